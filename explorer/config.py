@@ -1,0 +1,79 @@
+"""One point of the parameter space: plain data, the only thing that passes to codegen."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from explorer.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A kernel's choices. `explorer space` prints the values of each; `space.rules` what excludes.
+
+    The defaults are a sound kernel for rows of a few thousand elements.
+    """
+
+    algorithm: str = "three-pass"
+    threads: int = 256
+    threads_per_row: int = 256
+    vector_bytes: int = 16
+    reduction: str = "shuffle"
+    cache: str = "registers"
+    cache_holds: str = "exp"
+    exp: str = "exp2f"
+    normalise: str = "reciprocal"
+    unroll: int = 1
+    load_hint: str = "default"
+    store_hint: str = "default"
+    min_blocks: int = 1
+    static_cols: bool = True
+
+    @property
+    def rows_per_block(self) -> int:
+        """Rows that one block works on at a time."""
+        return self.threads // self.threads_per_row
+
+    def as_dict(self) -> dict[str, Any]:
+        """Parameter names to values, in the order of the fields."""
+        return asdict(self)
+
+    def to_json(self, *, brief: bool = False) -> str:
+        """One line of JSON; `brief` leaves out what equals the default."""
+        values = self.as_dict()
+        if brief:
+            default = Config()
+            values = {k: v for k, v in values.items() if v != getattr(default, k)}
+        return json.dumps(values, separators=(",", ":"))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Config":
+        """Parameters left out take their default; raises InvalidInput for an unknown one."""
+        known = {field.name: type(field.default) for field in fields(cls)}
+        for name, value in values.items():
+            if name not in known:
+                raise InvalidInput(
+                    f"config parameter '{name}' is not known; there are {', '.join(known)}"
+                )
+            if type(value) is not known[name]:
+                raise InvalidInput(
+                    f"config parameter '{name}' is {value!r}; it must be of type "
+                    f"{known[name].__name__}"
+                )
+        return cls(**values)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Config":
+        """Read a config as `to_json` writes it; raises InvalidInput."""
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InvalidInput(f"config is not JSON: {error}; write it as {{\"threads\":256}}") from None
+        if not isinstance(values, dict):
+            raise InvalidInput(f"config is {text}; it must be a JSON object such as {{\"threads\":256}}")
+        return cls.from_dict(values)
+
+    def differences(self, other: "Config") -> dict[str, tuple[Any, Any]]:
+        """The parameters in which two configs differ: name to (own value, other's)."""
+        mine, theirs = self.as_dict(), other.as_dict()
+        return {k: (mine[k], theirs[k]) for k in mine if mine[k] != theirs[k]}

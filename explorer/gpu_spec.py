@@ -1,0 +1,90 @@
+"""What a GPU offers a kernel: the limits that rules and launches respect."""
+
+from dataclasses import dataclass
+
+from explorer.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpec:
+    """Limits of one GPU. Bytes are bytes; `arch` is the compiler's name, such as sm_90."""
+
+    name: str
+    arch: str
+    sm_count: int
+    memory_bytes: int
+    l2_bytes: int
+    shared_per_block_bytes: int
+    """The most dynamic shared memory a block can opt in to."""
+    shared_per_sm_bytes: int
+    threads_per_sm: int
+    blocks_per_sm: int
+    registers_per_sm: int = 65536
+    peak_gbps: float = 0.0
+    """Datasheet memory bandwidth, 1e9 bytes a second; 0 where unknown."""
+
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+_GIB = 1024 * _MIB
+
+_ARCH_LIMITS: dict[str, tuple[int, int, int, int]] = {
+    # arch: shared bytes a block, shared bytes an SM, threads an SM, blocks an SM.
+    # CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability".
+    "sm_75": (64 * _KIB, 64 * _KIB, 1024, 16),
+    "sm_80": (163 * _KIB, 164 * _KIB, 2048, 32),
+    "sm_86": (99 * _KIB, 100 * _KIB, 1536, 16),
+    "sm_89": (99 * _KIB, 100 * _KIB, 1536, 24),
+    "sm_90": (227 * _KIB, 228 * _KIB, 2048, 32),
+    "sm_100": (227 * _KIB, 228 * _KIB, 2048, 32),
+    "sm_103": (227 * _KIB, 228 * _KIB, 2048, 32),
+    "sm_120": (99 * _KIB, 100 * _KIB, 1536, 24),
+}
+
+_GPUS: dict[str, tuple[str, int, int, int, float]] = {
+    # name: arch, SMs, memory, L2, datasheet GB/s. NVIDIA's datasheets and architecture papers.
+    "Tesla T4": ("sm_75", 40, 16 * _GIB, 4 * _MIB, 320.0),
+    "NVIDIA A100-SXM4-80GB": ("sm_80", 108, 80 * _GIB, 40 * _MIB, 2039.0),
+    "NVIDIA L4": ("sm_89", 58, 24 * _GIB, 48 * _MIB, 300.0),
+    "NVIDIA H100 80GB HBM3": ("sm_90", 132, 80 * _GIB, 50 * _MIB, 3350.0),
+    "NVIDIA H200": ("sm_90", 132, 141 * 10**9, 60 * _MIB, 4800.0),
+    "NVIDIA B200": ("sm_100", 148, 180 * 10**9, 126 * _MIB, 8000.0),
+    "NVIDIA GeForce RTX 5090": ("sm_120", 170, 32 * _GIB, 96 * _MIB, 1792.0),
+}
+
+DEFAULT_GPU = "NVIDIA H200"
+"""The GPU whose limits are assumed where none is present and none is named."""
+
+
+def known_gpu(name: str) -> GpuSpec:
+    """The limits of a GPU that is not here, by the driver's name for it; raises InvalidInput."""
+    if name not in _GPUS:
+        raise InvalidInput(f"GPU '{name}' is not known; there are {', '.join(_GPUS)}")
+    arch, sm_count, memory_bytes, l2_bytes, peak_gbps = _GPUS[name]
+    shared_block, shared_sm, threads, blocks = _ARCH_LIMITS[arch]
+    return GpuSpec(
+        name=name,
+        arch=arch,
+        sm_count=sm_count,
+        memory_bytes=memory_bytes,
+        l2_bytes=l2_bytes,
+        shared_per_block_bytes=shared_block,
+        shared_per_sm_bytes=shared_sm,
+        threads_per_sm=threads,
+        blocks_per_sm=blocks,
+        peak_gbps=peak_gbps,
+    )
+
+
+def known_gpu_for(arch: str) -> GpuSpec:
+    """A GPU of an architecture such as sm_90; raises InvalidInput naming those there are."""
+    for name, (gpu_arch, *_) in _GPUS.items():
+        if gpu_arch == arch:
+            return known_gpu(name)
+    archs = ", ".join(dict.fromkeys(gpu[0] for gpu in _GPUS.values()))
+    raise InvalidInput(f"architecture '{arch}' is not known; there are {archs}")
+
+
+def peak_gbps(name: str) -> float:
+    """Datasheet bandwidth of the GPU that the driver calls `name`, 0 where unknown."""
+    return _GPUS[name][4] if name in _GPUS else 0.0

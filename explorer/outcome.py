@@ -1,0 +1,71 @@
+"""What became of a variant: measured, or rejected with a stage and a reason."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median, quantiles
+
+
+class Stage(StrEnum):
+    """Where a variant fell, in the order in which it is tried."""
+
+    INVALID = "invalid"
+    COMPILE = "compile"
+    RESOURCES = "resources"
+    VERIFY = "verify"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What ptxas allotted to a kernel, and the dynamic shared memory its launch asks for."""
+
+    registers: int
+    static_shared_bytes: int = 0
+    dynamic_shared_bytes: int = 0
+    spill_store_bytes: int = 0
+    spill_load_bytes: int = 0
+    stack_bytes: int = 0
+    code_bytes: int = 0
+
+    @property
+    def shared_bytes(self) -> int:
+        """Static and dynamic shared memory of one block."""
+        return self.static_shared_bytes + self.dynamic_shared_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A variant that was verified, then timed."""
+
+    samples_us: tuple[float, ...]
+    """Microseconds a launch, one sample a graph replay."""
+    error: float
+    """Largest relative error of the output against float64, in the verification."""
+    resources: Resources
+    digest: str
+    """Digest of the emitted code and its launches."""
+
+    @property
+    def time_us(self) -> float:
+        """Median microseconds of one launch."""
+        return median(self.samples_us)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range of the samples over their median."""
+        if len(self.samples_us) < 2:
+            return 0.0
+        low, _, high = quantiles(self.samples_us, n=4, method="inclusive")
+        return (high - low) / self.time_us
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A variant that cannot be used, and why."""
+
+    stage: Stage
+    reason: str
+
+
+Outcome = Measured | Rejected
