@@ -1,0 +1,40 @@
+"""Under what circumstances something was measured: kept beside every result."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a reader needs to judge, and to repeat, a measurement."""
+
+    gpu: str
+    arch: str
+    driver: str
+    nvrtc: str
+    timing: str
+    """`cold`: launches rotate over buffers of at least 4 x L2; `warm`: they stay on one."""
+    date: str
+    """UTC, to the second, ISO 8601."""
+    space_version: str
+    template_digest: str
+    explorer: str
+    """Version of this package."""
+    copy_us: float = 0.0
+    """Median microseconds of the fastest plain copy of the same bytes, in the same run."""
+    sm_clock_mhz: int = 0
+    memory_clock_mhz: int = 0
+    throttle_reasons: str = ""
+    """What held the clocks back while measuring, as the driver names it; empty for nothing."""
+    peak_gbps: float = 0.0
+    """Datasheet bandwidth, 0 where unknown."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Circumstances":
+        """Read what `as_dict` wrote; fields of other versions are ignored."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in known})

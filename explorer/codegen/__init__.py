@@ -1,0 +1,8 @@
+"""Templates to source: a variant is what a config emits for a problem."""
+
+from explorer.codegen.emit import emit
+from explorer.codegen.launches import launches
+from explorer.codegen.templates import template_dir, template_digest
+from explorer.codegen.variant import Launch, Variant
+
+__all__ = ["Launch", "Variant", "emit", "launches", "template_dir", "template_digest"]

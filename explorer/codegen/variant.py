@@ -1,0 +1,44 @@
+"""A variant: the program that a config emits for a problem."""
+
+import hashlib
+from dataclasses import dataclass
+
+from explorer.config import Config
+from explorer.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a variant. `arguments` names what is passed, in order.
+
+    Names are `input`, `output` (device addresses), `rows` (int64) and `cols` (int32).
+    """
+
+    entry: str
+    grid: int
+    block: int
+    shared_bytes: int
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Source and launches, in order, of `config` for `problem`."""
+
+    problem: Problem
+    config: Config
+    source: str
+    launches: tuple[Launch, ...]
+
+    @property
+    def code(self) -> str:
+        """The source without its header comment, which names the config that emitted it."""
+        lines = self.source.splitlines(keepends=True)
+        start = next(i for i, line in enumerate(lines) if not line.startswith("//"))
+        return "".join(lines[start:])
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits over code and launches: equal digests run equal programs."""
+        text = f"{self.code}\0{self.launches}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

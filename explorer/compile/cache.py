@@ -1,0 +1,68 @@
+"""Compiled kernels on disk, one file a digest of (source, options, NVRTC version)."""
+
+import hashlib
+import json
+import os
+import zipfile
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from explorer.compile.kernel import Kernel
+from explorer.outcome import Resources
+
+_FORMAT = 1
+
+
+def cache_dir() -> Path:
+    """`$EXPLORER_CACHE_DIR`, else softmax-explorer in the user's cache folder (XDG)."""
+    named = os.environ.get("EXPLORER_CACHE_DIR")
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "softmax-explorer"
+
+
+class KernelCache:
+    """A folder of kernels. A folder that cannot be written, or a damaged file, is no error."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or cache_dir() / "kernels"
+
+    def key(self, source: str, options: tuple[str, ...], version: str) -> str:
+        """The digest under which a kernel is kept."""
+        text = json.dumps([_FORMAT, source, options, version])
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def load(self, key: str) -> Kernel | None:
+        """The kernel kept under `key`, or None."""
+        try:
+            with zipfile.ZipFile(self._path(key)) as archive:
+                facts = json.loads(archive.read("facts.json"))
+                return Kernel(
+                    arch=facts["arch"],
+                    cubin=archive.read("kernel.cubin"),
+                    ptx=archive.read("kernel.ptx").decode(),
+                    log=archive.read("ptxas.log").decode(),
+                    resources=Resources(**facts["resources"]),
+                )
+        except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile):
+            return None
+
+    def store(self, key: str, kernel: Kernel) -> None:
+        """Keep a kernel; readers see it whole or not at all."""
+        path = self._path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=path.parent, delete=False) as file:
+                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+                    facts = {"arch": kernel.arch, "resources": asdict(kernel.resources)}
+                    archive.writestr("facts.json", json.dumps(facts))
+                    archive.writestr("kernel.cubin", kernel.cubin)
+                    archive.writestr("kernel.ptx", kernel.ptx)
+                    archive.writestr("ptxas.log", kernel.log)
+            Path(file.name).replace(path)
+        except OSError:
+            return  # a cache that cannot be kept costs time, not correctness
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.zip"

@@ -1,0 +1,57 @@
+"""The contract between what searches and what evaluates: a GPU, a recording, a test's fake."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from explorer.circumstances import Circumstances
+from explorer.config import Config
+from explorer.gpu_spec import GpuSpec
+from explorer.outcome import Outcome
+from explorer.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Contenders timed in turn, round by round, so that drift hits all alike."""
+
+    samples_us: tuple[tuple[float, ...], ...]
+    """Microseconds a launch: one row a contender, one column a round."""
+    copy_us: tuple[float, ...]
+    """The fastest plain copy of the same bytes, timed in the same rounds."""
+
+
+class Evaluator(Protocol):
+    """Turns configs of one problem on one GPU into outcomes."""
+
+    @property
+    def problem(self) -> Problem:
+        """What is computed."""
+
+    @property
+    def gpu(self) -> GpuSpec:
+        """The GPU that times come from."""
+
+    @property
+    def circumstances(self) -> Circumstances:
+        """Of the measurements; complete once something was measured."""
+
+    @property
+    def catalogue(self) -> Sequence[Config] | None:
+        """The only configs that can be evaluated (a recording's), or None for every legal one."""
+
+    @property
+    def interleaves(self) -> bool:
+        """Whether `compare` measures afresh, in turn; a recording gives what it has instead."""
+
+    def identity(self, config: Config) -> str:
+        """Digest of the code that `config` emits: equal identities have equal outcomes."""
+
+    def submit(self, config: Config) -> None:
+        """Start, in the background, what needs no GPU: emit and compile."""
+
+    def evaluate(self, config: Config) -> Outcome:
+        """Verify and time a config, waiting for its compilation; variants' failures are outcomes."""
+
+    def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
+        """Time measured configs and copy in turn, `rounds` times each."""

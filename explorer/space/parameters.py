@@ -1,0 +1,43 @@
+"""The values of every parameter, and what each chooses."""
+
+from explorer.problem import DType
+
+Value = str | int | bool
+
+MEANING = {
+    "algorithm": "how maximum and sum are found: in two passes, or online in one",
+    "threads": "threads a block",
+    "threads_per_row": "threads that share a row; a block works on threads / threads_per_row rows",
+    "vector_bytes": "bytes of one global access; the element's own size is scalar",
+    "reduction": "how the threads of a row combine: warp shuffles, or a shared-memory tree or fold",
+    "cache": "where a thread keeps its share of the row between passes; none reads it again",
+    "cache_holds": "what is kept: the exponentials (fp32) or the input as it came",
+    "exp": "the exponential: accurate, fast, exp2f with log2(e) folded in, or the bare instruction",
+    "normalise": "an IEEE division an element, or one reciprocal a row and a multiplication",
+    "unroll": "vectors a thread loads before it uses the first, where it loops",
+    "load_hint": "cache hint of global loads",
+    "store_hint": "cache hint of global stores",
+    "min_blocks": "blocks an SM that __launch_bounds__ asks for",
+    "static_cols": "cols known at compile time, or a run-time argument",
+}
+"""A sentence for each parameter of Config, in the order of its fields."""
+
+
+def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
+    """The values of each parameter for matrices of `dtype`, in the order of Config's fields."""
+    return {
+        "algorithm": ("three-pass", "online", "online-branchy", "online-block-max"),
+        "threads": (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
+        "threads_per_row": (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
+        "vector_bytes": tuple(b for b in (2, 4, 8, 16) if b >= dtype.itemsize),
+        "reduction": ("shuffle", "shared-tree", "shared-serial"),
+        "cache": ("registers", "shared", "none"),
+        "cache_holds": ("exp", "input"),
+        "exp": ("expf", "__expf", "exp2f", "ex2.approx"),
+        "normalise": ("divide", "reciprocal"),
+        "unroll": (1, 2, 4, 8),
+        "load_hint": ("default", "nc", "cs", "no-allocate"),
+        "store_hint": ("default", "cs", "cg"),
+        "min_blocks": (1, 2, 4, 8),
+        "static_cols": (True, False),
+    }

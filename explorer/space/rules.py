@@ -1,0 +1,188 @@
+"""What rules a config out: each rule one named predicate with a sentence for the user."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from explorer.config import Config
+from explorer.gpu_spec import GpuSpec
+from explorer.problem import Problem
+from explorer.work_split import WorkSplit
+
+MAX_REGISTERS = 255
+"""Registers a thread can have, every architecture since sm_35."""
+
+WORKING_REGISTERS = 24
+"""What a kernel needs beside its cached share: addresses, indices, partial results.
+
+ptxas reports 20 to 32 for the variants that cache nothing.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What a rule judges: a config for a problem on a GPU."""
+
+    problem: Problem
+    gpu: GpuSpec
+    config: Config
+
+    @property
+    def split(self) -> WorkSplit:
+        """The config's division of a row."""
+        return WorkSplit(self.problem, self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A predicate that legal points satisfy; `reads` names the parameters that it looks at."""
+
+    name: str
+    reads: tuple[str, ...]
+    sentence: str
+    holds: Callable[[Point], bool]
+
+    def reason(self, config: Config) -> str:
+        """The sentence, with the values that this config has."""
+        values = config.as_dict()
+        shown = ", ".join(f"{name}={values[name]}" for name in self.reads)
+        return f"{self.name}: {self.sentence} ({shown})"
+
+
+RULES: list[Rule] = []
+"""All rules, cheapest and most often broken first."""
+
+
+def _rule(*reads: str, says: str) -> Callable[[Callable[[Point], bool]], Callable[[Point], bool]]:
+    def register(holds: Callable[[Point], bool]) -> Callable[[Point], bool]:
+        RULES.append(Rule(holds.__name__.replace("_", "-"), reads, says, holds))
+        return holds
+
+    return register
+
+
+@_rule("threads", "threads_per_row", says="a block works on whole rows: threads_per_row divides threads")
+def whole_rows(p: Point) -> bool:
+    return p.config.threads % p.config.threads_per_row == 0
+
+
+@_rule(
+    "threads_per_row",
+    "vector_bytes",
+    says="at least half of a row's threads have a vector of it to work on",
+)
+def idle_threads(p: Point) -> bool:
+    return p.config.threads_per_row == 1 or p.config.threads_per_row < 2 * p.split.row_vectors
+
+
+@_rule("threads_per_row", "reduction", says="a row of one thread has nothing to reduce: use shuffle")
+def lone_thread(p: Point) -> bool:
+    return p.config.threads_per_row > 1 or p.config.reduction == "shuffle"
+
+
+@_rule(
+    "cache",
+    "cache_holds",
+    says="without a cache nothing is held: cache_holds is input, which is read again",
+)
+def nothing_held(p: Point) -> bool:
+    return p.config.cache != "none" or p.config.cache_holds == "input"
+
+
+@_rule(
+    "algorithm",
+    "cache_holds",
+    says="an element-wise online pass knows no final maximum: it cannot hold exponentials",
+)
+def online_holds_input(p: Point) -> bool:
+    per_element = p.config.algorithm in ("online", "online-branchy")
+    return not per_element or p.config.cache_holds == "input"
+
+
+@_rule(
+    "algorithm",
+    "cache",
+    "cache_holds",
+    says="block-max keeps exponentials in registers only, where one maximum covers a thread's share",
+)
+def block_max_in_shared(p: Point) -> bool:
+    in_shared = p.config.algorithm == "online-block-max" and p.config.cache == "shared"
+    return not in_shared or p.config.cache_holds == "input"
+
+
+@_rule(
+    "cache",
+    "static_cols",
+    says="registers are indexed by constants: a row is kept in them only if cols is static",
+)
+def registers_need_static_cols(p: Point) -> bool:
+    return p.config.cache != "registers" or p.config.static_cols
+
+
+@_rule(
+    "cache", "unroll", says="a row kept in registers is loaded whole: there is no loop to unroll"
+)
+def registers_have_no_loop(p: Point) -> bool:
+    return p.config.cache != "registers" or p.config.unroll == 1
+
+
+@_rule(
+    "threads_per_row",
+    "vector_bytes",
+    "unroll",
+    says="a thread has at least `unroll` vectors of a row to load",
+)
+def unroll_past_row(p: Point) -> bool:
+    return p.config.unroll == 1 or p.config.unroll <= p.split.slots
+
+
+@_rule("threads", "min_blocks", says="min_blocks blocks of `threads` threads fit an SM")
+def blocks_fit(p: Point) -> bool:
+    return p.config.threads * p.config.min_blocks <= p.gpu.threads_per_sm
+
+
+@_rule(
+    "threads",
+    "threads_per_row",
+    "vector_bytes",
+    "cache",
+    "cache_holds",
+    "min_blocks",
+    says="a thread's share of the row and its working values fit its registers",
+)
+def registers_fit(p: Point) -> bool:
+    if p.config.cache != "registers":
+        return True
+    # ptxas allots registers to a warp in units of 256, so to a thread in units of 8.
+    allotted = p.gpu.registers_per_sm // (p.config.threads * p.config.min_blocks) // 8 * 8
+    needed = p.split.cached_registers + WORKING_REGISTERS
+    return needed <= min(MAX_REGISTERS, allotted)
+
+
+@_rule(
+    "threads",
+    "threads_per_row",
+    "vector_bytes",
+    "cache",
+    "cache_holds",
+    "reduction",
+    says="a block's rows and its reduction scratch fit the shared memory of a block",
+)
+def shared_fits(p: Point) -> bool:
+    return p.split.shared_bytes <= p.gpu.shared_per_block_bytes
+
+
+@_rule(
+    "threads",
+    "threads_per_row",
+    "vector_bytes",
+    "cache",
+    "cache_holds",
+    "reduction",
+    "min_blocks",
+    says="the shared memory of min_blocks blocks fits an SM",
+)
+def shared_fits_min_blocks(p: Point) -> bool:
+    reserved = 1024  # what the driver keeps of each block's shared memory since sm_80
+    return p.config.min_blocks * (p.split.shared_bytes + reserved) <= p.gpu.shared_per_sm_bytes
+
+

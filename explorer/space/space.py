@@ -1,0 +1,153 @@
+"""The legal points of one problem on one GPU: check, sample, step, repair, count."""
+
+import random
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from math import prod
+
+from explorer.config import Config
+from explorer.errors import InvalidInput
+from explorer.gpu_spec import GpuSpec
+from explorer.problem import Problem
+from explorer.space.parameters import Value, parameters
+from explorer.space.rules import RULES, Point, Rule
+
+MAX_REPAIR_STEPS = 32
+
+
+class Space:
+    """All configs for `problem` on `gpu`; `fixed` narrows parameters to some of their values."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        gpu: GpuSpec,
+        fixed: dict[str, tuple[Value, ...]] | None = None,
+    ) -> None:
+        self.problem = problem
+        self.gpu = gpu
+        self.parameters = _narrowed(parameters(problem.dtype), fixed or {})
+
+    def broken_rule(self, config: Config) -> Rule | None:
+        """The first rule that `config` breaks, or None if it is legal."""
+        point = Point(self.problem, self.gpu, config)
+        return next((rule for rule in RULES if not rule.holds(point)), None)
+
+    def is_legal(self, config: Config) -> bool:
+        """Whether no rule excludes `config` and every value is one of its parameter's."""
+        return self.foreign_value(config) is None and self.broken_rule(config) is None
+
+    def foreign_value(self, config: Config) -> str | None:
+        """A sentence on the first value that is none of its parameter's, or None."""
+        for name, value in config.as_dict().items():
+            if value not in self.parameters[name]:
+                values = ", ".join(map(str, self.parameters[name]))
+                return f"{name} is {value}; its values for {self.problem.dtype} are {values}"
+        return None
+
+    def sample(self, rng: random.Random) -> Config:
+        """A legal config drawn uniformly; raises InvalidInput if there seems to be none."""
+        for _ in range(100_000):
+            values = {name: rng.choice(values) for name, values in self.parameters.items()}
+            config = Config(**values)  # type: ignore[arg-type]
+            if self.broken_rule(config) is None:
+                return config
+        raise InvalidInput(f"no legal config for {self.problem} was found in 100000 draws")
+
+    def neighbours(self, config: Config) -> list[Config]:
+        """The legal configs that differ from `config` in one parameter.
+
+        `threads` moves together with `threads_per_row` as well: a block of one row stays one.
+        """
+        steps = [self._with(config, {name: v}) for name in self.parameters for v in self.parameters[name]]
+        steps += [
+            self._with(config, {"threads": threads, "threads_per_row": threads_per_row})
+            for threads in self.parameters["threads"]
+            for threads_per_row in self.parameters["threads_per_row"]
+            if threads_per_row == threads
+            or int(threads) * config.threads_per_row == config.threads * int(threads_per_row)
+        ]
+        return [c for c in dict.fromkeys(steps) if c != config and self.broken_rule(c) is None]
+
+    def repair(self, config: Config, rng: random.Random) -> Config:
+        """A legal config near `config`: broken rules are mended one by one, at random ends."""
+        for _ in range(MAX_REPAIR_STEPS):
+            rule = self.broken_rule(config)
+            if rule is None:
+                return config
+            steps = [
+                self._with(config, {name: value})
+                for name in rule.reads
+                for value in self.parameters[name]
+                if value != getattr(config, name)
+            ]
+            mended = [step for step in steps if rule.holds(Point(self.problem, self.gpu, step))]
+            legal = [step for step in mended if self.broken_rule(step) is None]
+            config = rng.choice(legal or mended or steps)
+        return self.sample(rng)
+
+    @cached_property
+    def point_count(self) -> int:
+        """All combinations of values, legal or not."""
+        return prod(len(values) for values in self.parameters.values())
+
+    def legal_count(self) -> int:
+        """How many combinations break no rule, counted exactly."""
+        order = self._order()
+        free = prod(len(v) for name, v in self.parameters.items() if name not in order)
+        return free * sum(1 for _ in self._extend(Config(), order, 0))
+
+    def legal(self) -> Iterator[Config]:
+        """Every legal config, in a fixed order."""
+        order = self._order()
+        rest = [name for name in self.parameters if name not in order]
+        return self._extend(Config(), order + rest, 0)
+
+    def excluded(self, rule: Rule) -> int:
+        """How many of all combinations `rule` excludes, by itself."""
+        broken = sum(
+            not rule.holds(Point(self.problem, self.gpu, config))
+            for config in self._product(Config(), rule.reads)
+        )
+        others = prod(len(v) for name, v in self.parameters.items() if name not in rule.reads)
+        return broken * others
+
+    def _order(self) -> list[str]:
+        """The parameters that rules read, so ordered that rules can be judged early."""
+        return list(dict.fromkeys(name for rule in RULES for name in rule.reads))
+
+    def _extend(self, config: Config, order: list[str], depth: int) -> Iterator[Config]:
+        """Assign `order[depth:]`, dropping a branch as soon as a judged rule is broken."""
+        if depth == len(order):
+            yield config
+            return
+        assigned = set(order[: depth + 1])
+        due = [r for r in RULES if order[depth] in r.reads and assigned.issuperset(r.reads)]
+        for value in self.parameters[order[depth]]:
+            step = self._with(config, {order[depth]: value})
+            point = Point(self.problem, self.gpu, step)
+            if all(rule.holds(point) for rule in due):
+                yield from self._extend(step, order, depth + 1)
+
+    def _product(self, config: Config, names: Iterable[str]) -> Iterator[Config]:
+        first, *rest = names
+        for value in self.parameters[first]:
+            step = self._with(config, {first: value})
+            yield from self._product(step, rest) if rest else (step,)
+
+    @staticmethod
+    def _with(config: Config, changes: dict[str, Value]) -> Config:
+        return Config(**{**config.as_dict(), **changes})
+
+
+def _narrowed(
+    all_values: dict[str, tuple[Value, ...]], fixed: dict[str, tuple[Value, ...]]
+) -> dict[str, tuple[Value, ...]]:
+    for name, values in fixed.items():
+        if name not in all_values:
+            raise InvalidInput(f"parameter '{name}' is not known; there are {', '.join(all_values)}")
+        for value in values:
+            if value not in all_values[name]:
+                shown = ", ".join(map(str, all_values[name]))
+                raise InvalidInput(f"{name} has no value {value}; its values are {shown}")
+    return {**all_values, **fixed}

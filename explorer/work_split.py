@@ -1,0 +1,76 @@
+"""How a config splits a row over threads: the arithmetic that rules, launches and templates share.
+
+The emitted constants say the same in C++; a test compares the two.
+"""
+
+from dataclasses import dataclass
+
+from explorer.config import Config
+from explorer.problem import Problem
+
+WARP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSplit:
+    """Shares of one row: widths in elements, `shared_bytes` in bytes a block."""
+
+    problem: Problem
+    config: Config
+
+    @property
+    def width(self) -> int:
+        """Elements of one vector access."""
+        return self.config.vector_bytes // self.problem.dtype.itemsize
+
+    @property
+    def aligned(self) -> bool:
+        """Whether every row starts on a vector boundary if the matrix does."""
+        return self.problem.row_bytes % self.config.vector_bytes == 0
+
+    @property
+    def row_vectors(self) -> int:
+        """Vectors that cover a row; where rows are misaligned, in the worst case of their start."""
+        if self.aligned:
+            return self.problem.cols // self.width
+        return (self.problem.cols + 2 * (self.width - 1)) // self.width
+
+    @property
+    def slots(self) -> int:
+        """Vectors of a row that one thread works on, at most."""
+        return -(-self.row_vectors // self.config.threads_per_row)
+
+    @property
+    def cached_registers(self) -> int:
+        """32-bit registers in which a thread keeps its share, where the cache is registers."""
+        if self.config.cache_holds == "exp":
+            return self.slots * self.width
+        return -(-self.slots * self.config.vector_bytes // 4)
+
+    @property
+    def cached_element_bytes(self) -> int:
+        """Bytes of one cached element: exponentials are fp32, inputs keep their dtype."""
+        return 4 if self.config.cache_holds == "exp" else self.problem.dtype.itemsize
+
+    @property
+    def cache_bytes(self) -> int:
+        """Dynamic shared memory of a block: its rows, where the cache is shared memory."""
+        if self.config.cache != "shared":
+            return 0
+        row = self.row_vectors * self.width * self.cached_element_bytes
+        return self.config.rows_per_block * row
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Static shared memory of a block's reductions."""
+        if self.config.reduction == "shuffle":
+            slots = self.config.threads // WARP if self.config.threads_per_row > WARP else 0
+        else:
+            slots = self.config.threads if self.config.threads_per_row > 1 else 0
+        # A maximum and a sum, each with its own scratch, or one (reference, sum) pair.
+        return slots * 8
+
+    @property
+    def shared_bytes(self) -> int:
+        """All shared memory of one block."""
+        return self.cache_bytes + self.scratch_bytes
