@@ -92,10 +92,33 @@ class Space:
         return prod(len(values) for values in self.parameters.values())
 
     def legal_count(self) -> int:
-        """How many combinations break no rule, counted exactly."""
-        order = self._order()
+        """How many combinations break no rule, counted exactly.
+
+        What can still go wrong depends on few of the values chosen so far: those that rules not
+        yet judged read. Branches that agree in them are counted once.
+        """
+        order = sorted(self._order(), key=lambda name: -sum(name in rule.reads for rule in RULES))
         free = prod(len(v) for name, v in self.parameters.items() if name not in order)
-        return free * sum(1 for _ in self._extend(Config(), order, 0))
+        return free * self._count(Config(), order, 0, {})
+
+    def _count(
+        self, config: Config, order: list[str], depth: int, known: dict[tuple[Value, ...], int]
+    ) -> int:
+        """The legal ways to assign `order[depth:]`; `known` holds those counted before."""
+        if depth == len(order):
+            return 1
+        pending = [rule for rule in RULES if not set(rule.reads) <= set(order[:depth])]
+        read = {name for rule in pending for name in rule.reads}
+        key = (depth, *(getattr(config, name) for name in order[:depth] if name in read))
+        if key not in known:
+            due = [rule for rule in pending if set(rule.reads) <= set(order[: depth + 1])]
+            steps = (self._with(config, {order[depth]: v}) for v in self.parameters[order[depth]])
+            known[key] = sum(
+                self._count(step, order, depth + 1, known)
+                for step in steps
+                if all(rule.holds(Point(self.problem, self.gpu, step)) for rule in due)
+            )
+        return known[key]
 
     def legal(self) -> Iterator[Config]:
         """Every legal config, in a fixed order."""
