@@ -68,9 +68,13 @@ class Config:
         try:
             values = json.loads(text)
         except json.JSONDecodeError as error:
-            raise InvalidInput(f"config is not JSON: {error}; write it as {{\"threads\":256}}") from None
+            raise InvalidInput(
+                f'config is not JSON: {error}; write it as {{"threads":256}}'
+            ) from None
         if not isinstance(values, dict):
-            raise InvalidInput(f"config is {text}; it must be a JSON object such as {{\"threads\":256}}")
+            raise InvalidInput(
+                f'config is {text}; it must be a JSON object such as {{"threads":256}}'
+            )
         return cls.from_dict(values)
 
     def differences(self, other: "Config") -> dict[str, tuple[Any, Any]]:

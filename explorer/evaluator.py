@@ -51,7 +51,7 @@ class Evaluator(Protocol):
         """Start, in the background, what needs no GPU: emit and compile."""
 
     def evaluate(self, config: Config) -> Outcome:
-        """Verify and time a config, waiting for its compilation; variants' failures are outcomes."""
+        """Verify and time a config, once it is compiled; a variant's failures are outcomes."""
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
         """Time measured configs and copy in turn, `rounds` times each."""

@@ -1,5 +1,6 @@
 """What became of a variant: measured, or rejected with a stage and a reason."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median, quantiles
@@ -34,6 +35,14 @@ class Resources:
         return self.static_shared_bytes + self.dynamic_shared_bytes
 
 
+def spread(samples: Sequence[float]) -> float:
+    """Interquartile range over median; 0 for fewer than two samples."""
+    if len(samples) < 2:
+        return 0.0
+    low, middle, high = quantiles(samples, n=4, method="inclusive")
+    return (high - low) / middle
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A variant that was verified, then timed."""
@@ -54,10 +63,7 @@ class Measured:
     @property
     def spread(self) -> float:
         """Interquartile range of the samples over their median."""
-        if len(self.samples_us) < 2:
-            return 0.0
-        low, _, high = quantiles(self.samples_us, n=4, method="inclusive")
-        return (high - low) / self.time_us
+        return spread(self.samples_us)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from explorer.codegen.emit import emit
 from explorer.codegen.launches import launches
-from explorer.codegen.templates import template_dir, template_digest
+from explorer.codegen.templates import template_digest, template_dir
 from explorer.codegen.variant import Launch, Variant
 
-__all__ = ["Launch", "Variant", "emit", "launches", "template_dir", "template_digest"]
+__all__ = ["Launch", "Variant", "emit", "launches", "template_digest", "template_dir"]

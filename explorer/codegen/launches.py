@@ -15,7 +15,9 @@ def entry_name(problem: Problem, config: Config) -> str:
 def launches(problem: Problem, config: Config) -> tuple[Launch, ...]:
     """Grid, block, shared bytes and arguments of each launch, in order."""
     blocks = -(-problem.rows // config.rows_per_block)
-    arguments = ("input", "output", "rows") if config.static_cols else ("input", "output", "rows", "cols")
+    arguments = (
+        ("input", "output", "rows") if config.static_cols else ("input", "output", "rows", "cols")
+    )
     return (
         Launch(
             entry=entry_name(problem, config),

@@ -62,6 +62,6 @@ def _checked(result: tuple[Any, ...]) -> Any:
 
 
 def _text(size_of: Any, read: Any, program: Any) -> bytes:
-    buffer = b"\0" * _checked(size_of(program))
+    buffer: bytes = b"\0" * _checked(size_of(program))
     _checked(read(program, buffer))
     return buffer.rstrip(b"\0") if read.__name__.endswith("Log") else buffer

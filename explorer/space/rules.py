@@ -60,7 +60,11 @@ def _rule(*reads: str, says: str) -> Callable[[Callable[[Point], bool]], Callabl
     return register
 
 
-@_rule("threads", "threads_per_row", says="a block works on whole rows: threads_per_row divides threads")
+@_rule(
+    "threads",
+    "threads_per_row",
+    says="a block works on whole rows: threads_per_row divides threads",
+)
 def whole_rows(p: Point) -> bool:
     return p.config.threads % p.config.threads_per_row == 0
 
@@ -74,7 +78,9 @@ def idle_threads(p: Point) -> bool:
     return p.config.threads_per_row == 1 or p.config.threads_per_row < 2 * p.split.row_vectors
 
 
-@_rule("threads_per_row", "reduction", says="a row of one thread has nothing to reduce: use shuffle")
+@_rule(
+    "threads_per_row", "reduction", says="a row of one thread has nothing to reduce: use shuffle"
+)
 def lone_thread(p: Point) -> bool:
     return p.config.threads_per_row > 1 or p.config.reduction == "shuffle"
 
@@ -184,5 +190,3 @@ def shared_fits(p: Point) -> bool:
 def shared_fits_min_blocks(p: Point) -> bool:
     reserved = 1024  # what the driver keeps of each block's shared memory since sm_80
     return p.config.min_blocks * (p.split.shared_bytes + reserved) <= p.gpu.shared_per_sm_bytes
-
-

@@ -59,7 +59,9 @@ class Space:
 
         `threads` moves together with `threads_per_row` as well: a block of one row stays one.
         """
-        steps = [self._with(config, {name: v}) for name in self.parameters for v in self.parameters[name]]
+        steps = [
+            self._with(config, {name: v}) for name in self.parameters for v in self.parameters[name]
+        ]
         steps += [
             self._with(config, {"threads": threads, "threads_per_row": threads_per_row})
             for threads in self.parameters["threads"]
@@ -168,7 +170,9 @@ def _narrowed(
 ) -> dict[str, tuple[Value, ...]]:
     for name, values in fixed.items():
         if name not in all_values:
-            raise InvalidInput(f"parameter '{name}' is not known; there are {', '.join(all_values)}")
+            raise InvalidInput(
+                f"parameter '{name}' is not known; there are {', '.join(all_values)}"
+            )
         for value in values:
             if value not in all_values[name]:
                 shown = ", ".join(map(str, all_values[name]))

@@ -1,0 +1,1 @@
+"""What evaluates kernels: a GPU, a recording, an emulator."""

@@ -1,0 +1,100 @@
+"""What passes between the process that searches and the one that owns the GPU."""
+
+from dataclasses import dataclass
+
+from explorer.codegen import Launch
+from explorer.gpu_spec import GpuSpec
+from explorer.outcome import Resources
+from explorer.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Prepare buffers and tools for a problem; answered by SessionFacts."""
+
+    problem: Problem
+    timing: str
+    tools_cubin: bytes
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """What the worker found out while it prepared."""
+
+    driver: str
+    copy_us: float
+    copy_spread: float
+    copy_name: str
+    """Which plain copy was the fastest."""
+    buffers: int
+    """Pairs of input and output that launches rotate over."""
+    launches_per_sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A kernel to verify on a small problem and on the whole one, then to time."""
+
+    cubin: bytes
+    digest: str
+    resources: Resources
+    verify_rows: int
+    verify_launches: tuple[Launch, ...]
+    launches: tuple[Launch, ...]
+    any_alignment: bool
+    """Whether it must also work where input and output start at odd elements."""
+    best_us: float = 0.0
+    """Time of the best so far: a kernel far slower gets fewer samples. 0 for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A kernel that was verified, to be timed in turn with others."""
+
+    cubin: bytes
+    launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Time contenders and copy in turn, `rounds` samples each."""
+
+    contenders: tuple[Contender, ...]
+    rounds: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Samples in microseconds a launch: a row a contender, and copy's."""
+
+    samples_us: tuple[tuple[float, ...], ...]
+    copy_us: tuple[float, ...]
+    sm_clock_mhz: int
+    memory_clock_mhz: int
+    throttle_reasons: str
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The GPU's limits; what the worker says when it has started."""
+
+    gpu: GpuSpec
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The worker could not do what it was asked, and says why."""
+
+    reason: str
+    context_lost: bool
+    """Whether the GPU's context is unusable, so that the worker ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """Something unforeseen happened in the worker; it stops the search, study intact."""
+
+    traceback: str

@@ -1,0 +1,76 @@
+"""A cubin, loaded: its launches, with named arguments bound to a problem's buffers."""
+
+import ctypes
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from cuda.bindings import driver
+
+from explorer.codegen import Launch
+from explorer.devices.cuda.driver import checked
+
+_C_TYPES = {
+    "input": ctypes.c_void_p,
+    "output": ctypes.c_void_p,
+    "rows": ctypes.c_longlong,
+    "cols": ctypes.c_int,
+}
+"""The C type of each argument a launch can name."""
+
+
+class Program:
+    """A loaded module. Use as a context manager: unloading frees its code on the GPU."""
+
+    def __init__(self, cubin: bytes) -> None:
+        self._module = checked(driver.cuModuleLoadData(cubin))
+        self._functions: dict[str, Any] = {}
+
+    def launch(self, launch: Launch, values: Mapping[str, int], stream: Any) -> None:
+        """Launch one entry; raises CudaError, at once for a launch that cannot start."""
+        types = tuple(_C_TYPES[name] for name in launch.arguments)
+        arguments = tuple(values[name] for name in launch.arguments)
+        self.launch_raw(
+            launch.entry, launch.grid, launch.block, launch.shared_bytes, arguments, types, stream
+        )
+
+    def launch_raw(
+        self,
+        entry: str,
+        grid: int,
+        block: int,
+        shared_bytes: int,
+        arguments: tuple[Any, ...],
+        types: tuple[Any, ...],
+        stream: Any,
+    ) -> None:
+        """Launch an entry by plain numbers."""
+        function = self._function(entry, shared_bytes)
+        checked(
+            driver.cuLaunchKernel(
+                function, grid, 1, 1, block, 1, 1, shared_bytes, stream, (arguments, types), 0
+            )
+        )
+
+    def _function(self, entry: str, shared_bytes: int) -> Any:
+        if entry not in self._functions:
+            self._functions[entry] = checked(
+                driver.cuModuleGetFunction(self._module, entry.encode())
+            )
+        function = self._functions[entry]
+        if shared_bytes > 48 * 1024:  # more than this a kernel must opt in to
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            checked(driver.cuFuncSetAttribute(function, attribute, shared_bytes))
+        return function
+
+    def __enter__(self) -> "Program":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # After a fault the context is gone and so is the module: nothing to check.
+        driver.cuModuleUnload(self._module)

@@ -1,0 +1,145 @@
+"""Drives the worker process: deadlines, crashes, and starting it again."""
+
+import multiprocessing
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from explorer.compile import Compiler
+from explorer.devices.cuda.driver import driver_problem
+from explorer.devices.cuda.messages import (
+    Bug,
+    Compare,
+    Compared,
+    Contender,
+    Described,
+    Failed,
+    Job,
+    Open,
+    SessionFacts,
+)
+from explorer.devices.cuda.tools_source import tools_source
+from explorer.devices.cuda.worker import run
+from explorer.errors import DeviceLost, InvalidInput
+from explorer.gpu_spec import GpuSpec
+from explorer.outcome import Outcome, Rejected, Stage
+from explorer.problem import Problem
+
+START_LIMIT_S = 60.0
+OPEN_LIMIT_S = 120.0
+KERNEL_LIMIT_S = 5.0
+"""How long a kernel may take to be verified and timed; what exceeds it is taken to hang."""
+
+
+class CudaDevice:
+    """GPU `index`, owned by a worker process. Use as a context manager."""
+
+    def __init__(self, index: int = 0, kernel_limit_s: float = KERNEL_LIMIT_S) -> None:
+        problem = driver_problem()
+        if problem is not None:
+            raise InvalidInput(f"device cuda:{index} cannot be used: {problem}")
+        self.index = index
+        self.restarts = 0
+        self._kernel_limit_s = kernel_limit_s
+        self._opened: Open | None = None
+        self._start()
+
+    def open(self, problem: Problem, timing: str, seed: int = 0) -> SessionFacts:
+        """Prepare a problem: buffers, checks of the checks, copy. Raises InvalidInput."""
+        tools = Compiler(self.gpu.arch).compile(tools_source(problem.dtype))
+        self._opened = Open(problem, timing, tools.cubin, seed)
+        return self._open_again()
+
+    def evaluate(self, job: Job) -> Outcome:
+        """Verify and time one kernel. A crash or a hang costs this job and a new worker."""
+        reply = self._ask(job, self._kernel_limit_s)
+        if reply is None:
+            self._restart()
+            return Rejected(
+                Stage.TIMEOUT, f"not verified and timed within {self._kernel_limit_s:g} s"
+            )
+        if isinstance(reply, Failed):
+            self._restart()
+            return Rejected(Stage.CRASH, reply.reason)
+        outcome: Outcome = reply
+        return outcome
+
+    def compare(self, contenders: Sequence[Contender], rounds: int, seed: int) -> Compared:
+        """Time verified kernels and copy in turn; raises DeviceLost if one fails now."""
+        limit = self._kernel_limit_s * (len(contenders) + 1)
+        reply = self._ask(Compare(tuple(contenders), rounds, seed), limit)
+        if isinstance(reply, Compared):
+            return reply
+        self._restart()
+        reason = reply.reason if isinstance(reply, Failed) else f"not done within {limit:g} s"
+        raise DeviceLost(f"a verified kernel failed while finalists were compared: {reason}")
+
+    def close(self) -> None:
+        """End the worker."""
+        self._connection.close()
+        self._process.join(timeout=5)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=run, args=(theirs, self.index), daemon=True)
+        self._process.start()
+        theirs.close()
+        reply = self._receive(START_LIMIT_S)
+        if not isinstance(reply, Described):
+            reason = reply.reason if isinstance(reply, Failed) else "its worker does not start"
+            raise InvalidInput(f"device cuda:{self.index} cannot be used: {reason}")
+        self.gpu: GpuSpec = reply.gpu
+        self.free_bytes = reply.free_bytes
+
+    def _open_again(self) -> SessionFacts:
+        reply = self._ask(self._opened, OPEN_LIMIT_S)
+        if isinstance(reply, SessionFacts):
+            return reply
+        if isinstance(reply, Failed) and not reply.context_lost:
+            raise InvalidInput(reply.reason)
+        reason = reply.reason if isinstance(reply, Failed) else "the worker does not answer"
+        raise DeviceLost(f"GPU {self.index} cannot prepare the problem: {reason}")
+
+    def _restart(self) -> None:
+        """A fresh worker on the problem that was open."""
+        self.restarts += 1
+        self._process.kill()
+        self._process.join()
+        self._connection.close()
+        self._start()
+        self._open_again()
+
+    def _ask(self, request: Any, limit_s: float) -> Any:
+        """The worker's reply; None if none came in time, Failed if it died."""
+        try:
+            self._connection.send(request)
+        except (BrokenPipeError, OSError):
+            return Failed("the worker ended unexpectedly", context_lost=True)
+        return self._receive(limit_s)
+
+    def _receive(self, limit_s: float) -> Any:
+        try:
+            if not self._connection.poll(limit_s):
+                return None
+            reply = self._connection.recv()
+        except (EOFError, OSError):
+            code = self._process.exitcode
+            return Failed(f"the worker ended unexpectedly (exit code {code})", context_lost=True)
+        if isinstance(reply, Bug):
+            raise RuntimeError(f"in the GPU's worker:\n{reply.traceback}")
+        return reply
+
+    def __enter__(self) -> "CudaDevice":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

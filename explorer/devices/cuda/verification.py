@@ -1,0 +1,127 @@
+"""Verify a kernel on the GPU: poisoned output, guards, adversarial rows, float64 truth."""
+
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+
+from explorer.devices.cuda.buffers import GuardedMatrix
+from explorer.devices.cuda.driver import checked
+from explorer.devices.cuda.messages import Job
+from explorer.devices.cuda.program import Program
+from explorer.devices.cuda.tools import DeviceCheck, Tools
+from explorer.errors import ExplorerError
+from explorer.problem import DType, Problem
+from explorer.reference import base_rows, softmax, verification_input
+
+_NAN = 0xFF  # bytes of ones are a NaN in fp32, fp16 and bf16
+_GUARD = 0xA5
+
+
+class Verifier:
+    """The small problem that every kernel must get right before it is timed."""
+
+    def __init__(self, problem: Problem, tools: Tools, stream: Any, seed: int) -> None:
+        self._problem = problem
+        self._tools = tools
+        self._stream = stream
+        self._matrix = verification_input(
+            base_rows(problem.cols), problem.cols, problem.dtype, seed
+        )
+        self._rows = 0
+        self._inputs: dict[int, GuardedMatrix] = {}
+        self._outputs: list[GuardedMatrix] = []
+
+    def check_the_check(self) -> None:
+        """Compare the GPU's float64 truth with NumPy's; raises ExplorerError if they differ."""
+        rows, cols = self._matrix.shape
+        source, output = self._buffers(rows, 0)
+        truths = checked(driver.cuMemAlloc(8 * rows * cols))
+        problem = Problem(rows, cols, self._problem.dtype)
+        output.poison(_NAN, self._stream)
+        self._tools.check_rows(problem, source.address(), output.address(), int(truths))
+        got = np.empty((rows, cols))
+        checked(driver.cuMemcpyDtoH(got, truths, got.nbytes))
+        checked(driver.cuMemFree(truths))
+        expected = softmax(self._matrix)
+        if not np.allclose(got, expected, rtol=1e-12, atol=1e-300, equal_nan=True):
+            raise ExplorerError("the GPU's float64 reference differs from NumPy's: do not trust it")
+
+    def fault(self, program: Program, job: Job) -> tuple[str | None, float]:
+        """What is wrong with a kernel's output, or None, and its largest relative error.
+
+        A kernel for any alignment is run once more with input and output at odd elements.
+        """
+        size = self._problem.dtype.itemsize
+        offsets = [(0, 0), (size, 3 * size)] if job.any_alignment else [(0, 0)]
+        worst = 0.0
+        for input_offset, output_offset in offsets:
+            reason, error = self._run(program, job, input_offset, output_offset)
+            if reason is not None:
+                return reason, error
+            worst = max(worst, error)
+        return None, worst
+
+    def _run(
+        self, program: Program, job: Job, input_offset: int, output_offset: int
+    ) -> tuple[str | None, float]:
+        problem = Problem(job.verify_rows, self._problem.cols, self._problem.dtype)
+        source, output = self._buffers(job.verify_rows, input_offset)
+        output.poison(_NAN, self._stream)
+        values = {
+            "input": source.address(input_offset),
+            "output": output.address(output_offset),
+            "rows": problem.rows,
+            "cols": problem.cols,
+        }
+        for launch in job.verify_launches:
+            program.launch(launch, values, self._stream)
+        found = self._tools.check_rows(problem, values["input"], values["output"])
+        if found.wrong:
+            return self._sentence(found, problem, output, values["output"]), found.error
+        used = problem.rows * problem.row_bytes
+        beside = output.touched_beside(used, output_offset, _NAN)
+        return (f"wrote {beside}" if beside else None), found.error
+
+    def _sentence(
+        self, found: DeviceCheck, problem: Problem, output: GuardedMatrix, address: int
+    ) -> str:
+        element = np.empty(1, np.uint32 if problem.dtype is DType.F32 else np.uint16)
+        index = found.row * problem.cols + found.col
+        checked(
+            driver.cuMemcpyDtoH(element, address + index * problem.dtype.itemsize, element.nbytes)
+        )
+        untouched = bool((element.view(np.uint8) == _NAN).all())
+        total = problem.rows * problem.cols
+        return (
+            f"{found.wrong} of {total} elements are wrong, the first in row {found.row}, "
+            f"column {found.col}{' (never written)' if untouched else ''}; "
+            f"largest relative error {found.error:.1e}"
+        )
+
+    def _buffers(self, rows: int, offset: int) -> tuple[GuardedMatrix, GuardedMatrix]:
+        """An input of `rows` rows, `offset` bytes into its place, and an output as large."""
+        if rows > self._rows:
+            for old in (*self._inputs.values(), *self._outputs):
+                old.free()
+            self._inputs.clear()
+            self._rows = rows
+            self._outputs = [GuardedMatrix(self._size(), _GUARD)]
+        if offset not in self._inputs:
+            self._inputs[offset] = self._loaded_input(offset)
+        return self._inputs[offset], self._outputs[0]
+
+    def _loaded_input(self, offset: int) -> GuardedMatrix:
+        """The base rows, repeated; what lies beside is NaN: a kernel that uses it shows."""
+        loaded = GuardedMatrix(self._size(), _NAN)
+        loaded.poison(_NAN, self._stream)
+        checked(driver.cuStreamSynchronize(self._stream))
+        block = self._matrix.tobytes()
+        for row in range(0, self._rows, len(self._matrix)):
+            part = min(len(self._matrix), self._rows - row) * self._problem.row_bytes
+            loaded.upload(block[:part], offset + row * self._problem.row_bytes)
+        return loaded
+
+    def _size(self) -> int:
+        """Bytes of the largest verification matrix, with room for odd starts."""
+        return self._rows * self._problem.row_bytes + 4 * self._problem.dtype.itemsize

@@ -1,0 +1,71 @@
+"""The process that owns the GPU: answers requests until the pipe closes or a kernel faults."""
+
+import signal
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any
+
+from cuda.bindings import driver
+
+from explorer.devices.cuda.driver import CudaError, checked
+from explorer.devices.cuda.messages import Bug, Compare, Described, Failed, Job, Open
+from explorer.devices.cuda.session import Session
+from explorer.devices.cuda.spec import gpu_spec
+from explorer.errors import ExplorerError
+
+
+def run(connection: Connection, index: int) -> None:
+    """Serve requests on GPU `index`; ends on end of file, or when the context is lost."""
+    # Ctrl-C reaches the whole process group; it is the supervisor's to answer.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        worker = _Worker(index)
+        connection.send(worker.described())
+    except CudaError as error:
+        connection.send(Failed(f"GPU {index} cannot be used: {error.name}", context_lost=True))
+        return
+    while True:
+        try:
+            request = connection.recv()
+        except EOFError:
+            return
+        reply = worker.answer(request)
+        connection.send(reply)
+        if isinstance(reply, Failed) and reply.context_lost:
+            return
+
+
+class _Worker:
+    """A context, a stream, and the session that is open."""
+
+    def __init__(self, index: int) -> None:
+        checked(driver.cuInit(0))
+        self._device = checked(driver.cuDeviceGet(index))
+        context = checked(driver.cuDevicePrimaryCtxRetain(self._device))
+        checked(driver.cuCtxSetCurrent(context))
+        self._stream = checked(driver.cuStreamCreate(0))
+        self._gpu = gpu_spec(self._device)
+        self._session: Session | None = None
+
+    def described(self) -> Described:
+        free, _ = checked(driver.cuMemGetInfo())
+        return Described(self._gpu, int(free))
+
+    def answer(self, request: Any) -> Any:
+        try:
+            if isinstance(request, Open):
+                self._session = Session(request, self._gpu, self._device, self._stream)
+                return self._session.facts()
+            if self._session is None:
+                return Failed("no problem is open", context_lost=False)
+            if isinstance(request, Job):
+                return self._session.evaluate(request)
+            if isinstance(request, Compare):
+                return self._session.compare(request)
+            return Failed(f"unknown request {type(request).__name__}", context_lost=False)
+        except CudaError as error:
+            return Failed(error.name, context_lost=True)
+        except ExplorerError as error:
+            return Failed(str(error), context_lost=False)
+        except Exception:
+            return Bug(traceback.format_exc())

@@ -1,0 +1,1 @@
+"""Recorded measurements of whole spaces: the file format, and where the files are."""

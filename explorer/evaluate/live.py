@@ -1,0 +1,150 @@
+"""Evaluate on a GPU: emit, compile, check resources, verify, time."""
+
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import TracebackType
+
+from explorer import __version__
+from explorer.circumstances import Circumstances
+from explorer.codegen import Variant, emit, launches, template_digest
+from explorer.compile import CompileFailure, CompilePool, Compiler, Kernel, nvrtc_version
+from explorer.config import Config
+from explorer.devices.cuda import Contender, CudaDevice, Job
+from explorer.evaluate.resource_limits import exceeded_resource
+from explorer.evaluate.space_version import space_version
+from explorer.evaluator import Comparison
+from explorer.gpu_spec import GpuSpec
+from explorer.outcome import Measured, Outcome, Rejected, Stage
+from explorer.problem import Problem
+from explorer.reference import verification_rows
+from explorer.space import Space
+from explorer.work_split import WorkSplit
+
+
+class LiveEvaluator:
+    """Configs of `problem` on a CUDA device. Use as a context manager; closes the device."""
+
+    catalogue = None
+    interleaves = True
+
+    def __init__(
+        self, problem: Problem, device: CudaDevice, timing: str = "cold", seed: int = 0
+    ) -> None:
+        self.problem = problem
+        self.gpu: GpuSpec = device.gpu
+        self.facts = device.open(problem, timing, seed)
+        self._device = device
+        self._seed = seed
+        self._space = Space(problem, self.gpu)
+        self._pool = CompilePool(Compiler(self.gpu.arch))
+        self._identities: dict[Config, str] = {}
+        self._compiling: dict[Config, Future[Kernel]] = {}
+        self._by_cubin: dict[str, Outcome] = {}
+        self._best_us = 0.0
+        self.circumstances = Circumstances(
+            gpu=self.gpu.name,
+            arch=self.gpu.arch,
+            driver=self.facts.driver,
+            nvrtc=nvrtc_version(),
+            timing=timing,
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            space_version=space_version(),
+            template_digest=template_digest(),
+            explorer=__version__,
+            copy_us=self.facts.copy_us,
+            peak_gbps=self.gpu.peak_gbps,
+        )
+
+    def identity(self, config: Config) -> str:
+        """Digest of the code and launches that `config` emits."""
+        if config not in self._identities:
+            self._identities[config] = emit(self.problem, config).digest
+        return self._identities[config]
+
+    def submit(self, config: Config) -> None:
+        """Start to compile `config` on another thread, if it is legal."""
+        if config not in self._compiling and self._space.is_legal(config):
+            variant = emit(self.problem, config)
+            self._identities[config] = variant.digest
+            self._compiling[config] = self._pool.submit(variant.source)
+
+    def evaluate(self, config: Config) -> Outcome:
+        """Compile if that was not started yet, verify, time; failures are outcomes."""
+        foreign = self._space.foreign_value(config)
+        if foreign is not None:
+            return Rejected(Stage.INVALID, foreign)
+        rule = self._space.broken_rule(config)
+        if rule is not None:
+            return Rejected(Stage.INVALID, rule.reason(config))
+        self.submit(config)
+        try:
+            kernel = self._compiling.pop(config).result()
+        except CompileFailure as failure:
+            return Rejected(Stage.COMPILE, str(failure))
+        return self._run(emit(self.problem, config), kernel)
+
+    def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
+        """Time measured configs and copy in turn; raises DeviceLost if one fails now."""
+        for config in configs:
+            self.submit(config)
+        contenders = [
+            Contender(self._compiling[c].result().cubin, launches(self.problem, c)) for c in configs
+        ]
+        for config in set(configs):
+            del self._compiling[config]
+        compared = self._device.compare(contenders, rounds, self._seed)
+        self.circumstances = replace(
+            self.circumstances,
+            sm_clock_mhz=compared.sm_clock_mhz,
+            memory_clock_mhz=compared.memory_clock_mhz,
+            throttle_reasons=compared.throttle_reasons,
+        )
+        return Comparison(compared.samples_us, compared.copy_us)
+
+    def _run(self, variant: Variant, kernel: Kernel) -> Outcome:
+        """Verify and time a compiled variant, unless the same machine code was run before."""
+        shared = max(launch.shared_bytes for launch in variant.launches)
+        resources = replace(kernel.resources, dynamic_shared_bytes=shared)
+        exceeded = exceeded_resource(resources, variant.launches, self.gpu)
+        if exceeded is not None:
+            return Rejected(Stage.RESOURCES, exceeded)
+        text = kernel.cubin + repr(variant.launches).encode()
+        key = hashlib.sha256(text).hexdigest()
+        if key not in self._by_cubin:
+            job = self._job(variant, replace(kernel, resources=resources))
+            self._by_cubin[key] = self._device.evaluate(job)
+        outcome = self._by_cubin[key]
+        if isinstance(outcome, Measured):
+            self._best_us = min(self._best_us or outcome.time_us, outcome.time_us)
+            return replace(outcome, digest=variant.digest)
+        return outcome
+
+    def _job(self, variant: Variant, kernel: Kernel) -> Job:
+        config = variant.config
+        rows = verification_rows(self.problem.cols, config.rows_per_block)
+        split = WorkSplit(self.problem, config)
+        return Job(
+            cubin=kernel.cubin,
+            digest=variant.digest,
+            resources=kernel.resources,
+            verify_rows=rows,
+            verify_launches=launches(replace(self.problem, rows=rows), config),
+            launches=variant.launches,
+            any_alignment=split.width == 1 or not split.aligned,
+            best_us=self._best_us,
+        )
+
+    def __enter__(self) -> "LiveEvaluator":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.__exit__(kind, error, trace)
+        self._device.close()
