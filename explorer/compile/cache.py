@@ -3,13 +3,14 @@
 import hashlib
 import json
 import os
+import struct
 import zipfile
-from dataclasses import asdict
+import zlib
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from explorer.compile.kernel import Kernel
-from explorer.outcome import Resources
+from explorer.compile.resources import kernel_resources
 
 _FORMAT = 1
 
@@ -37,15 +38,15 @@ class KernelCache:
         """The kernel kept under `key`, or None."""
         try:
             with zipfile.ZipFile(self._path(key)) as archive:
-                facts = json.loads(archive.read("facts.json"))
+                cubin = archive.read("kernel.cubin")
+                log = archive.read("ptxas.log").decode()
                 return Kernel(
-                    arch=facts["arch"],
-                    cubin=archive.read("kernel.cubin"),
+                    cubin=cubin,
                     ptx=archive.read("kernel.ptx").decode(),
-                    log=archive.read("ptxas.log").decode(),
-                    resources=Resources(**facts["resources"]),
+                    log=log,
+                    resources=kernel_resources(log, cubin),
                 )
-        except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile):
+        except (OSError, KeyError, ValueError, struct.error, zlib.error, zipfile.BadZipFile):
             return None
 
     def store(self, key: str, kernel: Kernel) -> None:
@@ -53,13 +54,13 @@ class KernelCache:
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-                    facts = {"arch": kernel.arch, "resources": asdict(kernel.resources)}
-                    archive.writestr("facts.json", json.dumps(facts))
-                    archive.writestr("kernel.cubin", kernel.cubin)
-                    archive.writestr("kernel.ptx", kernel.ptx)
-                    archive.writestr("ptxas.log", kernel.log)
+            with (
+                NamedTemporaryFile(dir=path.parent, delete=False) as file,
+                zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+            ):
+                archive.writestr("kernel.cubin", kernel.cubin)
+                archive.writestr("kernel.ptx", kernel.ptx)
+                archive.writestr("ptxas.log", kernel.log)
             Path(file.name).replace(path)
         except OSError:
             return  # a cache that cannot be kept costs time, not correctness

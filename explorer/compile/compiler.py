@@ -4,10 +4,10 @@ from explorer.compile.cache import KernelCache
 from explorer.compile.headers import include_dir
 from explorer.compile.kernel import Kernel
 from explorer.compile.nvrtc import compile_source, nvrtc_version
-from explorer.compile.ptxas_log import parse_resources
+from explorer.compile.resources import kernel_resources
 
 
-class CompileFailure(Exception):  # noqa: N818 (an outcome of a variant, not an error of the user's)
+class CompileFailure(Exception):  # an outcome of a variant, not an error of the user's
     """NVRTC or ptxas refused the source; the message is the log's first error."""
 
     def __init__(self, log: str) -> None:
@@ -38,8 +38,8 @@ class Compiler:
             result = compile_source(source, self.options)
             if not result.succeeded:
                 raise CompileFailure(result.log)
-            resources = parse_resources(result.log, result.cubin)
-            kernel = Kernel(self.arch, result.cubin, result.ptx, result.log, resources)
+            resources = kernel_resources(result.log, result.cubin)
+            kernel = Kernel(result.cubin, result.ptx, result.log, resources)
             self.cache.store(key, kernel)
         return kernel
 

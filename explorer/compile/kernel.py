@@ -9,7 +9,6 @@ from explorer.outcome import Resources
 class Kernel:
     """Machine code for one architecture, with the PTX it was made from and ptxas's log."""
 
-    arch: str
     cubin: bytes
     ptx: str
     log: str
