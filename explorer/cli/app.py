@@ -1,0 +1,51 @@
+"""The application: its commands, in the order in which `explorer --help` lists them.
+
+Commands import what they need when they run, so that help and usage errors come at once.
+"""
+
+from typing import Annotated
+
+import typer
+
+from explorer import __version__
+from explorer.cli.dashboard import dashboard
+from explorer.cli.doctor import doctor
+from explorer.cli.emit import emit
+from explorer.cli.exits import SentenceErrors
+from explorer.cli.record import record
+from explorer.cli.search import search
+from explorer.cli.show import show
+from explorer.cli.space import space
+from explorer.cli.studies import studies
+
+app = typer.Typer(
+    cls=SentenceErrors,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"softmax-explorer {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def explorer(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and leave."
+        ),
+    ] = False,
+) -> None:
+    """Emit, verify and time CUDA softmax kernels; keep the fastest for each problem."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+for command in (search, emit, studies, show, space, record, dashboard, doctor):
+    app.command()(command)

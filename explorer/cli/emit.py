@@ -1,0 +1,96 @@
+"""`explorer emit`: write a kernel's source."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from explorer.cli.exits import say
+from explorer.cli.options import Cols, Dtype, Gpu, Json, Rows, Storage
+from explorer.cli.problem import problem_of
+from explorer.errors import ExplorerError
+from explorer.problem import DType, Problem
+
+if TYPE_CHECKING:
+    from explorer.codegen import Variant
+    from explorer.outcome import Resources
+
+STDOUT = "-"
+
+
+def emit(
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="best, a trial's number, or a config as JSON.")
+    ],
+    cols: Cols,
+    rows: Rows = None,
+    dtype: Dtype = DType.F32,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File to write, - for stdout; left out: a file of its own in generated/.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a file that holds other code.")
+    ] = False,
+    gpu: Gpu = None,
+    storage: Storage = None,
+    json: Json = False,
+) -> None:
+    """Write the source of the best, a trial or a config."""
+    from explorer.emit import default_path, write_source
+    from explorer.report.json_data import as_text, emission_data
+
+    if json and output == STDOUT:
+        raise typer.BadParameter("--json and --output - both want stdout; drop one of them")
+    variant, arch = _variant(what, problem_of(cols, rows, dtype), gpu, storage)
+    resources = _resources(variant, arch)
+    if output == STDOUT:
+        print(variant.source, end="")
+        return
+    path = Path(output) if output else default_path(variant)
+    written = write_source(variant, path, force=force)
+    if json:
+        print(as_text(emission_data(variant, path, written, arch, resources)))
+    else:
+        print(f"{path}: {written}")
+
+
+def _variant(
+    what: str, problem: Problem, gpu: str | None, storage: str | None
+) -> "tuple[Variant, str]":
+    """The variant, and the architecture that it is meant for."""
+    from explorer.cli.gpu_limits import gpu_limits
+    from explorer.codegen import emit as emit_variant
+    from explorer.config import Config
+    from explorer.emit import checked_config, parse_choice, variant_of
+
+    choice = parse_choice(what)
+    if isinstance(choice, Config):
+        limits = gpu_limits(gpu)
+        return emit_variant(problem, checked_config(choice, problem, limits)), limits.arch
+    from explorer.search import find_trial, load_study, open_storage
+
+    opened = open_storage(storage, read_only=True)
+    trial = find_trial(opened, problem, choice)
+    arch = gpu_limits(gpu).arch if gpu else load_study(opened, problem).circumstances.arch
+    return variant_of(trial, problem), arch
+
+
+def _resources(variant: "Variant", arch: str) -> "Resources | None":
+    """Compile the source as a check, and tell what the kernel takes; no NVRTC is no error."""
+    from explorer.compile import nvrtc_version
+    from explorer.emit import compile_for
+    from explorer.report.resources import resources_line
+
+    try:
+        version = nvrtc_version()
+    except ExplorerError as error:
+        say(f"not compiled as a check: {error}")
+        return None
+    resources = compile_for(arch, variant)
+    say(f"compiles for {arch} with NVRTC {version}: {resources_line(resources)}")
+    return resources

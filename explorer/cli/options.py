@@ -1,0 +1,62 @@
+"""The options that several commands share: one spelling, one help text."""
+
+from typing import Annotated
+
+import typer
+
+from explorer.cli.values import one_of, whole_number
+from explorer.problem import MAX_COLS, MAX_ROWS, DType
+
+Cols = Annotated[
+    int,
+    typer.Option(
+        metavar="C", parser=whole_number("cols", 1, MAX_COLS), help="Columns of the matrix."
+    ),
+]
+Rows = Annotated[
+    int | None,
+    typer.Option(
+        metavar="R",
+        parser=whole_number("rows", 1, MAX_ROWS),
+        help="Rows of the matrix; left out: as many as make 256 MiB of traffic.",
+        show_default=False,
+    ),
+]
+Dtype = Annotated[
+    DType,
+    typer.Option(metavar="DTYPE", parser=DType.parse, help=f"Element type: {', '.join(DType)}."),
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Optuna storage, a URL or a SQLite file; left out: studies/explorer.db.",
+        show_default=False,
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(metavar="DEVICE", help="auto, cuda:N, or recorded:NAME."),
+]
+Timing = Annotated[
+    str,
+    typer.Option(
+        metavar="MODE",
+        parser=one_of("timing", "cold", "warm"),
+        help="cold: launches rotate over buffers of 4 x L2; warm: they stay on one.",
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(metavar="S", parser=whole_number("seed", 0), help="Seed of the search."),
+]
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="GPU whose limits count, as its driver calls it; left out: the one here, "
+        "else NVIDIA H200.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, alone on stdout.")]

@@ -1,0 +1,113 @@
+"""`explorer search`: find the fastest variant of a problem."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from explorer.cli.exits import INTERRUPTED, say
+from explorer.cli.options import Cols, Device, Dtype, Json, Rows, Seed, Storage, Timing
+from explorer.cli.problem import problem_of, rows_notice
+from explorer.cli.values import duration_s, whole_number
+from explorer.problem import DType, Problem
+
+if TYPE_CHECKING:
+    from explorer.evaluator import Evaluator
+    from explorer.search.results import SearchResult
+
+Trials = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        parser=whole_number("trials", 1),
+        help="Kernels to evaluate in this run; 200 where no budget is given either.",
+        show_default=False,
+    ),
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        metavar="TIME",
+        parser=duration_s,
+        help="Time for search and finals, such as 30s, 2m or 90.",
+        show_default=False,
+    ),
+]
+
+
+def search(
+    cols: Cols,
+    rows: Rows = None,
+    dtype: Dtype = DType.F32,
+    trials: Trials = None,
+    budget: Budget = None,
+    device: Device = "auto",
+    storage: Storage = None,
+    seed: Seed = 0,
+    timing: Timing = "cold",
+    json: Json = False,
+) -> None:
+    """Find the fastest kernel of a problem. The same command again goes on."""
+    from explorer.report.console import results
+    from explorer.report.json_data import as_text, search_data
+    from explorer.report.search_report import print_search
+
+    problem = problem_of(cols, rows, dtype)
+    result = _run(_Plan(problem, rows, device, timing, trials, budget, seed, storage))
+    if json:
+        print(as_text(search_data(result, storage)))
+    else:
+        print_search(result, results(), storage)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The command's options, read."""
+
+    problem: Problem
+    rows: int | None
+    device: str
+    timing: str
+    trials: int | None
+    budget_s: float | None
+    seed: int
+    storage: str | None
+
+
+def _run(plan: _Plan) -> "SearchResult":
+    from explorer.evaluate.open_evaluator import open_evaluator
+    from explorer.report.console import notices
+    from explorer.report.progress import ProgressLine
+    from explorer.search import open_storage, run_search
+
+    storage = open_storage(plan.storage)
+    progress = ProgressLine(plan.problem, notices())
+    try:
+        with open_evaluator(plan.problem, plan.device, plan.timing, plan.seed) as evaluator:
+            for notice in _notices(plan, evaluator):
+                say(notice)
+            with progress:
+                return run_search(
+                    evaluator,
+                    storage,
+                    trials=plan.trials,
+                    budget_s=plan.budget_s,
+                    seed=plan.seed,
+                    on_progress=progress,
+                )
+    except KeyboardInterrupt:
+        kept = progress.last.trials if progress.last else 0
+        say(f"stopped; {kept} trials are kept; run the same command again to go on")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _notices(plan: _Plan, evaluator: "Evaluator") -> list[str]:
+    """What is said before the first trial: whose times a replay shows, how many rows."""
+    from explorer.devices.cuda import driver_problem
+    from explorer.report.circumstances import replay_notice
+
+    lines = []
+    if not evaluator.interleaves:
+        why = driver_problem() if plan.device == "auto" else None
+        lines += [replay_notice(evaluator.circumstances, why)]
+    return lines + rows_notice(plan.problem, plan.rows)

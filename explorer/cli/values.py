@@ -1,0 +1,44 @@
+"""Reading numbers and durations as people write them."""
+
+import math
+import re
+from collections.abc import Callable
+
+from explorer.errors import InvalidInput
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def whole_number(name: str, least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
+    """A reader of whole numbers from `least` to `most` that raises InvalidInput naming `name`."""
+
+    def read(text: str) -> int:
+        number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,30}", text.strip()) else None
+        if number is None or not least <= number <= most:
+            raise InvalidInput(
+                f"{name} is {text!r}; it must be a whole number from {least} to {most}"
+            )
+        return number
+
+    return read
+
+
+def duration_s(text: str) -> float:
+    """Seconds of `90`, `30s`, `2m` or `1.5h`; raises InvalidInput."""
+    match = _DURATION.fullmatch(text.strip())
+    value = float(match[1]) * _SECONDS[match[2] or "s"] if match else 0.0
+    if not 0 < value < math.inf:
+        raise InvalidInput(f"budget is {text!r}; write a duration above 0 such as 30s, 2m or 90")
+    return value
+
+
+def one_of(name: str, *choices: str) -> Callable[[str], str]:
+    """A reader of one of a few words that raises InvalidInput naming them."""
+
+    def read(text: str) -> str:
+        if text not in choices:
+            raise InvalidInput(f"{name} is {text!r}; choose one of {', '.join(choices)}")
+        return text
+
+    return read

@@ -1,0 +1,1 @@
+"""What a person reads and what a program parses: tables, progress, JSON, Markdown."""

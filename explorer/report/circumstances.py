@@ -1,0 +1,35 @@
+"""The line that says under what circumstances something was measured."""
+
+from explorer.circumstances import Circumstances
+
+
+def circumstances_line(circumstances: Circumstances) -> str:
+    """GPU, driver, NVRTC, clocks, throttling, timing mode and date, as far as they are known."""
+    c = circumstances
+    parts = [c.gpu, f"driver {c.driver}", f"NVRTC {c.nvrtc}", _clocks(c)]
+    parts += [_throttling(c)]
+    parts += [f"{c.timing} L2" if c.timing in ("cold", "warm") else c.timing, short_date(c.date)]
+    return " · ".join(part for part in parts if part)
+
+
+def replay_notice(circumstances: Circumstances, why: str | None = None) -> str:
+    """The first line of a replay: whose times these are, and `why` no GPU is used."""
+    origin = f"a recording made on {circumstances.gpu} on {circumstances.date[:10]}"
+    return f"{why + ': ' if why else ''}replaying {origin}; nothing is timed here"
+
+
+def short_date(date: str) -> str:
+    """Day and minute of an ISO 8601 date in UTC."""
+    return f"{date[:10]} {date[11:16]} UTC" if len(date) >= 16 else date
+
+
+def _clocks(c: Circumstances) -> str:
+    clocks = [f"SM {c.sm_clock_mhz} MHz"] if c.sm_clock_mhz else []
+    clocks += [f"memory {c.memory_clock_mhz} MHz"] if c.memory_clock_mhz else []
+    return ", ".join(clocks)
+
+
+def _throttling(c: Circumstances) -> str:
+    if c.throttle_reasons:
+        return f"held back by {c.throttle_reasons}"
+    return "not throttled" if c.sm_clock_mhz else ""

@@ -1,0 +1,52 @@
+"""Where reports are printed: results on stdout, notices and progress on stderr."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+WIDTH_WITHOUT_TERMINAL = 100
+"""Columns of a report that goes to a file or a pipe."""
+
+
+def results() -> Console:
+    """The console of results; nothing in it but what was asked for."""
+    return _console(sys.stdout)
+
+
+def notices() -> Console:
+    """The console of notices and progress."""
+    return _console(sys.stderr)
+
+
+def plain_table(title: str = "") -> Table:
+    """A table without a frame, its title to the left."""
+    return Table(
+        title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False
+    )
+
+
+def notes(lines: Sequence[tuple[str, str]]) -> Table:
+    """Sentences under a table, each with a word in the margin that says what it is about."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column()
+    for label, sentence in lines:
+        grid.add_row(label, cell(sentence))
+    return grid
+
+
+def cell(text: str) -> Text:
+    """Text taken as it is: brackets are no markup."""
+    return Text(text)
+
+
+def _console(stream: TextIO) -> Console:
+    width = None
+    if not stream.isatty() and "COLUMNS" not in os.environ:
+        width = WIDTH_WITHOUT_TERMINAL
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)

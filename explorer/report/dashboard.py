@@ -1,0 +1,28 @@
+"""The command line of optuna-dashboard, an extra."""
+
+import shutil
+import sys
+from pathlib import Path
+
+from explorer.errors import NotFound
+from explorer.search.storage import DEFAULT_PATH, open_storage
+
+PROGRAM = "optuna-dashboard"
+
+
+def dashboard_program() -> str | None:
+    """The path of optuna-dashboard: beside this Python, else anywhere on PATH."""
+    beside = shutil.which(PROGRAM, path=str(Path(sys.executable).parent))
+    return beside or shutil.which(PROGRAM)
+
+
+def dashboard_command(storage: str | None, port: int) -> list[str]:
+    """What to run; raises NotFound without the extra, and where the storage has no studies."""
+    program = dashboard_program()
+    if program is None:
+        raise NotFound(f"{PROGRAM} is not installed: pip install 'softmax-explorer[dashboard]'")
+    open_storage(storage, read_only=True)
+    url = storage or str(DEFAULT_PATH)
+    if "://" not in url:
+        url = f"sqlite:///{url}"
+    return [program, url, "--port", str(port)]

@@ -1,0 +1,204 @@
+"""What `--json` prints: plain data under keys that stay as they are.
+
+Times are microseconds (`_us`), bandwidths 1e9 bytes a second (`gbps`), shares fractions of 1;
+what is not known is null. Keys may be added in a later version, never renamed or removed.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from explorer.codegen import Variant
+from explorer.outcome import Measured, Resources, Stage
+from explorer.problem import Problem
+from explorer.report.check import Check
+from explorer.report.commands import emit_command
+from explorer.report.figures import share_of_copy
+from explorer.report.study_report import winner
+from explorer.search.results import (
+    Finalist,
+    Finals,
+    SearchResult,
+    StudySummary,
+    StudyView,
+    TrialRecord,
+)
+from explorer.space import RULES, Space
+from explorer.space.parameters import MEANING
+
+Data = dict[str, Any]
+
+
+def as_text(data: Data | list[Data]) -> str:
+    """Indented JSON, as it goes to stdout."""
+    return json.dumps(data, indent=2, ensure_ascii=False)
+
+
+def search_data(result: SearchResult, storage: str | None = None) -> Data:
+    """study, problem, replayed, circumstances, the tally, finals, best, emit."""
+    return {
+        "study": result.study,
+        "problem": problem_data(result.problem),
+        "replayed": result.replayed,
+        "circumstances": result.circumstances.as_dict(),
+        "trials": result.trials,
+        "measured": result.measured,
+        "duplicates": result.duplicates,
+        "rejected": _rejected(result.rejected),
+        "elapsed_s": result.elapsed_s,
+        "seed": result.seed,
+        "best": _finalist(1, result.finals.winner, result.finals, result.problem),
+        "finals": _finals(result.finals, result.problem),
+        "emit": emit_command(str(result.finals.winner.trial.number), result.problem, storage),
+    }
+
+
+def study_data(view: StudyView, storage: str | None = None) -> Data:
+    """A study's summary with circumstances, best, finals (or null), rejections and effects."""
+    problem = view.summary.problem
+    return {
+        **summary_data(view.summary),
+        "circumstances": view.circumstances.as_dict(),
+        "best": _trial(winner(view), problem),
+        "finals": None if view.finals is None else _finals(view.finals, problem),
+        "rejected": _rejected(view.rejected),
+        "reasons": [
+            {"stage": str(stage), "reason": reason, "count": count}
+            for stage, reason, count in view.reasons
+        ],
+        "parameters": [
+            {
+                "name": effect.name,
+                "importance": effect.importance,
+                "fastest_value": effect.fastest_value,
+                "fastest_us": effect.fastest_us,
+                "slowest_value": effect.slowest_value,
+                "slowest_us": effect.slowest_us,
+            }
+            for effect in view.effects
+        ],
+        "emit": emit_command(str(winner(view).number), problem, storage),
+    }
+
+
+def summary_data(summary: StudySummary) -> Data:
+    """One study of `explorer studies`."""
+    return {
+        "study": summary.name,
+        "problem": problem_data(summary.problem),
+        "gpu": summary.gpu,
+        "timing": summary.timing,
+        "replayed": summary.replayed,
+        "is_current": summary.is_current,
+        "space_version": summary.space_version,
+        "trials": summary.trials,
+        "measured": summary.measured,
+        "best_us": summary.best_us,
+        "copy_us": summary.copy_us or None,
+        "date": summary.date,
+    }
+
+
+def space_data(space: Space) -> Data:
+    """problem, gpu, arch, parameters with values and meaning, counts, rules."""
+    return {
+        "problem": problem_data(space.problem),
+        "gpu": space.gpu.name,
+        "arch": space.gpu.arch,
+        "parameters": [
+            {"name": name, "values": list(values), "meaning": MEANING[name]}
+            for name, values in space.parameters.items()
+        ],
+        "points": space.point_count,
+        "legal": space.legal_count(),
+        "rules": [
+            {"name": rule.name, "sentence": rule.sentence, "excluded": space.excluded(rule)}
+            for rule in RULES
+        ],
+    }
+
+
+def problem_data(problem: Problem) -> Data:
+    """op, rows, cols, dtype and the model's bytes."""
+    return {
+        "op": problem.op,
+        "rows": problem.rows,
+        "cols": problem.cols,
+        "dtype": str(problem.dtype),
+        "bytes": problem.bytes,
+    }
+
+
+def _finals(finals: Finals, problem: Problem) -> Data:
+    contenders = enumerate(finals.finalists, start=1)
+    return {
+        "interleaved": finals.interleaved,
+        "rounds": finals.rounds,
+        "noise": finals.noise,
+        "copy_us": finals.copy_us or None,
+        "copy_spread": finals.copy_spread,
+        "copy_gbps": problem.gbps(finals.copy_us) if finals.copy_us else None,
+        "finalists": [_finalist(rank, f, finals, problem) for rank, f in contenders],
+    }
+
+
+def _finalist(rank: int, finalist: Finalist, finals: Finals, problem: Problem) -> Data:
+    return {
+        "rank": rank,
+        **_trial(finalist.trial, problem),
+        "time_us": finalist.time_us,
+        "spread": finalist.spread,
+        "gbps": problem.gbps(finalist.time_us),
+        "of_copy": share_of_copy(finalist.time_us, finals.copy_us),
+        "tied": finalist.tied,
+        "ratio_to_best": finalist.ratio_to_best,
+        "ratio_low": finalist.ratio_low,
+        "ratio_high": finalist.ratio_high,
+    }
+
+
+def _trial(trial: TrialRecord, problem: Problem) -> Data:
+    outcome: Measured = trial.outcome
+    return {
+        "trial": trial.number,
+        "time_us": outcome.time_us,
+        "spread": outcome.spread,
+        "gbps": problem.gbps(outcome.time_us),
+        "config": trial.config.as_dict(),
+        "registers": outcome.resources.registers,
+        "shared_bytes": outcome.resources.shared_bytes,
+        "spill_bytes": outcome.resources.spill_store_bytes + outcome.resources.spill_load_bytes,
+        "code_bytes": outcome.resources.code_bytes,
+        "error": outcome.error,
+        "digest": outcome.digest,
+    }
+
+
+def _rejected(rejected: dict[Stage, int]) -> dict[str, int]:
+    return {str(stage): rejected.get(stage, 0) for stage in Stage}
+
+
+def emission_data(
+    variant: Variant, path: Path, written: str, arch: str, resources: Resources | None
+) -> Data:
+    """file, written, problem, config, digest, arch, resources (null where not compiled)."""
+    return {
+        "file": str(path),
+        "written": str(written),
+        "problem": problem_data(variant.problem),
+        "config": variant.config.as_dict(),
+        "digest": variant.digest,
+        "arch": arch,
+        "resources": None if resources is None else asdict(resources),
+        "launches": [asdict(launch) for launch in variant.launches],
+    }
+
+
+def machine_data(checks: Sequence[Check]) -> Data:
+    """ok (all that is required is there) and the checks."""
+    return {
+        "ok": all(check.ok for check in checks if check.required),
+        "checks": [asdict(check) for check in checks],
+    }

@@ -1,0 +1,107 @@
+"""What this machine has, and what each thing is needed for."""
+
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from explorer import __version__
+from explorer.codegen import template_digest, template_dir
+from explorer.compile import cache_dir, nvrtc_version
+from explorer.compile.headers import include_dir
+from explorer.devices.cuda import CudaDevice, driver_problem
+from explorer.devices.recorded.find import list_recordings
+from explorer.errors import ExplorerError
+from explorer.report.check import Check
+from explorer.report.dashboard import PROGRAM, dashboard_program
+from explorer.search import list_studies, open_storage
+
+Finding = tuple[bool, str]
+
+
+def checks(storage: str | None = None) -> tuple[Check, ...]:
+    """All of them, in the order in which the pipeline needs them."""
+    return (
+        Check("package", True, _package(), "everything", required=True),
+        Check("templates", *_templates(), "emitting kernels", required=True),
+        Check("nvrtc", *_nvrtc(), "compiling kernels", required=True),
+        Check("headers", *_headers(), "compiling kernels of f16 and bf16", required=True),
+        Check("driver", *_driver(), "timing kernels; without it recordings are replayed"),
+        Check("gpu", *_gpu(), "timing kernels"),
+        Check("recordings", *_recordings(), "searching without a GPU"),
+        Check("storage", *_storage(storage), "keeping studies; a search creates it"),
+        Check("cache", *_cache(), "compiling each kernel once only"),
+        Check("dashboard", *_program(dashboard_program, PROGRAM), "explorer dashboard (an extra)"),
+        Check("ncu", *_program(lambda: shutil.which("ncu"), "ncu"), "profiling kernels by hand"),
+        Check("nvcc", *_program(lambda: shutil.which("nvcc"), "nvcc"), "building emitted files"),
+    )
+
+
+def _package() -> str:
+    return f"softmax-explorer {__version__}, Python {platform.python_version()}"
+
+
+def _templates() -> Finding:
+    folder = template_dir()
+    if not (folder / "softmax.cu.j2").is_file():
+        return False, f"{folder} holds none: install the package again"
+    return True, f"{folder} (digest {template_digest()})"
+
+
+def _nvrtc() -> Finding:
+    try:
+        return True, f"version {nvrtc_version()}"
+    except ExplorerError as error:
+        return False, str(error)
+
+
+def _headers() -> Finding:
+    folder = include_dir()
+    missing = "cuda_fp16.h is not found: pip install nvidia-cuda-runtime"
+    return (True, str(folder)) if folder else (False, missing)
+
+
+def _driver() -> Finding:
+    problem = driver_problem()
+    return (True, "libcuda answers") if problem is None else (False, problem)
+
+
+def _gpu() -> Finding:
+    if driver_problem() is not None:
+        return False, "none without a driver"
+    try:
+        with CudaDevice(0) as device:
+            gpu = device.gpu
+    except ExplorerError as error:
+        return False, str(error)
+    return True, f"{gpu.name} ({gpu.arch}), {gpu.memory_bytes / 1e9:.0f} GB"
+
+
+def _recordings() -> Finding:
+    files = list_recordings()
+    damage = [file.damage for file in files if file.damage]
+    if damage or not files:
+        return False, damage[0] if damage else "none; record one on a GPU with explorer record"
+    return True, ", ".join(file.name for file in files)
+
+
+def _storage(url: str | None) -> Finding:
+    try:
+        number = len(list_studies(open_storage(url, read_only=True)))
+    except ExplorerError as error:
+        return False, str(error)
+    return True, "1 study" if number == 1 else f"{number} studies"
+
+
+def _cache() -> Finding:
+    folder = cache_dir()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(existing, os.W_OK):
+        return False, f"{folder} cannot be written; set EXPLORER_CACHE_DIR"
+    return True, str(folder)
+
+
+def _program(find: Callable[[], str | None], name: str) -> Finding:
+    path = find()
+    return (True, str(Path(path))) if path else (False, f"{name} is not on PATH")

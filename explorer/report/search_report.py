@@ -1,0 +1,51 @@
+"""What a finished search prints: the finals, the circumstances, the command to go on with."""
+
+from rich.console import Console
+
+from explorer.report.circumstances import circumstances_line
+from explorer.report.commands import emit_command
+from explorer.report.console import notes
+from explorer.report.figures import count, percent, seconds
+from explorer.report.finals_table import finals_table, ties_sentence
+from explorer.report.rejections import rejected_by_stage
+from explorer.report.words import brief_words
+from explorer.search.results import SearchResult
+
+
+def print_search(result: SearchResult, console: Console, storage: str | None = None) -> None:
+    """The table of the finals; the last line is the command that reproduces the winner."""
+    finals, problem = result.finals, result.problem
+    origin = "recorded on" if result.replayed else "on"
+    console.print(f"{problem} {origin} {result.circumstances.gpu}", style="bold")
+    console.print()
+    console.print(finals_table(finals, problem, result.circumstances))
+    console.print()
+    trial = finals.winner.trial
+    lines = [
+        ("best", f"trial {trial.number}: {brief_words(trial.config)}"),
+        ("ties", ties_sentence(finals)),
+        ("trials", _tally(result)),
+        ("replayed" if result.replayed else "measured", _measured_where(result)),
+    ]
+    console.print(notes(lines))
+    console.print()
+    command = emit_command(str(trial.number), problem, storage)
+    console.print(command, style="bold", soft_wrap=True)
+
+
+def _tally(result: SearchResult) -> str:
+    rejected = rejected_by_stage(result.rejected) or "none"
+    return (
+        f"{count(result.trials)} in {seconds(result.elapsed_s)}: {count(result.measured)} "
+        f"kernels measured, {count(result.duplicates)} of known code, rejected: {rejected}. "
+        f"Seed {result.seed}."
+    )
+
+
+def _measured_where(result: SearchResult) -> str:
+    line = circumstances_line(result.circumstances)
+    peak = result.circumstances.peak_gbps
+    if peak:
+        reached = result.problem.gbps(result.finals.winner.time_us) / peak
+        line += f" · best at {percent(reached)} of the datasheet's {peak:.0f} GB/s"
+    return line

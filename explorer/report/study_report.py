@@ -1,0 +1,101 @@
+"""What `explorer show` prints of one study."""
+
+from rich.console import Console
+from rich.table import Table
+
+from explorer.report.circumstances import circumstances_line
+from explorer.report.commands import emit_command, search_command
+from explorer.report.console import cell, notes, plain_table
+from explorer.report.figures import count, microseconds, percent, share_of_copy, with_spread
+from explorer.report.finals_table import finals_table, ties_sentence
+from explorer.report.rejections import rejected_by_stage
+from explorer.report.words import brief_words
+from explorer.search.results import ParameterEffect, StudyView, TrialRecord
+
+MOST_REASONS = 12
+"""How many reasons of rejection are listed."""
+
+
+def print_study(view: StudyView, console: Console, storage: str | None = None) -> None:
+    """Best, ties, rejections by stage and reason, and what each parameter does to the time."""
+    summary = view.summary
+    console.print(f"{summary.problem} on {summary.gpu}", style="bold")
+    console.print(f"study {summary.name}")
+    console.print()
+    if view.finals is not None:
+        console.print(finals_table(view.finals, summary.problem, view.circumstances))
+        console.print()
+    console.print(notes(_lines(view, storage)))
+    if view.reasons:
+        console.print()
+        console.print(_reasons_table(view))
+    if view.effects:
+        console.print()
+        console.print(_effects_table(view.effects))
+    console.print()
+    command = emit_command(str(winner(view).number), summary.problem, storage)
+    console.print(command, style="bold", soft_wrap=True)
+
+
+def winner(view: StudyView) -> TrialRecord:
+    """The trial to emit: the finals' winner, or the fastest where no search came to its end."""
+    return view.best if view.finals is None else view.finals.winner.trial
+
+
+def _lines(view: StudyView, storage: str | None) -> list[tuple[str, str]]:
+    summary, best = view.summary, winner(view)
+    lines = [("best", f"trial {best.number}: {brief_words(best.config)}")]
+    if view.finals is not None:
+        lines += [("ties", ties_sentence(view.finals))]
+    else:
+        lines += [("time", _time_without_finals(view))]
+    if not summary.is_current:
+        search = search_command(summary.problem, storage)
+        lines += [("older", f"made with another space or other templates; start anew: {search}")]
+    rejected = rejected_by_stage(view.rejected) or "none"
+    tally = f"{count(summary.trials)}: {count(summary.measured)} kernels measured, "
+    lines += [("trials", f"{tally}rejected: {rejected}")]
+    origin = "replayed" if summary.replayed else "measured"
+    return [*lines, (origin, circumstances_line(view.circumstances))]
+
+
+def _time_without_finals(view: StudyView) -> str:
+    outcome, problem = view.best.outcome, view.summary.problem
+    text = f"{with_spread(outcome.time_us, outcome.spread)} µs, "
+    text += f"{problem.gbps(outcome.time_us):.0f} GB/s"
+    share = share_of_copy(outcome.time_us, view.circumstances.copy_us)
+    text += f", {percent(share)} of copy" if share is not None else ""
+    return f"{text}; no finals yet: a search that comes to its end holds them"
+
+
+def _reasons_table(view: StudyView) -> Table:
+    table = plain_table("Rejected, by stage and reason")
+    table.add_column("count", justify="right", no_wrap=True)
+    table.add_column("stage", no_wrap=True)
+    table.add_column("reason", overflow="fold")
+    for stage, reason, number in view.reasons[:MOST_REASONS]:
+        table.add_row(count(number), str(stage), cell(reason))
+    rest = view.reasons[MOST_REASONS:]
+    if rest:
+        total = sum(number for _, _, number in rest)
+        table.add_row(count(total), "", f"for {len(rest)} other reasons")
+    return table
+
+
+def _effects_table(effects: tuple[ParameterEffect, ...]) -> Table:
+    table = plain_table("Parameters, with the median µs of their fastest and slowest value")
+    table.add_column("parameter", no_wrap=True)
+    table.add_column("importance", justify="right", no_wrap=True)
+    for end in ("fastest", "slowest"):
+        table.add_column(end, justify="right", no_wrap=True)
+        table.add_column("µs", justify="right", no_wrap=True)
+    for effect in effects:
+        table.add_row(
+            effect.name,
+            percent(effect.importance),
+            effect.fastest_value,
+            microseconds(effect.fastest_us),
+            effect.slowest_value,
+            microseconds(effect.slowest_us),
+        )
+    return table

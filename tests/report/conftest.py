@@ -1,0 +1,118 @@
+"""A finished search made by hand: three finalists, two of them tied, and a plain copy."""
+
+import pytest
+
+from explorer.circumstances import Circumstances
+from explorer.config import Config
+from explorer.outcome import Measured, Resources, Stage
+from explorer.problem import DType, Problem
+from explorer.search.results import (
+    Finalist,
+    Finals,
+    ParameterEffect,
+    SearchResult,
+    StudySummary,
+    StudyView,
+    TrialRecord,
+)
+
+PROBLEM = Problem(8192, 4096, DType.F32)
+
+
+def trial(number, time_us, registers=32, **changes):
+    resources = Resources(registers=registers, static_shared_bytes=64, code_bytes=2048)
+    samples = (time_us * 0.99, time_us, time_us * 1.01)
+    outcome = Measured(samples, error=2e-7, resources=resources, digest=f"{number:016x}")
+    return TrialRecord(number, Config(**changes), outcome)
+
+
+def finalist(record, ratio, tied):
+    samples = record.outcome.samples_us
+    time_us = record.outcome.time_us
+    return Finalist(record, samples, time_us, 0.004, ratio, ratio * 0.999, ratio * 1.001, tied)
+
+
+@pytest.fixture
+def circumstances():
+    return Circumstances(
+        gpu="NVIDIA H200",
+        arch="sm_90",
+        driver="570.86",
+        nvrtc="13.0",
+        timing="cold",
+        date="2026-03-04T05:06:07+00:00",
+        space_version="1",
+        template_digest="abcdefabcdef",
+        explorer="0.1.0",
+        copy_us=60.0,
+        sm_clock_mhz=1980,
+        memory_clock_mhz=3201,
+        peak_gbps=4800.0,
+    )
+
+
+@pytest.fixture
+def finals():
+    return Finals(
+        finalists=(
+            finalist(trial(41, 61.4), 1.0, tied=True),
+            finalist(trial(7, 61.45, 40, threads=512, threads_per_row=512), 1.0008, tied=True),
+            finalist(trial(230, 66.0, 48, cache="shared", exp="expf", unroll=4), 1.075, tied=False),
+        ),
+        copy_us=60.0,
+        copy_spread=0.003,
+        rounds=25,
+        noise=0.0012,
+        interleaved=True,
+    )
+
+
+@pytest.fixture
+def result(circumstances, finals):
+    return SearchResult(
+        study="softmax-f32-8192x4096",
+        problem=PROBLEM,
+        circumstances=circumstances,
+        finals=finals,
+        trials=400,
+        measured=310,
+        duplicates=30,
+        rejected={Stage.RESOURCES: 20, Stage.COMPILE: 40},
+        elapsed_s=31.4,
+        seed=3,
+        replayed=False,
+    )
+
+
+@pytest.fixture
+def summary():
+    return StudySummary(
+        name="softmax-f32-8192x4096",
+        problem=PROBLEM,
+        gpu="NVIDIA H200",
+        timing="cold",
+        space_version="1",
+        is_current=True,
+        trials=400,
+        measured=310,
+        best_us=61.4,
+        copy_us=60.0,
+        date="2026-03-04T05:06:07+00:00",
+        replayed=False,
+    )
+
+
+@pytest.fixture
+def view(summary, circumstances, finals):
+    return StudyView(
+        summary=summary,
+        circumstances=circumstances,
+        finals=finals,
+        best=finals.winner.trial,
+        rejected={Stage.INVALID: 20, Stage.COMPILE: 40},
+        reasons=(
+            (Stage.COMPILE, "ptxas: too many resources", 40),
+            (Stage.INVALID, "whole-rows", 20),
+        ),
+        effects=(ParameterEffect("threads", 0.61, "256", 62.0, "32", 310.0),),
+    )

@@ -1,0 +1,52 @@
+"""The keys that programs rely on."""
+
+import json
+from dataclasses import replace
+
+from explorer.gpu_spec import known_gpu
+from explorer.problem import DType, Problem
+from explorer.report.json_data import as_text, search_data, space_data, study_data, summary_data
+from explorer.space import Space
+
+SEARCH_KEYS = (
+    "study problem replayed circumstances trials measured duplicates rejected elapsed_s seed "
+    "best finals emit"
+)
+FINALIST_KEYS = (
+    "rank trial time_us spread gbps config registers shared_bytes spill_bytes code_bytes error "
+    "digest of_copy tied ratio_to_best ratio_low ratio_high"
+)
+SUMMARY_KEYS = (
+    "study problem gpu timing replayed is_current space_version trials measured best_us copy_us date"
+)
+
+
+def test_search(result):
+    data = json.loads(as_text(search_data(result)))
+    assert list(data) == SEARCH_KEYS.split()
+    assert list(data["problem"]) == ["op", "rows", "cols", "dtype", "bytes"]
+    assert list(data["best"]) == FINALIST_KEYS.split()
+    assert [f["trial"] for f in data["finals"]["finalists"]] == [41, 7, 230]
+    assert data["best"]["of_copy"] == 60.0 / 61.4
+    assert data["rejected"]["compile"] == 40 and data["rejected"]["crash"] == 0
+    assert data["emit"] == "explorer emit 41 --cols 4096 --dtype f32 --rows 8192"
+
+
+def test_study(view, summary):
+    assert list(summary_data(summary)) == SUMMARY_KEYS.split()
+    data = json.loads(as_text(study_data(view)))
+    assert data["parameters"][0]["fastest_value"] == "256"
+    assert data["reasons"][0] == {
+        "stage": "compile",
+        "reason": "ptxas: too many resources",
+        "count": 40,
+    }
+    assert study_data(replace(view, finals=None))["finals"] is None
+
+
+def test_space():
+    space = Space(Problem(8, 64, DType.F16), known_gpu("Tesla T4"), {"threads": (32,)})
+    data = json.loads(as_text(space_data(space)))
+    assert data["legal"] == space.legal_count() and data["points"] == space.point_count
+    assert data["parameters"][1]["name"] == "threads"
+    assert data["parameters"][1]["values"] == [32]

@@ -1,0 +1,116 @@
+"""The floors of the package: a module imports only from floors below its own."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "explorer"
+
+FLOORS = {
+    "errors": 0,
+    "problem": 0,
+    "config": 0,
+    "work_split": 0,
+    "gpu_spec": 0,
+    "outcome": 0,
+    "circumstances": 0,
+    "evaluator": 0,
+    "space": 1,
+    "codegen": 1,
+    "reference": 1,
+    "compile": 2,
+    "devices": 3,
+    "evaluate": 4,
+    "search": 5,
+    "report": 6,
+    "emit": 6,
+    "runtime": 6,
+    "peers": 6,
+    "cli": 7,
+}
+
+HOMES = {
+    # What may import a library: folders of the package, by prefix.
+    "cuda": ("compile/", "devices/cuda/"),
+    "jinja2": ("codegen/",),
+    "optuna": ("search/",),
+    "sqlalchemy": ("search/",),
+    "rich": ("cli/", "report/"),
+    "typer": ("cli/",),
+    "torch": ("peers/", "runtime/"),
+    "triton": ("peers/", "runtime/"),
+}
+
+MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+
+
+def imports(module: str) -> set[str]:
+    """Dotted names that a module imports anywhere, inside functions as well."""
+    names = set()
+    for node in ast.walk(ast.parse((PACKAGE / module).read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative import"
+            names.add(node.module)
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def floor_name(module: str) -> str:
+    return module.split("/")[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m != "__init__.py"])
+def test_imports_come_from_floors_below(module):
+    own = floor_name(module)
+    for name in imports(module):
+        parts = name.split(".")
+        if parts[0] != "explorer" or len(parts) == 1 or parts[1] not in FLOORS:
+            continue
+        below = FLOORS[parts[1]] < FLOORS[own]
+        vocabulary = FLOORS[own] == 0 and FLOORS[parts[1]] == 0
+        assert parts[1] == own or below or vocabulary, f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("library", HOMES)
+def test_libraries_stay_in_their_folders(library):
+    users = [m for m in MODULES if library in {name.split(".")[0] for name in imports(m)}]
+    assert [m for m in users if not m.startswith(HOMES[library])] == []
+
+
+def test_every_module_has_a_floor():
+    assert {floor_name(m) for m in MODULES} - {"__init__", "__main__"} <= set(FLOORS)
+
+
+def test_no_file_without_a_concept():
+    banned = {"utils.py", "util.py", "common.py", "helpers.py", "helper.py", "misc.py"}
+    assert not [m for m in MODULES if Path(m).name in banned]
+
+
+def test_files_are_short():
+    long = [m for m in MODULES if len((PACKAGE / m).read_text().splitlines()) > 250]
+    assert long == []
+
+
+def test_top_level_holds_what_the_design_names():
+    fixed = {"pyproject.toml", "templates", "explorer", "generated", "studies", "tests"}
+    beside = {"README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"}
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split()
+    if not tracked:
+        pytest.skip("not a git checkout")
+    top = {path.split("/")[0] for path in tracked}
+    assert {name for name in top if not name.startswith(".")} <= fixed | beside
+
+
+def test_importing_the_command_line_is_light():
+    heavy = "{'optuna', 'rich', 'numpy', 'jinja2', 'cuda', 'sqlalchemy', 'torch', 'triton'}"
+    code = f"import sys, explorer.cli; print(sorted({heavy} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert run.stdout.strip() == "[]", run.stdout + run.stderr
