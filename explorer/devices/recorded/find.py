@@ -1,0 +1,90 @@
+"""Where recordings lie: studies/recorded under the current folder, then those that ship."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from explorer.devices.recorded.recording import Recording, RecordingHeader
+from explorer.devices.recorded.recording_file import (
+    SUFFIX,
+    read_header,
+    read_recording,
+    recording_name,
+)
+from explorer.errors import InvalidInput, NotFound
+from explorer.problem import DType
+
+LOCAL_DIR = Path("studies") / "recorded"
+
+_RECORD = "record one on a GPU with explorer record"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingFile:
+    """A recording's file, with its header, or with what is wrong with it."""
+
+    name: str
+    path: Path
+    header: RecordingHeader | None
+    damage: str = ""
+
+
+def recording_dirs() -> list[Path]:
+    """Folders that are looked into, in that order."""
+    package = Path(__file__).resolve().parents[2]
+    shipped = package / "_data" / "recorded"
+    in_checkout = package.parent / "studies" / "recorded"
+    candidates = [LOCAL_DIR.absolute(), shipped if shipped.is_dir() else in_checkout]
+    return [path for path in dict.fromkeys(candidates) if path.is_dir()]
+
+
+def list_recordings() -> list[RecordingFile]:
+    """All recordings, by name; a name found in an earlier folder hides later ones."""
+    paths: dict[str, Path] = {}
+    for folder in recording_dirs():
+        for path in sorted(folder.glob(f"*{SUFFIX}")):
+            paths.setdefault(recording_name(path), path)
+    return [_look_at(path) for _, path in sorted(paths.items())]
+
+
+def load_recording(name: str) -> Recording:
+    """The recording called `name`, or at that path; raises NotFound, InvalidInput."""
+    if name.endswith(SUFFIX) and Path(name).is_file():
+        return read_recording(Path(name))
+    for folder in recording_dirs():
+        path = folder / f"{name}{SUFFIX}"
+        if path.is_file():
+            return read_recording(path)
+    there_are = ", ".join(file.name for file in list_recordings()) or "none"
+    raise NotFound(f"recording '{name}' does not exist; there are: {there_are}; or {_RECORD}")
+
+
+def find_recording(cols: int, dtype: DType, rows: int | None = None) -> Recording:
+    """The latest recording of a problem, of any rows if None; raises NotFound, InvalidInput."""
+    files = list_recordings()
+    matching = [file for file in files if _matches(file.header, cols, dtype, rows)]
+    if matching:
+        return read_recording(max(matching, key=_date).path)
+    for file in files:
+        if file.damage:
+            raise InvalidInput(file.damage)
+    wanted = f"{dtype} {'' if rows is None else f'{rows}x'}{cols}"
+    recorded = [f"{file.header.problem} ({file.name})" for file in files if file.header]
+    there_are = ", ".join(recorded) or "none"
+    raise NotFound(f"no recording of softmax {wanted}; there are: {there_are}; or {_RECORD}")
+
+
+def _look_at(path: Path) -> RecordingFile:
+    try:
+        return RecordingFile(recording_name(path), path, read_header(path))
+    except (InvalidInput, NotFound) as error:
+        return RecordingFile(recording_name(path), path, None, str(error))
+
+
+def _matches(header: RecordingHeader | None, cols: int, dtype: DType, rows: int | None) -> bool:
+    if header is None or header.problem.cols != cols or header.problem.dtype != dtype:
+        return False
+    return rows is None or header.problem.rows == rows
+
+
+def _date(file: RecordingFile) -> str:
+    return file.header.circumstances.date if file.header else ""

@@ -1,0 +1,119 @@
+"""Evaluate by looking up a recording: no GPU, no times but those it holds."""
+
+from collections.abc import Sequence
+
+from explorer.circumstances import Circumstances
+from explorer.config import Config
+from explorer.devices.recorded.find import find_recording, load_recording
+from explorer.devices.recorded.recording import RecordedComparison, RecordedKernel, Recording
+from explorer.errors import InvalidInput
+from explorer.evaluator import Comparison
+from explorer.gpu_spec import GpuSpec
+from explorer.outcome import Measured, Outcome
+from explorer.problem import Problem
+
+
+class ReplayEvaluator:
+    """An Evaluator whose catalogue is what was recorded."""
+
+    interleaves = False
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self._kernels = {kernel.config: kernel for kernel in recording.kernels}
+        self._catalogue = tuple(self._kernels)
+
+    @classmethod
+    def open(cls, problem: Problem, name: str | None = None) -> "ReplayEvaluator":
+        """Replay recording `name`, or the latest of `problem`; raises NotFound, InvalidInput."""
+        if name is None:
+            return cls(find_recording(problem.cols, problem.dtype, problem.rows))
+        recording = load_recording(name)
+        recorded = recording.header.problem
+        if recorded != problem:
+            raise InvalidInput(
+                f"recording '{name}' is of {recorded}, not of {problem}; ask for --cols "
+                f"{recorded.cols} --rows {recorded.rows} --dtype {recorded.dtype}"
+            )
+        return cls(recording)
+
+    @property
+    def problem(self) -> Problem:
+        """The recorded problem."""
+        return self.recording.header.problem
+
+    @property
+    def gpu(self) -> GpuSpec:
+        """The GPU that was recorded."""
+        return self.recording.header.gpu
+
+    @property
+    def circumstances(self) -> Circumstances:
+        """Of the recording."""
+        return self.recording.header.circumstances
+
+    @property
+    def catalogue(self) -> Sequence[Config]:
+        """The recorded configs."""
+        return self._catalogue
+
+    def identity(self, config: Config) -> str:
+        """The recorded digest; raises InvalidInput for a config that was not recorded."""
+        return self._kernel(config).digest
+
+    def submit(self, config: Config) -> None:
+        """Nothing is compiled."""
+
+    def evaluate(self, config: Config) -> Outcome:
+        """The recorded outcome; raises InvalidInput for a config that was not recorded."""
+        return self._kernel(config).outcome
+
+    def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
+        """The recorded comparison where it has all of them, else samples of the evaluations."""
+        kernels = [self._kernel(config) for config in configs]
+        recorded = self.recording.comparison
+        digests = [kernel.digest for kernel in kernels]
+        if recorded is not None and set(recorded.digests).issuperset(digests):
+            return _from_comparison(recorded, digests)
+        return self._from_samples(kernels, rounds)
+
+    def _from_samples(self, kernels: Sequence[RecordedKernel], rounds: int) -> Comparison:
+        """Samples were taken one kernel after the other: rounds pair what was not timed together.
+
+        A kernel's second entry is its samples shifted by half, so that it differs by their noise.
+        """
+        seen: set[str] = set()
+        rows: list[tuple[float, ...]] = []
+        for kernel in kernels:
+            samples = kernel.outcome.samples_us if isinstance(kernel.outcome, Measured) else ()
+            shift = len(samples) // 2 if kernel.digest in seen else 0
+            seen.add(kernel.digest)
+            rows.append(samples[shift:] + samples[:shift])
+        shortest = min(rounds, *map(len, rows))
+        copy_us = (self.circumstances.copy_us,) * shortest
+        return Comparison(tuple(row[:shortest] for row in rows), copy_us)
+
+    def _kernel(self, config: Config) -> RecordedKernel:
+        if config not in self._kernels:
+            raise InvalidInput(
+                f"config {config.to_json(brief=True)} is not in recording {self.recording.name}; "
+                "evaluate it on a GPU"
+            )
+        return self._kernels[config]
+
+
+def _from_comparison(recorded: RecordedComparison, digests: Sequence[str]) -> Comparison:
+    """Rows in the order asked for; a second entry is the recorded second entry of the best."""
+    rows: list[tuple[float, ...]] = []
+    seen: set[str] = set()
+    for digest in digests:
+        first = recorded.samples_us[recorded.digests.index(digest)]
+        if digest not in seen:
+            rows.append(first)
+        elif digest == recorded.digests[0]:
+            rows.append(recorded.again_us)
+        else:
+            half = len(first) // 2
+            rows.append(first[half:] + first[:half])
+        seen.add(digest)
+    return Comparison(tuple(rows), recorded.copy_us)

@@ -1,0 +1,45 @@
+"""Optuna searches the space; finals and ties; studies kept, inspected and recorded.
+
+What is exported here is imported on first use: Optuna takes half a second to import, and plain
+data such as `results` must not wait for it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from explorer.search.choice import Choice, choose_configs
+    from explorer.search.inspect import ProblemFilter, find_trial, list_studies, load_study
+    from explorer.search.recorder import record
+    from explorer.search.run import run_search
+    from explorer.search.storage import open_storage
+
+__all__ = [
+    "Choice",
+    "ProblemFilter",
+    "choose_configs",
+    "find_trial",
+    "list_studies",
+    "load_study",
+    "open_storage",
+    "record",
+    "run_search",
+]
+
+_HOMES = {
+    "Choice": "choice",
+    "ProblemFilter": "inspect",
+    "choose_configs": "choice",
+    "find_trial": "inspect",
+    "list_studies": "inspect",
+    "load_study": "inspect",
+    "open_storage": "storage",
+    "record": "recorder",
+    "run_search": "run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

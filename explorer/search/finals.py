@@ -1,0 +1,85 @@
+"""The best trials, re-measured in turn with each other and with copy: a winner and its ties."""
+
+from collections.abc import Sequence
+from statistics import median, quantiles
+
+from explorer.evaluator import Comparison, Evaluator
+from explorer.search.results import Finalist, Finals, TrialRecord
+from explorer.search.ties import Ratio, ratio
+
+MAX_CONTENDERS = 12
+MIN_CONTENDERS = 3
+WITHIN = 0.03
+"""Contenders are at most this much slower than the best, by the search's own medians."""
+
+DEFAULT_ROUNDS = 30
+
+
+def contenders(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Those that may be the fastest: at most 12 within 3 % of the best, three at least."""
+    ranked = sorted(trials, key=lambda trial: trial.outcome.time_us)
+    limit = ranked[0].outcome.time_us * (1 + WITHIN)
+    close = sum(trial.outcome.time_us <= limit for trial in ranked)
+    return ranked[: min(MAX_CONTENDERS, max(MIN_CONTENDERS, close))]
+
+
+def run_finals(
+    evaluator: Evaluator, trials: Sequence[TrialRecord], rounds: int = DEFAULT_ROUNDS
+) -> Finals:
+    """Compare the contenders, the best of them entered twice: its two entries tell the noise."""
+    entered = contenders(trials)
+    configs = [trial.config for trial in entered]
+    for config in configs:
+        evaluator.submit(config)
+    comparison = evaluator.compare([*configs, configs[0]], rounds)
+    return judge(entered, comparison, interleaved=evaluator.interleaves)
+
+
+def judge(entered: Sequence[TrialRecord], comparison: Comparison, *, interleaved: bool) -> Finals:
+    """Order the contenders; the comparison's last row is the first contender once more."""
+    *rows, again = comparison.samples_us
+    noise = abs(ratio(again, rows[0]).median - 1.0)
+    best = min(rows, key=median)
+    finalists = [
+        _finalist(trial, row, ratio(row, best), noise)
+        for trial, row in zip(entered, rows, strict=True)
+    ]
+    copy = comparison.copy_us
+    return Finals(
+        finalists=tuple(sorted(finalists, key=_rank)),
+        copy_us=median(copy) if copy else 0.0,
+        copy_spread=_spread(copy),
+        rounds=len(best),
+        noise=noise,
+        interleaved=interleaved,
+    )
+
+
+def _finalist(
+    trial: TrialRecord, samples: tuple[float, ...], to_best: Ratio, noise: float
+) -> Finalist:
+    return Finalist(
+        trial=trial,
+        samples_us=samples,
+        time_us=median(samples),
+        spread=_spread(samples),
+        ratio_to_best=to_best.median,
+        ratio_low=to_best.low,
+        ratio_high=to_best.high,
+        tied=to_best.is_tie(noise),
+    )
+
+
+def _rank(finalist: Finalist) -> tuple[bool, float, float, float]:
+    """Ties first: fewer registers, then shorter code, then less time; the others by time."""
+    if not finalist.tied:
+        return (True, finalist.ratio_to_best, 0.0, 0.0)
+    resources = finalist.trial.outcome.resources
+    return (False, resources.registers, resources.code_bytes, finalist.time_us)
+
+
+def _spread(samples: Sequence[float]) -> float:
+    if len(samples) < 2:
+        return 0.0
+    low, middle, high = quantiles(samples, n=4, method="inclusive")
+    return (high - low) / middle

@@ -1,0 +1,142 @@
+"""Look into a storage: which studies there are, what one found, one trial of it."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from optuna.storages import BaseStorage
+
+from explorer.errors import InvalidInput, NotFound
+from explorer.evaluate.space_version import space_version
+from explorer.outcome import Rejected, Stage
+from explorer.problem import DType, Problem
+from explorer.search.effects import effects
+from explorer.search.results import StudySummary, StudyView, TrialRecord
+from explorer.search.stored_study import StoredStudy, stored_studies
+from explorer.search.trial_attributes import to_outcome
+
+BEST = "best"
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemFilter:
+    """Problems of these cols and dtype; with `rows` None, the one that was searched last."""
+
+    cols: int
+    dtype: DType = DType.F32
+    rows: int | None = None
+
+    @property
+    def command(self) -> str:
+        """The command that searches it."""
+        rows = "" if self.rows is None else f" --rows {self.rows}"
+        dtype = "" if self.dtype is DType.F32 else f" --dtype {self.dtype}"
+        return f"explorer search --cols {self.cols}{rows}{dtype}"
+
+    def matches(self, problem: Problem) -> bool:
+        """Whether `problem` is one of them."""
+        rows = self.rows in (None, problem.rows)
+        return rows and (problem.cols, problem.dtype) == (self.cols, self.dtype)
+
+    def __str__(self) -> str:
+        extent = f"{'' if self.rows is None else f'{self.rows}x'}{self.cols}"
+        return f"softmax {self.dtype} {extent}{'' if self.rows else ' cols'}"
+
+
+def list_studies(storage: BaseStorage) -> list[StudySummary]:
+    """All studies of this program, the one searched last first."""
+    studies = sorted(stored_studies(storage), key=lambda study: study.searched_at, reverse=True)
+    return [study.summary() for study in studies]
+
+
+def load_study(storage: BaseStorage, problem: Problem | ProblemFilter) -> StudyView:
+    """What the problem's study found; a live study goes before a replay.
+
+    Raises NotFound where there is none, or none of the installed space.
+    """
+    study = _choose(storage, _filter(problem))
+    measured, rejected = study.measured(), study.rejected()
+    best = study.best()
+    assert best is not None  # _choose passes studies over that measured nothing
+    reasons = Counter((r.stage, _short(r)) for r in rejected)
+    return StudyView(
+        summary=study.summary(),
+        circumstances=study.circumstances,
+        finals=study.finals,
+        best=best,
+        rejected=dict(Counter(r.stage for r in rejected)),
+        reasons=tuple((stage, reason, n) for (stage, reason), n in reasons.most_common()),
+        effects=effects(measured),
+    )
+
+
+def find_trial(
+    storage: BaseStorage, problem: Problem | ProblemFilter, which: str | int
+) -> TrialRecord:
+    """The `best` trial of the problem's study, or a trial by its number.
+
+    Raises NotFound for a study or number that does not exist, InvalidInput for a rejected trial.
+    """
+    study = _choose(storage, _filter(problem))
+    if which == BEST:
+        best = study.best()
+        assert best is not None  # _choose passes studies over that measured nothing
+        return best
+    if not str(which).isdecimal():
+        raise InvalidInput(f"trial '{which}' is no trial; name {BEST} or a number")
+    return _trial(study, int(which))
+
+
+def _trial(study: StoredStudy, number: int) -> TrialRecord:
+    for record in study.measured():
+        if record.number == number:
+            return record
+    for trial in study.trials:
+        if trial.number == number:
+            outcome = to_outcome(trial.user_attrs)
+            what = (
+                f"was rejected, {outcome.stage}: {outcome.reason}"
+                if isinstance(outcome, Rejected)
+                else "did not finish"
+            )
+            raise InvalidInput(f"trial {number} {what}; choose another, or {BEST}")
+    last = max(trial.number for trial in study.trials)
+    raise NotFound(
+        f"trial {number} does not exist; study '{study.name}' has trials 0 to {last}; "
+        f"choose one of them, or {BEST}"
+    )
+
+
+def _choose(storage: BaseStorage, wanted: ProblemFilter) -> StoredStudy:
+    """The usable study: live ones of the installed space, then replays; the latest of them."""
+    matching = [study for study in stored_studies(storage) if wanted.matches(study.problem)]
+    if not matching:
+        raise NotFound(f"no study of {wanted} yet; run {wanted.command}")
+    usable = [study for study in matching if study.replayed or study.is_current]
+    if not usable:
+        latest = max(matching, key=lambda study: study.searched_at)
+        raise NotFound(_outdated(latest, wanted))
+    with_result = [study for study in usable if study.best() is not None]
+    if not with_result:
+        raise NotFound(f"study '{usable[0].name}' has no measured kernel yet; run {wanted.command}")
+    return max(with_result, key=lambda study: (not study.replayed, study.searched_at))
+
+
+def _outdated(study: StoredStudy, wanted: ProblemFilter) -> str:
+    return (
+        f"study '{study.name}' is of space version {study.circumstances.space_version}, the "
+        f"installed one is {space_version()}: its times are not of today's kernels; "
+        f"run {wanted.command} to search again (the old study is kept)"
+    )
+
+
+def _filter(problem: Problem | ProblemFilter) -> ProblemFilter:
+    if isinstance(problem, ProblemFilter):
+        return problem
+    return ProblemFilter(problem.cols, problem.dtype, problem.rows)
+
+
+def _short(rejected: Rejected) -> str:
+    """The rule's name of an invalid config; the first line of what others say."""
+    if rejected.stage is Stage.INVALID:
+        return rejected.reason.split(":")[0]
+    return (rejected.reason.splitlines() or [""])[0]

@@ -1,0 +1,122 @@
+"""A study in its storage: what is known of a problem's kernels, and where finished trials go."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from optuna.distributions import CategoricalDistribution
+from optuna.exceptions import DuplicatedStudyError, StorageInternalError
+from optuna.storages import BaseStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from explorer.circumstances import Circumstances
+from explorer.config import Config
+from explorer.errors import InvalidInput
+from explorer.outcome import Measured, Outcome
+from explorer.problem import Problem
+from explorer.search.finals_json import finals_to_json
+from explorer.search.results import Finals
+from explorer.search.storage import first_line
+from explorer.search.trial_attributes import to_attributes, to_outcome
+
+
+class Ledger:
+    """Opens or creates the study `name`; a trial enters in one transaction, finished.
+
+    So no trial is ever left running, whenever the process ends; one that another program left
+    running is told FAIL.
+    """
+
+    def __init__(
+        self,
+        storage: BaseStorage,
+        name: str,
+        problem: Problem,
+        distributions: dict[str, CategoricalDistribution],
+    ) -> None:
+        self.name = name
+        self._storage = storage
+        self._distributions = distributions
+        with _writing():
+            self._study_id = _open_study(storage, name)
+            self._set(problem=asdict(problem))
+            self._fail_running()
+
+    def known(self) -> Iterator[tuple[int, Config, str, Outcome]]:
+        """Number, config, digest and outcome of the trials that evaluated a kernel."""
+        states = (TrialState.COMPLETE, TrialState.PRUNED)
+        for trial in self._storage.get_all_trials(self._study_id, deepcopy=False, states=states):
+            outcome = to_outcome(trial.user_attrs)
+            digest = trial.user_attrs.get("digest", "")
+            if outcome is not None and digest:
+                yield trial.number, Config.from_dict(trial.params), digest, outcome
+
+    def add(
+        self, config: Config, outcome: Outcome, *, digest: str, origin: str, started: datetime
+    ) -> int:
+        """Store a finished trial: COMPLETE with its time, or PRUNED; its number."""
+        measured = isinstance(outcome, Measured)
+        trial = FrozenTrial(
+            number=-1,
+            trial_id=-1,
+            state=TrialState.COMPLETE if measured else TrialState.PRUNED,
+            value=outcome.time_us if isinstance(outcome, Measured) else None,
+            datetime_start=started,
+            datetime_complete=datetime.now(),
+            params=config.as_dict(),
+            distributions=self._distributions,  # type: ignore[arg-type]
+            user_attrs=to_attributes(outcome, digest, origin),
+            system_attrs={},
+            intermediate_values={},
+        )
+        with _writing():
+            trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
+            return self._storage.get_trial_number_from_id(trial_id)
+
+    def describe(self, circumstances: Circumstances, seed: int) -> None:
+        """Keep the circumstances and the seed of the latest run, and when it was."""
+        with _writing():
+            self._set(
+                circumstances=circumstances.as_dict(),
+                copy_us=circumstances.copy_us,
+                seed=seed,
+                searched_at=datetime.now(UTC).isoformat(timespec="microseconds"),
+            )
+
+    def save_finals(self, finals: Finals) -> None:
+        """Keep the finals, as JSON."""
+        with _writing():
+            self._set(finals=finals_to_json(finals), copy_us=finals.copy_us)
+
+    def _set(self, **attributes: Any) -> None:
+        for key, value in attributes.items():
+            self._storage.set_study_user_attr(self._study_id, key, value)
+
+    def _fail_running(self) -> None:
+        running = self._storage.get_all_trials(
+            self._study_id, deepcopy=False, states=(TrialState.RUNNING,)
+        )
+        for trial in running:
+            self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+
+
+def _open_study(storage: BaseStorage, name: str) -> int:
+    try:
+        return storage.create_new_study([StudyDirection.MINIMIZE], name)
+    except DuplicatedStudyError:
+        return storage.get_study_id_from_name(name)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """A full disk, a lock held too long or a read-only file is the user's to mend."""
+    try:
+        yield
+    except StorageInternalError as error:
+        raise InvalidInput(
+            f"the study cannot be written: {first_line(error)}; what finished before is kept: "
+            "mend the storage or name another with --storage, and run the same command again"
+        ) from None

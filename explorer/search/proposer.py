@@ -1,0 +1,148 @@
+"""What to try next: seeds, then a mixture of steps around the best, TPE and random points.
+
+On recorded spaces plain TPE loses to hill climbing, and a few TPE proposals polished by steps of
+one parameter win over both; the random share finds regions that neither looks at.
+"""
+
+import math
+import random
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from explorer.config import Config
+from explorer.search.offer import Offer
+from explorer.search.tpe import Tpe
+from explorer.space import Rule
+
+
+class Origin(StrEnum):
+    """What proposed a config."""
+
+    SEED = "seed"
+    STEP = "step"
+    TPE = "tpe"
+    RANDOM = "random"
+
+
+SHARES = {Origin.STEP: 0.6, Origin.TPE: 0.3, Origin.RANDOM: 0.1}
+"""How the proposals after the seeds are divided."""
+
+ELITE = 5
+"""How many of the best are stepped from; each half as often as the one before it."""
+
+TPE_RETRIES = 4
+"""Asks that give tried configs before another source is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An untried config whose code was not met before."""
+
+    config: Config
+    digest: str
+    origin: Origin
+
+
+class Proposer:
+    """Proposes untried configs, and learns from every outcome; one seed, one sequence."""
+
+    def __init__(
+        self,
+        offer: Offer,
+        identity: Callable[[Config], str],
+        seeds: Sequence[Config],
+        seed: int,
+        on_illegal: Callable[[Config, Rule], None],
+    ) -> None:
+        self.duplicates = 0
+        """Configs that were not proposed because they emit code that was."""
+        self._offer = offer
+        self._identity = identity
+        self._on_illegal = on_illegal
+        self._rng = random.Random(seed)
+        self._tpe = Tpe(offer.values, seed)
+        self._waiting: deque[tuple[Config, Origin]] = deque((s, Origin.SEED) for s in seeds)
+        self._times: dict[str, float] = {}
+        self._best: list[tuple[float, int, Config]] = []
+        self._steps: dict[Config, list[Config]] = {}
+
+    def learn(self, config: Config, digest: str, time_us: float) -> None:
+        """What became of a config: its time, or infinity where it was rejected."""
+        self._offer.take(config)
+        self._times[digest] = time_us
+        self._tpe.tell(config, time_us)
+        if math.isfinite(time_us):
+            insort(self._best, (time_us, len(self._times), config))
+            for _, _, fallen in self._best[ELITE:]:
+                self._steps.pop(fallen, None)
+            del self._best[ELITE:]
+
+    def propose(self) -> Proposal | None:
+        """The next config to evaluate, or None where nothing is left to try."""
+        while (wanted := self._want()) is not None:
+            config, origin = wanted
+            self._offer.take(config)
+            digest = self._identity(config)
+            if digest not in self._times:
+                self._times[digest] = math.inf  # until its time is learnt
+                return Proposal(config, digest, origin)
+            self.duplicates += 1
+            self._tpe.tell(config, self._times[digest])
+        return None
+
+    def _want(self) -> tuple[Config, Origin] | None:
+        while self._waiting:
+            config, origin = self._waiting.popleft()
+            adopted = self._offer.adopt(config, self._rng)
+            if adopted is not None:
+                return adopted, origin
+        origins = list(SHARES)
+        (first,) = self._rng.choices(origins, weights=[SHARES[o] for o in origins])
+        for origin in _moved_to_front(first, origins):
+            config_or_none = self._from(origin)
+            if config_or_none is not None:
+                return config_or_none, origin
+        return None
+
+    def _from(self, origin: Origin) -> Config | None:
+        if origin is Origin.STEP:
+            return self._step()
+        return self._ask_tpe() if origin is Origin.TPE else self._offer.draw(self._rng)
+
+    def _step(self) -> Config | None:
+        """An untried neighbour of one of the best, mostly of the very best."""
+        ranked = [config for _, _, config in self._best]
+        while ranked:
+            weights = [2.0**-rank for rank in range(len(ranked))]
+            (base,) = self._rng.choices(ranked, weights=weights)
+            if base not in self._steps:
+                self._steps[base] = self._offer.steps(base, self._rng)
+            steps = self._steps[base]
+            while steps:
+                config = steps.pop()
+                if not self._offer.is_tried(config):
+                    return config
+            ranked.remove(base)
+        return None
+
+    def _ask_tpe(self) -> Config | None:
+        """What TPE wants: as it is, or repaired or replaced by the nearest there is."""
+        for _ in range(TPE_RETRIES):
+            wanted = self._tpe.ask()
+            adopted = self._offer.adopt(wanted, self._rng)
+            broken = self._offer.broken_rule(wanted)
+            if broken is not None:
+                self._tpe.tell(wanted, math.inf)
+                self._on_illegal(wanted, broken)
+            elif adopted != wanted:
+                self._tpe.forget(wanted)
+            if adopted is not None:
+                return adopted
+        return None
+
+
+def _moved_to_front(first: Origin, origins: Iterable[Origin]) -> list[Origin]:
+    return [first, *(origin for origin in origins if origin != first)]

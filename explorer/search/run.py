@@ -1,0 +1,192 @@
+"""Search one problem's space on whatever evaluates: propose, compile ahead, evaluate, compare."""
+
+import math
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+
+from optuna.storages import BaseStorage
+
+from explorer.config import Config
+from explorer.errors import NotFound
+from explorer.evaluate.space_version import space_version
+from explorer.evaluator import Evaluator
+from explorer.outcome import Measured, Outcome, Rejected, Stage
+from explorer.search.budget import Budget
+from explorer.search.catalogue import Catalogue
+from explorer.search.finals import DEFAULT_ROUNDS, run_finals
+from explorer.search.ledger import Ledger
+from explorer.search.offer import Offer, OpenOffer
+from explorer.search.proposer import Origin, Proposal, Proposer
+from explorer.search.results import Progress, SearchResult, TrialRecord
+from explorer.search.seeds import seeds
+from explorer.search.study_name import study_name
+from explorer.search.tally import Tally
+from explorer.search.tpe import distributions
+from explorer.space import Rule, Space
+
+DEFAULT_TRIALS = 200
+"""Kernels to evaluate where neither a number nor a time is given."""
+
+
+def run_search(
+    evaluator: Evaluator,
+    storage: BaseStorage,
+    *,
+    trials: int | None = None,
+    budget_s: float | None = None,
+    seed: int = 0,
+    on_progress: Callable[[Progress], None] | None = None,
+    rounds: int = DEFAULT_ROUNDS,
+    ahead: int | None = None,
+    space: Space | None = None,
+) -> SearchResult:
+    """Find the fastest variant of the evaluator's problem, going on with its study if there is one.
+
+    `trials` counts the kernels that this call evaluates, not proposals that a rule excludes or
+    whose code is known; `budget_s` covers search and finals, in seconds; `ahead` proposals compile
+    while one is evaluated; `space` narrows what is proposed. Raises NotFound where no kernel could
+    be used. Ctrl-C keeps all finished trials.
+    """
+    if trials is None and budget_s is None:
+        trials = DEFAULT_TRIALS
+    space = space or Space(evaluator.problem, evaluator.gpu)
+    search = _Search(evaluator, storage, space, Budget(trials, budget_s), seed, on_progress)
+    search.explore(ahead or max(4, 2 * (os.cpu_count() or 1)))
+    return search.conclude(rounds)
+
+
+class _Search:
+    """One run: its study, its proposer, and its counts."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        storage: BaseStorage,
+        space: Space,
+        budget: Budget,
+        seed: int,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._evaluator = evaluator
+        self._budget = budget
+        self._seed = seed
+        self._on_progress = on_progress
+        self._tally = Tally()
+        offer = _offer(evaluator, space)
+        first = seeds(space, random.Random(seed))
+        self._proposer = Proposer(offer, evaluator.identity, first, seed, self._add_illegal)
+        self._ledger = Ledger(
+            storage, evaluator_study(evaluator), evaluator.problem, distributions(offer.values)
+        )
+        self._ledger.describe(evaluator.circumstances, seed)
+        self._recall()
+
+    def explore(self, ahead: int) -> None:
+        """Evaluate proposals in order until the budget, or what there is to try, is used up."""
+        pending: deque[Proposal] = deque()
+        self._tell_progress("search")
+        while self._budget.allows_another():
+            self._fill(pending, ahead)
+            if not pending:
+                return
+            self._evaluate(pending.popleft())
+            self._tell_progress("search")
+
+    def conclude(self, rounds: int) -> SearchResult:
+        """Re-measure the best, and sum up."""
+        tally, evaluator = self._tally, self._evaluator
+        if not tally.records:
+            raise NotFound(_nothing_usable(evaluator, tally))
+        self._tell_progress("finals")
+        finals = run_finals(evaluator, tally.records, rounds)
+        self._ledger.describe(evaluator.circumstances, self._seed)
+        self._ledger.save_finals(finals)
+        return SearchResult(
+            study=self._ledger.name,
+            problem=evaluator.problem,
+            circumstances=evaluator.circumstances,
+            finals=finals,
+            trials=tally.told + self._proposer.duplicates,
+            measured=tally.measured_now,
+            duplicates=self._proposer.duplicates,
+            rejected=dict(tally.rejected),
+            elapsed_s=self._budget.elapsed_s,
+            seed=self._seed,
+            replayed=is_replay(evaluator),
+        )
+
+    def _recall(self) -> None:
+        """Learn what earlier runs of the study found out."""
+        for number, config, digest, outcome in self._ledger.known():
+            self._proposer.learn(config, digest, _time_us(outcome))
+            if isinstance(outcome, Measured):
+                self._tally.recall(TrialRecord(number, config, outcome))
+
+    def _fill(self, pending: deque[Proposal], ahead: int) -> None:
+        """Keep `ahead` proposals compiling, but none that would never be evaluated."""
+        while len(pending) <= ahead and self._budget.room(len(pending)):
+            proposal = self._proposer.propose()
+            if proposal is None:
+                return
+            self._evaluator.submit(proposal.config)
+            pending.append(proposal)
+
+    def _evaluate(self, proposal: Proposal) -> None:
+        started, clock = datetime.now(), time.monotonic()
+        outcome = self._evaluator.evaluate(proposal.config)
+        self._budget.spend(time.monotonic() - clock)
+        self._add(proposal.config, outcome, proposal.digest, str(proposal.origin), started)
+        self._proposer.learn(proposal.config, proposal.digest, _time_us(outcome))
+
+    def _add_illegal(self, config: Config, rule: Rule) -> None:
+        outcome = Rejected(Stage.INVALID, rule.reason(config))
+        self._add(config, outcome, "", str(Origin.TPE), datetime.now())
+
+    def _add(
+        self, config: Config, outcome: Outcome, digest: str, origin: str, started: datetime
+    ) -> None:
+        number = self._ledger.add(config, outcome, digest=digest, origin=origin, started=started)
+        self._tally.count(number, config, outcome)
+
+    def _tell_progress(self, phase: str) -> None:
+        if self._on_progress is not None:
+            copy_us = self._evaluator.circumstances.copy_us
+            duplicates = self._proposer.duplicates
+            self._on_progress(self._tally.progress(self._budget, duplicates, copy_us, phase))
+
+
+def is_replay(evaluator: Evaluator) -> bool:
+    """Whether outcomes come from a recording."""
+    return evaluator.catalogue is not None
+
+
+def evaluator_study(evaluator: Evaluator) -> str:
+    """The name of the study that a search with `evaluator` belongs to."""
+    circumstances, replayed = evaluator.circumstances, is_replay(evaluator)
+    version = circumstances.space_version
+    if replayed and version != space_version():
+        # Parameters' values may differ between the two: such trials fit no common study.
+        version += f" in {space_version()}"
+    return study_name(evaluator.problem, circumstances, version, replayed=replayed)
+
+
+def _offer(evaluator: Evaluator, space: Space) -> Offer:
+    if evaluator.catalogue is None:
+        return OpenOffer(space)
+    return Catalogue(evaluator.catalogue, space.parameters)
+
+
+def _time_us(outcome: Outcome) -> float:
+    return outcome.time_us if isinstance(outcome, Measured) else math.inf
+
+
+def _nothing_usable(evaluator: Evaluator, tally: Tally) -> str:
+    stages = ", ".join(f"{count} {stage}" for stage, count in tally.rejected.most_common())
+    return (
+        f"no kernel for {evaluator.problem} could be used: {tally.told} tried "
+        f"({stages or 'none rejected'}); give the search more --trials or --budget"
+    )

@@ -1,0 +1,56 @@
+"""Configs to try first: what a person would write for the problem."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+from explorer.config import Config
+from explorer.problem import Problem
+from explorer.space import Space
+
+REGISTERS_FOR_A_ROW = 32
+"""Registers of cached row a thread: beyond this, occupancy falls faster than passes get shorter."""
+
+
+def seeds(space: Space, rng: random.Random) -> list[Config]:
+    """Legal configs, most promising first; illegal ideas are repaired."""
+    repaired = [space.repair(_into(space, config), rng) for config in _ideas(space)]
+    return list(dict.fromkeys(repaired))
+
+
+def _ideas(space: Space) -> Iterator[Config]:
+    """A row in registers, 16-byte accesses, 32, 16 or 8 elements a thread; then other caches."""
+    problem = space.problem
+    plain = Config(exp="ex2.approx", store_hint="cs")
+    shares = [_shaped(plain, problem, share) for share in (REGISTERS_FOR_A_ROW, 16, 8)]
+    yield shares[0]
+    yield replace(shares[1], load_hint="nc")
+    yield replace(shares[0], algorithm="online-block-max", exp="exp2f")
+    yield shares[2]
+    yield replace(shares[0], threads=_block(shares[0].threads_per_row, 256), store_hint="default")
+    yield replace(shares[1], cache="shared", cache_holds="input", unroll=2)
+    yield replace(
+        shares[0], algorithm="online-block-max", cache="none", cache_holds="input", unroll=4
+    )
+    yield replace(shares[0], vector_bytes=8, cache_holds="input")
+
+
+def _shaped(config: Config, problem: Problem, share: int) -> Config:
+    """Threads for about `share` elements of the row each, in blocks of 128 threads or more."""
+    wanted = max(1, problem.cols // share)
+    per_row = min(1024, 1 << (wanted - 1).bit_length())
+    return replace(config, threads=_block(per_row, 128), threads_per_row=per_row)
+
+
+def _block(threads_per_row: int, least: int) -> int:
+    return max(threads_per_row, least)
+
+
+def _into(space: Space, config: Config) -> Config:
+    """Values that a narrowed space leaves out give way to its first."""
+    changes = {
+        name: values[0]
+        for name, values in space.parameters.items()
+        if getattr(config, name) not in values
+    }
+    return replace(config, **changes)  # type: ignore[arg-type]
