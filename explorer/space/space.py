@@ -48,11 +48,15 @@ class Space:
     def sample(self, rng: random.Random) -> Config:
         """A legal config drawn uniformly; raises InvalidInput if there seems to be none."""
         for _ in range(100_000):
-            values = {name: rng.choice(values) for name, values in self.parameters.items()}
-            config = Config(**values)  # type: ignore[arg-type]
+            config = self.draw(rng)
             if self.broken_rule(config) is None:
                 return config
         raise InvalidInput(f"no legal config for {self.problem} was found in 100000 draws")
+
+    def draw(self, rng: random.Random) -> Config:
+        """A random value of each parameter, legal together or not."""
+        values = {name: rng.choice(values) for name, values in self.parameters.items()}
+        return Config(**values)  # type: ignore[arg-type]
 
     def neighbours(self, config: Config) -> list[Config]:
         """The legal configs that differ from `config` in one parameter.

@@ -1,0 +1,95 @@
+"""The compiler, its cache, and what is read of a kernel."""
+
+import re
+
+import pytest
+
+from explorer.codegen import emit
+from explorer.compile import CompileFailure, Compiler, KernelCache
+from explorer.compile.cubin import read_cubin
+from explorer.compile.resources import kernel_resources
+from explorer.config import Config
+from explorer.evaluate.resource_limits import exceeded_resource
+from explorer.gpu_spec import known_gpu
+from explorer.outcome import Resources
+from explorer.problem import Problem
+
+SOURCE = emit(Problem(64, 4096), Config(reduction="shared-tree")).source
+
+
+@pytest.fixture
+def compiler(tmp_path):
+    return Compiler("sm_90", KernelCache(tmp_path))
+
+
+def test_resources_are_those_that_ptxas_logs(compiler):
+    kernel = compiler.compile(SOURCE)
+    registers = re.search(r"Used (\d+) registers", kernel.log)
+    shared = re.search(r"(\d+) bytes smem", kernel.log)
+    assert kernel.resources.registers == int(registers[1])
+    assert kernel.resources.static_shared_bytes == int(shared[1])
+    assert kernel.resources.spill_store_bytes == 0
+    assert kernel.resources.code_bytes > 1000
+
+
+def test_resources_without_a_log_come_from_the_cubin(compiler):
+    """NVRTC 13.0 loses logs when several threads compile."""
+    kernel = compiler.compile(SOURCE)
+    assert kernel_resources("", kernel.cubin) == kernel.resources
+
+
+def test_spills_are_found_with_and_without_a_log(compiler):
+    """More values than registers: kept apart by a launch bound of 1024 threads."""
+    config = Config(threads=1024, threads_per_row=1024, min_blocks=2)
+    source = emit(Problem(64, 131072), config).source  # not legal: 128 values, 32 registers
+    kernel = compiler.compile(source)
+    assert kernel.resources.spill_store_bytes > 0
+    assert kernel_resources("", kernel.cubin).spill_store_bytes > 0
+    reason = exceeded_resource(kernel.resources, emit(Problem(64, 131072), config).launches, H200)
+    assert reason is not None and "spill" in reason
+
+
+H200 = known_gpu("NVIDIA H200")
+
+
+def test_limits_before_launch():
+    launches = emit(Problem(64, 4096), Config(threads=1024)).launches
+    assert exceeded_resource(Resources(registers=32), launches, H200) is None
+    assert "registers" in exceeded_resource(Resources(registers=80), launches, H200)
+    too_much = Resources(registers=32, dynamic_shared_bytes=H200.shared_per_block_bytes + 1)
+    assert "shared memory" in exceeded_resource(too_much, launches, H200)
+
+
+def test_a_failure_shows_the_first_error(compiler):
+    with pytest.raises(CompileFailure, match=r"softmax\.cu\(1\): error: "):
+        compiler.compile("nonsense;")
+
+
+def test_cache_returns_the_same_kernel(compiler, monkeypatch):
+    first = compiler.compile(SOURCE)
+    monkeypatch.setattr("explorer.compile.compiler.compile_source", None)
+    assert compiler.compile(SOURCE) == first
+
+
+def test_a_damaged_cache_file_is_compiled_again(compiler):
+    first = compiler.compile(SOURCE)
+    (path,) = compiler.cache.folder.rglob("*.zip")
+    path.write_bytes(path.read_bytes()[:200])
+    assert compiler.compile(SOURCE) == first
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    assert Compiler("sm_90", KernelCache(blocked)).compile(SOURCE).cubin
+
+
+def test_architectures_do_not_share_kernels(tmp_path):
+    cache = KernelCache(tmp_path)
+    hopper, turing = (Compiler(arch, cache).compile(SOURCE) for arch in ("sm_90", "sm_75"))
+    assert hopper.cubin != turing.cubin
+
+
+def test_only_a_cubin_is_read():
+    with pytest.raises(ValueError, match="ELF"):
+        read_cubin(b"PK\x03\x04")

@@ -1,0 +1,93 @@
+"""Every template path compiles for every architecture, and says in C++ what Python says."""
+
+from concurrent.futures import Future
+
+import pytest
+
+from explorer.codegen import emit
+from explorer.compile import CompilePool, Compiler, Kernel, KernelCache
+from explorer.config import Config
+from explorer.gpu_spec import known_gpu_for
+from explorer.problem import DType, Problem
+from explorer.space import Space
+from explorer.space.covering import covering_array
+from explorer.work_split import WorkSplit
+
+ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return KernelCache(tmp_path_factory.mktemp("kernels"))
+
+
+def compiled(arch: str, problem: Problem, configs: list[Config], cache, extra="") -> list[Kernel]:
+    with CompilePool(Compiler(arch, cache)) as pool:
+        futures: list[Future[Kernel]] = []
+        for config in configs:
+            source = emit(problem, config).source
+            futures.append(pool.submit(source + extra_of(problem, config) if extra else source))
+        return [future.result() for future in futures]
+
+
+def extra_of(problem: Problem, config: Config) -> str:
+    """Static asserts that compare the emitted constants with WorkSplit."""
+    split = WorkSplit(problem, config)
+    name = emit(problem, config).launches[0].entry.removesuffix("_kernel")
+    facts = [f"kWidth == {split.width}", f"kRowsPerBlock == {config.rows_per_block}"]
+    if config.static_cols:
+        facts.append(f"kRowVectors == {split.row_vectors}")
+    if config.cache == "registers":
+        facts.append(f"kSlots == {split.slots}")
+    if config.cache == "shared" and config.static_cols:
+        kept = "FloatVector" if config.cache_holds == "exp" else "Vector"
+        facts.append(f"kRowsPerBlock * kRowVectors * sizeof({kept}) == {split.cache_bytes}")
+    lines = [f'static_assert({fact}, "as in WorkSplit");' for fact in facts]
+    return "\n".join([f"namespace {name} {{", *lines, "}", ""])
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", list(DType))
+def test_each_choice_compiles(arch, dtype, cache):
+    """37 columns: shorter than most blocks, misaligned for every vector but the scalar."""
+    for cols in (37, 4096):
+        problem = Problem(64, cols, dtype)
+        configs = covering_array(Space(problem, known_gpu_for(arch)))
+        kernels = compiled(arch, problem, configs, cache)
+        assert all(kernel.cubin and kernel.ptx for kernel in kernels)
+
+
+@pytest.mark.parametrize("cols", [4096, 4097])
+def test_each_pair_of_choices_compiles_as_planned(cols, cache):
+    """For one architecture, pairs of choices; constants and scratch are those of WorkSplit."""
+    problem = Problem(64, cols)
+    configs = covering_array(Space(problem, known_gpu_for("sm_90")), strength=2)
+    kernels = compiled("sm_90", problem, configs, cache, extra="asserts")
+    for config, kernel in zip(configs, kernels, strict=True):
+        scratch = WorkSplit(problem, config).scratch_bytes
+        assert kernel.resources.static_shared_bytes == scratch, config.to_json()
+
+
+def test_full_width_access_survives_compilation(cache):
+    """16-byte loads and stores in the PTX, for aligned and for misaligned rows."""
+    for cols in (4096, 4097):
+        (kernel,) = compiled("sm_90", Problem(64, cols), [Config()], cache)
+        assert "ld.global.nc.v4" in kernel.ptx or "ld.global.v4" in kernel.ptx
+        assert "st.global.v4" in kernel.ptx
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [("cs", "ld.global.cs.v4"), ("nc", "ld.global.nc.v4"), ("no-allocate", "L1::no_allocate.v4")],
+)
+def test_load_hints_reach_the_ptx(hint, expected, cache):
+    (kernel,) = compiled("sm_90", Problem(64, 4096), [Config(load_hint=hint)], cache)
+    assert expected in kernel.ptx
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"), [("cs", "st.global.cs.v4"), ("cg", "st.global.cg.v4")]
+)
+def test_store_hints_reach_the_ptx(hint, expected, cache):
+    (kernel,) = compiled("sm_90", Problem(64, 4096), [Config(store_hint=hint)], cache)
+    assert expected in kernel.ptx

@@ -1,0 +1,395 @@
+// Softmax over the rows of a row-major matrix of bf16, 4097 columns.
+//
+// Split:      one row a block of 256 threads.
+// Access:     16 bytes at a time; rows may start anywhere, their ends are masked.
+// Algorithm:  online-block-max, maximum and sum in one pass.
+// Traffic:    1 read and 1 write of the matrix: the row's exponentials stay in registers.
+// Reduction:  shuffle.
+// Exponent:   ex2.approx; normalised by multiplication with the reciprocal.
+//
+// Semantics: a -inf in a row gives 0; a row of -inf only, or with a NaN or +inf, gives NaN.
+// Build and check:  nvcc -std=c++17 -arch=native -o softmax FILE.cu && ./softmax [rows]
+// Use in a program: define SOFTMAX_NO_MAIN, include the file, call softmax_bf16_4097::launch().
+// Emit again:
+//   explorer emit '{"algorithm":"online-block-max","exp":"ex2.approx","store_hint":"cs"}' --cols 4097 --dtype bf16
+
+#ifndef __CUDACC_RTC__  // what the host part needs; the kernel alone needs none of it
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+#endif
+
+#include <cuda_bf16.h>
+
+namespace softmax_bf16_4097 {
+
+// ------------------------------------------------------------------ parameters
+
+using Element = __nv_bfloat16;
+using Word = uint4;  // what one access moves
+
+constexpr int kCols = 4097;
+constexpr int kThreads = 256;
+constexpr int kThreadsPerRow = 256;
+constexpr int kRowsPerBlock = kThreads / kThreadsPerRow;
+constexpr int kMinBlocks = 1;  // blocks an SM that registers must allow
+constexpr int kWidth = sizeof(Word) / sizeof(Element);  // elements an access moves
+constexpr int kRowVectors = (kCols + 2 * (kWidth - 1)) / kWidth;  // for the worst row start
+// Vectors that a thread keeps.
+constexpr int kSlots = (kRowVectors + kThreadsPerRow - 1) / kThreadsPerRow;
+
+static_assert(sizeof(Word) == 16, "an access moves 16 bytes");
+static_assert(kThreads % kThreadsPerRow == 0, "a block works on whole rows");
+static_assert(kThreads % 32 == 0, "a block is whole warps");
+
+// ------------------------------------------------------------------ elements
+
+// The elements of one access.
+struct __align__(sizeof(Word)) Vector {
+  Element elements[kWidth];
+};
+
+__device__ __forceinline__ Word& as_word(Vector& vector) { return reinterpret_cast<Word&>(vector); }
+
+__device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
+
+// Elements are converted in pairs, which is one instruction to store.
+__device__ __forceinline__ void to_floats(const Vector& vector, float (&x)[kWidth]) {
+  const auto* pairs = reinterpret_cast<const __nv_bfloat162*>(vector.elements);
+#pragma unroll
+  for (int i = 0; i < kWidth / 2; ++i) {
+    const float2 pair = __bfloat1622float2(pairs[i]);
+    x[2 * i] = pair.x;
+    x[2 * i + 1] = pair.y;
+  }
+}
+
+__device__ __forceinline__ Vector from_floats(const float (&x)[kWidth]) {
+  Vector vector;
+  auto* pairs = reinterpret_cast<__nv_bfloat162*>(vector.elements);
+#pragma unroll
+  for (int i = 0; i < kWidth / 2; ++i) {
+    pairs[i] = __floats2bfloat162_rn(x[2 * i], x[2 * i + 1]);
+  }
+  return vector;
+}
+
+__device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
+
+// ------------------------------------------------------------------ load, store
+
+__device__ __forceinline__ Word load_word(const Word* address) { return *address; }
+
+// Streaming: the output is not read again by this kernel.
+__device__ __forceinline__ void store_word(Word* address, Word word) { __stcs(address, word); }
+
+// The span of whole vectors that covers a row: elements `begin` to `end` of it are the row's.
+struct Row {
+  const Element* input;
+  Element* output;
+  int begin;
+  int end;
+  bool in_step;  // the output row starts at the same place within a vector as the input row
+};
+
+__device__ __forceinline__ int place_in_vector(const Element* element) {
+  const auto address = reinterpret_cast<unsigned long long>(element);
+  return static_cast<int>(address % sizeof(Word) / sizeof(Element));
+}
+
+__device__ __forceinline__ Row row_at(const Element* input, Element* output, long long index) {
+  input += index * kCols;
+  output += index * kCols;
+  const int begin = place_in_vector(input);
+  const bool in_step = place_in_vector(output) == begin;
+  return {input - begin, output - begin, begin, begin + kCols, in_step};
+}
+
+// Whether a thread's vector `slot` lies inside the row for every thread and row start.
+__device__ __forceinline__ constexpr bool always_inside(int slot) {
+  return slot > 0 && (slot + 1) * kThreadsPerRow * kWidth <= kCols;
+}
+
+__device__ __forceinline__ bool inside(const Row& row, int k) {
+  return k * kWidth >= row.begin && (k + 1) * kWidth <= row.end;
+}
+
+// Vector `k` of the span; outside the row -inf, which changes neither maximum nor sum, and
+// which is not read: the matrix may end there.
+__device__ __forceinline__ Vector load_vector(const Row& row, int k, bool is_inside) {
+  Vector vector;
+  if (is_inside) {
+    as_word(vector) = load_word(reinterpret_cast<const Word*>(row.input) + k);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const int place = k * kWidth + i;
+      const bool in_row = place >= row.begin && place < row.end;
+      vector.elements[i] = in_row ? row.input[place] : from_float(-infinity());
+    }
+  }
+  return vector;
+}
+
+__device__ __forceinline__ void store_vector(
+    const Row& row, int k, bool is_inside, const float (&x)[kWidth]) {
+  Vector vector = from_floats(x);
+  if (is_inside && row.in_step) {
+    store_word(reinterpret_cast<Word*>(row.output) + k, as_word(vector));
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const int place = k * kWidth + i;
+      if (place >= row.begin && place < row.end) row.output[place] = vector.elements[i];
+    }
+  }
+}
+
+// ------------------------------------------------------------------ exponentiate, normalise
+
+constexpr float kLog2E = 1.44269504f;
+
+// The bare instruction: results below 2^-126 are flushed to zero.
+__device__ __forceinline__ float exp2_approximate(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// exponential(x, reference_of(maximum)) is e^(x - maximum) as a power of two. The reference is
+// rounded once and used for all elements, so that its rounding error cancels in the quotient.
+__device__ __forceinline__ float reference_of(float maximum) { return maximum * kLog2E; }
+
+__device__ __forceinline__ float exponential(float x, float reference) {
+  return exp2_approximate(fmaf(x, kLog2E, -reference));
+}
+
+// What a sum relative to reference `from` is multiplied with to be relative to `to`.
+__device__ __forceinline__ float rescale(float from, float to) {
+  return exp2_approximate(from - to);
+}
+
+__device__ __forceinline__ float normaliser(float sum) { return 1.0f / sum; }
+
+__device__ __forceinline__ float normalise(float x, float reciprocal) { return x * reciprocal; }
+
+// ------------------------------------------------------------------ reduce
+
+// Sum of exponentials relative to the maximum seen, kept as its exponent's reference. Before
+// the first element the reference is the lowest finite number: with -inf, a thread that saw
+// nothing but -inf would compute -inf - -inf.
+struct State {
+  float reference;
+  float sum;
+};
+
+struct Merge {
+  using Value = State;
+  static __device__ __forceinline__ State identity() { return {__int_as_float(0xff7fffff), 0.0f}; }
+  __device__ __forceinline__ State operator()(State a, State b) const {
+    const float reference = fmaxf(a.reference, b.reference);
+    const float sum_a = a.sum * rescale(a.reference, reference);
+    return {reference, sum_a + b.sum * rescale(b.reference, reference)};
+  }
+};
+
+// Adds `kCount` elements: their maximum first, then one change of reference for all.
+template <int kCount>
+__device__ __forceinline__ void accumulate(State& state, const float (&x)[kCount]) {
+  float maximum = x[0];
+#pragma unroll
+  for (int i = 1; i < kCount; ++i) maximum = fmaxf(maximum, x[i]);
+  const float reference = fmaxf(state.reference, reference_of(maximum));
+  float sum = 0.0f;  // of these elements alone: small ones are not lost against a large sum
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sum += exponential(x[i], reference);
+  state.sum = state.sum * rescale(state.reference, reference) + sum;
+  state.reference = reference;
+}
+
+template <typename Combine>
+using ValueOf = typename Combine::Value;
+
+constexpr unsigned kWholeWarp = 0xffffffffu;
+
+__device__ __forceinline__ float shuffle_xor(float value, int lanes) {
+  return __shfl_xor_sync(kWholeWarp, value, lanes);
+}
+
+__device__ __forceinline__ State shuffle_xor(State state, int lanes) {
+  return {shuffle_xor(state.reference, lanes), shuffle_xor(state.sum, lanes)};
+}
+
+// Combines the values of `kLanes` neighbouring lanes, a power of two; each lane gets the result.
+template <int kLanes, typename Combine>
+__device__ __forceinline__ ValueOf<Combine> reduce_lanes(ValueOf<Combine> value, Combine combine) {
+#pragma unroll
+  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) {
+    value = combine(value, shuffle_xor(value, lanes));
+  }
+  return value;
+}
+
+constexpr int kWarpsPerRow = kThreadsPerRow / 32;
+static_assert(kThreadsPerRow % 32 == 0, "a row's threads are whole warps");
+
+// The smallest power of two that is not below `count`.
+__device__ constexpr int power_of_two(int count) {
+  return count <= 1 ? 1 : 2 * power_of_two((count + 1) / 2);
+}
+
+// Combines the values of a row's threads. Each warp leaves one value in shared memory, and after
+// one barrier every warp folds all of them: no second barrier is needed. Each kind of reduction
+// has scratch of its own, so that no warp can overwrite what another still reads.
+template <typename Combine>
+__device__ __forceinline__ ValueOf<Combine> reduce_row(ValueOf<Combine> value, Combine combine) {
+  __shared__ ValueOf<Combine> scratch[kRowsPerBlock][kWarpsPerRow];
+  const int row = threadIdx.x / kThreadsPerRow;
+  const int warp = threadIdx.x % kThreadsPerRow / 32;
+  const int lane = threadIdx.x % 32;
+  value = reduce_lanes<32>(value, combine);
+  if (lane == 0) scratch[row][warp] = value;
+  __syncthreads();
+  constexpr int kFoldLanes = power_of_two(kWarpsPerRow);
+  const int source = lane % kFoldLanes;
+  value = source < kWarpsPerRow ? scratch[row][source] : Combine::identity();
+  return reduce_lanes<kFoldLanes>(value, combine);
+}
+
+// ------------------------------------------------------------------ kernel
+
+// `input` and `output` are dense (rows, kCols) matrices that do not overlap, at any element.
+extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16_4097_kernel(
+    const Element* __restrict__ input, Element* __restrict__ output, long long rows) {
+  const int lane = threadIdx.x % kThreadsPerRow;
+  const long long first_row = static_cast<long long>(blockIdx.x) * kRowsPerBlock;
+  const long long index = first_row + threadIdx.x / kThreadsPerRow;
+  const Row row = row_at(input, output, index);
+
+  // Load this thread's share of the row, all of it in flight at once.
+  Vector loaded[kSlots];
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const int k = slot * kThreadsPerRow + lane;
+    loaded[slot] = load_vector(row, k, always_inside(slot) || inside(row, k));
+  }
+  float x[kSlots * kWidth];
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot) {
+    float loaded_floats[kWidth];
+    to_floats(loaded[slot], loaded_floats);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) x[slot * kWidth + i] = loaded_floats[i];
+  }
+
+  // Exponentials relative to this thread's own maximum, and their sum.
+  float maximum = Merge::identity().reference;
+#pragma unroll
+  for (int i = 0; i < kSlots * kWidth; ++i) maximum = fmaxf(maximum, x[i]);
+  State own = Merge::identity();
+  own.reference = fmaxf(own.reference, reference_of(maximum));
+#pragma unroll
+  for (int i = 0; i < kSlots * kWidth; ++i) {
+    x[i] = exponential(x[i], own.reference);
+    own.sum += x[i];
+  }
+
+  // One exchange for maximum and sum; then the exponentials are brought to the row's maximum.
+  const State state = reduce_row(own, Merge{});
+  const float correction = rescale(own.reference, state.reference);
+  const float scale = normaliser(state.sum);
+
+  // Normalise and store.
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot) {
+    float y[kWidth];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) y[i] = x[slot * kWidth + i] * normalise(correction, scale);
+    const int k = slot * kThreadsPerRow + lane;
+    store_vector(row, k, always_inside(slot) || inside(row, k), y);
+  }
+}
+
+#ifndef __CUDACC_RTC__
+// ------------------------------------------------------------------ host
+
+// Writes the softmax of each row of `input` to `output`, on `stream`; returns at once.
+//
+// Both are dense row-major (rows, kCols) matrices in device memory that do not overlap.
+// Nothing is launched for an empty matrix. Returns what the launch returns, or
+// - cudaErrorInvalidValue for a negative count or more rows than a grid has blocks for;
+inline cudaError_t launch(
+    const Element* input, Element* output, long long rows, cudaStream_t stream = nullptr) {
+  if (rows < 0) return cudaErrorInvalidValue;
+  if (rows == 0) return cudaSuccess;
+  const long long blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock;
+  if (blocks > 0x7fffffffLL) return cudaErrorInvalidValue;
+  const unsigned grid = static_cast<unsigned>(blocks);
+  softmax_bf16_4097_kernel<<<grid, kThreads, 0, stream>>>(input, output, rows);
+  return cudaGetLastError();
+}
+#endif  // __CUDACC_RTC__
+
+}  // namespace softmax_bf16_4097
+
+#if !defined(__CUDACC_RTC__) && !defined(SOFTMAX_NO_MAIN)
+// Checks a few rows against double precision, then times the kernel.
+int main(int argc, char** argv) {
+  using namespace softmax_bf16_4097;
+  const long long rows = argc > 1 ? std::atoll(argv[1]) : 8192;
+  const int cols = kCols;
+  const size_t count = static_cast<size_t>(rows) * cols;
+  std::vector<Element> host(count);
+  unsigned random = 1;
+  for (Element& x : host) {
+    random = random * 1664525u + 1013904223u;
+    x = static_cast<Element>(static_cast<float>(random >> 8) / (1 << 20) - 8.0f);
+  }
+  Element *input, *output;
+  if (cudaMalloc(&input, count * sizeof(Element)) != cudaSuccess ||
+      cudaMalloc(&output, count * sizeof(Element)) != cudaSuccess) {
+    std::fprintf(stderr, "no device memory for %lld x %d\n", rows, cols);
+    return 2;
+  }
+  cudaMemcpy(input, host.data(), count * sizeof(Element), cudaMemcpyHostToDevice);
+
+  cudaError_t error = launch(input, output, rows);
+  if (error == cudaSuccess) error = cudaDeviceSynchronize();
+  if (error != cudaSuccess) {
+    std::fprintf(stderr, "launch failed: %s\n", cudaGetErrorString(error));
+    return 2;
+  }
+  const auto widen = [](Element x) { return static_cast<double>(static_cast<float>(x)); };
+  std::vector<Element> result(cols);
+  double worst = 0.0;
+  for (long long row = 0; row < rows; row += rows > 8 ? rows / 8 : 1) {
+    const Element* x = host.data() + row * cols;
+    cudaMemcpy(result.data(), output + row * cols, cols * sizeof(Element), cudaMemcpyDeviceToHost);
+    double sum = 0.0;
+    for (int i = 0; i < cols; ++i) sum += std::exp(widen(x[i]));
+    for (int i = 0; i < cols; ++i) {
+      const double off = std::fabs(widen(result[i]) / (std::exp(widen(x[i])) / sum) - 1.0);
+      if (!(off <= worst)) worst = off;
+    }
+  }
+
+  cudaEvent_t begin, end;
+  cudaEventCreate(&begin);
+  cudaEventCreate(&end);
+  const int launches = 100;
+  cudaEventRecord(begin);
+  for (int i = 0; i < launches; ++i) launch(input, output, rows);
+  cudaEventRecord(end);
+  cudaEventSynchronize(end);
+  float milliseconds = 0.0f;
+  cudaEventElapsedTime(&milliseconds, begin, end);
+  const double us = 1e3 * milliseconds / launches;
+  const double gbps = 2e-3 * count * sizeof(Element) / us;
+  std::printf("%lld x %d: %.2f us, %.0f GB/s, ", rows, cols, us, gbps);
+  std::printf("largest relative error %.1e\n", worst);
+  return worst <= 1e-2 ? 0 : 1;
+}
+#endif

@@ -1,0 +1,317 @@
+// Softmax over the rows of a row-major matrix of f32, 4096 columns.
+//
+// Split:      one row a block of 256 threads.
+// Access:     16 bytes at a time; rows start aligned.
+// Algorithm:  three-pass: maximum, then sum of exponentials, then normalise.
+// Traffic:    1 read and 1 write of the matrix: the row's exponentials stay in registers.
+// Reduction:  shuffle.
+// Exponent:   exp2f; normalised by multiplication with the reciprocal.
+//
+// Semantics: a -inf in a row gives 0; a row of -inf only, or with a NaN or +inf, gives NaN.
+// Build and check:  nvcc -std=c++17 -arch=native -o softmax FILE.cu && ./softmax [rows]
+// Use in a program: define SOFTMAX_NO_MAIN, include the file, call softmax_f32_4096::launch().
+// Emit again:
+//   explorer emit '{}' --cols 4096 --dtype f32
+
+#ifndef __CUDACC_RTC__  // what the host part needs; the kernel alone needs none of it
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+#endif
+
+namespace softmax_f32_4096 {
+
+// ------------------------------------------------------------------ parameters
+
+using Element = float;
+using Word = float4;  // what one access moves
+
+constexpr int kCols = 4096;
+constexpr int kThreads = 256;
+constexpr int kThreadsPerRow = 256;
+constexpr int kRowsPerBlock = kThreads / kThreadsPerRow;
+constexpr int kMinBlocks = 1;  // blocks an SM that registers must allow
+constexpr int kWidth = sizeof(Word) / sizeof(Element);  // elements an access moves
+constexpr int kRowVectors = kCols / kWidth;
+// Vectors that a thread keeps.
+constexpr int kSlots = (kRowVectors + kThreadsPerRow - 1) / kThreadsPerRow;
+
+static_assert(sizeof(Word) == 16, "an access moves 16 bytes");
+static_assert(kThreads % kThreadsPerRow == 0, "a block works on whole rows");
+static_assert(kThreads % 32 == 0, "a block is whole warps");
+static_assert(kCols % kWidth == 0, "every row starts on a vector boundary");
+
+// ------------------------------------------------------------------ elements
+
+// The elements of one access.
+struct __align__(sizeof(Word)) Vector {
+  Element elements[kWidth];
+};
+
+__device__ __forceinline__ Word& as_word(Vector& vector) { return reinterpret_cast<Word&>(vector); }
+
+__device__ __forceinline__ Element from_float(float x) { return x; }
+
+__device__ __forceinline__ void to_floats(const Vector& vector, float (&x)[kWidth]) {
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) x[i] = vector.elements[i];
+}
+
+__device__ __forceinline__ Vector from_floats(const float (&x)[kWidth]) {
+  Vector vector;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) vector.elements[i] = x[i];
+  return vector;
+}
+
+__device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
+
+// ------------------------------------------------------------------ load, store
+
+__device__ __forceinline__ Word load_word(const Word* address) { return *address; }
+
+__device__ __forceinline__ void store_word(Word* address, Word word) { *address = word; }
+
+// A row, as vectors: all of them whole.
+struct Row {
+  const Element* input;
+  Element* output;
+};
+
+__device__ __forceinline__ Row row_at(const Element* input, Element* output, long long index) {
+  return {input + index * kCols, output + index * kCols};
+}
+
+// Vector `k` of the row; past the row's end -inf, which changes neither maximum nor sum.
+__device__ __forceinline__ Vector load_vector(const Row& row, int k) {
+  Vector vector;
+  if (k < kRowVectors) {
+    as_word(vector) = load_word(reinterpret_cast<const Word*>(row.input) + k);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) vector.elements[i] = from_float(-infinity());
+  }
+  return vector;
+}
+
+__device__ __forceinline__ void store_vector(const Row& row, int k, const float (&x)[kWidth]) {
+  if (k < kRowVectors) {
+    Vector vector = from_floats(x);
+    store_word(reinterpret_cast<Word*>(row.output) + k, as_word(vector));
+  }
+}
+
+// ------------------------------------------------------------------ exponentiate, normalise
+
+constexpr float kLog2E = 1.44269504f;
+
+// exponential(x, reference_of(maximum)) is e^(x - maximum) as a power of two. The reference is
+// rounded once and used for all elements, so that its rounding error cancels in the quotient.
+__device__ __forceinline__ float reference_of(float maximum) { return maximum * kLog2E; }
+
+__device__ __forceinline__ float exponential(float x, float reference) {
+  return exp2f(fmaf(x, kLog2E, -reference));
+}
+
+__device__ __forceinline__ float normaliser(float sum) { return 1.0f / sum; }
+
+__device__ __forceinline__ float normalise(float x, float reciprocal) { return x * reciprocal; }
+
+// ------------------------------------------------------------------ reduce
+
+struct Max {
+  using Value = float;
+  static __device__ __forceinline__ float identity() { return -infinity(); }
+  __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+struct Sum {
+  using Value = float;
+  static __device__ __forceinline__ float identity() { return 0.0f; }
+  __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
+};
+
+template <typename Combine>
+using ValueOf = typename Combine::Value;
+
+constexpr unsigned kWholeWarp = 0xffffffffu;
+
+__device__ __forceinline__ float shuffle_xor(float value, int lanes) {
+  return __shfl_xor_sync(kWholeWarp, value, lanes);
+}
+
+// Combines the values of `kLanes` neighbouring lanes, a power of two; each lane gets the result.
+template <int kLanes, typename Combine>
+__device__ __forceinline__ ValueOf<Combine> reduce_lanes(ValueOf<Combine> value, Combine combine) {
+#pragma unroll
+  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) {
+    value = combine(value, shuffle_xor(value, lanes));
+  }
+  return value;
+}
+
+constexpr int kWarpsPerRow = kThreadsPerRow / 32;
+static_assert(kThreadsPerRow % 32 == 0, "a row's threads are whole warps");
+
+// The smallest power of two that is not below `count`.
+__device__ constexpr int power_of_two(int count) {
+  return count <= 1 ? 1 : 2 * power_of_two((count + 1) / 2);
+}
+
+// Combines the values of a row's threads. Each warp leaves one value in shared memory, and after
+// one barrier every warp folds all of them: no second barrier is needed. Each kind of reduction
+// has scratch of its own, so that no warp can overwrite what another still reads.
+template <typename Combine>
+__device__ __forceinline__ ValueOf<Combine> reduce_row(ValueOf<Combine> value, Combine combine) {
+  __shared__ ValueOf<Combine> scratch[kRowsPerBlock][kWarpsPerRow];
+  const int row = threadIdx.x / kThreadsPerRow;
+  const int warp = threadIdx.x % kThreadsPerRow / 32;
+  const int lane = threadIdx.x % 32;
+  value = reduce_lanes<32>(value, combine);
+  if (lane == 0) scratch[row][warp] = value;
+  __syncthreads();
+  constexpr int kFoldLanes = power_of_two(kWarpsPerRow);
+  const int source = lane % kFoldLanes;
+  value = source < kWarpsPerRow ? scratch[row][source] : Combine::identity();
+  return reduce_lanes<kFoldLanes>(value, combine);
+}
+
+// ------------------------------------------------------------------ kernel
+
+// `input` and `output` are dense (rows, kCols) matrices that do not overlap, at any multiple of
+// sizeof(Word) bytes.
+extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f32_4096_kernel(
+    const Element* __restrict__ input, Element* __restrict__ output, long long rows) {
+  const int lane = threadIdx.x % kThreadsPerRow;
+  const long long first_row = static_cast<long long>(blockIdx.x) * kRowsPerBlock;
+  const long long index = first_row + threadIdx.x / kThreadsPerRow;
+  const Row row = row_at(input, output, index);
+
+  // Load this thread's share of the row, all of it in flight at once.
+  Vector loaded[kSlots];
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const int k = slot * kThreadsPerRow + lane;
+    loaded[slot] = load_vector(row, k);
+  }
+  float x[kSlots][kWidth];
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot) to_floats(loaded[slot], x[slot]);
+
+  // Maximum.
+  float maximum = -infinity();
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) maximum = fmaxf(maximum, x[slot][i]);
+  }
+  const float reference = reference_of(reduce_row(maximum, Max{}));
+
+  // Exponentials and their sum.
+  float sum = 0.0f;
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      x[slot][i] = exponential(x[slot][i], reference);
+      sum += x[slot][i];
+    }
+  }
+  const float scale = normaliser(reduce_row(sum, Sum{}));
+
+  // Normalise and store.
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot) {
+    float y[kWidth];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) y[i] = normalise(x[slot][i], scale);
+    store_vector(row, slot * kThreadsPerRow + lane, y);
+  }
+}
+
+#ifndef __CUDACC_RTC__
+// ------------------------------------------------------------------ host
+
+// Writes the softmax of each row of `input` to `output`, on `stream`; returns at once.
+//
+// Both are dense row-major (rows, kCols) matrices in device memory that do not overlap.
+// Nothing is launched for an empty matrix. Returns what the launch returns, or
+// - cudaErrorInvalidValue for a negative count or more rows than a grid has blocks for;
+// - cudaErrorMisalignedAddress for a matrix that is not at a multiple of sizeof(Word) bytes;
+inline cudaError_t launch(
+    const Element* input, Element* output, long long rows, cudaStream_t stream = nullptr) {
+  if (rows < 0) return cudaErrorInvalidValue;
+  const auto address = reinterpret_cast<size_t>(input) | reinterpret_cast<size_t>(output);
+  if (address % sizeof(Word) != 0) return cudaErrorMisalignedAddress;
+  if (rows == 0) return cudaSuccess;
+  const long long blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock;
+  if (blocks > 0x7fffffffLL) return cudaErrorInvalidValue;
+  const unsigned grid = static_cast<unsigned>(blocks);
+  softmax_f32_4096_kernel<<<grid, kThreads, 0, stream>>>(input, output, rows);
+  return cudaGetLastError();
+}
+#endif  // __CUDACC_RTC__
+
+}  // namespace softmax_f32_4096
+
+#if !defined(__CUDACC_RTC__) && !defined(SOFTMAX_NO_MAIN)
+// Checks a few rows against double precision, then times the kernel.
+int main(int argc, char** argv) {
+  using namespace softmax_f32_4096;
+  const long long rows = argc > 1 ? std::atoll(argv[1]) : 8192;
+  const int cols = kCols;
+  const size_t count = static_cast<size_t>(rows) * cols;
+  std::vector<Element> host(count);
+  unsigned random = 1;
+  for (Element& x : host) {
+    random = random * 1664525u + 1013904223u;
+    x = static_cast<Element>(static_cast<float>(random >> 8) / (1 << 20) - 8.0f);
+  }
+  Element *input, *output;
+  if (cudaMalloc(&input, count * sizeof(Element)) != cudaSuccess ||
+      cudaMalloc(&output, count * sizeof(Element)) != cudaSuccess) {
+    std::fprintf(stderr, "no device memory for %lld x %d\n", rows, cols);
+    return 2;
+  }
+  cudaMemcpy(input, host.data(), count * sizeof(Element), cudaMemcpyHostToDevice);
+
+  cudaError_t error = launch(input, output, rows);
+  if (error == cudaSuccess) error = cudaDeviceSynchronize();
+  if (error != cudaSuccess) {
+    std::fprintf(stderr, "launch failed: %s\n", cudaGetErrorString(error));
+    return 2;
+  }
+  const auto widen = [](Element x) { return static_cast<double>(static_cast<float>(x)); };
+  std::vector<Element> result(cols);
+  double worst = 0.0;
+  for (long long row = 0; row < rows; row += rows > 8 ? rows / 8 : 1) {
+    const Element* x = host.data() + row * cols;
+    cudaMemcpy(result.data(), output + row * cols, cols * sizeof(Element), cudaMemcpyDeviceToHost);
+    double sum = 0.0;
+    for (int i = 0; i < cols; ++i) sum += std::exp(widen(x[i]));
+    for (int i = 0; i < cols; ++i) {
+      const double off = std::fabs(widen(result[i]) / (std::exp(widen(x[i])) / sum) - 1.0);
+      if (!(off <= worst)) worst = off;
+    }
+  }
+
+  cudaEvent_t begin, end;
+  cudaEventCreate(&begin);
+  cudaEventCreate(&end);
+  const int launches = 100;
+  cudaEventRecord(begin);
+  for (int i = 0; i < launches; ++i) launch(input, output, rows);
+  cudaEventRecord(end);
+  cudaEventSynchronize(end);
+  float milliseconds = 0.0f;
+  cudaEventElapsedTime(&milliseconds, begin, end);
+  const double us = 1e3 * milliseconds / launches;
+  const double gbps = 2e-3 * count * sizeof(Element) / us;
+  std::printf("%lld x %d: %.2f us, %.0f GB/s, ", rows, cols, us, gbps);
+  std::printf("largest relative error %.1e\n", worst);
+  return worst <= 4e-6 ? 0 : 1;
+}
+#endif

@@ -1,0 +1,346 @@
+// Softmax over the rows of a row-major matrix of f16.
+//
+// Split:      4 rows a block of 256 threads, 64 threads a row.
+// Access:     16 bytes at a time; rows start aligned.
+// Algorithm:  three-pass: maximum, then sum of exponentials, then normalise.
+// Traffic:    1 read and 1 write of the matrix: the row's exponentials stay in shared memory.
+// Reduction:  shared-tree.
+// Exponent:   exp2f; normalised by multiplication with the reciprocal.
+//
+// Semantics: a -inf in a row gives 0; a row of -inf only, or with a NaN or +inf, gives NaN.
+// Build and check:  nvcc -std=c++17 -arch=native -o softmax FILE.cu && ./softmax [rows] [cols]
+// Use in a program: define SOFTMAX_NO_MAIN, include the file, call softmax_f16::launch().
+// Emit again:
+//   explorer emit '{"threads_per_row":64,"reduction":"shared-tree","cache":"shared","unroll":2,"static_cols":false}' --cols 1000 --dtype f16
+
+#ifndef __CUDACC_RTC__  // what the host part needs; the kernel alone needs none of it
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+#endif
+
+#include <cuda_fp16.h>
+
+namespace softmax_f16 {
+
+// ------------------------------------------------------------------ parameters
+
+using Element = __half;
+using Word = uint4;  // what one access moves
+
+constexpr int kThreads = 256;
+constexpr int kThreadsPerRow = 64;
+constexpr int kRowsPerBlock = kThreads / kThreadsPerRow;
+constexpr int kMinBlocks = 1;  // blocks an SM that registers must allow
+constexpr int kWidth = sizeof(Word) / sizeof(Element);  // elements an access moves
+constexpr int kUnroll = 2;  // vectors a thread loads before it uses the first
+
+static_assert(sizeof(Word) == 16, "an access moves 16 bytes");
+static_assert(kThreads % kThreadsPerRow == 0, "a block works on whole rows");
+static_assert(kThreads % 32 == 0, "a block is whole warps");
+
+// ------------------------------------------------------------------ elements
+
+// The elements of one access.
+struct __align__(sizeof(Word)) Vector {
+  Element elements[kWidth];
+};
+
+__device__ __forceinline__ Word& as_word(Vector& vector) { return reinterpret_cast<Word&>(vector); }
+
+__device__ __forceinline__ Element from_float(float x) { return __float2half_rn(x); }
+
+// Elements are converted in pairs, which is one instruction to store.
+__device__ __forceinline__ void to_floats(const Vector& vector, float (&x)[kWidth]) {
+  const auto* pairs = reinterpret_cast<const __half2*>(vector.elements);
+#pragma unroll
+  for (int i = 0; i < kWidth / 2; ++i) {
+    const float2 pair = __half22float2(pairs[i]);
+    x[2 * i] = pair.x;
+    x[2 * i + 1] = pair.y;
+  }
+}
+
+__device__ __forceinline__ Vector from_floats(const float (&x)[kWidth]) {
+  Vector vector;
+  auto* pairs = reinterpret_cast<__half2*>(vector.elements);
+#pragma unroll
+  for (int i = 0; i < kWidth / 2; ++i) {
+    pairs[i] = __floats2half2_rn(x[2 * i], x[2 * i + 1]);
+  }
+  return vector;
+}
+
+__device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
+
+// ------------------------------------------------------------------ load, store
+
+__device__ __forceinline__ Word load_word(const Word* address) { return *address; }
+
+__device__ __forceinline__ void store_word(Word* address, Word word) { *address = word; }
+
+// A row, as vectors: all of them whole.
+struct Row {
+  const Element* input;
+  Element* output;
+  int vectors;
+};
+
+__device__ __forceinline__ Row
+row_at(const Element* input, Element* output, long long index, int cols) {
+  return {input + index * cols, output + index * cols, cols / kWidth};
+}
+
+// Vector `k` of the row; past the row's end -inf, which changes neither maximum nor sum.
+__device__ __forceinline__ Vector load_vector(const Row& row, int k) {
+  Vector vector;
+  if (k < row.vectors) {
+    as_word(vector) = load_word(reinterpret_cast<const Word*>(row.input) + k);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) vector.elements[i] = from_float(-infinity());
+  }
+  return vector;
+}
+
+__device__ __forceinline__ void store_vector(const Row& row, int k, const float (&x)[kWidth]) {
+  if (k < row.vectors) {
+    Vector vector = from_floats(x);
+    store_word(reinterpret_cast<Word*>(row.output) + k, as_word(vector));
+  }
+}
+
+// ------------------------------------------------------------------ exponentiate, normalise
+
+constexpr float kLog2E = 1.44269504f;
+
+// exponential(x, reference_of(maximum)) is e^(x - maximum) as a power of two. The reference is
+// rounded once and used for all elements, so that its rounding error cancels in the quotient.
+__device__ __forceinline__ float reference_of(float maximum) { return maximum * kLog2E; }
+
+__device__ __forceinline__ float exponential(float x, float reference) {
+  return exp2f(fmaf(x, kLog2E, -reference));
+}
+
+__device__ __forceinline__ float normaliser(float sum) { return 1.0f / sum; }
+
+__device__ __forceinline__ float normalise(float x, float reciprocal) { return x * reciprocal; }
+
+// ------------------------------------------------------------------ reduce
+
+struct Max {
+  using Value = float;
+  static __device__ __forceinline__ float identity() { return -infinity(); }
+  __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+struct Sum {
+  using Value = float;
+  static __device__ __forceinline__ float identity() { return 0.0f; }
+  __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
+};
+
+template <typename Combine>
+using ValueOf = typename Combine::Value;
+
+// A row's threads are several warps. The barrier is the block's, so every thread must reach it.
+__device__ __forceinline__ void synchronise_row() { __syncthreads(); }
+
+// Combines the values of a row's threads by halving: at each step the upper half of the values is
+// folded onto the lower. Each kind of reduction has scratch of its own.
+template <typename Combine>
+__device__ __forceinline__ ValueOf<Combine> reduce_row(ValueOf<Combine> value, Combine combine) {
+  __shared__ ValueOf<Combine> scratch[kRowsPerBlock][kThreadsPerRow];
+  const int row = threadIdx.x / kThreadsPerRow;
+  const int lane = threadIdx.x % kThreadsPerRow;
+  scratch[row][lane] = value;
+  synchronise_row();
+#pragma unroll
+  for (int count = kThreadsPerRow; count > 1; count = (count + 1) / 2) {
+    const int half = (count + 1) / 2;
+    if (lane + half < count) {
+      scratch[row][lane] = combine(scratch[row][lane], scratch[row][lane + half]);
+    }
+    synchronise_row();
+  }
+  return scratch[row][0];
+}
+
+// What the cache keeps of one vector: its elements as floats.
+struct __align__(16) FloatVector {
+  float elements[kWidth];
+};
+
+// ------------------------------------------------------------------ kernel
+
+// `input` and `output` are dense (rows, cols) matrices that do not overlap, at any multiple of
+// sizeof(Word) bytes.
+extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_kernel(
+    const Element* __restrict__ input, Element* __restrict__ output, long long rows, int cols) {
+  const int lane = threadIdx.x % kThreadsPerRow;
+  const long long first_row = static_cast<long long>(blockIdx.x) * kRowsPerBlock;
+  const long long index = first_row + threadIdx.x / kThreadsPerRow;
+  // Threads past the last row work on it too, to reach every barrier, and store nothing.
+  const bool is_row = index < rows;
+  const Row row = row_at(input, output, is_row ? index : rows - 1, cols);
+  const int vectors = row.vectors;
+
+  const int stride = vectors;
+  // Each thread reads back only what it wrote itself, so the cache needs no barrier.
+  extern __shared__ __align__(32) unsigned char shared[];
+  const int row_in_block = threadIdx.x / kThreadsPerRow;
+  auto* const cache = reinterpret_cast<FloatVector*>(shared) + row_in_block * stride;
+
+  // Pass 1: maximum.
+  float maximum = -infinity();
+  for (int first = lane; first < vectors; first += kUnroll * kThreadsPerRow) {
+    Vector loaded[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) loaded[u] = load_vector(row, first + u * kThreadsPerRow);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int k = first + u * kThreadsPerRow;
+      float x[kWidth];
+      to_floats(loaded[u], x);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) maximum = fmaxf(maximum, x[i]);
+      if (k < vectors) {
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) cache[k].elements[i] = x[i];
+      }
+    }
+  }
+  const float reference = reference_of(reduce_row(maximum, Max{}));
+
+  // Pass 2: sum of exponentials.
+  float sum = 0.0f;
+#pragma unroll kUnroll
+  for (int k = lane; k < vectors; k += kThreadsPerRow) {
+    float x[kWidth];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) x[i] = cache[k].elements[i];
+    float part = 0.0f;  // of one vector: small terms are not lost against a large sum
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      x[i] = exponential(x[i], reference);
+      part += x[i];
+    }
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) cache[k].elements[i] = x[i];
+    sum += part;
+  }
+  const float scale = normaliser(reduce_row(sum, Sum{}));
+
+  // Pass 3: normalise and store.
+  if (!is_row) return;
+#pragma unroll kUnroll
+  for (int k = lane; k < vectors; k += kThreadsPerRow) {
+    float x[kWidth];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) x[i] = cache[k].elements[i];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) x[i] = normalise(x[i], scale);
+    store_vector(row, k, x);
+  }
+}
+
+#ifndef __CUDACC_RTC__
+// ------------------------------------------------------------------ host
+
+// Bytes of dynamic shared memory a block needs: the rows that it works on.
+inline size_t shared_bytes(int cols) {
+  const int row_vectors = cols / kWidth;
+  const size_t vectors = static_cast<size_t>(kRowsPerBlock) * row_vectors;
+  return vectors * sizeof(FloatVector);
+}
+
+// Writes the softmax of each row of `input` to `output`, on `stream`; returns at once.
+//
+// Both are dense row-major (rows, cols) matrices in device memory that do not overlap.
+// Nothing is launched for an empty matrix. Returns what the launch returns, or
+// - cudaErrorInvalidValue for a negative count or more rows than a grid has blocks for;
+// - cudaErrorInvalidValue for a `cols` that is no multiple of kWidth;
+// - cudaErrorMisalignedAddress for a matrix that is not at a multiple of sizeof(Word) bytes;
+inline cudaError_t launch(
+    const Element* input, Element* output, long long rows, int cols,
+    cudaStream_t stream = nullptr) {
+  if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
+  if (cols % kWidth != 0) return cudaErrorInvalidValue;
+  const auto address = reinterpret_cast<size_t>(input) | reinterpret_cast<size_t>(output);
+  if (address % sizeof(Word) != 0) return cudaErrorMisalignedAddress;
+  if (rows == 0 || cols == 0) return cudaSuccess;
+  const long long blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock;
+  if (blocks > 0x7fffffffLL) return cudaErrorInvalidValue;
+  const int shared = static_cast<int>(shared_bytes(cols));
+  constexpr auto kLimit = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  const cudaError_t allowed = cudaFuncSetAttribute(softmax_f16_kernel, kLimit, shared);
+  if (allowed != cudaSuccess) return allowed;
+  const unsigned grid = static_cast<unsigned>(blocks);
+  softmax_f16_kernel<<<grid, kThreads, shared, stream>>>(input, output, rows, cols);
+  return cudaGetLastError();
+}
+#endif  // __CUDACC_RTC__
+
+}  // namespace softmax_f16
+
+#if !defined(__CUDACC_RTC__) && !defined(SOFTMAX_NO_MAIN)
+// Checks a few rows against double precision, then times the kernel.
+int main(int argc, char** argv) {
+  using namespace softmax_f16;
+  const long long rows = argc > 1 ? std::atoll(argv[1]) : 65536;
+  const int cols = argc > 2 ? std::atoi(argv[2]) : 1000;
+  const size_t count = static_cast<size_t>(rows) * cols;
+  std::vector<Element> host(count);
+  unsigned random = 1;
+  for (Element& x : host) {
+    random = random * 1664525u + 1013904223u;
+    x = static_cast<Element>(static_cast<float>(random >> 8) / (1 << 20) - 8.0f);
+  }
+  Element *input, *output;
+  if (cudaMalloc(&input, count * sizeof(Element)) != cudaSuccess ||
+      cudaMalloc(&output, count * sizeof(Element)) != cudaSuccess) {
+    std::fprintf(stderr, "no device memory for %lld x %d\n", rows, cols);
+    return 2;
+  }
+  cudaMemcpy(input, host.data(), count * sizeof(Element), cudaMemcpyHostToDevice);
+
+  cudaError_t error = launch(input, output, rows, cols);
+  if (error == cudaSuccess) error = cudaDeviceSynchronize();
+  if (error != cudaSuccess) {
+    std::fprintf(stderr, "launch failed: %s\n", cudaGetErrorString(error));
+    return 2;
+  }
+  const auto widen = [](Element x) { return static_cast<double>(static_cast<float>(x)); };
+  std::vector<Element> result(cols);
+  double worst = 0.0;
+  for (long long row = 0; row < rows; row += rows > 8 ? rows / 8 : 1) {
+    const Element* x = host.data() + row * cols;
+    cudaMemcpy(result.data(), output + row * cols, cols * sizeof(Element), cudaMemcpyDeviceToHost);
+    double sum = 0.0;
+    for (int i = 0; i < cols; ++i) sum += std::exp(widen(x[i]));
+    for (int i = 0; i < cols; ++i) {
+      const double off = std::fabs(widen(result[i]) / (std::exp(widen(x[i])) / sum) - 1.0);
+      if (!(off <= worst)) worst = off;
+    }
+  }
+
+  cudaEvent_t begin, end;
+  cudaEventCreate(&begin);
+  cudaEventCreate(&end);
+  const int launches = 100;
+  cudaEventRecord(begin);
+  for (int i = 0; i < launches; ++i) launch(input, output, rows, cols);
+  cudaEventRecord(end);
+  cudaEventSynchronize(end);
+  float milliseconds = 0.0f;
+  cudaEventElapsedTime(&milliseconds, begin, end);
+  const double us = 1e3 * milliseconds / launches;
+  const double gbps = 2e-3 * count * sizeof(Element) / us;
+  std::printf("%lld x %d: %.2f us, %.0f GB/s, ", rows, cols, us, gbps);
+  std::printf("largest relative error %.1e\n", worst);
+  return worst <= 2e-3 ? 0 : 1;
+}
+#endif

@@ -1,0 +1,76 @@
+"""What is measured: the limit, repeatability, large problems, the emitted program."""
+
+import shutil
+import subprocess
+from statistics import median
+
+import pytest
+
+from explorer.codegen import emit
+from explorer.config import Config
+from explorer.devices.cuda import CudaDevice
+from explorer.errors import InvalidInput
+from explorer.evaluate.live import LiveEvaluator
+from explorer.outcome import Measured
+from explorer.problem import DType, Problem
+
+
+def test_no_softmax_is_faster_than_copy():
+    """Beyond noise: were one, the copy would not be the limit."""
+    with LiveEvaluator(Problem(8192, 4096), CudaDevice(0)) as live:
+        config = Config(threads=512, threads_per_row=512, exp="ex2.approx")
+        assert isinstance(live.evaluate(config), Measured)
+        compared = live.compare([config, config], 15)
+        first, second = map(median, compared.samples_us)
+        assert first > 0.99 * median(compared.copy_us)
+        assert abs(first / second - 1) < 0.01
+        assert 0.9 < median(compared.copy_us) / live.facts.copy_us < 1.1
+        assert live.circumstances.sm_clock_mhz > 0
+
+
+def test_more_than_2_31_elements():
+    """Row offsets are 64-bit: 8.6 GB of input and as much output, each element checked."""
+    with LiveEvaluator(Problem(524300, 4096), CudaDevice(0, kernel_limit_s=60)) as live:
+        outcome = live.evaluate(Config())
+        assert isinstance(outcome, Measured), outcome
+
+
+def test_a_problem_beyond_memory_is_refused():
+    with pytest.raises(InvalidInput, match="GB free"):
+        LiveEvaluator(Problem(2**24, 2**20), CudaDevice(0))
+
+
+def test_an_unknown_gpu_is_refused():
+    with pytest.raises(InvalidInput, match="cuda:99"):
+        CudaDevice(99)
+
+
+def test_warm_is_faster_than_cold_where_the_cache_holds_it():
+    problem = Problem(1024, 4096)
+    times = {}
+    for timing in ("cold", "warm"):
+        with LiveEvaluator(problem, CudaDevice(0), timing) as live:
+            times[timing] = live.evaluate(Config()).time_us
+    assert times["warm"] < 0.9 * times["cold"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "config"),
+    [
+        (Problem(999, 4096), Config()),
+        (Problem(999, 4097, DType.BF16), Config(cache="shared", static_cols=False)),
+        (Problem(999, 33, DType.F16), Config(threads_per_row=8, vector_bytes=8)),
+    ],
+    ids=str,
+)
+def test_the_emitted_file_is_a_program(problem, config, tmp_path):
+    compiler = shutil.which("nvcc")
+    if compiler is None:
+        pytest.skip("nvcc is not installed")
+    source = tmp_path / "softmax.cu"
+    source.write_text(emit(problem, config).source)
+    program = tmp_path / "softmax"
+    subprocess.run([compiler, "-std=c++17", "-arch=native", "-o", program, source], check=True)
+    ran = subprocess.run([program, "999"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "GB/s" in ran.stdout

@@ -1,0 +1,131 @@
+"""Kernels made wrong on purpose: each must be rejected, and cost one trial only."""
+
+from dataclasses import replace
+
+import pytest
+
+from explorer.codegen import emit
+from explorer.compile import Compiler
+from explorer.config import Config
+from explorer.devices.cuda import CudaDevice
+from explorer.evaluate.live import LiveEvaluator
+from explorer.outcome import Measured, Rejected, Stage
+from explorer.problem import DType, Problem
+
+REGISTERS = Config()
+ROWS_A_BLOCK = Config(threads=256, threads_per_row=32, reduction="shuffle")
+LOOPED = Config(cache="none", cache_holds="input", unroll=2)
+ONLINE = Config(algorithm="online-block-max", cache="shared", cache_holds="input")
+
+SABOTAGE = {
+    # name: config, text of the emitted code, what it becomes
+    "no store": (
+        REGISTERS,
+        "    store_word(reinterpret_cast<Word*>(row.output) + k, as_word(vector));",
+        "",
+    ),
+    "stale maximum": (REGISTERS, "maximum = fmaxf(maximum, x[slot][i]);", "maximum = x[slot][i];"),
+    "maximum starts at 0": (REGISTERS, "float maximum = -infinity();", "float maximum = 0.0f;"),
+    "warps are not combined": (
+        REGISTERS,
+        "  return reduce_lanes<kFoldLanes>(value, combine);",
+        "  return value;",
+    ),
+    "tail not stored": (
+        REGISTERS,
+        "if (k < kRowVectors) {\n    Vector",
+        "if (k < kRowVectors - 1) {\n    Vector",
+    ),
+    "tail not loaded": (
+        LOOPED,
+        "if (k < kRowVectors) {\n    as_word",
+        "if (k < kRowVectors - 1) {\n    as_word",
+    ),
+    "half the rows": (ROWS_A_BLOCK, "if (!is_row) return;", "if (index >= rows / 2) return;"),
+    "one row too many": (ROWS_A_BLOCK, "is_row = index < rows;", "is_row = index <= rows;"),
+    "only the first row of a block": (
+        ROWS_A_BLOCK,
+        "first_row + threadIdx.x / kThreadsPerRow;",
+        "first_row;",
+    ),
+    "sum without rescaling": (
+        ONLINE,
+        "state.sum = state.sum * rescale(state.reference, reference) + sum;",
+        "state.sum = state.sum + sum;",
+    ),
+    "infinite minus infinite": (ONLINE, "__int_as_float(0xff7fffff)", "-infinity()"),
+    "not normalised": (REGISTERS, "return x * reciprocal;", "return x;"),
+    "a little off": (REGISTERS, "return x * reciprocal;", "return x * reciprocal * 1.00001f;"),
+    "writes beside the output": (
+        REGISTERS,
+        "  const Row row = row_at(",
+        "  output[rows * kCols] = 1.0f;\n  const Row row = row_at(",
+    ),
+    "32-bit row offset": (
+        REGISTERS,
+        "{input + index * kCols, output",
+        "{input + (index * kCols & 0xffffff), output",
+    ),
+}
+ENTRY = "  const int lane = threadIdx.x % kThreadsPerRow;\n"
+
+
+@pytest.fixture(scope="module")
+def evaluator():
+    """Rows enough for the whole problem to exceed 2^24 elements."""
+    with LiveEvaluator(Problem(8192, 4096), CudaDevice(0)) as live:
+        yield live
+
+
+def run_source(evaluator, config, source):
+    variant = replace(emit(evaluator.problem, config), source=source)
+    return evaluator._run(variant, Compiler(evaluator.gpu.arch).compile(source))
+
+
+@pytest.mark.parametrize("name", SABOTAGE)
+def test_a_wrong_kernel_is_rejected(evaluator, name):
+    config, text, becomes = SABOTAGE[name]
+    source = emit(evaluator.problem, config).source
+    assert source.count(text) >= 1
+    outcome = run_source(evaluator, config, source.replace(text, becomes))
+    assert isinstance(outcome, Rejected) and outcome.stage is Stage.VERIFY, outcome
+
+
+@pytest.mark.parametrize("config", [REGISTERS, ROWS_A_BLOCK, LOOPED, ONLINE])
+def test_their_honest_twins_pass(evaluator, config):
+    outcome = evaluator.evaluate(config)
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.error < 4e-6
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "stage"),
+    [
+        ("  reinterpret_cast<volatile float*>(8)[threadIdx.x] = 1.0f;\n", Stage.CRASH),
+        ("  for (volatile int i = 0; i < 1;) {\n  }\n", Stage.TIMEOUT),
+        ("  __trap();\n", Stage.CRASH),
+    ],
+    ids=["illegal address", "endless", "trap"],
+)
+def test_a_fault_costs_one_trial(evaluator, spoiled, stage):
+    source = emit(evaluator.problem, REGISTERS).source
+    before = evaluator._device.restarts
+    outcome = run_source(evaluator, REGISTERS, source.replace(ENTRY, ENTRY + spoiled))
+    assert isinstance(outcome, Rejected) and outcome.stage is stage, outcome
+    assert evaluator._device.restarts == before + 1
+    healthy = evaluator._run(
+        emit(evaluator.problem, LOOPED),
+        Compiler(evaluator.gpu.arch).compile(emit(evaluator.problem, LOOPED).source),
+    )
+    assert isinstance(healthy, Measured)
+
+
+def test_wrong_tail_of_misaligned_rows_is_rejected():
+    with LiveEvaluator(Problem(2048, 4097, DType.BF16), CudaDevice(0)) as live:
+        source = emit(live.problem, REGISTERS).source
+        text = "const bool in_row = place >= row.begin && place < row.end;"
+        assert text in source
+        wrong = source.replace(text, text.replace("place < row.end", "place < row.end - 1"))
+        outcome = run_source(live, REGISTERS, wrong)
+        assert isinstance(outcome, Rejected) and outcome.stage is Stage.VERIFY, outcome
+        assert isinstance(live.evaluate(REGISTERS), Measured)

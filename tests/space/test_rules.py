@@ -1,0 +1,137 @@
+"""Rules: each excludes something, reads what it says, and leaves what works."""
+
+import random
+from dataclasses import dataclass, replace
+
+import pytest
+
+from explorer.config import Config
+from explorer.errors import InvalidInput
+from explorer.gpu_spec import known_gpu, known_gpu_for
+from explorer.problem import DType, Problem
+from explorer.space import RULES, Space, parameters
+from explorer.space.covering import covering_array
+from explorer.space.parameters import MEANING
+from explorer.space.rules import Point
+
+H200 = known_gpu("NVIDIA H200")
+SPACE = Space(Problem(8192, 4096), H200)
+
+
+@dataclass
+class Spy:
+    """A config that notes which parameters are looked at."""
+
+    config: Config
+    seen: set[str]
+
+    def __getattr__(self, name):
+        if name == "rows_per_block":
+            return self.threads // self.threads_per_row
+        self.seen.add(name)
+        return getattr(self.config, name)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_reads_only_what_it_declares(rule):
+    """What a rule excludes is counted from the parameters that it declares."""
+    rng = random.Random(1)
+    for cols in (5, 4096, 100000):
+        space = Space(Problem(64, cols, DType.BF16), H200)
+        for _ in range(200):
+            spy = Spy(space.draw(rng), set())
+            rule.holds(Point(space.problem, H200, spy))
+            assert spy.seen <= set(rule.reads)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_every_rule_excludes_something_somewhere(rule):
+    assert any(Space(Problem(64, cols), H200).excluded(rule) for cols in (5, 4096, 100000))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_reason_names_rule_and_values(rule):
+    reason = rule.reason(Config())
+    assert reason.startswith(rule.name)
+    assert all(f"{name}=" in reason for name in rule.reads)
+
+
+def test_parameters_are_the_fields_of_config():
+    for dtype in DType:
+        assert list(parameters(dtype)) == list(Config().as_dict()) == list(MEANING)
+
+
+@pytest.mark.parametrize("cols", [1, 2, 5, 17, 33, 64, 1000, 4096, 4097, 50257, 262144, 2**20])
+@pytest.mark.parametrize("dtype", list(DType))
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+def test_no_column_count_is_refused(cols, dtype, arch):
+    space = Space(Problem(2, cols, dtype), known_gpu_for(arch))
+    assert space.is_legal(space.sample(random.Random(0)))
+
+
+@pytest.mark.parametrize("cols", [8, 37, 4097])
+def test_every_value_has_a_legal_config(cols):
+    """But for threads a row where rows are short."""
+    space = Space(Problem(64, cols), H200)
+    array = covering_array(space)
+    for name, values in space.parameters.items():
+        found = {getattr(config, name) for config in array}
+        missing = set(values) - found
+        assert not missing or (name in ("threads_per_row", "unroll", "vector_bytes") and cols < 64)
+
+
+def test_a_covering_array_covers_all_legal_pairs():
+    narrow = Space(
+        Problem(64, 4096),
+        H200,
+        {"threads": (32, 256), "threads_per_row": (1, 32, 256), "exp": ("expf",), "unroll": (1, 4)},
+    )
+    legal = list(narrow.legal())
+    array = covering_array(narrow, strength=2)
+    names = list(narrow.parameters)
+
+    def pairs(configs):
+        return {
+            (a, getattr(c, a), b, getattr(c, b))
+            for c in configs
+            for i, a in enumerate(names)
+            for b in names[i + 1 :]
+        }
+
+    assert pairs(array) == pairs(legal)
+    assert len(array) < len(legal) / 20
+
+
+def test_repair_ends_at_a_legal_config_near_by():
+    rng = random.Random(3)
+    for _ in range(200):
+        broken = SPACE.draw(rng)
+        mended = SPACE.repair(broken, rng)
+        assert SPACE.is_legal(mended)
+        if SPACE.is_legal(broken):
+            assert mended == broken
+
+
+def test_neighbours_are_legal_and_one_step_away():
+    config = Config()
+    steps = SPACE.neighbours(config)
+    assert len(steps) > 15
+    for step in steps:
+        changed = set(config.differences(step))
+        assert len(changed) == 1 or changed == {"threads", "threads_per_row"}
+        assert SPACE.is_legal(step)
+
+
+def test_a_value_of_no_parameter_is_named():
+    sentence = SPACE.foreign_value(replace(Config(), threads=100))
+    assert "threads is 100" in sentence and "256" in sentence
+    assert not SPACE.is_legal(replace(Config(), vector_bytes=2))
+
+
+@pytest.mark.parametrize(
+    ("fixed", "message"),
+    [({"thread": (1,)}, "parameter 'thread'"), ({"threads": (33,)}, "threads has no value 33")],
+)
+def test_a_narrowing_that_is_not_possible_is_refused(fixed, message):
+    with pytest.raises(InvalidInput, match=message):
+        Space(Problem(8, 8), H200, fixed)
