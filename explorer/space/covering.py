@@ -53,7 +53,8 @@ def _in(config: Config, strength: int) -> set[Combination]:
 
 def _completions(space: Space, wanted: Combination, rng: random.Random) -> list[Config]:
     """Some legal configs with the wanted values; none if no legal config has them."""
-    narrowed = Space(space.problem, space.gpu, {name: (value,) for name, value in wanted})
+    values = {**space.parameters, **{name: (value,) for name, value in wanted}}
+    narrowed = Space(space.problem, space.gpu, values)
     drawn = [narrowed.draw(rng) for _ in range(40 * CANDIDATES)]
     legal = [c for c in drawn if narrowed.broken_rule(c) is None][:CANDIDATES]
     if not legal:

@@ -17,7 +17,8 @@ FINALIST_KEYS = (
     "digest of_copy tied ratio_to_best ratio_low ratio_high"
 )
 SUMMARY_KEYS = (
-    "study problem gpu timing replayed is_current space_version trials measured best_us copy_us date"
+    "study problem gpu timing replayed is_current space_version trials measured best_us copy_us "
+    "date"
 )
 
 
