@@ -13,7 +13,9 @@ from explorer.problem import DType, Problem
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
+    from explorer.config import Config
     from explorer.outcome import Resources
+    from explorer.search import ProblemFilter
 
 STDOUT = "-"
 
@@ -41,12 +43,19 @@ def emit(
     json: Json = False,
 ) -> None:
     """Write the source of the best, a trial or a config."""
-    from explorer.emit import default_path, write_source
+    from explorer.config import Config
+    from explorer.emit import default_path, parse_choice, write_source
     from explorer.report.json_data import as_text, emission_data
 
     if json and output == STDOUT:
         raise typer.BadParameter("--json and --output - both want stdout; drop one of them")
-    variant, arch = _variant(what, problem_of(cols, rows, dtype), gpu, storage)
+    choice = parse_choice(what)
+    if isinstance(choice, Config):
+        variant, arch = _of_config(choice, problem_of(cols, rows, dtype), gpu)
+    else:
+        from explorer.search import ProblemFilter
+
+        variant, arch = _of_trial(choice, ProblemFilter(cols, dtype, rows), gpu, storage)
     resources = _resources(variant, arch)
     if output == STDOUT:
         print(variant.source, end="")
@@ -59,25 +68,29 @@ def emit(
         print(f"{path}: {written}")
 
 
-def _variant(
-    what: str, problem: Problem, gpu: str | None, storage: str | None
-) -> "tuple[Variant, str]":
-    """The variant, and the architecture that it is meant for."""
+def _of_config(config: "Config", problem: Problem, gpu: str | None) -> "tuple[Variant, str]":
+    """The variant of a config that a user wrote, and the architecture it was checked for."""
     from explorer.cli.gpu_limits import gpu_limits
     from explorer.codegen import emit as emit_variant
-    from explorer.config import Config
-    from explorer.emit import checked_config, parse_choice, variant_of
+    from explorer.emit import checked_config
 
-    choice = parse_choice(what)
-    if isinstance(choice, Config):
-        limits = gpu_limits(gpu)
-        return emit_variant(problem, checked_config(choice, problem, limits)), limits.arch
+    limits = gpu_limits(gpu)
+    return emit_variant(problem, checked_config(config, problem, limits)), limits.arch
+
+
+def _of_trial(
+    which: str | int, wanted: "ProblemFilter", gpu: str | None, storage: str | None
+) -> "tuple[Variant, str]":
+    """The variant of a trial, and the architecture that it was measured on."""
+    from explorer.cli.gpu_limits import gpu_limits
+    from explorer.emit import variant_of
     from explorer.search import find_trial, load_study, open_storage
 
     opened = open_storage(storage, read_only=True)
-    trial = find_trial(opened, problem, choice)
-    arch = gpu_limits(gpu).arch if gpu else load_study(opened, problem).circumstances.arch
-    return variant_of(trial, problem), arch
+    study = load_study(opened, wanted)
+    problem = study.summary.problem
+    arch = gpu_limits(gpu).arch if gpu else study.circumstances.arch
+    return variant_of(find_trial(opened, problem, which), problem), arch
 
 
 def _resources(variant: "Variant", arch: str) -> "Resources | None":

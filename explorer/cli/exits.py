@@ -11,7 +11,8 @@ from explorer.errors import ExplorerError
 USER_ERROR = 2
 INTERRUPTED = 130
 
-_UsageError = typer.BadParameter.__bases__[0]
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""The base of all errors of usage, which Typer does not export."""
 
 
 class SentenceErrors(TyperGroup):

@@ -1,16 +1,122 @@
-"""`explorer record`: measure a whole sub-space, or a sample of it, and keep it as a file."""
+"""`explorer record`: measure a sub-space, or a sample of it, and keep it as a file."""
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from explorer.cli.exits import INTERRUPTED, say
 from explorer.cli.options import Cols, Device, Dtype, Json, Rows, Seed, Timing
+from explorer.cli.problem import problem_of, rows_notice
+from explorer.cli.values import whole_number
+from explorer.errors import InvalidInput
 from explorer.problem import DType
+
+if TYPE_CHECKING:
+    from explorer.evaluator import Evaluator
+
+Sample = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        parser=whole_number("sample", 1),
+        help="Distinct kernels to measure; left out: every legal point that --where leaves.",
+        show_default=False,
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=V,V",
+        help="Narrow a parameter to some of its values; may be repeated.",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="File to write, ending in .json.gz; left out: one in studies/recorded/.",
+        show_default=False,
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace a recording of that name.")]
 
 
 def record(
     cols: Cols,
     rows: Rows = None,
     dtype: Dtype = DType.F32,
-    device: Device = "auto",
+    sample: Sample = None,
+    where: Where = None,
+    output: Output = None,
+    force: Force = False,
+    device: Device = "cuda:0",
     timing: Timing = "cold",
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Measure a sample of the space, for replays."""
+    """Measure a sub-space or a sample of it, for replays."""
+    from explorer.cli.sub_space import sub_space
+    from explorer.evaluate.open_evaluator import open_evaluator
+    from explorer.report.console import notices
+    from explorer.report.json_data import as_text, recording_data
+    from explorer.report.progress import ProgressLine
+    from explorer.report.recording_report import recording_sentence
+    from explorer.search import choose_configs
+    from explorer.search import record as record_configs
+    from explorer.space import Space
+
+    problem = problem_of(cols, rows, dtype)
+    fixed = sub_space(where or [], dtype)
+    if sample is None and not fixed:
+        raise InvalidInput("what to record is not said: give --sample 500, --where, or both")
+    try:
+        with open_evaluator(problem, device, timing, seed) as evaluator:
+            path = _path(output, evaluator, force=force)
+            for notice in rows_notice(problem, rows):
+                say(notice)
+            choice = choose_configs(
+                Space(problem, evaluator.gpu),
+                sample=sample,
+                seed=seed,
+                identity=evaluator.identity,
+                fixed=fixed or None,
+            )
+            with ProgressLine(problem, notices()) as progress:
+                recording = record_configs(evaluator, choice, path, progress)
+    except KeyboardInterrupt:
+        say("stopped; nothing was recorded")
+        raise typer.Exit(INTERRUPTED) from None
+    print(as_text(recording_data(recording, path)) if json else recording_sentence(recording, path))
+
+
+def _path(output: str | None, evaluator: "Evaluator", *, force: bool) -> Path:
+    """Where to write; asked before the hours of measuring. Raises InvalidInput."""
+    from explorer.devices.recorded.find import LOCAL_DIR
+    from explorer.devices.recorded.recording_file import SUFFIX
+
+    if not evaluator.interleaves:
+        raise InvalidInput("a recording cannot be recorded; name a GPU such as --device cuda:0")
+    problem = evaluator.problem
+    gpu = evaluator.gpu.name.removeprefix("NVIDIA ").lower().replace(" ", "-")
+    name = f"{gpu}_{problem.dtype}_{problem.rows}x{problem.cols}{SUFFIX}"
+    path = Path(output) if output else LOCAL_DIR / name
+    if not path.name.endswith(SUFFIX):
+        raise InvalidInput(f"output is {str(path)!r}; a recording's name ends in {SUFFIX}")
+    if path.exists() and not force:
+        raise InvalidInput(f"{path} exists; name another --output, or replace it with --force")
+    _check_writable(path)
+    return path
+
+
+def _check_writable(path: Path) -> None:
+    probe = path.with_name(f".{path.name}.probe")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise InvalidInput(
+            f"{path} cannot be written: {error.strerror}; name another --output"
+        ) from None

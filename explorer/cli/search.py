@@ -9,6 +9,7 @@ from explorer.cli.exits import INTERRUPTED, say
 from explorer.cli.options import Cols, Device, Dtype, Json, Rows, Seed, Storage, Timing
 from explorer.cli.problem import problem_of, rows_notice
 from explorer.cli.values import duration_s, whole_number
+from explorer.errors import NotFound
 from explorer.problem import DType, Problem
 
 if TYPE_CHECKING:
@@ -81,10 +82,11 @@ def _run(plan: _Plan) -> "SearchResult":
     from explorer.search import open_storage, run_search
 
     storage = open_storage(plan.storage)
+    why = _why_replay(plan.device)
     progress = ProgressLine(plan.problem, notices())
     try:
         with open_evaluator(plan.problem, plan.device, plan.timing, plan.seed) as evaluator:
-            for notice in _notices(plan, evaluator):
+            for notice in _notices(plan, evaluator, why):
                 say(notice)
             with progress:
                 return run_search(
@@ -95,19 +97,25 @@ def _run(plan: _Plan) -> "SearchResult":
                     seed=plan.seed,
                     on_progress=progress,
                 )
+    except NotFound as error:
+        raise NotFound(f"{why}, and {error}" if why else str(error)) from None
     except KeyboardInterrupt:
         kept = progress.last.trials if progress.last else 0
         say(f"stopped; {kept} trials are kept; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _notices(plan: _Plan, evaluator: "Evaluator") -> list[str]:
-    """What is said before the first trial: whose times a replay shows, how many rows."""
+def _why_replay(device: str) -> str | None:
+    """Why there is no GPU, where one was left to be found."""
     from explorer.devices.cuda import driver_problem
+
+    return driver_problem() if device == "auto" else None
+
+
+def _notices(plan: _Plan, evaluator: "Evaluator", why: str | None) -> list[str]:
+    """What is said before the first trial: whose times a replay shows, how many rows."""
     from explorer.report.circumstances import replay_notice
 
-    lines = []
-    if not evaluator.interleaves:
-        why = driver_problem() if plan.device == "auto" else None
-        lines += [replay_notice(evaluator.circumstances, why)]
-    return lines + rows_notice(plan.problem, plan.rows)
+    live = evaluator.catalogue is None
+    replay = [] if live else [replay_notice(evaluator.circumstances, why)]
+    return replay + rows_notice(plan.problem, plan.rows)

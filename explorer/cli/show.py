@@ -1,7 +1,6 @@
 """`explorer show`: what a study found."""
 
 from explorer.cli.options import Cols, Dtype, Json, Rows, Storage
-from explorer.cli.problem import problem_of
 from explorer.problem import DType
 
 
@@ -16,10 +15,10 @@ def show(
     from explorer.report.console import results
     from explorer.report.json_data import as_text, study_data
     from explorer.report.study_report import print_study
-    from explorer.search import load_study, open_storage
+    from explorer.search import ProblemFilter, load_study, open_storage
 
-    problem = problem_of(cols, rows, dtype)
-    view = load_study(open_storage(storage, read_only=True), problem)
+    wanted = ProblemFilter(cols, dtype, rows)
+    view = load_study(open_storage(storage, read_only=True), wanted)
     if json:
         print(as_text(study_data(view, storage)))
     else:

@@ -26,7 +26,8 @@ def studies(
     if json:
         print(as_text({"studies": [summary_data(summary) for summary in summaries]}))
     elif markdown:
-        measured = [summary for summary in summaries if summary.measured]
-        print(markdown_table([load_study(opened, s.problem) for s in measured]), end="")
+        problems = {s.problem for s in summaries if s.measured and s.is_current}
+        ordered = sorted(problems, key=lambda p: (p.dtype, p.cols, p.rows))
+        print(markdown_table([load_study(opened, problem) for problem in ordered]), end="")
     else:
         print_studies(summaries, results())

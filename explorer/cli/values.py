@@ -1,4 +1,4 @@
-"""Reading numbers and durations as people write them."""
+"""Reading numbers and durations as people write them. Defaults pass through unchanged."""
 
 import math
 import re
@@ -10,10 +10,11 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 
-def whole_number(name: str, least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
+def whole_number(name: str, least: int, most: int = 2**31 - 1) -> Callable[[str | int], int]:
     """A reader of whole numbers from `least` to `most` that raises InvalidInput naming `name`."""
 
-    def read(text: str) -> int:
+    def read(text: str | int) -> int:
+        text = str(text)
         number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,30}", text.strip()) else None
         if number is None or not least <= number <= most:
             raise InvalidInput(

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from explorer.codegen import Variant
+from explorer.devices.recorded.recording import Recording
 from explorer.outcome import Measured, Resources, Stage
 from explorer.problem import Problem
 from explorer.report.check import Check
 from explorer.report.commands import emit_command
 from explorer.report.figures import share_of_copy
+from explorer.report.recording_report import measured_us
 from explorer.report.study_report import winner
 from explorer.search.results import (
     Finalist,
@@ -201,4 +203,18 @@ def machine_data(checks: Sequence[Check]) -> Data:
     return {
         "ok": all(check.ok for check in checks if check.required),
         "checks": [asdict(check) for check in checks],
+    }
+
+
+def recording_data(recording: Recording, path: Path) -> Data:
+    """file, problem, circumstances, rule, kernels, measured, best_us."""
+    times = measured_us(recording)
+    return {
+        "file": str(path),
+        "problem": problem_data(recording.header.problem),
+        "circumstances": recording.header.circumstances.as_dict(),
+        "rule": recording.header.rule,
+        "kernels": recording.header.kernel_count,
+        "measured": len(times),
+        "best_us": min(times),
     }

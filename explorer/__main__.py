@@ -1,0 +1,5 @@
+"""`python -m explorer` is `explorer`."""
+
+from explorer.cli import main
+
+main()

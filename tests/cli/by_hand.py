@@ -1,0 +1,9 @@
+"""The problem of the recording that is made by hand."""
+
+from explorer.gpu_spec import known_gpu
+from explorer.problem import DType, Problem
+
+PROBLEM = Problem(256, 512, DType.F32)
+SHAPE = ("--cols", "512", "--rows", "256")
+GPU = known_gpu("NVIDIA H200")
+KERNELS = 60

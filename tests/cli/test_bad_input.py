@@ -1,0 +1,164 @@
+"""Each bad input: one line on stderr that says what to do, exit code 2, no traceback."""
+
+import gzip
+import os
+
+import pytest
+from by_hand import SHAPE
+
+DTYPES = "choose one of f32, f16, bf16"
+EXTENT = "it must be a whole number from 1 to"
+
+USAGE = {
+    # name: arguments, what the line says
+    "cols 0": ("search --cols 0", f"cols is '0'; {EXTENT} 2147418111"),
+    "cols negative": ("search --cols -1", f"cols is '-1'; {EXTENT} 2147418111"),
+    "cols no number": ("search --cols abc", f"cols is 'abc'; {EXTENT} 2147418111"),
+    "cols with a unit": ("search --cols 4k", f"cols is '4k'; {EXTENT} 2147418111"),
+    "cols as a float": ("search --cols 1e99", f"cols is '1e99'; {EXTENT} 2147418111"),
+    "cols with underscores": ("search --cols 4_096", "cols is '4_096'"),
+    "cols too many": ("search --cols 99999999999", "cols is '99999999999'"),
+    "cols far too many": (f"search --cols {'9' * 5000}", "it must be a whole number"),
+    "cols missing": ("search", "missing option '--cols'; see explorer search --help"),
+    "cols empty": ("search --cols=", "cols is ''"),
+    "rows 0": ("search --cols 8 --rows 0", f"rows is '0'; {EXTENT} 2147483647"),
+    "rows negative": ("space --cols 8 --rows -5", f"rows is '-5'; {EXTENT} 2147483647"),
+    "rows no number": ("show --cols 8 --rows many", f"rows is 'many'; {EXTENT}"),
+    "dtype": ("search --cols 8 --dtype f64", f"dtype 'f64' is not known; {DTYPES}"),
+    "dtype upper case": ("emit best --cols 8 --dtype F32", f"dtype 'F32' is not known; {DTYPES}"),
+    "trials": ("search --cols 8 --trials 0", "trials is '0'; it must be a whole number from 1"),
+    "budget": ("search --cols 8 --budget soon", "budget is 'soon'; write a duration above 0"),
+    "budget of 0": ("search --cols 8 --budget 0s", "such as 30s, 2m or 90"),
+    "seed": ("search --cols 8 --seed -1", "seed is '-1'"),
+    "timing": ("search --cols 8 --timing hot", "timing is 'hot'; choose one of cold, warm"),
+    "option": ("search --cols 8 --colour red", "no such option: --colour"),
+    "command": ("serach --cols 8", "no such command 'serach'"),
+    "device": ("search --cols 8 --device gpu", "it is auto, cuda:N such as cuda:0, or recorded"),
+    "device number": ("search --cols 8 --device cuda:one", "device 'cuda:one' is not known"),
+    "no such GPU": ("search --cols 8 --device cuda:0", "no NVIDIA driver"),
+    "no such recording": ("search --cols 8 --device recorded:x", "'x' does not exist; there are:"),
+    "gpu": ("space --cols 8 --gpu H100", "GPU 'H100' is not known; there are Tesla T4"),
+    "what": ("emit worst --cols 8", "write best, a trial's number such as 12"),
+    "config no JSON": ("emit {threads:1} --cols 8", "config is not JSON"),
+    "config unknown": ('emit {"warps":1} --cols 8', "config parameter 'warps' is not known"),
+    "config illegal": ('emit {"threads":96} --cols 4096', "threads_per_row divides threads"),
+    "config foreign": ('emit {"threads":100} --cols 8', "threads is 100; its values for f32 are"),
+    "json and source": ("emit {} --cols 8 --json --output -", "drop one of them"),
+    "where": ("record --cols 8 --where threads", "write NAME=VALUE,VALUE"),
+    "where value": ("record --cols 8 --where threads=5", "threads has no value '5'"),
+    "record what": ("record --cols 8", "give --sample 500, --where, or both"),
+    "record where": ("record --cols 8 --sample 5", "device cuda:0 cannot be used"),
+    "port": ("dashboard --port 99999", "port is '99999'"),
+    "emit before search": ("emit best --cols 4096", "run explorer search --cols 4096"),
+    "show before search": ("show --cols 4096", "run explorer search --cols 4096"),
+    "studies before search": ("studies", "run explorer search --cols 4096"),
+    "storage scheme": ("studies --storage foo://bar", "storage scheme 'foo' is not known"),
+    "storage folder": ("search --cols 8 --storage no/such/x.db", "no/such does not exist"),
+}
+
+
+def refused(ran, says):
+    assert ran.code == 2, (ran.out, ran.err)
+    lines = ran.err.strip().splitlines()
+    assert len(lines) == 1, ran.err
+    assert lines[0].startswith("error: ") and says in lines[0], lines[0]
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_one_line_and_exit_code_2(explorer, case):
+    arguments, says = USAGE[case]
+    refused(explorer(*arguments.split()), says)
+
+
+def test_no_gpu_and_no_recording_names_those_there_are(explorer, recording):
+    ran = explorer("search", "--cols", "4096")
+    refused(ran, "no NVIDIA driver")
+    assert "softmax f32 256x512 (by-hand)" in ran.err
+
+
+def test_a_recording_of_another_problem(explorer, recording):
+    ran = explorer("search", "--cols", "8", "--device", "recorded:by-hand")
+    refused(ran, "--cols 512 --rows 256 --dtype f32")
+
+
+def test_unknown_and_rejected_trials(explorer, recording):
+    assert explorer("search", *SHAPE, "--trials", "200").code == 0
+    refused(explorer("emit", "99999", *SHAPE), "trial 99999 does not exist")
+    numbers = range(60)
+    rejected = next(n for n in numbers if "was rejected" in explorer("emit", n, *SHAPE).err)
+    refused(explorer("emit", rejected, *SHAPE), "choose another, or best")
+    refused(explorer("show", "--cols", "8"), "run explorer search --cols 8")
+
+
+def test_a_study_of_an_older_space(explorer, recording, monkeypatch):
+    """Measured, so it seems, on a GPU; then the package is upgraded."""
+    monkeypatch.setattr("explorer.search.run.is_replay", lambda _: False)
+    assert explorer("search", *SHAPE, "--trials", "20").code == 0
+    assert explorer("show", *SHAPE).code == 0
+    for module in ("inspect", "stored_study"):
+        monkeypatch.setattr(f"explorer.search.{module}.space_version", lambda: "ffffffff")
+    for command in (("show",), ("emit", "best"), ("emit", "0")):
+        refused(explorer(*command, *SHAPE), "run explorer search --cols 512")
+    assert "older space" in explorer("studies").out
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not a database at all", b"SQLite format 3\0" + b"?" * 99]
+)
+def test_a_file_that_is_no_database_is_left_alone(explorer, recording, tmp_path, content):
+    path = tmp_path / "mine.db"
+    path.write_bytes(content or b"text")
+    refused(explorer("search", *SHAPE, "--storage", "mine.db"), "mine.db")
+    assert path.read_bytes() == (content or b"text")
+
+
+def test_studies_is_a_file(explorer, tmp_path):
+    (tmp_path / "studies").write_text("")
+    refused(explorer("search", "--cols", "8"), "studies")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_of_studies(explorer, recording, tmp_path):
+    (tmp_path / "studies").chmod(0o500)
+    refused(explorer("search", *SHAPE), "read-only")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the test above does it with real permissions")
+def test_a_read_only_folder_of_studies_as_root(explorer, recording, monkeypatch):
+    monkeypatch.setattr("explorer.search.storage.os.access", lambda *_: False)
+    refused(explorer("search", *SHAPE), "read-only")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "no gzip", "empty", "no recording"])
+def test_a_damaged_recording(explorer, recording, damage):
+    whole = recording.read_bytes()
+    recording.write_bytes(
+        {
+            "truncated": whole[: len(whole) // 2],
+            "no gzip": b"hello",
+            "empty": b"",
+            "no recording": gzip.compress(b'{"a": 1}\n'),
+        }[damage]
+    )
+    refused(explorer("search", *SHAPE), "by-hand.json.gz")
+    refused(explorer("search", *SHAPE, "--device", "recorded:by-hand"), "by-hand.json.gz")
+
+
+def test_emit_does_not_replace_another_file(explorer, tmp_path):
+    mine = tmp_path / "mine.cu"
+    mine.write_text("int x;\n")
+    config = '{"threads":128,"threads_per_row":128}'
+    ran = explorer("emit", config, *SHAPE, "--output", "mine.cu")
+    assert ran.code == 2 and "--force" in ran.err and mine.read_text() == "int x;\n"
+    assert explorer("emit", config, *SHAPE, "--output", "mine.cu", "--force").code == 0
+    assert explorer("emit", config, *SHAPE, "--output", "mine.cu/x.cu").code == 2
+
+
+def test_a_bug_keeps_its_traceback(explorer, monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("explorer.search.open_storage", broken, raising=False)
+    with pytest.raises(ZeroDivisionError):
+        explorer("studies")

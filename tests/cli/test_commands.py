@@ -1,0 +1,144 @@
+"""Commands that need no study, and the program as a process."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from by_hand import KERNELS, SHAPE
+
+from explorer import __version__
+from explorer.cli.values import duration_s
+from explorer.errors import InvalidInput
+
+ROOT = Path(__file__).resolve().parents[2]
+HELP_LIMIT_S = 0.4
+SLOW_MACHINE = 2.0
+"""How much slower than a developer's machine a test machine may be."""
+
+
+def run_process(*args, **options):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    command = [sys.executable, "-m", "explorer", *args]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, **options)
+
+
+def test_help_comes_at_once():
+    times = []
+    for _ in range(4):  # the first may compile bytecode
+        start = time.perf_counter()
+        ran = run_process("--help")
+        times.append(time.perf_counter() - start)
+        assert ran.returncode == 0 and "search" in ran.stdout
+    assert min(times) < HELP_LIMIT_S * SLOW_MACHINE
+
+
+def test_no_command_is_help():
+    assert run_process().stdout == run_process("--help").stdout
+
+
+def test_version():
+    assert run_process("--version").stdout == f"softmax-explorer {__version__}\n"
+
+
+def test_an_error_of_the_process_is_one_line(tmp_path):
+    ran = run_process("emit", "best", "--cols", "4096", cwd=tmp_path)
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert ran.stderr.startswith("error: ") and len(ran.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_pipe_is_no_traceback():
+    code = (
+        "import os, sys, subprocess as s; p = s.Popen([sys.executable, '-m', 'explorer', 'space',"
+    )
+    code += " '--cols', '64'], stdout=s.PIPE, stderr=s.PIPE); p.stdout.close();"
+    code += " print(p.stderr.read().decode())"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert "Traceback" not in ran.stdout + ran.stderr
+
+
+def test_space_as_json(explorer):
+    data = json.loads(explorer("space", "--cols", "64", "--dtype", "bf16", "--json").out)
+    assert data["gpu"] == "NVIDIA H200" and 0 < data["legal"] < data["points"]
+    other = explorer("space", "--cols", "64", "--gpu", "Tesla T4").out
+    assert "Tesla T4 (sm_75)" in other
+
+
+def test_doctor(explorer, recording):
+    ran = explorer("doctor")
+    assert ran.code == 0
+    for fact in ("nvrtc", "no NVIDIA driver", "by-hand", "storage", "not timed"):
+        assert fact in ran.out
+    data = json.loads(explorer("doctor", "--json").out)
+    assert data["ok"] is True
+    checks = {check["name"]: check["ok"] for check in data["checks"]}
+    assert checks["nvrtc"] and checks["recordings"] and not checks["gpu"]
+
+
+def test_doctor_fails_where_the_package_cannot_work(explorer, monkeypatch):
+    monkeypatch.setattr("explorer.report.machine.include_dir", lambda: None)
+    ran = explorer("doctor")
+    assert ran.code == 1 and "cannot work: headers missing" in ran.out
+    assert "pip install nvidia-cuda-runtime" in explorer("doctor", "--json").out
+
+
+def test_dashboard_without_the_extra(explorer, monkeypatch):
+    monkeypatch.setattr("explorer.report.dashboard.dashboard_program", lambda: None)
+    ran = explorer("dashboard")
+    assert ran.code == 2 and "pip install 'softmax-explorer[dashboard]'" in ran.err
+
+
+def test_dashboard_opens_the_storage(explorer, recording, monkeypatch):
+    assert explorer("search", *SHAPE, "--trials", "20").code == 0
+    called = []
+    monkeypatch.setattr("explorer.report.dashboard.dashboard_program", lambda: "/bin/dash")
+    monkeypatch.setattr("subprocess.call", lambda command: called.append(command) or 0)
+    assert explorer("dashboard", "--port", "8099").code == 0
+    assert called == [["/bin/dash", "sqlite:///studies/explorer.db", "--port", "8099"]]
+
+
+def test_a_recording_is_not_recorded(explorer, recording):
+    ran = explorer("record", *SHAPE, "--sample", "5", "--device", "recorded:by-hand")
+    assert ran.code == 2 and "cannot be recorded" in ran.err
+
+
+def test_record(explorer, recording, monkeypatch, tmp_path, kernels):
+    """A replay that claims to measure stands in for the GPU, with its own configs as the choice."""
+    from explorer.evaluate.replay import ReplayEvaluator
+    from explorer.search import Choice
+
+    configs = tuple(kernel.config for kernel in kernels)
+    monkeypatch.setattr(ReplayEvaluator, "interleaves", True)
+    monkeypatch.setattr(
+        "explorer.search.choose_configs", lambda *_, **__: Choice(configs, "all"), raising=False
+    )
+    command = ("record", *SHAPE, "--sample", "60", "--device", "recorded:by-hand")
+    ran = explorer(*command, "--json")
+    assert ran.code == 0, ran.err
+    data = json.loads(ran.out)
+    assert data["file"] == "studies/recorded/h200_f32_256x512.json.gz"
+    assert data["kernels"] == KERNELS > data["measured"]
+    again = explorer(*command)
+    assert again.code == 2 and "--force" in again.err
+    replaced = explorer(*command, "--force")
+    assert replaced.code == 0 and "kernels measured, the best" in replaced.out
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("2m", 120), ("90", 90), ("1.5h", 5400), (" 3 min ", 180)]
+)
+def test_durations(text, seconds):
+    assert duration_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-3s", "3 weeks", "1e3", "0", "inf", "nan"])
+def test_no_durations(text):
+    with pytest.raises(InvalidInput, match="such as 30s, 2m or 90"):
+        duration_s(text)

@@ -1,0 +1,114 @@
+"""Search, inspect and emit on a replay, as a user does it."""
+
+import json
+import shlex
+
+import pytest
+from by_hand import PROBLEM, SHAPE
+
+from explorer.codegen import emit
+from explorer.config import Config
+
+SEARCH = ("search", *SHAPE, "--trials", "200")
+
+
+@pytest.fixture
+def searched(explorer, recording):
+    ran = explorer(*SEARCH)
+    assert ran.code == 0, ran.err
+    return ran
+
+
+def test_a_replay_says_so_in_its_first_line(searched):
+    first = searched.err.splitlines()[0]
+    for fact in ("no NVIDIA driver", "NVIDIA H200", "2026-03-04", "nothing is timed here"):
+        assert fact in first
+    assert "recorded on NVIDIA H200" in searched.out.splitlines()[0]
+
+
+def test_the_last_line_reproduces_the_winner(searched, explorer, tmp_path):
+    command = shlex.split(searched.out.splitlines()[-1])
+    assert command[:2] == ["explorer", "emit"]
+    ran = explorer(*command[1:])
+    assert ran.code == 0, ran.err
+    (file,) = (tmp_path / "generated").iterdir()
+    assert ran.out == f"generated/{file.name}: written\n"
+    assert "compiles for sm_90" in ran.err and "registers" in ran.err
+    best = explorer("emit", "best", *SHAPE)
+    assert best.out == f"generated/{file.name}: already there, unchanged\n"
+
+
+def test_rows_left_out_are_those_of_the_search(searched, explorer):
+    assert explorer("show", "--cols", "512").out == explorer("show", *SHAPE).out
+    assert explorer("emit", "best", "--cols", "512", "--output", "-").code == 0
+
+
+def test_the_same_command_again_goes_on(searched, explorer):
+    again = explorer(*SEARCH, "--json")
+    data = json.loads(again.out)
+    shown = json.loads(explorer("show", *SHAPE, "--json").out)
+    assert shown["trials"] >= data["trials"]
+    assert shown["best"]["trial"] == data["best"]["trial"]
+    assert len(json.loads(explorer("studies", "--json").out)["studies"]) == 1
+
+
+def test_json_is_alone_on_stdout_and_notices_on_stderr(explorer, recording):
+    ran = explorer(*SEARCH, "--json")
+    data = json.loads(ran.out)
+    assert data["replayed"] is True
+    assert data["problem"]["rows"] == 256
+    assert data["rejected"]["verify"] > 0
+    assert data["circumstances"]["date"].startswith("2026-03-04")
+    assert "nothing is timed here" in ran.err
+
+
+def test_show_and_studies(searched, explorer):
+    shown = explorer("show", *SHAPE)
+    for fact in ("relative error 0.5", "verify", "threads_per_row", "replayed", "explorer emit"):
+        assert fact in shown.out
+    listed = explorer("studies")
+    assert "softmax f32 256x512" in listed.out and "replayed" in listed.out
+    table = explorer("studies", "--markdown").out
+    assert table.startswith("| rows × cols") and "| 256 × 512 | f32 |" in table
+
+
+def test_emit_a_config_to_stdout(explorer):
+    ran = explorer("emit", '{"threads":128,"threads_per_row":128}', *SHAPE, "--output", "-")
+    assert ran.code == 0
+    assert ran.out == emit(PROBLEM, Config(threads=128, threads_per_row=128)).source
+
+
+def test_emit_as_json_tells_the_launch(explorer):
+    data = json.loads(
+        explorer("emit", '{"threads_per_row":64}', *SHAPE, "--json", "--output", "k.cu").out
+    )
+    assert data["file"] == "k.cu" and data["launches"][0]["block"] == 256
+    assert data["resources"]["registers"] > 0
+
+
+def test_another_storage_is_named_in_the_last_line(explorer, recording, tmp_path):
+    ran = explorer(*SEARCH, "--storage", "mine.db")
+    last = ran.out.splitlines()[-1]
+    assert last.endswith("--storage mine.db")
+    assert explorer(*shlex.split(last)[1:]).code == 0
+    assert not (tmp_path / "studies" / "explorer.db").exists()
+
+
+def test_rows_left_out_are_said(explorer):
+    from explorer.cli.problem import problem_of, rows_notice
+
+    problem = problem_of(4096, None, PROBLEM.dtype)
+    assert rows_notice(problem, None) == ["rows left out: 8192, which makes 256 MiB of traffic"]
+    assert rows_notice(problem, 8192) == []
+
+
+def test_stopping_keeps_what_is_done(explorer, recording, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("explorer.search.run_search", interrupted, raising=False)
+    ran = explorer(*SEARCH)
+    assert ran.code == 130
+    assert ran.err.splitlines()[-1] == (
+        "stopped; 0 trials are kept; run the same command again to go on"
+    )
