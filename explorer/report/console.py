@@ -23,11 +23,16 @@ def notices() -> Console:
     return _console(sys.stderr)
 
 
-def plain_table(title: str = "") -> Table:
-    """A table without a frame, its title to the left."""
-    return Table(
-        title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False
-    )
+def plain_table() -> Table:
+    """A table without a frame."""
+    return Table(box=None, pad_edge=False)
+
+
+def print_titled(title: str, table: Table, console: Console) -> None:
+    """A table under a title that may be wider than it, after an empty line."""
+    console.print()
+    console.print(title, style="bold")
+    console.print(table)
 
 
 def notes(lines: Sequence[tuple[str, str]]) -> Table:

@@ -3,15 +3,13 @@
 
 def microseconds(time_us: float) -> str:
     """Four significant digits or more, without an exponent; the unit is the caller's."""
-    if time_us >= 1000:
-        return f"{time_us:.0f}"
-    return f"{time_us:.1f}" if time_us >= 100 else f"{time_us:.2f}"
+    return f"{time_us:.{_decimals(time_us)}f}"
 
 
 def with_spread(time_us: float, spread: float) -> str:
-    """A median in microseconds and, in the same unit, half its interquartile range."""
+    """A median in microseconds and, to as many decimals, half its interquartile range."""
     half_us = time_us * spread / 2
-    return f"{microseconds(time_us)} ± {half_us:.2f}"
+    return f"{microseconds(time_us)} ± {half_us:.{_decimals(time_us)}f}"
 
 
 def percent(fraction: float, digits: int = 1) -> str:
@@ -33,6 +31,10 @@ def seconds(duration_s: float) -> str:
 def share_of_copy(time_us: float, copy_us: float) -> float | None:
     """Copy's time over this one's: 1 at the speed of copy; None where copy was not measured."""
     return copy_us / time_us if copy_us > 0 else None
+
+
+def _decimals(time_us: float) -> int:
+    return next((i for i, limit in enumerate((1000, 100, 10)) if time_us >= limit), 3)
 
 
 def count(number: int) -> str:

@@ -37,7 +37,7 @@ def _tally(result: SearchResult) -> str:
     rejected = rejected_by_stage(result.rejected) or "none"
     return (
         f"{count(result.trials)} in {seconds(result.elapsed_s)}: {count(result.measured)} "
-        f"kernels measured, {count(result.duplicates)} of known code, rejected: {rejected}. "
+        f"kernels measured, {count(result.duplicates)} whose code was known, rejected: {rejected}. "
         f"Seed {result.seed}."
     )
 

@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from explorer.report.console import plain_table
+from explorer.report.console import plain_table, print_titled
 from explorer.report.figures import count, percent
 from explorer.space import RULES, Space
 from explorer.space.parameters import MEANING
@@ -20,8 +20,7 @@ def print_space(space: Space, console: Console) -> None:
         f"{count(points)} points, {count(legal)} of them legal ({percent(legal / points)}); "
         "many emit the same code."
     )
-    console.print()
-    console.print(_rules_table(space))
+    print_titled("Rules: what each excludes by itself", _rules_table(space), console)
 
 
 def _parameters_table(space: Space) -> Table:
@@ -35,7 +34,7 @@ def _parameters_table(space: Space) -> Table:
 
 
 def _rules_table(space: Space) -> Table:
-    table = plain_table("Rules: what each excludes by itself")
+    table = plain_table()
     table.add_column("excluded", justify="right", no_wrap=True)
     table.add_column("rule", no_wrap=True)
     table.add_column("what a legal config satisfies", overflow="fold")

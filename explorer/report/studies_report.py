@@ -10,23 +10,22 @@ from explorer.search.results import StudySummary
 
 
 def print_studies(summaries: Sequence[StudySummary], console: Console) -> None:
-    """A table of all studies of a storage; those of an older space are marked."""
+    """A table of all studies of a storage: kernels measured of trials, what was best."""
     table = plain_table()
     table.add_column("problem", no_wrap=True)
-    table.add_column("GPU", overflow="fold")
+    table.add_column("GPU", overflow="fold", min_width=8)
     table.add_column("L2", no_wrap=True)
-    for heading in ("trials", "measured", "best µs", "of copy"):
+    for heading in ("measured", "best µs", "of copy"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("date", no_wrap=True)
-    table.add_column("", overflow="fold")
+    table.add_column("", overflow="fold", min_width=8)
     for summary in summaries:
         share = share_of_copy(summary.best_us, summary.copy_us) if summary.best_us else None
         table.add_row(
-            str(summary.problem),
-            summary.gpu,
+            str(summary.problem).removeprefix("softmax "),
+            summary.gpu.removeprefix("NVIDIA "),
             summary.timing,
-            count(summary.trials),
-            count(summary.measured),
+            f"{count(summary.measured)}/{count(summary.trials)}",
             microseconds(summary.best_us) if summary.best_us else "-",
             percent(share) if share is not None else "-",
             summary.date[:10],

@@ -5,7 +5,7 @@ from rich.table import Table
 
 from explorer.report.circumstances import circumstances_line
 from explorer.report.commands import emit_command, search_command
-from explorer.report.console import cell, notes, plain_table
+from explorer.report.console import cell, notes, plain_table, print_titled
 from explorer.report.figures import count, microseconds, percent, share_of_copy, with_spread
 from explorer.report.finals_table import finals_table, ties_sentence
 from explorer.report.rejections import rejected_by_stage
@@ -27,11 +27,10 @@ def print_study(view: StudyView, console: Console, storage: str | None = None) -
         console.print()
     console.print(notes(_lines(view, storage)))
     if view.reasons:
-        console.print()
-        console.print(_reasons_table(view))
+        print_titled("Rejected, by stage and reason", _reasons_table(view), console)
     if view.effects:
-        console.print()
-        console.print(_effects_table(view.effects))
+        title = "Parameters, with the median µs of their fastest and slowest value"
+        print_titled(title, _effects_table(view.effects), console)
     console.print()
     command = emit_command(str(winner(view).number), summary.problem, storage)
     console.print(command, style="bold", soft_wrap=True)
@@ -69,7 +68,7 @@ def _time_without_finals(view: StudyView) -> str:
 
 
 def _reasons_table(view: StudyView) -> Table:
-    table = plain_table("Rejected, by stage and reason")
+    table = plain_table()
     table.add_column("count", justify="right", no_wrap=True)
     table.add_column("stage", no_wrap=True)
     table.add_column("reason", overflow="fold")
@@ -83,7 +82,7 @@ def _reasons_table(view: StudyView) -> Table:
 
 
 def _effects_table(effects: tuple[ParameterEffect, ...]) -> Table:
-    table = plain_table("Parameters, with the median µs of their fastest and slowest value")
+    table = plain_table()
     table.add_column("parameter", no_wrap=True)
     table.add_column("importance", justify="right", no_wrap=True)
     for end in ("fastest", "slowest"):

@@ -1,5 +1,6 @@
 """Tables at the widths that terminals have: nothing cut, nothing folded inside a number."""
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -58,8 +59,11 @@ def test_study(view, width):
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_studies(summary, width):
-    text = printed(print_studies, [summary], width)
-    assert "softmax f32 8192x4096" in text and "97.7 %" in text
+    text = printed(print_studies, [replace(summary, replayed=True)], width)
+    assert max(map(len, text.splitlines())) <= width
+    (line,) = (line for line in text.splitlines() if "f32 8192x4096" in line)
+    for fact in ("H200", "cold", "310/400", "61.40", "97.7 %", "2026-03-04", "replayed"):
+        assert fact in line
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -29,7 +29,8 @@ def test_difference():
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(0.5, "0.50"), (61.404, "61.40"), (123.45, "123.5"), (12345.6, "12346")]
+    ("number", "text"),
+    [(0.5, "0.500"), (2.0516, "2.052"), (61.404, "61.40"), (123.45, "123.5"), (12345.6, "12346")],
 )
 def test_microseconds(number, text):
     assert microseconds(number) == text
@@ -37,7 +38,7 @@ def test_microseconds(number, text):
 
 def test_durations_and_spread():
     assert [seconds(s) for s in (7.6, 125, 4800)] == ["8 s", "2 min 05 s", "1 h 20 min"]
-    assert with_spread(100.0, 0.02) == "100.0 ± 1.00"
+    assert with_spread(100.0, 0.02) == "100.0 ± 1.0"
 
 
 def test_markdown(view):
