@@ -15,7 +15,7 @@ from explorer.devices.recorded.recording import Recording
 from explorer.outcome import Measured, Resources, Stage
 from explorer.problem import Problem
 from explorer.report.check import Check
-from explorer.report.commands import emit_command
+from explorer.report.commands import reproducing_command
 from explorer.report.figures import share_of_copy
 from explorer.report.recording_report import measured_us
 from explorer.report.study_report import winner
@@ -53,7 +53,7 @@ def search_data(result: SearchResult, storage: str | None = None) -> Data:
         "seed": result.seed,
         "best": _finalist(1, result.finals.winner, result.finals, result.problem),
         "finals": _finals(result.finals, result.problem),
-        "emit": emit_command(str(result.finals.winner.trial.number), result.problem, storage),
+        "emit": reproducing_command(result.finals.winner.trial, result.problem, storage),
     }
 
 
@@ -81,7 +81,7 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
             }
             for effect in view.effects
         ],
-        "emit": emit_command(str(winner(view).number), problem, storage),
+        "emit": reproducing_command(winner(view), problem, storage),
     }
 
 

@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from explorer.report.circumstances import circumstances_line
-from explorer.report.commands import emit_command
+from explorer.report.commands import CHANGED, is_reproducible, reproducing_command
 from explorer.report.console import notes
 from explorer.report.figures import count, percent, seconds
 from explorer.report.finals_table import finals_table, ties_sentence
@@ -27,9 +27,10 @@ def print_search(result: SearchResult, console: Console, storage: str | None = N
         ("trials", _tally(result)),
         ("replayed" if result.replayed else "measured", _measured_where(result)),
     ]
+    lines += [] if is_reproducible(trial, problem) else [("code", CHANGED)]
     console.print(notes(lines))
     console.print()
-    command = emit_command(str(trial.number), problem, storage)
+    command = reproducing_command(trial, problem, storage)
     console.print(command, style="bold", soft_wrap=True)
 
 

@@ -4,7 +4,12 @@ from rich.console import Console
 from rich.table import Table
 
 from explorer.report.circumstances import circumstances_line
-from explorer.report.commands import emit_command, search_command
+from explorer.report.commands import (
+    CHANGED,
+    is_reproducible,
+    reproducing_command,
+    search_command,
+)
 from explorer.report.console import cell, notes, plain_table, print_titled
 from explorer.report.figures import count, microseconds, percent, share_of_copy, with_spread
 from explorer.report.finals_table import finals_table, ties_sentence
@@ -32,7 +37,7 @@ def print_study(view: StudyView, console: Console, storage: str | None = None) -
         title = "Parameters, with the median µs of their fastest and slowest value"
         print_titled(title, _effects_table(view.effects), console)
     console.print()
-    command = emit_command(str(winner(view).number), summary.problem, storage)
+    command = reproducing_command(winner(view), summary.problem, storage)
     console.print(command, style="bold", soft_wrap=True)
 
 
@@ -55,7 +60,8 @@ def _lines(view: StudyView, storage: str | None) -> list[tuple[str, str]]:
     tally = f"{count(summary.trials)}: {count(summary.measured)} kernels measured, "
     lines += [("trials", f"{tally}rejected: {rejected}")]
     origin = "replayed" if summary.replayed else "measured"
-    return [*lines, (origin, circumstances_line(view.circumstances))]
+    lines += [(origin, circumstances_line(view.circumstances))]
+    return lines if is_reproducible(best, summary.problem) else [*lines, ("code", CHANGED)]
 
 
 def _time_without_finals(view: StudyView) -> str:

@@ -3,6 +3,7 @@
 import pytest
 
 from explorer.circumstances import Circumstances
+from explorer.codegen import emit
 from explorer.config import Config
 from explorer.outcome import Measured, Resources, Stage
 from explorer.problem import DType, Problem
@@ -21,9 +22,12 @@ PROBLEM = Problem(8192, 4096, DType.F32)
 
 def trial(number, time_us, registers=32, **changes):
     resources = Resources(registers=registers, static_shared_bytes=64, code_bytes=2048)
+    config = Config(**changes)
     samples = (time_us * 0.99, time_us, time_us * 1.01)
-    outcome = Measured(samples, error=2e-7, resources=resources, digest=f"{number:016x}")
-    return TrialRecord(number, Config(**changes), outcome)
+    outcome = Measured(
+        samples, error=2e-7, resources=resources, digest=emit(PROBLEM, config).digest
+    )
+    return TrialRecord(number, config, outcome)
 
 
 def finalist(record, ratio, tied):

@@ -48,6 +48,15 @@ def test_the_last_line_names_a_storage_that_is_not_the_default(result):
     assert last.endswith("--rows 8192 --storage 'sqlite:///my studies.db'")
 
 
+def test_the_last_line_works_where_templates_have_changed(result):
+    best = result.finals.finalists[0]
+    stale = replace(best.trial, outcome=replace(best.trial.outcome, digest="0" * 16))
+    finals = replace(result.finals, finalists=(replace(best, trial=stale),))
+    text = printed(print_search, replace(result, finals=finals), 80)
+    assert text.splitlines()[-1] == "explorer emit '{}' --cols 4096 --dtype f32 --rows 8192"
+    assert "templates have changed since" in text
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_study(view, width):
     text = printed(print_study, view, width)
