@@ -1,0 +1,57 @@
+"""Ctrl-C, sent to a process that searches."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import optuna
+import pytest
+from by_hand import SHAPE
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SLOW_SEARCH = """
+import sys, time
+import explorer.evaluate.open_evaluator as opening
+from explorer.cli import main
+from explorer.evaluate.replay import ReplayEvaluator
+
+fast = ReplayEvaluator.evaluate
+def slow(self, config):
+    time.sleep(0.05)
+    return fast(self, config)
+ReplayEvaluator.evaluate = slow
+opening.driver_problem = lambda: "no driver"
+sys.argv[0] = "explorer"
+main()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of a terminal")
+def test_ctrl_c_keeps_finished_trials_and_leaves_none_running(recording, tmp_path, explorer):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_SEARCH, "search", *SHAPE],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while "kernels" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130 and out == ""
+    (kept,) = re.findall(
+        r"^stopped; (\d+) trials are kept; run the same command again to go on$", err, re.MULTILINE
+    )
+    assert "Traceback" not in err
+    (study,) = optuna.get_all_study_summaries("sqlite:///studies/explorer.db")
+    trials = optuna.load_study(
+        study_name=study.study_name, storage="sqlite:///studies/explorer.db"
+    ).trials
+    assert len(trials) == int(kept) and all(trial.state.is_finished() for trial in trials)
+    assert explorer("search", *SHAPE).code == 0
