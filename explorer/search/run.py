@@ -21,7 +21,7 @@ from explorer.search.finals import DEFAULT_ROUNDS, run_finals
 from explorer.search.ledger import Ledger
 from explorer.search.offer import Offer, OpenOffer
 from explorer.search.proposer import Origin, Proposal, Proposer
-from explorer.search.results import Progress, SearchResult, TrialRecord
+from explorer.search.results import Progress, SearchResult
 from explorer.search.seeds import seeds
 from explorer.search.study_name import study_name
 from explorer.search.tally import Tally
@@ -55,8 +55,11 @@ def run_search(
         trials = DEFAULT_TRIALS
     space = space or Space(evaluator.problem, evaluator.gpu)
     search = _Search(evaluator, storage, space, Budget(trials, budget_s), seed, on_progress)
-    search.explore(ahead or max(4, 2 * (os.cpu_count() or 1)))
-    return search.conclude(rounds)
+    try:
+        search.explore(ahead or max(4, 2 * (os.cpu_count() or 1)))
+        return search.conclude(rounds)
+    finally:
+        search.close()
 
 
 class _Search:
@@ -99,10 +102,12 @@ class _Search:
     def conclude(self, rounds: int) -> SearchResult:
         """Re-measure the best, and sum up."""
         tally, evaluator = self._tally, self._evaluator
-        if not tally.records:
+        self._ledger.flush()
+        records = tally.records
+        if not records:
             raise NotFound(_nothing_usable(evaluator, tally))
         self._tell_progress("finals")
-        finals = run_finals(evaluator, tally.records, rounds)
+        finals = run_finals(evaluator, records, rounds)
         self._ledger.describe(evaluator.circumstances, self._seed)
         self._ledger.save_finals(finals)
         return SearchResult(
@@ -119,12 +124,15 @@ class _Search:
             replayed=is_replay(evaluator),
         )
 
+    def close(self) -> None:
+        """Let what finished be stored."""
+        self._ledger.close()
+
     def _recall(self) -> None:
         """Learn what earlier runs of the study found out."""
         for number, config, digest, outcome in self._ledger.known():
             self._proposer.learn(config, digest, _time_us(outcome))
-            if isinstance(outcome, Measured):
-                self._tally.recall(TrialRecord(number, config, outcome))
+            self._tally.recall(number, config, outcome)
 
     def _fill(self, pending: deque[Proposal], ahead: int) -> None:
         """Keep `ahead` proposals compiling, but none that would never be evaluated."""

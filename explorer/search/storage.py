@@ -10,6 +10,7 @@ from optuna.storages import BaseStorage, RDBStorage
 from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import StaticPool
 
 from explorer.errors import InvalidInput, NotFound
 
@@ -87,17 +88,24 @@ def _check_writable(path: Path) -> None:
 def _open(url: URL) -> BaseStorage:
     shown = url.render_as_string(hide_password=True)
     try:
-        storage = RDBStorage(url.render_as_string(hide_password=False))
+        storage = RDBStorage(url.render_as_string(hide_password=False), _engine_options(url))
     except ImportError as error:
         raise InvalidInput(_missing_driver(url, error)) from None
     except (SQLAlchemyError, StorageInternalError, RuntimeError, ValueError, OSError) as error:
         raise InvalidInput(
             f"storage {shown} cannot be opened: {first_line(error)}; {_REMEDY}"
         ) from None
-    if url.get_backend_name() == "sqlite":
+    if url.get_backend_name() == "sqlite" and _engine_options(url) is None:
         event.listen(storage.engine, "connect", _set_pragmas)
         storage.engine.dispose()
     return storage
+
+
+def _engine_options(url: URL) -> dict[str, Any] | None:
+    """A database in memory is one connection's: all threads share it."""
+    if url.get_backend_name() != "sqlite" or url.database not in (None, "", ":memory:"):
+        return None
+    return {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
 
 
 def _set_pragmas(connection: Any, _record: Any) -> None:
@@ -107,7 +115,10 @@ def _set_pragmas(connection: Any, _record: Any) -> None:
 
 
 def _missing_driver(url: URL, error: ImportError) -> str:
-    module = error.name or url.drivername
+    cause: BaseException | None = error
+    while cause is not None and not getattr(cause, "name", None):
+        cause = cause.__cause__ or cause.__context__
+    module = getattr(cause, "name", None) or url.drivername
     return (
         f"storage scheme '{url.drivername}' needs the Python package {module}, which is not "
         f"installed; install it, or {_REMEDY}"

@@ -1,0 +1,133 @@
+"""An evaluator with a known optimum: a cost model over the real space, failures of each stage."""
+
+import random
+from collections.abc import Callable, Sequence
+
+from explorer.circumstances import Circumstances
+from explorer.codegen import emit
+from explorer.config import Config
+from explorer.evaluate.space_version import space_version
+from explorer.evaluator import Comparison
+from explorer.gpu_spec import GpuSpec, known_gpu
+from explorer.outcome import Measured, Outcome, Rejected, Resources, Stage
+from explorer.problem import Problem
+
+FLOOR_US = 60.0
+GPU = known_gpu("NVIDIA H200")
+
+_COST = {
+    "algorithm": {
+        "three-pass": 0.0,
+        "online": 0.06,
+        "online-branchy": 0.12,
+        "online-block-max": 0.01,
+    },
+    "vector_bytes": {16: 0.0, 8: 0.05, 4: 0.15},
+    "reduction": {"shuffle": 0.0, "shared-tree": 0.03, "shared-serial": 0.12},
+    "cache": {"registers": 0.0, "shared": 0.06, "none": 0.30},
+    "cache_holds": {"exp": 0.0, "input": 0.02},
+    "exp": {"expf": 0.04, "__expf": 0.012, "exp2f": 0.011, "ex2.approx": 0.0},
+    "normalise": {"divide": 0.05, "reciprocal": 0.0},
+    "load_hint": {"default": 0.015, "nc": 0.012, "cs": 0.0, "no-allocate": 0.004},
+    "store_hint": {"default": 0.02, "cs": 0.0, "cg": 0.013},
+    "min_blocks": {1: 0.01, 2: 0.0, 4: 0.008, 8: 0.05},
+}
+
+
+def model_us(config: Config) -> float:
+    """Additive costs, and interactions: cache with algorithm and unroll, hint with vectors."""
+    cost = sum(costs[getattr(config, name)] for name, costs in _COST.items())
+    cost += 0.03 * abs(config.threads.bit_length() - 9)
+    cost += 0.04 * abs(config.threads_per_row.bit_length() - 8)
+    if config.algorithm == "online-block-max" and config.cache == "registers":
+        cost -= 0.02
+    if config.cache != "registers":
+        cost -= 0.03 * (config.unroll.bit_length() - 1)
+    if config.load_hint == "cs" and config.vector_bytes < 16:
+        cost += 0.08
+    return FLOOR_US * (1.0 + cost)
+
+
+def failure(config: Config) -> Rejected | None:
+    """A failure of each stage, in corners of the space."""
+    if config.exp == "expf" and config.threads == 768:
+        return Rejected(Stage.COMPILE, "error: identifier undefined")
+    if config.threads == 1024 and config.min_blocks == 2 and config.cache == "shared":
+        return Rejected(Stage.RESOURCES, "too many resources requested for launch")
+    if config.algorithm == "online-branchy" and config.reduction == "shared-serial":
+        return Rejected(Stage.VERIFY, "relative error 0.5 at row 0, col 0; limit 4e-06")
+    if config.threads == 96 and config.cache == "none":
+        return Rejected(Stage.CRASH, "illegal memory access")
+    if config.threads == 32 and config.threads_per_row == 1:
+        return Rejected(Stage.TIMEOUT, "no end after 5 s")
+    return None
+
+
+class FakeEvaluator:
+    """Evaluates by the model, with a little noise; counts what it is asked."""
+
+    catalogue: Sequence[Config] | None = None
+    interleaves = True
+
+    def __init__(
+        self,
+        problem: Problem | None = None,
+        *,
+        noise: float = 0.001,
+        seed: int = 0,
+        identity: Callable[[Config], str] | None = None,
+        version: str | None = None,
+        gpu: GpuSpec = GPU,
+    ) -> None:
+        self.problem = problem or Problem(8192, 4096)
+        self.gpu = gpu
+        self.evaluated: list[Config] = []
+        self.submitted: list[Config] = []
+        self._noise = noise
+        self._rng = random.Random(seed)
+        self._identity = identity
+        self._version = version or space_version()
+
+    @property
+    def circumstances(self) -> Circumstances:
+        return Circumstances(
+            gpu=self.gpu.name,
+            arch=self.gpu.arch,
+            driver="580.1",
+            nvrtc="13.0",
+            timing="cold",
+            date="2026-01-02T03:04:05Z",
+            space_version=self._version,
+            template_digest="0" * 12,
+            explorer="0.1.0",
+            copy_us=FLOOR_US * 0.98,
+        )
+
+    def identity(self, config: Config) -> str:
+        return self._identity(config) if self._identity else emit(self.problem, config).digest
+
+    def submit(self, config: Config) -> None:
+        self.submitted.append(config)
+
+    def evaluate(self, config: Config) -> Outcome:
+        self.evaluated.append(config)
+        return failure(config) or self.measured(config)
+
+    def measured(self, config: Config) -> Measured:
+        registers = 24 + config.threads_per_row % 7
+        return Measured(
+            samples_us=tuple(self._sample(config) for _ in range(20)),
+            error=1e-7,
+            resources=Resources(registers=registers, code_bytes=2000 + config.threads),
+            digest=self.identity(config),
+        )
+
+    def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
+        drift = [1.0 + 0.02 * i / rounds for i in range(rounds)]
+        return Comparison(
+            samples_us=tuple(tuple(self._sample(c) * d for d in drift) for c in configs),
+            copy_us=tuple(FLOOR_US * 0.98 * d for d in drift),
+        )
+
+    def _sample(self, config: Config) -> float:
+        return round(model_us(config) * (1.0 + self._rng.gauss(0.0, self._noise)), 4)
