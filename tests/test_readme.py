@@ -55,11 +55,6 @@ def test_ci_finds_both_commands():
     )
 
 
-COMMANDS = sorted(
-    set(re.findall(r"explorer (search|emit|studies|show|space|[a-z]+)\b[^`\n]*`", README))
-)
-
-
 @pytest.mark.parametrize(
     "command", [c.name or c.callback.__name__ for c in app.registered_commands]
 )

@@ -19,25 +19,27 @@ if TYPE_CHECKING:
 
 STDOUT = "-"
 
+What = Annotated[
+    str, typer.Argument(metavar="WHAT", help="best, a trial's number, or a config as JSON.")
+]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="File to write, - for stdout; left out: a file of its own in generated/.",
+        show_default=False,
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that holds other code.")]
+
 
 def emit(
-    what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="best, a trial's number, or a config as JSON.")
-    ],
+    what: What,
     cols: Cols,
     rows: Rows = None,
     dtype: Dtype = DType.F32,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="File to write, - for stdout; left out: a file of its own in generated/.",
-            show_default=False,
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a file that holds other code.")
-    ] = False,
+    output: Output = None,
+    force: Force = False,
     gpu: Gpu = None,
     storage: Storage = None,
     json: Json = False,

@@ -13,7 +13,9 @@ from explorer.errors import InvalidInput
 from explorer.problem import DType
 
 if TYPE_CHECKING:
+    from explorer.devices.recorded.recording import Recording
     from explorer.evaluator import Evaluator
+    from explorer.space.parameters import Value
 
 Sample = Annotated[
     int | None,
@@ -59,13 +61,8 @@ def record(
     """Measure a sub-space or a sample of it, for replays."""
     from explorer.cli.sub_space import sub_space
     from explorer.evaluate.open_evaluator import open_evaluator
-    from explorer.report.console import notices
     from explorer.report.json_data import as_text, recording_data
-    from explorer.report.progress import ProgressLine
     from explorer.report.recording_report import recording_sentence
-    from explorer.search import choose_configs
-    from explorer.search import record as record_configs
-    from explorer.space import Space
 
     problem = problem_of(cols, rows, dtype)
     fixed = sub_space(where or [], dtype)
@@ -76,19 +73,38 @@ def record(
             path = _path(output, evaluator, force=force)
             for notice in rows_notice(problem, rows):
                 say(notice)
-            choice = choose_configs(
-                Space(problem, evaluator.gpu),
-                sample=sample,
-                seed=seed,
-                identity=evaluator.identity,
-                fixed=fixed or None,
-            )
-            with ProgressLine(problem, notices()) as progress:
-                recording = record_configs(evaluator, choice, path, progress)
+            made = _measure(evaluator, sample, fixed, seed, path)
     except KeyboardInterrupt:
         say("stopped; nothing was recorded")
         raise typer.Exit(INTERRUPTED) from None
-    print(as_text(recording_data(recording, path)) if json else recording_sentence(recording, path))
+    print(as_text(recording_data(made, path)) if json else recording_sentence(made, path))
+
+
+def _measure(
+    evaluator: "Evaluator",
+    sample: int | None,
+    fixed: "dict[str, tuple[Value, ...]]",
+    seed: int,
+    path: Path,
+) -> "Recording":
+    from explorer.cli.sub_space import check_size
+    from explorer.report.console import notices
+    from explorer.report.progress import ProgressLine
+    from explorer.search import choose_configs
+    from explorer.search import record as record_configs
+    from explorer.space import Space
+
+    if sample is None:
+        check_size(Space(evaluator.problem, evaluator.gpu, fixed))
+    choice = choose_configs(
+        Space(evaluator.problem, evaluator.gpu),
+        sample=sample,
+        seed=seed,
+        identity=evaluator.identity,
+        fixed=fixed or None,
+    )
+    with ProgressLine(evaluator.problem, notices()) as progress:
+        return record_configs(evaluator, choice, path, progress)
 
 
 def _path(output: str | None, evaluator: "Evaluator", *, force: bool) -> Path:

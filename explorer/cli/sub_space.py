@@ -2,13 +2,26 @@
 
 from explorer.errors import InvalidInput
 from explorer.problem import DType
-from explorer.space import parameters
+from explorer.space import Space, parameters
 from explorer.space.parameters import Value
+
+MOST_POINTS = 100_000
+"""More would take a day to measure."""
 
 
 def sub_space(conditions: list[str], dtype: DType) -> dict[str, tuple[Value, ...]]:
     """The values that are left of each parameter named; raises InvalidInput."""
     return dict(_condition(text, dtype) for text in conditions)
+
+
+def check_size(space: Space) -> None:
+    """Raises InvalidInput where a space has too many legal points to measure each."""
+    legal = space.legal_count()
+    if legal > MOST_POINTS:
+        raise InvalidInput(
+            f"--where leaves {legal} legal points, more than {MOST_POINTS}; narrow it further, "
+            "or give --sample 500"
+        )
 
 
 def _condition(text: str, dtype: DType) -> tuple[str, tuple[Value, ...]]:

@@ -131,6 +131,13 @@ def test_record(explorer, recording, monkeypatch, tmp_path, kernels):
     assert replaced.code == 0 and "kernels measured, the best" in replaced.out
 
 
+def test_a_sub_space_too_large_to_measure(explorer, recording, monkeypatch):
+    monkeypatch.setattr("explorer.evaluate.replay.ReplayEvaluator.interleaves", True)
+    where = ("--where", "threads=256,512", "--where", "static_cols=True")
+    ran = explorer("record", *SHAPE, *where, "--device", "recorded:by-hand")
+    assert ran.code == 2 and "narrow it further, or give --sample 500" in ran.err
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("30s", 30), ("2m", 120), ("90", 90), ("1.5h", 5400), (" 3 min ", 180)]
 )
