@@ -208,9 +208,10 @@ def verification_input(rows: int, cols: int, dtype: DType, seed: int = 0) -> Arr
 def base_rows(cols: int) -> int:
     """Rows of the verification input: every pattern four times, once where rows are wide.
 
-    One more than a multiple, so that no block of several rows divides them.
+    An odd number and some more than the patterns: blocks of several rows do not divide it.
     """
-    return min(4 * PATTERN_COUNT, max(PATTERN_COUNT, 2**21 // cols)) + 1
+    rows = min(4 * PATTERN_COUNT, max(PATTERN_COUNT, 2**21 // cols))
+    return rows + 1 + rows % 2
 
 
 def verification_rows(cols: int, rows_per_block: int) -> int:

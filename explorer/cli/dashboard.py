@@ -11,7 +11,10 @@ from explorer.cli.values import whole_number
 def dashboard(
     storage: Storage = None,
     port: Annotated[
-        int, typer.Option(metavar="PORT", parser=whole_number("port", 1, 65535), help="TCP port.")
+        int,
+        typer.Option(
+            "--port", metavar="PORT", parser=whole_number("port", 1, 65535), help="TCP port."
+        ),
     ] = 8080,
 ) -> None:
     """Open the studies in optuna-dashboard."""

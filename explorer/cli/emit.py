@@ -25,6 +25,7 @@ What = Annotated[
 Output = Annotated[
     str | None,
     typer.Option(
+        "--output",
         metavar="FILE",
         help="File to write, - for stdout; left out: a file of its own in generated/.",
         show_default=False,

@@ -10,12 +10,16 @@ from explorer.problem import MAX_COLS, MAX_ROWS, DType
 Cols = Annotated[
     int,
     typer.Option(
-        metavar="C", parser=whole_number("cols", 1, MAX_COLS), help="Columns of the matrix."
+        "--cols",
+        metavar="C",
+        parser=whole_number("cols", 1, MAX_COLS),
+        help="Columns of the matrix.",
     ),
 ]
 Rows = Annotated[
     int | None,
     typer.Option(
+        "--rows",
         metavar="R",
         parser=whole_number("rows", 1, MAX_ROWS),
         help="Rows of the matrix; left out: as many as make 256 MiB of traffic.",
@@ -24,11 +28,14 @@ Rows = Annotated[
 ]
 Dtype = Annotated[
     DType,
-    typer.Option(metavar="DTYPE", parser=DType.parse, help=f"Element type: {', '.join(DType)}."),
+    typer.Option(
+        "--dtype", metavar="DTYPE", parser=DType.parse, help=f"Element type: {', '.join(DType)}."
+    ),
 ]
 Storage = Annotated[
     str | None,
     typer.Option(
+        "--storage",
         metavar="URL",
         help="Optuna storage, a URL or a SQLite file; left out: studies/explorer.db.",
         show_default=False,
@@ -36,11 +43,12 @@ Storage = Annotated[
 ]
 Device = Annotated[
     str,
-    typer.Option(metavar="DEVICE", help="auto, cuda:N, or recorded:NAME."),
+    typer.Option("--device", metavar="DEVICE", help="auto, cuda:N, or recorded:NAME."),
 ]
 Timing = Annotated[
     str,
     typer.Option(
+        "--timing",
         metavar="MODE",
         parser=one_of("timing", "cold", "warm"),
         help="cold: launches rotate over buffers of 4 x L2; warm: they stay on one.",
@@ -48,11 +56,12 @@ Timing = Annotated[
 ]
 Seed = Annotated[
     int,
-    typer.Option(metavar="S", parser=whole_number("seed", 0), help="Seed of the search."),
+    typer.Option("--seed", metavar="S", parser=whole_number("seed", 0), help="Seed of the search."),
 ]
 Gpu = Annotated[
     str | None,
     typer.Option(
+        "--gpu",
         metavar="NAME",
         help="GPU whose limits count, as its driver calls it; left out: the one here, "
         "else NVIDIA H200.",

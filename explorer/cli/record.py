@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Sample = Annotated[
     int | None,
     typer.Option(
+        "--sample",
         metavar="N",
         parser=whole_number("sample", 1),
         help="Distinct kernels to measure; left out: every legal point that --where leaves.",
@@ -29,6 +30,7 @@ Sample = Annotated[
 Where = Annotated[
     list[str] | None,
     typer.Option(
+        "--where",
         metavar="NAME=V,V",
         help="Narrow a parameter to some of its values; may be repeated.",
         show_default=False,
@@ -37,6 +39,7 @@ Where = Annotated[
 Output = Annotated[
     str | None,
     typer.Option(
+        "--output",
         metavar="FILE",
         help="File to write, ending in .json.gz; left out: one in studies/recorded/.",
         show_default=False,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Trials = Annotated[
     int | None,
     typer.Option(
+        "--trials",
         metavar="N",
         parser=whole_number("trials", 1),
         help="Kernels to evaluate in this run; 200 where no budget is given either.",
@@ -28,6 +29,7 @@ Trials = Annotated[
 Budget = Annotated[
     float | None,
     typer.Option(
+        "--budget",
         metavar="TIME",
         parser=duration_s,
         help="Time for search and finals, such as 30s, 2m or 90.",

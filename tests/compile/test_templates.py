@@ -65,7 +65,8 @@ def test_each_pair_of_choices_compiles_as_planned(cols, cache):
     kernels = compiled("sm_90", problem, configs, cache, extra="asserts")
     for config, kernel in zip(configs, kernels, strict=True):
         scratch = WorkSplit(problem, config).scratch_bytes
-        assert kernel.resources.static_shared_bytes == scratch, config.to_json()
+        padding = kernel.resources.static_shared_bytes - scratch  # the cache behind is aligned
+        assert 0 <= padding < 16, config.to_json()
 
 
 def test_full_width_access_survives_compilation(cache):

@@ -12,13 +12,17 @@ from explorer.problem import Problem
 
 GUARD_BYTES = 4096
 _PITCH_BYTES = 4096
+MAX_PAIRS = 2048
+"""Launches of one graph, where each has buffers of its own."""
+
 _USABLE_SHARE = 0.85  # of the free memory: the rest is for code, tools and others
 
 
 class RotatingPairs:
     """Inputs and outputs of a problem, so many that they exceed the cache several times.
 
-    `cold` timing takes as many pairs as make 4 x L2 of traffic, at least 2; `warm` takes one.
+    `cold` timing takes as many pairs as make 4 x L2 of traffic, at least 2 and at most
+    MAX_PAIRS; `exceed_cache` says whether they do. `warm` takes one.
     """
 
     def __init__(self, problem: Problem, l2_bytes: int, timing: str) -> None:
@@ -32,7 +36,8 @@ class RotatingPairs:
                 f"{free / 1e9:.1f} GB free; take fewer rows"
             )
         wanted = 1 if timing == "warm" else max(2, -(-4 * l2_bytes // problem.bytes))
-        self.count = min(wanted, fitting)
+        self.count = min(wanted, fitting, MAX_PAIRS)
+        self.exceed_cache = self.count * problem.bytes >= 4 * l2_bytes
         self._inputs = checked(driver.cuMemAlloc(self.count * self._pitch))
         self._outputs = checked(driver.cuMemAlloc(self.count * self._pitch))
         self.input_bytes = self.count * self._pitch

@@ -58,7 +58,7 @@ class Program:
                 driver.cuModuleGetFunction(self._module, entry.encode())
             )
         function = self._functions[entry]
-        if shared_bytes > 48 * 1024:  # more than this a kernel must opt in to
+        if shared_bytes > 0:  # static and dynamic above 48 KiB a kernel must opt in to
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             checked(driver.cuFuncSetAttribute(function, attribute, shared_bytes))
         return function

@@ -1,6 +1,7 @@
 """One problem on one GPU, inside the worker: verify a kernel, time it, compare several."""
 
 import random
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from statistics import median
@@ -11,7 +12,7 @@ from cuda.bindings import driver
 from explorer.codegen import Launch
 from explorer.devices.cuda.buffers import RotatingPairs
 from explorer.devices.cuda.clocks import ClockReader
-from explorer.devices.cuda.copy_limit import copies, fastest_copy
+from explorer.devices.cuda.copy_limit import Enqueue, copies, fastest_copy
 from explorer.devices.cuda.driver import CudaError, checked
 from explorer.devices.cuda.messages import Compare, Compared, Job, Open, SessionFacts
 from explorer.devices.cuda.program import Program
@@ -52,6 +53,7 @@ class Session:
         self._pairs = RotatingPairs(request.problem, gpu.l2_bytes, request.timing)
         count = self._pairs.input_bytes // request.problem.dtype.itemsize
         self._tools.fill_input(self._pairs.input(0), count, request.seed)
+        self._flush = self._cache_flush(gpu, request.timing)
         self._verifier = Verifier(request.problem, self._tools, stream, request.seed)
         self._verifier.check_the_check()
         self._measure_copy()
@@ -59,13 +61,30 @@ class Session:
     def _measure_copy(self) -> None:
         size = self._problem.rows * self._problem.row_bytes
         candidates = copies(self._tools, self._pairs, size, self._stream)
-        name, rough = fastest_copy(candidates, self._pairs.count, self._stream, self._stopwatch)
-        rounds = max(1, round(SAMPLE_US / (min(rough) * self._pairs.count)))
-        self._launches = self._pairs.count * rounds
-        near = {name: candidates[name], "cuMemcpyDtoDAsync": candidates["cuMemcpyDtoDAsync"]}
-        self._copy_name, samples = fastest_copy(near, self._launches, self._stream, self._stopwatch)
+        self._launches = self._pairs.count
+        rough_us = min(self._time(candidates["cuMemcpyDtoDAsync"], FEW_SAMPLES))
+        self._launches *= max(1, round(SAMPLE_US / (rough_us * self._pairs.count)))
+        self._copy_name, self._copy_samples = fastest_copy(candidates, self._time)
         self._copy = candidates[self._copy_name]
-        self._copy_samples = samples
+
+    def _time(self, enqueue: Enqueue, samples: int) -> list[float]:
+        with self._graph(enqueue, self._launches) as graph:
+            graph.sample_us(self._stopwatch)
+            return [graph.sample_us(self._stopwatch) for _ in range(samples)]
+
+    def _graph(self, enqueue: Enqueue, launches: int) -> LaunchGraph:
+        return LaunchGraph(self._stream, launches, enqueue, self._flush)
+
+    def _cache_flush(self, gpu: GpuSpec, timing: str) -> Callable[[], None] | None:
+        """What empties the L2 before a sample, where buffers to rotate over do not suffice.
+
+        Each launch of a sample then has buffers of its own, which it is the first to touch.
+        """
+        if timing == "warm" or self._pairs.exceed_cache:
+            return None
+        size = 4 * gpu.l2_bytes
+        scratch = checked(driver.cuMemAlloc(size))
+        return lambda: checked(driver.cuMemsetD8Async(scratch, 0, size, self._stream))
 
     def facts(self) -> SessionFacts:
         """What was found out while preparing."""
@@ -116,7 +135,7 @@ class Session:
         slow = job.best_us > 0 and first_us > 4 * FAR_SLOWER * job.best_us
         count = self._pairs.count if slow else self._launches
         enqueue = partial(self._enqueue, program, job.launches)
-        with LaunchGraph(self._stream, count, enqueue) as graph:
+        with self._graph(enqueue, count) as graph:
             warm_up = graph.sample_us(self._stopwatch)
             far = job.best_us > 0 and warm_up > FAR_SLOWER * job.best_us
             return tuple(
@@ -136,12 +155,11 @@ class Session:
     def compare(self, request: Compare) -> Compared:
         """Time contenders and copy in turn; each round in another random order."""
         with ExitStack() as stack:
-            graphs = [stack.enter_context(LaunchGraph(self._stream, self._launches, self._copy))]
+            graphs = [stack.enter_context(self._graph(self._copy, self._launches))]
             for contender in request.contenders:
                 program = stack.enter_context(Program(contender.cubin))
                 enqueue = partial(self._enqueue, program, contender.launches)
-                graph = LaunchGraph(self._stream, self._launches, enqueue)
-                graphs.append(stack.enter_context(graph))
+                graphs.append(stack.enter_context(self._graph(enqueue, self._launches)))
             samples = self._interleave(graphs, request)
             clocks = self._clocks.read()
         return Compared(

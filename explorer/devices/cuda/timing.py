@@ -29,11 +29,19 @@ class Stopwatch:
 class LaunchGraph:
     """`count` launches as one CUDA graph: replayed, no launch waits for the host.
 
-    `enqueue(i)` puts launch `i` on the stream; it picks the buffers that launch uses.
+    `enqueue(i)` puts launch `i` on the stream; it picks the buffers that launch uses. `prepare`
+    is put on the stream before each sample, outside what is timed.
     """
 
-    def __init__(self, stream: Any, count: int, enqueue: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        count: int,
+        enqueue: Callable[[int], None],
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
         self.count = count
+        self._prepare = prepare
         self._stream = stream
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         checked(driver.cuStreamBeginCapture(stream, mode))
@@ -52,6 +60,8 @@ class LaunchGraph:
 
     def sample_us(self, stopwatch: Stopwatch) -> float:
         """Microseconds a launch, over one replay."""
+        if self._prepare is not None:
+            self._prepare()
         return stopwatch.time_us(self.replay) / self.count
 
     def __enter__(self) -> "LaunchGraph":

@@ -47,26 +47,42 @@ extern "C" __global__ void fill_input(Element* out, long long count, unsigned se
 
 // ------------------------------------------------------------------ copy
 
-template <int kUnroll>
-__device__ void copy_words(const uint4* __restrict__ in, uint4* __restrict__ out, long long words) {
+// Each block copies one contiguous span, each thread `unroll` words of it, all loaded before the
+// first is stored: the access pattern of a softmax that keeps its rows in registers.
+template <typename Word, int kUnroll, bool kStreaming>
+__device__ void copy_words(const Word* __restrict__ in, Word* __restrict__ out, long long words) {
   const long long first = blockIdx.x * static_cast<long long>(blockDim.x) * kUnroll + threadIdx.x;
-  uint4 held[kUnroll];
+  Word held[kUnroll];
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const long long i = first + u * blockDim.x;
-    if (i < words) held[u] = __ldcs(in + i);
+    if (i < words) held[u] = kStreaming ? __ldcs(in + i) : in[i];
   }
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const long long i = first + u * blockDim.x;
-    if (i < words) __stcs(out + i, held[u]);
+    if (i < words) {
+      if (kStreaming) {
+        __stcs(out + i, held[u]);
+      } else {
+        out[i] = held[u];
+      }
+    }
   }
 }
 
-extern "C" __global__ void __launch_bounds__(1024) copy_1(const uint4* in, uint4* out, long long words) { copy_words<1>(in, out, words); }
-extern "C" __global__ void __launch_bounds__(1024) copy_2(const uint4* in, uint4* out, long long words) { copy_words<2>(in, out, words); }
-extern "C" __global__ void __launch_bounds__(1024) copy_4(const uint4* in, uint4* out, long long words) { copy_words<4>(in, out, words); }
-extern "C" __global__ void __launch_bounds__(1024) copy_8(const uint4* in, uint4* out, long long words) { copy_words<8>(in, out, words); }
+#define COPY(name, Word, unroll, streaming)                                              \
+  extern "C" __global__ void __launch_bounds__(1024)                                     \
+      name(const Word* __restrict__ in, Word* __restrict__ out, long long words) {       \
+    copy_words<Word, unroll, streaming>(in, out, words);                                 \
+  }
+#define COPIES(bytes, Word)                                                              \
+  COPY(copy_##bytes##_1_plain, Word, 1, false) COPY(copy_##bytes##_1_cs, Word, 1, true)  \
+  COPY(copy_##bytes##_2_plain, Word, 2, false) COPY(copy_##bytes##_2_cs, Word, 2, true)  \
+  COPY(copy_##bytes##_4_plain, Word, 4, false) COPY(copy_##bytes##_4_cs, Word, 4, true)  \
+  COPY(copy_##bytes##_8_plain, Word, 8, false) COPY(copy_##bytes##_8_cs, Word, 8, true)
+COPIES(8, uint2)
+COPIES(16, uint4)
 
 // ------------------------------------------------------------------ check
 

@@ -2,6 +2,7 @@
 
 import ctypes
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,27 @@ from explorer.problem import Problem
 
 _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int
 _NOTHING_WRONG = np.array([0, 2**64 - 1, 0], np.uint64)
-COPY_UNROLLS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyShape:
+    """How a plain copy splits its bytes: words of a thread, threads of a block, cache hint."""
+
+    word_bytes: int
+    unroll: int
+    threads: int
+    hint: str
+
+    def __str__(self) -> str:
+        hint = "" if self.hint == "plain" else f", {self.hint}"
+        return f"{self.unroll} x {self.word_bytes} bytes a thread, {self.threads} threads{hint}"
+
+
+COPY_SHAPES = tuple(
+    CopyShape(*shape)
+    for shape in product((8, 16), (1, 2, 4, 8), (64, 128, 256, 512, 1024), ("plain", "cs"))
+)
+"""Every plain copy that tools.cu has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +68,14 @@ class Tools:
             self._stream,
         )
 
-    def copy(self, unroll: int, threads: int, source: int, target: int, size: int) -> None:
-        """Copy `size` bytes, rounded up to 16, by `unroll` 16-byte words a thread."""
-        words = -(-size // 16)
-        blocks = -(-words // (threads * unroll))
+    def copy(self, shape: CopyShape, source: int, target: int, size: int) -> None:
+        """Copy `size` bytes, rounded up to whole words."""
+        words = -(-size // shape.word_bytes)
+        blocks = -(-words // (shape.threads * shape.unroll))
         self._program.launch_raw(
-            f"copy_{unroll}",
+            f"copy_{shape.word_bytes}_{shape.unroll}_{shape.hint}",
             blocks,
-            threads,
+            shape.threads,
             0,
             (source, target, words),
             (_POINTER, _POINTER, _LONG),
