@@ -196,20 +196,6 @@ struct Merge {
   }
 };
 
-// Adds `kCount` elements: their maximum first, then one change of reference for all.
-template <int kCount>
-__device__ __forceinline__ void accumulate(State& state, const float (&x)[kCount]) {
-  float maximum = x[0];
-#pragma unroll
-  for (int i = 1; i < kCount; ++i) maximum = fmaxf(maximum, x[i]);
-  const float reference = fmaxf(state.reference, reference_of(maximum));
-  float sum = 0.0f;  // of these elements alone: small ones are not lost against a large sum
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) sum += exponential(x[i], reference);
-  state.sum = state.sum * rescale(state.reference, reference) + sum;
-  state.reference = reference;
-}
-
 template <typename Combine>
 using ValueOf = typename Combine::Value;
 

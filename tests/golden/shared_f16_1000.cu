@@ -190,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_k
 
   const int stride = vectors;
   // Each thread reads back only what it wrote itself, so the cache needs no barrier.
-  extern __shared__ __align__(32) unsigned char shared[];
+  extern __shared__ __align__(16) unsigned char shared[];
   const int row_in_block = threadIdx.x / kThreadsPerRow;
   auto* const cache = reinterpret_cast<FloatVector*>(shared) + row_in_block * stride;
 
