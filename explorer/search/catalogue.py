@@ -72,8 +72,7 @@ class Catalogue:
         return distances
 
     def _encode(self, config: Config) -> list[int]:
-        values = config.as_dict()
-        return [codes[values[name]] for name, codes in self._codes.items()]
+        return [codes[getattr(config, name)] for name, codes in self._codes.items()]
 
     def _pick(self, mask: NDArray[np.bool_], rng: random.Random) -> Config:
         return self._configs[int(rng.choice(np.flatnonzero(mask & self._untried)))]
