@@ -314,6 +314,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const auto widen = [](Element x) { return static_cast<double>(static_cast<float>(x)); };
+  const double smallest = 0x1p-14;  // normal number of the type
   std::vector<Element> result(cols);
   double worst = 0.0;
   for (long long row = 0; row < rows; row += rows > 8 ? rows / 8 : 1) {
@@ -322,7 +323,8 @@ int main(int argc, char** argv) {
     double sum = 0.0;
     for (int i = 0; i < cols; ++i) sum += std::exp(widen(x[i]));
     for (int i = 0; i < cols; ++i) {
-      const double off = std::fabs(widen(result[i]) / (std::exp(widen(x[i])) / sum) - 1.0);
+      const double expected = std::exp(widen(x[i])) / sum;
+      const double off = std::fabs(widen(result[i]) - expected) / std::fmax(expected, smallest);
       if (!(off <= worst)) worst = off;
     }
   }

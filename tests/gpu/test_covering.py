@@ -41,7 +41,7 @@ def test_pairs_of_choices_are_right(rows, cols, dtype):
                 assert outcome.stage not in BUGS, (config, outcome)
                 if outcome.stage is Stage.VERIFY:
                     assert is_rounding(outcome.reason) and dtype is DType.F32, (config, outcome)
-    assert outcomes[Stage.VERIFY] + outcomes[Stage.RESOURCES] < len(configs) / 2
+    assert sum(outcomes.values()) <= 0.75 * len(configs)
 
 
 def is_rounding(reason: str) -> bool:
