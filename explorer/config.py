@@ -1,7 +1,7 @@
 """One point of the parameter space: plain data, the only thing that passes to codegen."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from explorer.errors import InvalidInput
@@ -36,7 +36,7 @@ class Config:
 
     def as_dict(self) -> dict[str, Any]:
         """Parameter names to values, in the order of the fields."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}  # asdict takes 50 us
 
     def to_json(self, *, brief: bool = False) -> str:
         """One line of JSON; `brief` leaves out what equals the default."""
