@@ -73,7 +73,7 @@ def test_one_line_and_exit_code_2(explorer, case):
 
 
 def test_no_gpu_and_no_recording_names_those_there_are(explorer, recording):
-    ran = explorer("search", "--cols", "4096")
+    ran = explorer("search", "--cols", "4095")
     refused(ran, "no NVIDIA driver")
     assert "softmax f32 256x512 (by-hand)" in ran.err
 
