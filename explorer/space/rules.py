@@ -108,7 +108,7 @@ def online_holds_input(p: Point) -> bool:
     "algorithm",
     "cache",
     "cache_holds",
-    says="block-max keeps exponentials in registers only, where one maximum covers a thread's share",
+    says="block-max keeps exponentials only in registers: one maximum covers a thread's share",
 )
 def block_max_in_shared(p: Point) -> bool:
     in_shared = p.config.algorithm == "online-block-max" and p.config.cache == "shared"
