@@ -22,6 +22,11 @@ class Circumstances:
     """Version of this package."""
     copy_us: float = 0.0
     """Median microseconds of the fastest plain copy of the same bytes, in the same run."""
+    copy_name: str = ""
+    """Which plain copy that was."""
+    buffers: int = 0
+    """Pairs of input and output that launches rotate over."""
+    launches_per_sample: int = 0
     sm_clock_mhz: int = 0
     memory_clock_mhz: int = 0
     throttle_reasons: str = ""

@@ -188,6 +188,20 @@ def _last_not_a_number(rng: np.random.Generator, cols: int) -> Array:
     return row
 
 
+@_pattern
+def _huge_and_equal(rng: np.random.Generator, cols: int) -> Array:
+    """As under a mask of -1e10: x - maximum is 0 throughout, and must come out as 0."""
+    return np.full(cols, rng.choice([-1e10, 1e10, -3e38, 3e38]))
+
+
+@_pattern
+def _masked_by_a_number(rng: np.random.Generator, cols: int) -> Array:
+    """Masks are often a large finite number instead of -inf."""
+    row = rng.standard_normal(cols)
+    row[rng.random(cols) < 0.5] = -3e38
+    return row
+
+
 PATTERN_COUNT = len(_PATTERNS)
 """Rows after which the patterns repeat, with other random numbers."""
 
@@ -200,8 +214,11 @@ def verification_input(rows: int, cols: int, dtype: DType, seed: int = 0) -> Arr
     """
     rng = np.random.default_rng([seed, rows, cols])
     matrix = np.empty((rows, cols), NUMPY_DTYPES[dtype])
+    largest = float(ml_dtypes.finfo(matrix.dtype).max)
     for row in range(rows):
-        matrix[row] = _PATTERNS[row % PATTERN_COUNT](rng, cols).astype(NUMPY_DTYPES[dtype])
+        values = _PATTERNS[row % PATTERN_COUNT](rng, cols)
+        finite = np.clip(values, -largest, largest)  # large numbers stay finite in fp16
+        matrix[row] = np.where(np.isinf(values), values, finite).astype(matrix.dtype)
     return matrix
 
 

@@ -12,12 +12,15 @@ def template_dir() -> Path:
     return installed if installed.is_dir() else package.parent / "templates"
 
 
+_NOT_RUN_BY_GPU = {"header.cu.j2", "host.cu.j2"}
+
+
 @cache
 def template_digest() -> str:
-    """Twelve hexadecimal digits over the names and texts of all templates."""
+    """Twelve hexadecimal digits over the templates of what the GPU runs: names and texts."""
     digest = hashlib.sha256()
     root = template_dir()
-    for path in sorted(root.rglob("*.j2")):
+    for path in sorted(p for p in root.rglob("*.j2") if p.name not in _NOT_RUN_BY_GPU):
         digest.update(path.relative_to(root).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

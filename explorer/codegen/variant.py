@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from explorer.config import Config
 from explorer.problem import Problem
 
+_HOST_BEGINS = ("#ifndef __CUDACC_RTC__", "#if !defined(__CUDACC_RTC__)")
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -32,10 +34,16 @@ class Variant:
 
     @property
     def code(self) -> str:
-        """The source without its header comment, which names the config that emitted it."""
+        """What the GPU runs: the source without header comment, host part and main program."""
         lines = self.source.splitlines(keepends=True)
         start = next(i for i, line in enumerate(lines) if not line.startswith("//"))
-        return "".join(lines[start:])
+        kept, is_host = [], False
+        for line in lines[start:]:
+            is_host = is_host or line.startswith(_HOST_BEGINS)
+            if not is_host:
+                kept.append(line)
+            is_host = is_host and not line.startswith("#endif")
+        return "".join(kept)
 
     @property
     def digest(self) -> str:

@@ -12,7 +12,7 @@ from explorer.circumstances import Circumstances
 from explorer.codegen import Variant, emit, launches, template_digest
 from explorer.compile import CompileFailure, CompilePool, Compiler, Kernel, nvrtc_version
 from explorer.config import Config
-from explorer.devices.cuda import Contender, CudaDevice, Job
+from explorer.devices.cuda import CudaDevice, Job
 from explorer.evaluate.resource_limits import exceeded_resource
 from explorer.evaluate.space_version import space_version
 from explorer.evaluator import Comparison
@@ -55,6 +55,9 @@ class LiveEvaluator:
             template_digest=template_digest(),
             explorer=__version__,
             copy_us=self.facts.copy_us,
+            copy_name=self.facts.copy_name,
+            buffers=self.facts.buffers,
+            launches_per_sample=self.facts.launches_per_sample,
             peak_gbps=self.gpu.peak_gbps,
         )
 
@@ -91,13 +94,14 @@ class LiveEvaluator:
         for config in configs:
             self.submit(config)
         contenders = [
-            Contender(self._compiling[c].result().cubin, launches(self.problem, c)) for c in configs
+            self._job(emit(self.problem, c), self._compiling[c].result()) for c in configs
         ]
         for config in set(configs):
             del self._compiling[config]
         compared = self._device.compare(contenders, rounds, self._seed)
         self.circumstances = replace(
             self.circumstances,
+            copy_name=compared.copy_name,
             sm_clock_mhz=compared.sm_clock_mhz,
             memory_clock_mhz=compared.memory_clock_mhz,
             throttle_reasons=compared.throttle_reasons,

@@ -1,4 +1,4 @@
-"""Whether a compiled kernel can be launched, and is worth it: known before a GPU sees it."""
+"""Whether a compiled kernel can be launched: known before a GPU sees it."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,6 @@ from explorer.outcome import Resources
 
 def exceeded_resource(resources: Resources, launches: Sequence[Launch], gpu: GpuSpec) -> str | None:
     """A sentence on the first limit that a kernel exceeds, or None."""
-    if resources.spill_store_bytes:
-        return (
-            f"{resources.spill_store_bytes} bytes a thread spill from registers to local memory: "
-            "what is kept in registers does not fit them"
-        )
     if resources.shared_bytes > gpu.shared_per_block_bytes:
         return (
             f"a block needs {resources.shared_bytes} bytes of shared memory; {gpu.name} has "

@@ -12,7 +12,8 @@ MEANING = {
     "reduction": "how the threads of a row combine: warp shuffles, or a shared-memory tree or fold",
     "cache": "where a thread keeps its share of the row between passes; none reads it again",
     "cache_holds": "what is kept: the exponentials (fp32) or the input as it came",
-    "exp": "the exponential: accurate, fast, exp2f with log2(e) folded in, or the bare instruction",
+    "exp": "the exponential: accurate, fast, of base 2, or the bare instruction; folded: x and the "
+    "maximum are scaled by log2(e) in one multiply-add",
     "normalise": "an IEEE division an element, or one reciprocal a row and a multiplication",
     "unroll": "vectors a thread loads before it uses the first, where it loops",
     "load_hint": "cache hint of global loads",
@@ -33,7 +34,7 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "reduction": ("shuffle", "shared-tree", "shared-serial"),
         "cache": ("registers", "shared", "none"),
         "cache_holds": ("exp", "input"),
-        "exp": ("expf", "__expf", "exp2f", "ex2.approx"),
+        "exp": ("expf", "__expf", "exp2f", "ex2.approx", "exp2f-folded", "ex2.approx-folded"),
         "normalise": ("divide", "reciprocal"),
         "unroll": (1, 2, 4, 8),
         "load_hint": ("default", "nc", "cs", "no-allocate"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
-from explorer.problem import Problem
+from explorer.problem import DType, Problem
 from explorer.work_split import WorkSplit
 
 MAX_REGISTERS = 255
@@ -139,6 +139,13 @@ def registers_have_no_loop(p: Point) -> bool:
 )
 def unroll_past_row(p: Point) -> bool:
     return p.config.unroll == 1 or p.config.unroll <= p.split.slots
+
+
+@_rule(
+    "exp", says="folding log2(e) into a multiply-add overflows at 1e9 and more: only f16 is safe"
+)
+def folded_exponent(p: Point) -> bool:
+    return not p.config.exp.endswith("-folded") or p.problem.dtype is DType.F16
 
 
 @_rule("threads", "min_blocks", says="min_blocks blocks of `threads` threads fit an SM")

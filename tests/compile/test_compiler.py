@@ -45,8 +45,6 @@ def test_spills_are_found_with_and_without_a_log(compiler):
     kernel = compiler.compile(source)
     assert kernel.resources.spill_store_bytes > 0
     assert kernel_resources("", kernel.cubin).spill_store_bytes > 0
-    reason = exceeded_resource(kernel.resources, emit(Problem(64, 131072), config).launches, H200)
-    assert reason is not None and "spill" in reason
 
 
 H200 = known_gpu("NVIDIA H200")

@@ -11,7 +11,7 @@
 // Build and check:  nvcc -std=c++17 -arch=native -o softmax FILE.cu && ./softmax [rows]
 // Use in a program: define SOFTMAX_NO_MAIN, include the file, call softmax_bf16_4097::launch().
 // Emit again:
-//   explorer emit '{"algorithm":"online-block-max","exp":"ex2.approx","store_hint":"cs"}' --cols 4097 --dtype bf16
+//   explorer emit '{"algorithm":"online-block-max","exp":"ex2.approx","store_hint":"cs"}' --cols 4097 --rows 8192 --dtype bf16
 
 #ifndef __CUDACC_RTC__  // what the host part needs; the kernel alone needs none of it
 #include <cuda_runtime.h>
@@ -159,17 +159,17 @@ __device__ __forceinline__ float exp2_approximate(float x) {
   return y;
 }
 
-// exponential(x, reference_of(maximum)) is e^(x - maximum) as a power of two. The reference is
-// rounded once and used for all elements, so that its rounding error cancels in the quotient.
-__device__ __forceinline__ float reference_of(float maximum) { return maximum * kLog2E; }
+// exponential(x, reference_of(maximum)) is e^(x - maximum) as a power of two. The difference comes
+// first: it is exactly 0 at the maximum, however large that is.
+__device__ __forceinline__ float reference_of(float maximum) { return maximum; }
 
 __device__ __forceinline__ float exponential(float x, float reference) {
-  return exp2_approximate(fmaf(x, kLog2E, -reference));
+  return exp2_approximate((x - reference) * kLog2E);
 }
 
 // What a sum relative to reference `from` is multiplied with to be relative to `to`.
 __device__ __forceinline__ float rescale(float from, float to) {
-  return exp2_approximate(from - to);
+  return exp2_approximate((from - to) * kLog2E);
 }
 
 __device__ __forceinline__ float normaliser(float sum) { return 1.0f / sum; }

@@ -11,7 +11,7 @@
 // Build and check:  nvcc -std=c++17 -arch=native -o softmax FILE.cu && ./softmax [rows]
 // Use in a program: define SOFTMAX_NO_MAIN, include the file, call softmax_f32_4096::launch().
 // Emit again:
-//   explorer emit '{}' --cols 4096 --dtype f32
+//   explorer emit '{}' --cols 4096 --rows 8192 --dtype f32
 
 #ifndef __CUDACC_RTC__  // what the host part needs; the kernel alone needs none of it
 #include <cuda_runtime.h>
@@ -108,12 +108,12 @@ __device__ __forceinline__ void store_vector(const Row& row, int k, const float 
 
 constexpr float kLog2E = 1.44269504f;
 
-// exponential(x, reference_of(maximum)) is e^(x - maximum) as a power of two. The reference is
-// rounded once and used for all elements, so that its rounding error cancels in the quotient.
-__device__ __forceinline__ float reference_of(float maximum) { return maximum * kLog2E; }
+// exponential(x, reference_of(maximum)) is e^(x - maximum) as a power of two. The difference comes
+// first: it is exactly 0 at the maximum, however large that is.
+__device__ __forceinline__ float reference_of(float maximum) { return maximum; }
 
 __device__ __forceinline__ float exponential(float x, float reference) {
-  return exp2f(fmaf(x, kLog2E, -reference));
+  return exp2f((x - reference) * kLog2E);
 }
 
 __device__ __forceinline__ float normaliser(float sum) { return 1.0f / sum; }

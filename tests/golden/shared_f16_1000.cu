@@ -11,7 +11,7 @@
 // Build and check:  nvcc -std=c++17 -arch=native -o softmax FILE.cu && ./softmax [rows] [cols]
 // Use in a program: define SOFTMAX_NO_MAIN, include the file, call softmax_f16::launch().
 // Emit again:
-//   explorer emit '{"threads_per_row":64,"reduction":"shared-tree","cache":"shared","unroll":2,"static_cols":false}' --cols 1000 --dtype f16
+//   explorer emit '{"threads_per_row":64,"reduction":"shared-tree","cache":"shared","unroll":2,"static_cols":false}' --cols 1000 --rows 65536 --dtype f16
 
 #ifndef __CUDACC_RTC__  // what the host part needs; the kernel alone needs none of it
 #include <cuda_runtime.h>
@@ -117,12 +117,12 @@ __device__ __forceinline__ void store_vector(const Row& row, int k, const float 
 
 constexpr float kLog2E = 1.44269504f;
 
-// exponential(x, reference_of(maximum)) is e^(x - maximum) as a power of two. The reference is
-// rounded once and used for all elements, so that its rounding error cancels in the quotient.
-__device__ __forceinline__ float reference_of(float maximum) { return maximum * kLog2E; }
+// exponential(x, reference_of(maximum)) is e^(x - maximum) as a power of two. The difference comes
+// first: it is exactly 0 at the maximum, however large that is.
+__device__ __forceinline__ float reference_of(float maximum) { return maximum; }
 
 __device__ __forceinline__ float exponential(float x, float reference) {
-  return exp2f(fmaf(x, kLog2E, -reference));
+  return exp2f((x - reference) * kLog2E);
 }
 
 __device__ __forceinline__ float normaliser(float sum) { return 1.0f / sum; }
@@ -274,6 +274,7 @@ inline cudaError_t launch(
   if (rows == 0 || cols == 0) return cudaSuccess;
   const long long blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock;
   if (blocks > 0x7fffffffLL) return cudaErrorInvalidValue;
+  if (shared_bytes(cols) > 1u << 30) return cudaErrorInvalidValue;
   const int shared = static_cast<int>(shared_bytes(cols));
   constexpr auto kLimit = cudaFuncAttributeMaxDynamicSharedMemorySize;
   const cudaError_t allowed = cudaFuncSetAttribute(softmax_f16_kernel, kLimit, shared);

@@ -11,7 +11,7 @@
 // Build and check:  nvcc -std=c++17 -arch=native -o softmax FILE.cu && ./softmax [rows]
 // Use in a program: define SOFTMAX_NO_MAIN, include the file, call softmax_f32_64::launch().
 // Emit again:
-//   explorer emit '{"algorithm":"online-branchy","threads":128,"threads_per_row":1,"vector_bytes":4,"cache":"none","cache_holds":"input","exp":"expf","normalise":"divide"}' --cols 64 --dtype f32
+//   explorer emit '{"algorithm":"online-branchy","threads":128,"threads_per_row":1,"vector_bytes":4,"cache":"none","cache_holds":"input","exp":"expf","normalise":"divide"}' --cols 64 --rows 131072 --dtype f32
 
 #ifndef __CUDACC_RTC__  // what the host part needs; the kernel alone needs none of it
 #include <cuda_runtime.h>

@@ -71,8 +71,8 @@ def test_no_column_count_is_refused(cols, dtype, arch):
 
 @pytest.mark.parametrize("cols", [8, 37, 4097])
 def test_every_value_has_a_legal_config(cols):
-    """But for threads a row where rows are short."""
-    space = Space(Problem(64, cols), H200)
+    """But for threads a row where rows are short. In f16, where a folded exponent is safe."""
+    space = Space(Problem(64, cols, DType.F16), H200)
     array = covering_array(space)
     for name, values in space.parameters.items():
         found = {getattr(config, name) for config in array}

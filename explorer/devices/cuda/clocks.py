@@ -1,5 +1,6 @@
 """Clocks and throttling, as NVML reports them. Read, never set."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,20 @@ class Clocks:
     sm_mhz: int = 0
     memory_mhz: int = 0
     throttle_reasons: str = ""
+
+    @staticmethod
+    def lowest(readings: "Sequence[Clocks]") -> "Clocks":
+        """The lowest clocks of several readings, and all reasons of any."""
+        reasons = dict.fromkeys(r for clocks in readings for r in clocks.reasons())
+        return Clocks(
+            sm_mhz=min((clocks.sm_mhz for clocks in readings), default=0),
+            memory_mhz=min((clocks.memory_mhz for clocks in readings), default=0),
+            throttle_reasons=", ".join(reasons),
+        )
+
+    def reasons(self) -> list[str]:
+        """The reasons one by one."""
+        return self.throttle_reasons.split(", ") if self.throttle_reasons else []
 
 
 class ClockReader:

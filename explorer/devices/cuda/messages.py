@@ -49,18 +49,10 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
-    """A kernel that was verified, to be timed in turn with others."""
-
-    cubin: bytes
-    launches: tuple[Launch, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Compare:
-    """Time contenders and copy in turn, `rounds` samples each."""
+    """Verify contenders again, then time them and copy in turn, `rounds` samples each."""
 
-    contenders: tuple[Contender, ...]
+    contenders: tuple[Job, ...]
     rounds: int
     seed: int
 
@@ -71,6 +63,7 @@ class Compared:
 
     samples_us: tuple[tuple[float, ...], ...]
     copy_us: tuple[float, ...]
+    copy_name: str
     sm_clock_mhz: int
     memory_clock_mhz: int
     throttle_reasons: str

@@ -1,7 +1,5 @@
 """One problem on one GPU, inside the worker: verify a kernel, time it, compare several."""
 
-import random
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from statistics import median
@@ -10,15 +8,14 @@ from typing import Any
 from cuda.bindings import driver
 
 from explorer.codegen import Launch
-from explorer.devices.cuda.buffers import RotatingPairs
+from explorer.devices.cuda.bench import Bench
 from explorer.devices.cuda.clocks import ClockReader
-from explorer.devices.cuda.copy_limit import Enqueue, copies, fastest_copy
 from explorer.devices.cuda.driver import CudaError, checked
 from explorer.devices.cuda.messages import Compare, Compared, Job, Open, SessionFacts
 from explorer.devices.cuda.program import Program
-from explorer.devices.cuda.timing import LaunchGraph, Stopwatch
 from explorer.devices.cuda.tools import Tools
-from explorer.devices.cuda.verification import Verifier
+from explorer.devices.cuda.verification import NAN_BYTE, Verifier, sentence
+from explorer.errors import ExplorerError
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured, Outcome, Rejected, Stage, spread
 
@@ -29,8 +26,9 @@ FEW_SAMPLES = 3
 """Replays of a kernel that is far slower than the best: its rank needs no more."""
 
 FAR_SLOWER = 2.0
-SAMPLE_US = 400.0
-"""A sample lasts at least this long at copy's speed, so that the clock's 0.5 us vanish."""
+
+CHECKED_PAIRS = 2
+"""Outputs of the timed launches that are checked afterwards."""
 
 _REFUSED = {
     "CUDA_ERROR_INVALID_VALUE",
@@ -42,59 +40,27 @@ _REFUSED = {
 
 
 class Session:
-    """Buffers, tools and the copy limit of one problem. Raises InvalidInput if it does not fit."""
+    """Bench, tools and checks of one problem. Raises InvalidInput if it does not fit the GPU."""
 
     def __init__(self, request: Open, gpu: GpuSpec, device: Any, stream: Any) -> None:
         self._problem = request.problem
         self._stream = stream
-        self._tools = Tools(request.tools_cubin, stream)
-        self._stopwatch = Stopwatch(stream)
         self._clocks = ClockReader(device)
-        self._pairs = RotatingPairs(request.problem, gpu.l2_bytes, request.timing)
-        count = self._pairs.input_bytes // request.problem.dtype.itemsize
-        self._tools.fill_input(self._pairs.input(0), count, request.seed)
-        self._flush = self._cache_flush(gpu, request.timing)
+        self._tools = Tools(request.tools_cubin, stream)
         self._verifier = Verifier(request.problem, self._tools, stream, request.seed)
         self._verifier.check_the_check()
-        self._measure_copy()
-
-    def _measure_copy(self) -> None:
-        size = self._problem.rows * self._problem.row_bytes
-        candidates = copies(self._tools, self._pairs, size, self._stream)
-        self._launches = self._pairs.count
-        rough_us = min(self._time(candidates["cuMemcpyDtoDAsync"], FEW_SAMPLES))
-        self._launches *= max(1, round(SAMPLE_US / (rough_us * self._pairs.count)))
-        self._copy_name, self._copy_samples = fastest_copy(candidates, self._time)
-        self._copy = candidates[self._copy_name]
-
-    def _time(self, enqueue: Enqueue, samples: int) -> list[float]:
-        with self._graph(enqueue, self._launches) as graph:
-            graph.sample_us(self._stopwatch)
-            return [graph.sample_us(self._stopwatch) for _ in range(samples)]
-
-    def _graph(self, enqueue: Enqueue, launches: int) -> LaunchGraph:
-        return LaunchGraph(self._stream, launches, enqueue, self._flush)
-
-    def _cache_flush(self, gpu: GpuSpec, timing: str) -> Callable[[], None] | None:
-        """What empties the L2 before a sample, where buffers to rotate over do not suffice.
-
-        Each launch of a sample then has buffers of its own, which it is the first to touch.
-        """
-        if timing == "warm" or self._pairs.exceed_cache:
-            return None
-        size = 4 * gpu.l2_bytes
-        scratch = checked(driver.cuMemAlloc(size))
-        return lambda: checked(driver.cuMemsetD8Async(scratch, 0, size, self._stream))
+        self._bench = Bench(request.problem, request.timing, gpu, stream, self._tools, request.seed)
 
     def facts(self) -> SessionFacts:
         """What was found out while preparing."""
+        name, _, samples = self._bench.copies[0]
         return SessionFacts(
             driver=self._clocks.driver_version(),
-            copy_us=median(self._copy_samples),
-            copy_spread=spread(self._copy_samples),
-            copy_name=self._copy_name,
-            buffers=self._pairs.count,
-            launches_per_sample=self._launches,
+            copy_us=median(samples),
+            copy_spread=spread(samples),
+            copy_name=name,
+            buffers=self._bench.pairs.count,
+            launches_per_sample=self._bench.launches,
         )
 
     def evaluate(self, job: Job) -> Outcome:
@@ -115,37 +81,45 @@ class Session:
             return self._whole_problem(program, job, error)
 
     def _whole_problem(self, program: Program, job: Job, error: float) -> Outcome:
-        """Check the output of the problem that is timed, then time it."""
-        nan = 0xFF
-        size = self._problem.rows * self._problem.row_bytes
-        checked(driver.cuMemsetD8Async(self._pairs.output(0), nan, size, self._stream))
-        first_us = self._stopwatch.time_us(lambda: self._enqueue(program, job.launches, 0))
-        found = self._tools.check_rows(self._problem, self._pairs.input(0), self._pairs.output(0))
-        if found.wrong:
-            return Rejected(
-                Stage.VERIFY,
-                f"{found.wrong} of {self._problem.rows * self._problem.cols} elements of the whole "
-                f"problem are wrong, the first in row {found.row}, column {found.col}",
-            )
-        samples = self._samples(program, job, first_us)
-        return Measured(samples, max(error, found.error), job.resources, job.digest)
+        """Time it on the whole problem; what the timed launches wrote is checked after."""
+        self._poison_outputs()
+        samples = self._samples(program, job)
+        reason, whole_error = self._outputs_fault()
+        if reason is not None:
+            return Rejected(Stage.VERIFY, reason)
+        return Measured(samples, max(error, whole_error), job.resources, job.digest)
 
-    def _samples(self, program: Program, job: Job, first_us: float) -> tuple[float, ...]:
+    def _samples(self, program: Program, job: Job) -> tuple[float, ...]:
         """Microseconds a launch, one a replay; few where the kernel is far from the best."""
-        slow = job.best_us > 0 and first_us > 4 * FAR_SLOWER * job.best_us
-        count = self._pairs.count if slow else self._launches
         enqueue = partial(self._enqueue, program, job.launches)
-        with self._graph(enqueue, count) as graph:
-            warm_up = graph.sample_us(self._stopwatch)
-            far = job.best_us > 0 and warm_up > FAR_SLOWER * job.best_us
-            return tuple(
-                graph.sample_us(self._stopwatch) for _ in range(FEW_SAMPLES if far else SAMPLES)
-            )
+        with self._bench.graph(enqueue, self._bench.pairs.count) as graph:
+            first_us = self._bench.laps_us(graph, 1)[0]
+            if job.best_us > 0 and first_us > FAR_SLOWER * job.best_us:
+                return tuple(self._bench.laps_us(graph, FEW_SAMPLES))
+        return tuple(self._bench.samples_us(enqueue, SAMPLES))
+
+    def _poison_outputs(self) -> None:
+        for index in range(min(CHECKED_PAIRS, self._bench.pairs.count)):
+            address = self._bench.pairs.output(index)
+            size = self._bench.matrix_bytes
+            checked(driver.cuMemsetD8Async(address, NAN_BYTE, size, self._stream))
+
+    def _outputs_fault(self) -> tuple[str | None, float]:
+        """What is wrong with what launches left in the buffers, and the largest relative error."""
+        pairs = self._bench.pairs
+        worst = 0.0
+        for index in range(min(CHECKED_PAIRS, pairs.count)):
+            found = self._tools.check_rows(self._problem, pairs.input(index), pairs.output(index))
+            if found.wrong:
+                reason = sentence(found, self._problem, pairs.output(index))
+                return f"on the whole problem, {reason}", found.error
+            worst = max(worst, found.error)
+        return None, worst
 
     def _enqueue(self, program: Program, launches: tuple[Launch, ...], index: int) -> None:
         values = {
-            "input": self._pairs.input(index),
-            "output": self._pairs.output(index),
+            "input": self._bench.pairs.input(index),
+            "output": self._bench.pairs.output(index),
             "rows": self._problem.rows,
             "cols": self._problem.cols,
         }
@@ -153,31 +127,42 @@ class Session:
             program.launch(launch, values, self._stream)
 
     def compare(self, request: Compare) -> Compared:
-        """Time contenders and copy in turn; each round in another random order."""
+        """Verify contenders once more, then time them and the fastest copies in turn.
+
+        Raises ExplorerError if a contender is wrong.
+        """
         with ExitStack() as stack:
-            graphs = [stack.enter_context(self._graph(self._copy, self._launches))]
-            for contender in request.contenders:
-                program = stack.enter_context(Program(contender.cubin))
-                enqueue = partial(self._enqueue, program, contender.launches)
-                graphs.append(stack.enter_context(self._graph(enqueue, self._launches)))
-            samples = self._interleave(graphs, request)
-            clocks = self._clocks.read()
+            graphs = []
+            for job in request.contenders:
+                program = stack.enter_context(Program(job.cubin))
+                enqueue = partial(self._enqueue, program, job.launches)
+                graph = stack.enter_context(self._bench.graph(enqueue))
+                self._check_contender(program, job, graph.replay)
+                graphs.append(graph)
+            copies = [
+                stack.enter_context(self._bench.graph(enqueue))
+                for _, enqueue, _ in self._bench.copies
+            ]
+            samples, clocks = self._bench.interleaved_us(
+                graphs + copies, request.rounds, request.seed, self._clocks
+            )
+        copy_samples = samples[len(graphs) :]
+        fastest = min(range(len(copies)), key=lambda i: median(copy_samples[i]))
         return Compared(
-            samples_us=tuple(tuple(row) for row in samples[1:]),
-            copy_us=tuple(samples[0]),
+            samples_us=tuple(tuple(row) for row in samples[: len(graphs)]),
+            copy_us=tuple(copy_samples[fastest]),
+            copy_name=self._bench.copies[fastest][0],
             sm_clock_mhz=clocks.sm_mhz,
             memory_clock_mhz=clocks.memory_mhz,
             throttle_reasons=clocks.throttle_reasons,
         )
 
-    def _interleave(self, graphs: list[LaunchGraph], request: Compare) -> list[list[float]]:
-        order = list(range(len(graphs)))
-        rng = random.Random(request.seed)
-        samples: list[list[float]] = [[] for _ in graphs]
-        for graph in graphs:
-            graph.sample_us(self._stopwatch)
-        for _ in range(request.rounds):
-            rng.shuffle(order)
-            for index in order:
-                samples[index].append(graphs[index].sample_us(self._stopwatch))
-        return samples
+    def _check_contender(self, program: Program, job: Job, replay: Any) -> None:
+        """Contenders may come from an earlier run: another compiler, another driver."""
+        reason, _ = self._verifier.fault(program, job)
+        if reason is None:
+            self._poison_outputs()
+            replay()
+            reason, _ = self._outputs_fault()
+        if reason is not None:
+            raise ExplorerError(f"a finalist is wrong now: {reason}")

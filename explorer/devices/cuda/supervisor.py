@@ -11,7 +11,6 @@ from explorer.devices.cuda.messages import (
     Bug,
     Compare,
     Compared,
-    Contender,
     Described,
     Failed,
     Job,
@@ -30,6 +29,9 @@ OPEN_LIMIT_S = 120.0
 KERNEL_LIMIT_S = 5.0
 """How long a kernel may take to be verified and timed; what exceeds it is taken to hang."""
 
+COPIES_ALLOWED = 5000
+"""On large problems, as long as so many copies of the matrix take."""
+
 
 class CudaDevice:
     """GPU `index`, owned by a worker process. Use as a context manager."""
@@ -41,6 +43,7 @@ class CudaDevice:
         self.index = index
         self.restarts = 0
         self._kernel_limit_s = kernel_limit_s
+        self._limit_s = kernel_limit_s
         self._opened: Open | None = None
         self._start()
 
@@ -48,25 +51,25 @@ class CudaDevice:
         """Prepare a problem: buffers, checks of the checks, copy. Raises InvalidInput."""
         tools = Compiler(self.gpu.arch).compile(tools_source(problem.dtype))
         self._opened = Open(problem, timing, tools.cubin, seed)
-        return self._open_again()
+        facts = self._open_again()
+        self._limit_s = max(self._kernel_limit_s, round(facts.copy_us * COPIES_ALLOWED * 1e-6))
+        return facts
 
     def evaluate(self, job: Job) -> Outcome:
         """Verify and time one kernel. A crash or a hang costs this job and a new worker."""
-        reply = self._ask(job, self._kernel_limit_s)
+        reply = self._ask(job, self._limit_s)
         if reply is None:
             self._restart()
-            return Rejected(
-                Stage.TIMEOUT, f"not verified and timed within {self._kernel_limit_s:g} s"
-            )
+            return Rejected(Stage.TIMEOUT, f"not verified and timed within {self._limit_s:g} s")
         if isinstance(reply, Failed):
             self._restart()
             return Rejected(Stage.CRASH, reply.reason)
         outcome: Outcome = reply
         return outcome
 
-    def compare(self, contenders: Sequence[Contender], rounds: int, seed: int) -> Compared:
+    def compare(self, contenders: Sequence[Job], rounds: int, seed: int) -> Compared:
         """Time verified kernels and copy in turn; raises DeviceLost if one fails now."""
-        limit = self._kernel_limit_s * (len(contenders) + 1)
+        limit = self._limit_s * (len(contenders) + 1)
         reply = self._ask(Compare(tuple(contenders), rounds, seed), limit)
         if isinstance(reply, Compared):
             return reply

@@ -1,4 +1,4 @@
-"""Time by graph replay: launches that rotate over buffers, between two events."""
+"""Time by graph replay: launches that rotate over buffers, between events."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -9,39 +9,34 @@ from cuda.bindings import driver
 from explorer.devices.cuda.driver import checked
 
 
-class Stopwatch:
-    """Two events on a stream, and the microseconds between them."""
+class Lap:
+    """Two events on a stream, around one replay of a graph."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self, stream: Any, graph: "LaunchGraph") -> None:
+        self._graph = graph
         self._begin = checked(driver.cuEventCreate(0))
         self._end = checked(driver.cuEventCreate(0))
+        checked(driver.cuEventRecord(self._begin, stream))
+        graph.replay()
+        checked(driver.cuEventRecord(self._end, stream))
 
-    def time_us(self, work: Callable[[], None]) -> float:
-        """Microseconds on the GPU from before to after what `work` puts on the stream."""
-        checked(driver.cuEventRecord(self._begin, self._stream))
-        work()
-        checked(driver.cuEventRecord(self._end, self._stream))
+    def sample_us(self) -> float:
+        """Microseconds a launch, once the replay is done; waits for it."""
         checked(driver.cuEventSynchronize(self._end))
-        return float(checked(driver.cuEventElapsedTime(self._begin, self._end))) * 1e3
+        elapsed_ms = float(checked(driver.cuEventElapsedTime(self._begin, self._end)))
+        checked(driver.cuEventDestroy(self._begin))
+        checked(driver.cuEventDestroy(self._end))
+        return elapsed_ms * 1e3 / self._graph.count
 
 
 class LaunchGraph:
     """`count` launches as one CUDA graph: replayed, no launch waits for the host.
 
-    `enqueue(i)` puts launch `i` on the stream; it picks the buffers that launch uses. `prepare`
-    is put on the stream before each sample, outside what is timed.
+    `enqueue(i)` puts launch `i` on the stream; it picks the buffers that launch uses.
     """
 
-    def __init__(
-        self,
-        stream: Any,
-        count: int,
-        enqueue: Callable[[int], None],
-        prepare: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, stream: Any, count: int, enqueue: Callable[[int], None]) -> None:
         self.count = count
-        self._prepare = prepare
         self._stream = stream
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         checked(driver.cuStreamBeginCapture(stream, mode))
@@ -58,11 +53,24 @@ class LaunchGraph:
         """Put all launches on the stream."""
         checked(driver.cuGraphLaunch(self._executable, self._stream))
 
-    def sample_us(self, stopwatch: Stopwatch) -> float:
-        """Microseconds a launch, over one replay."""
-        if self._prepare is not None:
-            self._prepare()
-        return stopwatch.time_us(self.replay) / self.count
+    def lap(self, prepare: Callable[[], None] | None = None) -> Lap:
+        """Put a timed replay on the stream, behind `prepare`: by default an untimed replay.
+
+        The GPU is then busy while the host records the first event and launches the graph, so
+        that neither is timed; and the cache is as this graph itself leaves it, whatever was
+        timed before.
+        """
+        (prepare or self.replay)()
+        return Lap(self._stream, self)
+
+    def laps_us(self, count: int, prepare: Callable[[], None] | None = None) -> list[float]:
+        """Samples of `count` timed replays, in microseconds a launch."""
+        first = self.lap(prepare)
+        rest = [
+            Lap(self._stream, self) if prepare is None else self.lap(prepare)
+            for _ in range(1, count)
+        ]
+        return [lap.sample_us() for lap in (first, *rest)]
 
     def __enter__(self) -> "LaunchGraph":
         return self

@@ -47,40 +47,74 @@ extern "C" __global__ void fill_input(Element* out, long long count, unsigned se
 
 // ------------------------------------------------------------------ copy
 
-// Each block copies one contiguous span, each thread `unroll` words of it, all loaded before the
-// first is stored: the access pattern of a softmax that keeps its rows in registers.
-template <typename Word, int kUnroll, bool kStreaming>
+// Each block copies one contiguous span, each thread `kUnroll` words of it, all loaded before the
+// first is stored: the access pattern of a softmax that keeps its rows in registers. Cache hints
+// are those that softmax variants have.
+enum class Load { kPlain, kStreaming, kNoAllocate };
+enum class Store { kPlain, kStreaming, kL2 };
+
+__device__ uint2 load_no_allocate(const uint2* address) {
+  uint2 w;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 { %0, %1 }, [%2];" : "=r"(w.x), "=r"(w.y) : "l"(address));
+  return w;
+}
+
+__device__ uint4 load_no_allocate(const uint4* address) {
+  uint4 w;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 { %0, %1, %2, %3 }, [%4];"
+               : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+               : "l"(address));
+  return w;
+}
+
+template <typename Word, int kUnroll, Load kLoad, Store kStore>
 __device__ void copy_words(const Word* __restrict__ in, Word* __restrict__ out, long long words) {
   const long long first = blockIdx.x * static_cast<long long>(blockDim.x) * kUnroll + threadIdx.x;
   Word held[kUnroll];
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const long long i = first + u * blockDim.x;
-    if (i < words) held[u] = kStreaming ? __ldcs(in + i) : in[i];
+    if (i >= words) continue;
+    if (kLoad == Load::kStreaming) {
+      held[u] = __ldcs(in + i);
+    } else if (kLoad == Load::kNoAllocate) {
+      held[u] = load_no_allocate(in + i);
+    } else {
+      held[u] = in[i];
+    }
   }
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const long long i = first + u * blockDim.x;
-    if (i < words) {
-      if (kStreaming) {
-        __stcs(out + i, held[u]);
-      } else {
-        out[i] = held[u];
-      }
+    if (i >= words) continue;
+    if (kStore == Store::kStreaming) {
+      __stcs(out + i, held[u]);
+    } else if (kStore == Store::kL2) {
+      __stcg(out + i, held[u]);
+    } else {
+      out[i] = held[u];
     }
   }
 }
 
-#define COPY(name, Word, unroll, streaming)                                              \
-  extern "C" __global__ void __launch_bounds__(1024)                                     \
-      name(const Word* __restrict__ in, Word* __restrict__ out, long long words) {       \
-    copy_words<Word, unroll, streaming>(in, out, words);                                 \
+#define COPY(name, Word, unroll, load, store)                                       \
+  extern "C" __global__ void __launch_bounds__(1024)                                \
+      name(const Word* __restrict__ in, Word* __restrict__ out, long long words) {  \
+    copy_words<Word, unroll, Load::load, Store::store>(in, out, words);             \
   }
-#define COPIES(bytes, Word)                                                              \
-  COPY(copy_##bytes##_1_plain, Word, 1, false) COPY(copy_##bytes##_1_cs, Word, 1, true)  \
-  COPY(copy_##bytes##_2_plain, Word, 2, false) COPY(copy_##bytes##_2_cs, Word, 2, true)  \
-  COPY(copy_##bytes##_4_plain, Word, 4, false) COPY(copy_##bytes##_4_cs, Word, 4, true)  \
-  COPY(copy_##bytes##_8_plain, Word, 8, false) COPY(copy_##bytes##_8_cs, Word, 8, true)
+#define COPY_STORES(prefix, Word, unroll, load)           \
+  COPY(prefix##_default, Word, unroll, load, kPlain)      \
+  COPY(prefix##_cs, Word, unroll, load, kStreaming)       \
+  COPY(prefix##_cg, Word, unroll, load, kL2)
+#define COPY_LOADS(prefix, Word, unroll)                             \
+  COPY_STORES(prefix##_default, Word, unroll, kPlain)                \
+  COPY_STORES(prefix##_cs, Word, unroll, kStreaming)                 \
+  COPY_STORES(prefix##_no_allocate, Word, unroll, kNoAllocate)
+#define COPIES(bytes, Word)              \
+  COPY_LOADS(copy_##bytes##_1, Word, 1)  \
+  COPY_LOADS(copy_##bytes##_2, Word, 2)  \
+  COPY_LOADS(copy_##bytes##_4, Word, 4)  \
+  COPY_LOADS(copy_##bytes##_8, Word, 8)
 COPIES(8, uint2)
 COPIES(16, uint4)
 
@@ -90,6 +124,7 @@ struct Report {
   unsigned long long wrong;
   unsigned long long first;       // index of the first wrong element
   unsigned long long error_bits;  // largest relative error, a non-negative double's bits
+  unsigned long long nan;         // wrong elements that are NaN, or should be
 };
 
 __device__ bool is_right(Element output, double got, double truth) {
@@ -137,6 +172,7 @@ extern "C" __global__ void check_rows(const Element* input, const Element* outpu
       if (!is_right(y[i], got, truth)) {
         atomicAdd(&report->wrong, 1ull);
         atomicMin(&report->first, static_cast<unsigned long long>(row * cols + i));
+        if (isnan(got) || isnan(truth)) atomicAdd(&report->nan, 1ull);
       }
       const double off = fabs(got - truth) / truth;
       if (truth >= kSmallestNormal && off > error && !isinf(off)) error = off;

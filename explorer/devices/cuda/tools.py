@@ -13,38 +13,53 @@ from explorer.devices.cuda.program import Program
 from explorer.problem import Problem
 
 _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int
-_NOTHING_WRONG = np.array([0, 2**64 - 1, 0], np.uint64)
+_NOTHING_WRONG = np.array([0, 2**64 - 1, 0, 0], np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
 class CopyShape:
-    """How a plain copy splits its bytes: words of a thread, threads of a block, cache hint."""
+    """How a plain copy splits its bytes: words of a thread, threads of a block, cache hints."""
 
     word_bytes: int
     unroll: int
     threads: int
-    hint: str
+    load_hint: str = "default"
+    store_hint: str = "default"
 
     def __str__(self) -> str:
-        hint = "" if self.hint == "plain" else f", {self.hint}"
-        return f"{self.unroll} x {self.word_bytes} bytes a thread, {self.threads} threads{hint}"
+        load = "" if self.load_hint == "default" else f", load {self.load_hint}"
+        store = "" if self.store_hint == "default" else f", store {self.store_hint}"
+        shape = f"{self.unroll} x {self.word_bytes} bytes a thread, {self.threads} threads"
+        return shape + load + store
+
+    @property
+    def entry(self) -> str:
+        """The kernel of tools.cu."""
+        load = self.load_hint.replace("-", "_")
+        return f"copy_{self.word_bytes}_{self.unroll}_{load}_{self.store_hint}"
 
 
 COPY_SHAPES = tuple(
-    CopyShape(*shape)
-    for shape in product((8, 16), (1, 2, 4, 8), (64, 128, 256, 512, 1024), ("plain", "cs"))
+    CopyShape(*shape) for shape in product((8, 16), (1, 2, 4, 8), (64, 128, 256, 512, 1024))
 )
-"""Every plain copy that tools.cu has."""
+"""Every way to split a plain copy, without cache hints."""
+
+COPY_HINTS = tuple(product(("default", "cs", "no-allocate"), ("default", "cs", "cg")))
+"""Cache hints of its loads and stores."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCheck:
-    """What check_rows found: wrong elements, the first one's row and column, largest error."""
+    """What check_rows found: wrong elements, the first one's row and column, largest error.
+
+    `nan` of the wrong ones are NaN where a number is due, or the other way round.
+    """
 
     wrong: int
     row: int
     col: int
     error: float
+    nan: int
 
 
 class Tools:
@@ -73,7 +88,7 @@ class Tools:
         words = -(-size // shape.word_bytes)
         blocks = -(-words // (shape.threads * shape.unroll))
         self._program.launch_raw(
-            f"copy_{shape.word_bytes}_{shape.unroll}_{shape.hint}",
+            shape.entry,
             blocks,
             shape.threads,
             0,
@@ -96,9 +111,10 @@ class Tools:
         types = (_POINTER, _POINTER, _LONG, _INT, _POINTER, _POINTER)
         blocks = min(problem.rows, 2**16)
         self._program.launch_raw("check_rows", blocks, threads, 0, arguments, types, self._stream)
-        report = np.empty(3, np.uint64)
+        report = np.empty(4, np.uint64)
         checked(driver.cuMemcpyDtoHAsync(report, self._report, report.nbytes, self._stream))
         checked(driver.cuStreamSynchronize(self._stream))
         first = int(report[1]) if report[0] else 0
         row, col = divmod(first, problem.cols)
-        return DeviceCheck(int(report[0]), row, col, float(report[2:].view(np.float64)[0]))
+        error = float(report[2:3].view(np.float64)[0])
+        return DeviceCheck(int(report[0]), row, col, error, int(report[3]))

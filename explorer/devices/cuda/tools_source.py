@@ -8,6 +8,6 @@ from explorer.problem import DType
 
 @cache
 def tools_source(dtype: DType) -> str:
-    """CUDA C++ of fill_input, copy_1 … copy_8 and check_rows for matrices of `dtype`."""
+    """CUDA C++ of fill_input, the plain copies and check_rows for matrices of `dtype`."""
     text = Path(__file__).with_name("tools.cu").read_text()
     return f"#define DTYPE_{dtype.name}\n{text}"

@@ -12,10 +12,24 @@ from explorer.devices.cuda.program import Program
 from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.errors import ExplorerError
 from explorer.problem import DType, Problem
-from explorer.reference import base_rows, softmax, verification_input
+from explorer.reference import (
+    RELATIVE_TOLERANCE_F32,
+    base_rows,
+    softmax,
+    verification_input,
+)
 
-_NAN = 0xFF  # bytes of ones are a NaN in fp32, fp16 and bf16
+NAN_BYTE = 0xFF  # bytes of ones are a NaN in fp32, fp16 and bf16
 _GUARD = 0xA5
+
+INEXACT = 1e-3
+"""Errors below this come from rounding, as of long serial sums; those of wrong code are larger."""
+
+CHECK_COLS = 4096
+"""Columns on which the GPU's own float64 reference is compared with NumPy's."""
+
+PATTERN_COLS = 2**20
+"""Wider rows repeat their pattern, which the host could not hold otherwise."""
 
 
 class Verifier:
@@ -25,26 +39,26 @@ class Verifier:
         self._problem = problem
         self._tools = tools
         self._stream = stream
-        self._matrix = verification_input(
-            base_rows(problem.cols), problem.cols, problem.dtype, seed
-        )
+        cols = min(problem.cols, PATTERN_COLS)
+        self._patterns = verification_input(base_rows(problem.cols), cols, problem.dtype, seed)
         self._rows = 0
         self._inputs: dict[int, GuardedMatrix] = {}
         self._outputs: list[GuardedMatrix] = []
 
     def check_the_check(self) -> None:
         """Compare the GPU's float64 truth with NumPy's; raises ExplorerError if they differ."""
-        rows, cols = self._matrix.shape
-        source, output = self._buffers(rows, 0)
-        truths = checked(driver.cuMemAlloc(8 * rows * cols))
-        problem = Problem(rows, cols, self._problem.dtype)
-        output.poison(_NAN, self._stream)
-        self._tools.check_rows(problem, source.address(), output.address(), int(truths))
-        got = np.empty((rows, cols))
+        cols = min(self._problem.cols, CHECK_COLS)
+        matrix = verification_input(base_rows(cols), cols, self._problem.dtype)
+        source = checked(driver.cuMemAlloc(matrix.nbytes))
+        truths = checked(driver.cuMemAlloc(8 * matrix.size))
+        checked(driver.cuMemcpyHtoD(source, matrix.tobytes(), matrix.nbytes))
+        problem = Problem(len(matrix), cols, self._problem.dtype)
+        self._tools.check_rows(problem, int(source), int(source), int(truths))
+        got = np.empty(matrix.shape)
         checked(driver.cuMemcpyDtoH(got, truths, got.nbytes))
-        checked(driver.cuMemFree(truths))
-        expected = softmax(self._matrix)
-        if not np.allclose(got, expected, rtol=1e-12, atol=1e-300, equal_nan=True):
+        for memory in (source, truths):
+            checked(driver.cuMemFree(memory))
+        if not np.allclose(got, softmax(matrix), rtol=1e-12, atol=1e-300, equal_nan=True):
             raise ExplorerError("the GPU's float64 reference differs from NumPy's: do not trust it")
 
     def fault(self, program: Program, job: Job) -> tuple[str | None, float]:
@@ -67,7 +81,7 @@ class Verifier:
     ) -> tuple[str | None, float]:
         problem = Problem(job.verify_rows, self._problem.cols, self._problem.dtype)
         source, output = self._buffers(job.verify_rows, input_offset)
-        output.poison(_NAN, self._stream)
+        output.poison(NAN_BYTE, self._stream)
         values = {
             "input": source.address(input_offset),
             "output": output.address(output_offset),
@@ -78,26 +92,10 @@ class Verifier:
             program.launch(launch, values, self._stream)
         found = self._tools.check_rows(problem, values["input"], values["output"])
         if found.wrong:
-            return self._sentence(found, problem, output, values["output"]), found.error
+            return sentence(found, problem, values["output"]), found.error
         used = problem.rows * problem.row_bytes
-        beside = output.touched_beside(used, output_offset, _NAN)
+        beside = output.touched_beside(used, output_offset, NAN_BYTE)
         return (f"wrote {beside}" if beside else None), found.error
-
-    def _sentence(
-        self, found: DeviceCheck, problem: Problem, output: GuardedMatrix, address: int
-    ) -> str:
-        element = np.empty(1, np.uint32 if problem.dtype is DType.F32 else np.uint16)
-        index = found.row * problem.cols + found.col
-        checked(
-            driver.cuMemcpyDtoH(element, address + index * problem.dtype.itemsize, element.nbytes)
-        )
-        untouched = bool((element.view(np.uint8) == _NAN).all())
-        total = problem.rows * problem.cols
-        return (
-            f"{found.wrong} of {total} elements are wrong, the first in row {found.row}, "
-            f"column {found.col}{' (never written)' if untouched else ''}; "
-            f"largest relative error {found.error:.1e}"
-        )
 
     def _buffers(self, rows: int, offset: int) -> tuple[GuardedMatrix, GuardedMatrix]:
         """An input of `rows` rows, `offset` bytes into its place, and an output as large."""
@@ -113,15 +111,34 @@ class Verifier:
 
     def _loaded_input(self, offset: int) -> GuardedMatrix:
         """The base rows, repeated; what lies beside is NaN: a kernel that uses it shows."""
-        loaded = GuardedMatrix(self._size(), _NAN)
-        loaded.poison(_NAN, self._stream)
+        loaded = GuardedMatrix(self._size(), NAN_BYTE)
+        loaded.poison(NAN_BYTE, self._stream)
         checked(driver.cuStreamSynchronize(self._stream))
-        block = self._matrix.tobytes()
-        for row in range(0, self._rows, len(self._matrix)):
-            part = min(len(self._matrix), self._rows - row) * self._problem.row_bytes
-            loaded.upload(block[:part], offset + row * self._problem.row_bytes)
+        for row in range(self._rows):
+            pattern = self._patterns[row % len(self._patterns)]
+            data = np.resize(pattern, self._problem.cols).tobytes()
+            loaded.upload(data, offset + row * self._problem.row_bytes)
         return loaded
 
     def _size(self) -> int:
         """Bytes of the largest verification matrix, with room for odd starts."""
         return self._rows * self._problem.row_bytes + 4 * self._problem.dtype.itemsize
+
+
+def sentence(found: DeviceCheck, problem: Problem, output: int) -> str:
+    """What a check found wrong with the matrix at address `output`."""
+    total = problem.rows * problem.cols
+    if not found.nan and found.error < INEXACT:
+        limit = "1 ulp" if problem.dtype is not DType.F32 else f"{RELATIVE_TOLERANCE_F32:.0e}"
+        return (
+            f"too inexact: the largest relative error is {found.error:.1e}, the limit {limit} "
+            f"({found.wrong} of {total} elements)"
+        )
+    element = np.empty(problem.dtype.itemsize, np.uint8)
+    index = found.row * problem.cols + found.col
+    checked(driver.cuMemcpyDtoH(element, output + index * len(element), len(element)))
+    unwritten = " (never written)" if (element == NAN_BYTE).all() else ""
+    return (
+        f"{found.wrong} of {total} elements are wrong, the first in row {found.row}, "
+        f"column {found.col}{unwritten}; largest relative error {found.error:.1e}"
+    )

@@ -1,0 +1,85 @@
+"""Where launches are timed: rotating buffers, cold cache, graphs long enough to be timed."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cuda.bindings import driver
+
+from explorer.devices.cuda.buffers import RotatingPairs
+from explorer.devices.cuda.clocks import ClockReader, Clocks
+from explorer.devices.cuda.copy_limit import Copies, Enqueue
+from explorer.devices.cuda.driver import checked
+from explorer.devices.cuda.timing import LaunchGraph
+from explorer.devices.cuda.tools import Tools
+from explorer.gpu_spec import GpuSpec
+from explorer.problem import Problem
+
+SAMPLE_US = 400.0
+"""A sample lasts at least this long at copy's speed: an event is good to half a microsecond."""
+
+ROUGH_SAMPLES = 3
+
+
+class Bench:
+    """Buffers of a problem on a stream. Raises InvalidInput if they do not fit the GPU."""
+
+    def __init__(
+        self, problem: Problem, timing: str, gpu: GpuSpec, stream: Any, tools: Tools, seed: int
+    ) -> None:
+        self.problem = problem
+        self.matrix_bytes = problem.rows * problem.row_bytes
+        self.pairs = RotatingPairs(problem, gpu.l2_bytes, timing)
+        self.launches = self.pairs.count
+        self._stream = stream
+        self._flush = self._cache_flush(gpu, timing)
+        count = self.pairs.input_bytes // problem.dtype.itemsize
+        tools.fill_input(self.pairs.input(0), count, seed)
+        copies = Copies(tools, self.pairs, self.matrix_bytes, stream)
+        rough_us = min(self.samples_us(copies.by_driver, ROUGH_SAMPLES))
+        self.launches *= max(1, round(SAMPLE_US / (rough_us * self.pairs.count)))
+        self.copies = copies.fastest(self.samples_us)
+
+    def _cache_flush(self, gpu: GpuSpec, timing: str) -> Callable[[], None] | None:
+        """What empties the L2 before a sample, where buffers to rotate over do not suffice.
+
+        Each launch of a sample then has buffers of its own, which it is the first to touch.
+        """
+        if timing == "warm" or self.pairs.exceed_cache:
+            return None
+        size = 4 * gpu.l2_bytes
+        scratch = checked(driver.cuMemAlloc(size))
+        return lambda: checked(driver.cuMemsetD8Async(scratch, 0, size, self._stream))
+
+    def graph(self, enqueue: Enqueue, launches: int | None = None) -> LaunchGraph:
+        """The launches of one sample."""
+        return LaunchGraph(self._stream, launches or self.launches, enqueue)
+
+    def samples_us(self, enqueue: Enqueue, count: int) -> list[float]:
+        """`count` samples of what `enqueue` launches, in microseconds a launch."""
+        with self.graph(enqueue) as graph:
+            return self.laps_us(graph, count)
+
+    def laps_us(self, graph: LaunchGraph, count: int) -> list[float]:
+        """`count` samples of a graph, in microseconds a launch."""
+        return graph.laps_us(count, self._flush)
+
+    def interleaved_us(
+        self, graphs: Sequence[LaunchGraph], rounds: int, seed: int, clocks: ClockReader
+    ) -> tuple[list[list[float]], Clocks]:
+        """A row of samples a graph, all timed once in each round, each round in another order.
+
+        The clocks are read in each round while the GPU works: the lowest, and all that held
+        them back.
+        """
+        order = list(range(len(graphs)))
+        rng = random.Random(seed)
+        samples: list[list[float]] = [[] for _ in graphs]
+        seen = []
+        for _ in range(rounds):
+            rng.shuffle(order)
+            laps = [(index, graphs[index].lap(self._flush)) for index in order]
+            seen.append(clocks.read())
+            for index, lap in laps:
+                samples[index].append(lap.sample_us())
+        return samples, Clocks.lowest(seen)
