@@ -1,8 +1,8 @@
 """The contract between what searches and what evaluates: a GPU, a recording, a test's fake."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from explorer.circumstances import Circumstances
 from explorer.config import Config
@@ -13,12 +13,15 @@ from explorer.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Contenders timed in turn, round by round, so that drift hits all alike."""
+    """Contenders, timed in turn, round by round, so that drift hits all alike."""
 
     samples_us: tuple[tuple[float, ...], ...]
     """Microseconds a launch: one row a contender, one column a round."""
     copy_us: tuple[float, ...]
-    """The fastest plain copy of the same bytes, timed in the same rounds."""
+    """The fastest plain copy of the same bytes, timed in the same rounds; one value, or none,
+    where it was not."""
+    interleaved: bool = True
+    """False where samples taken one kernel after the other stand in."""
 
 
 class Evaluator(Protocol):
@@ -55,3 +58,12 @@ class Evaluator(Protocol):
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
         """Time measured configs and copy in turn, `rounds` times each."""
+
+
+@runtime_checkable
+class ReplaysComparison(Protocol):
+    """What an Evaluator has besides, where `compare` can only give what was recorded."""
+
+    @property
+    def compared(self) -> Collection[Config]:
+        """The configs that were timed in turn when they were recorded."""

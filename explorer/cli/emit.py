@@ -7,7 +7,7 @@ import typer
 
 from explorer.cli.exits import say
 from explorer.cli.options import Cols, Dtype, Gpu, Json, Rows, Storage
-from explorer.cli.problem import problem_of
+from explorer.cli.problem import problem_of, rows_notice
 from explorer.errors import ExplorerError
 from explorer.problem import DType, Problem
 
@@ -54,7 +54,10 @@ def emit(
         raise typer.BadParameter("--json and --output - both want stdout; drop one of them")
     choice = parse_choice(what)
     if isinstance(choice, Config):
-        variant, arch = _of_config(choice, problem_of(cols, rows, dtype), gpu)
+        problem = problem_of(cols, rows, dtype)
+        variant, arch = _of_config(choice, problem, gpu)
+        for notice in rows_notice(problem, rows):
+            say(notice)
     else:
         from explorer.search import ProblemFilter
 
@@ -93,7 +96,8 @@ def _of_trial(
     study = load_study(opened, wanted)
     problem = study.summary.problem
     arch = gpu_limits(gpu).arch if gpu else study.circumstances.arch
-    return variant_of(find_trial(opened, problem, which), problem), arch
+    replayed = study.circumstances if study.summary.replayed else None
+    return variant_of(find_trial(opened, problem, which), problem, replayed), arch
 
 
 def _resources(variant: "Variant", arch: str) -> "Resources | None":

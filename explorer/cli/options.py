@@ -45,6 +45,10 @@ Device = Annotated[
     str,
     typer.Option("--device", metavar="DEVICE", help="auto, cuda:N, or recorded:NAME."),
 ]
+RecordedDevice = Annotated[
+    str,
+    typer.Option("--device", metavar="DEVICE", help="The GPU to measure on: cuda:N."),
+]
 Timing = Annotated[
     str,
     typer.Option(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli.exits import INTERRUPTED, say
-from explorer.cli.options import Cols, Device, Dtype, Json, Rows, Seed, Timing
+from explorer.cli.options import Cols, Dtype, Json, RecordedDevice, Rows, Seed, Timing
 from explorer.cli.problem import problem_of, rows_notice
 from explorer.cli.values import whole_number
 from explorer.errors import InvalidInput
@@ -56,7 +56,7 @@ def record(
     where: Where = None,
     output: Output = None,
     force: Force = False,
-    device: Device = "cuda:0",
+    device: RecordedDevice = "cuda:0",
     timing: Timing = "cold",
     seed: Seed = 0,
     json: Json = False,
@@ -112,15 +112,13 @@ def _measure(
 
 def _path(output: str | None, evaluator: "Evaluator", *, force: bool) -> Path:
     """Where to write; asked before the hours of measuring. Raises InvalidInput."""
-    from explorer.devices.recorded.find import LOCAL_DIR
+    from explorer.devices.recorded.find import local_path
     from explorer.devices.recorded.recording_file import SUFFIX
 
     if not evaluator.interleaves:
         raise InvalidInput("a recording cannot be recorded; name a GPU such as --device cuda:0")
-    problem = evaluator.problem
-    gpu = evaluator.gpu.name.removeprefix("NVIDIA ").lower().replace(" ", "-")
-    name = f"{gpu}_{problem.dtype}_{problem.rows}x{problem.cols}{SUFFIX}"
-    path = Path(output) if output else LOCAL_DIR / name
+    timing = evaluator.circumstances.timing
+    path = Path(output) if output else local_path(evaluator.problem, evaluator.gpu, timing)
     if not path.name.endswith(SUFFIX):
         raise InvalidInput(f"output is {str(path)!r}; a recording's name ends in {SUFFIX}")
     if path.exists() and not force:

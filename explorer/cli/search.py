@@ -103,7 +103,8 @@ def _run(plan: _Plan) -> "SearchResult":
         raise NotFound(f"{why}, and {error}" if why else str(error)) from None
     except KeyboardInterrupt:
         kept = progress.last.trials if progress.last else 0
-        say(f"stopped; {kept} trials are kept; run the same command again to go on")
+        trials = "1 trial is" if kept == 1 else f"{kept} trials are"
+        say(f"stopped; {trials} kept; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from explorer.cli.exits import say
 from explorer.cli.options import Json, Storage
 
 
@@ -17,17 +18,18 @@ def studies(
     """List the studies of a storage."""
     from explorer.report.console import results
     from explorer.report.json_data import as_text, summary_data
-    from explorer.report.markdown import markdown_table
+    from explorer.report.markdown import markdown_notices, markdown_table
     from explorer.report.studies_report import print_studies
-    from explorer.search import list_studies, load_study, open_storage
+    from explorer.search import list_studies, list_views, open_storage
 
     opened = open_storage(storage, read_only=True)
     summaries = list_studies(opened)
     if json:
         print(as_text({"studies": [summary_data(summary) for summary in summaries]}))
     elif markdown:
-        problems = {s.problem for s in summaries if s.measured and s.is_current}
-        ordered = sorted(problems, key=lambda p: (p.dtype, p.cols, p.rows))
-        print(markdown_table([load_study(opened, problem) for problem in ordered]), end="")
+        views = list_views(opened)
+        for notice in markdown_notices(summaries, views):
+            say(notice)
+        print(markdown_table(views), end="")
     else:
         print_studies(summaries, results())

@@ -1,20 +1,40 @@
 """The variant of a finished trial, as long as the templates still emit what was measured."""
 
+import shlex
+
+from explorer.circumstances import Circumstances
 from explorer.codegen import Variant, emit
 from explorer.errors import NotFound
 from explorer.problem import Problem
 from explorer.search.results import TrialRecord
 
 
-def variant_of(trial: TrialRecord, problem: Problem) -> Variant:
-    """What the trial measured, emitted again; raises NotFound where templates have changed."""
+def variant_of(
+    trial: TrialRecord, problem: Problem, recorded: Circumstances | None = None
+) -> Variant:
+    """What the trial measured, emitted again; raises NotFound where templates have changed.
+
+    `recorded` are the circumstances of the recording that the trial replays, if it does.
+    """
     variant = emit(problem, trial.config)
     measured = trial.outcome.digest
-    if variant.digest != measured:
+    if variant.digest == measured:
+        return variant
+    changed = f"these templates emit {variant.digest} for its config"
+    command = _command(trial, problem)
+    if recorded is None:
         raise NotFound(
-            f"trial {trial.number} measured code {measured}, but these templates emit "
-            f"{variant.digest} for its config: run the search again, or emit the config as it is "
-            f"now: explorer emit '{trial.config.to_json(brief=True)}' --cols {problem.cols} "
-            f"--dtype {problem.dtype} --rows {problem.rows}"
+            f"trial {trial.number} measured code {measured}, but {changed}: run the search again, "
+            f"or emit the config as it is now: {command}"
         )
-    return variant
+    raise NotFound(
+        f"the recording made on {recorded.gpu} on {recorded.date[:10]} is older than the "
+        f"templates: trial {trial.number} replays code {measured}, but {changed}; emit the config "
+        f"as it is now: {command}"
+    )
+
+
+def _command(trial: TrialRecord, problem: Problem) -> str:
+    words = ["explorer", "emit", trial.config.to_json(brief=True)]
+    words += ["--cols", str(problem.cols), "--dtype", str(problem.dtype)]
+    return shlex.join([*words, "--rows", str(problem.rows)])

@@ -1,6 +1,6 @@
 """Evaluate by looking up a recording: no GPU, no times but those it holds."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from explorer.circumstances import Circumstances
 from explorer.config import Config
@@ -22,6 +22,8 @@ class ReplayEvaluator:
         self.recording = recording
         self._kernels = {kernel.config: kernel for kernel in recording.kernels}
         self._catalogue = tuple(self._kernels)
+        compared = set(recording.comparison.digests) if recording.comparison else set()
+        self._compared = {k.config for k in recording.kernels if k.digest in compared}
 
     @classmethod
     def open(cls, problem: Problem, name: str | None = None) -> "ReplayEvaluator":
@@ -57,6 +59,11 @@ class ReplayEvaluator:
         """The recorded configs."""
         return self._catalogue
 
+    @property
+    def compared(self) -> Collection[Config]:
+        """The configs that the recording timed in turn."""
+        return self._compared
+
     def identity(self, config: Config) -> str:
         """The recorded digest; raises InvalidInput for a config that was not recorded."""
         return self._kernel(config).digest
@@ -69,12 +76,14 @@ class ReplayEvaluator:
         return self._kernel(config).outcome
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
-        """The recorded comparison where it has all of them, else samples of the evaluations."""
+        """The recorded comparison where it has all of them, else samples of the evaluations.
+
+        The comparison says which: those samples are not interleaved.
+        """
         kernels = [self._kernel(config) for config in configs]
         recorded = self.recording.comparison
-        digests = [kernel.digest for kernel in kernels]
-        if recorded is not None and set(recorded.digests).issuperset(digests):
-            return _from_comparison(recorded, digests)
+        if recorded is not None and self._compared.issuperset(configs):
+            return _from_comparison(recorded, [kernel.digest for kernel in kernels])
         return self._from_samples(kernels, rounds)
 
     def _from_samples(self, kernels: Sequence[RecordedKernel], rounds: int) -> Comparison:
@@ -90,8 +99,8 @@ class ReplayEvaluator:
             seen.add(kernel.digest)
             rows.append(samples[shift:] + samples[:shift])
         shortest = min(rounds, *map(len, rows))
-        copy_us = (self.circumstances.copy_us,) * shortest
-        return Comparison(tuple(row[:shortest] for row in rows), copy_us)
+        copy_us = (self.circumstances.copy_us,) if self.circumstances.copy_us else ()
+        return Comparison(tuple(row[:shortest] for row in rows), copy_us, interleaved=False)
 
     def _kernel(self, config: Config) -> RecordedKernel:
         if config not in self._kernels:
@@ -103,7 +112,12 @@ class ReplayEvaluator:
 
 
 def _from_comparison(recorded: RecordedComparison, digests: Sequence[str]) -> Comparison:
-    """Rows in the order asked for; a second entry is the recorded second entry of the best."""
+    """Rows in the order asked for.
+
+    The recording's best alone was entered twice; another's second entry is its first, changed
+    round by round as the best's changed.
+    """
+    changes = [b / a for a, b in zip(recorded.samples_us[0], recorded.again_us, strict=True)]
     rows: list[tuple[float, ...]] = []
     seen: set[str] = set()
     for digest in digests:
@@ -113,7 +127,6 @@ def _from_comparison(recorded: RecordedComparison, digests: Sequence[str]) -> Co
         elif digest == recorded.digests[0]:
             rows.append(recorded.again_us)
         else:
-            half = len(first) // 2
-            rows.append(first[half:] + first[:half])
+            rows.append(tuple(us * change for us, change in zip(first, changes, strict=True)))
         seen.add(digest)
     return Comparison(tuple(rows), recorded.copy_us)

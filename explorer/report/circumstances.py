@@ -12,6 +12,24 @@ def circumstances_line(circumstances: Circumstances) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def copy_line(circumstances: Circumstances) -> str:
+    """Which plain copy is the limit, and how launches are timed; empty where that is not known."""
+    c = circumstances
+    if not c.copy_name:
+        return ""
+    sample = f", {c.launches_per_sample} a sample" if c.launches_per_sample else ""
+    if c.buffers > 1:
+        return f"{c.copy_name}; launches rotate over {c.buffers} pairs of buffers{sample}"
+    return f"{c.copy_name}; launches stay on one pair of buffers{sample}"
+
+
+def measurement_lines(circumstances: Circumstances, *, replayed: bool) -> list[tuple[str, str]]:
+    """Notes, with their labels: where and when it was measured; the copy beside it."""
+    origin = "replayed" if replayed else "measured"
+    copy = copy_line(circumstances)
+    return [(origin, circumstances_line(circumstances)), *([("copy", copy)] if copy else [])]
+
+
 def replay_notice(circumstances: Circumstances, why: str | None = None) -> str:
     """The first line of a replay: whose times these are, and `why` no GPU is used."""
     origin = f"a recording made on {circumstances.gpu} on {circumstances.date[:10]}"

@@ -37,6 +37,11 @@ def _decimals(time_us: float) -> int:
     return next((i for i, limit in enumerate((1000, 100, 10)) if time_us >= limit), 3)
 
 
+def counted(number: int, noun: str) -> str:
+    """A count with its noun: 1 kernel, 2 kernels."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def count(number: int) -> str:
     """A count with thin groups of three digits: 11 199 744."""
     return f"{number:,}".replace(",", " ")

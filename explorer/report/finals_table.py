@@ -1,11 +1,12 @@
-"""The table of finalists, with copy's row beside them."""
+"""The table of finalists, with copy's row beside them, and the notes that explain it."""
 
+from rich.console import Console
 from rich.table import Table
 
 from explorer.circumstances import Circumstances
 from explorer.problem import Problem
-from explorer.report.console import plain_table
-from explorer.report.figures import percent, share_of_copy, with_spread
+from explorer.report.console import cell, plain_table
+from explorer.report.figures import counted, microseconds, percent, share_of_copy, with_spread
 from explorer.report.words import difference_words
 from explorer.search.results import Finalist, Finals
 
@@ -15,17 +16,30 @@ ROWS_AFTER_TIES = 5
 MOST_ROWS = 15
 """How many finalists are shown at most: a large tie set is told by its count."""
 
+_LAST = "differs from the best by"
+_NUMBERS = ("trial", "µs", "GB/s", "of copy", "× best", "regs")
+_GAP = 2
+"""Columns between two columns of a plain table."""
 
-def finals_table(finals: Finals, problem: Problem, circumstances: Circumstances) -> Table:
+
+def finals_table(
+    finals: Finals, problem: Problem, circumstances: Circumstances, console: Console
+) -> Table:
     """The best and its tie set (marked =), the next few, then copy and the datasheet."""
+    listed = shown(finals)
+    rows = [_numbers(rank, finalist, finals, problem) for rank, finalist in enumerate(listed, 1)]
+    rows.append(_copy_numbers(finals, problem))
+    widths = [max(map(len, column)) for column in zip(("rank", *_NUMBERS), *rows, strict=True)]
+    left = console.width - sum(widths) - _GAP * len(widths)
     table = plain_table()
     table.add_column("rank", no_wrap=True)
-    for heading in ("trial", "µs", "GB/s", "of copy", "× best", "regs"):
+    for heading in _NUMBERS:
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("differs from the best by", overflow="fold", ratio=1)
-    for rank, finalist in enumerate(shown(finals), start=1):
-        table.add_row(*_finalist_row(rank, finalist, finals, problem))
-    table.add_row(*_copy_row(finals, problem), end_section=True)
+    table.add_column(_LAST, overflow="fold", ratio=1)
+    for row, finalist in zip(rows, listed, strict=False):
+        table.add_row(*row, cell(_last_cell(finalist, finals, left)))
+    copy = "copy of the same bytes" if finals.copy_us else "copy was not measured"
+    table.add_row(*rows[-1], copy, end_section=True)
     if circumstances.peak_gbps:
         table.add_row("", "", "", f"{circumstances.peak_gbps:.0f}", "", "", "", "datasheet")
     return table
@@ -36,42 +50,60 @@ def shown(finals: Finals) -> tuple[Finalist, ...]:
     return finals.finalists[: min(MOST_ROWS, len(finals.ties) + ROWS_AFTER_TIES)]
 
 
-def _finalist_row(rank: int, finalist: Finalist, finals: Finals, problem: Problem) -> list[str]:
-    trial, best = finalist.trial, finals.winner.trial
-    difference = difference_words(trial.config, best.config) or "nothing"
+def finals_notes(finals: Finals, *, replayed: bool) -> list[tuple[str, str]]:
+    """Who is tied and what can be resolved; by what the rows are ordered."""
+    lines = [("ties", _ties_sentence(finals, replayed=replayed))]
+    if len(finals.finalists) > 1:
+        ties = "ties by fewer registers, then shorter code; " if len(finals.ties) > 1 else ""
+        rest = "the others by × best, the median over rounds of their time over the fastest's"
+        lines.append(("order", f"{ties}{rest}"))
+    return lines
+
+
+def _numbers(rank: int, finalist: Finalist, finals: Finals, problem: Problem) -> list[str]:
     share = share_of_copy(finalist.time_us, finals.copy_us)
     return [
         f"{rank:>2}{' =' if finalist.tied else ''}",
-        str(trial.number),
+        str(finalist.trial.number),
         with_spread(finalist.time_us, finalist.spread),
         f"{problem.gbps(finalist.time_us):.0f}",
         percent(share) if share is not None else "",
         f"{finalist.ratio_to_best:.3f}",
-        str(trial.outcome.resources.registers),
-        "the best" if rank == 1 else difference,
+        str(finalist.trial.outcome.resources.registers),
     ]
 
 
-def _copy_row(finals: Finals, problem: Problem) -> list[str]:
+def _last_cell(finalist: Finalist, finals: Finals, width: int) -> str:
+    if finalist is finals.winner:
+        return "the best"
+    best = finals.winner.trial.config
+    return difference_words(finalist.trial.config, best, width) or "nothing"
+
+
+def _copy_numbers(finals: Finals, problem: Problem) -> list[str]:
     if not finals.copy_us:
-        return ["", "", "", "", "", "", "", "copy was not measured"]
-    ratio = finals.copy_us / finals.winner.time_us
-    time = with_spread(finals.copy_us, finals.copy_spread)
+        return [""] * 7
+    ratio = finals.copy_us / min(finalist.time_us for finalist in finals.finalists)
     gbps = f"{problem.gbps(finals.copy_us):.0f}"
-    return ["", "", time, gbps, "100.0 %", f"{ratio:.3f}", "", "plain copy of the same bytes"]
+    return ["", "", _copy_time(finals), gbps, "100.0 %", f"{ratio:.3f}", ""]
 
 
-def ties_sentence(finals: Finals) -> str:
-    """Who is tied, how ties are broken, and what this run can resolve."""
+def _copy_time(finals: Finals) -> str:
+    if finals.copy_spread is None:
+        return microseconds(finals.copy_us)
+    return with_spread(finals.copy_us, finals.copy_spread)
+
+
+def _ties_sentence(finals: Finals, *, replayed: bool) -> str:
     others = len(finals.ties) - 1
-    if not others:
-        tied = "No other finalist is tied with the best."
-    else:
-        configs = "1 other config" if others == 1 else f"{others} other configs"
-        tied = (
-            f"{configs} tied with the best (=): fewer registers, then shorter code, break the tie."
-        )
-    how = (
-        f"{finals.rounds} interleaved rounds" if finals.interleaved else "recorded samples compared"
-    )
+    tied = "No other finalist is tied with the best."
+    if others:
+        tied = f"{counted(others, 'other config')} tied with the best (=)."
+    how = _how(finals, replayed=replayed)
     return f"{tied} Noise {percent(finals.noise, 2)}; {how}."
+
+
+def _how(finals: Finals, *, replayed: bool) -> str:
+    if not finals.interleaved:
+        return f"{finals.rounds} samples each, not interleaved: recorded one after another"
+    return f"{finals.rounds} rounds, interleaved{' when recorded' if replayed else ''}"

@@ -18,7 +18,6 @@ from explorer.report.check import Check
 from explorer.report.commands import reproducing_command
 from explorer.report.figures import share_of_copy
 from explorer.report.recording_report import measured_us
-from explorer.report.study_report import winner
 from explorer.search.results import (
     Finalist,
     Finals,
@@ -51,7 +50,7 @@ def search_data(result: SearchResult, storage: str | None = None) -> Data:
         "rejected": _rejected(result.rejected),
         "elapsed_s": result.elapsed_s,
         "seed": result.seed,
-        "best": _finalist(1, result.finals.winner, result.finals, result.problem),
+        "best": _winner(result.finals, result.problem),
         "finals": _finals(result.finals, result.problem),
         "emit": reproducing_command(result.finals.winner.trial, result.problem, storage),
     }
@@ -63,7 +62,7 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
     return {
         **summary_data(view.summary),
         "circumstances": view.circumstances.as_dict(),
-        "best": _trial(winner(view), problem),
+        "best": _best(view),
         "finals": None if view.finals is None else _finals(view.finals, problem),
         "rejected": _rejected(view.rejected),
         "reasons": [
@@ -81,8 +80,18 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
             }
             for effect in view.effects
         ],
-        "emit": reproducing_command(winner(view), problem, storage),
+        "emit": reproducing_command(view.best, problem, storage),
     }
+
+
+def _best(view: StudyView) -> Data:
+    """As a finalist where there were finals; else as the search measured it."""
+    problem, finals = view.summary.problem, view.finals
+    return _trial(view.best, problem) if finals is None else _winner(finals, problem)
+
+
+def _winner(finals: Finals, problem: Problem) -> Data:
+    return _finalist(1, finals.winner, finals, problem)
 
 
 def summary_data(summary: StudySummary) -> Data:

@@ -11,7 +11,8 @@ from explorer.codegen import template_digest, template_dir
 from explorer.compile import cache_dir, nvrtc_version
 from explorer.compile.headers import include_dir
 from explorer.devices.cuda import CudaDevice, driver_problem
-from explorer.devices.recorded.find import list_recordings
+from explorer.devices.recorded.find import RecordingFile, list_recordings
+from explorer.devices.recorded.recording_file import read_recording
 from explorer.errors import ExplorerError
 from explorer.report.check import Check
 from explorer.report.dashboard import PROGRAM, dashboard_program
@@ -80,10 +81,19 @@ def _gpu() -> Finding:
 
 def _recordings() -> Finding:
     files = list_recordings()
-    damage = [file.damage for file in files if file.damage]
+    damage = [damage for damage in map(_damage, files) if damage]
     if damage or not files:
         return False, damage[0] if damage else "none; record one on a GPU with explorer record"
     return True, ", ".join(file.name for file in files)
+
+
+def _damage(file: RecordingFile) -> str:
+    """What is wrong with a recording, read to its end: its header may be all that is left."""
+    try:
+        read_recording(file.path)
+    except ExplorerError as error:
+        return str(error)
+    return ""
 
 
 def _storage(url: str | None) -> Finding:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from explorer.report.figures import microseconds, percent, share_of_copy, with_spread
-from explorer.report.study_report import winner
+from explorer.report.studies_report import remark
 from explorer.report.words import brief_words
-from explorer.search.results import StudyView
+from explorer.search.results import StudySummary, StudyView
 
 _COLUMNS = {
     # heading: alignment
@@ -29,6 +29,19 @@ def markdown_table(views: Sequence[StudyView]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def markdown_notices(summaries: Sequence[StudySummary], views: Sequence[StudyView]) -> list[str]:
+    """What a reader of the table alone would not know: studies left out, nothing but replays."""
+    lines = []
+    left_out = len(summaries) - len(views)
+    if left_out:
+        studies = "1 study is" if left_out == 1 else f"{left_out} studies are"
+        lines.append(f"{studies} left out: of an older space, or without a measured kernel")
+    if all(view.summary.replayed for view in views):
+        what = "every row is a replay of a recording" if views else "no study has results"
+        lines.append(f"{what}: nothing was measured here; search where there is a GPU")
+    return lines
+
+
 def _cells(view: StudyView) -> list[str]:
     problem, finals = view.summary.problem, view.finals
     if finals is None:
@@ -45,9 +58,9 @@ def _cells(view: StudyView) -> list[str]:
         microseconds(copy_us) if copy_us else "-",
         f"{problem.gbps(time_us):.0f}",
         percent(share) if share is not None else "-",
-        brief_words(winner(view).config),
+        brief_words(view.best.config),
         ties,
-        view.summary.gpu + (" (replayed)" if view.summary.replayed else ""),
+        view.summary.gpu + (f" ({remark(view.summary)})" if remark(view.summary) else ""),
         view.circumstances.date[:10],
     ]
 

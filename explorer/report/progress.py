@@ -81,10 +81,15 @@ def progress_text(progress: Progress, problem: Problem) -> str:
 def _count(progress: Progress) -> str:
     done = _evaluated(progress)
     if progress.phase == "finals":
-        return f"{done} kernels, now the finals"
+        return f"{_kernels(done)}, now the finals"
     if progress.remaining_trials is None:
-        return f"{done} kernels"
-    return f"{done}/{done + progress.remaining_trials} kernels"
+        return _kernels(done)
+    return f"{done}/{_kernels(done + progress.remaining_trials)}"
+
+
+def _kernels(number: int) -> str:
+    """Without thin groups of digits: they would part the number after a slash."""
+    return "1 kernel" if number == 1 else f"{number} kernels"
 
 
 def _evaluated(progress: Progress) -> int:

@@ -4,16 +4,17 @@ from pathlib import Path
 
 from explorer.devices.recorded.recording import Recording
 from explorer.outcome import Measured
-from explorer.report.figures import microseconds
+from explorer.report.figures import counted, microseconds
 
 
 def recording_sentence(recording: Recording, path: Path) -> str:
     """The file, how many kernels it holds, the best of them."""
     times = measured_us(recording)
     header = recording.header
+    kernels = counted(header.kernel_count, "kernel")
     return (
         f"{path}: {header.problem} on {header.gpu.name}, {len(times)} of "
-        f"{header.kernel_count} kernels measured, the best {microseconds(min(times))} µs, "
+        f"{kernels} measured, the best {microseconds(min(times))} µs, "
         f"copy {microseconds(header.circumstances.copy_us)} µs"
     )
 

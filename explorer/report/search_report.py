@@ -2,11 +2,11 @@
 
 from rich.console import Console
 
-from explorer.report.circumstances import circumstances_line
+from explorer.report.circumstances import measurement_lines
 from explorer.report.commands import CHANGED, is_reproducible, reproducing_command
 from explorer.report.console import notes
-from explorer.report.figures import count, percent, seconds
-from explorer.report.finals_table import finals_table, ties_sentence
+from explorer.report.figures import count, counted, percent, seconds
+from explorer.report.finals_table import finals_notes, finals_table
 from explorer.report.rejections import rejected_by_stage
 from explorer.report.words import brief_words
 from explorer.search.results import SearchResult
@@ -18,14 +18,14 @@ def print_search(result: SearchResult, console: Console, storage: str | None = N
     origin = "recorded on" if result.replayed else "on"
     console.print(f"{problem} {origin} {result.circumstances.gpu}", style="bold")
     console.print()
-    console.print(finals_table(finals, problem, result.circumstances))
+    console.print(finals_table(finals, problem, result.circumstances, console))
     console.print()
     trial = finals.winner.trial
     lines = [
         ("best", f"trial {trial.number}: {brief_words(trial.config)}"),
-        ("ties", ties_sentence(finals)),
+        *finals_notes(finals, replayed=result.replayed),
         ("trials", _tally(result)),
-        ("replayed" if result.replayed else "measured", _measured_where(result)),
+        *_measured_where(result),
     ]
     lines += [] if is_reproducible(trial, problem) else [("code", CHANGED)]
     console.print(notes(lines))
@@ -36,17 +36,21 @@ def print_search(result: SearchResult, console: Console, storage: str | None = N
 
 def _tally(result: SearchResult) -> str:
     rejected = rejected_by_stage(result.rejected) or "none"
+    kernels = "kernel of the recording" if result.replayed else "kernel of the space"
+    if result.exhausted and not result.trials:
+        return f"None: every {kernels} is in the study already. Seed {result.seed}."
+    end = f" Nothing is left to try: every {kernels} is in the study." if result.exhausted else ""
     return (
-        f"{count(result.trials)} in {seconds(result.elapsed_s)}: {count(result.measured)} "
-        f"kernels measured, {count(result.duplicates)} whose code was known, rejected: {rejected}. "
-        f"Seed {result.seed}."
+        f"{count(result.trials)} in {seconds(result.elapsed_s)}: "
+        f"{counted(result.measured, 'kernel')} measured, {count(result.duplicates)} whose code was "
+        f"known, rejected: {rejected}. Seed {result.seed}.{end}"
     )
 
 
-def _measured_where(result: SearchResult) -> str:
-    line = circumstances_line(result.circumstances)
+def _measured_where(result: SearchResult) -> list[tuple[str, str]]:
+    (label, line), *copy = measurement_lines(result.circumstances, replayed=result.replayed)
     peak = result.circumstances.peak_gbps
     if peak:
         reached = result.problem.gbps(result.finals.winner.time_us) / peak
         line += f" · best at {percent(reached)} of the datasheet's {peak:.0f} GB/s"
-    return line
+    return [(label, line), *copy]

@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from explorer.report.circumstances import circumstances_line
+from explorer.report.circumstances import measurement_lines
 from explorer.report.commands import (
     CHANGED,
     is_reproducible,
@@ -11,11 +11,18 @@ from explorer.report.commands import (
     search_command,
 )
 from explorer.report.console import cell, notes, plain_table, print_titled
-from explorer.report.figures import count, microseconds, percent, share_of_copy, with_spread
-from explorer.report.finals_table import finals_table, ties_sentence
+from explorer.report.figures import (
+    count,
+    counted,
+    microseconds,
+    percent,
+    share_of_copy,
+    with_spread,
+)
+from explorer.report.finals_table import finals_notes, finals_table
 from explorer.report.rejections import rejected_by_stage
 from explorer.report.words import brief_words
-from explorer.search.results import ParameterEffect, StudyView, TrialRecord
+from explorer.search.results import ParameterEffect, StudyView
 
 MOST_REASONS = 12
 """How many reasons of rejection are listed."""
@@ -28,7 +35,7 @@ def print_study(view: StudyView, console: Console, storage: str | None = None) -
     console.print(f"study {summary.name}")
     console.print()
     if view.finals is not None:
-        console.print(finals_table(view.finals, summary.problem, view.circumstances))
+        console.print(finals_table(view.finals, summary.problem, view.circumstances, console))
         console.print()
     console.print(notes(_lines(view, storage)))
     if view.reasons:
@@ -37,31 +44,37 @@ def print_study(view: StudyView, console: Console, storage: str | None = None) -
         title = "Parameters, with the median µs of their fastest and slowest value"
         print_titled(title, _effects_table(view.effects), console)
     console.print()
-    command = reproducing_command(winner(view), summary.problem, storage)
+    command = reproducing_command(view.best, summary.problem, storage)
     console.print(command, style="bold", soft_wrap=True)
 
 
-def winner(view: StudyView) -> TrialRecord:
-    """The trial to emit: the finals' winner, or the fastest where no search came to its end."""
-    return view.best if view.finals is None else view.finals.winner.trial
-
-
 def _lines(view: StudyView, storage: str | None) -> list[tuple[str, str]]:
-    summary, best = view.summary, winner(view)
+    summary, best = view.summary, view.best
     lines = [("best", f"trial {best.number}: {brief_words(best.config)}")]
     if view.finals is not None:
-        lines += [("ties", ties_sentence(view.finals))]
+        lines += finals_notes(view.finals, replayed=summary.replayed)
     else:
         lines += [("time", _time_without_finals(view))]
+    if view.since is not None:
+        lines += [("since", _since(view, storage))]
     if not summary.is_current:
         search = search_command(summary.problem, storage)
         lines += [("older", f"made with another space or other templates; start anew: {search}")]
     rejected = rejected_by_stage(view.rejected) or "none"
-    tally = f"{count(summary.trials)}: {count(summary.measured)} kernels measured, "
+    tally = f"{count(summary.trials)}: {counted(summary.measured, 'kernel')} measured, "
     lines += [("trials", f"{tally}rejected: {rejected}")]
-    origin = "replayed" if summary.replayed else "measured"
-    lines += [(origin, circumstances_line(view.circumstances))]
+    lines += measurement_lines(view.circumstances, replayed=summary.replayed)
     return lines if is_reproducible(best, summary.problem) else [*lines, ("code", CHANGED)]
+
+
+def _since(view: StudyView, storage: str | None) -> str:
+    assert view.since is not None
+    time = microseconds(view.since.outcome.time_us)
+    search = search_command(view.summary.problem, storage)
+    return (
+        f"trial {view.since.number} took {time} µs in a search that was stopped before its finals; "
+        f"compare it with the best: {search}"
+    )
 
 
 def _time_without_finals(view: StudyView) -> str:

@@ -1,6 +1,6 @@
 """A config in words short enough for a table cell."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from explorer.config import Config
@@ -26,6 +26,19 @@ _STRUCTURE = ("algorithm", "threads", "threads_per_row", "vector_bytes", "reduct
 """What tells kernels apart at a glance; the rest is said where it is no default."""
 
 
+_SHORT: dict[str, Callable[[Any], str]] = {
+    "threads": "{} thr".format,
+    "threads_per_row": "{}/row".format,
+    "cache_holds": "keep {}".format,
+    "load_hint": "ld {}".format,
+    "store_hint": "st {}".format,
+    "min_blocks": "blocks {}".format,
+}
+"""For table cells, where a parameter's own words are too long."""
+
+CELL_LINES = 2
+
+
 def words(config: Config, names: Iterable[str]) -> str:
     """The values that `config` has for the named parameters, separated by commas."""
     return ", ".join(_WORDS[name](getattr(config, name)) for name in names)
@@ -39,6 +52,27 @@ def brief_words(config: Config) -> str:
     return words(config, telling)
 
 
-def difference_words(config: Config, best: Config) -> str:
-    """What `config` has that `best` has not."""
-    return words(config, config.differences(best))
+def difference_words(config: Config, best: Config, width: int) -> str:
+    """What `config` has that `best` has not, in two lines of `width`; `+3` counts what is left out.
+
+    The parameters come in their order, which begins with the structure.
+    """
+    names = list(config.differences(best))
+    said = [{**_WORDS, **_SHORT}[name](getattr(config, name)) for name in names]
+    for kept in range(len(said), 0, -1):
+        left_out = [f"+{len(said) - kept}"] if kept < len(said) else []
+        lines = _lines([*said[:kept], *left_out], width)
+        if len(lines) <= CELL_LINES:
+            return "\n".join(lines)
+    return f"+{len(said)}" if said else ""
+
+
+def _lines(said: Sequence[str], width: int) -> list[str]:
+    """Words joined by commas, in lines that break after commas alone."""
+    lines: list[str] = []
+    for word, end in zip(said, [","] * (len(said) - 1) + [""], strict=True):
+        if lines and len(f"{lines[-1]} {word}{end}") <= width:
+            lines[-1] += f" {word}{end}"
+        else:
+            lines.append(f"{word}{end}")
+    return lines

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from explorer.search.choice import Choice, choose_configs
-    from explorer.search.inspect import ProblemFilter, find_trial, list_studies, load_study
+    from explorer.search.inspect import (
+        ProblemFilter,
+        find_trial,
+        list_studies,
+        list_views,
+        load_study,
+    )
     from explorer.search.recorder import record
     from explorer.search.run import run_search
     from explorer.search.storage import open_storage
@@ -20,6 +26,7 @@ __all__ = [
     "choose_configs",
     "find_trial",
     "list_studies",
+    "list_views",
     "load_study",
     "open_storage",
     "record",
@@ -32,6 +39,7 @@ _HOMES = {
     "choose_configs": "choice",
     "find_trial": "inspect",
     "list_studies": "inspect",
+    "list_views": "inspect",
     "load_study": "inspect",
     "open_storage": "storage",
     "record": "recorder",

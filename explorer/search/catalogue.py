@@ -33,6 +33,10 @@ class Catalogue:
         """The values of each parameter: the space's, and what the recording has beyond them."""
         return self._values
 
+    def left(self) -> int | None:
+        """How many recorded configs are untried."""
+        return int(self._untried.sum())
+
     def take(self, config: Config) -> None:
         """Count `config` as tried."""
         if config in self._rows:

@@ -1,9 +1,10 @@
 """The best trials, re-measured in turn with each other and with copy: a winner and its ties."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from statistics import median, quantiles
 
-from explorer.evaluator import Comparison, Evaluator
+from explorer.config import Config
+from explorer.evaluator import Comparison, Evaluator, ReplaysComparison
 from explorer.search.results import Finalist, Finals, TrialRecord
 from explorer.search.ties import Ratio, ratio
 
@@ -28,31 +29,49 @@ def run_finals(
 ) -> Finals:
     """Compare the contenders, the best of them entered twice: its two entries tell the noise."""
     entered = contenders(trials)
+    if isinstance(evaluator, ReplaysComparison):
+        entered = _compared(entered, evaluator.compared)
     configs = [trial.config for trial in entered]
     for config in configs:
         evaluator.submit(config)
     comparison = evaluator.compare([*configs, configs[0]], rounds)
-    return judge(entered, comparison, interleaved=evaluator.interleaves)
+    return judge(entered, comparison)
 
 
-def judge(entered: Sequence[TrialRecord], comparison: Comparison, *, interleaved: bool) -> Finals:
+def _compared(entered: list[TrialRecord], compared: Collection[Config]) -> list[TrialRecord]:
+    """Those that were compared in turn when recorded, unless that leaves too few to compare.
+
+    A recording compares its best, so the others are the slowest of the contenders.
+    """
+    recorded = [trial for trial in entered if trial.config in compared]
+    enough = len(recorded) >= min(MIN_CONTENDERS, len(entered))
+    return recorded if enough and recorded[0] is entered[0] else entered
+
+
+def judge(entered: Sequence[TrialRecord], comparison: Comparison) -> Finals:
     """Order the contenders; the comparison's last row is the first contender once more."""
     *rows, again = comparison.samples_us
-    noise = abs(ratio(again, rows[0]).median - 1.0)
+    noise = _noise(ratio(again, rows[0]))
     best = min(rows, key=median)
+    others = max(1, len(rows) - 1)
     finalists = [
-        _finalist(trial, row, ratio(row, best), noise)
+        _finalist(trial, row, ratio(row, best, others), noise)
         for trial, row in zip(entered, rows, strict=True)
     ]
     copy = comparison.copy_us
     return Finals(
         finalists=tuple(sorted(finalists, key=_rank)),
         copy_us=median(copy) if copy else 0.0,
-        copy_spread=_spread(copy),
+        copy_spread=_spread(copy) if len(copy) > 1 else None,
         rounds=len(best),
         noise=noise,
-        interleaved=interleaved,
+        interleaved=comparison.interleaved,
     )
+
+
+def _noise(with_itself: Ratio) -> float:
+    """One kernel's two entries may agree by luck: their ratio is not known better than it is."""
+    return max(abs(with_itself.median - 1.0), with_itself.half_width)
 
 
 def _finalist(

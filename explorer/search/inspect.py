@@ -1,7 +1,7 @@
 """Look into a storage: which studies there are, what one found, one trial of it."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from optuna.storages import BaseStorage
 
@@ -54,19 +54,14 @@ def load_study(storage: BaseStorage, problem: Problem | ProblemFilter) -> StudyV
     Raises NotFound where there is none, or none of the installed space.
     """
     study = _choose(storage, _filter(problem))
-    measured, rejected = study.measured(), study.rejected()
-    best = study.best()
-    assert best is not None  # _choose passes studies over that measured nothing
-    reasons = Counter((r.stage, _short(r)) for r in rejected)
-    return StudyView(
-        summary=study.summary(),
-        circumstances=study.circumstances,
-        finals=study.finals,
-        best=best,
-        rejected=dict(Counter(r.stage for r in rejected)),
-        reasons=tuple((stage, reason, n) for (stage, reason), n in reasons.most_common()),
-        effects=effects(measured),
-    )
+    return replace(_view(study), effects=effects(study.measured()))
+
+
+def list_views(storage: BaseStorage) -> list[StudyView]:
+    """What each study found that can still be shown, by problem; effects are left out."""
+    usable = [study for study in stored_studies(storage) if _is_usable(study)]
+    views = [_view(study) for study in usable if study.best() is not None]
+    return sorted(views, key=_place)
 
 
 def find_trial(
@@ -84,6 +79,28 @@ def find_trial(
     if not str(which).isdecimal():
         raise InvalidInput(f"trial '{which}' is no trial; name {BEST} or a number")
     return _trial(study, int(which))
+
+
+def _view(study: StoredStudy) -> StudyView:
+    best, rejected = study.best(), study.rejected()
+    assert best is not None  # those that measured nothing are passed over
+    reasons = Counter((r.stage, _short(r)) for r in rejected)
+    return StudyView(
+        summary=study.summary(),
+        circumstances=study.circumstances,
+        finals=study.finals,
+        best=best,
+        since=study.since_finals(),
+        rejected=dict(Counter(r.stage for r in rejected)),
+        reasons=tuple((stage, reason, n) for (stage, reason), n in reasons.most_common()),
+        effects=(),
+    )
+
+
+def _place(view: StudyView) -> tuple[str, int, int, bool, str]:
+    """Where a study stands in a list by problem: what was measured here before replays."""
+    problem, summary = view.summary.problem, view.summary
+    return (problem.dtype, problem.cols, problem.rows, summary.replayed, summary.name)
 
 
 def _trial(study: StoredStudy, number: int) -> TrialRecord:
@@ -107,18 +124,25 @@ def _trial(study: StoredStudy, number: int) -> TrialRecord:
 
 
 def _choose(storage: BaseStorage, wanted: ProblemFilter) -> StoredStudy:
-    """The usable study: live ones of the installed space, then replays; the latest of them."""
+    """Of the problem that was searched last: a live study of the installed space, else a replay."""
     matching = [study for study in stored_studies(storage) if wanted.matches(study.problem)]
     if not matching:
         raise NotFound(f"no study of {wanted} yet; run {wanted.command}")
-    usable = [study for study in matching if study.replayed or study.is_current]
+    usable = [study for study in matching if _is_usable(study)]
     if not usable:
         latest = max(matching, key=lambda study: study.searched_at)
         raise NotFound(_outdated(latest, wanted))
     with_result = [study for study in usable if study.best() is not None]
     if not with_result:
         raise NotFound(f"study '{usable[0].name}' has no measured kernel yet; run {wanted.command}")
-    return max(with_result, key=lambda study: (not study.replayed, study.searched_at))
+    last = max(with_result, key=lambda study: study.searched_at)
+    same = [study for study in with_result if study.problem == last.problem]
+    return max(same, key=lambda study: (not study.replayed, study.searched_at))
+
+
+def _is_usable(study: StoredStudy) -> bool:
+    """A replay says of itself where its times come from; other times are of installed kernels."""
+    return study.replayed or study.is_current
 
 
 def _outdated(study: StoredStudy, wanted: ProblemFilter) -> str:

@@ -102,20 +102,22 @@ class Ledger:
             intermediate_values={},
         )
 
-    def describe(self, circumstances: Circumstances, seed: int) -> None:
-        """Keep the circumstances and the seed of the latest run, and when it was."""
+    def begin(self, circumstances: Circumstances, seed: int) -> None:
+        """Keep when a run began, and its circumstances, unless those of finals are kept."""
         with _writing():
-            self._set(
-                circumstances=circumstances.as_dict(),
-                copy_us=circumstances.copy_us,
-                seed=seed,
-                searched_at=datetime.now(UTC).isoformat(timespec="microseconds"),
-            )
+            self._set(searched_at=_now())
+            if "finals" not in self._storage.get_study_user_attrs(self._study_id):
+                self._describe(circumstances, seed)
 
-    def save_finals(self, finals: Finals) -> None:
-        """Keep the finals, as JSON."""
+    def conclude(self, finals: Finals, circumstances: Circumstances, seed: int) -> None:
+        """Keep the finals, as JSON, with the circumstances under which they were held."""
         with _writing():
-            self._set(finals=finals_to_json(finals), copy_us=finals.copy_us)
+            self._set(finals=finals_to_json(finals), searched_at=_now())
+            self._describe(circumstances, seed)
+
+    def _describe(self, circumstances: Circumstances, seed: int) -> None:
+        values = circumstances.as_dict()
+        self._set(circumstances=values, copy_us=circumstances.copy_us, seed=seed)
 
     def _set(self, **attributes: Any) -> None:
         for key, value in attributes.items():
@@ -127,6 +129,10 @@ class Ledger:
         )
         for trial in running:
             self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def _open_study(storage: BaseStorage, name: str) -> int:

@@ -19,6 +19,9 @@ class Offer(Protocol):
     def values(self) -> dict[str, tuple[Value, ...]]:
         """The values of each parameter."""
 
+    def left(self) -> int | None:
+        """How many are untried; None where they are not counted."""
+
     def take(self, config: Config) -> None:
         """Count `config` as tried."""
 
@@ -50,6 +53,10 @@ class OpenOffer:
     def values(self) -> dict[str, tuple[Value, ...]]:
         """The values of each parameter."""
         return self._space.parameters
+
+    def left(self) -> int | None:
+        """None: legal configs are too many to count in passing."""
+        return None
 
     def take(self, config: Config) -> None:
         """Count `config` as tried."""

@@ -19,9 +19,9 @@ from explorer.outcome import Measured, Stage
 from explorer.search.choice import Choice
 from explorer.search.results import Progress
 
-COMPARED = 24
-"""The best are re-measured in turn: twice as many as finals take, so that those of a replay,
-which ranks by the same samples, are among them."""
+COMPARED = 48
+"""The best are re-measured in turn: four times as many as finals take, so that those of a replay,
+which finds some of the best only, are among them."""
 
 ROUNDS = 40
 

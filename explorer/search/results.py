@@ -51,7 +51,7 @@ class Finalist:
     ratio_to_best: float
     """Median over the rounds of this contender's sample over the best's of the same round."""
     ratio_low: float
-    """Lower end of the 95 % confidence interval of that median."""
+    """Lower end of that median's confidence interval: 95 % for all contenders together."""
     ratio_high: float
     tied: bool
     """Not distinguishable from the best."""
@@ -63,12 +63,14 @@ class Finals:
 
     finalists: tuple[Finalist, ...]
     copy_us: float
-    copy_spread: float
+    copy_spread: float | None
+    """Interquartile range over median; None where copy was not timed in the same rounds."""
     rounds: int
     noise: float
-    """Relative difference of the best's two entries: what this run cannot resolve."""
+    """What this run cannot resolve: the difference of one contender's two entries, or half the
+    95 % confidence interval of their ratio, whichever is larger; relative."""
     interleaved: bool
-    """False for a replay: the recorded samples are compared instead."""
+    """Timed in turn, now or when recorded; else recorded one after the other."""
 
     @property
     def winner(self) -> Finalist:
@@ -96,6 +98,8 @@ class SearchResult:
     elapsed_s: float
     seed: int
     replayed: bool
+    exhausted: bool = False
+    """Nothing was left to try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,7 @@ class StudySummary:
     trials: int
     measured: int
     best_us: float | None
+    """Of the finals where there were any, as `copy_us`; else the fastest trial's."""
     copy_us: float
     date: str
     replayed: bool
@@ -140,6 +145,9 @@ class StudyView:
     finals: Finals | None
     """None where no search of the study came to its end."""
     best: TrialRecord
+    """The finals' winner; the fastest trial where there were no finals."""
+    since: TrialRecord | None
+    """A trial measured after the finals that looks faster than their winner."""
     rejected: dict[Stage, int]
     reasons: tuple[tuple[Stage, str, int], ...]
     """Stage, reason (the rule's name for invalid ones) and count, most frequent first."""

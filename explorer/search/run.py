@@ -6,6 +6,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from optuna.storages import BaseStorage
@@ -79,25 +80,28 @@ class _Search:
         self._seed = seed
         self._on_progress = on_progress
         self._tally = Tally()
-        offer = _offer(evaluator, space)
+        self._exhausted = False
+        self._offer = offer = _offer(evaluator, space)
         first = seeds(space, random.Random(seed))
         self._proposer = Proposer(offer, evaluator.identity, first, seed, self._add_illegal)
         self._ledger = Ledger(
             storage, evaluator_study(evaluator), evaluator.problem, distributions(offer.values)
         )
-        self._ledger.describe(evaluator.circumstances, seed)
+        self._ledger.begin(evaluator.circumstances, seed)
         self._recall()
 
     def explore(self, ahead: int) -> None:
         """Evaluate proposals in order until the budget, or what there is to try, is used up."""
         pending: deque[Proposal] = deque()
-        self._tell_progress("search")
+        if self._offer.left() != 0:
+            self._tell_progress("search")
         while self._budget.allows_another():
             self._fill(pending, ahead)
             if not pending:
+                self._exhausted = True
                 return
             self._evaluate(pending.popleft())
-            self._tell_progress("search")
+            self._tell_progress("search", len(pending))
 
     def conclude(self, rounds: int) -> SearchResult:
         """Re-measure the best, and sum up."""
@@ -108,12 +112,12 @@ class _Search:
             raise NotFound(_nothing_usable(evaluator, tally))
         self._tell_progress("finals")
         finals = run_finals(evaluator, records, rounds)
-        self._ledger.describe(evaluator.circumstances, self._seed)
-        self._ledger.save_finals(finals)
+        circumstances = replace(evaluator.circumstances, copy_us=finals.copy_us)
+        self._ledger.conclude(finals, circumstances, self._seed)
         return SearchResult(
             study=self._ledger.name,
             problem=evaluator.problem,
-            circumstances=evaluator.circumstances,
+            circumstances=circumstances,
             finals=finals,
             trials=tally.told + self._proposer.duplicates,
             measured=tally.measured_now,
@@ -122,6 +126,7 @@ class _Search:
             elapsed_s=self._budget.elapsed_s,
             seed=self._seed,
             replayed=is_replay(evaluator),
+            exhausted=self._exhausted,
         )
 
     def close(self) -> None:
@@ -160,11 +165,15 @@ class _Search:
         number = self._ledger.add(config, outcome, digest=digest, origin=origin, started=started)
         self._tally.count(number, config, outcome)
 
-    def _tell_progress(self, phase: str) -> None:
-        if self._on_progress is not None:
-            copy_us = self._evaluator.circumstances.copy_us
-            duplicates = self._proposer.duplicates
-            self._on_progress(self._tally.progress(self._budget, duplicates, copy_us, phase))
+    def _tell_progress(self, phase: str, pending: int = 0) -> None:
+        if self._on_progress is None:
+            return
+        copy_us, duplicates = self._evaluator.circumstances.copy_us, self._proposer.duplicates
+        told = self._tally.progress(self._budget, duplicates, copy_us, phase)
+        left = self._offer.left()
+        if left is not None and told.remaining_trials is not None:
+            told = replace(told, remaining_trials=min(told.remaining_trials, left + pending))
+        self._on_progress(told)
 
 
 def is_replay(evaluator: Evaluator) -> bool:

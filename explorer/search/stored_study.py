@@ -1,7 +1,8 @@
 """A study as it lies in a storage: read, not written."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from optuna.storages import BaseStorage
@@ -29,8 +30,9 @@ class StoredStudy:
 
     @property
     def circumstances(self) -> Circumstances:
-        """Of the study's latest run."""
-        return Circumstances.from_dict(self.attributes["circumstances"])
+        """Of the run that held the finals, with the copy of the finals; else of the latest."""
+        kept = Circumstances.from_dict(self.attributes["circumstances"])
+        return kept if self.finals is None else replace(kept, copy_us=self.finals.copy_us)
 
     @property
     def replayed(self) -> bool:
@@ -47,7 +49,7 @@ class StoredStudy:
         """When its latest run began or ended, UTC; text that sorts."""
         return str(self.attributes.get("searched_at", ""))
 
-    @property
+    @cached_property
     def finals(self) -> Finals | None:
         """Of the latest run that came to its end."""
         text = self.attributes.get("finals")
@@ -68,19 +70,21 @@ class StoredStudy:
         return [outcome for outcome in outcomes if isinstance(outcome, Rejected)]
 
     def best(self) -> TrialRecord | None:
-        """The finals' winner, unless a faster trial was measured after them."""
-        measured = self.measured()
-        if not measured:
+        """The finals' winner; where there were none, the fastest trial."""
+        return self._fastest() if self.finals is None else self.finals.winner.trial
+
+    def since_finals(self) -> TrialRecord | None:
+        """A trial that is faster than the finalists were in the search: it came after them."""
+        fastest, finals = self._fastest(), self.finals
+        if fastest is None or finals is None:
             return None
-        fastest = min(measured, key=lambda trial: trial.outcome.time_us)
-        finals = self.finals
-        if finals is None or fastest.number not in {f.trial.number for f in finals.finalists}:
-            return fastest
-        return finals.winner.trial
+        before = min(finalist.trial.outcome.time_us for finalist in finals.finalists)
+        return fastest if fastest.outcome.time_us < before else None
 
     def summary(self) -> StudySummary:
         """One line about it."""
         circumstances, best = self.circumstances, self.best()
+        best_us = best.outcome.time_us if best else None
         return StudySummary(
             name=self.name,
             problem=self.problem,
@@ -90,11 +94,14 @@ class StoredStudy:
             is_current=self.is_current,
             trials=len(self.trials),
             measured=len(self.measured()),
-            best_us=best.outcome.time_us if best else None,
-            copy_us=float(self.attributes.get("copy_us", circumstances.copy_us)),
+            best_us=best_us if self.finals is None else self.finals.winner.time_us,
+            copy_us=circumstances.copy_us,
             date=circumstances.date,
             replayed=self.replayed,
         )
+
+    def _fastest(self) -> TrialRecord | None:
+        return min(self.measured(), key=lambda trial: trial.outcome.time_us, default=None)
 
 
 def stored_studies(storage: BaseStorage) -> Iterator[StoredStudy]:

@@ -11,37 +11,48 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Median of per-round ratios to a reference, with its 95 % confidence interval."""
+    """Median of per-round ratios to a reference, with its confidence interval."""
 
     median: float
     low: float
     high: float
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of the interval."""
+        return (self.high - self.low) / 2
 
     def is_tie(self, noise: float) -> bool:
         """Whether the interval includes 1, or the median is no further from 1 than `noise`."""
         return self.low <= 1.0 <= self.high or abs(self.median - 1.0) <= noise
 
 
-def ratio(samples: Sequence[float], reference: Sequence[float]) -> Ratio:
-    """Of samples taken in the same rounds: drift that hits both leaves their ratio as it is."""
+def ratio(samples: Sequence[float], reference: Sequence[float], comparisons: int = 1) -> Ratio:
+    """Of samples taken in the same rounds: drift that hits both leaves their ratio as it is.
+
+    The interval is one of `comparisons` that shall all hold together (see `rounds_left_out`).
+    """
     ratios = sorted(ours / theirs for ours, theirs in zip(samples, reference, strict=True))
-    below = rounds_left_out(len(ratios))
+    below = rounds_left_out(len(ratios), comparisons)
     return Ratio(median(ratios), ratios[below], ratios[-1 - below])
 
 
 @cache
-def rounds_left_out(rounds: int) -> int:
+def rounds_left_out(rounds: int, comparisons: int = 1) -> int:
     """How many order statistics lie outside the interval of the median, at either end.
 
     The interval from the k-th smallest to the k-th largest of n values misses the median with
     probability 2 * P(Binomial(n, 1/2) < k), whatever the distribution: Conover, Practical
-    Nonparametric Statistics, 3rd ed., section 3.2. Below six rounds no interval reaches 95 %:
-    the whole range is given, which is less sure.
+    Nonparametric Statistics, 3rd ed., section 3.2. Of m comparisons each may miss with 5 % / m, so
+    that all hold together with 95 % (Bonferroni): with one for each contender but the best, the
+    truly fastest is in the tie set with that confidence, whichever came out best. Where rounds are
+    too few for the level (below six for one comparison, nine for eleven) the whole range is given,
+    which is less sure.
     """
     left_out, missed = 0, 2 * comb(rounds, 0) / 2**rounds
     while left_out + 1 < (rounds + 1) // 2:
         missed += 2 * comb(rounds, left_out + 1) / 2**rounds
-        if missed > 1 - CONFIDENCE:
+        if missed > (1 - CONFIDENCE) / comparisons:
             break
         left_out += 1
     return left_out

@@ -82,6 +82,22 @@ def test_doctor(explorer, recording):
     assert checks["nvrtc"] and checks["recordings"] and not checks["gpu"]
 
 
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_doctor_reads_recordings_to_their_end(explorer, recording, share):
+    whole = recording.read_bytes()
+    recording.write_bytes(whole[: int(len(whole) * share)])
+    checks = json.loads(explorer("doctor", "--json").out)["checks"]
+    (found,) = (check for check in checks if check["name"] == "recordings")
+    assert not found["ok"]
+    assert "by-hand.json.gz" in found["detail"] and "ends early" in found["detail"]
+
+
+def test_record_offers_what_it_takes(explorer):
+    text = " ".join(explorer("record", "--help").out.split())
+    assert "cuda:N" in text and "recorded:NAME" not in text
+    assert "recorded:NAME" in " ".join(explorer("search", "--help").out.split())
+
+
 def test_doctor_fails_where_the_package_cannot_work(explorer, monkeypatch):
     monkeypatch.setattr("explorer.report.machine.include_dir", lambda: None)
     ran = explorer("doctor")
@@ -123,7 +139,7 @@ def test_record(explorer, recording, monkeypatch, tmp_path, kernels):
     ran = explorer(*command, "--json")
     assert ran.code == 0, ran.err
     data = json.loads(ran.out)
-    assert data["file"] == "studies/recorded/h200_f32_256x512.json.gz"
+    assert data["file"] == "studies/recorded/h200-f32-256x512.json.gz"
     assert data["kernels"] == KERNELS > data["measured"]
     again = explorer(*command)
     assert again.code == 2 and "--force" in again.err

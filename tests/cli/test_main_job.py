@@ -2,12 +2,14 @@
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 from by_hand import PROBLEM, SHAPE
 
 from explorer.codegen import emit
 from explorer.config import Config
+from explorer.report.figures import microseconds
 
 SEARCH = ("search", *SHAPE, "--trials", "200")
 
@@ -70,6 +72,54 @@ def test_show_and_studies(searched, explorer):
     assert "f32 256x512" in listed.out and "replayed" in listed.out
     table = explorer("studies", "--markdown").out
     assert table.startswith("| rows × cols") and "| 256 × 512 | f32 |" in table
+
+
+def test_one_result_has_one_time_and_one_copy_wherever_it_is_shown(searched, explorer):
+    shown = json.loads(explorer("show", *SHAPE, "--json").out)
+    (listed,) = json.loads(explorer("studies", "--json").out)["studies"]
+    again = json.loads(explorer(*SEARCH, "--json").out)
+    finals = shown["finals"]
+    times = [listed["best_us"], shown["best_us"], shown["best"]["time_us"]]
+    times += [finals["finalists"][0]["time_us"], again["best"]["time_us"]]
+    assert len(set(times)) == 1
+    copies = [listed["copy_us"], shown["copy_us"], finals["copy_us"]]
+    assert {*copies, shown["circumstances"]["copy_us"]} == {1.9}
+    text = microseconds(times[0])
+    for command in (("studies",), ("studies", "--markdown"), ("show", *SHAPE)):
+        assert text in explorer(*command).out
+
+
+def test_a_replay_that_had_everything_says_so(searched, explorer):
+    again = explorer(*SEARCH)
+    assert "every kernel of the recording is in the study already" in " ".join(again.out.split())
+    assert "/200 kernels" not in again.err
+
+
+def test_markdown_of_replays_alone_says_so(searched, explorer):
+    ran = explorer("studies", "--markdown")
+    assert "every row is a replay of a recording" in ran.err
+    assert len(ran.out.splitlines()) == 3
+
+
+def test_a_recording_older_than_the_templates_is_named_with_the_command(
+    searched, explorer, monkeypatch
+):
+    number = shlex.split(searched.out.splitlines()[-1])[2]
+    from explorer.emit import from_trial
+
+    real = from_trial.emit
+
+    def changed(problem, config):
+        variant = real(problem, config)
+        return replace(variant, source=variant.source + "// new\n")
+
+    monkeypatch.setattr(from_trial, "emit", changed)
+    for what in ("best", number):
+        ran = explorer("emit", what, *SHAPE)
+        assert ran.code == 2 and "run the search again" not in ran.err
+        assert "the recording made on NVIDIA H200 on 2026-03-04 is older than" in ran.err
+        command = ran.err.strip().split("as it is now: ")[1]
+        assert explorer(*shlex.split(command)[1:], "--output", "-").code == 0
 
 
 def test_emit_a_config_to_stdout(explorer):

@@ -7,7 +7,12 @@ import pytest
 
 from explorer.circumstances import Circumstances
 from explorer.config import Config
-from explorer.devices.recorded.find import find_recording, list_recordings, load_recording
+from explorer.devices.recorded.find import (
+    find_recording,
+    list_recordings,
+    load_recording,
+    local_path,
+)
 from explorer.devices.recorded.recording import (
     RecordedComparison,
     RecordedKernel,
@@ -92,18 +97,22 @@ def test_lost_lines_are_refused(path):
 
 
 @pytest.mark.parametrize(
-    "content",
+    "line",
     [
-        b"plain text",
-        gzip.compress(b"not json\n"),
-        gzip.compress(b"[1, 2]\n"),
-        gzip.compress(b'{"format": "something else", "version": 1}\n'),
-        gzip.compress(b'{"format": "softmax-explorer recording", "version": 1}\n'),
-        gzip.compress(b"\xff\xfe\n"),
+        b"not json",
+        b"[1, 2]",
+        b'{"format": "something else", "version": 1}',
+        b'{"format": "softmax-explorer recording", "version": 1}',
+        b"\xff\xfe",
     ],
 )
-def test_a_foreign_file_is_refused(path, content):
-    path.write_bytes(content)
+def test_a_foreign_file_is_refused(path, line):
+    path.write_bytes(gzip.compress(line + b"\n"))
+    refused(path)
+
+
+def test_a_file_that_is_not_compressed_is_refused(path):
+    path.write_bytes(b"plain text")
     refused(path)
 
 
@@ -157,6 +166,17 @@ def test_recordings_are_found_by_name_and_by_problem(path):
     assert find_recording(4096, DType.F32, 8192) == recording()
 
 
+def test_a_new_recording_is_named_like_those_that_ship():
+    h200, t4 = known_gpu("NVIDIA H200"), known_gpu("Tesla T4")
+    named = {
+        "h200-f32-4096": (Problem(8192, 4096), h200, "cold"),
+        "h200-f32-256x4096": (Problem(256, 4096), h200, "cold"),
+        "t4-f16-4096-warm": (Problem(16384, 4096, DType.F16), t4, "warm"),
+    }
+    for name, of in named.items():
+        assert local_path(*of).as_posix() == f"studies/recorded/{name}.json.gz"
+
+
 def test_the_latest_of_a_problem_is_taken(path):
     newer = recording("newer", date="2026-02-01T00:00:00Z")
     write_recording(newer, path.with_name("newer.json.gz"))
@@ -198,7 +218,9 @@ def test_a_replayed_comparison_pairs_recorded_samples(path):
     comparison = ReplayEvaluator.open(Problem(8192, 4096)).compare([FAST, SLOW, FAST], 30)
     fast, slow, again = comparison.samples_us
     assert fast == measured("fast", 60.0).samples_us
-    assert len(fast) == len(slow) == len(comparison.copy_us) == 8
+    assert len(fast) == len(slow) == 8
+    assert comparison.copy_us == (58.0,)
+    assert not comparison.interleaved
     assert sorted(again) == sorted(fast)
     assert again != fast
 
@@ -212,3 +234,4 @@ def test_a_recorded_comparison_is_preferred():
     comparison = evaluator.compare([SLOW, FAST, FAST], 30)
     assert comparison.samples_us == (rows[1], rows[0], (60.2, 60.3))
     assert comparison.copy_us == (58.0, 58.1)
+    assert comparison.interleaved

@@ -113,6 +113,7 @@ def view(summary, circumstances, finals):
         circumstances=circumstances,
         finals=finals,
         best=finals.winner.trial,
+        since=None,
         rejected={Stage.INVALID: 20, Stage.COMPILE: 40},
         reasons=(
             (Stage.COMPILE, "ptxas: too many resources", 40),

@@ -42,7 +42,18 @@ def test_study(view, summary):
         "reason": "ptxas: too many resources",
         "count": 40,
     }
+    assert list(data["best"]) == FINALIST_KEYS.split()
     assert study_data(replace(view, finals=None))["finals"] is None
+
+
+def test_a_winner_has_the_time_of_the_finals_alone(result, view):
+    winner = replace(view.finals.winner, time_us=61.9)
+    finals = replace(view.finals, finalists=(winner, *view.finals.finalists[1:]))
+    shown = study_data(replace(view, finals=finals))
+    searched = search_data(replace(result, finals=finals))
+    for data in (shown, searched):
+        assert data["best"] == data["finals"]["finalists"][0]
+        assert data["best"]["time_us"] == 61.9
 
 
 def test_space():

@@ -38,7 +38,9 @@ def test_line_tells_all_there_is():
     [
         ({"remaining_s": 95.0, "remaining_trials": None}, "43 kernels"),
         ({"remaining_s": 95.0}, "1 min 35 s left"),
-        ({"phase": "finals"}, "now the finals"),
+        ({"phase": "finals"}, "43 kernels, now the finals"),
+        ({"phase": "finals", "measured": 1, "rejected": {}}, "1 kernel, now the finals"),
+        ({"remaining_trials": 2957}, "43/3000 kernels"),
         ({"copy_us": 0.0}, "4372 GB/s · rejected"),
         ({"best_us": None, "measured": 0, "rejected": {}}, "0/157 kernels · 4 s so far"),
     ],

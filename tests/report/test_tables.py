@@ -1,11 +1,13 @@
 """Tables at the widths that terminals have: nothing cut, nothing folded inside a number."""
 
+import re
 from dataclasses import replace
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
+from explorer.config import Config
 from explorer.gpu_spec import known_gpu
 from explorer.problem import DType, Problem
 from explorer.report.check import Check
@@ -34,13 +36,102 @@ def test_search_shows_ties_copy_and_circumstances(result, width):
     ranks = [line.split()[:3] for line in lines if line.startswith((" 1", " 2", " 3"))]
     assert ranks == [["1", "=", "41"], ["2", "=", "7"], ["3", "230", "66.00"]]
     flat = " ".join(text.split())
-    for fact in ("61.40 ± 0.12", "97.7 %", "100.0 %", "4800 datasheet", "512 threads, 512 a row"):
+    for fact in ("61.40 ± 0.12", "97.7 %", "100.0 %", "4800 datasheet", "512 thr, 512/row"):
         assert fact in flat
-    for fact in ("1 other config tied", "0.12 %", "25 interleaved rounds", "40 compile", "Seed 3"):
+    for fact in (
+        "1 other config tied",
+        "0.12 %",
+        "25 rounds, interleaved.",
+        "40 compile",
+        "Seed 3",
+    ):
         assert fact in flat
     for fact in ("driver 570.86", "NVRTC 13.0", "1980 MHz", "not throttled", "cold", "2026-03-04"):
         assert fact in flat
     assert lines[-1] == "explorer emit 41 --cols 4096 --dtype f32 --rows 8192"
+
+
+def test_rows_are_ordered_by_what_is_said_below_them(result):
+    text = " ".join(printed(print_search, result, 100).split())
+    assert "order ties by fewer registers, then shorter code; the others by × best" in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_row_takes_two_lines_at_most(result, width):
+    """However much a finalist differs from the best."""
+    far = Config(
+        algorithm="online-block-max",
+        threads=1024,
+        threads_per_row=1024,
+        vector_bytes=8,
+        reduction="shared-serial",
+        cache="shared",
+        cache_holds="input",
+        exp="expf",
+        normalise="divide",
+        unroll=4,
+        load_hint="no-allocate",
+        store_hint="cs",
+        min_blocks=8,
+        static_cols=False,
+    )
+    first, second, third = result.finals.finalists
+    third = replace(third, trial=replace(third.trial, config=far))
+    finals = replace(result.finals, finalists=(first, second, third))
+    lines = printed(print_search, replace(result, finals=finals), width).splitlines()
+    row = next(i for i, line in enumerate(lines) if line.startswith(" 3"))
+    copy = next(i for i, line in enumerate(lines) if "copy of the same" in line)
+    assert copy - row == 2
+    left_out = re.findall(r"\+(\d+)$", lines[row + 1].rstrip())
+    assert left_out and lines[row + 1].split() and "online-block-max" in lines[row]
+
+
+def test_finals_say_how_they_were_compared(result):
+    def how(**changes):
+        finals = replace(result.finals, interleaved=changes.pop("interleaved"))
+        shown = replace(result, finals=finals, **changes)
+        return " ".join(printed(print_search, shown, 100).split())
+
+    assert "25 rounds, interleaved." in how(interleaved=True)
+    assert "25 rounds, interleaved when recorded." in how(interleaved=True, replayed=True)
+    assert "not interleaved: recorded one after another" in how(interleaved=False, replayed=True)
+
+
+def test_a_copy_that_was_not_timed_in_turn_has_no_spread(result):
+    finals = replace(result.finals, copy_spread=None)
+    text = printed(print_search, replace(result, finals=finals), 100)
+    (line,) = (line for line in text.splitlines() if "copy of the same" in line)
+    assert line.split()[0] == "60.00" and "±" not in line
+
+
+def test_one_kernel_is_no_kernels(result):
+    text = " ".join(printed(print_search, replace(result, measured=1), 100).split())
+    assert "1 kernel measured" in text
+
+
+def test_a_replay_that_had_nothing_to_try_says_so(result):
+    idle = replace(result, replayed=True, exhausted=True, trials=0, measured=0, rejected={})
+    text = " ".join(printed(print_search, idle, 100).split())
+    assert "every kernel of the recording is in the study already" in text
+
+
+def test_the_copy_and_how_it_is_timed(result, view):
+    copy = "4 x 16 bytes a thread, 256 threads, cs"
+    known = replace(result.circumstances, copy_name=copy, buffers=2, launches_per_sample=6)
+    line = f"copy {copy}; launches rotate over 2 pairs of buffers, 6 a sample"
+    for print_it, thing in ((print_search, result), (print_study, view)):
+        assert "launches rotate" not in printed(print_it, thing, 120)
+        text = printed(print_it, replace(thing, circumstances=known), 120)
+        assert line in " ".join(text.split())
+    warm = replace(known, buffers=1)
+    assert "stay on one pair" in printed(print_search, replace(result, circumstances=warm), 120)
+
+
+def test_a_trial_since_the_finals_is_told(view):
+    faster = replace(view.best, number=500)
+    text = " ".join(printed(print_study, replace(view, since=faster), 100).split())
+    assert "trial 500 took 61.40 µs" in text and "explorer search --cols 4096" in text
+    assert text.endswith("explorer emit 41 --cols 4096 --dtype f32 --rows 8192")
 
 
 def test_the_last_line_names_a_storage_that_is_not_the_default(result):

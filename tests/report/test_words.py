@@ -7,7 +7,7 @@ import pytest
 from explorer.config import Config
 from explorer.problem import DType
 from explorer.report.figures import microseconds, seconds, with_spread
-from explorer.report.markdown import markdown_table
+from explorer.report.markdown import markdown_notices, markdown_table
 from explorer.report.words import brief_words, difference_words, words
 from explorer.space import parameters
 
@@ -24,8 +24,11 @@ def test_brief_words_leave_out_defaults():
 
 
 def test_difference():
-    assert difference_words(Config(static_cols=False), Config()) == "run-time cols"
-    assert difference_words(Config(), Config()) == ""
+    assert difference_words(Config(static_cols=False), Config(), 30) == "run-time cols"
+    assert difference_words(Config(), Config(), 30) == ""
+    far = Config(threads=512, threads_per_row=64, unroll=4, min_blocks=8)
+    assert difference_words(far, Config(), 30) == "512 thr, 64/row, unroll 4,\nblocks 8"
+    assert difference_words(far, Config(), 12) == "512 thr,\n64/row, +2"
 
 
 @pytest.mark.parametrize(
@@ -45,4 +48,11 @@ def test_markdown(view):
     heading, rule, line = markdown_table([view]).splitlines()
     assert heading.count("|") == rule.count("|") == line.count("|") == 11
     assert "| 8192 × 4096 | f32 | 61.40 ± 0.12 | 60.00 | 4372 | 97.7 % |" in line
+    older = replace(view, summary=replace(view.summary, replayed=True, is_current=False))
+    assert "NVIDIA H200 (replayed, older space)" in markdown_table([older])
+    assert markdown_notices([view.summary], [view]) == []
+    (left_out,) = markdown_notices([view.summary] * 3, [view])
+    assert left_out.startswith("2 studies are left out")
+    (replays,) = markdown_notices([older.summary], [older])
+    assert "every row is a replay" in replays
     assert "no finals" in markdown_table([replace(view, finals=None)])

@@ -1,15 +1,19 @@
 """Looking into studies: which there are, what they found, what is refused and how."""
 
+from dataclasses import replace
+
 import pytest
 from fake_evaluator import FakeEvaluator
 
 from explorer.errors import InvalidInput, NotFound
+from explorer.gpu_spec import known_gpu
 from explorer.outcome import Stage
 from explorer.problem import DType, Problem
 from explorer.search import (
     ProblemFilter,
     find_trial,
     list_studies,
+    list_views,
     load_study,
     open_storage,
     run_search,
@@ -107,8 +111,21 @@ def test_rows_left_out_mean_the_latest_search(storage):
     assert load_study(storage, ProblemFilter(4096, rows=64)).summary.problem.rows == 64
 
 
-def test_a_faster_trial_after_the_finals_is_the_best(storage):
+def test_time_and_copy_of_a_study_are_those_of_its_finals(searched):
+    storage, result = searched
+    (summary,) = list_studies(storage)
+    finals = result.finals
+    assert summary.best_us == finals.winner.time_us != finals.winner.trial.outcome.time_us
+    assert summary.copy_us == finals.copy_us == result.circumstances.copy_us
+    assert load_study(storage, result.problem).circumstances == result.circumstances
+
+
+def test_a_stopped_search_leaves_the_finals_and_tells_what_looks_faster(storage):
     class Interrupted(FakeEvaluator):
+        @property
+        def circumstances(self):
+            return replace(super().circumstances, copy_us=99.0, driver="another")
+
         def evaluate(self, config):
             if len(self.evaluated) == 60:
                 raise KeyboardInterrupt
@@ -116,10 +133,39 @@ def test_a_faster_trial_after_the_finals_is_the_best(storage):
 
     first = run_search(FakeEvaluator(), storage, trials=4)
     with pytest.raises(KeyboardInterrupt):
-        run_search(Interrupted(), storage, trials=100)
+        run_search(Interrupted(), storage, trials=100, seed=7)
     view = load_study(storage, first.problem)
     assert view.finals == first.finals
-    assert view.best.outcome.time_us < first.finals.winner.trial.outcome.time_us
+    assert view.circumstances == first.circumstances
+    assert view.summary.copy_us == first.finals.copy_us
+    assert view.best == first.finals.winner.trial == find_trial(storage, first.problem, "best")
+    assert view.since.outcome.time_us < view.best.outcome.time_us
+    last = run_search(FakeEvaluator(), storage, trials=1)
+    assert last.finals.winner.time_us < first.finals.winner.time_us
+    assert load_study(storage, first.problem).since is None
+
+
+def test_each_listed_study_has_a_view(storage):
+    for problem in (Problem(64, 4096), Problem(8, 512)):
+        run_search(FakeEvaluator(problem), storage, trials=2)
+    run_search(FakeEvaluator(Problem(64, 4096), gpu=known_gpu("Tesla T4")), storage, trials=2)
+    run_search(FakeEvaluator(Problem(8, 512), version="01d01d01"), storage, trials=2)
+    views = list_views(storage)
+    assert [(view.summary.problem.cols, view.summary.gpu) for view in views] == [
+        (512, "NVIDIA H200"),
+        (4096, "NVIDIA H200"),
+        (4096, "Tesla T4"),
+    ]
+
+
+def test_rows_left_out_mean_the_latest_search_even_if_that_was_a_replay(storage, monkeypatch):
+    run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=2)
+    monkeypatch.setattr("explorer.search.run.is_replay", lambda _: True)
+    run_search(FakeEvaluator(Problem(32, 4096)), storage, trials=2)
+    assert load_study(storage, ProblemFilter(4096)).summary.problem.rows == 32
+    run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=2)
+    view = load_study(storage, ProblemFilter(4096))
+    assert view.summary.problem.rows == 64 and not view.summary.replayed
 
 
 def test_studies_of_other_programs_are_passed_over(storage):

@@ -1,6 +1,7 @@
 """Making a recording, and searching it."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from fake_evaluator import FakeEvaluator, failure, model_us
@@ -18,6 +19,9 @@ from explorer.search import (
     run_search,
 )
 from explorer.search.catalogue import Catalogue
+from explorer.search.finals import run_finals
+from explorer.search.results import TrialRecord
+from explorer.search.ties import ratio
 from explorer.space import Space, parameters
 
 
@@ -43,7 +47,7 @@ def test_a_sample_is_distinct_legal_and_says_its_rule(recorded):
 def test_a_recording_keeps_failures_and_the_comparison_of_the_best(recorded):
     for kernel in recorded.kernels:
         assert isinstance(kernel.outcome, Rejected) == (failure(kernel.config) is not None)
-    assert len(recorded.comparison.digests) == 24
+    assert len(recorded.comparison.digests) == 48
     assert len(recorded.comparison.again_us) == len(recorded.comparison.copy_us) == 40
 
 
@@ -95,12 +99,64 @@ def test_a_replay_ends_when_all_was_tried_and_is_a_study_of_its_own(recorded):
     assert result.replayed
     assert result.study.endswith(" | replay")
     assert result.measured + sum(result.rejected.values()) == 400
-    assert not result.finals.interleaved
+    assert result.exhausted
     assert {s.name: s.replayed for s in list_studies(storage)} == {
         live.study: False,
         result.study: True,
     }
     assert load_study(storage, result.problem).summary.name == live.study
+
+
+def test_a_replay_with_nothing_left_to_try_says_so(recorded):
+    storage, told = InMemoryStorage(), []
+    run_search(ReplayEvaluator(recorded), storage, trials=1000, on_progress=told.append)
+    assert [told[0].remaining_trials, told[-1].remaining_trials] == [400, 0]
+    told.clear()
+    again = run_search(ReplayEvaluator(recorded), storage, trials=3000, on_progress=told.append)
+    assert again.exhausted and again.trials == 0
+    assert [progress.phase for progress in told] == ["finals"]
+
+
+def test_finals_say_whether_they_were_interleaved_when_recorded(recorded):
+    evaluator = ReplayEvaluator(recorded)
+    trials = [
+        TrialRecord(number, kernel.config, kernel.outcome)
+        for number, kernel in enumerate(recorded.kernels)
+        if isinstance(kernel.outcome, Measured)
+    ]
+    assert run_finals(evaluator, trials).interleaved
+    others = [trial for trial in trials if trial.config not in evaluator.compared]
+    finals = run_finals(evaluator, others)
+    assert not finals.interleaved
+    assert finals.copy_spread is None and finals.copy_us == evaluator.circumstances.copy_us
+
+
+def test_finalists_of_the_recorded_comparison_are_preferred_to_slower_ones(recorded):
+    """The comparison holds the fastest three alone: a fourth would spoil what was interleaved."""
+    whole = recorded.comparison
+    three = replace(whole, digests=whole.digests[:3], samples_us=whole.samples_us[:3])
+    evaluator = ReplayEvaluator(replace(recorded, comparison=three))
+    trials = [
+        TrialRecord(number, kernel.config, kernel.outcome)
+        for number, kernel in enumerate(recorded.kernels)
+        if isinstance(kernel.outcome, Measured)
+    ]
+    finals = run_finals(evaluator, trials)
+    assert finals.interleaved and finals.rounds == 40
+    assert {f.trial.outcome.digest for f in finals.finalists} == set(three.digests)
+    fastest = three.digests[0]
+    without = run_finals(evaluator, [t for t in trials if t.outcome.digest != fastest])
+    assert not without.interleaved  # two are too few for finals
+
+
+def test_a_second_entry_of_another_than_the_best_has_the_recorded_noise(recorded):
+    evaluator = ReplayEvaluator(recorded)
+    by_digest = {kernel.digest: kernel.config for kernel in recorded.kernels}
+    first, second = (by_digest[digest] for digest in recorded.comparison.digests[:2])
+    best, best_again = evaluator.compare([first, first], 30).samples_us
+    other, other_again = evaluator.compare([second, second], 30).samples_us
+    assert best_again == recorded.comparison.again_us
+    assert ratio(other_again, other).median == pytest.approx(ratio(best_again, best).median)
 
 
 def test_replayed_finals_use_the_recorded_comparison(recorded):
@@ -113,8 +169,6 @@ def test_replayed_finals_use_the_recorded_comparison(recorded):
 
 
 def test_a_replay_of_an_older_space_is_still_shown(recorded, storage):
-    from dataclasses import replace
-
     older = replace(recorded.header.circumstances, space_version="01d01d01")
     recording = replace(recorded, header=replace(recorded.header, circumstances=older))
     result = run_search(ReplayEvaluator(recording), storage, trials=20)

@@ -11,7 +11,8 @@ from explorer.devices.recorded.recording_file import (
     recording_name,
 )
 from explorer.errors import InvalidInput, NotFound
-from explorer.problem import DType
+from explorer.gpu_spec import GpuSpec
+from explorer.problem import DType, Problem, default_rows
 
 LOCAL_DIR = Path("studies") / "recorded"
 
@@ -35,6 +36,18 @@ def recording_dirs() -> list[Path]:
     in_checkout = package.parent / "studies" / "recorded"
     candidates = [LOCAL_DIR.absolute(), shipped if shipped.is_dir() else in_checkout]
     return [path for path in dict.fromkeys(candidates) if path.is_dir()]
+
+
+def local_path(problem: Problem, gpu: GpuSpec, timing: str) -> Path:
+    """Where a new recording goes, such as studies/recorded/h200-f32-4096.json.gz.
+
+    Rows that are not the default ones, and a timing that is not cold, are part of the name.
+    """
+    short = gpu.name.removeprefix("NVIDIA ").removeprefix("Tesla ").lower().replace(" ", "-")
+    usual = problem.rows == default_rows(problem.cols, problem.dtype)
+    extent = str(problem.cols) if usual else f"{problem.rows}x{problem.cols}"
+    parts = [short, str(problem.dtype), extent, *([] if timing == "cold" else [timing])]
+    return LOCAL_DIR / f"{'-'.join(parts)}{SUFFIX}"
 
 
 def list_recordings() -> list[RecordingFile]:
