@@ -78,6 +78,8 @@ class StoredStudy:
         fastest, finals = self._fastest(), self.finals
         if fastest is None or finals is None:
             return None
+        if fastest.number in {finalist.trial.number for finalist in finals.finalists}:
+            return None
         before = min(finalist.trial.outcome.time_us for finalist in finals.finalists)
         return fastest if fastest.outcome.time_us < before else None
 
