@@ -1,0 +1,1 @@
+"""Devices evaluate a kernel: on a GPU, from a recording, or by emulation."""
