@@ -66,7 +66,7 @@ def _sum_function(root: str, element: str, mode: str, mods: Modifiers) -> Functi
     if element == "f64":
         raise mods.unsupported()
     if root == "sub":
-        return lambda a, b: rounding.add32(a, np.negative(b), mode)
+        return lambda a, b: rounding.add32(a, _negate(b), mode)
     return lambda a, b: (rounding.add32 if root == "add" else rounding.mul32)(a, b, mode)
 
 
@@ -170,8 +170,13 @@ def bind_float_sign(binder: Binder, instruction: Instruction) -> Step:
     """abs and neg."""
     mods = binder.modifiers(instruction)
     ptx_type = mods.one_of(FLOAT_TYPES)
-    ufunc: Function = np.absolute if instruction.root == "abs" else np.negative
-    return bind_float(binder, instruction, ufunc, ptx_type, mods)
+    # NumPy 2.4's negative is wrong for arrays with strides, which is what boxes of lanes are.
+    function: Function = np.absolute if instruction.root == "abs" else _negate
+    return bind_float(binder, instruction, function, ptx_type, mods)
+
+
+def _negate(a: Any) -> Array:
+    return np.asarray(np.multiply(a, np.asarray(a).dtype.type(-1)))
 
 
 def _in_double(function: Callable[[Any], Any]) -> Function:

@@ -175,7 +175,10 @@ def bind_sign(binder: Binder, instruction: Instruction) -> Step:
         return bind_float_sign(binder, instruction)
     mods = binder.modifiers(instruction)
     ptx_type = mods.one_of(INT_TYPES)
-    function: Function = np.absolute if instruction.root == "abs" else np.negative
+    zero = DTYPES[ptx_type].type(0)
+    function: Function = np.absolute
+    if instruction.root == "neg":
+        function = lambda a: np.subtract(zero, a)  # noqa: E731 - negative fails on strides
     return _bind_same(binder, instruction, function, ptx_type, mods)
 
 

@@ -2,12 +2,11 @@
 
 import re
 
-import numpy as np
-
 from explorer.devices.emulated.findings import UnsupportedPtx
 from explorer.devices.emulated.operands import parse_operand, split_operands
 from explorer.devices.emulated.program import (
     Entry,
+    Immediate,
     Instruction,
     Module,
     Register,
@@ -283,13 +282,15 @@ def parse_variable(statement: str) -> Variable:
 
 
 def _initial_bytes(text: str, ptx_type: str, size: int) -> bytes:
-    literals = [part.strip() for part in text.strip(" {}").replace("}", "").split(",")]
-    values = np.zeros(max(1, size // DTYPES[ptx_type].itemsize), DTYPES[ptx_type])
-    for number, literal in enumerate(literal for literal in literals if literal):
+    literals = [part.strip() for part in text.replace("{", "").replace("}", "").split(",")]
+    dtype = DTYPES[ptx_type]
+    data = b""
+    for literal in filter(None, literals):
         immediate = parse_operand(literal, str, {})
-        value = getattr(immediate, "value", None)
-        if value is None:
+        if not isinstance(immediate, Immediate):
             raise UnsupportedPtx((f"initial value {literal}",))
-        bits = getattr(immediate, "bits_of", "")
-        values[number] = immediate.as_float() if bits else value  # type: ignore[union-attr]
-    return values.tobytes()
+        if immediate.bits_of or isinstance(immediate.value, float):
+            data += dtype.type(immediate.as_float()).tobytes()
+        else:
+            data += (immediate.value % (1 << 8 * dtype.itemsize)).to_bytes(dtype.itemsize, "little")
+    return data.ljust(size, b"\0")
