@@ -108,7 +108,10 @@ class Shadow:
             )
         if self.once and written.any():
             self._report_rewritten(written, lanes, access)
-        return self._note_write(rows, width, codes, now)
+        lost = self._note_write(rows, width, codes, now)
+        if self.once and lost is not None:
+            self._report_rewritten(now << 32 | lost[:, None], lanes, access)
+        return lost
 
     def atomic(
         self, index: Indices, lanes: Lanes, access: Access, now: int, *, reads: bool
@@ -236,7 +239,7 @@ class Shadow:
             )
 
     def _report_rewritten(self, written: Stamps, lanes: Lanes, access: Access) -> None:
-        again = (written != 0).any(axis=1)
+        again = (written & _THREAD != 0).any(axis=1)
         first = int(np.argmax(again))
         self._machine.report(
             Kind.WRITTEN_TWICE,
