@@ -30,7 +30,9 @@ def apply(instruction, output_type, *inputs):
     """`instruction` names {d} and {a}, {b}, {c}; `inputs` are (PTX type, array) pairs."""
     names = {}
     for number, (ptx_type, _) in enumerate(inputs):
-        names["abcd"[number] if number < 3 else "e"] = f"%{'q' if ptx_type == 'pred' else 'in'}{number}"
+        names["abcd"[number] if number < 3 else "e"] = (
+            f"%{'q' if ptx_type == 'pred' else 'in'}{number}"
+        )
     memory_type = MEMORY_TYPE.get(output_type, output_type)
     size = DTYPES[memory_type].itemsize
     register = "b16" if size == 1 else f"b{8 * size}"
@@ -69,8 +71,6 @@ def _run(text, output_type, arrays):
     dtype = np.dtype(np.uint32) if output_type == "pred" else DTYPES[output_type]
     out = memory.allocate(np.zeros(padded, dtype), name="out")
     grid = (padded // 32, 1, 1)
-    result = launch(
-        parse(text), "k", grid=grid, block=(32, 1, 1), args=[*args, out], memory=memory
-    )
+    result = launch(parse(text), "k", grid=grid, block=(32, 1, 1), args=[*args, out], memory=memory)
     assert not result.findings, [str(f) for f in result.findings]
     return memory.read(out)[:count]

@@ -14,7 +14,9 @@ def test_loops_of_different_length_meet_again(run, out):
     result = run(source, out(256), grid=4, block=64)
     n = np.array([sum(3 if i % 2 else 1 for i in range(t % 7)) for t in range(64)])
     want = np.repeat(n.reshape(2, 32).sum(1), 32)
-    assert not result.findings and np.array_equal(result["out0"].reshape(4, 64), np.tile(want, (4, 1)))
+    assert not result.findings and np.array_equal(
+        result["out0"].reshape(4, 64), np.tile(want, (4, 1))
+    )
 
 
 def test_nested_branches_and_switch(run, out):

@@ -32,8 +32,11 @@ def round_exactly(value, mode):
     if np.isinf(near):
         near = np.float32(np.copysign(3.4028235e38, near))
     candidates = sorted(
-        {float(near), float(np.nextafter(near, np.float32(-np.inf))),
-         float(np.nextafter(near, np.float32(np.inf)))}  # fmt: skip
+        {
+            float(near),
+            float(np.nextafter(near, np.float32(-np.inf))),
+            float(np.nextafter(near, np.float32(np.inf))),
+        }  # fmt: skip
     )
     finite = [c for c in candidates if np.isfinite(c)]
     below = max((c for c in finite if Fraction(c) <= value), default=None)
@@ -63,7 +66,9 @@ def exact_operands(count=300):
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
 def test_fma_rounds_once(mode):
     a, b, c = exact_operands()
-    got = apply(f"fma.{mode}.f32 {{d}}, {{a}}, {{b}}, {{c}}", "f32", ("f32", a), ("f32", b), ("f32", c))
+    got = apply(
+        f"fma.{mode}.f32 {{d}}, {{a}}, {{b}}, {{c}}", "f32", ("f32", a), ("f32", b), ("f32", c)
+    )
     for x, y, z, value in zip(a, b, c, got, strict=True):
         exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
         if exact:
@@ -85,7 +90,12 @@ def test_arithmetic_in_every_rounding_mode(op, mode):
 
 @pytest.mark.parametrize(
     ("op", "function"),
-    [("add.f32", np.add), ("sub.f32", np.subtract), ("mul.f32", np.multiply), ("div.rn.f32", np.divide)],
+    [
+        ("add.f32", np.add),
+        ("sub.f32", np.subtract),
+        ("mul.f32", np.multiply),
+        ("div.rn.f32", np.divide),
+    ],
 )
 def test_special_values(op, function):
     a, b = pairs()
@@ -111,13 +121,17 @@ def test_sat_clamps_and_turns_nan_to_zero():
 @pytest.mark.parametrize("nan", [False, True])
 def test_min_max_of_nan_and_signed_zeros(op, nan):
     a, b = pairs()
-    got = apply(f"{op}{'.NaN' if nan else ''}.f32 {{d}}, {{a}}, {{b}}", "f32", ("f32", a), ("f32", b))
+    got = apply(
+        f"{op}{'.NaN' if nan else ''}.f32 {{d}}, {{a}}, {{b}}", "f32", ("f32", a), ("f32", b)
+    )
     for x, y, value in zip(a, b, got, strict=True):
         if np.isnan(x) or np.isnan(y):
             other = y if np.isnan(x) else x
             assert np.isnan(value) if nan or np.isnan(other) else value == other
         elif x == 0 and y == 0:
-            want = (np.signbit(x) or np.signbit(y)) if op == "min" else np.signbit(x) and np.signbit(y)
+            want = (
+                (np.signbit(x) or np.signbit(y)) if op == "min" else np.signbit(x) and np.signbit(y)
+            )
             assert np.signbit(value) == want
         else:
             assert value == (min(x, y) if op == "min" else max(x, y))

@@ -51,10 +51,14 @@ def test_arithmetic(t):
     nonzero = np.where(b == 0, b.dtype.type(1), b)
     quotient = lambda x, y: abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)  # noqa: E731
     check(f"div.{t} {{d}}, {{a}}, {{b}}", t, quotient, (t, a), (t, nonzero))
-    check(f"rem.{t} {{d}}, {{a}}, {{b}}", t, lambda x, y: x - quotient(x, y) * y, (t, a), (t, nonzero))
+    check(
+        f"rem.{t} {{d}}, {{a}}, {{b}}", t, lambda x, y: x - quotient(x, y) * y, (t, a), (t, nonzero)
+    )
 
 
-@pytest.mark.parametrize(("t", "wide"), [("u16", "u32"), ("s16", "s32"), ("u32", "u64"), ("s32", "s64")])
+@pytest.mark.parametrize(
+    ("t", "wide"), [("u16", "u32"), ("s16", "s32"), ("u32", "u64"), ("s32", "s64")]
+)
 def test_wide_and_mad(t, wide):
     a, b = values_of(t), values_of(t)[::-1].copy()
     c = values_of(wide)

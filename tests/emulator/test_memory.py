@@ -66,7 +66,9 @@ def test_poison_that_reaches_the_output(run, out):
 
 
 def test_elements_between_launch_batches(run, out):
-    source = 'extern "C" __global__ void k(float* y) { y[(blockIdx.x / 2) * 32 + threadIdx.x] = 1; }'
+    source = (
+        'extern "C" __global__ void k(float* y) { y[(blockIdx.x / 2) * 32 + threadIdx.x] = 1; }'
+    )
     result = run(source, out(16 * 32), grid=32, batch_lanes=64)
     assert {"global-race", "written-twice"} <= result.kinds
 
@@ -85,7 +87,9 @@ def test_local_arrays(run, out):
       float s = 0; for (int i = 0; i < n; i++) s += v[(i + t) & 7] * i; y[t] = s + v[n]; }"""
     result = run(source, X, out(32), np.int32(5))
     v = X[:256].reshape(32, 8)[:, [(i * 5) & 7 for i in range(8)]]
-    v = np.stack([X[:256].reshape(32, 8)[:, list((np.arange(8) * 5) & 7).index(j)] for j in range(8)], 1)
+    v = np.stack(
+        [X[:256].reshape(32, 8)[:, list((np.arange(8) * 5) & 7).index(j)] for j in range(8)], 1
+    )
     want = [sum(v[t][(i + t) & 7] * i for i in range(5)) + v[t][5] for t in range(32)]
     assert not result.findings and np.allclose(result["out0"], want)
     beyond = run(source, X, out(32), np.int32(9))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from explorer.devices.emulated.binder import Binder
 from explorer.devices.emulated.counters import Traffic
 from explorer.devices.emulated.findings import Kind, UnsupportedPtx
+from explorer.devices.emulated.flags import Flags
 from explorer.devices.emulated.instruction_set import Modifiers, Step, binds
 from explorer.devices.emulated.lanes import Lanes
 from explorer.devices.emulated.program import (
@@ -165,7 +166,7 @@ def bind_ld(binder: Binder, instruction: Instruction) -> Step:
                 place.shadow.load(place.index, place.lanes, access, now)
             values = place.read(form.size, dtype)
             if access.strong:
-                flags.loaded(place, now)
+                flags.loaded(place)
             for number, target in enumerate(targets):
                 if target is not None:
                     target.put(place.lanes, values[:, number])
@@ -256,44 +257,3 @@ def _check_lost(
             count=int(np.count_nonzero(bad)),
             key="same",
         )
-
-
-class Flags:
-    """Strong loads and stores as the ends of synchronisation through memory."""
-
-    def __init__(self, machine: "Machine", order: str, access: Access) -> None:
-        self._machine = machine
-        self._order = order
-        self._access = access
-
-    def loaded(self, place: Place, now: int) -> None:
-        """What the locations publish becomes known: at once if acquiring, else at a fence."""
-        published = self._machine.published
-        if not published:
-            return
-        keys = place.index + self._base(place)
-        for key in np.unique(keys):
-            row = published.get(int(key))
-            if row is None:
-                continue
-            lanes = place.lanes.flat[keys == key]
-            if self._order in ("acquire", "acq_rel"):
-                self._machine.ordering.acquire(lanes, row)
-            else:
-                self._machine.ordering.see(lanes.tolist(), row)
-
-    def stored(self, place: Place, now: int) -> None:
-        """The locations publish what their writers know: all of it if releasing."""
-        ordering = self._machine.ordering
-        keys = place.index + self._base(place)
-        for key, lane in zip(keys.tolist(), place.lanes.flat.tolist(), strict=True):
-            if self._order in ("release", "acq_rel"):
-                row: Any = ordering.knowledge(lane, now)
-            else:
-                row = ordering.fenced_knowledge(lane)
-            if row is not None:
-                self._machine.publish(key, row, keep=self._access.action == "atomic")
-
-    def _base(self, place: Place) -> int:
-        """Distinguishes equal indices of different memories."""
-        return int(place.data.__array_interface__["data"][0])

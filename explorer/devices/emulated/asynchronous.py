@@ -63,8 +63,10 @@ class AsynchronousCopies:
         """A copy into `place` begins; its words are pending from now on."""
         lanes = place.lanes
         assert place.shadow is not None
-        codes = lanes.flat + (1 + self._machine.first_lane)
-        place.shadow.mark(place.index, size, PENDING_TIME << 32 | codes)
+        # The engine's mark, not the thread's: the thread too must wait before it reads.
+        engine = self._machine.first_lane + self._machine.ordering.async_lane + 1
+        pending = np.full(lanes.count, PENDING_TIME << 32 | engine)
+        place.shadow.mark(place.index, size, pending)
         group = self._committed[lanes.flat]
         self._copies.append(_Copy(place, size, values, group, np.ones(lanes.count, np.bool_)))
         self._machine.counters.async_copy_bytes += size * lanes.count

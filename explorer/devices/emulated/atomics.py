@@ -11,11 +11,11 @@ from explorer.devices.emulated.accesses import (
     ORDERS,
     SCOPES,
     SPACES,
-    Flags,
     bind_address,
     locate,
 )
 from explorer.devices.emulated.binder import Binder
+from explorer.devices.emulated.flags import Flags
 from explorer.devices.emulated.float_arithmetic import extreme
 from explorer.devices.emulated.instruction_set import Modifiers, Step, binds
 from explorer.devices.emulated.lanes import Lanes
@@ -105,15 +105,14 @@ def bind_atomic(binder: Binder, instruction: Instruction) -> Step:
     def step(lanes: Lanes) -> None:
         where = addresses(lanes)
         now = machine.tick(instruction)
-        machine.progress = True
         machine.counters.atomics += lanes.count
         operands = [_gather(source, lanes, form) for source in sources]
         for place in locate(machine, form.space, where, lanes, access):
             if place.shadow is not None:
                 place.shadow.atomic(place.index, place.lanes, access, now, reads=True)
-            flags.loaded(place, now)
-            old = _apply(place, form, operands)
-            flags.stored(place, now)
+            old, changed = _apply(place, form, operands)
+            machine.progress |= changed
+            flags.exchanged(place, now)
             for number, target in enumerate(targets):
                 if target is not None:
                     target.put(place.lanes, old[:, number])
@@ -131,8 +130,8 @@ def _gather(sources: list[Source], lanes: Lanes, form: _Form) -> Array:
     return np.stack(columns, axis=1).view(form.dtype)
 
 
-def _apply(place: Place, form: _Form, operands: list[Array]) -> Array:
-    """Old values of shape (lanes, components), in the type of the registers."""
+def _apply(place: Place, form: _Form, operands: list[Array]) -> tuple[Array, bool]:
+    """Old values of shape (lanes, components) as registers hold them, and whether any changed."""
     chosen = slice(None) if place.chosen is None else place.chosen
     b = operands[0][chosen]
     c = operands[-1][chosen]
@@ -141,4 +140,6 @@ def _apply(place: Place, form: _Form, operands: list[Array]) -> Array:
     columns = [
         one_by_one(memory, start + n, form.operation, b[:, n], c[:, n]) for n in range(b.shape[1])
     ]
-    return np.ascontiguousarray(np.stack(columns, axis=1)).view(DTYPES[form.ptx_type])
+    old = np.ascontiguousarray(np.stack(columns, axis=1))
+    new = np.asarray(form.operation(old, b, c))
+    return old.view(DTYPES[form.ptx_type]), bool((new != old).any())

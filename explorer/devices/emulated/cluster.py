@@ -33,7 +33,7 @@ class Clusters:
         """These lanes access the shared memory of `targets`: it must have begun and not ended."""
         machine = self._machine
         now = len(machine.launch.pcs) - 1
-        early = machine.ordering.cluster_sync[targets // machine.cluster_size] == 0
+        early = machine.ordering.cluster_sync[lanes] == 0
         self._report(early, lanes, access, "before a cluster barrier says that it has started")
         self._report(self._ended[targets], lanes, access, "after it has exited")
         own = lanes // machine.ordering.per_block

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from explorer.devices.emulated.binder import Binder
 from explorer.devices.emulated.findings import Kind
 from explorer.devices.emulated.lanes import Lanes
+from explorer.devices.emulated.ordering import Row
 from explorer.devices.emulated.program import Instruction
 from explorer.devices.emulated.scheduler import Control, Scheduler
 
@@ -13,8 +14,7 @@ from explorer.devices.emulated.scheduler import Control, Scheduler
 class ClusterBarriers:
     """The one barrier of each cluster of a batch.
 
-    What is done between a thread's arrival and its wait counts as not synchronised; what a thread
-    does after the barrier has completed but before its own wait is taken as synchronised.
+    A thread knows what the others did before they arrived once it has waited, not before.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -28,6 +28,8 @@ class ClusterBarriers:
         """Arrived in a phase that has completed, not yet waited."""
         self._waiting: NDArray[np.int32] = np.full(lanes, -1, np.int32)
         self._relaxed: set[int] = set()
+        self._completed: dict[int, tuple[int, Row | None]] = {}
+        """By cluster: up to when all knew all at the last phase, and what was done after that."""
         self._instruction: Instruction | None = None
         scheduler.on_exit.append(self._exited)
 
@@ -66,6 +68,7 @@ class ClusterBarriers:
         passed = self._passed[lanes.flat]
         if passed.all():
             self._passed[lanes.flat] = False
+            self._learn(lanes.flat)
             return instruction.pc + 1
         absent = ~passed & (self._arrived[lanes.flat] == 0)
         if absent.any():
@@ -76,6 +79,7 @@ class ClusterBarriers:
         self._scheduler.wait_pc[lanes.flat[~passed]] = instruction.pc
         if passed.any():
             self._passed[lanes.flat[passed]] = False
+            self._learn(lanes.flat[passed])
             self._scheduler.place(instruction.pc + 1, lanes.where(passed))
         return None
 
@@ -102,28 +106,39 @@ class ClusterBarriers:
             machine.report(Kind.BARRIER, message, self._instruction, threads.start)
         machine.counters.cluster_barriers += 1
         machine.progress = True
-        self._synchronise(cluster, threads, present)
+        self._note_phase(cluster, threads, present)
         self._arrived[threads] = 0
         self._release(threads, present)
 
-    def _synchronise(self, cluster: int, threads: slice, present: NDArray[np.bool_]) -> None:
-        """What was done before arriving is known to all, unless the arrival was relaxed."""
+    def _note_phase(self, cluster: int, threads: slice, present: NDArray[np.bool_]) -> None:
+        """Keep what the phase lets its threads know; nothing, if an arrival was relaxed."""
         if cluster in self._relaxed:
             self._relaxed.discard(cluster)
+            self._completed.pop(cluster, None)
             return
-        ordering = self._machine.ordering
         times = self._arrived[threads][present]
-        ordering.sync_cluster(cluster, int(times.min()))
-        members = np.flatnonzero(present) + threads.start
+        row = None
         if times.min() != times.max():
-            row = np.zeros(ordering.lanes + 1, np.int64)
-            row[members] = times
-            ordering.acquire(members, row)
+            row = np.zeros(self._machine.ordering.lanes + 1, np.int64)
+            row[np.flatnonzero(present) + threads.start] = times
+        self._completed[cluster] = (int(times.min()), row)
+
+    def _learn(self, members: NDArray[np.intp]) -> None:
+        """These lanes have waited."""
+        ordering = self._machine.ordering
+        clusters = members // self._lanes_each
+        for cluster in np.unique(clusters).tolist():
+            when, row = self._completed.get(cluster, (0, None))
+            lanes = members[clusters == cluster]
+            ordering.cluster_sync[lanes] = np.maximum(ordering.cluster_sync[lanes], when)
+            if row is not None:
+                ordering.acquire(lanes, row)
 
     def _release(self, threads: slice, present: NDArray[np.bool_]) -> None:
         waiting = self._waiting[threads]
         for pc in np.unique(waiting[waiting >= 0]):
             members = np.flatnonzero(waiting == pc) + threads.start
+            self._learn(members)
             self._scheduler.place(int(pc) + 1, Lanes.of(members, self._machine.shape))
         self._passed[threads] |= present & (waiting < 0)
         self._waiting[threads] = -1

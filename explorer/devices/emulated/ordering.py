@@ -26,14 +26,18 @@ class Ordering:
         self.cluster_size = cluster_size
         self.block_sync = np.zeros(blocks, np.int64)
         self.warp_sync = np.zeros(blocks * warps, np.int64)
-        self.cluster_sync = np.zeros(-(-blocks // cluster_size), np.int64)
+        self.cluster_sync = np.zeros(self.lanes, np.int64)
+        """For each lane: what its cluster did before then is known to it."""
         self.oldest_block_sync = 0
         self._rows: list[Row] = [np.zeros(self.lanes + 1, np.int64)]
         self._row_of = np.zeros(self.lanes, np.int32)
+        self.fenced = False
+        """Whether any thread has executed a fence."""
         self.fence_time = np.zeros(self.lanes, np.int64)
         self._fence_row = np.zeros(self.lanes, np.int32)
         self._fence_barriers = np.zeros((self.lanes, 3), np.int64)
         self._seen: dict[int, Row] = {}
+        self._seen_by_block: dict[int, Row] = {}
 
     @property
     def async_lane(self) -> int:
@@ -53,7 +57,7 @@ class Ordering:
         if self.cluster_size > 1:
             cluster = block // self.cluster_size
             known |= (before_block // self.cluster_size == cluster) & (
-                when <= self.cluster_sync[cluster]
+                when <= self.cluster_sync[now]
             )
         known &= inside
         known |= before == now
@@ -70,22 +74,25 @@ class Ordering:
         """All threads of these blocks have met."""
         self.block_sync[blocks] = now
         self.oldest_block_sync = int(self.block_sync.min())
+        if self.cluster_size > 1:
+            each = self.cluster_sync.reshape(-1, self.per_block)
+            each[blocks] = each[blocks].max(axis=1, keepdims=True)
+        for lane, row in self._seen.items():
+            block = lane // self.per_block
+            if block in blocks:
+                earlier = self._seen_by_block.get(block)
+                self._seen_by_block[block] = row if earlier is None else np.maximum(earlier, row)
         if self._rows_used:
             for block in blocks:
                 first = int(block) * self.per_block
                 self._share(np.arange(first, first + self.per_block))
 
-    def sync_cluster(self, cluster: int, now: int) -> None:
-        """All threads of this cluster have met."""
-        self.cluster_sync[cluster] = now
-        if self._rows_used:
-            first = cluster * self.cluster_size * self.per_block
-            last = min(first + self.cluster_size * self.per_block, self.lanes)
-            self._share(np.arange(first, last))
-
     def sync_warps(self, warps: LaneIds, now: int) -> None:
         """All 32 lanes of these warps have met."""
         self.warp_sync[warps] = now
+        if self.cluster_size > 1:
+            each = self.cluster_sync.reshape(-1, WARP)
+            each[warps] = each[warps].max(axis=1, keepdims=True)
         if self._rows_used:
             for warp in warps:
                 self._share(np.arange(int(warp) * WARP, (int(warp) + 1) * WARP))
@@ -124,7 +131,7 @@ class Ordering:
         """For each lane the times of its last warp, block and cluster barrier."""
         block = lanes // self.per_block
         times = self.warp_sync[lanes // WARP], self.block_sync[block]
-        return np.stack([*times, self.cluster_sync[block // self.cluster_size]], axis=1)
+        return np.stack([*times, self.cluster_sync[lanes]], axis=1)
 
     def _known(self, lane: int, now: int, row_id: int, barriers: NDArray[np.int64]) -> Row:
         row = self._rows[row_id].copy()
@@ -142,6 +149,7 @@ class Ordering:
         for lane in {int(lane) >> 5: int(lane) for lane in lanes}.values():
             np.maximum(joined, self.knowledge(lane, now), out=joined)
         joined[lanes] = now
+        self.cluster_sync[lanes] = self.cluster_sync[lanes].max()
         self._row_of[lanes] = self._keep(joined)
 
     def acquire(self, lanes: LaneIds, row: Row) -> None:
@@ -158,6 +166,12 @@ class Ordering:
         """A fence of gpu or system scope: what relaxed reads saw is known from here on."""
         for lane in self._seen.keys() & set(lanes.tolist()) if self._seen else ():
             self.acquire(np.array([lane]), self._seen.pop(lane))
+        for block, row in self._seen_by_block.items():
+            # One thread saw the flag, a block barrier followed, and now the others fence.
+            members = lanes[lanes // self.per_block == block]
+            if len(members):
+                self.acquire(members, row)
+        self.fenced = True
         self.fence_time[lanes] = now
         self._fence_row[lanes] = self._row_of[lanes]
         self._fence_barriers[lanes] = self._barriers(lanes)

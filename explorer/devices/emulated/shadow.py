@@ -168,7 +168,11 @@ class Shadow:
         when = stamps >> 32
         who = (stamps & _THREAD) - 1 - machine.first_lane
         now = lanes.flat[places]
+        # What the copy engine writes is pending until it lands, and unknown until waited for.
         pending = when == PENDING_TIME
+        if earlier == "write":
+            landed = who == machine.ordering.async_lane
+            pending |= landed & ~machine.ordering.ordered(who, when, now)
         if pending.any():
             machine.asynchronous.report_pending(access, verb, now[pending], stamps[pending])
         bad = ~pending & ~machine.ordering.ordered(who, when, now)
