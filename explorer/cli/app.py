@@ -17,6 +17,7 @@ from explorer.cli.search import search
 from explorer.cli.show import show
 from explorer.cli.space import space
 from explorer.cli.studies import studies
+from explorer.cli.verify import verify
 
 app = typer.Typer(
     cls=SentenceErrors,
@@ -47,5 +48,7 @@ def explorer(
         typer.echo(context.get_help())
 
 
-for command in (search, emit, studies, show, space, record, dashboard, doctor):
+COMMANDS = (search, emit, verify, studies, show, space, record, dashboard, doctor)
+
+for command in COMMANDS:
     app.command()(command)

@@ -1,7 +1,7 @@
 """What a launch did, counted exactly: instructions, traffic, bank conflicts, barriers."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,10 @@ class Traffic:
         """Wavefronts beyond the ideal."""
         return self.wavefronts - self.ideal_wavefronts
 
+    def __add__(self, other: "Traffic") -> "Traffic":
+        names = [f.name for f in fields(self)]
+        return Traffic(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
 
 @dataclass(slots=True)
 class Counters:
@@ -60,6 +64,11 @@ class Counters:
     def warp_instructions(self) -> int:
         """All instructions, one for each warp that executes one."""
         return sum(self.instructions.values())
+
+    def plus(self, other: "Counters") -> "Counters":
+        """The totals of two launches."""
+        pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        return Counters(**{name: mine + theirs for name, (mine, theirs) in pairs.items()})
 
 
 class TrafficCounter:

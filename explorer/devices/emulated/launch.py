@@ -156,7 +156,7 @@ def _pack(entry: Entry, args: Sequence[Argument]) -> dict[str, bytes]:
 
 def _bytes(arg: Argument, size: int) -> bytes:
     if isinstance(arg, Allocation):
-        return arg.address.to_bytes(8, "little")
+        return arg.start.to_bytes(8, "little")
     if isinstance(arg, bytes):
         return arg
     if isinstance(arg, np.generic):

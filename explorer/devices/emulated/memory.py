@@ -44,6 +44,13 @@ class Allocation:
     written_once: bool
     written: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     """One flag a byte: some launch has stored there."""
+    lead: int = 0
+    """Bytes at its start that kernels must not touch: what they are given begins after them."""
+
+    @property
+    def start(self) -> int:
+        """The first address that kernels may use."""
+        return self.address + self.lead
 
     @property
     def end(self) -> int:

@@ -133,21 +133,22 @@ class GlobalSpace(Space):
             if near is None:
                 return hex(address)
             allocation = near
-        offset = address - allocation.address
-        return f"{allocation.name}{offset:+d} (of {allocation.size} bytes)"
+        offset = address - allocation.start
+        return f"{allocation.name}{offset:+d} (of {allocation.size - allocation.lead} bytes)"
 
     def _places(self, addresses: Addresses, lanes: Lanes, access: Access) -> list[Place]:
         low, high = int(addresses.min()), int(addresses.max())
         allocation = self._memory.find(low)
-        if allocation is not None and high + access.size <= allocation.end:
+        fits = allocation is not None and high + access.size <= allocation.end
+        if allocation is not None and fits and low >= allocation.start:
             return self._within(allocation, addresses, lanes, access, None)
         slots = addresses >> SLOT_BITS
         places = []
         for slot in np.unique(slots):
             chosen = slots == slot
             allocation = self._memory.find(int(slot) << SLOT_BITS)
-            end = allocation.end if allocation else 0
-            inside = chosen & (addresses + access.size <= end)
+            start, end = (allocation.start, allocation.end) if allocation else (0, 0)
+            inside = chosen & (addresses >= start) & (addresses + access.size <= end)
             outside = chosen & ~inside
             if outside.any():
                 self._outside(addresses, lanes, access, outside)
