@@ -127,6 +127,14 @@ class BlockBarriers:
 
     def _arrive(self, form: _Form, lanes: Lanes) -> int | None:
         machine = self._machine
+        if form.count is not None and lanes.warps > 1:
+            # A barrier of so many threads lets them go when the last of them comes: warps that
+            # step together here come one after the other, and need not meet.
+            warps = lanes.flat >> 5
+            for warp in np.unique(warps):
+                if self._arrive(form, lanes.where(warps == warp)) is not None:
+                    self._scheduler.place(form.instruction.pc + 1, lanes.where(warps == warp))
+            return None
         numbers = form.number.each(lanes)
         now = machine.tick(form.instruction)
         if form.arrive_only:
