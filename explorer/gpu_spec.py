@@ -90,6 +90,11 @@ def known_gpu(name: str) -> GpuSpec:
     )
 
 
+def is_known_gpu(name: str) -> bool:
+    """Whether the limits of the GPU that the driver calls `name` are on record."""
+    return name in _GPUS
+
+
 def known_gpu_for(arch: str) -> GpuSpec:
     """A GPU of an architecture such as sm_90; raises InvalidInput naming those there are."""
     for name, (gpu_arch, *_) in _GPUS.items():

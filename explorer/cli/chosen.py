@@ -1,19 +1,32 @@
 """The variant that WHAT names: best, a trial, or a config as JSON."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from explorer.cli.gpu_limits import gpu_limits
 from explorer.cli.problem import problem_of
+from explorer.gpu_spec import GpuSpec, is_known_gpu, known_gpu
 from explorer.problem import DType
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A variant and where it runs."""
+
+    variant: "Variant"
+    arch: str
+    """Of the GPU that it was measured on, or is to run on."""
+    gpu: GpuSpec | None
+    """That GPU's limits, where they are known."""
+
+
 def chosen_variant(
     what: str, cols: int, rows: int | None, dtype: DType, gpu: str | None, storage: str | None
-) -> "tuple[Variant, str]":
-    """The variant, and the architecture of the GPU that it was measured on or is checked for.
+) -> Chosen:
+    """What WHAT names, with the GPU that it was measured on unless another one is named.
 
     Raises InvalidInput for what is none of the three or no legal config, NotFound for a trial
     that is not there.
@@ -26,11 +39,15 @@ def chosen_variant(
     if isinstance(choice, Config):
         limits = gpu_limits(gpu)
         problem = problem_of(cols, rows, dtype)
-        return emit(problem, checked_config(choice, problem, limits)), limits.arch
+        variant = emit(problem, checked_config(choice, problem, limits))
+        return Chosen(variant, limits.arch, limits)
     from explorer.search import ProblemFilter, find_trial, load_study, open_storage
 
     opened = open_storage(storage, read_only=True)
     study = load_study(opened, ProblemFilter(cols, dtype, rows))
     problem = study.summary.problem
-    arch = gpu_limits(gpu).arch if gpu else study.circumstances.arch
-    return variant_of(find_trial(opened, problem, choice), problem), arch
+    variant = variant_of(find_trial(opened, problem, choice), problem)
+    name = gpu or study.circumstances.gpu
+    measured_on = known_gpu(name) if gpu or is_known_gpu(name) else None
+    arch = measured_on.arch if measured_on else study.circumstances.arch
+    return Chosen(variant, arch, measured_on)

@@ -139,8 +139,8 @@ def _named(what: str, wanted: _Wanted) -> "tuple[list[ProgramUnderTest], str]":
         program = read_emitted(Path(what)).at_cols(wanted.cols)
         return [program], gpu_limits(wanted.gpu).arch
     cols, storage = wanted.needed_cols, wanted.storage
-    variant, arch = chosen_variant(what, cols, None, wanted.dtype, wanted.gpu, storage)
-    return [ProgramUnderTest.of(variant)], arch
+    chosen = chosen_variant(what, cols, None, wanted.dtype, wanted.gpu, storage)
+    return [ProgramUnderTest.of(chosen.variant)], chosen.arch
 
 
 def _of_space(

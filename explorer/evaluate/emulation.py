@@ -1,8 +1,9 @@
 """Check a program without a GPU: compile it with line info, run it on the emulator."""
 
+import re
 from collections.abc import Iterator
 
-from explorer.compile import CompileFailure, Compiler
+from explorer.compile import SOURCE_NAME, CompileFailure, Compiler
 from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate
 from explorer.devices.emulated.emulation import Emulation, Status
 from explorer.devices.emulated.findings import LaunchError, UnsupportedPtx
@@ -34,7 +35,7 @@ class Emulator:
         runs: list[Emulation] = []
         try:
             kernel = self._compiler.compile(program.source)
-            module = EmulatedKernel.of(kernel.ptx, ()).module
+            module = EmulatedKernel.of(_named(kernel.ptx, program.file), ()).module
             for problem, odd in _runs(program, problems):
                 steps = EmulatedKernel(module, program.launches(problem))
                 runs.append(self._run(program, steps, problem, odd))
@@ -68,6 +69,11 @@ class Emulator:
             rounding=program.rounding(problem),
             step_limit=self._step_limit,
         )
+
+
+def _named(ptx: str, file: str) -> str:
+    """PTX that calls its source `file`, not by a path that NVRTC makes up."""
+    return re.sub(rf'"[^"\n]*\b{re.escape(SOURCE_NAME)}"', lambda _: f'"{file}"', ptx)
 
 
 def _runs(

@@ -59,6 +59,18 @@ def summary(verdicts: Sequence[Verdict], elapsed_s: float) -> str:
     return f"{count(len(verdicts))} programs: {counts}{by} in {seconds(elapsed_s)}"
 
 
+def emission_sentence(verdict: Verdict) -> str:
+    """What to tell of a kernel that is about to be written, or refused."""
+    if verdict.status is Status.VERIFIED:
+        return f"verified by {verdict.by}: {verdict.sentence}"
+    if verdict.status is Status.WRONG:
+        return (
+            f"nothing was written, the kernel is wrong: {verdict.sentence}; choose another "
+            "config, or write it all the same with --no-verify"
+        )
+    return f"warning: {verdict.status} by {verdict.by}: {verdict.sentence}"
+
+
 def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
     problem = verdict.program.problem
     title = f"{problem.op} {problem.dtype}, {verdict.program.cols} columns: "
@@ -86,6 +98,12 @@ def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) ->
         line.append(f" on {told.problem.rows} x {told.problem.cols}{odd}")
     line.append("" if findings else f": {verdict.sentence}")
     console.print(line, soft_wrap=True)
+    print_findings(verdict, console)
+
+
+def print_findings(verdict: Verdict, console: Console) -> None:
+    """The findings of the run that decided, with their lines of source."""
+    findings = verdict.told.findings if verdict.told is not None else ()
     for finding in findings[:MOST_FINDINGS]:
         for text in finding_lines(finding, verdict.program):
             console.print(cell(f"  {text}"), soft_wrap=True)
