@@ -12,8 +12,11 @@ from explorer.report.figures import count, percent
 from explorer.report.resources import resources_line
 from explorer.report.words import brief_words
 
-MOST_OPCODES = 12
-"""Kinds of instructions that are listed; the rest is summed."""
+LEAST_SHARE = 0.02
+"""Instructions of a kind that are fewer are summed, but for those that move data or wait."""
+
+TELLING = ("ld.global", "st.global", "ld.shared", "st.shared", "ld.local", "st.local")
+TELLING += ("shfl", "bar", "barrier", "atom", "red", "cp", "mbarrier")
 
 
 def print_profile(profile: Profile, nsight: NsightFigures | str | None, console: Console) -> None:
@@ -119,7 +122,11 @@ def widths(traffic: Traffic) -> str:
 def _opcodes(profile: Profile) -> Table:
     table = _table("", "total", "an element", "share")
     counters = profile.counters
-    listed = counters.instructions.most_common(MOST_OPCODES)
+    listed = [
+        (name, number)
+        for name, number in counters.instructions.most_common()
+        if number >= LEAST_SHARE * counters.warp_instructions or name.startswith(TELLING)
+    ]
     rest = counters.warp_instructions - sum(n for _, n in listed)
     rows = [*listed, *([("others", rest)] if rest else [])]
     for name, number in (*rows, ("all", counters.warp_instructions)):

@@ -55,16 +55,7 @@ def emulate(
     errors up to `rounding` are inaccurate, not wrong. Raises LaunchError for launches that cannot
     be made; opcodes that are not known are in the result.
     """
-    memory = GlobalMemory()
-    leads = (ODD_INPUT, ODD_OUTPUT) if odd_elements else (0, 0)
-    source = _placed(memory, matrix, "input", leads[0])
-    target = _placed(memory, poisoned(matrix.shape, matrix.dtype), "output", leads[1])
-    values: dict[str, Argument] = {
-        "input": source,
-        "output": target,
-        "rows": np.int64(problem.rows),
-        "cols": np.int32(problem.cols),
-    }
+    memory, target, values = _prepared(problem, matrix, odd_elements=odd_elements)
     ran = _launched(kernel, values, memory, step_limit)
     if isinstance(ran, UnsupportedPtx):
         return Emulation(problem, odd_elements, unsupported=ran.opcodes)
@@ -73,8 +64,7 @@ def emulate(
         return Emulation(problem, odd_elements, tuple(findings), counters=counters)
     target.written[: target.lead] = True
     findings += check_output(memory, target)
-    lead = target.lead // matrix.dtype.itemsize
-    output = memory.read(target).reshape(-1)[lead:].reshape(matrix.shape)
+    output = _read(memory, target, matrix)
     truth = softmax(matrix)
     return Emulation(
         problem,
@@ -85,6 +75,38 @@ def emulate(
         deviation=_deviation(output.astype(np.float64), truth),
         rounding=rounding,
     )
+
+
+def output_of(kernel: EmulatedKernel, problem: Problem, matrix: Array) -> Array:
+    """What a kernel writes for `matrix`, whatever is wrong with it; raises UnsupportedPtx."""
+    memory, target, values = _prepared(problem, matrix)
+    ran = _launched(kernel, values, memory, STEP_LIMIT)
+    if isinstance(ran, UnsupportedPtx):
+        raise ran
+    return _read(memory, target, matrix)
+
+
+def _prepared(
+    problem: Problem, matrix: Array, *, odd_elements: bool = False
+) -> tuple[GlobalMemory, Allocation, dict[str, Argument]]:
+    """Memory with input and output, the output, and a value for each argument of a launch."""
+    memory = GlobalMemory()
+    leads = (ODD_INPUT, ODD_OUTPUT) if odd_elements else (0, 0)
+    source = _placed(memory, matrix, "input", leads[0])
+    target = _placed(memory, poisoned(matrix.shape, matrix.dtype), "output", leads[1])
+    values: dict[str, Argument] = {
+        "input": source,
+        "output": target,
+        "rows": np.int64(problem.rows),
+        "cols": np.int32(problem.cols),
+    }
+    return memory, target, values
+
+
+def _read(memory: GlobalMemory, target: Allocation, matrix: Array) -> Array:
+    """The output, in the shape of the input."""
+    lead = target.lead // matrix.dtype.itemsize
+    return memory.read(target).reshape(-1)[lead:].reshape(matrix.shape)
 
 
 def _launched(
