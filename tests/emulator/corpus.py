@@ -238,6 +238,45 @@ for each, size in (("tree in a warp", "tree"), ("serial in a warp", "fold")):
         'synchronise_row() { asm volatile("" ::: "memory"); }',
         SHARED_RACE,
     )
+bug(
+    "a barrier in a loop of unequal length",
+    "cache of exp",
+    "    sum += part;\n",
+    "    sum += part;\n    __syncthreads();\n",
+    BARRIER,
+)
+bug(
+    "a barrier passed by early",
+    "online tree",
+    "    synchronise_row();\n  }\n",
+    "    if (lane >= 32 && half < 16) continue;\n    synchronise_row();\n  }\n",
+    BARRIER,
+)
+bug(
+    "the barrier comes before the value",
+    "shuffle",
+    "  if (lane == 0) scratch[row][warp] = value;\n" + BLOCK,
+    BLOCK + "  if (lane == 0) scratch[row][warp] = value;\n",
+    SHARED_RACE,
+)
+SCALE = "  const float scale = normaliser(reduce_row(sum, Sum{}));"
+bug(
+    "a thread's value for all, without a barrier",
+    "one thread",
+    SCALE,
+    "  __shared__ float common;\n  if (threadIdx.x == 3) common = sum;\n"
+    "  const float scale = normaliser(sum + 0.0f * common);",
+    SHARED_RACE,
+)
+bug(
+    "a shuffle for a barrier",
+    "shuffle in a warp",
+    SCALE,
+    "  __shared__ volatile float common[4];\n  if (lane == 0) common[threadIdx.x / 32] = sum;\n"
+    "  const float total = reduce_row(sum, Sum{});\n"
+    "  const float scale = normaliser(total + 0.0f * common[threadIdx.x / 32]);",
+    SHARED_RACE,
+)
 
 # ---------------------------------------------------------------- scratch
 
@@ -318,6 +357,22 @@ bug(
     "scratch[row][lane] = combine(value, scratch[row][lane ^ 32]);\n  synchronise_row();",
     UNINITIALISED,
 )
+bug(
+    "tree folds around",
+    "tree",
+    "    if (lane + half < count) {\n"
+    "      scratch[row][lane] = combine(scratch[row][lane], scratch[row][lane + half]);",
+    "    {\n      const int other = (lane + half) % kThreadsPerRow;\n"
+    "      scratch[row][lane] = combine(scratch[row][lane], scratch[row][other]);",
+    SHARED_RACE,
+)
+bug(
+    "another row's result",
+    "shuffle, two rows",
+    "? scratch[row][source]",
+    "? scratch[0][source]",
+    WRONG_NUMBERS,
+)
 bug("tree folds past its end", "tree", "lane + half < count", "lane + half <= count", SHARED_RACE)
 bug("tree folds everywhere", "tree of 96", "if (lane + half < count) ", "", SHARED_RACE)
 bug(
@@ -392,6 +447,14 @@ bug(
     "__shfl_up_sync",
     WRONG_NUMBERS,
 )
+bug(
+    "vote in a branch",
+    "branchy",
+    "    state.sum *= rescale(state.reference, reference);",
+    "    if (__any_sync(0xffffffffu, true)) state.sum *= rescale(state.reference, reference);",
+    WARP_MASK,
+)
+bug("lane of the distance", "shuffle in a warp", "__shfl_xor_sync", "__shfl_sync", WRONG_NUMBERS)
 bug(
     "shuffle within half a warp",
     "shuffle",
@@ -563,6 +626,24 @@ bug(
 bug("one vector too many", "no cache", "cols / kWidth}", "cols / kWidth + 1}", OUT_OF_BOUNDS)
 bug("one vector too few", "no cache", "cols / kWidth}", "cols / kWidth - 1}", NEVER_WRITTEN)
 
+bug(
+    "the row after loaded ahead",
+    "shuffle",
+    "  const Row row = row_at(input, output, index);\n",
+    "  const Row row = row_at(input, output, index);\n  float next;\n"
+    '  asm volatile("ld.global.f32 %0, [%1];" : "=f"(next) : "l"(row.input + kCols));\n',
+    OUT_OF_BOUNDS,
+)
+bug(
+    "last element stored again, the same",
+    "ragged",
+    PUT_IN_ROW + "[place] = vector.elements[i];",
+    PUT_IN_ROW + "[place] = vector.elements[i];\n      if (place == row.end - 1)\n"
+    '        asm volatile("st.global.u16 [%0], %1;" ::"l"(row.output + place), '
+    '"h"(__bfloat16_as_ushort(vector.elements[i])) : "memory");',
+    WRITTEN_TWICE,
+)
+
 # ---------------------------------------------------------------- rows and shares
 
 bug("rows past the last one", "shuffle, two rows", "index < rows;", "index <= rows;", OUT_OF_BOUNDS)
@@ -684,6 +765,14 @@ bug(
     "  if (row.output[cols - 1 - lane] > 2.0f) row.output[lane] = 2.0f;\n",
     GLOBAL_RACE,
 )
+bug(
+    "output of another block read",
+    "shuffle",
+    "  // Normalise and store.\n",
+    "  if (output[kCols * (rows - 1)] == 7.0f) return;\n",
+    NOTHING_THERE,
+    GLOBAL_RACE,
+)
 
 # ---------------------------------------------------------------- cache in shared memory
 
@@ -737,6 +826,22 @@ bug(
     "kStride = kRowVectors",
     "kStride = kRowVectors + 1",
     OUT_OF_BOUNDS,
+)
+bug(
+    "cache begins a row late",
+    "cache, ragged",
+    "row_in_block * kStride",
+    "(row_in_block + 1) * kStride",
+    OUT_OF_BOUNDS,
+)
+bug(
+    "last of four not cached",
+    "cache, ragged",
+    CACHED,
+    "if (k < vectors) {\n"
+    "        for (int i = 0; i < kWidth - 1; ++i) cache[k].elements[i] = loaded[u].elements[i];\n"
+    "      }",
+    UNINITIALISED,
 )
 bug("cache off a vector boundary", "cache of input", "*>(shared)", "*>(shared + 4)", MISALIGNED)
 bug(
