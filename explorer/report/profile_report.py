@@ -15,8 +15,8 @@ from explorer.report.words import brief_words
 LEAST_SHARE = 0.02
 """Instructions of a kind that are fewer are summed, but for those that move data or wait."""
 
-TELLING = ("ld.global", "st.global", "ld.shared", "st.shared", "ld.local", "st.local")
-TELLING += ("shfl", "bar", "barrier", "atom", "red", "cp", "mbarrier")
+MOVING = ("ld.global", "st.global", "ld.shared", "st.shared", "ld.local", "st.local")
+TELLING = (*MOVING, "shfl", "bar", "barrier", "atom", "red", "cp", "mbarrier")
 
 
 def print_profile(profile: Profile, nsight: NsightFigures | str | None, console: Console) -> None:

@@ -1,7 +1,13 @@
-"""Occupancy by cases worked out by hand from the rules of cuda_occupancy.h."""
+"""Occupancy by cases worked out by hand, and against NVIDIA's cuda_occupancy.h itself."""
+
+import random
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
+from explorer.compile.headers import include_dir
 from explorer.gpu_spec import known_gpu
 from explorer.occupancy import occupancy
 from explorer.outcome import Resources
@@ -62,3 +68,28 @@ def test_waves():
     assert occupancy(resources, 256, 8 * 132, H200).waves == 1.0
     assert occupancy(resources, 256, 8 * 132 * 5 // 2, H200).waves == 2.5
     assert occupancy(Resources(255), 1024, 1, H200).waves == float("inf")
+
+
+def test_blocks_an_sm_are_those_of_cuda_occupancy_h(tmp_path):
+    compiler, headers = shutil.which("g++"), include_dir()
+    if compiler is None or headers is None or not (headers / "cuda_occupancy.h").is_file():
+        pytest.skip("needs g++ and cuda_occupancy.h")
+    source, oracle = Path(__file__).with_name("oracle.cpp"), tmp_path / "oracle"
+    subprocess.run([compiler, f"-I{headers}", "-o", oracle, source], check=True)
+    rng, cases, lines = random.Random(1), [], []
+    names = ("Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA L4", "NVIDIA H200", "NVIDIA B200")
+    for _ in range(5000):
+        gpu = known_gpu(rng.choice((*names, "NVIDIA GeForce RTX 5090")))
+        threads = rng.choice([rng.randint(1, 1024), 32 * rng.randint(1, 32)])
+        dynamic = rng.choice([0, rng.randint(0, 230_000)])
+        resources = Resources(rng.randint(16, 255), rng.randint(0, 8000), dynamic)
+        cases.append((gpu, threads, resources))
+        capability = divmod(int(gpu.arch.removeprefix("sm_")), 10)
+        limits = (gpu.threads_per_sm, gpu.shared_per_sm_bytes, gpu.shared_per_block_bytes)
+        static = resources.static_shared_bytes
+        numbers = (*capability, *limits, resources.registers, static, dynamic, threads)
+        lines.append(" ".join(map(str, numbers)))
+    ran = subprocess.run(oracle, input="\n".join(lines), capture_output=True, text=True, check=True)
+    theirs = [int(line) for line in ran.stdout.split()]
+    ours = [occupancy(kernel, threads, 1, gpu).blocks_per_sm for gpu, threads, kernel in cases]
+    assert ours == theirs
