@@ -48,7 +48,7 @@ def print_verdicts(verdicts: Sequence[Verdict], console: Console, elapsed_s: flo
             _print_verdict(verdict, console)
     if any(v.status is not Status.VERIFIED for v in verdicts):
         console.print()
-    console.print(summary(verdicts, elapsed_s))
+    console.print(summary(verdicts, elapsed_s), soft_wrap=True)
 
 
 def summary(verdicts: Sequence[Verdict], elapsed_s: float) -> str:
