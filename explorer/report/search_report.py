@@ -44,8 +44,8 @@ def print_search(
 def checked_sentence(checked: FinalistCheck) -> str:
     """How many finalists the emulator checked, and how that ended."""
     sentence = (
-        f"{checked.verified} of {checked.finalists} tied by emulation for {checked.arch} in "
-        f"{checked.elapsed_s:.1f} s"
+        f"{checked.verified} of {checked.finalists} finalists (the best and its ties) by emulation "
+        f"for {checked.arch} in {checked.elapsed_s:.1f} s"
     )
     if checked.inaccurate:
         sentence += f"; {checked.inaccurate} right but for rounding"
