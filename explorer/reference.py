@@ -41,7 +41,7 @@ def softmax(x: Array) -> NDArray[np.float64]:
     wide = x.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         exponentials = np.exp(wide - wide.max(axis=1, keepdims=True))
-        return exponentials / exponentials.sum(axis=1, keepdims=True)
+        return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True), np.float64)
 
 
 @dataclass(frozen=True, slots=True)
