@@ -15,3 +15,7 @@ class NotFound(ExplorerError):
 
 class DeviceLost(ExplorerError):
     """The GPU's worker process could not be started or brought back."""
+
+
+class WrongKernel(ExplorerError):
+    """A kernel that was checked and found wrong, where only a right one will do."""

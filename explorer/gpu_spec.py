@@ -23,6 +23,20 @@ class GpuSpec:
     peak_gbps: float = 0.0
     """Datasheet memory bandwidth, 1e9 bytes a second; 0 where unknown."""
 
+    @property
+    def _major(self) -> int:
+        return int(self.arch.removeprefix("sm_").rstrip("af")) // 10
+
+    @property
+    def shared_unit_bytes(self) -> int:
+        """Shared memory is allotted to a block in multiples of this."""
+        return 128 if self._major >= 8 else 256
+
+    @property
+    def shared_reserved_bytes(self) -> int:
+        """Shared memory that the system takes of each block."""
+        return 1024 if self._major >= 8 else 0
+
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -74,6 +88,11 @@ def known_gpu(name: str) -> GpuSpec:
         blocks_per_sm=blocks,
         peak_gbps=peak_gbps,
     )
+
+
+def is_known_gpu(name: str) -> bool:
+    """Whether the limits of the GPU that the driver calls `name` are on record."""
+    return name in _GPUS
 
 
 def known_gpu_for(arch: str) -> GpuSpec:

@@ -41,7 +41,7 @@ def softmax(x: Array) -> NDArray[np.float64]:
     wide = x.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         exponentials = np.exp(wide - wide.max(axis=1, keepdims=True))
-        return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
+        return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True), np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,3 +235,9 @@ def verification_rows(cols: int, rows_per_block: int) -> int:
     """Rows to verify a kernel with: at least one whole block, and one that is not."""
     blocks = 2 if cols <= 4096 else 1
     return max(base_rows(cols), blocks * rows_per_block + 1)
+
+
+def normal_input(rows: int, cols: int, dtype: DType, seed: int = 0) -> Array:
+    """A (rows, cols) matrix of `dtype` of normal deviates: what a profile is made with."""
+    rng = np.random.default_rng([seed, rows, cols])
+    return rng.standard_normal((rows, cols), np.float32).astype(NUMPY_DTYPES[dtype])

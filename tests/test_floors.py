@@ -17,6 +17,7 @@ FLOORS = {
     "work_split": 0,
     "gpu_spec": 0,
     "outcome": 0,
+    "occupancy": 0,
     "circumstances": 0,
     "evaluator": 0,
     "space": 1,

@@ -12,11 +12,13 @@ from explorer.cli.dashboard import dashboard
 from explorer.cli.doctor import doctor
 from explorer.cli.emit import emit
 from explorer.cli.exits import SentenceErrors
+from explorer.cli.profile import profile
 from explorer.cli.record import record
 from explorer.cli.search import search
 from explorer.cli.show import show
 from explorer.cli.space import space
 from explorer.cli.studies import studies
+from explorer.cli.verify import verify
 
 app = typer.Typer(
     cls=SentenceErrors,
@@ -47,5 +49,7 @@ def explorer(
         typer.echo(context.get_help())
 
 
-for command in (search, emit, studies, show, space, record, dashboard, doctor):
+COMMANDS = (search, emit, verify, profile, studies, show, space, record, dashboard, doctor)
+
+for command in COMMANDS:
     app.command()(command)

@@ -7,15 +7,13 @@ import typer
 
 from explorer.cli.exits import say
 from explorer.cli.options import Cols, Dtype, Gpu, Json, Rows, Storage
-from explorer.cli.problem import problem_of, rows_notice
-from explorer.errors import ExplorerError
-from explorer.problem import DType, Problem
+from explorer.errors import ExplorerError, WrongKernel
+from explorer.problem import DType
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
-    from explorer.config import Config
+    from explorer.evaluate.verdict import Verdict
     from explorer.outcome import Resources
-    from explorer.search import ProblemFilter
 
 STDOUT = "-"
 
@@ -32,6 +30,9 @@ Output = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that holds other code.")]
+NoVerify = Annotated[
+    bool, typer.Option("--no-verify", help="Write the source without checking that it is right.")
+]
 
 
 def emit(
@@ -41,63 +42,31 @@ def emit(
     dtype: Dtype = DType.F32,
     output: Output = None,
     force: Force = False,
+    no_verify: NoVerify = False,
     gpu: Gpu = None,
     storage: Storage = None,
     json: Json = False,
 ) -> None:
     """Write the source of the best, a trial or a config."""
-    from explorer.config import Config
-    from explorer.emit import default_path, parse_choice, write_source
+    from explorer.cli.chosen import chosen_variant
+    from explorer.emit import default_path, write_source
     from explorer.report.json_data import as_text, emission_data
 
     if json and output == STDOUT:
         raise typer.BadParameter("--json and --output - both want stdout; drop one of them")
-    choice = parse_choice(what)
-    if isinstance(choice, Config):
-        problem = problem_of(cols, rows, dtype)
-        variant, arch = _of_config(choice, problem, gpu)
-        for notice in rows_notice(problem, rows):
-            say(notice)
-    else:
-        from explorer.search import ProblemFilter
-
-        variant, arch = _of_trial(choice, ProblemFilter(cols, dtype, rows), gpu, storage)
+    chosen = chosen_variant(what, cols, rows, dtype, gpu, storage)
+    variant, arch = chosen.variant, chosen.arch
     resources = _resources(variant, arch)
+    verdict = None if no_verify or resources is None else _verified(variant, arch)
     if output == STDOUT:
         print(variant.source, end="")
         return
     path = Path(output) if output else default_path(variant)
     written = write_source(variant, path, force=force)
     if json:
-        print(as_text(emission_data(variant, path, written, arch, resources)))
+        print(as_text(emission_data(variant, path, written, arch, resources, verdict)))
     else:
         print(f"{path}: {written}")
-
-
-def _of_config(config: "Config", problem: Problem, gpu: str | None) -> "tuple[Variant, str]":
-    """The variant of a config that a user wrote, and the architecture it was checked for."""
-    from explorer.cli.gpu_limits import gpu_limits
-    from explorer.codegen import emit as emit_variant
-    from explorer.emit import checked_config
-
-    limits = gpu_limits(gpu)
-    return emit_variant(problem, checked_config(config, problem, limits)), limits.arch
-
-
-def _of_trial(
-    which: str | int, wanted: "ProblemFilter", gpu: str | None, storage: str | None
-) -> "tuple[Variant, str]":
-    """The variant of a trial, and the architecture that it was measured on."""
-    from explorer.cli.gpu_limits import gpu_limits
-    from explorer.emit import variant_of
-    from explorer.search import find_trial, load_study, open_storage
-
-    opened = open_storage(storage, read_only=True)
-    study = load_study(opened, wanted)
-    problem = study.summary.problem
-    arch = gpu_limits(gpu).arch if gpu else study.circumstances.arch
-    replayed = study.circumstances if study.summary.replayed else None
-    return variant_of(find_trial(opened, problem, which), problem, replayed), arch
 
 
 def _resources(variant: "Variant", arch: str) -> "Resources | None":
@@ -114,3 +83,18 @@ def _resources(variant: "Variant", arch: str) -> "Resources | None":
     resources = compile_for(arch, variant)
     say(f"compiles for {arch} with NVRTC {version}: {resources_line(resources)}")
     return resources
+
+
+def _verified(variant: "Variant", arch: str) -> "Verdict":
+    """Check the kernel on the emulator; raises WrongKernel, having said what is wrong."""
+    from explorer.emit import verify_variant
+    from explorer.report.console import notices
+    from explorer.report.verification_report import emission_sentence, print_findings
+
+    verdict = verify_variant(variant, arch)
+    sentence = emission_sentence(verdict)
+    if verdict.status == "wrong":
+        print_findings(verdict, notices())
+        raise WrongKernel(sentence)
+    say(sentence)
+    return verdict

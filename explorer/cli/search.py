@@ -9,10 +9,11 @@ from explorer.cli.exits import INTERRUPTED, say
 from explorer.cli.options import Cols, Device, Dtype, Json, Rows, Seed, Storage, Timing
 from explorer.cli.problem import problem_of, rows_notice
 from explorer.cli.values import duration_s, whole_number
-from explorer.errors import NotFound
+from explorer.errors import ExplorerError, NotFound
 from explorer.problem import DType, Problem
 
 if TYPE_CHECKING:
+    from explorer.evaluate.finalists import FinalistCheck
     from explorer.evaluator import Evaluator
     from explorer.search.results import SearchResult
 
@@ -57,10 +58,11 @@ def search(
 
     problem = problem_of(cols, rows, dtype)
     result = _run(_Plan(problem, rows, device, timing, trials, budget, seed, storage))
+    checked = _check_finalists(result) if result.replayed else None
     if json:
-        print(as_text(search_data(result, storage)))
+        print(as_text(search_data(result, storage, checked)))
     else:
-        print_search(result, results(), storage)
+        print_search(result, results(), storage, checked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,20 @@ def _run(plan: _Plan) -> "SearchResult":
         trials = "1 trial is" if kept == 1 else f"{kept} trials are"
         say(f"stopped; {trials} kept; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _check_finalists(result: "SearchResult") -> "FinalistCheck | None":
+    """Emulate the best and those tied with it; raises WrongKernel. No NVRTC is no error."""
+    from explorer.compile import nvrtc_version
+    from explorer.evaluate.finalists import check_finalists
+
+    try:
+        nvrtc_version()
+    except ExplorerError as error:
+        say(f"finalists are not verified: {error}")
+        return None
+    configs = [finalist.trial.config for finalist in result.finals.ties]
+    return check_finalists(result.problem, configs, result.circumstances.arch)
 
 
 def _why_replay(device: str) -> str | None:

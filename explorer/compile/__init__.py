@@ -3,10 +3,11 @@
 from explorer.compile.cache import KernelCache, cache_dir
 from explorer.compile.compiler import CompileFailure, Compiler
 from explorer.compile.kernel import Kernel
-from explorer.compile.nvrtc import nvrtc_version
+from explorer.compile.nvrtc import SOURCE_NAME, nvrtc_version
 from explorer.compile.pool import CompilePool
 
 __all__ = [
+    "SOURCE_NAME",
     "CompileFailure",
     "CompilePool",
     "Compiler",

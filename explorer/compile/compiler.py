@@ -17,9 +17,14 @@ class CompileFailure(Exception):  # an outcome of a variant, not an error of the
 
 
 class Compiler:
-    """Compiles for `arch`, such as sm_90. Safe to use from several threads."""
+    """Compiles for `arch`, such as sm_90. Safe to use from several threads.
 
-    def __init__(self, arch: str, cache: KernelCache | None = None) -> None:
+    `line_info` adds the source line of each instruction to the PTX: for checks, never for timing.
+    """
+
+    def __init__(
+        self, arch: str, cache: KernelCache | None = None, *, line_info: bool = False
+    ) -> None:
         self.arch = arch
         self.cache = cache or KernelCache()
         include = include_dir()
@@ -27,6 +32,7 @@ class Compiler:
             f"--gpu-architecture={arch}",
             "--std=c++17",
             "--ptxas-options=-v",
+            *(("--generate-line-info",) if line_info else ()),
             *((f"--include-path={include}",) if include else ()),
         )
 

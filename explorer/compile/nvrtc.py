@@ -6,6 +6,9 @@ from typing import Any
 
 from explorer.errors import ExplorerError
 
+SOURCE_NAME = "softmax.cu"
+"""What NVRTC is told that its input is called."""
+
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
@@ -28,7 +31,7 @@ def nvrtc_version() -> str:
 def compile_source(source: str, options: tuple[str, ...]) -> Compilation:
     """Compile CUDA C++ for the one architecture that `options` name; errors are in the log."""
     nvrtc = _load()
-    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), b"softmax.cu", 0, [], []))
+    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), SOURCE_NAME.encode(), 0, [], []))
     try:
         encoded = [option.encode() for option in options]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)

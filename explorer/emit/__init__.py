@@ -4,6 +4,7 @@ from explorer.emit.check import checked_config, compile_for
 from explorer.emit.choice import Choice, parse_choice
 from explorer.emit.destination import Written, default_path, write_source
 from explorer.emit.from_trial import variant_of
+from explorer.emit.verified import verify_variant
 
 __all__ = [
     "Choice",
@@ -13,5 +14,6 @@ __all__ = [
     "default_path",
     "parse_choice",
     "variant_of",
+    "verify_variant",
     "write_source",
 ]

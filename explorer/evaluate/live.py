@@ -13,8 +13,11 @@ from explorer.codegen import Variant, emit, launches, template_digest
 from explorer.compile import CompileFailure, CompilePool, Compiler, Kernel, nvrtc_version
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice, Job
+from explorer.devices.emulated.emulation import Status
+from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.resource_limits import exceeded_resource
 from explorer.evaluate.space_version import space_version
+from explorer.evaluate.verdict import Verdict
 from explorer.evaluator import Comparison
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured, Outcome, Rejected, Stage
@@ -89,6 +92,23 @@ class LiveEvaluator:
             return Rejected(Stage.COMPILE, str(failure))
         return self._run(emit(self.problem, config), kernel)
 
+    def judge(self, program: ProgramUnderTest) -> Verdict:
+        """Verify a program, also one that was edited, on small problems and on this one."""
+        launched = program.launches(self.problem)
+        variant = Variant(self.problem, program.config, program.source, launched)
+        try:
+            kernel = self._pool.submit(program.source).result()
+        except CompileFailure as failure:
+            reason = f"it does not compile for {self.gpu.arch}: {failure}"
+            return Verdict(program, Status.UNVERIFIED, reason, self.gpu.name)
+        outcome = self._run(variant, kernel)
+        if isinstance(outcome, Measured):
+            sentence = f"largest relative error {outcome.error:.1e}"
+            return Verdict(program, Status.VERIFIED, sentence, self.gpu.name)
+        launchable = outcome.stage is not Stage.RESOURCES
+        status = Status.WRONG if launchable else Status.UNVERIFIED
+        return Verdict(program, status, f"{outcome.stage}: {outcome.reason}", self.gpu.name)
+
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
         """Time measured configs and copy in turn; raises DeviceLost if one fails now."""
         for config in configs:
@@ -135,7 +155,14 @@ class LiveEvaluator:
             digest=variant.digest,
             resources=kernel.resources,
             verify_rows=rows,
-            verify_launches=launches(replace(self.problem, rows=rows), config),
+            verify_launches=tuple(
+                replace(step, entry=whole.entry)
+                for step, whole in zip(
+                    launches(replace(self.problem, rows=rows), config),
+                    variant.launches,
+                    strict=True,
+                )
+            ),
             launches=variant.launches,
             any_alignment=split.width == 1 or not split.aligned,
             best_us=self._best_us,

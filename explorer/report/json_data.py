@@ -12,12 +12,15 @@ from typing import Any
 
 from explorer.codegen import Variant
 from explorer.devices.recorded.recording import Recording
+from explorer.evaluate.finalists import FinalistCheck
+from explorer.evaluate.verdict import Verdict
 from explorer.outcome import Measured, Resources, Stage
 from explorer.problem import Problem
 from explorer.report.check import Check
 from explorer.report.commands import reproducing_command
 from explorer.report.figures import share_of_copy
 from explorer.report.recording_report import measured_us
+from explorer.report.verification_data import verdict_data
 from explorer.search.results import (
     Finalist,
     Finals,
@@ -37,8 +40,10 @@ def as_text(data: Data | list[Data]) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False)
 
 
-def search_data(result: SearchResult, storage: str | None = None) -> Data:
-    """study, problem, replayed, circumstances, the tally, finals, best, emit."""
+def search_data(
+    result: SearchResult, storage: str | None = None, checked: FinalistCheck | None = None
+) -> Data:
+    """study, problem, replayed, circumstances, the tally, finals, best, verified, emit."""
     return {
         "study": result.study,
         "problem": problem_data(result.problem),
@@ -52,6 +57,7 @@ def search_data(result: SearchResult, storage: str | None = None) -> Data:
         "seed": result.seed,
         "best": _winner(result.finals, result.problem),
         "finals": _finals(result.finals, result.problem),
+        "verification": None if checked is None else asdict(checked),
         "emit": reproducing_command(result.finals.winner.trial, result.problem, storage),
     }
 
@@ -192,9 +198,14 @@ def _rejected(rejected: dict[Stage, int]) -> dict[str, int]:
 
 
 def emission_data(
-    variant: Variant, path: Path, written: str, arch: str, resources: Resources | None
+    variant: Variant,
+    path: Path,
+    written: str,
+    arch: str,
+    resources: Resources | None,
+    verdict: Verdict | None = None,
 ) -> Data:
-    """file, written, problem, config, digest, arch, resources (null where not compiled)."""
+    """file, written, problem, config, digest, arch, resources and verification (null: neither)."""
     return {
         "file": str(path),
         "written": str(written),
@@ -203,6 +214,7 @@ def emission_data(
         "digest": variant.digest,
         "arch": arch,
         "resources": None if resources is None else asdict(resources),
+        "verification": None if verdict is None else verdict_data(verdict),
         "launches": [asdict(launch) for launch in variant.launches],
     }
 

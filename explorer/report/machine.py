@@ -10,10 +10,16 @@ from explorer import __version__
 from explorer.codegen import template_digest, template_dir
 from explorer.compile import cache_dir, nvrtc_version
 from explorer.compile.headers import include_dir
+from explorer.config import Config
 from explorer.devices.cuda import CudaDevice, driver_problem
+from explorer.devices.emulated.emulation import Status
 from explorer.devices.recorded.find import RecordingFile, list_recordings
 from explorer.devices.recorded.recording_file import read_recording
 from explorer.errors import ExplorerError
+from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.gpu_spec import DEFAULT_GPU, known_gpu
+from explorer.problem import Problem
 from explorer.report.check import Check
 from explorer.report.dashboard import PROGRAM, dashboard_program
 from explorer.search import list_studies, open_storage
@@ -30,11 +36,16 @@ def checks(storage: str | None = None) -> tuple[Check, ...]:
         Check("headers", *_headers(), "compiling kernels of f16 and bf16", required=True),
         Check("driver", *_driver(), "timing kernels; without it recordings are replayed"),
         Check("gpu", *_gpu(), "timing kernels"),
+        Check("emulator", *_emulator(), "verifying and profiling kernels without a GPU"),
         Check("recordings", *_recordings(), "searching without a GPU"),
         Check("storage", *_storage(storage), "keeping studies; a search creates it"),
         Check("cache", *_cache(), "compiling each kernel once only"),
         Check("dashboard", *_program(dashboard_program, PROGRAM), "explorer dashboard (an extra)"),
-        Check("ncu", *_program(lambda: shutil.which("ncu"), "ncu"), "profiling kernels by hand"),
+        Check(
+            "ncu",
+            *_program(lambda: shutil.which("ncu"), "ncu"),
+            "Nsight Compute's figures in explorer profile",
+        ),
         Check("nvcc", *_program(lambda: shutil.which("nvcc"), "nvcc"), "building emitted files"),
     )
 
@@ -77,6 +88,17 @@ def _gpu() -> Finding:
     except ExplorerError as error:
         return False, str(error)
     return True, f"{gpu.name} ({gpu.arch}), {gpu.memory_bytes / 1e9:.0f} GB"
+
+
+def _emulator() -> Finding:
+    """Runs one small kernel, from its source to its verdict."""
+    try:
+        program = ProgramUnderTest.of_config(Problem(1, 64), Config(threads=32, threads_per_row=32))
+        verdict = Emulator(known_gpu(DEFAULT_GPU).arch).verify(program)
+    except ExplorerError as error:
+        return False, str(error)
+    verified = verdict.status is Status.VERIFIED
+    return verified, "executes PTX in NumPy" if verified else verdict.sentence
 
 
 def _recordings() -> Finding:

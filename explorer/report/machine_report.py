@@ -30,5 +30,8 @@ def verdict(checks: Sequence[Check]) -> str:
     if missing:
         return f"The package cannot work: {', '.join(missing)} missing."
     if not any(check.name == "gpu" and check.ok for check in checks):
-        return "Kernels can be emitted and compiled here, not timed: search replays recordings."
+        return (
+            "Kernels can be emitted, compiled and verified here, not timed: search replays "
+            "recordings."
+        )
     return "Kernels can be emitted, compiled, verified and timed here."

@@ -2,6 +2,7 @@
 
 from rich.console import Console
 
+from explorer.evaluate.finalists import FinalistCheck
 from explorer.report.circumstances import measurement_lines
 from explorer.report.commands import CHANGED, is_reproducible, reproducing_command
 from explorer.report.console import notes
@@ -12,7 +13,12 @@ from explorer.report.words import brief_words
 from explorer.search.results import SearchResult
 
 
-def print_search(result: SearchResult, console: Console, storage: str | None = None) -> None:
+def print_search(
+    result: SearchResult,
+    console: Console,
+    storage: str | None = None,
+    checked: FinalistCheck | None = None,
+) -> None:
     """The table of the finals; the last line is the command that reproduces the winner."""
     finals, problem = result.finals, result.problem
     origin = "recorded on" if result.replayed else "on"
@@ -27,11 +33,26 @@ def print_search(result: SearchResult, console: Console, storage: str | None = N
         ("trials", _tally(result)),
         *_measured_where(result),
     ]
+    lines += [] if checked is None else [("verified", checked_sentence(checked))]
     lines += [] if is_reproducible(trial, problem) else [("code", CHANGED)]
     console.print(notes(lines))
     console.print()
     command = reproducing_command(trial, problem, storage)
     console.print(command, style="bold", soft_wrap=True)
+
+
+def checked_sentence(checked: FinalistCheck) -> str:
+    """How many finalists the emulator checked, and how that ended."""
+    sentence = (
+        f"{checked.verified} of {checked.finalists} finalists (the best and its ties) by emulation "
+        f"for {checked.arch} in {checked.elapsed_s:.1f} s"
+    )
+    if checked.inaccurate:
+        sentence += f"; {checked.inaccurate} right but for rounding"
+    if checked.unverified:
+        sentence += f"; {checked.unverified} could not be verified"
+    left = checked.finalists - checked.checked
+    return f"{sentence}; {left} left unchecked for lack of time" if left else sentence
 
 
 def _tally(result: SearchResult) -> str:

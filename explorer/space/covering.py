@@ -61,3 +61,14 @@ def _completions(space: Space, wanted: Combination, rng: random.Random) -> list[
         first = next(narrowed.legal(), None)
         legal = [first] if first is not None else []
     return legal
+
+
+def sampled(space: Space, number: int, seed: int = 0) -> list[Config]:
+    """Different legal configs drawn at random; fewer than `number` where there are hardly more."""
+    rng = random.Random(seed)
+    drawn: dict[Config, None] = {}
+    for _ in range(20 * number):
+        drawn[space.sample(rng)] = None
+        if len(drawn) == number:
+            break
+    return list(drawn)

@@ -10,7 +10,7 @@ from explorer.space import Space
 
 SEARCH_KEYS = (
     "study problem replayed circumstances trials measured duplicates rejected elapsed_s seed "
-    "best finals emit"
+    "best finals verification emit"
 )
 FINALIST_KEYS = (
     "rank trial time_us spread gbps config registers shared_bytes spill_bytes code_bytes error "

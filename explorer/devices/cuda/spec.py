@@ -31,3 +31,9 @@ def gpu_spec(device: Any) -> GpuSpec:
         registers_per_sm=read("MAX_REGISTERS_PER_MULTIPROCESSOR"),
         peak_gbps=peak_gbps(name),
     )
+
+
+def device_spec(index: int) -> GpuSpec:
+    """The limits of GPU `index`, asked in this process; raises CudaError."""
+    checked(driver.cuInit(0))
+    return gpu_spec(checked(driver.cuDeviceGet(index)))

@@ -1,0 +1,57 @@
+"""The variant that WHAT names: best, a trial, or a config as JSON."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from explorer.cli.exits import say
+from explorer.cli.gpu_limits import gpu_limits
+from explorer.cli.problem import problem_of, rows_notice
+from explorer.gpu_spec import GpuSpec, is_known_gpu, known_gpu
+from explorer.problem import DType
+
+if TYPE_CHECKING:
+    from explorer.codegen import Variant
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A variant and where it runs."""
+
+    variant: "Variant"
+    arch: str
+    """Of the GPU that it was measured on, or is to run on."""
+    gpu: GpuSpec | None
+    """That GPU's limits, where they are known."""
+
+
+def chosen_variant(
+    what: str, cols: int, rows: int | None, dtype: DType, gpu: str | None, storage: str | None
+) -> Chosen:
+    """What WHAT names, with the GPU that it was measured on unless another one is named.
+
+    Raises InvalidInput for what is none of the three or no legal config, NotFound for a trial
+    that is not there.
+    """
+    from explorer.codegen import emit
+    from explorer.config import Config
+    from explorer.emit import checked_config, parse_choice, variant_of
+
+    choice = parse_choice(what)
+    if isinstance(choice, Config):
+        limits = gpu_limits(gpu)
+        problem = problem_of(cols, rows, dtype)
+        for notice in rows_notice(problem, rows):
+            say(notice)
+        variant = emit(problem, checked_config(choice, problem, limits))
+        return Chosen(variant, limits.arch, limits)
+    from explorer.search import ProblemFilter, find_trial, load_study, open_storage
+
+    opened = open_storage(storage, read_only=True)
+    study = load_study(opened, ProblemFilter(cols, dtype, rows))
+    problem = study.summary.problem
+    replayed = study.circumstances if study.summary.replayed else None
+    variant = variant_of(find_trial(opened, problem, choice), problem, replayed)
+    name = gpu or study.circumstances.gpu
+    measured_on = known_gpu(name) if gpu or is_known_gpu(name) else None
+    arch = measured_on.arch if measured_on else study.circumstances.arch
+    return Chosen(variant, arch, measured_on)

@@ -1,0 +1,83 @@
+"""`explorer profile`: what a kernel does and takes, counted, not timed."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from explorer.cli.options import Cols, Dtype, Gpu, Json, Rows, Storage
+from explorer.errors import InvalidInput
+from explorer.problem import DType
+
+if TYPE_CHECKING:
+    from explorer.codegen import Variant
+    from explorer.evaluate.nsight import NsightFigures
+
+What = Annotated[
+    str, typer.Argument(metavar="WHAT", help="best, a trial's number, or a config as JSON.")
+]
+ProfileDevice = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="emulated; cuda:N adds Nsight Compute's figures; auto: cuda:0 if there is one.",
+    ),
+]
+
+
+def profile(
+    what: What,
+    cols: Cols,
+    rows: Rows = None,
+    dtype: Dtype = DType.F32,
+    device: ProfileDevice = "auto",
+    gpu: Gpu = None,
+    storage: Storage = None,
+    json: Json = False,
+) -> None:
+    """Count what a kernel does: traffic, conflicts, instructions, occupancy."""
+    from explorer.cli.chosen import chosen_variant
+    from explorer.cli.gpu_limits import gpu_limits
+    from explorer.evaluate.profile import profile as profile_variant
+    from explorer.gpu_spec import known_gpu_for
+    from explorer.report.console import results
+    from explorer.report.json_data import as_text
+    from explorer.report.profile_data import profile_data
+    from explorer.report.profile_report import print_profile
+
+    index = _gpu_index(device)
+    chosen = chosen_variant(what, cols, rows, dtype, gpu, storage)
+    limits = chosen.gpu or known_gpu_for(chosen.arch)
+    if index is not None:
+        limits = gpu_limits(None)
+    counted = profile_variant(chosen.variant, limits)
+    nsight = None if index is None else _nsight(chosen.variant, index)
+    if json:
+        print(as_text(profile_data(counted, nsight)))
+    else:
+        print_profile(counted, nsight, results())
+
+
+def _gpu_index(device: str) -> int | None:
+    """Which GPU is profiled, or None; raises InvalidInput for an unknown device."""
+    from explorer.devices.cuda import driver_problem
+
+    kind, _, number = device.partition(":")
+    if device == "emulated" or (device == "auto" and driver_problem() is not None):
+        return None
+    if device == "auto":
+        return 0
+    if kind != "cuda" or not number.isdecimal():
+        raise InvalidInput(
+            f"device '{device}' is not known; it is emulated, cuda:N such as cuda:0, or auto"
+        )
+    problem = driver_problem()
+    if problem is not None:
+        raise InvalidInput(f"device {device} cannot be used: {problem}")
+    return int(number)
+
+
+def _nsight(variant: "Variant", index: int) -> "NsightFigures | str":
+    from explorer.evaluate.nsight import nsight_figures
+
+    return nsight_figures(variant.problem, variant.config, index)

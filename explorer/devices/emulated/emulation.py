@@ -1,0 +1,77 @@
+"""What an emulated check of one kernel on one problem found."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from explorer.devices.emulated.counters import Counters
+from explorer.devices.emulated.findings import Finding, Kind
+from explorer.problem import Problem
+from explorer.reference import Check
+
+
+class Status(StrEnum):
+    """How a check ended. Nothing unknown is ever `verified`."""
+
+    VERIFIED = "verified"
+    INACCURATE = "inaccurate"
+    """No defect but rounding: its fp32 sums, in their order, miss the tolerance."""
+    UNVERIFIED = "unverified"
+    WRONG = "wrong"
+
+
+WORST_FIRST = (Status.WRONG, Status.UNVERIFIED, Status.INACCURATE, Status.VERIFIED)
+
+INCONCLUSIVE = {Kind.LIMIT}
+"""Findings that tell of the emulator's patience, not of a defect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emulation:
+    """One run of a kernel, checked: what was found, how its numbers compare, what it did."""
+
+    problem: Problem
+    odd_elements: bool = False
+    """Whether input and output began at odd elements."""
+    findings: tuple[Finding, ...] = ()
+    check: Check | None = None
+    """Of the output against float64; None where the kernel did not run to its end."""
+    counters: Counters = field(default_factory=Counters)
+    """Zeros where nothing was run."""
+    unsupported: tuple[str, ...] = ()
+    """Opcodes that the emulator does not know."""
+    deviation: float = 0.0
+    """Largest relative error of any element; infinite where a NaN is missing or out of place."""
+    rounding: float = 0.0
+    """Relative error that rounding alone could come to."""
+    reason: str = ""
+    """Why it is unverified, where that is not said by the findings."""
+
+    @property
+    def status(self) -> Status:
+        """`wrong` where any defect was seen; `verified` only where all was checked."""
+        wrong_numbers = self.check is not None and self.check.wrong > 0
+        far_off = wrong_numbers and self.deviation > self.rounding
+        if far_off or any(f.kind not in INCONCLUSIVE for f in self.findings):
+            return Status.WRONG
+        if self.findings or self.unsupported or self.reason or self.check is None:
+            return Status.UNVERIFIED
+        return Status.INACCURATE if wrong_numbers else Status.VERIFIED
+
+    @property
+    def sentence(self) -> str:
+        """The numbers in words, or why there are none."""
+        if self.unsupported:
+            return f"the emulator does not know {', '.join(self.unsupported)}"
+        if self.check is None:
+            return self.reason or "it did not run to its end"
+        if not self.check.wrong:
+            found = (
+                f"{len(self.findings)} findings; its numbers are right, " if self.findings else ""
+            )
+            return f"{found}largest relative error {self.check.error:.1e}"
+        row, col = self.check.first or (0, 0)
+        what = "inaccurate" if self.status is Status.INACCURATE else "wrong"
+        return (
+            f"{self.check.wrong} of {self.problem.rows * self.problem.cols} elements are {what}, "
+            f"the first in row {row}, column {col}; largest relative error {self.check.error:.1e}"
+        )

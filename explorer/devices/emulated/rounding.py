@@ -1,0 +1,164 @@
+"""Floating-point arithmetic with PTX's rounding modes, exact in the last place.
+
+float32 results are formed in float64 together with the error of that sum, so that the final
+rounding is done once. Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved
+algorithms using rounding to odd", IEEE Trans. Computers 57(4), 2008.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from explorer.devices.emulated.ptx_types import BFLOAT16, Array
+
+FLOAT32_TINY = np.float32(2.0**-126)
+CANONICAL_NAN = np.uint32(0x7FFFFFFF).view(np.float32)
+"""The NaN that PTX's f32 min, max and conversions return."""
+
+_DROPPED_BITS = np.int64((1 << 29) - 1)
+_HALFWAY = np.int64(1 << 28)
+
+
+def exact_sum(first: Array, second: Array) -> tuple[Array, Array]:
+    """The float64 sum and its rounding error (Knuth's TwoSum)."""
+    total = first + second
+    virtual = total - first
+    error = (first - (total - virtual)) + (second - virtual)
+    return total, error
+
+
+def round_to_odd(total: Array, error: Array) -> Array:
+    """The float64 next to total + error whose last bit is 1, unless the sum is exact."""
+    bits = total.view(np.int64)
+    inexact = (error != 0) & np.isfinite(total) & ~np.isnan(error)
+    smaller = (error < 0) == (total > 0)
+    odd = (bits - smaller) | 1
+    return np.where(inexact, odd, bits).view(np.float64)
+
+
+def _nearest(product: Array, addend: Array) -> Array:
+    """product + addend rounded once to float32, ties to even."""
+    total = np.asarray(product + addend)
+    bits = total.view(np.int64)
+    # Rounding twice can differ only where float64's sum lies halfway between two float32, or
+    # where the result is subnormal and float32 keeps fewer bits.
+    doubtful = (bits & _DROPPED_BITS) == _HALFWAY
+    doubtful |= np.abs(total) < FLOAT32_TINY
+    if doubtful.any():
+        total = round_to_odd(*exact_sum(np.asarray(product), np.asarray(addend)))
+    return total.astype(np.float32)
+
+
+def _directed(total: Array, error: Array, mode: str) -> Array:
+    """total + error rounded down (rm), up (rp) or toward zero (rz) to float32."""
+    rounded = np.asarray(total.astype(np.float32))
+    wide = rounded.astype(np.float64)
+    above = (wide > total) | ((wide == total) & (error < 0))
+    below = (wide < total) | ((wide == total) & (error > 0))
+    if mode == "rz":
+        above, below = above & (total > 0), below & (total < 0)
+    elif mode == "rm":
+        below = np.zeros_like(below)
+    else:
+        above = np.zeros_like(above)
+    rounded = np.where(above, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+    return np.where(below, np.nextafter(rounded, np.float32(np.inf)), rounded)
+
+
+def _round_sum(product: Array, addend: Array, mode: str) -> Array:
+    if mode == "rn":
+        return _nearest(product, addend)
+    return _directed(*exact_sum(np.asarray(product), np.asarray(addend)), mode)
+
+
+def fma32(a: Any, b: Any, c: Any, mode: str = "rn") -> Array:
+    """a * b + c of float32 operands, rounded once."""
+    product = np.asarray(a).astype(np.float64) * b
+    return _round_sum(product, np.asarray(c).astype(np.float64), mode)
+
+
+def add32(a: Any, b: Any, mode: str) -> Array:
+    """a + b of float32 operands, rounded once."""
+    return _round_sum(np.asarray(a).astype(np.float64), np.asarray(b).astype(np.float64), mode)
+
+
+def mul32(a: Any, b: Any, mode: str) -> Array:
+    """a * b of float32 operands, rounded once; the product is exact in float64."""
+    product = np.asarray(np.asarray(a).astype(np.float64) * b)
+    return _directed(product, np.zeros_like(product), mode)
+
+
+def div32(a: Any, b: Any, mode: str) -> Array:
+    """a / b of float32 operands, rounded once."""
+    if mode == "rn":
+        return np.asarray(np.divide(a, b, dtype=np.float32))
+    quotient = np.asarray(np.asarray(a).astype(np.float64) / b)
+    # The remainder's sign tells on which side of the float64 quotient the true one lies.
+    remainder = fma64(-quotient, np.asarray(b).astype(np.float64), np.asarray(a, np.float64))
+    return _directed(quotient, remainder * np.sign(np.asarray(b, np.float64)), mode)
+
+
+def sqrt32(a: Any, mode: str) -> Array:
+    """The square root of float32, rounded once."""
+    if mode == "rn":
+        return np.asarray(np.sqrt(a, dtype=np.float32))
+    root = np.asarray(np.sqrt(np.asarray(a).astype(np.float64)))
+    return _directed(root, fma64(-root, root, np.asarray(a, np.float64)), mode)
+
+
+def fma64(a: Any, b: Any, c: Any) -> Array:
+    """a * b + c of float64 operands with twice the working precision, then rounded.
+
+    Not proved correct for ties of the final sum; float64 is no part of the softmax kernels.
+    """
+    a, b, c = np.asarray(a, np.float64), np.asarray(b, np.float64), np.asarray(c, np.float64)
+    product = np.asarray(a * b)
+    total, error = exact_sum(product, c)
+    result = np.asarray(total + (error + _product_error(a, b, product)))
+    return np.where(np.isfinite(result), result, a * b + c)
+
+
+def _product_error(a: Array, b: Array, product: Array) -> Array:
+    """a * b - product, exactly, by Veltkamp's splitting."""
+    split = 134217729.0  # 2**27 + 1
+    a_high = a * split - (a * split - a)
+    b_high = b * split - (b * split - b)
+    a_low, b_low = a - a_high, b - b_high
+    return a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+
+
+def fma16(a: Any, b: Any, c: Any, dtype: np.dtype[Any]) -> Array:
+    """a * b + c of float16 or bfloat16 operands, rounded once to `dtype`."""
+    product = np.asarray(np.asarray(a).astype(np.float64) * np.asarray(b).astype(np.float64))
+    total, error = exact_sum(product, np.asarray(c).astype(np.float64))
+    return narrow(round_to_odd(total, error), dtype)
+
+
+def narrow(wide: Array, dtype: np.dtype[Any]) -> Array:
+    """float64 to float16 or bfloat16, rounded once to nearest."""
+    if dtype != BFLOAT16:
+        return np.asarray(wide.astype(dtype))
+    # ml_dtypes goes through float32, so that step must not round to a tie.
+    nearest = np.asarray(wide.astype(np.float32))
+    error = np.where(np.isfinite(nearest), wide - nearest.astype(np.float64), 0.0)
+    bits = nearest.view(np.int32)
+    smaller = (error < 0) == (nearest > 0)
+    odd = np.where(error != 0, (bits - smaller) | 1, bits).astype(np.int32)
+    return np.asarray(odd.view(np.float32).astype(BFLOAT16))
+
+
+def flush(values: Any) -> Array:
+    """Subnormal float32 replaced by zero of the same sign (.ftz)."""
+    values = np.asarray(values)
+    subnormal = np.abs(values) < FLOAT32_TINY
+    if not subnormal.any():
+        return values
+    return np.where(subnormal, np.copysign(values.dtype.type(0), values), values)
+
+
+def saturate(values: Any) -> Array:
+    """Clamped to [0, 1], NaN to 0 (.sat)."""
+    values = np.asarray(values)
+    one = values.dtype.type(1)
+    zero = values.dtype.type(0)
+    return np.asarray(np.where(values > 0, np.minimum(values, one), zero))

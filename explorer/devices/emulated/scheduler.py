@@ -1,0 +1,280 @@
+"""Runs a batch: divergence, reconvergence, waiting and fairness.
+
+Lanes that stand at one instruction run together; the lowest instruction goes first, so that
+diverged lanes meet again where their paths join. A group that spins steps back in favour of all
+others, so that waiting for another block's flag makes progress.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.devices.emulated.binder import Binder
+from explorer.devices.emulated.findings import Aborted, Kind
+from explorer.devices.emulated.instruction_set import Step
+from explorer.devices.emulated.lanes import Lanes
+from explorer.devices.emulated.machine import Machine
+from explorer.devices.emulated.program import Instruction, Symbol
+
+Control = Callable[[Lanes], "int | None"]
+"""Executes an instruction that moves lanes about: where they all go on, None if it placed them."""
+
+CONTROL_ROOTS = frozenset({"bra", "brx", "ret", "exit", "bar", "barrier", "trap", "brkpt"})
+_COLLECTIVES = frozenset({"shfl", "vote", "match", "redux", "elect"})
+_POLLS = ("volatile", "acquire", "relaxed", "test_wait", "try_wait", "mmio")
+
+LOOP_FUEL = 4096
+SPIN_FUEL = 4
+IDLE_ROUNDS = 300
+"""Rounds in which every group spins and nothing changes, after which none ever will."""
+
+
+def is_control(instruction: Instruction) -> bool:
+    """Whether an instruction can move lanes elsewhere than to the next one, or make them wait."""
+    return instruction.root in CONTROL_ROOTS or is_collective(instruction)
+
+
+def is_collective(instruction: Instruction) -> bool:
+    """Whether it waits for the lanes of a warp that its mask names."""
+    if instruction.root in ("bar", "barrier"):
+        return instruction.modifiers[:1] == ("warp",)
+    return instruction.root in _COLLECTIVES and "sync" in instruction.modifiers
+
+
+class Scheduler:
+    """The groups of lanes of one batch, by the instruction that they stand at."""
+
+    def __init__(
+        self, machine: Machine, instructions: Sequence[Instruction], step_limit: int
+    ) -> None:
+        self.machine = machine
+        self._instructions = instructions
+        self._steps: list[Step] = []
+        self._controls: dict[int, Control] = {}
+        self._next_control: list[int] = []
+        self._runnable: dict[int, Lanes] = {}
+        self._deferred: dict[int, Lanes] = {}
+        self._fuel: dict[int, int] = {}
+        self._idle = 0
+        self._left = step_limit
+        self.exited: NDArray[np.bool_] = np.ones(machine.ordering.lanes, np.bool_)
+        self.stalled: list[Callable[[], bool]] = []
+        """What to try when no lane can go on: each says whether it set some free."""
+        self.on_exit: list[Callable[[Lanes], None]] = []
+        self.warp_counts = np.zeros(len(instructions) + 1, np.int64)
+        self.lane_counts = np.zeros(len(instructions) + 1, np.int64)
+
+    def load(self, steps: list[Step], controls: dict[int, Control]) -> None:
+        """Take the bound program: steps by instruction, and the controls among them."""
+        self._steps = steps
+        self._controls = controls
+        following = len(steps)
+        places = []
+        for pc in reversed(range(len(steps) + 1)):
+            following = pc if pc in controls else following
+            places.append(following)
+        self._next_control = places[::-1]
+
+    # Groups.
+
+    def place(self, pc: int, lanes: Lanes) -> None:
+        """Lanes are ready to execute the instruction at `pc`."""
+        other = self._runnable.get(pc)
+        self._runnable[pc] = lanes.union(other) if other is not None else lanes
+
+    def _defer(self, pc: int, lanes: Lanes) -> None:
+        other = self._deferred.get(pc)
+        self._deferred[pc] = lanes.union(other) if other is not None else lanes
+
+    def run(self) -> None:
+        """Execute until every lane has exited; raises Aborted where none can go on."""
+        machine = self.machine
+        lanes = machine.real_lanes()
+        self.exited[lanes] = False
+        self.place(0, Lanes.of(lanes, machine.shape))
+        while self._ready():
+            pc = min(self._runnable)
+            self._advance(pc, self._runnable.pop(pc))
+
+    def _ready(self) -> bool:
+        if self._runnable:
+            return True
+        machine = self.machine
+        if self._deferred:
+            self._idle = 0 if machine.progress else self._idle + 1
+            machine.progress = False
+            if self._idle > IDLE_ROUNDS and not self._unstall():
+                self._deadlock()
+            self._runnable, self._deferred = {**self._runnable, **self._deferred}, {}
+            return True
+        if self.exited.all():
+            return False
+        if self._unstall():
+            return True
+        return bool(self._runnable) or self._deadlock()
+
+    def _unstall(self) -> bool:
+        return any(attempt() for attempt in self.stalled)
+
+    def _deadlock(self) -> bool:
+        pcs = sorted(self._deferred)
+        waiting = [self._instructions[pc] for pc in pcs]
+        lane = int(np.flatnonzero(~self.exited)[0])
+        at = self.waiting_at(lane) if not waiting else waiting[0]
+        what = "every thread left spins" if waiting else "threads wait for others that never come"
+        self.machine.report(Kind.DEADLOCK, f"no progress: {what}", at, lane)
+        raise Aborted
+
+    def waiting_at(self, lane: int) -> Instruction:
+        """The instruction at which a lane that cannot run waits."""
+        return self._instructions[int(self.wait_pc[lane])]
+
+    @property
+    def wait_pc(self) -> NDArray[np.int32]:
+        """Where each lane waits, if it does."""
+        if not hasattr(self, "_wait_pc"):
+            self._wait_pc = np.zeros(self.machine.ordering.lanes, np.int32)
+        return self._wait_pc
+
+    def _advance(self, pc: int, lanes: Lanes) -> None:
+        """Run a group until it meets another, splits or waits."""
+        steps, controls = self._steps, self._controls
+        stop = min((p for p in self._runnable if p > pc), default=len(steps))
+        while True:
+            end = min(self._next_control[pc], stop)
+            for step in steps[pc:end]:
+                step(lanes)
+            self._count(pc, end, lanes)
+            if end == stop:
+                self._arrive(end, lanes)
+                return
+            self._count(end, end + 1, lanes)
+            following = controls[end](lanes)
+            if following is None:
+                return
+            if self._runnable or following >= len(steps):
+                self._arrive(following, lanes)
+                return
+            pc, stop = following, len(steps)
+
+    def _arrive(self, pc: int, lanes: Lanes) -> None:
+        """Go on at `pc`; past the last instruction, exit."""
+        if pc >= len(self._steps):
+            self.exit(lanes)
+        else:
+            self.place(pc, lanes)
+
+    def _count(self, start: int, end: int, lanes: Lanes) -> None:
+        self.warp_counts[start:end] += lanes.warps
+        self.lane_counts[start:end] += lanes.count
+        self._left -= end - start
+        if self._left < 0:
+            at = self._instructions[min(start, len(self._instructions) - 1)]
+            self.machine.report(
+                Kind.LIMIT, "the limit on executed steps is reached", at, int(lanes.flat[0])
+            )
+            raise Aborted
+
+    def exit(self, lanes: Lanes) -> None:
+        """Lanes have ended."""
+        self.exited[lanes.flat] = True
+        self.machine.progress = True
+        for notify in self.on_exit:
+            notify(lanes)
+
+    # Branches.
+
+    def bind_branch(self, binder: Binder, instruction: Instruction, target: int) -> Control:
+        """bra: all lanes, or those whose guard holds, go to `target`."""
+        pc = instruction.pc
+        backward = target <= pc
+        fuel = self._loop_fuel(target, pc) if backward else 0
+        if instruction.guard is None:
+            return (
+                (lambda lanes: self._loop(pc, target, fuel, lanes))
+                if backward
+                else (lambda lanes: target)
+            )
+        guard = binder.source(instruction.guard, "pred")
+
+        def branch(lanes: Lanes) -> int | None:
+            holds = guard.each(lanes)
+            count = int(np.count_nonzero(holds))
+            if count == 0:
+                return pc + 1
+            if count < lanes.count:
+                self._arrive(pc + 1, lanes.where(~holds))
+                lanes = lanes.where(holds)
+                following = self._loop(pc, target, fuel, lanes) if backward else target
+                if following is not None:
+                    self._arrive(following, lanes)
+                return None
+            return self._loop(pc, target, fuel, lanes) if backward else target
+
+        return branch
+
+    def _loop_fuel(self, start: int, end: int) -> int:
+        for instruction in self._instructions[start:end]:
+            polls = any(m in _POLLS for m in instruction.modifiers)
+            if polls or instruction.root in ("atom", "nanosleep"):
+                return SPIN_FUEL
+        return LOOP_FUEL
+
+    def _loop(self, pc: int, target: int, fuel: int, lanes: Lanes) -> int | None:
+        used = self._fuel.get(pc, 0) + 1
+        if used < fuel:
+            self._fuel[pc] = used
+            return target
+        self._fuel[pc] = 0
+        self._defer(target, lanes)
+        return None
+
+    def bind_switch(self, binder: Binder, instruction: Instruction, targets: list[int]) -> Control:
+        """brx.idx: each lane goes to the target that its index picks."""
+        index = binder.source(instruction.operands[0], "u32")
+
+        def switch(lanes: Lanes) -> None:
+            chosen = index.each(lanes)
+            for number in np.unique(chosen):
+                self._arrive(targets[int(number)], lanes.where(chosen == number))
+
+        return switch
+
+    def bind_exit(self, binder: Binder, instruction: Instruction) -> Control:
+        """ret and exit, perhaps guarded."""
+        guard = binder.source(instruction.guard, "pred") if instruction.guard else None
+
+        def leave(lanes: Lanes) -> int | None:
+            if guard is not None:
+                holds = guard.each(lanes)
+                if not holds.any():
+                    return instruction.pc + 1
+                if not holds.all():
+                    self._arrive(instruction.pc + 1, lanes.where(~holds))
+                    lanes = lanes.where(holds)
+            self.exit(lanes)
+            return None
+
+        return leave
+
+    def bind_trap(self, binder: Binder, instruction: Instruction) -> Control:
+        """trap and brkpt: reported; the lanes end."""
+        leave = self.bind_exit(binder, instruction)
+
+        def trap(lanes: Lanes) -> int | None:
+            self.machine.report(
+                Kind.TRAP,
+                f"{instruction.root} was executed",
+                instruction,
+                int(lanes.flat[0]),
+                count=lanes.count,
+            )
+            return leave(lanes)
+
+        return trap
+
+    def symbol_pc(self, operand: object, labels: dict[str, int]) -> int:
+        """The instruction that a label stands before; raises KeyError."""
+        assert isinstance(operand, Symbol)
+        return labels[operand.name]

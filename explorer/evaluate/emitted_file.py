@@ -1,0 +1,117 @@
+"""An emitted file, perhaps edited since: its text says how to launch its kernel."""
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from explorer.config import Config
+from explorer.errors import InvalidInput
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.problem import DType, Problem
+
+_COMMAND = re.compile(r"^//\s+(explorer emit .*)$", re.MULTILINE)
+_KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)")
+_CONSTANT = re.compile(r"^constexpr int (k\w+) = (\d+);", re.MULTILINE)
+_WORD_BYTES = re.compile(r"static_assert\(sizeof\(Word\) == (\d+)")
+
+ARGUMENTS = ("input", "output", "rows", "cols")
+
+
+def read_emitted(path: Path, rows: int = 1) -> ProgramUnderTest:
+    """The program in a file that `explorer emit` wrote, with whatever was edited in it.
+
+    Columns, threads, threads a row and vector width are read from its parameters block, which
+    must give them as plain numbers; the rest from the `explorer emit` line of its header. Raises
+    InvalidInput where the file does not say how it is launched.
+    """
+    try:
+        source = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not text"
+        raise InvalidInput(f"{path} cannot be read ({why})") from None
+    problem, config = _from_header(source, path)
+    constants = {name: int(value) for name, value in _CONSTANT.findall(source)}
+    config = replace(
+        config,
+        threads=_constant(constants, "kThreads", path),
+        threads_per_row=_constant(constants, "kThreadsPerRow", path),
+        vector_bytes=_vector_bytes(source, path),
+        static_cols="kCols" in constants,
+    )
+    _check_split(config, problem, path)
+    entry = _entry(source, config, path)
+    cols = constants.get("kCols", problem.cols)
+    return ProgramUnderTest(source, Problem(rows, cols, problem.dtype), config, entry, path.name)
+
+
+def _from_header(source: str, path: Path) -> tuple[Problem, Config]:
+    """What the header's last `explorer emit` line names; its rows do not matter."""
+    commands = _COMMAND.findall(source)
+    if not commands:
+        raise InvalidInput(
+            f"{path} has no 'explorer emit' line in its header comment, which says how its kernel "
+            "is launched: verify a file that explorer emit wrote, or put the line back"
+        )
+    words = shlex.split(commands[-1])
+    options = dict(zip(words[3::2], words[4::2], strict=False))
+    try:
+        problem = Problem(1, int(options["--cols"]), DType.parse(options["--dtype"]))
+        return problem, Config.from_json(words[2])
+    except (KeyError, IndexError, ValueError):
+        raise InvalidInput(
+            f"the 'explorer emit' line of {path} is {commands[-1]!r}; it must name a config as "
+            "JSON, --cols and --dtype"
+        ) from None
+
+
+def _constant(constants: dict[str, int], name: str, path: Path) -> int:
+    if name not in constants:
+        raise InvalidInput(
+            f"{path} does not give {name} as a plain number: write 'constexpr int {name} = 256;' "
+            "in its parameters block"
+        )
+    return constants[name]
+
+
+def _vector_bytes(source: str, path: Path) -> int:
+    match = _WORD_BYTES.search(source)
+    if match is None:
+        raise InvalidInput(
+            f"{path} does not say how many bytes an access moves: keep the static_assert on "
+            "sizeof(Word) in its parameters block"
+        )
+    return int(match[1])
+
+
+def _check_split(config: Config, problem: Problem, path: Path) -> None:
+    """What would make the launch meaningless."""
+    threads, each, size = config.threads, config.threads_per_row, problem.dtype.itemsize
+    if not 1 <= threads <= 1024 or threads % 32:
+        raise InvalidInput(f"{path}: kThreads is {threads}; it must be a multiple of 32 up to 1024")
+    if each < 1 or threads % each:
+        raise InvalidInput(
+            f"{path}: kThreadsPerRow is {each}; it must divide kThreads, which is {threads}"
+        )
+    if config.vector_bytes not in (2, 4, 8, 16) or config.vector_bytes < size:
+        raise InvalidInput(
+            f"{path}: an access moves {config.vector_bytes} bytes; it must be {size} to 16, a "
+            "power of two"
+        )
+
+
+def _entry(source: str, config: Config, path: Path) -> str:
+    """The one kernel's name; its parameters must be those that are passed to it."""
+    kernels = _KERNEL.findall(source)
+    if len(kernels) != 1:
+        raise InvalidInput(
+            f"{path} has {len(kernels)} __global__ functions; what can be verified has one"
+        )
+    name, parameters = kernels[0]
+    names = tuple(part.split()[-1].lstrip("*&") for part in parameters.split(",") if part.split())
+    wanted = ARGUMENTS[: 3 if config.static_cols else 4]
+    if names != wanted:
+        raise InvalidInput(
+            f"{path}: {name} takes ({', '.join(names)}); it must take ({', '.join(wanted)})"
+        )
+    return str(name)

@@ -1,0 +1,104 @@
+"""Nsight Compute's figures of one launch: `ncu` runs a small program that makes it."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from explorer.config import Config
+from explorer.problem import Problem
+
+LIMIT_S = 120.0
+
+METRICS = {
+    "duration_ns": "gpu__time_duration.sum",
+    "dram_read_bytes": "dram__bytes_read.sum",
+    "dram_write_bytes": "dram__bytes_write.sum",
+    "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "warp_instructions": "smsp__inst_executed.sum",
+    "occupancy_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
+}
+"""Our names of the metrics that are asked for, and Nsight Compute's."""
+
+CHILD = "explorer.evaluate.nsight_child"
+
+
+@dataclass(frozen=True, slots=True)
+class NsightFigures:
+    """What Nsight Compute measured, in base units; NaN for a metric that the GPU has not."""
+
+    duration_ns: float
+    dram_read_bytes: float
+    dram_write_bytes: float
+    load_sectors: float
+    """32-byte sectors that global loads ask of the L1, hits or not."""
+    store_sectors: float
+    warp_instructions: float
+    occupancy_percent: float
+
+
+def ncu_program() -> str | None:
+    """The path of Nsight Compute's command line, or None."""
+    return shutil.which("ncu")
+
+
+def nsight_figures(problem: Problem, config: Config, index: int = 0) -> NsightFigures | str:
+    """The figures of one launch on GPU `index`, caches cold; a sentence where there are none."""
+    program = ncu_program()
+    if program is None:
+        return "ncu (Nsight Compute) is not on PATH: its figures are left out"
+    try:
+        ran = subprocess.run(
+            ncu_command(program, problem, config, index),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"ncu did not end within {LIMIT_S:.0f} s: its figures are left out"
+    figures = parse_figures(ran.stdout)
+    if figures is None:
+        lines = [line.strip() for line in (ran.stdout + ran.stderr).splitlines() if line.strip()]
+        told = [line for line in lines if "ERR" in line or "rror" in line] or lines[-1:]
+        return f"ncu gave no figures: {told[0] if told else f'exit code {ran.returncode}'}"
+    return figures
+
+
+def ncu_command(program: str, problem: Problem, config: Config, index: int) -> Sequence[str]:
+    """What is run: the profiler, and under it the program that launches the one kernel."""
+    asked = [str(problem.rows), str(problem.cols), str(problem.dtype), str(index)]
+    return [
+        *(program, "--clock-control", "none", "--csv", "--print-units", "base"),
+        *("--metrics", ",".join(METRICS.values())),
+        *("--kernel-name", "regex:softmax", "--launch-count", "1"),
+        *(sys.executable, "-m", CHILD, json.dumps(config.as_dict()), *asked),
+    ]
+
+
+def parse_figures(text: str) -> NsightFigures | None:
+    """The figures in what `ncu --csv` prints, messages around it; None where there are none."""
+    lines = text.splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if start is None:
+        return None
+    found: dict[str, float] = {}
+    for row in csv.DictReader(lines[start:]):
+        name, value = row.get("Metric Name"), row.get("Metric Value")
+        if name and value and name not in found:
+            found[name] = _number(value)
+    if not found.keys() & set(METRICS.values()):
+        return None
+    return NsightFigures(**{ours: found.get(name, float("nan")) for ours, name in METRICS.items()})
+
+
+def _number(text: str) -> float:
+    """A number with or without commas between its thousands; NaN for `n/a`."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return float("nan")

@@ -1,0 +1,32 @@
+"""`python -m explorer.evaluate.nsight_child CONFIG ROWS COLS DTYPE INDEX`: one launch on a GPU."""
+
+import sys
+
+from explorer.codegen import emit
+from explorer.compile import Compiler
+from explorer.config import Config
+from explorer.devices.cuda.run_once import run_once
+from explorer.gpu_spec import GpuSpec
+from explorer.problem import DType, Problem
+from explorer.reference import normal_input
+
+
+def launch_one(problem: Problem, config: Config, gpu: GpuSpec, index: int) -> None:
+    """Compile what is timed, and launch it once on the input that the emulator counts with."""
+    variant = emit(problem, config)
+    kernel = Compiler(gpu.arch).compile(variant.source)
+    matrix = normal_input(problem.rows, problem.cols, problem.dtype)
+    run_once(kernel.cubin, variant.launches, matrix, index)
+
+
+def main(words: list[str]) -> None:
+    """Read the command line of one launch."""
+    from explorer.devices.cuda.spec import device_spec
+
+    config, rows, cols, dtype, index = words
+    problem = Problem(int(rows), int(cols), DType.parse(dtype))
+    launch_one(problem, Config.from_json(config), device_spec(int(index)), int(index))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

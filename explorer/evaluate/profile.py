@@ -1,0 +1,94 @@
+"""What a kernel does and takes, without a GPU: exact counts, resources, occupancy."""
+
+from dataclasses import dataclass, replace
+from math import gcd, lcm
+
+from explorer.codegen import Variant
+from explorer.compile import CompileFailure, Compiler, nvrtc_version
+from explorer.devices.emulated.counters import SECTOR_BYTES, Counters
+from explorer.devices.emulated.device import EmulatedKernel, emulate
+from explorer.devices.emulated.findings import UnsupportedPtx
+from explorer.errors import InvalidInput
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.evaluate.small_problem import FEW_ELEMENTS, MOST_ELEMENTS
+from explorer.gpu_spec import GpuSpec
+from explorer.occupancy import Occupancy, occupancy
+from explorer.outcome import Resources
+from explorer.problem import Problem
+from explorer.reference import normal_input
+
+LEAST_ROWS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One variant on one GPU's architecture; counts are of `emulated`, fewer rows."""
+
+    variant: Variant
+    gpu: GpuSpec
+    nvrtc: str
+    emulated: Problem
+    """The problem that was counted: whole blocks of the variant's problem."""
+    counters: Counters
+    resources: Resources
+    occupancy: Occupancy
+
+    @property
+    def scale(self) -> float:
+        """Blocks of the whole problem over blocks counted."""
+        whole, part = self.variant.problem.rows, self.emulated.rows
+        each = self.variant.config.rows_per_block
+        return -(-whole // each) / -(-part // each)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the problem that was counted."""
+        return self.emulated.rows * self.emulated.cols
+
+
+def profile(variant: Variant, gpu: GpuSpec) -> Profile:
+    """Compile for a GPU, and count on the emulator what some whole blocks do.
+
+    Raises InvalidInput for source that does not compile, rows too wide to emulate, and PTX that
+    the emulator does not know.
+    """
+    program = ProgramUnderTest.of(variant)
+    emulated = counted_problem(variant)
+    try:
+        kernel = Compiler(gpu.arch).compile(variant.source)
+        launches = program.launches(emulated)
+        matrix = normal_input(emulated.rows, emulated.cols, emulated.dtype)
+        ran = emulate(EmulatedKernel.of(kernel.ptx, launches), emulated, matrix)
+    except CompileFailure as failure:
+        raise InvalidInput(f"the kernel does not compile for {gpu.arch}: {failure}") from None
+    except UnsupportedPtx as error:
+        raise InvalidInput(f"nothing is counted: {error}") from None
+    if ran.unsupported or ran.check is None:
+        raise InvalidInput(f"nothing is counted: {ran.sentence}")
+    launch = variant.launches[0]
+    resources = replace(kernel.resources, dynamic_shared_bytes=launch.shared_bytes)
+    held = occupancy(resources, launch.block, launch.grid, gpu)
+    return Profile(variant, gpu, nvrtc_version(), emulated, ran.counters, resources, held)
+
+
+def counted_problem(variant: Variant) -> Problem:
+    """The variant's problem, or as many whole blocks of it as stand for all.
+
+    Rows begin at different places of a sector; enough are taken for each place to come up.
+    """
+    problem, each = variant.problem, variant.config.rows_per_block
+    if problem.rows * problem.cols <= FEW_ELEMENTS:
+        return problem
+    places = SECTOR_BYTES // gcd(problem.row_bytes, SECTOR_BYTES)
+    unit = lcm(each, places)
+    if unit * problem.cols > MOST_ELEMENTS:
+        unit = each
+    rows = min(problem.rows, -(-LEAST_ROWS // unit) * unit)
+    if rows * problem.cols > MOST_ELEMENTS:
+        rows = min(rows, each)
+    if rows * problem.cols > MOST_ELEMENTS:
+        raise InvalidInput(
+            f"a block of the kernel works on {each}x{problem.cols} elements, more than the "
+            f"{MOST_ELEMENTS} that are emulated: take fewer --cols, or profile it on a GPU"
+        )
+    return replace(problem, rows=rows)

@@ -1,0 +1,174 @@
+"""What `explorer profile` prints: traffic, instructions, resources, occupancy, Nsight Compute."""
+
+from rich.console import Console
+from rich.table import Table
+
+from explorer.devices.emulated.counters import SECTOR_BYTES, Traffic
+from explorer.evaluate.nsight import NsightFigures
+from explorer.evaluate.profile import Profile
+from explorer.occupancy import Occupancy
+from explorer.report.console import notes, plain_table, print_titled
+from explorer.report.figures import count, percent
+from explorer.report.resources import resources_line
+from explorer.report.words import brief_words
+
+LEAST_SHARE = 0.02
+"""Instructions of a kind that are fewer are summed, but for those that move data or wait."""
+
+MOVING = ("ld.global", "st.global", "ld.shared", "st.shared", "ld.local", "st.local")
+TELLING = (*MOVING, "shfl", "bar", "barrier", "atom", "red", "cp", "mbarrier")
+
+
+def print_profile(profile: Profile, nsight: NsightFigures | str | None, console: Console) -> None:
+    """All that is known of the variant without timing it, then what a GPU's profiler says."""
+    variant = profile.variant
+    console.print(f"{variant.problem}: {brief_words(variant.config)}", style="bold")
+    console.print()
+    console.print(notes(_lines(profile)))
+    print_titled("Global memory", _global_table(profile), console)
+    print_titled("Shared memory", _shared_table(profile), console)
+    print_titled("PTX instructions, one for each warp that executes it", _opcodes(profile), console)
+    if isinstance(nsight, NsightFigures):
+        print_titled("Nsight Compute", _nsight_table(profile, nsight), console)
+    elif nsight:
+        console.print()
+        console.print(nsight)
+
+
+def _lines(profile: Profile) -> list[tuple[str, str]]:
+    launch = profile.variant.launches[0]
+    code = f", {count(profile.resources.code_bytes)} bytes of code"
+    return [
+        ("counted", counted_sentence(profile)),
+        (
+            "takes",
+            resources_line(profile.resources) + code + f" ({profile.gpu.arch}, "
+            f"NVRTC {profile.nvrtc})",
+        ),
+        ("launch", f"{count(launch.grid)} blocks of {launch.block} threads"),
+        ("occupancy", occupancy_sentence(profile.occupancy, profile)),
+    ]
+
+
+def counted_sentence(profile: Profile) -> str:
+    """How many rows were executed, and how totals were made of them."""
+    rows, whole = profile.emulated.rows, profile.variant.problem.rows
+    if rows == whole:
+        return f"exactly, by emulation of all {count(rows)} rows"
+    return (
+        f"exactly for {count(rows)} of {count(whole)} rows, by emulation; totals are those times "
+        f"{profile.scale:.6g}"
+    )
+
+
+def occupancy_sentence(held: Occupancy, profile: Profile) -> str:
+    """Blocks and warps an SM, what limits them, and waves of the grid."""
+    if not held.blocks_per_sm:
+        return f"not one block fits an SM of {profile.gpu.name}: {', '.join(held.limited_by)}"
+    blocks = "1 block" if held.blocks_per_sm == 1 else f"{held.blocks_per_sm} blocks"
+    return (
+        f"{blocks} an SM of {profile.gpu.name}, {held.warps_per_sm} of {held.max_warps_per_sm} "
+        f"warps ({percent(held.share, 0)}), limited by {' and '.join(held.limited_by)}; "
+        f"{held.waves:.2f} waves on {profile.gpu.sm_count} SMs"
+    )
+
+
+def _global_table(profile: Profile) -> Table:
+    table = _table("", "requests", "bytes", "in sectors", "an element", "of model", "access")
+    counters, problem = profile.counters, profile.emulated
+    model = problem.rows * problem.row_bytes
+    both = counters.global_loads + counters.global_stores
+    rows = (("loads", counters.global_loads, model), ("stores", counters.global_stores, model))
+    for name, traffic, due in (*rows, ("both", both, 2 * model)):
+        moved = traffic.sectors * SECTOR_BYTES
+        table.add_row(
+            name,
+            _total(traffic.requests, profile),
+            _total(traffic.bytes, profile),
+            _total(moved, profile),
+            f"{moved / profile.elements:.3f} B",
+            percent(moved / due),
+            widths(traffic),
+        )
+    return table
+
+
+def _shared_table(profile: Profile) -> Table:
+    table = _table("", "requests", "bytes", "wavefronts", "of them conflicts", "access")
+    counters = profile.counters
+    for name, traffic in (("loads", counters.shared_loads), ("stores", counters.shared_stores)):
+        table.add_row(
+            name,
+            _total(traffic.requests, profile),
+            _total(traffic.bytes, profile),
+            _total(traffic.wavefronts, profile),
+            _total(traffic.bank_conflicts, profile),
+            widths(traffic),
+        )
+    return table
+
+
+def widths(traffic: Traffic) -> str:
+    """Bytes that a thread accesses at once, with their shares: `16 B 97.0 %, 4 B 3.0 %`."""
+    if not traffic.requests:
+        return "none"
+    parts = [
+        f"{size} B" + (f" {percent(n / traffic.requests)}" if n < traffic.requests else "")
+        for size, n in traffic.widths.most_common()
+    ]
+    return ", ".join(parts)
+
+
+def _opcodes(profile: Profile) -> Table:
+    table = _table("", "total", "an element", "share")
+    counters = profile.counters
+    listed = [
+        (name, number)
+        for name, number in counters.instructions.most_common()
+        if number >= LEAST_SHARE * counters.warp_instructions or name.startswith(TELLING)
+    ]
+    rest = counters.warp_instructions - sum(n for _, n in listed)
+    rows = [*listed, *([("others", rest)] if rest else [])]
+    for name, number in (*rows, ("all", counters.warp_instructions)):
+        table.add_row(
+            name,
+            _total(number, profile),
+            f"{32 * number / profile.elements:.3f}",
+            percent(number / max(1, counters.warp_instructions)),
+        )
+    table.add_row("block barriers", _total(counters.barriers, profile), "", "")
+    return table
+
+
+def _nsight_table(profile: Profile, nsight: NsightFigures) -> Table:
+    table = _table("", "measured", "of model")
+    half = profile.variant.problem.bytes / 2
+    loads, stores = nsight.load_sectors * SECTOR_BYTES, nsight.store_sectors * SECTOR_BYTES
+    traffic = (
+        ("bytes that loads ask of the L1", loads),
+        ("bytes that stores ask of the L1", stores),
+        ("bytes read from DRAM", nsight.dram_read_bytes),
+        ("bytes written to DRAM", nsight.dram_write_bytes),
+    )
+    for name, moved in traffic:
+        table.add_row(name, _known(moved), percent(moved / half))
+    table.add_row("instructions", _known(nsight.warp_instructions), "")
+    table.add_row("duration", f"{nsight.duration_ns / 1000:.2f} µs", "")
+    table.add_row("achieved occupancy", f"{nsight.occupancy_percent:.1f} %", "")
+    return table
+
+
+def _known(number: float) -> str:
+    return count(round(number)) if number == number else "not known"  # NaN differs from itself
+
+
+def _total(number: int, profile: Profile) -> str:
+    return count(round(number * profile.scale))
+
+
+def _table(first: str, *others: str) -> Table:
+    table = plain_table()
+    table.add_column(first, no_wrap=True)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table

@@ -1,0 +1,144 @@
+"""What `explorer verify` prints: one program in full, or many in a line each that is not right."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+
+from explorer.devices.emulated.emulation import Emulation, Status
+from explorer.evaluate.verdict import Verdict
+from explorer.report.console import cell
+from explorer.report.figures import count, seconds
+from explorer.report.findings_text import finding_lines
+from explorer.report.words import brief_words
+
+MOST_FINDINGS = 8
+"""Findings printed for one program; a defect often shows at many instructions."""
+
+SECONDS_BETWEEN_LINES = 2.0
+
+COLOURS = {
+    Status.VERIFIED: "green",
+    Status.INACCURATE: "yellow",
+    Status.UNVERIFIED: "yellow",
+    Status.WRONG: "red",
+}
+
+
+def exit_code(verdicts: Sequence[Verdict]) -> int:
+    """0 all verified, 1 one is wrong, 2 one could not be verified.
+
+    What is inaccurate alone counts as wrong by itself, but not among many: searches reject it.
+    """
+    found = {verdict.status for verdict in verdicts}
+    if Status.WRONG in found or (len(verdicts) == 1 and Status.INACCURATE in found):
+        return 1
+    return 2 if Status.UNVERIFIED in found or not verdicts else 0
+
+
+def print_verdicts(verdicts: Sequence[Verdict], console: Console, elapsed_s: float) -> None:
+    """Each that is not verified with what was found, then the count of each status."""
+    if len(verdicts) == 1:
+        _print_one(verdicts[0], console, elapsed_s)
+        return
+    for verdict in verdicts:
+        if verdict.status is not Status.VERIFIED:
+            _print_verdict(verdict, console)
+    if any(v.status is not Status.VERIFIED for v in verdicts):
+        console.print()
+    console.print(summary(verdicts, elapsed_s), soft_wrap=True)
+
+
+def summary(verdicts: Sequence[Verdict], elapsed_s: float) -> str:
+    """How many of each status, by what, in what time."""
+    found = Counter(verdict.status for verdict in verdicts)
+    counts = ", ".join(f"{count(found[status])} {status}" for status in COLOURS)
+    by = f" by {verdicts[0].by}" if verdicts else ""
+    return f"{count(len(verdicts))} programs: {counts}{by} in {seconds(elapsed_s)}"
+
+
+def emission_sentence(verdict: Verdict) -> str:
+    """What to tell of a kernel that is about to be written, or refused."""
+    if verdict.status is Status.VERIFIED:
+        return f"verified by {verdict.by}: {verdict.sentence}"
+    if verdict.status is Status.WRONG:
+        return (
+            f"nothing was written, the kernel is wrong: {verdict.sentence}; choose another "
+            "config, or write it all the same with --no-verify"
+        )
+    return f"warning: {verdict.status} by {verdict.by}: {verdict.sentence}"
+
+
+def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
+    problem = verdict.program.problem
+    title = f"{problem.op} {problem.dtype}, {verdict.program.cols} columns: "
+    console.print(cell(title + brief_words(verdict.program.config)), style="bold")
+    for run in verdict.runs:
+        console.print(cell(f"  {_run_words(run)}"))
+    _print_verdict(verdict, console, named=False)
+    console.print(cell(f"by {verdict.by}, {elapsed_s:.1f} s"), style="dim")
+
+
+def _run_words(run: Emulation) -> str:
+    odd = " at odd elements" if run.odd_elements else ""
+    shape = f"{run.problem.rows} x {run.problem.cols}{odd}"
+    return f"{shape}: {run.status}, {run.sentence}"
+
+
+def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) -> None:
+    line = cell(str(verdict.status))
+    line.stylize(COLOURS[verdict.status])
+    told = verdict.told
+    findings = told.findings if told is not None else ()
+    line.append(" " + verdict.program.config.to_json(brief=True) if named else "")
+    if told is not None and named:
+        odd = " at odd elements" if told.odd_elements else ""
+        line.append(f" on {told.problem.rows} x {told.problem.cols}{odd}")
+    line.append("" if findings else f": {verdict.sentence}")
+    console.print(line, soft_wrap=True)
+    print_findings(verdict, console)
+
+
+def print_findings(verdict: Verdict, console: Console) -> None:
+    """The findings of the run that decided, with their lines of source."""
+    findings = verdict.told.findings if verdict.told is not None else ()
+    for finding in findings[:MOST_FINDINGS]:
+        for text in finding_lines(finding, verdict.program):
+            console.print(cell(f"  {text}"), soft_wrap=True)
+    if len(findings) > MOST_FINDINGS:
+        console.print(cell(f"  and {len(findings) - MOST_FINDINGS} more findings"))
+
+
+class VerifyProgress:
+    """Counts verdicts as they come, on stderr; a context manager that times all of them."""
+
+    def __init__(self, total: int, console: Console) -> None:
+        self.total = total
+        self.console = console
+        self.elapsed_s = 0.0
+        self._found: Counter[Status] = Counter()
+        self._started = self._printed = time.monotonic()
+
+    def __call__(self, verdict: Verdict) -> Verdict:
+        """Count a verdict; now and then, say how far it is."""
+        self._found[verdict.status] += 1
+        now = time.monotonic()
+        if self.total > 1 and now - self._printed >= SECONDS_BETWEEN_LINES:
+            self._printed = now
+            counts = ", ".join(f"{count(n)} {status}" for status, n in self._found.items())
+            done = sum(self._found.values())
+            self.console.print(f"{done}/{self.total} programs: {counts}", soft_wrap=True)
+        return verdict
+
+    def __enter__(self) -> "VerifyProgress":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.elapsed_s = time.monotonic() - self._started

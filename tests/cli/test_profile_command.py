@@ -1,0 +1,40 @@
+"""What a kernel does, counted without a GPU."""
+
+import json
+
+import pytest
+from by_hand import SHAPE
+
+CONFIG = '{"threads_per_row":64}'
+
+
+def test_a_profile_tells_traffic_and_occupancy(explorer):
+    ran = explorer("profile", CONFIG, *SHAPE)
+    assert ran.code == 0, ran.err
+    for fact in ("100.0 %", "16 B", "warps", "waves", "registers", "ld.global", "NVIDIA H200"):
+        assert fact in ran.out, fact
+
+
+def test_as_json(explorer):
+    data = json.loads(explorer("profile", CONFIG, *SHAPE, "--json", "--gpu", "Tesla T4").out)
+    assert data["gpu"] == "Tesla T4" and data["arch"] == "sm_75"
+    assert data["global_bytes_of_model"] == 1.0 and data["global_bytes_per_element"] == 8.0
+    loads = data["counts"]["global_loads"]
+    assert loads["sectors"] * 32 == loads["bytes"] == data["emulated_rows"] * 512 * 4
+    assert data["counts"]["shared_loads"]["bank_conflicts"] == 0
+    assert data["occupancy"]["blocks_per_sm"] == 4 and data["nsight"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((CONFIG, *SHAPE, "--device", "abacus"), "device 'abacus'"),
+        ((CONFIG, *SHAPE, "--device", "cuda:0"), "no NVIDIA driver"),
+        (("worst", *SHAPE), "'worst' cannot be"),
+        ((CONFIG, *SHAPE, "--gpu", "Abacus"), "GPU 'Abacus'"),
+        (('{"threads":100}', *SHAPE), "threads is 100"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(explorer, words, says):
+    ran = explorer("profile", *words)
+    assert ran.code == 2 and says in ran.err and ran.out == ""

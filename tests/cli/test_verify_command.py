@@ -1,0 +1,128 @@
+"""Kernels checked without a GPU: verify, and what emit and search make of it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from by_hand import SHAPE
+
+from explorer.evaluate.program_under_test import ProgramUnderTest
+
+CONFIG = '{"threads_per_row":64}'
+BARRIER = "  __syncthreads();\n"
+
+
+@pytest.fixture
+def spoiled(monkeypatch):
+    """Every program is checked without its first barrier."""
+    honest = ProgramUnderTest.of
+
+    def without(variant):
+        made = honest(variant)
+        return replace(made, source=made.source.replace(BARRIER, "", 1))
+
+    monkeypatch.setattr(ProgramUnderTest, "of", without)
+
+
+def test_a_config_is_verified(explorer):
+    ran = explorer("verify", CONFIG, "--cols", "512")
+    assert ran.code == 0, ran.err
+    assert "x 512: verified, largest relative error" in ran.out
+    assert "by emulation for sm_90" in ran.out
+
+
+def test_an_edited_file_is_wrong_at_its_line(explorer, tmp_path):
+    assert explorer("emit", CONFIG, "--cols", "512", "--output", "mine.cu").code == 0
+    assert explorer("verify", "mine.cu").code == 0
+    source = (tmp_path / "mine.cu").read_text()
+    (tmp_path / "mine.cu").write_text(source.replace(BARRIER, "", 1))
+    ran = explorer("verify", "mine.cu")
+    assert ran.code == 1
+    assert "shared-race" in ran.out and "at mine.cu:" in ran.out and "PTX line" in ran.out
+    assert "scratch[row][warp] = value" in ran.out
+    data = json.loads(explorer("verify", "mine.cu", "--json").out)
+    (program,) = data["programs"]
+    assert data["wrong"] == 1 and program["status"] == "wrong"
+    finding = program["runs"][0]["findings"][0]
+    assert finding["kind"] == "shared-race" and finding["source"]["file"] == "mine.cu"
+
+
+def test_many_end_with_a_summary(explorer):
+    ran = explorer("verify", "--sample", "3", "--cols", "100", "--dtype", "f16")
+    assert ran.code == 0, ran.out
+    assert ran.out.splitlines()[-1].startswith("3 programs: 3 verified, 0 inaccurate, 0 unv")
+    many = json.loads(explorer("verify", "--all", "--cols", "64", "--json").out)
+    assert many["verified"] == len(many["programs"]) >= 10
+
+
+def test_what_cannot_be_verified_is_neither_right_nor_wrong(explorer, tmp_path):
+    explorer("emit", CONFIG, "--cols", "512", "--output", "mine.cu", "--no-verify")
+    source = (tmp_path / "mine.cu").read_text()
+    (tmp_path / "mine.cu").write_text(source.replace("threadIdx.x", "nought"))
+    ran = explorer("verify", "mine.cu")
+    assert ran.code == 2 and "unverified: it does not compile" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "what to verify is not said"),
+        (("best", "--all"), "what to verify is not said"),
+        ((CONFIG,), "cols is not said"),
+        (("none.cu",), "cannot be read"),
+        ((CONFIG, "--cols", "512", "--device", "abacus"), "device 'abacus'"),
+        (("--all", "--cols", "64", "--strength", "3"), "strength is '3'"),
+        (("best", "--cols", "7"), "no study"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(explorer, words, says):
+    ran = explorer("verify", *words)
+    assert ran.code == 2 and says in ran.err and ran.out == ""
+
+
+def test_emit_says_that_it_verified(explorer):
+    ran = explorer("emit", CONFIG, "--cols", "512", "--json")
+    assert "verified by emulation for sm_90" in ran.err
+    assert json.loads(ran.out)["verification"]["status"] == "verified"
+    skipped = explorer("emit", CONFIG, "--cols", "512", "--json", "--no-verify")
+    assert "verified" not in skipped.err
+    assert json.loads(skipped.out)["verification"] is None
+
+
+def test_a_wrong_kernel_is_not_written(explorer, tmp_path, spoiled):
+    ran = explorer("emit", CONFIG, "--cols", "512", "--output", "mine.cu")
+    assert ran.code == 2 and not (tmp_path / "mine.cu").exists()
+    assert "shared-race" in ran.err and "nothing was written" in ran.err
+    to_stdout = explorer("emit", CONFIG, "--cols", "512", "--output", "-")
+    assert to_stdout.code == 2 and to_stdout.out == ""
+    assert explorer("emit", CONFIG, "--cols", "512", "--no-verify").code == 0
+
+
+def test_a_replayed_search_verifies_its_finalists(explorer, recording):
+    ran = explorer("search", *SHAPE, "--trials", "60", "--json")
+    assert ran.code == 0, ran.err
+    checked = json.loads(ran.out)["verification"]
+    assert checked["verified"] + checked["inaccurate"] >= 1 and checked["arch"] == "sm_90"
+    assert "by emulation for sm_90" in explorer("search", *SHAPE, "--trials", "60").out
+
+
+def test_a_wrong_finalist_is_not_shown(explorer, recording, monkeypatch):
+    honest = ProgramUnderTest.of_config
+
+    def wrong(problem, config):
+        made = honest(problem, config)
+        return replace(
+            made,
+            source=made.source.replace("first_row = static_cast", "first_row = 0 * static_cast"),
+        )
+
+    monkeypatch.setattr(ProgramUnderTest, "of_config", wrong)
+    ran = explorer("search", *SHAPE, "--trials", "60")
+    assert ran.code == 2 and ran.out == "" and "is wrong" in ran.err
+    assert "explorer verify" in ran.err
+
+
+def test_verify_best_of_a_study(explorer, recording):
+    assert explorer("search", *SHAPE, "--trials", "60").code == 0
+    ran = explorer("verify", "best", "--cols", "512")
+    assert ran.code == 1 and "inaccurate" in ran.out  # 512 terms summed one after the other

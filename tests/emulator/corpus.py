@@ -1,0 +1,1049 @@
+"""Planted bugs: what the templates emit, changed in one place, and what must be found then.
+
+Each bug is a substitution in the emitted source, whose pattern must still occur as often as it did
+when the bug was written, or a deletion in the PTX. A race does not show in numbers, as threads run
+in step here: where one is planted, a race must be reported.
+
+Out of reach are offsets that overflow 32 bits, which need matrices of 2^31 elements, and code that
+only loses accuracy within the tolerance.
+"""
+
+import re
+from dataclasses import dataclass
+
+from corpus_run import WRONG_NUMBERS
+
+from explorer.config import Config
+from explorer.problem import DType, Problem
+
+SHARED_RACE = "shared-race"
+GLOBAL_RACE = "global-race"
+UNINITIALISED = "uninitialised-shared"
+NOTHING_THERE = "uninitialised-global"
+OUT_OF_BOUNDS = "out-of-bounds"
+READ_ONLY = "read-only"
+MISALIGNED = "misaligned"
+BARRIER = "barrier"
+WARP_MASK = "warp-mask"
+NEVER_WRITTEN = "never-written"
+WRITTEN_TWICE = "written-twice"
+LIMIT = "limit"
+
+
+def _base(rows, cols, dtype, **config):
+    return Problem(rows, cols, DType(dtype)), Config(**config)
+
+
+INPUT = {"cache_holds": "input"}
+SHARED = {"cache": "shared"}
+RUN_TIME = {"static_cols": False}
+NONE = {"cache": "none", **INPUT, "unroll": 2}
+ONE_ROW = {"threads": 64, "threads_per_row": 64}
+TWO_ROWS = {"threads": 128, "threads_per_row": 64}
+TWO_OF_96 = {"threads": 192, "threads_per_row": 96}
+FOUR_WARPS = {"threads": 128, "threads_per_row": 32}
+PARTS_OF_A_WARP = {"threads": 64, "threads_per_row": 8}
+TREE = {"reduction": "shared-tree"}
+SERIAL = {"reduction": "shared-serial"}
+
+BASES = {
+    "shuffle": _base(17, 1000, "f32", **ONE_ROW),
+    "shuffle, two rows": _base(17, 1000, "f32", **TWO_ROWS),
+    "shuffle of three warps": _base(17, 500, "f32", **TWO_OF_96, vector_bytes=4),
+    "shuffle in a warp": _base(17, 500, "f16", **FOUR_WARPS, **INPUT, vector_bytes=8),
+    "shuffle in part of a warp": _base(17, 100, "f32", **PARTS_OF_A_WARP, normalise="divide"),
+    "ragged": _base(17, 1001, "bf16", **ONE_ROW),
+    "ragged f32": _base(17, 333, "f32", **TWO_ROWS, **INPUT, vector_bytes=8),
+    "tree": _base(17, 512, "f32", **TWO_ROWS, **TREE, exp="expf"),
+    "tree of 96": _base(17, 500, "f32", **TWO_OF_96, **TREE, vector_bytes=8),
+    "tree in a warp": _base(17, 200, "f16", **PARTS_OF_A_WARP, **TREE, vector_bytes=8),
+    "serial": _base(17, 256, "f32", **TWO_ROWS, **SERIAL, vector_bytes=8),
+    "serial in a warp": _base(17, 200, "f32", threads=64, threads_per_row=16, **SERIAL, **INPUT),
+    "one thread": _base(33, 37, "f16", threads=32, threads_per_row=1, vector_bytes=2),
+    "cache of exp": _base(17, 1000, "f32", **TWO_ROWS, **SHARED, **TREE),
+    "cache of exp, run-time": _base(17, 1000, "f16", **TWO_ROWS, **SHARED, **RUN_TIME, unroll=2),
+    "cache of input": _base(17, 1000, "bf16", **ONE_ROW, **SHARED, **INPUT, **SERIAL),
+    "cache in a warp": _base(17, 500, "f32", **FOUR_WARPS, **SHARED, **INPUT),
+    "cache, ragged": _base(17, 1003, "f32", **TWO_ROWS, **SHARED, **INPUT, exp="__expf"),
+    "cache, ragged, run-time": _base(17, 1001, "f16", **TWO_ROWS, **SHARED, **RUN_TIME),
+    "no cache": _base(17, 1000, "f32", **TWO_ROWS, **NONE, **RUN_TIME),
+    "no cache, ragged": _base(17, 1001, "bf16", **FOUR_WARPS, **NONE, **RUN_TIME),
+    "online": _base(17, 1000, "f32", **TWO_ROWS, **NONE, algorithm="online"),
+    "online in registers": _base(17, 500, "f16", **ONE_ROW, **INPUT, algorithm="online"),
+    "online tree": _base(17, 512, "f32", **TWO_ROWS, **NONE, **TREE, algorithm="online"),
+    "online in cache": _base(
+        17, 500, "f32", **TWO_ROWS, **SHARED, **INPUT, **SERIAL, algorithm="online", exp="__expf"
+    ),
+    "branchy": _base(17, 1001, "f32", **FOUR_WARPS, **NONE, **RUN_TIME, algorithm="online-branchy"),
+    "branchy in cache": _base(
+        17,
+        1000,
+        "f16",
+        **TWO_OF_96,
+        **SHARED,
+        **INPUT,
+        **RUN_TIME,
+        unroll=2,
+        algorithm="online-branchy",
+    ),
+    "block-max": _base(17, 1000, "f32", **TWO_ROWS, algorithm="online-block-max", exp="ex2.approx"),
+    "block-max of input": _base(17, 1001, "bf16", **ONE_ROW, **INPUT, algorithm="online-block-max"),
+    "block-max in cache": _base(
+        17, 1000, "f16", **TWO_ROWS, **SHARED, **INPUT, **SERIAL, algorithm="online-block-max"
+    ),
+    "block-max, no cache": _base(
+        17, 777, "f32", **TWO_OF_96, **NONE, **RUN_TIME, **TREE, algorithm="online-block-max"
+    ),
+}
+"""Correct variants of every family: what the bugs are planted in."""
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`times` occurrences of `old` become `new`; all kinds in `shows` must be reported."""
+
+    name: str
+    base: str
+    old: str
+    new: str
+    shows: frozenset[str]
+    times: int = 1
+    only: int | None = None
+    """Which of the occurrences alone is changed, from 0."""
+    lead: int = 0
+    """Elements before the output, which is out of step with the input then."""
+
+    def plant(self, source):
+        """The source with the bug; fails where the pattern is not there as it was."""
+        count = source.count(self.old)
+        assert count == self.times, f"{self.old!r} occurs {count} times, not {self.times}"
+        if self.only is None:
+            return source.replace(self.old, self.new)
+        pieces = source.split(self.old)
+        head, tail = pieces[: self.only + 1], pieces[self.only + 1 :]
+        return self.old.join(head) + self.new + self.old.join(tail)
+
+
+BUGS: list[Bug] = []
+
+
+def bug(name, base, old, new, *shows, **more):
+    BUGS.append(Bug(name, base, old, new, frozenset(shows), **more))
+
+
+# ---------------------------------------------------------------- barriers
+
+BLOCK = "  __syncthreads();\n"
+for each in ("shuffle", "shuffle, two rows", "online", "block-max", "cache of exp, run-time"):
+    bug(f"no block barrier: {each}", each, BLOCK, "", SHARED_RACE)
+    bug(f"a warp barrier for a block's: {each}", each, BLOCK, "  __syncwarp();\n", SHARED_RACE)
+for each in ("tree", "serial", "cache of exp", "online tree", "block-max in cache", "tree of 96"):
+    bug(
+        f"the row's barrier is a warp's: {each}",
+        each,
+        "synchronise_row() { __syncthreads(); }",
+        "synchronise_row() { __syncwarp(); }",
+        SHARED_RACE,
+    )
+PUT_OWN = "scratch[row][lane] = value;"
+AFTER_PUT = PUT_OWN + "\n  synchronise_row();"
+FOLD = "\n    }\n    synchronise_row();"
+for each in ("tree", "tree in a warp", "online tree", "block-max, no cache"):
+    bug(f"no barrier before the tree: {each}", each, AFTER_PUT, PUT_OWN, SHARED_RACE)
+    bug(f"no barrier in the tree: {each}", each, FOLD, "\n    }", SHARED_RACE)
+FOLDED = "    scratch[row][0] = value;\n  }\n  synchronise_row();"
+for each in ("serial", "serial in a warp", "online in cache", "cache of input"):
+    bug(f"no barrier before the fold: {each}", each, AFTER_PUT, PUT_OWN, SHARED_RACE)
+    bug(f"no barrier after the fold: {each}", each, FOLDED, FOLDED[:-20], SHARED_RACE)
+bug(
+    "a barrier for half of the block",
+    "shuffle",
+    BLOCK,
+    "  if (threadIdx.x < 32) __syncthreads();\n",
+    BARRIER,
+)
+bug(
+    "a barrier in a branch within a warp",
+    "shuffle",
+    BLOCK,
+    "  if (lane < 16) __syncthreads();\n",
+    BARRIER,
+)
+bug(
+    "different barriers of two branches",
+    "tree",
+    AFTER_PUT,
+    "scratch[row][lane] = value;\n"
+    '  if (lane < 32) asm volatile("bar.sync 0;" ::: "memory"); else synchronise_row();',
+    BARRIER,
+)
+bug(
+    "a warp barrier of half its lanes",
+    "tree in a warp",
+    "synchronise_row() { __syncwarp(); }",
+    "synchronise_row() { if (threadIdx.x % 2 == 0) __syncwarp(); }",
+    SHARED_RACE,
+)
+IS_ROW = "  const bool is_row = index < rows;\n"
+for each in ("shuffle, two rows", "tree", "cache of exp", "block-max", "no cache"):
+    bug(
+        f"return before the barriers: {each}",
+        each,
+        IS_ROW,
+        IS_ROW + "  if (!is_row) return;\n",
+        BARRIER,
+    )
+
+bug(
+    "one more barrier for one warp",
+    "shuffle",
+    "  // Normalise and store.\n",
+    "  if (lane < 32) __syncthreads();\n",
+    BARRIER,
+)
+bug(
+    "a named barrier of too few threads",
+    "shuffle",
+    BLOCK,
+    '  asm volatile("bar.sync 1, 32;" ::: "memory");\n',
+    SHARED_RACE,
+)
+bug(
+    "a named barrier for each warp",
+    "tree",
+    "synchronise_row() { __syncthreads(); }",
+    "synchronise_row() {\n"
+    '  asm volatile("bar.sync %0, 32;" ::"r"(threadIdx.x / 32 + 1) : "memory");\n}',
+    SHARED_RACE,
+)
+bug(
+    "a warp barrier without the caller",
+    "tree in a warp",
+    "__syncwarp();",
+    "__syncwarp(0xfffffffeu);",
+    WARP_MASK,
+)
+bug(
+    "warp barriers of a row's first lanes",
+    "serial in a warp",
+    "__syncwarp();",
+    "if (threadIdx.x % 16 < 8) __syncwarp(0x00ff00ffu);",
+    SHARED_RACE,
+)
+for each, size in (("tree in a warp", "tree"), ("serial in a warp", "fold")):
+    bug(
+        f"volatile for a warp barrier: {size}",
+        each,
+        "synchronise_row() { __syncwarp(); }",
+        'synchronise_row() { asm volatile("" ::: "memory"); }',
+        SHARED_RACE,
+    )
+bug(
+    "a barrier in a loop of unequal length",
+    "cache of exp",
+    "    sum += part;\n",
+    "    sum += part;\n    __syncthreads();\n",
+    BARRIER,
+)
+bug(
+    "a barrier passed by early",
+    "online tree",
+    "    synchronise_row();\n  }\n",
+    "    if (lane >= 32 && half < 16) continue;\n    synchronise_row();\n  }\n",
+    BARRIER,
+)
+bug(
+    "the barrier comes before the value",
+    "shuffle",
+    "  if (lane == 0) scratch[row][warp] = value;\n" + BLOCK,
+    BLOCK + "  if (lane == 0) scratch[row][warp] = value;\n",
+    SHARED_RACE,
+)
+SCALE = "  const float scale = normaliser(reduce_row(sum, Sum{}));"
+bug(
+    "a thread's value for all, without a barrier",
+    "one thread",
+    SCALE,
+    "  __shared__ float common;\n  if (threadIdx.x == 3) common = sum;\n"
+    "  const float scale = normaliser(sum + 0.0f * common);",
+    SHARED_RACE,
+)
+bug(
+    "a shuffle for a barrier",
+    "shuffle in a warp",
+    SCALE,
+    "  __shared__ volatile float common[4];\n  if (lane == 0) common[threadIdx.x / 32] = sum;\n"
+    "  const float total = reduce_row(sum, Sum{});\n"
+    "  const float scale = normaliser(total + 0.0f * common[threadIdx.x / 32]);",
+    SHARED_RACE,
+)
+
+# ---------------------------------------------------------------- scratch
+
+TEMPLATE = "template <typename Combine>\n__device__ __forceinline__ ValueOf<Combine> reduce_row("
+HEAD = "ValueOf<Combine> value, Combine combine) {\n  __shared__ ValueOf<Combine> scratch"
+ONE_SCRATCH = "ValueOf<Combine> value, Combine combine) {\n  auto& scratch = common_scratch; //"
+for each, size in (
+    ("shuffle", "kWarpsPerRow"),
+    ("shuffle of three warps", "kWarpsPerRow"),
+    ("tree", "kThreadsPerRow"),
+    ("serial", "kThreadsPerRow"),
+    ("tree in a warp", "kThreadsPerRow"),
+    ("cache of input", "kThreadsPerRow"),
+):
+    bug(
+        f"both reductions in one scratch: {each}",
+        each,
+        TEMPLATE + HEAD,
+        f"__shared__ float common_scratch[kRowsPerBlock][{size}];\n" + TEMPLATE + ONE_SCRATCH,
+        SHARED_RACE,
+    )
+bug(
+    "scratch without the row",
+    "shuffle, two rows",
+    "scratch[row]",
+    "scratch[0]",
+    SHARED_RACE,
+    WRONG_NUMBERS,
+    times=2,
+)
+bug("scratch without the row: tree", "tree", "scratch[row]", "scratch[0]", SHARED_RACE, times=5)
+bug("scratch without the row: serial", "serial", "[row]", "[0]", SHARED_RACE, times=4)
+bug(
+    "scratch without the row: online in cache",
+    "online in cache",
+    "[row]",
+    "[0]",
+    SHARED_RACE,
+    times=4,
+)
+PUT = "if (lane == 0) scratch[row][warp] = value;"
+bug(
+    "one warp only leaves its value",
+    "shuffle",
+    PUT,
+    PUT.replace("lane", "threadIdx.x"),
+    UNINITIALISED,
+)
+bug("no warp leaves its value", "block-max", PUT, "", UNINITIALISED)
+bug("all warps use one slot", "online", PUT, PUT.replace("[warp]", "[0]"), SHARED_RACE)
+bug("the next slot", "shuffle", PUT, PUT.replace("[warp]", "[warp + 1]"), OUT_OF_BOUNDS)
+bug(
+    "the slot of a lane",
+    "shuffle of three warps",
+    PUT,
+    PUT.replace("[warp]", "[lane]"),
+    SHARED_RACE,
+)
+bug(
+    "every lane its own sum: the wrong one writes",
+    "shuffle",
+    "value = reduce_lanes<32>(value, combine);\n  if (lane == 0)",
+    "const auto own = reduce_lanes<32>(value, combine);\n  if (lane == 0)",
+    WRONG_NUMBERS,
+)
+SOURCE = "source < kWarpsPerRow ? scratch[row][source] : Combine::identity()"
+bug(
+    "reads a slot that no warp has",
+    "shuffle of three warps",
+    SOURCE,
+    "scratch[row][source]",
+    OUT_OF_BOUNDS,
+)
+bug(
+    "folds before the barrier",
+    "tree",
+    "scratch[row][lane] = value;\n  synchronise_row();",
+    "scratch[row][lane] = combine(value, scratch[row][lane ^ 32]);\n  synchronise_row();",
+    UNINITIALISED,
+)
+bug(
+    "tree folds around",
+    "tree",
+    "    if (lane + half < count) {\n"
+    "      scratch[row][lane] = combine(scratch[row][lane], scratch[row][lane + half]);",
+    "    {\n      const int other = (lane + half) % kThreadsPerRow;\n"
+    "      scratch[row][lane] = combine(scratch[row][lane], scratch[row][other]);",
+    SHARED_RACE,
+)
+bug(
+    "another row's result",
+    "shuffle, two rows",
+    "? scratch[row][source]",
+    "? scratch[0][source]",
+    WRONG_NUMBERS,
+)
+bug("tree folds past its end", "tree", "lane + half < count", "lane + half <= count", SHARED_RACE)
+bug("tree folds everywhere", "tree of 96", "if (lane + half < count) ", "", SHARED_RACE)
+bug(
+    "tree drops the odd one",
+    "tree of 96",
+    "(count + 1) / 2",
+    "count / 2",
+    WRONG_NUMBERS,
+    times=2,
+)
+bug("tree stops early", "tree", "count > 1;", "count > 2;", WRONG_NUMBERS)
+FOLD_LOOP = "for (int i = 1; i < kThreadsPerRow; ++i)"
+bug("fold skips one", "serial", FOLD_LOOP, FOLD_LOOP.replace("= 1", "= 2"), WRONG_NUMBERS)
+bug(
+    "fold goes one too far",
+    "cache of input",
+    FOLD_LOOP,
+    FOLD_LOOP.replace("<", "<="),
+    OUT_OF_BOUNDS,
+)
+bug("fold goes into the next row", "serial", FOLD_LOOP, FOLD_LOOP.replace("<", "<="), SHARED_RACE)
+bug("fold by two threads", "serial", "if (lane == 0) {", "if (lane < 2) {", SHARED_RACE)
+bug("fold is not shared", "serial", "return scratch[row][0];", "return value;", WRONG_NUMBERS)
+
+bug(
+    "every warp folds and writes the same",
+    "serial",
+    "if (lane == 0) {",
+    "if (lane % 32 == 0) {\n    value = scratch[row][0];",
+    SHARED_RACE,
+)
+bug(
+    "every warp stores the same sum",
+    "shuffle",
+    "  return reduce_lanes<kFoldLanes>(value, combine);",
+    "  value = reduce_lanes<kFoldLanes>(value, combine);\n"
+    "  if (lane == 0) scratch[row][0] = value;\n  return value;",
+    SHARED_RACE,
+)
+
+# ---------------------------------------------------------------- shuffles
+
+WHOLE = "kWholeWarp = 0xffffffffu"
+bug("mask of half a warp", "shuffle", WHOLE, WHOLE.replace("ffffffff", "0000ffff"), WARP_MASK)
+bug("mask without lane 0", "shuffle in a warp", WHOLE, WHOLE.replace("ffu", "feu"), WARP_MASK)
+bug(
+    "mask of the row's first lanes",
+    "shuffle in part of a warp",
+    WHOLE,
+    WHOLE.replace("ffffffff", "ff"),
+    WARP_MASK,
+)
+SHUFFLE = "__shfl_xor_sync(kWholeWarp, value, lanes)"
+bug(
+    "shuffle in a branch",
+    "shuffle",
+    f"return {SHUFFLE};",
+    f"if (threadIdx.x % 32 < 16) return {SHUFFLE};\n  return value;",
+    WARP_MASK,
+)
+bug(
+    "shuffle down for xor",
+    "shuffle",
+    "__shfl_xor_sync",
+    "__shfl_down_sync",
+    WRONG_NUMBERS,
+)
+bug(
+    "shuffle up for xor",
+    "online in registers",
+    "__shfl_xor_sync",
+    "__shfl_up_sync",
+    WRONG_NUMBERS,
+)
+bug(
+    "vote in a branch",
+    "branchy",
+    "    state.sum *= rescale(state.reference, reference);",
+    "    if (__any_sync(0xffffffffu, true)) state.sum *= rescale(state.reference, reference);",
+    WARP_MASK,
+)
+bug("lane of the distance", "shuffle in a warp", "__shfl_xor_sync", "__shfl_sync", WRONG_NUMBERS)
+bug(
+    "shuffle within half a warp",
+    "shuffle",
+    SHUFFLE,
+    SHUFFLE.replace("lanes)", "lanes, 16)"),
+    WRONG_NUMBERS,
+)
+LANES = "for (int lanes = kLanes / 2; lanes > 0; lanes /= 2)"
+for each, new in (
+    ("shuffle", LANES.replace("kLanes / 2", "kLanes / 4")),
+    ("shuffle in a warp", LANES.replace("> 0", "> 1")),
+    ("online", LANES.replace("/= 2", "/= 4")),
+    ("block-max", LANES.replace("kLanes / 2", "kLanes")),
+    ("shuffle in part of a warp", LANES.replace("kLanes / 2", "kLanes")),
+):
+    bug(f"xor distances {new[5:-1]}: {each}", each, LANES, new, WRONG_NUMBERS)
+bug(
+    "half a warp's lanes",
+    "branchy",
+    "reduce_lanes<kThreadsPerRow>",
+    "reduce_lanes<kThreadsPerRow / 2>",
+    WRONG_NUMBERS,
+)
+bug(
+    "a whole warp's lanes for part of one",
+    "shuffle in part of a warp",
+    "reduce_lanes<kThreadsPerRow>",
+    "reduce_lanes<32>",
+    WRONG_NUMBERS,
+)
+bug(
+    "half of the warps",
+    "shuffle, two rows",
+    "return reduce_lanes<kFoldLanes>",
+    "return reduce_lanes<kFoldLanes / 2>",
+    WRONG_NUMBERS,
+)
+bug(
+    "only the first lanes fold",
+    "online",
+    "const int source = lane % kFoldLanes;",
+    "const int source = lane;",
+    WRONG_NUMBERS,
+)
+
+# ---------------------------------------------------------------- ends of rows
+
+LOAD = "if (k < kRowVectors) {\n    as_word"
+STORE = "if (k < kRowVectors) {\n    Vector"
+LOAD_RUN_TIME = LOAD.replace("kRowVectors", "row.vectors")
+STORE_RUN_TIME = STORE.replace("kRowVectors", "row.vectors")
+for each, load, store in (
+    ("shuffle", LOAD, STORE),
+    ("online", LOAD, STORE),
+    ("no cache", LOAD_RUN_TIME, STORE_RUN_TIME),
+    ("branchy in cache", LOAD_RUN_TIME, STORE_RUN_TIME),
+):
+    less, more = load.replace(") {", " - 1) {"), load.replace("<", "<=")
+    bug(f"last vector not loaded: {each}", each, load, less, WRONG_NUMBERS)
+    bug(f"a vector past the row loaded: {each}", each, load, more, OUT_OF_BOUNDS)
+    less, more = store.replace(") {", " - 1) {"), store.replace("<", "<=")
+    bug(f"last vector not stored: {each}", each, store, less, NEVER_WRITTEN)
+    if each != "branchy in cache":  # which steps by single vectors there, never past the row
+        bug(f"a vector past the row stored: {each}", each, store, more, WRITTEN_TWICE)
+bug("first vector not loaded", "shuffle", LOAD, LOAD.replace("k <", "k && k <"), WRONG_NUMBERS)
+bug("first vector not stored", "block-max", STORE, STORE.replace("k <", "k && k <"), NEVER_WRITTEN)
+bug(
+    "loads without an end",
+    "shuffle",
+    LOAD,
+    LOAD.replace("k < kRowVectors", "k >= 0"),
+    OUT_OF_BOUNDS,
+)
+IN_ROW = "in_row = place >= row.begin && place < row.end;"
+PUT_IN_ROW = "if (place >= row.begin && place < row.end) row.output"
+for each in ("ragged", "cache, ragged", "no cache, ragged", "branchy", "block-max of input"):
+    for old, what, fewer in (
+        (IN_ROW, "loaded", WRONG_NUMBERS),
+        (PUT_IN_ROW, "stored", NEVER_WRITTEN),
+    ):
+        beyond = OUT_OF_BOUNDS if what == "loaded" else WRITTEN_TWICE
+        for place, change, to, shows in (
+            ("last element not", "row.end", "row.end - 1", fewer),
+            ("element after the row", "< row.end", "<= row.end", beyond),
+            ("first element not", ">= row.begin", "> row.begin", fewer),
+            (
+                "element before the row",
+                ">= row.begin",
+                ">= row.begin - 1",
+                WRONG_NUMBERS if what == "loaded" else WRITTEN_TWICE,
+            ),
+        ):
+            bug(f"{place} {what}: {each}", each, old, old.replace(change, to), shows)
+INSIDE = "return k * kWidth >= row.begin && (k + 1) * kWidth <= row.end;"
+bug(
+    "first vector taken whole",
+    "ragged",
+    INSIDE,
+    "return (k + 1) * kWidth <= row.end;",
+    WRITTEN_TWICE,
+    WRONG_NUMBERS,
+)
+bug(
+    "last vector taken whole",
+    "branchy",
+    INSIDE,
+    "return k * kWidth >= row.begin && k * kWidth <= row.end;",
+    OUT_OF_BOUNDS,
+    WRITTEN_TWICE,
+)
+bug("slot 0 always inside", "ragged", "slot > 0 && (slot", "(slot", WRITTEN_TWICE)
+bug(
+    "last slot always inside",
+    "ragged f32",
+    "(slot + 1) * kThreadsPerRow * kWidth <= kCols",
+    "slot * kThreadsPerRow * kWidth <= kCols",
+    OUT_OF_BOUNDS,
+)
+bug(
+    "rows taken as aligned",
+    "ragged",
+    "return {input - begin, output - begin, begin, begin + kCols, in_step};",
+    "return {input, output, 0, kCols, in_step};",
+    MISALIGNED,
+)
+bug(
+    "rows taken as aligned, run-time",
+    "no cache, ragged",
+    "const int begin = place_in_vector(input);",
+    "const int begin = 0;",
+    MISALIGNED,
+)
+bug(
+    "only the input starts in the vector",
+    "ragged f32",
+    "output - begin",
+    "output",
+    MISALIGNED,
+)
+bug(
+    "output taken to be in step",
+    "ragged",
+    "in_step = place_in_vector(output) == begin;",
+    "in_step = true;",
+    MISALIGNED,
+    lead=1,
+)
+bug(
+    "one vector too few in a span",
+    "cache, ragged, run-time",
+    "(end + kWidth - 1) / kWidth}",
+    "end / kWidth}",
+    NEVER_WRITTEN,
+)
+bug(
+    "spans not covered in the worst case",
+    "cache, ragged",
+    "kRowVectors = (kCols + 2 * (kWidth - 1)) / kWidth",
+    "kRowVectors = (kCols + kWidth - 1) / kWidth",
+    NEVER_WRITTEN,
+)
+bug(
+    "vectors one element off",
+    "shuffle",
+    "reinterpret_cast<Word*>(row.output) + k",
+    "reinterpret_cast<Word*>(row.output + 1) + k",
+    MISALIGNED,
+)
+bug("one vector too many", "no cache", "cols / kWidth}", "cols / kWidth + 1}", OUT_OF_BOUNDS)
+bug("one vector too few", "no cache", "cols / kWidth}", "cols / kWidth - 1}", NEVER_WRITTEN)
+
+bug(
+    "the row after loaded ahead",
+    "shuffle",
+    "  const Row row = row_at(input, output, index);\n",
+    "  const Row row = row_at(input, output, index);\n  float next;\n"
+    '  asm volatile("ld.global.f32 %0, [%1];" : "=f"(next) : "l"(row.input + kCols));\n',
+    OUT_OF_BOUNDS,
+)
+bug(
+    "last element stored again, the same",
+    "ragged",
+    PUT_IN_ROW + "[place] = vector.elements[i];",
+    PUT_IN_ROW + "[place] = vector.elements[i];\n      if (place == row.end - 1)\n"
+    '        asm volatile("st.global.u16 [%0], %1;" ::"l"(row.output + place), '
+    '"h"(__bfloat16_as_ushort(vector.elements[i])) : "memory");',
+    WRITTEN_TWICE,
+)
+
+# ---------------------------------------------------------------- rows and shares
+
+bug("rows past the last one", "shuffle, two rows", "index < rows;", "index <= rows;", OUT_OF_BOUNDS)
+bug("the last row left out", "tree", "index < rows;", "index < rows - 1;", NEVER_WRITTEN)
+bug("reads past the last row", "cache of exp", "is_row ? index : rows - 1", "index", OUT_OF_BOUNDS)
+GUARD = "  if (!is_row) return;\n"
+for each in ("shuffle, two rows", "serial", "branchy", "block-max in cache"):
+    bug(f"threads of no row store: {each}", each, GUARD, "", WRITTEN_TWICE)
+MINE = "first_row + threadIdx.x / kThreadsPerRow;"
+bug("all rows of a block are the first", "tree", MINE, "first_row;", WRITTEN_TWICE)
+bug(
+    "blocks overlap by rows",
+    "shuffle in a warp",
+    "(blockIdx.x) * kRowsPerBlock",
+    "(blockIdx.x) * (kRowsPerBlock - 1)",
+    WRITTEN_TWICE,
+)
+OFFSETS = "{input + index * kCols, output + index * kCols}"
+bug(
+    "input rows too close",
+    "shuffle",
+    OFFSETS,
+    "{input + index * (kCols - kWidth), output + index * kCols}",
+    WRONG_NUMBERS,
+)
+bug(
+    "input rows too far apart",
+    "shuffle",
+    OFFSETS,
+    "{input + index * (kCols + kWidth), output + index * kCols}",
+    OUT_OF_BOUNDS,
+)
+bug(
+    "output rows too close",
+    "block-max",
+    OFFSETS,
+    "{input + index * kCols, output + index * (kCols - kWidth)}",
+    WRITTEN_TWICE,
+    NEVER_WRITTEN,
+)
+bug(
+    "lanes numbered in the block",
+    "tree",
+    "  const int lane = threadIdx.x % kThreadsPerRow;\n  const long long",
+    "  const int lane = threadIdx.x;\n  const long long",
+    NEVER_WRITTEN,
+)
+LOOP = "for (int first = lane; first < vectors; first += kUnroll * kThreadsPerRow) {"
+bug(
+    "steps without the unrolling",
+    "no cache",
+    LOOP,
+    LOOP.replace("kUnroll * ", ""),
+    WRITTEN_TWICE,
+    WRONG_NUMBERS,
+    times=3,
+)
+bug(
+    "steps twice as long",
+    "online",
+    LOOP,
+    LOOP.replace("kUnroll", "2 * kUnroll"),
+    NEVER_WRITTEN,
+    times=2,
+)
+bug(
+    "sum leaves out a share",
+    "no cache",
+    LOOP,
+    LOOP.replace("= lane", "= lane + kThreadsPerRow"),
+    WRONG_NUMBERS,
+    times=3,
+    only=1,
+)
+bug("a pass that never ends", "no cache", LOOP, LOOP.replace("+= kUnroll", "+= 0"), LIMIT, times=3)
+bug(
+    "every vector stored by two threads",
+    "shuffle",
+    "store_vector(row, slot * kThreadsPerRow + lane, y);",
+    "store_vector(row, slot * kThreadsPerRow + lane / 2, y);",
+    WRITTEN_TWICE,
+    NEVER_WRITTEN,
+)
+bug(
+    "one vector stored again",
+    "no cache",
+    "store_vector(row, k, x);\n    }\n  }\n",
+    "store_vector(row, k, x);\n    }\n  }\n  float zero[kWidth] = {};\n"
+    "  if (lane == 5) store_vector(row, 0, zero);\n",
+    WRITTEN_TWICE,
+)
+bug(
+    "no store",
+    "shuffle",
+    "    store_word(reinterpret_cast<Word*>(row.output) + k, as_word(vector));",
+    "",
+    NEVER_WRITTEN,
+)
+bug(
+    "the input is written",
+    "shuffle",
+    "reinterpret_cast<Word*>(row.output) + k",
+    "reinterpret_cast<Word*>(const_cast<Element*>(row.input)) + k",
+    READ_ONLY,
+)
+bug(
+    "written beside the output",
+    "tree",
+    "  const Row row = row_at(",
+    "  output[rows * kCols] = 1.0f;\n  const Row row = row_at(",
+    OUT_OF_BOUNDS,
+)
+
+bug(
+    "another thread's output read",
+    "no cache",
+    "store_vector(row, k, x);\n    }\n  }\n",
+    "store_vector(row, k, x);\n    }\n  }\n"
+    "  if (row.output[cols - 1 - lane] > 2.0f) row.output[lane] = 2.0f;\n",
+    GLOBAL_RACE,
+)
+bug(
+    "output of another block read",
+    "shuffle",
+    "  // Normalise and store.\n",
+    "  if (output[kCols * (rows - 1)] == 7.0f) return;\n",
+    NOTHING_THERE,
+    GLOBAL_RACE,
+)
+
+# ---------------------------------------------------------------- cache in shared memory
+
+CACHED = "if (k < vectors) cache[k] = loaded[u];"
+bug("nothing put into the cache", "cache of input", CACHED, "", UNINITIALISED)
+bug("nothing put into the cache: online", "online in cache", CACHED, "", UNINITIALISED)
+bug(
+    "cache written past its end",
+    "branchy in cache",
+    CACHED,
+    CACHED.replace("if (k < vectors) ", ""),
+    OUT_OF_BOUNDS,
+)
+bug(
+    "first vector not cached",
+    "branchy in cache",
+    CACHED,
+    CACHED.replace("k <", "k > 0 && k <"),
+    UNINITIALISED,
+)
+bug("cache one off", "cache of input", CACHED, CACHED.replace("[k]", "[k + 1]"), OUT_OF_BOUNDS)
+AGAIN = "to_floats(cache[k], x);"
+OTHERS = "to_floats(cache[vectors - 1 - k], x);"
+bug("another thread's cache", "cache in a warp", AGAIN, OTHERS, SHARED_RACE, times=2)
+bug(
+    "another thread's cache, after a barrier",
+    "online in cache",
+    AGAIN,
+    OTHERS,
+    WRONG_NUMBERS,
+)
+for each in ("cache of exp", "online in cache", "cache, ragged"):
+    bug(f"rows share a cache: {each}", each, "row_in_block * kStride", "0", SHARED_RACE)
+bug(
+    "cache stride too small",
+    "cache, ragged, run-time",
+    "stride = (cols + 2 * (kWidth - 1)) / kWidth",
+    "stride = cols / kWidth",
+    SHARED_RACE,
+)
+bug(
+    "cache stride too small: aligned",
+    "cache of exp",
+    "kStride = kRowVectors",
+    "kStride = kRowVectors - 1",
+    SHARED_RACE,
+)
+bug(
+    "cache stride too large",
+    "cache of exp",
+    "kStride = kRowVectors",
+    "kStride = kRowVectors + 1",
+    OUT_OF_BOUNDS,
+)
+bug(
+    "cache begins a row late",
+    "cache, ragged",
+    "row_in_block * kStride",
+    "(row_in_block + 1) * kStride",
+    OUT_OF_BOUNDS,
+)
+bug(
+    "last of four not cached",
+    "cache, ragged",
+    CACHED,
+    "if (k < vectors) {\n"
+    "        for (int i = 0; i < kWidth - 1; ++i) cache[k].elements[i] = loaded[u].elements[i];\n"
+    "      }",
+    UNINITIALISED,
+)
+bug("cache off a vector boundary", "cache of input", "*>(shared)", "*>(shared + 4)", MISALIGNED)
+bug(
+    "exponentials not put back",
+    "cache of exp",
+    "      part += x[i];\n    }\n#pragma unroll\n"
+    "    for (int i = 0; i < kWidth; ++i) cache[k].elements[i] = x[i];\n",
+    "      part += x[i];\n    }\n",
+    WRONG_NUMBERS,
+)
+bug(
+    "output read for the cache",
+    "cache of input",
+    "to_floats(cache[k], x);",
+    "to_floats(reinterpret_cast<const Vector*>(row.output)[k], x);",
+    NOTHING_THERE,
+    times=2,
+    only=0,
+)
+
+# ---------------------------------------------------------------- numbers
+
+START = "float maximum = -infinity();"
+bug("maximum starts at 0", "shuffle", START, "float maximum = 0.0f;", WRONG_NUMBERS)
+bug(
+    "maximum starts at FLT_MIN",
+    "no cache, ragged",
+    START,
+    "float maximum = 1.17549435e-38f;",
+    WRONG_NUMBERS,
+)
+bug(
+    "identity of max is 0",
+    "shuffle of three warps",
+    "identity() { return -infinity(); }",
+    "identity() { return 0.0f; }",
+    WRONG_NUMBERS,
+)
+bug("sum starts at 1", "shuffle", "float sum = 0.0f;", "float sum = 1.0f;", WRONG_NUMBERS)
+bug(
+    "identity of sum is 1",
+    "shuffle of three warps",
+    "identity() { return 0.0f; }",
+    "identity() { return 1.0f; }",
+    WRONG_NUMBERS,
+)
+LOWEST = "{__int_as_float(0xff7fffff), 0.0f}"
+for each in ("online", "branchy", "block-max", "block-max of input"):
+    bug(f"online starts at -inf: {each}", each, LOWEST, "{-infinity(), 0.0f}", WRONG_NUMBERS)
+bug("online starts at 0", "online tree", LOWEST, "{0.0f, 0.0f}", WRONG_NUMBERS)
+bug("padding of 0", "shuffle", "from_float(-infinity())", "from_float(0.0f)", WRONG_NUMBERS)
+bug(
+    "ragged padding of 0",
+    "ragged",
+    ": from_float(-infinity())",
+    ": from_float(0.0f)",
+    WRONG_NUMBERS,
+)
+bug(
+    "stale maximum",
+    "shuffle",
+    "maximum = fmaxf(maximum, x[slot][i]);",
+    "maximum = x[slot][i];",
+    WRONG_NUMBERS,
+)
+bug("missing accumulate", "shuffle", "sum += x[slot][i];", "sum = x[slot][i];", WRONG_NUMBERS)
+bug("missing accumulate of a part", "cache of exp", "sum += part;", "sum = part;", WRONG_NUMBERS)
+bug(
+    "lost rescale: block-max",
+    "block-max in cache",
+    "state.sum * rescale(state.reference, reference) + sum",
+    "state.sum + sum",
+    WRONG_NUMBERS,
+)
+bug(
+    "lost rescale: online",
+    "online in registers",
+    "state.sum * rescale(state.reference, reference) +",
+    "state.sum +",
+    WRONG_NUMBERS,
+)
+bug(
+    "lost rescale: branchy",
+    "branchy",
+    "    state.sum *= rescale(state.reference, reference);\n",
+    "",
+    WRONG_NUMBERS,
+)
+bug(
+    "lost rescale: merge",
+    "online",
+    "b.sum * rescale(b.reference, reference)",
+    "b.sum",
+    WRONG_NUMBERS,
+)
+bug(
+    "lost rescale: exponentials",
+    "block-max",
+    "x[slot * kWidth + i] * normalise(correction, scale)",
+    "x[slot * kWidth + i] * scale",
+    WRONG_NUMBERS,
+)
+bug("rescale the wrong way", "online", "(from - to)", "(to - from)", WRONG_NUMBERS)
+bug(
+    "merge keeps one maximum",
+    "branchy in cache",
+    "fmaxf(a.reference, b.reference)",
+    "a.reference",
+    WRONG_NUMBERS,
+)
+bug(
+    "maximum does not move",
+    "branchy",
+    "    state.reference = reference;\n",
+    "",
+    WRONG_NUMBERS,
+)
+bug("not normalised", "cache, ragged", "return x * reciprocal;", "return x;", WRONG_NUMBERS)
+bug(
+    "a little off",
+    "tree",
+    "return x * reciprocal;",
+    "return x * reciprocal * 1.00001f;",
+    WRONG_NUMBERS,
+)
+bug(
+    "maximum not subtracted",
+    "online in cache",
+    "return __expf(x - reference);",
+    "return __expf(x);",
+    WRONG_NUMBERS,
+)
+bug("log2(e) of five digits", "shuffle", "1.44269504f", "1.4427f", WRONG_NUMBERS)
+bug(
+    "sum kept in 16 bits",
+    "one thread",
+    "sum += x[slot][i];",
+    "sum = __half2float(__float2half_rn(sum + x[slot][i]));",
+    WRONG_NUMBERS,
+)
+bug(
+    "NaN made zero",
+    "shuffle",
+    "return x * reciprocal;",
+    "return fmaxf(x * reciprocal, 0.0f);",
+    WRONG_NUMBERS,
+)
+bug(
+    "NaN left out of the sum",
+    "no cache",
+    "exp2f(fmaf(x, kLog2E, -reference))",
+    "exp2f(fmaxf(fmaf(x, kLog2E, -reference), -200.0f))",
+    WRONG_NUMBERS,
+)
+bug(
+    "halves of a pair swapped on load",
+    "shuffle in a warp",
+    "x[2 * i] = pair.x;\n    x[2 * i + 1] = pair.y;",
+    "x[2 * i] = pair.y;\n    x[2 * i + 1] = pair.x;",
+    WRONG_NUMBERS,
+)
+bug(
+    "halves of a pair swapped on store",
+    "ragged",
+    "(x[2 * i], x[2 * i + 1])",
+    "(x[2 * i + 1], x[2 * i])",
+    WRONG_NUMBERS,
+)
+bug(
+    "one half of a pair for both",
+    "cache of exp, run-time",
+    "x[2 * i + 1] = pair.y;",
+    "x[2 * i + 1] = pair.x;",
+    WRONG_NUMBERS,
+)
+bug(
+    "bits of the other 16-bit type",
+    "one thread",
+    "__half2float(vector.elements[0])",
+    "__int_as_float(__half_as_ushort(vector.elements[0]) << 16)",
+    WRONG_NUMBERS,
+)
+
+# ---------------------------------------------------------------- barriers, each in turn
+
+EACH_BARRIER = (
+    "shuffle, two rows",
+    "tree",
+    "tree in a warp",
+    "serial",
+    "serial in a warp",
+    "online tree",
+    "block-max in cache",
+)
+"""Bases in whose PTX every barrier is deleted, one at a time: each must leave a race."""
+
+_BARRIER = re.compile(r"^\s*(bar\.sync|bar\.warp\.sync|barrier\.sync)\b.*\n", re.MULTILINE)
+
+
+def without_barrier(ptx, number):
+    """The PTX without its barrier `number`; None if it has fewer."""
+    found = list(_BARRIER.finditer(ptx))
+    if number >= len(found):
+        return None
+    return ptx[: found[number].start()] + ptx[found[number].end() :]

@@ -1,0 +1,100 @@
+"""The emulated device: variants in guarded memory, at aligned and at odd elements."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from explorer.codegen import emit
+from explorer.compile import Compiler
+from explorer.config import Config
+from explorer.devices.emulated.device import EmulatedKernel, emulate, output_of
+from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.findings import Kind, LaunchError
+from explorer.problem import DType, Problem
+from explorer.reference import NUMPY_DTYPES, check, softmax, verification_input
+
+ANY_ALIGNMENT = Problem(5, 129)
+CONFIG = Config(threads_per_row=32)
+FIRST = "  const int lane = threadIdx.x % kThreadsPerRow;\n"
+
+
+def kernel_of(problem, config=CONFIG, spoil=lambda source: source):
+    variant = emit(problem, config)
+    source = spoil(variant.source)
+    ptx = Compiler("sm_90", line_info=True).compile(source).ptx
+    return EmulatedKernel.of(ptx, variant.launches)
+
+
+def ran(problem, spoil=lambda source: source, **options):
+    matrix = verification_input(problem.rows, problem.cols, problem.dtype)
+    return emulate(kernel_of(problem, spoil=spoil), problem, matrix, **options)
+
+
+def kinds(emulation):
+    return {finding.kind for finding in emulation.findings}
+
+
+@pytest.mark.parametrize("dtype", list(DType))
+@pytest.mark.parametrize("odd", [False, True])
+def test_a_right_kernel_is_verified(dtype, odd):
+    made = ran(replace(ANY_ALIGNMENT, dtype=dtype), odd_elements=odd)
+    assert made.status is Status.VERIFIED, made.findings
+    assert made.counters.global_stores.bytes == 5 * 129 * dtype.itemsize
+    assert made.odd_elements is odd
+
+
+def test_vectors_at_odd_elements_are_misaligned():
+    made = ran(Problem(5, 128), odd_elements=True)
+    assert made.status is Status.WRONG and Kind.MISALIGNED in kinds(made)
+
+
+@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.parametrize("at", ["-1", "rows * kCols"])
+def test_one_element_beside_the_output_is_out_of_bounds(odd, at):
+    touch = f"  if (threadIdx.x == 0) output[{at}] = 1.0f;\n"
+    made = ran(ANY_ALIGNMENT, lambda s: s.replace(FIRST, touch + FIRST), odd_elements=odd)
+    assert made.status is Status.WRONG and kinds(made) == {Kind.OUT_OF_BOUNDS}
+    assert made.check.wrong == 0
+
+
+def test_what_is_not_written_or_written_twice_is_found():
+    gap = ran(ANY_ALIGNMENT, lambda s: s.replace("index < rows;", "index < rows - 1;"))
+    assert Kind.NEVER_WRITTEN in kinds(gap) and gap.check.wrong >= 129
+    again = "  if (threadIdx.x == 0) output[0] = 0.0f;\n"
+    assert Kind.WRITTEN_TWICE in kinds(
+        ran(ANY_ALIGNMENT, lambda s: s.replace(FIRST, again + FIRST))
+    )
+
+
+def test_rounding_is_told_from_wrong_numbers():
+    def off(by):
+        return lambda s: s.replace("return x * reciprocal;", f"return x * reciprocal * {by}f;")
+
+    assert ran(ANY_ALIGNMENT, off(1.00001), rounding=1e-4).status is Status.INACCURATE
+    assert ran(ANY_ALIGNMENT, off(1.00001)).status is Status.WRONG
+    assert ran(ANY_ALIGNMENT, off(1.01), rounding=1e-4).status is Status.WRONG
+    nan = 'return x > 0.5f ? nanf("") : x * reciprocal;'
+    lost = ran(ANY_ALIGNMENT, lambda s: s.replace("return x * reciprocal;", nan), rounding=1e-4)
+    assert lost.status is Status.WRONG and lost.deviation == float("inf")
+
+
+def test_an_endless_kernel_is_not_verified():
+    made = ran(ANY_ALIGNMENT, step_limit=50)
+    assert made.status is Status.UNVERIFIED and kinds(made) == {Kind.LIMIT}
+
+
+def test_unknown_arguments_are_refused():
+    kernel = kernel_of(ANY_ALIGNMENT)
+    (step,) = kernel.launches
+    odd = replace(kernel, launches=(replace(step, arguments=("input", "mask", "rows")),))
+    with pytest.raises(LaunchError, match="mask"):
+        emulate(odd, ANY_ALIGNMENT, np.zeros((5, 129), np.float32))
+
+
+def test_outputs_can_be_had():
+    problem = Problem(5, 129, DType.BF16)
+    matrix = verification_input(5, 129, problem.dtype)
+    output = output_of(kernel_of(problem), problem, matrix)
+    assert output.shape == (5, 129) and output.dtype == NUMPY_DTYPES[DType.BF16]
+    assert check(output, softmax(matrix), problem.dtype).wrong == 0

@@ -1,0 +1,238 @@
+"""Floating-point instructions against an independent computation."""
+
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+from ptx import apply
+
+BF16 = ml_dtypes.bfloat16
+SPECIAL = np.array(
+    [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 2.0**-126, 3.4e38, 0.5, -2.5],
+    np.float32,
+)
+
+
+def pairs(values=SPECIAL):
+    a, b = np.meshgrid(values, values)
+    return a.ravel().astype(values.dtype), b.ravel().astype(values.dtype)
+
+
+def same(got, want):
+    """Bit for bit, but any NaN is any other."""
+    kind = np.dtype(f"u{got.dtype.itemsize}")
+    both_nan = np.isnan(got.astype(np.float64)) & np.isnan(want.astype(np.float64))
+    return np.all(both_nan | (got.view(kind) == want.astype(got.dtype).view(kind)))
+
+
+def round_exactly(value, mode):
+    """A Fraction rounded to float32 by exact comparison, for normal and subnormal results."""
+    near = np.float32(float(value))
+    if np.isinf(near):
+        near = np.float32(np.copysign(3.4028235e38, near))
+    candidates = sorted(
+        {
+            float(near),
+            float(np.nextafter(near, np.float32(-np.inf))),
+            float(np.nextafter(near, np.float32(np.inf))),
+        }  # fmt: skip
+    )
+    finite = [c for c in candidates if np.isfinite(c)]
+    below = max((c for c in finite if Fraction(c) <= value), default=None)
+    above = min((c for c in finite if Fraction(c) >= value), default=None)
+    if mode == "rm" or (mode == "rz" and value > 0):
+        return below
+    if mode == "rp" or (mode == "rz" and value < 0):
+        return above
+    if below == above:
+        return below
+    middle = (Fraction(below) + Fraction(above)) / 2
+    if value != middle:
+        return below if value < middle else above
+    return below if np.float32(below).view(np.uint32) % 2 == 0 else above
+
+
+def exact_operands(count=300):
+    rng = np.random.default_rng(3)
+    a = (rng.normal(size=count) * 2.0 ** rng.integers(-60, 20, count)).astype(np.float32)
+    b = (rng.normal(size=count) * 2.0 ** rng.integers(-60, 20, count)).astype(np.float32)
+    c = (a.astype(np.float64) * b * rng.choice([-1, 2.0**-24, 3 * 2.0**-25, 1.5], count)).astype(
+        np.float32
+    )
+    return a, b, c
+
+
+@pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
+def test_fma_rounds_once(mode):
+    a, b, c = exact_operands()
+    got = apply(
+        f"fma.{mode}.f32 {{d}}, {{a}}, {{b}}, {{c}}", "f32", ("f32", a), ("f32", b), ("f32", c)
+    )
+    for x, y, z, value in zip(a, b, c, got, strict=True):
+        exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+        if exact:
+            assert float(value) == round_exactly(exact, mode), (x, y, z)
+
+
+@pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "div"])
+def test_arithmetic_in_every_rounding_mode(op, mode):
+    a, b, _ = exact_operands(200)
+    b[b == 0] = 1
+    got = apply(f"{op}.{mode}.f32 {{d}}, {{a}}, {{b}}", "f32", ("f32", a), ("f32", b))
+    for x, y, value in zip(a, b, got, strict=True):
+        p, q = Fraction(float(x)), Fraction(float(y))
+        exact = {"add": p + q, "sub": p - q, "mul": p * q, "div": p / q}[op]
+        if exact and abs(exact) < Fraction(3e38):
+            assert float(value) == round_exactly(exact, mode), (x, y)
+
+
+@pytest.mark.parametrize(
+    ("op", "function"),
+    [
+        ("add.f32", np.add),
+        ("sub.f32", np.subtract),
+        ("mul.f32", np.multiply),
+        ("div.rn.f32", np.divide),
+    ],
+)
+def test_special_values(op, function):
+    a, b = pairs()
+    with np.errstate(all="ignore"):
+        want = function(a, b)
+    assert same(apply(f"{op} {{d}}, {{a}}, {{b}}", "f32", ("f32", a), ("f32", b)), want)
+
+
+def test_ftz_flushes_operands_and_results():
+    a = np.array([1e-40, -1e-40, 2.0**-126, 2.0**-126, 1.0], np.float32)
+    b = np.array([1.0, 1.0, 1.0, 0.5, 1.0], np.float32)
+    got = apply("mul.ftz.f32 {d}, {a}, {b}", "f32", ("f32", a), ("f32", b))
+    assert same(got, np.array([0.0, -0.0, 2.0**-126, 0.0, 1.0], np.float32))
+
+
+def test_sat_clamps_and_turns_nan_to_zero():
+    a = np.array([-1.0, 0.25, 2.0, np.nan, -0.0, np.inf], np.float32)
+    got = apply("add.sat.f32 {d}, {a}, 0f00000000", "f32", ("f32", a))
+    assert same(got, np.array([0, 0.25, 1, 0, 0, 1], np.float32))
+
+
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("nan", [False, True])
+def test_min_max_of_nan_and_signed_zeros(op, nan):
+    a, b = pairs()
+    got = apply(
+        f"{op}{'.NaN' if nan else ''}.f32 {{d}}, {{a}}, {{b}}", "f32", ("f32", a), ("f32", b)
+    )
+    for x, y, value in zip(a, b, got, strict=True):
+        if np.isnan(x) or np.isnan(y):
+            other = y if np.isnan(x) else x
+            assert np.isnan(value) if nan or np.isnan(other) else value == other
+        elif x == 0 and y == 0:
+            want = (
+                (np.signbit(x) or np.signbit(y)) if op == "min" else np.signbit(x) and np.signbit(y)
+            )
+            assert np.signbit(value) == want
+        else:
+            assert value == (min(x, y) if op == "min" else max(x, y))
+
+
+def test_three_operand_max():
+    a = np.array([1, 5, 2], np.float32)
+    b = np.array([4, 2, 2], np.float32)
+    c = np.array([3, 3, 9], np.float32)
+    got = apply("max.f32 {d}, {a}, {b}, {c}", "f32", ("f32", a), ("f32", b), ("f32", c))
+    assert list(got) == [4, 5, 9]
+
+
+@pytest.mark.parametrize(
+    ("op", "function"),
+    [
+        ("ex2.approx.f32", np.exp2),
+        ("lg2.approx.f32", np.log2),
+        ("rcp.rn.f32", lambda a: 1 / a),
+        ("rcp.approx.f32", lambda a: 1 / a),
+        ("sqrt.rn.f32", np.sqrt),
+        ("rsqrt.approx.f32", lambda a: 1 / np.sqrt(a)),
+        ("tanh.approx.f32", np.tanh),
+        ("sin.approx.f32", np.sin),
+        ("cos.approx.f32", np.cos),
+    ],
+)
+def test_functions_are_rounded_once(op, function):
+    values = np.concatenate([SPECIAL, np.linspace(-30, 30, 51).astype(np.float32)])
+    with np.errstate(all="ignore"):
+        want = function(values.astype(np.float64)).astype(np.float32)
+    assert same(apply(f"{op} {{d}}, {{a}}", "f32", ("f32", values)), want)
+
+
+def test_ex2_ftz_flushes_a_subnormal_result():
+    values = np.array([-126.0, -126.5, -149.0, -150.0], np.float32)
+    got = apply("ex2.approx.ftz.f32 {d}, {a}", "f32", ("f32", values))
+    assert same(got, np.array([2.0**-126, 0, 0, 0], np.float32))
+    kept = apply("ex2.approx.f32 {d}, {a}", "f32", ("f32", values))
+    assert kept[2] == np.float32(2.0**-149)
+
+
+def test_div_approx_of_a_huge_divisor_is_zero():
+    a = np.array([1, 2.0**100, np.inf, 3], np.float32)
+    b = np.array([2.0**127, 2.0**127, 2.0**127, 2], np.float32)
+    got = apply("div.approx.f32 {d}, {a}, {b}", "f32", ("f32", a), ("f32", b))
+    assert got[0] == 0 and got[1] == 0 and np.isnan(got[2]) and got[3] == 1.5
+
+
+@pytest.mark.parametrize("op", ["neg", "abs"])
+def test_sign_instructions_in_boxes_of_lanes(op):
+    # A box of lanes with a stride: every fourth one.
+    values = np.arange(-16, 16, dtype=np.float32)
+    lanes = np.arange(32, dtype=np.uint32)
+    text = (
+        "{{.reg .pred %p; .reg .u32 %m; and.b32 %m, {b}, 3; setp.eq.u32 %p, %m, 1; "
+        f"mov.b32 {{d}}, {{a}}; @%p {op}.f32 {{d}}, {{a}};}}}}"
+    )
+    got = apply(text, "f32", ("f32", values), ("u32", lanes))
+    function = np.negative if op == "neg" else np.abs
+    assert same(got, np.where(lanes % 4 == 1, function(values), values))
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "min", "max"])
+def test_half_arithmetic(name, op):
+    dtype = np.dtype(np.float16 if name == "f16" else BF16)
+    rng = np.random.default_rng(1)
+    a = (rng.normal(size=200) * 2.0 ** rng.integers(-10, 10, 200)).astype(dtype)
+    b = (rng.normal(size=200) * 2.0 ** rng.integers(-10, 10, 200)).astype(dtype)
+    function = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum,
+                "max": np.maximum}[op]  # fmt: skip
+    want = function(a.astype(np.float64), b.astype(np.float64)).astype(np.float32).astype(dtype)
+    assert same(apply(f"{op}.{name} {{d}}, {{a}}, {{b}}", name, (name, a), (name, b)), want)
+
+
+@pytest.mark.parametrize("name", ["f16x2", "bf16x2"])
+def test_packed_fma_rounds_once(name):
+    dtype = np.dtype(np.float16 if name == "f16x2" else BF16)
+    rng = np.random.default_rng(2)
+    a, b, c = (rng.normal(size=128).astype(dtype) for _ in range(3))
+    words = [x.view(np.uint32) for x in (a, b, c)]
+    got = apply(f"fma.rn.{name} {{d}}, {{a}}, {{b}}, {{c}}", name, *[(name, w) for w in words])
+    exact = a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)
+    want = exact.astype(np.float32).astype(dtype) if name == "bf16x2" else exact.astype(dtype)
+    assert same(got.view(dtype), want)
+
+
+def test_copysign_and_testp():
+    a = np.array([-1.0, 1.0, -0.0], np.float32)
+    b = np.array([3.0, -3.0, 3.0], np.float32)
+    got = apply("copysign.f32 {d}, {a}, {b}", "f32", ("f32", a), ("f32", b))
+    assert list(got) == [-3.0, 3.0, -3.0]
+    values = np.array([1.0, np.inf, np.nan, 1e-40, 0.0], np.float32)
+    for test, want in {"finite": [1, 0, 0, 1, 1], "infinite": [0, 1, 0, 0, 0],
+                       "notanumber": [0, 0, 1, 0, 0], "subnormal": [0, 0, 0, 1, 0]}.items():  # fmt: skip
+        assert list(apply(f"testp.{test}.f32 {{d}}, {{a}}", "pred", ("f32", values))) == want
+
+
+def test_f64_fma_is_finer_than_separate_rounding():
+    a = np.array([1 + 2.0**-30], np.float64)
+    c = np.array([-1.0], np.float64)
+    got = apply("fma.rn.f64 {d}, {a}, {b}, {c}", "f64", ("f64", a), ("f64", a), ("f64", c))
+    assert got[0] == 2.0**-29 + 2.0**-60

@@ -1,0 +1,86 @@
+"""Correct variants raise no alarm: covering arrays of the whole space, run on the emulator.
+
+Rows are few, as the cost is one of instructions and not of elements, but more than a block has in
+some variants and no multiple of it in most. Every variant drawn is checked. Not drawn are threads
+that sum more than MOST_TERMS elements of an f32 row: rounding alone can exceed the tolerance.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
+
+from corpus_run import verdict_on  # noqa: E402
+
+from explorer.gpu_spec import known_gpu  # noqa: E402
+from explorer.problem import DType, Problem  # noqa: E402
+from explorer.space import Space  # noqa: E402
+from explorer.space.covering import covering_array  # noqa: E402
+
+PARTS = 8
+"""Arrays of strength 2 are shared out over so many tests."""
+
+MOST_TERMS = 1024
+
+
+@dataclass(frozen=True)
+class Group:
+    """Variants of one problem: those of a covering array, or every PARTS-th of them."""
+
+    rows: int
+    cols: int
+    dtype: DType
+    strength: int = 1
+    part: int | None = None
+    lead: int = 0
+    arch: str = "compute_90"
+
+    @property
+    def problem(self):
+        return Problem(self.rows, self.cols, self.dtype)
+
+    def variants(self):
+        configs = covering(self.problem, self.strength)
+        return configs if self.part is None else configs[self.part :: PARTS]
+
+    def __str__(self):
+        part = "" if self.part is None else f"-part{self.part}"
+        lead = "-out-of-step" if self.lead else ""
+        return f"{self.dtype}-{self.rows}x{self.cols}{part}{lead}-{self.arch}"
+
+
+@cache
+def covering(problem, strength):
+    space = Space(problem, known_gpu("NVIDIA H200"))
+    if problem.dtype is DType.F32:
+        shared_by = space.parameters["threads_per_row"]
+        enough = tuple(n for n in shared_by if problem.cols <= n * MOST_TERMS)
+        space = Space(problem, space.gpu, {"threads_per_row": enough})
+    return covering_array(space, strength)
+
+
+SHAPES = ((17, 1), (33, 5), (17, 33), (17, 37), (17, 1000), (3, 4096), (3, 4097))
+GROUPS = [
+    *(Group(17, 1000, DType.F32, 2, part) for part in range(PARTS)),
+    *(Group(17, 1001, DType.BF16, 2, part) for part in range(PARTS)),
+    *(Group(*shape, dtype) for shape in SHAPES for dtype in DType),
+    *(Group(17, 301, dtype, lead=1) for dtype in DType),
+    *(Group(17, 264, dtype, arch="compute_75") for dtype in DType),
+    *(Group(17, 264, dtype, arch="compute_100") for dtype in DType),
+]
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=str)
+def test_correct_variants_raise_no_alarm(group):
+    alarms = []
+    for config in group.variants():
+        verdict = verdict_on(group.problem, config, lead=group.lead, arch=group.arch)
+        if not verdict.clean:
+            alarms.append(f"{config.to_json(brief=True)}\n{verdict.text}")
+    assert not alarms, "\n\n".join(alarms)
+
+
+def test_they_are_three_hundred_and_more():
+    assert sum(len(group.variants()) for group in GROUPS) >= 300

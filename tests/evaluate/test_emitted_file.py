@@ -1,0 +1,87 @@
+"""Files that explorer emit wrote, as they were and edited."""
+
+import pytest
+
+from explorer.codegen import emit
+from explorer.config import Config
+from explorer.devices.emulated.emulation import Status
+from explorer.errors import InvalidInput
+from explorer.evaluate.emitted_file import read_emitted
+from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.problem import DType, Problem
+
+CONFIGS = [
+    (Problem(8, 512), Config(threads_per_row=64)),
+    (Problem(8, 513, DType.BF16), Config(cache="shared", cache_holds="input", static_cols=False)),
+    (Problem(8, 37, DType.F16), Config(threads_per_row=2, reduction="shared-tree")),
+]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(source):
+        path = tmp_path / "mine.cu"
+        path.write_text(source)
+        return path
+
+    return written
+
+
+@pytest.mark.parametrize(("problem", "config"), CONFIGS)
+def test_a_file_is_launched_as_its_config_is(problem, config, write):
+    variant = emit(problem, config)
+    read = read_emitted(write(variant.source))
+    own = ProgramUnderTest.of(variant)
+    assert read.launches(problem) == own.launches(problem) == variant.launches
+    assert (read.config, read.any_alignment, read.file) == (config, own.any_alignment, "mine.cu")
+
+
+def test_what_was_edited_counts(write):
+    source = emit(*CONFIGS[0]).source
+    edited = source.replace("kThreads = 256;", "kThreads = 128;").replace("_kernel", "_mine")
+    read = read_emitted(write(edited))
+    assert read.config.threads == 128 and read.config.rows_per_block == 2
+    assert read.launches(Problem(7, 512))[0].entry == "softmax_f32_512_mine"
+    verdict = Emulator("sm_90").verify(read)
+    assert verdict.status is Status.VERIFIED
+
+
+def test_an_edit_that_breaks_it_is_found(write):
+    source = emit(*CONFIGS[0]).source
+    read = read_emitted(write(source.replace("kThreadsPerRow = 64;", "kThreadsPerRow = 32;")))
+    assert Emulator("sm_90").verify(read).status is Status.VERIFIED
+    shifted = source.replace("  value = reduce_lanes<32>(value, combine);\n", "", 1)
+    assert shifted != source
+    assert Emulator("sm_90").verify(read_emitted(write(shifted))).status is Status.WRONG
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("//   explorer emit", "//   explored", "no 'explorer emit' line"),
+        ("kThreads = 256;", "kThreads = 2 * 128;", "kThreads as a plain number"),
+        ("kThreads = 256;", "kThreads = 100;", "multiple of 32"),
+        ("kThreadsPerRow = 64;", "kThreadsPerRow = 96;", "must divide kThreads"),
+        ("static_assert(sizeof(Word)", "static_assert(alignof(Word)", "bytes an access moves"),
+        ("long long rows)", "long long row_count)", "must take (input, output, rows)"),
+        ("__global__", "__device__", "0 __global__ functions"),
+        ("--cols 512", "--cols many", "must name a config"),
+    ],
+)
+def test_refusals_say_what_is_missing(old, new, says, write):
+    source = emit(*CONFIGS[0]).source
+    assert old in source
+    with pytest.raises(InvalidInput) as refusal:
+        read_emitted(write(source.replace(old, new)))
+    assert says in str(refusal.value)
+
+
+def test_other_cols(write, tmp_path):
+    static = read_emitted(write(emit(*CONFIGS[0]).source))
+    with pytest.raises(InvalidInput, match="512 columns only"):
+        static.at_cols(500)
+    run_time = read_emitted(write(emit(*CONFIGS[1]).source)).at_cols(512)
+    assert run_time.cols == 512 and run_time.any_alignment
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_emitted(tmp_path / "none.cu")

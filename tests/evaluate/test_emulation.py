@@ -1,0 +1,137 @@
+"""Checks without a GPU: which problems a program is run on, and what comes of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from explorer.config import Config
+from explorer.devices.emulated.emulation import Emulation, Status
+from explorer.errors import InvalidInput, WrongKernel
+from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.finalists import check_finalists
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.evaluate.small_problem import small_problems
+from explorer.evaluate.verify_many import verify_many
+from explorer.problem import DType, Problem
+
+RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False)
+SHARED = Config(cache="shared", cache_holds="input", static_cols=False)
+
+
+@pytest.fixture(scope="module")
+def emulator():
+    return Emulator("sm_90")
+
+
+def program(config=None, cols=512, dtype=DType.F32, **changes):
+    return ProgramUnderTest.of_config(
+        Problem(1, cols, dtype), replace(config or Config(threads_per_row=32), **changes)
+    )
+
+
+def shapes(verdict):
+    return [(run.problem.cols, run.odd_elements) for run in verdict.runs]
+
+
+@pytest.mark.parametrize("cols", [1, 37, 1000, 4096, 4097, 65536])
+@pytest.mark.parametrize("rows_per_block", [1, 2, 8, 32])
+def test_rows_make_more_than_a_block_and_a_part_of_one(cols, rows_per_block):
+    tested = program(cols=cols, threads=32 * rows_per_block)
+    (problem,) = small_problems(tested)
+    assert problem.cols == cols and problem.rows > rows_per_block and problem.rows >= 3
+    assert rows_per_block == 1 or problem.rows % rows_per_block
+    assert problem.rows * cols <= 2**17 or problem.rows <= max(3, rows_per_block + 1)
+
+
+def test_a_static_kernel_is_run_at_its_own_cols(emulator):
+    verdict = emulator.verify(program())
+    assert verdict.status is Status.VERIFIED and shapes(verdict) == [(512, False)]
+    assert verdict.by == "emulation for sm_90" and "error" in verdict.sentence
+
+
+def test_any_alignment_is_run_at_odd_elements(emulator):
+    assert shapes(emulator.verify(program(cols=513))) == [(513, False), (513, True)]
+
+
+def test_run_time_cols_are_run_beside_their_own(emulator):
+    verdict = emulator.verify(program(RUN_TIME, cols=1001, threads_per_row=32))
+    assert verdict.status is Status.VERIFIED
+    assert [c for c, odd in shapes(verdict) if not odd] == [1001, 1000, 1002, 37]
+    aligned = emulator.verify(program(RUN_TIME, cols=1000, threads_per_row=32))
+    assert shapes(aligned) == [(1000, False), (996, False), (36, False)] or all(
+        cols % 4 == 0 and not odd for cols, odd in shapes(aligned)
+    )
+
+
+def test_shared_memory_follows_the_cols_as_the_host_code_has_it():
+    tested = program(SHARED, cols=1001, threads_per_row=256)
+    bytes_at = [tested.launches(Problem(4, c))[0].shared_bytes for c in (1000, 1001)]
+    assert bytes_at == [(c + 6) // 4 * 16 for c in (1000, 1001)]
+    with pytest.raises(InvalidInput, match="multiples of 4"):
+        program(SHARED, cols=1000).launches(Problem(4, 999))
+
+
+def test_a_race_is_found_with_its_line(emulator):
+    tested = program(threads_per_row=256)
+    raced = replace(tested, source=tested.source.replace("  __syncthreads();\n", "", 1))
+    verdict = emulator.verify(raced)
+    assert verdict.status is Status.WRONG and "shared-race" in verdict.sentence
+    finding = verdict.told.findings[0]
+    assert finding.source.file == "softmax.cu"
+    assert "scratch" in raced.source.splitlines()[finding.source.line - 1]
+    assert verdict.told.check.wrong == 0  # the numbers alone do not show it
+
+
+def test_wrong_numbers_are_wrong_and_rounding_is_not(emulator):
+    tested = program(threads_per_row=256)
+    spoiled = tested.source.replace("return x * reciprocal;", "return x * reciprocal * 1.01f;")
+    assert emulator.verify(replace(tested, source=spoiled)).status is Status.WRONG
+    serial = program(RUN_TIME, cols=4096, threads=32, threads_per_row=1)
+    assert emulator.verify(serial).status in (Status.INACCURATE, Status.VERIFIED)
+
+
+def test_what_is_unknown_is_unverified(emulator):
+    tested = program()
+    clock = tested.source.replace(
+        "  const int lane =", "  if (clock64() == 12345) return;\n  const int lane =", 1
+    )
+    verdict = emulator.verify(replace(tested, source=clock))
+    assert verdict.status is Status.UNVERIFIED and "clock" in verdict.sentence
+    broken = emulator.verify(replace(tested, source=tested.source.replace("threadIdx.x", "nought")))
+    assert broken.status is Status.UNVERIFIED and "does not compile" in broken.sentence
+    endless = Emulator("sm_90", step_limit=50).verify(tested)
+    assert endless.status is Status.UNVERIFIED and "limit" in endless.sentence
+    assert Emulation(tested.problem).status is Status.UNVERIFIED
+
+
+def test_rows_too_wide_are_unverified(emulator):
+    verdict = emulator.verify(program(RUN_TIME, cols=2**26, threads_per_row=256))
+    assert verdict.status is Status.UNVERIFIED and "on a GPU" in verdict.sentence
+
+
+def test_many_are_judged_in_order_by_several_processes():
+    configs = [replace(RUN_TIME, threads=t, threads_per_row=32) for t in (32, 64, 96, 128) * 2]
+    programs = [program(config, cols=100) for config in configs]
+    verdicts = list(verify_many(programs, "sm_90"))
+    assert [v.program.config.threads for v in verdicts] == [32, 64, 96, 128] * 2
+    assert {v.status for v in verdicts} == {Status.VERIFIED}
+
+
+def test_finalists_are_checked_while_time_allows(monkeypatch):
+    problem = Problem(64, 512)
+    configs = [Config(threads_per_row=32), Config(threads_per_row=64)]
+    checked = check_finalists(problem, configs, "sm_90", budget_s=60)
+    assert (checked.verified, checked.checked, checked.finalists) == (2, 2, 2)
+    assert check_finalists(problem, configs, "sm_90", budget_s=-1).checked == 0
+
+
+def test_a_wrong_finalist_is_an_error(monkeypatch):
+    honest = ProgramUnderTest.of_config
+
+    def spoiled(problem, config):
+        made = honest(problem, config)
+        return replace(made, source=made.source.replace("return x * reciprocal;", "return x;"))
+
+    monkeypatch.setattr(ProgramUnderTest, "of_config", spoiled)
+    with pytest.raises(WrongKernel, match="explorer verify"):
+        check_finalists(Problem(64, 512), [Config(threads_per_row=32)], "sm_90")

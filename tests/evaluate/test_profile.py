@@ -1,0 +1,47 @@
+"""Profiles: counts that can be worked out by hand."""
+
+import pytest
+
+from explorer.codegen import emit
+from explorer.config import Config
+from explorer.errors import InvalidInput
+from explorer.evaluate.profile import counted_problem, profile
+from explorer.gpu_spec import known_gpu
+from explorer.problem import DType, Problem
+
+H200 = known_gpu("NVIDIA H200")
+
+
+def test_a_kernel_that_keeps_its_row_moves_each_byte_once():
+    problem = Problem(8192, 4096)
+    made = profile(emit(problem, Config()), H200)
+    elements = made.emulated.rows * 4096
+    for traffic in (made.counters.global_loads, made.counters.global_stores):
+        assert traffic.bytes == traffic.sectors * 32 == 4 * elements
+        assert traffic.widths == {16: elements // 128}  # 32 lanes of 4 elements a request
+    assert made.counters.barriers == 2 * made.emulated.rows  # one a reduction, a row a block
+    assert made.scale == 8192 / made.emulated.rows
+    assert made.occupancy.blocks_per_sm > 0 and made.resources.registers > 0
+
+
+def test_a_kernel_that_keeps_nothing_reads_three_times():
+    config = Config(cache="none", cache_holds="input")
+    made = profile(emit(Problem(8192, 4096), config), H200)
+    assert made.counters.global_loads.sectors == 3 * made.counters.global_stores.sectors
+
+
+def test_few_rows_are_counted_whole():
+    variant = emit(Problem(5, 100), Config(threads_per_row=32))
+    assert counted_problem(variant) == variant.problem
+    assert profile(variant, H200).scale == 1
+
+
+def test_rows_begin_at_every_place_of_a_sector():
+    variant = emit(Problem(8192, 4097, DType.BF16), Config(threads_per_row=128))
+    assert counted_problem(variant).rows == 16  # 2 rows a block; 8194 bytes a row, 32 a sector
+
+
+def test_rows_too_wide_are_refused():
+    config = Config(cache="none", cache_holds="input", static_cols=False)
+    with pytest.raises(InvalidInput, match="on a GPU"):
+        profile(emit(Problem(1, 2**24), config), H200)
