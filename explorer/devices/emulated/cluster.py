@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from explorer.devices.emulated.access import Access
 from explorer.devices.emulated.binder import Binder
 from explorer.devices.emulated.elementwise import computed
 from explorer.devices.emulated.findings import Kind
@@ -11,7 +12,6 @@ from explorer.devices.emulated.instruction_set import Step, binds
 from explorer.devices.emulated.lanes import Lanes
 from explorer.devices.emulated.program import Instruction, Special
 from explorer.devices.emulated.ptx_types import Array
-from explorer.devices.emulated.shadow import Access
 from explorer.devices.emulated.spaces import RANK_SHIFT, SHARED_WINDOW
 
 if TYPE_CHECKING:

@@ -6,19 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from explorer.devices.emulated import (  # noqa: F401 - each registers its opcodes
-    accesses,
-    atomics,
-    bulk,
-    cluster,
-    conversions,
-    fences,
-    float_arithmetic,
-    int_arithmetic,
-    mbarriers,
-    moves,
-    warp,
-)
+from explorer.devices.emulated import opcodes  # noqa: F401 - registers every opcode
 from explorer.devices.emulated.constants import constant_registers
 from explorer.devices.emulated.counters import Counters
 from explorer.devices.emulated.findings import Finding, LaunchError
@@ -30,7 +18,7 @@ from explorer.devices.emulated.program import Entry, Module
 from explorer.devices.emulated.run import run_batch, tally, waits_for_other_blocks
 
 BATCH_LANES = 16384
-"""Threads executed at a time: enough to spread the cost of each NumPy call, few enough for caches."""
+"""Threads executed at a time: many, to spread the cost of each NumPy call, but few for caches."""
 
 MAX_RESIDENT_LANES = 1 << 20
 STEP_LIMIT = 20_000_000
@@ -70,11 +58,11 @@ def launch(
     """Execute kernel `entry` for every thread of the grid, checked.
 
     `args` are in the kernel's order: an Allocation is passed as its address, a number is converted
-    to the parameter's size. `shared_bytes` is dynamic shared memory a block. Blocks of a kernel that
-    waits for other blocks all run together, but for `resident_blocks`: no more than so many do.
+    to the parameter's size. `shared_bytes` is dynamic shared memory a block. Blocks of a kernel
+    that waits for other blocks all run together, but no more than `resident_blocks`, if given.
 
-    Raises UnsupportedPtx for opcodes that are not known (the kernel is then unverified), LaunchError
-    for an entry, arguments or extents that do not fit.
+    Raises UnsupportedPtx for opcodes that are not known (the kernel is then unverified),
+    LaunchError for an entry, arguments or extents that do not fit.
     """
     kernel = _entry(module, entry)
     extents = cluster or kernel.cluster or (1, 1, 1)

@@ -18,12 +18,12 @@ from explorer.devices.emulated.ordering import Ordering, Row
 from explorer.devices.emulated.program import Entry, Instruction
 from explorer.devices.emulated.ptx_types import Values
 from explorer.devices.emulated.shadow import Shadow
+from explorer.devices.emulated.shared_space import SharedSpace
 from explorer.devices.emulated.spaces import (
     LOCAL_WINDOW,
     SHARED_WINDOW,
     GlobalSpace,
     LocalSpace,
-    SharedSpace,
     Space,
 )
 

@@ -56,9 +56,11 @@ class NarrowedSource(Source):
 
     @property
     def scalar(self) -> Any | None:
+        """The low bits of the value where it is the same for all lanes."""
         return self._narrow(self.value) if self._flat is None else None
 
     def at(self, lanes: Lanes) -> Any:
+        """The low bits of its values for these lanes."""
         return self._narrow(super().at(lanes))
 
     def _narrow(self, values: Any) -> Any:
@@ -71,6 +73,7 @@ class NegatedSource(Source):
     __slots__ = ()
 
     def at(self, lanes: Lanes) -> Any:
+        """The negated values for these lanes."""
         return np.logical_not(super().at(lanes))
 
 
@@ -107,7 +110,7 @@ class NoTarget(Target):
         super().__init__(np.zeros(1, np.uint32))
 
     def put(self, lanes: Lanes, values: Any) -> None:
-        return
+        """Drop the values."""
 
 
 class RegisterFile:

@@ -2,16 +2,18 @@
 
 from explorer.devices.emulated.barriers import BlockBarriers
 from explorer.devices.emulated.binder import Binder
-from explorer.devices.emulated.bulk import bulk_stores_left
+from explorer.devices.emulated.branches import Branches
+from explorer.devices.emulated.bulk_stores import bulk_stores_left
 from explorer.devices.emulated.cluster_barriers import ClusterBarriers
 from explorer.devices.emulated.findings import Aborted, Kind, UnsupportedPtx
 from explorer.devices.emulated.instruction_set import Step
 from explorer.devices.emulated.lanes import Lanes
 from explorer.devices.emulated.machine import LaunchState, Machine
-from explorer.devices.emulated.program import Entry, Instruction, Symbol
+from explorer.devices.emulated.program import Entry, Instruction, Operand, Symbol
 from explorer.devices.emulated.registers import RegisterFile
 from explorer.devices.emulated.scheduler import Control, Scheduler, is_collective, is_control
-from explorer.devices.emulated.warp import WarpMeetings, bind_warp_barrier
+from explorer.devices.emulated.warp import bind_warp_barrier
+from explorer.devices.emulated.warp_meetings import WarpMeetings
 
 
 class Program:
@@ -23,6 +25,7 @@ class Program:
         self._machine = machine
         self._binder = Binder(machine, RegisterFile(machine.shape, entry.registers, constants))
         self.scheduler = Scheduler(machine, entry.instructions, step_limit)
+        self._branches = Branches(self.scheduler, entry.instructions)
         self._barriers = BlockBarriers(self.scheduler)
         self._clusters = ClusterBarriers(self.scheduler)
         self._meetings = WarpMeetings(self.scheduler)
@@ -49,7 +52,7 @@ class Program:
         self.scheduler.load(steps, controls)
 
     def _control(self, instruction: Instruction) -> Control:
-        scheduler, binder = self.scheduler, self._binder
+        branches, binder = self._branches, self._binder
         if is_collective(instruction):
             if instruction.root in ("bar", "barrier"):
                 step = bind_warp_barrier(binder, instruction)
@@ -57,21 +60,27 @@ class Program:
                 step = binder.bind_unguarded(instruction)
             return self._meetings.bind(binder, instruction, step)
         if instruction.root == "bra":
-            target = scheduler.symbol_pc(instruction.operands[0], self._entry.labels)
-            return scheduler.bind_branch(binder, instruction, target)
+            target = self._label(instruction.operands[0])
+            return branches.bind_branch(binder, instruction, target)
         if instruction.root == "brx":
             table = instruction.operands[1]
             assert isinstance(table, Symbol)
             labels = self._entry.branch_tables[table.name]
             targets = [self._entry.labels[label] for label in labels]
-            return scheduler.bind_switch(binder, instruction, targets)
+            return branches.bind_switch(binder, instruction, targets)
         if instruction.root in ("ret", "exit"):
-            return scheduler.bind_exit(binder, instruction)
+            return branches.bind_exit(binder, instruction)
         if instruction.root in ("trap", "brkpt"):
-            return scheduler.bind_trap(binder, instruction)
+            return branches.bind_trap(binder, instruction)
         if "cluster" in instruction.modifiers:
             return self._clusters.bind(binder, instruction)
         return self._barriers.bind(binder, instruction)
+
+    def _label(self, operand: Operand) -> int:
+        """The instruction that a label stands before; raises UnsupportedPtx."""
+        if not isinstance(operand, Symbol) or operand.name not in self._entry.labels:
+            raise UnsupportedPtx((f"branch to {operand}",))
+        return self._entry.labels[operand.name]
 
     def _check_exit(self, lanes: Lanes) -> None:
         left = bulk_stores_left(self._machine, lanes)

@@ -10,22 +10,18 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.devices.emulated.binder import Binder
 from explorer.devices.emulated.findings import Aborted, Kind
 from explorer.devices.emulated.instruction_set import Step
 from explorer.devices.emulated.lanes import Lanes
 from explorer.devices.emulated.machine import Machine
-from explorer.devices.emulated.program import Instruction, Symbol
+from explorer.devices.emulated.program import Instruction
 
 Control = Callable[[Lanes], "int | None"]
 """Executes an instruction that moves lanes about: where they all go on, None if it placed them."""
 
 CONTROL_ROOTS = frozenset({"bra", "brx", "ret", "exit", "bar", "barrier", "trap", "brkpt"})
 _COLLECTIVES = frozenset({"shfl", "vote", "match", "redux", "elect"})
-_POLLS = ("volatile", "acquire", "relaxed", "test_wait", "try_wait", "mmio")
 
-LOOP_FUEL = 4096
-SPIN_FUEL = 4
 IDLE_ROUNDS = 300
 """Rounds in which every group spins and nothing changes, after which none ever will."""
 
@@ -55,7 +51,6 @@ class Scheduler:
         self._next_control: list[int] = []
         self._runnable: dict[int, Lanes] = {}
         self._deferred: dict[int, Lanes] = {}
-        self._fuel: dict[int, int] = {}
         self._idle = 0
         self._left = step_limit
         self.exited: NDArray[np.bool_] = np.ones(machine.ordering.lanes, np.bool_)
@@ -83,7 +78,8 @@ class Scheduler:
         other = self._runnable.get(pc)
         self._runnable[pc] = lanes.union(other) if other is not None else lanes
 
-    def _defer(self, pc: int, lanes: Lanes) -> None:
+    def defer(self, pc: int, lanes: Lanes) -> None:
+        """Lanes are to go on at `pc` once all others have had their turn."""
         other = self._deferred.get(pc)
         self._deferred[pc] = lanes.union(other) if other is not None else lanes
 
@@ -147,18 +143,18 @@ class Scheduler:
                 step(lanes)
             self._count(pc, end, lanes)
             if end == stop:
-                self._arrive(end, lanes)
+                self.arrive(end, lanes)
                 return
             self._count(end, end + 1, lanes)
             following = controls[end](lanes)
             if following is None:
                 return
             if self._runnable or following >= len(steps):
-                self._arrive(following, lanes)
+                self.arrive(following, lanes)
                 return
             pc, stop = following, len(steps)
 
-    def _arrive(self, pc: int, lanes: Lanes) -> None:
+    def arrive(self, pc: int, lanes: Lanes) -> None:
         """Go on at `pc`; past the last instruction, exit."""
         if pc >= len(self._steps):
             self.exit(lanes)
@@ -182,99 +178,3 @@ class Scheduler:
         self.machine.progress = True
         for notify in self.on_exit:
             notify(lanes)
-
-    # Branches.
-
-    def bind_branch(self, binder: Binder, instruction: Instruction, target: int) -> Control:
-        """bra: all lanes, or those whose guard holds, go to `target`."""
-        pc = instruction.pc
-        backward = target <= pc
-        fuel = self._loop_fuel(target, pc) if backward else 0
-        if instruction.guard is None:
-            return (
-                (lambda lanes: self._loop(pc, target, fuel, lanes))
-                if backward
-                else (lambda lanes: target)
-            )
-        guard = binder.source(instruction.guard, "pred")
-
-        def branch(lanes: Lanes) -> int | None:
-            holds = guard.each(lanes)
-            count = int(np.count_nonzero(holds))
-            if count == 0:
-                return pc + 1
-            if count < lanes.count:
-                self._arrive(pc + 1, lanes.where(~holds))
-                lanes = lanes.where(holds)
-                following = self._loop(pc, target, fuel, lanes) if backward else target
-                if following is not None:
-                    self._arrive(following, lanes)
-                return None
-            return self._loop(pc, target, fuel, lanes) if backward else target
-
-        return branch
-
-    def _loop_fuel(self, start: int, end: int) -> int:
-        for instruction in self._instructions[start:end]:
-            polls = any(m in _POLLS for m in instruction.modifiers)
-            if polls or instruction.root in ("atom", "nanosleep"):
-                return SPIN_FUEL
-        return LOOP_FUEL
-
-    def _loop(self, pc: int, target: int, fuel: int, lanes: Lanes) -> int | None:
-        used = self._fuel.get(pc, 0) + 1
-        if used < fuel:
-            self._fuel[pc] = used
-            return target
-        self._fuel[pc] = 0
-        self._defer(target, lanes)
-        return None
-
-    def bind_switch(self, binder: Binder, instruction: Instruction, targets: list[int]) -> Control:
-        """brx.idx: each lane goes to the target that its index picks."""
-        index = binder.source(instruction.operands[0], "u32")
-
-        def switch(lanes: Lanes) -> None:
-            chosen = index.each(lanes)
-            for number in np.unique(chosen):
-                self._arrive(targets[int(number)], lanes.where(chosen == number))
-
-        return switch
-
-    def bind_exit(self, binder: Binder, instruction: Instruction) -> Control:
-        """ret and exit, perhaps guarded."""
-        guard = binder.source(instruction.guard, "pred") if instruction.guard else None
-
-        def leave(lanes: Lanes) -> int | None:
-            if guard is not None:
-                holds = guard.each(lanes)
-                if not holds.any():
-                    return instruction.pc + 1
-                if not holds.all():
-                    self._arrive(instruction.pc + 1, lanes.where(~holds))
-                    lanes = lanes.where(holds)
-            self.exit(lanes)
-            return None
-
-        return leave
-
-    def bind_trap(self, binder: Binder, instruction: Instruction) -> Control:
-        """trap and brkpt: reported; the lanes end."""
-        leave = self.bind_exit(binder, instruction)
-
-        def trap(lanes: Lanes) -> int | None:
-            self.machine.report(
-                Kind.TRAP,
-                f"{instruction.root} was executed",
-                instruction,
-                int(lanes.flat[0]),
-                count=lanes.count,
-            )
-            return leave(lanes)
-
-        return trap
-
-    def symbol_pc(self, operand: object, labels: dict[str, int]) -> int:
-        """The instruction that a label stands before; raises KeyError."""
-        assert isinstance(operand, Symbol)
-        return labels[operand.name]
