@@ -4,14 +4,13 @@ import functools
 from pathlib import Path
 
 import numpy as np
+import nvidia
 import pytest
+from cuda.bindings import nvrtc
 
-nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
-nvidia = pytest.importorskip("nvidia")
-
-from explorer.devices.emulated.launch import launch  # noqa: E402
-from explorer.devices.emulated.memory import GlobalMemory, check_output, poisoned  # noqa: E402
-from explorer.devices.emulated.parse import parse  # noqa: E402
+from explorer.devices.emulated.launch import launch
+from explorer.devices.emulated.memory import GlobalMemory, check_output, poisoned
+from explorer.devices.emulated.parse import parse
 
 PRELUDE = """
 #define FULL 0xffffffffu

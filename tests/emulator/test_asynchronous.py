@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of CUDA and PTX
 """cp.async, mbarriers, bulk copies: each bug beside the kernel without it."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of CUDA and PTX
 """Thread-block clusters: distributed shared memory, cluster barriers, st.async."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of CUDA and PTX
 """Atomics, flags in global memory and blocks that wait for one another."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of CUDA and PTX
 """Divergence, reconvergence, warp-wide instructions and block barriers."""
 
 import numpy as np

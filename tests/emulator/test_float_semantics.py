@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of CUDA and PTX
 """Floating-point instructions against an independent computation."""
 
 from fractions import Fraction
@@ -31,13 +32,8 @@ def round_exactly(value, mode):
     near = np.float32(float(value))
     if np.isinf(near):
         near = np.float32(np.copysign(3.4028235e38, near))
-    candidates = sorted(
-        {
-            float(near),
-            float(np.nextafter(near, np.float32(-np.inf))),
-            float(np.nextafter(near, np.float32(np.inf))),
-        }  # fmt: skip
-    )
+    ends = np.float32(-np.inf), np.float32(np.inf)
+    candidates = [float(near), *(float(np.nextafter(near, end)) for end in ends)]
     finite = [c for c in candidates if np.isfinite(c)]
     below = max((c for c in finite if Fraction(c) <= value), default=None)
     above = min((c for c in finite if Fraction(c) >= value), default=None)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of CUDA and PTX
 """Bounds, alignment, global races, outputs: each bug beside the kernel without it."""
 
 import numpy as np

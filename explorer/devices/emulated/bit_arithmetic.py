@@ -56,7 +56,7 @@ def bind_shift(binder: Binder, instruction: Instruction) -> Step:
         most = bits - 1 if ptx_type in SIGNED and ufunc is np.right_shift else bits
         n = np.minimum(n, np.uint32(most))
         shifted = ufunc(a, np.minimum(n, np.uint32(bits - 1)).astype(dtype))
-        return np.where(n < bits, shifted, dtype.type(0)).astype(dtype)
+        return np.asarray(np.where(n < bits, shifted, dtype.type(0)).astype(dtype))
 
     return computed(shift, target, value, amount)
 

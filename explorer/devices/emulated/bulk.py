@@ -102,7 +102,7 @@ def _load_step(
             values = engine.read(machine.space(of), source, count, lane, now)
             if values is None:
                 continue
-            ranks = [r + 1 for r in range(16) if cast >> r & 1] or [None]
+            ranks: list[int | None] = [r + 1 for r in range(16) if cast >> r & 1] or [None]
             for rank in ranks:
                 _load_one(engine, _at(to, rank), _at(barrier, rank), values, lane, now)
 

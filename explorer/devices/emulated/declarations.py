@@ -16,7 +16,7 @@ _VARIABLE = re.compile(
 
 def parse_variable(statement: str) -> Variable:
     """Read a declaration of a variable or parameter; raises UnsupportedPtx."""
-    statement = re.sub(r"\.ptr\s+(\.\w+\s+)?(\.align\s+\d+\s*)?", "", statement)
+    statement = re.sub(r"\.ptr\s+(\.(?!align)\w+\s+)?(\.align\s+\d+\s*)?", "", statement)
     statement = re.sub(r"\.attribute\([^)]*\)\s*", "", statement)
     match = _VARIABLE.match(statement.strip())
     if not match or match.group(3) not in DTYPES:

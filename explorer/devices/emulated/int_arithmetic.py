@@ -45,7 +45,7 @@ def _clamped(function: Function) -> Function:
 
     def saturated(a: Any, b: Any) -> Array:
         wide = function(np.asarray(a).astype(np.int64), b)
-        return np.clip(wide, -(2**31), 2**31 - 1).astype(np.int32)
+        return np.asarray(np.clip(wide, -(2**31), 2**31 - 1).astype(np.int32))
 
     return saturated
 
@@ -137,7 +137,7 @@ def divide(a: Any, b: Any) -> Array:
     quotient = a // safe
     if np.issubdtype(a.dtype, np.signedinteger):
         quotient = quotient + ((quotient < 0) & (quotient * safe != a))
-    return np.where(b == 0, ~np.zeros_like(a), quotient).astype(a.dtype)
+    return np.asarray(np.where(b == 0, ~np.zeros_like(a), quotient).astype(a.dtype))
 
 
 @binds("div", "rem")

@@ -148,9 +148,9 @@ def _bytes(arg: Argument, size: int) -> bytes:
     if isinstance(arg, bytes):
         return arg
     if isinstance(arg, np.generic):
-        return arg.tobytes()
+        return bytes(arg.tobytes())
     if isinstance(arg, float):
-        return np.dtype(f"f{size}").type(arg).tobytes()
+        return bytes(np.dtype(f"f{size}").type(arg).tobytes())
     value: Any = arg
     return int(value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
 

@@ -43,7 +43,7 @@ class BoundMbarrier:
             _, window, _ = split_generic(machine, addresses)[0]
             addresses = addresses - window
         now = machine.tick(self._instruction)
-        found = []
+        found: list[tuple[int, int, int]] = []
         for place in machine.shared_space.locate(addresses, lanes, access):
             shadow = machine.shared_space.shadow
             if action == "write":

@@ -66,7 +66,7 @@ class Ordering:
             for row_id in np.unique(self._row_of[now]):
                 chosen = valid & (self._row_of[now] == row_id)
                 known[chosen] |= self._rows[row_id][before[chosen]] >= when[chosen]
-        return known
+        return np.asarray(known)
 
     # Full barriers.
 

@@ -199,10 +199,14 @@ class _Body:
             guard = Register(self._scoped(match.group(2)), negated=bool(match.group(1)))
             rest = text[match.end() :]
         opcode, _, operands = rest.partition(" ")
-        parsed = tuple(
-            parse_operand(operand, self._scoped, self._entry.registers)
-            for operand in split_operands(operands)
-        )
+        try:
+            parsed = tuple(
+                parse_operand(operand, self._scoped, self._entry.registers)
+                for operand in split_operands(operands)
+            )
+        except UnsupportedPtx:
+            # Left for the launch to report, by the opcode; another kernel may be what is wanted.
+            parsed = ()
         self._entry.instructions.append(
             Instruction(
                 len(self._entry.instructions), opcode, parsed, guard, line, self._source, text

@@ -19,7 +19,7 @@ class Source:
     __slots__ = ("_flat", "value")
 
     def __init__(self, value: Values) -> None:
-        self.value = value
+        self.value: Any = value
         self._flat: Array | None = None
         if isinstance(value, np.ndarray) and value.ndim == 3:
             self._flat = value.reshape(-1)
@@ -131,7 +131,8 @@ class RegisterFile:
     def _storage(self, name: str) -> Values:
         dtype = storage_dtype(self._declared[name])
         if name in self._constants:
-            return dtype.type(self._constants[name] & ((1 << 8 * dtype.itemsize) - 1))
+            scalar: np.generic = dtype.type(self._constants[name] & ((1 << 8 * dtype.itemsize) - 1))
+            return scalar
         if name not in self._arrays:
             self._arrays[name] = np.zeros(self._shape, dtype)
         return self._arrays[name]

@@ -152,8 +152,9 @@ def flush(values: Any) -> Array:
     values = np.asarray(values)
     subnormal = np.abs(values) < FLOAT32_TINY
     if not subnormal.any():
-        return values
-    return np.where(subnormal, np.copysign(values.dtype.type(0), values), values)
+        return np.asarray(values)
+    zero = np.copysign(values.dtype.type(0), values)
+    return np.asarray(np.where(subnormal, zero, values))
 
 
 def saturate(values: Any) -> Array:

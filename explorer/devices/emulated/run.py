@@ -36,7 +36,7 @@ class Program:
         """Bind every instruction; raises UnsupportedPtx naming all that are not known."""
         steps: list[Step] = []
         controls: dict[int, Control] = {}
-        unknown: dict[str, str] = {}
+        unknown: list[str] = []
         for instruction in self._entry.instructions:
             step: Step = _no_step
             try:
@@ -45,10 +45,12 @@ class Program:
                 else:
                     step = self._binder.bind(instruction)
             except UnsupportedPtx as error:
-                unknown.update(dict.fromkeys(error.opcodes, str(error)))
+                unknown += error.opcodes
+            except (KeyError, ValueError, IndexError, AssertionError):
+                unknown.append(instruction.opcode)
             steps.append(step)
         if unknown:
-            raise UnsupportedPtx(tuple(unknown))
+            raise UnsupportedPtx(tuple(dict.fromkeys(unknown)))
         self.scheduler.load(steps, controls)
 
     def _control(self, instruction: Instruction) -> Control:

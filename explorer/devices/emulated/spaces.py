@@ -63,7 +63,7 @@ class Space:
             int(lanes.flat[first]),
             count=int(np.count_nonzero(wrong)),
         )
-        return ~wrong
+        return np.asarray(~wrong)
 
     def _places(self, addresses: Addresses, lanes: Lanes, access: Access) -> list[Place]:
         raise NotImplementedError
@@ -161,7 +161,7 @@ class GlobalSpace(Space):
             if empty is not None and allocation.written.any():
                 words = np.zeros(len(shadow.write) * self._granule, np.bool_)
                 words[: allocation.size] = allocation.written
-                shadow.initialised = words.reshape(-1, self._granule).all(axis=1)
+                shadow.initialised = np.asarray(words.reshape(-1, self._granule).all(axis=1))
             shadow.once = allocation.name if allocation.written_once else ""
             self._shadows[allocation.address] = shadow
         return self._shadows[allocation.address]

@@ -3,6 +3,7 @@
 PTX ISA, "vote.sync", "match.sync", "redux.sync", "elect.sync", "bar.warp.sync".
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,15 @@ from explorer.devices.emulated.registers import Source
 
 def _members(lanes: Lanes, mask: Source) -> NDArray[np.uint32]:
     """For each lane, the lanes of its mask that are here."""
-    return lanes.warp_bits()[lanes.flat >> 5] & mask.each(lanes).astype(np.uint32)
+    here = lanes.warp_bits()[lanes.flat >> 5]
+    return np.asarray(here & mask.each(lanes).astype(np.uint32))
 
 
 def _ballot(lanes: Lanes, holds: NDArray[np.bool_], members: NDArray[np.uint32]) -> NDArray[Any]:
     flags = np.zeros(lanes.shape[0] * lanes.shape[1] * WARP, np.bool_)
     flags[lanes.flat] = holds
     bits = np.packbits(flags.reshape(-1, WARP), axis=1, bitorder="little").view(np.uint32)
-    return bits.reshape(-1)[lanes.flat >> 5] & members
+    return np.asarray(bits.reshape(-1)[lanes.flat >> 5] & members)
 
 
 @binds("vote")
@@ -43,7 +45,7 @@ def bind_vote(binder: Binder, instruction: Instruction) -> Step:
     def step(lanes: Lanes) -> None:
         members = _members(lanes, mask)
         ballot = _ballot(lanes, predicate.each(lanes), members)
-        results = {
+        results: dict[str, Callable[[], Any]] = {
             "ballot": lambda: ballot,
             "any": lambda: ballot != 0,
             "all": lambda: ballot == members,
