@@ -1,7 +1,7 @@
 """The registers of a batch, and how instructions read and write them.
 
-Each virtual register is one array of shape (blocks, warps, 32). A register that is assigned once,
-from a literal or a launch constant, is a NumPy scalar instead.
+A register is an array of shape (blocks, warps, 32), which it shares with registers that are never
+in use when it is. One that is assigned once, from a literal or a launch constant, is a scalar.
 """
 
 from collections.abc import Mapping
@@ -121,21 +121,24 @@ class RegisterFile:
         shape: tuple[int, int, int],
         declared: Mapping[str, str],
         constants: Mapping[str, int],
+        slots: Mapping[str, tuple[int, int]],
     ) -> None:
         assert shape[2] == WARP
         self._shape = shape
         self._declared = declared
         self._constants = constants
-        self._arrays: dict[str, Array] = {}
+        self._slots = slots
+        self._arrays: dict[tuple[int, int], Array] = {}
 
     def _storage(self, name: str) -> Values:
         dtype = storage_dtype(self._declared[name])
         if name in self._constants:
             scalar: np.generic = dtype.type(self._constants[name] & ((1 << 8 * dtype.itemsize) - 1))
             return scalar
-        if name not in self._arrays:
-            self._arrays[name] = np.zeros(self._shape, dtype)
-        return self._arrays[name]
+        slot = self._slots[name]
+        if slot not in self._arrays:
+            self._arrays[slot] = np.zeros(self._shape, dtype)
+        return self._arrays[slot]
 
     def itemsize(self, name: str) -> int:
         """Bytes of a register."""

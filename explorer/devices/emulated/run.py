@@ -8,6 +8,7 @@ from explorer.devices.emulated.cluster_barriers import ClusterBarriers
 from explorer.devices.emulated.findings import Aborted, Kind, UnsupportedPtx
 from explorer.devices.emulated.instruction_set import Step
 from explorer.devices.emulated.lanes import Lanes
+from explorer.devices.emulated.liveness import register_slots
 from explorer.devices.emulated.machine import LaunchState, Machine
 from explorer.devices.emulated.program import Entry, Instruction, Operand, Symbol
 from explorer.devices.emulated.registers import RegisterFile
@@ -23,7 +24,9 @@ class Program:
         entry = machine.launch.entry
         self._entry = entry
         self._machine = machine
-        self._binder = Binder(machine, RegisterFile(machine.shape, entry.registers, constants))
+        slots = register_slots(entry)
+        registers = RegisterFile(machine.shape, entry.registers, constants, slots)
+        self._binder = Binder(machine, registers)
         self.scheduler = Scheduler(machine, entry.instructions, step_limit)
         self._branches = Branches(self.scheduler, entry.instructions)
         self._barriers = BlockBarriers(self.scheduler)
