@@ -39,14 +39,19 @@ def round_to_odd(total: Array, error: Array) -> Array:
 def _nearest(product: Array, addend: Array) -> Array:
     """product + addend rounded once to float32, ties to even."""
     total = np.asarray(product + addend)
-    bits = total.view(np.int64)
     # Rounding twice can differ only where float64's sum lies halfway between two float32, or
     # where the result is subnormal and float32 keeps fewer bits.
-    doubtful = (bits & _DROPPED_BITS) == _HALFWAY
+    doubtful = (total.view(np.int64) & _DROPPED_BITS) == _HALFWAY
     doubtful |= np.abs(total) < FLOAT32_TINY
     if doubtful.any():
-        total = round_to_odd(*exact_sum(np.asarray(product), np.asarray(addend)))
+        total[doubtful] = round_to_odd(*_exact_sum_of(product, addend, doubtful))
     return total.astype(np.float32)
+
+
+def _exact_sum_of(product: Array, addend: Array, chosen: Array) -> tuple[Array, Array]:
+    """The exact sum of some elements; an operand may be a scalar."""
+    parts = (np.broadcast_to(operand, chosen.shape)[chosen] for operand in (product, addend))
+    return exact_sum(*parts)
 
 
 def _directed(total: Array, error: Array, mode: str) -> Array:
@@ -55,20 +60,33 @@ def _directed(total: Array, error: Array, mode: str) -> Array:
     wide = rounded.astype(np.float64)
     above = (wide > total) | ((wide == total) & (error < 0))
     below = (wide < total) | ((wide == total) & (error > 0))
-    if mode == "rz":
-        above, below = above & (total > 0), below & (total < 0)
-    elif mode == "rm":
-        below = np.zeros_like(below)
-    else:
-        above = np.zeros_like(above)
-    rounded = np.where(above, np.nextafter(rounded, np.float32(-np.inf)), rounded)
-    return np.where(below, np.nextafter(rounded, np.float32(np.inf)), rounded)
+    return _step(rounded, above, below, total, mode)
+
+
+def _step(rounded: Array, above: Array, below: Array, total: Array, mode: str) -> Array:
+    """Go to the next float32 where the nearest lies on the wrong side of the exact value."""
+    down = above if mode == "rm" else above & (total > 0) if mode == "rz" else None
+    up = below if mode == "rp" else below & (total < 0) if mode == "rz" else None
+    if down is not None:
+        rounded = np.where(down, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+    if up is not None:
+        rounded = np.where(up, np.nextafter(rounded, np.float32(np.inf)), rounded)
+    return rounded
 
 
 def _round_sum(product: Array, addend: Array, mode: str) -> Array:
     if mode == "rn":
         return _nearest(product, addend)
-    return _directed(*exact_sum(np.asarray(product), np.asarray(addend)), mode)
+    total = np.asarray(product + addend)
+    rounded = np.asarray(total.astype(np.float32))
+    wide = rounded.astype(np.float64)
+    above, below = wide > total, wide < total
+    # float64's own rounding error decides only where its sum is a float32 itself.
+    equal = np.asarray(wide == total)
+    if equal.any():
+        _, error = _exact_sum_of(product, addend, equal)
+        above[equal], below[equal] = error < 0, error > 0
+    return _step(rounded, above, below, total, mode)
 
 
 def fma32(a: Any, b: Any, c: Any, mode: str = "rn") -> Array:
