@@ -33,7 +33,7 @@ class Clusters:
         """These lanes access the shared memory of `targets`: it must have begun and not ended."""
         machine = self._machine
         now = len(machine.launch.pcs) - 1
-        early = machine.ordering.cluster_sync[lanes] == 0
+        early = machine.ordering.cluster_met[lanes] == 0
         self._report(early, lanes, access, "before a cluster barrier says that it has started")
         self._report(self._ended[targets], lanes, access, "after it has exited")
         own = lanes // machine.ordering.per_block
@@ -69,7 +69,8 @@ class Clusters:
     def _check_exit(self, leaving: Array, lane: int, when: int) -> None:
         machine = self._machine
         who, time = np.full(len(leaving), lane), np.full(len(leaving), when, np.int64)
-        if not machine.ordering.ordered(who, time, leaving).any():
+        met = machine.ordering.cluster_met[leaving] >= when
+        if not (met | machine.ordering.ordered(who, time, leaving)).any():
             machine.report(
                 Kind.CLUSTER,
                 "the block may exit while another one still accesses its shared memory",

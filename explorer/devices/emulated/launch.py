@@ -20,6 +20,9 @@ from explorer.devices.emulated.run import run_batch, tally, waits_for_other_bloc
 BATCH_LANES = 16384
 """Threads executed at a time: many, to spread the cost of each NumPy call, but few for caches."""
 
+BATCH_SHARED_BYTES = 1 << 25
+"""Shared memory of the blocks executed at a time; shadows take some six times as much."""
+
 MAX_RESIDENT_LANES = 1 << 20
 STEP_LIMIT = 20_000_000
 
@@ -102,6 +105,9 @@ def _batch_blocks(state: LaunchState, resident_blocks: int | None, batch_lanes: 
     if waits_for_other_blocks(state.entry):
         together = MAX_RESIDENT_LANES
     blocks = max(1, together // lanes_each)
+    shared = max((end for _, end, _ in state.layout.shared_ranges), default=0)
+    if together == batch_lanes and shared:
+        blocks = max(1, min(blocks, BATCH_SHARED_BYTES // shared))
     if resident_blocks is not None:
         blocks = min(blocks, resident_blocks)
     blocks = max(geometry.cluster_size, blocks // geometry.cluster_size * geometry.cluster_size)

@@ -119,7 +119,8 @@ def check_output(memory: GlobalMemory, allocation: Allocation) -> tuple[Finding,
     """Defects of an output after its launches: elements never written, and poison in it."""
     values = memory.read(allocation).reshape(-1)
     size = allocation.dtype.itemsize
-    written = allocation.written.reshape(-1, size).all(axis=1)
+    flags = allocation.written.view(f"u{size}")
+    written = flags == np.array([1] * size, np.uint8).view(flags.dtype)[0]
     found = []
     missing = np.flatnonzero(~written)
     if missing.size:

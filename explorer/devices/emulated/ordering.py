@@ -28,6 +28,8 @@ class Ordering:
         self.warp_sync = np.zeros(blocks * warps, np.int64)
         self.cluster_sync = np.zeros(self.lanes, np.int64)
         """For each lane: what its cluster did before then is known to it."""
+        self.cluster_met = np.zeros(self.lanes, np.int64)
+        """For each lane: when its cluster last met, whether or not that ordered memory."""
         self.oldest_block_sync = 0
         self._rows: list[Row] = [np.zeros(self.lanes + 1, np.int64)]
         self._row_of = np.zeros(self.lanes, np.int32)
