@@ -232,3 +232,42 @@ def test_f64_fma_is_finer_than_separate_rounding():
     c = np.array([-1.0], np.float64)
     got = apply("fma.rn.f64 {d}, {a}, {b}, {c}", "f64", ("f64", a), ("f64", a), ("f64", c))
     assert got[0] == 2.0**-29 + 2.0**-60
+
+
+def test_packed_ftz_and_sat():
+    values = np.array([2.0**-20, -(2.0**-20), 0.25, 3.0], np.float16)
+    zero = np.zeros(2, np.uint32)
+    words = ("f16x2", values.view(np.uint32)), ("f16x2", zero)
+    flushed = apply("add.ftz.f16x2 {d}, {a}, {b}", "f16x2", *words).view(np.float16)
+    assert same(flushed, np.array([0, 0, 0.25, 3], np.float16))
+    clamped = apply("add.sat.f16x2 {d}, {a}, {b}", "f16x2", *words).view(np.float16)
+    assert same(clamped, np.array([2.0**-20, 0, 0.25, 1], np.float16))
+
+
+@pytest.mark.parametrize("pair", ["__half2", "__nv_bfloat162"])
+@pytest.mark.parametrize(
+    ("call", "function"),
+    [
+        ("h2exp2", np.exp2),
+        ("h2exp", np.exp),
+        ("h2log", np.log),
+        ("h2sqrt", np.sqrt),
+        ("h2rcp", np.reciprocal),
+    ],
+)
+def test_functions_of_half_pairs(run, out, pair, call, function):
+    make = "__float2half2_rn" if pair == "__half2" else "__float2bfloat162_rn"
+    source = f"""#include <cuda_fp16.h>
+      #include <cuda_bf16.h>
+      extern "C" __global__ void k(const float* x, float* y) {{ {pair} v = {make}(x[threadIdx.x]);
+      y[threadIdx.x] = __high2float({call}(v)); }}"""
+    dtype = np.float16 if pair == "__half2" else BF16
+    x = np.linspace(0.2, 5, 32).astype(dtype).astype(np.float32)
+    result = run(source, x, out(32))
+    assert not result.findings, result.text
+    np.testing.assert_allclose(
+        result["out0"],
+        function(x.astype(np.float64)),
+        rtol=1e-3 if dtype is np.float16 else 8e-3,
+        atol=1e-3,
+    )

@@ -76,6 +76,8 @@ def _param(state: LaunchState, of: Operand, ptx_type: str) -> int | None:
         return None
     start = of.offset + of.base.offset
     dtype = DTYPES[ptx_type]
+    if of.base.name not in state.params:
+        return None
     data = state.params[of.base.name][start : start + dtype.itemsize]
     if ptx_type in SIGNED:
         return int(np.frombuffer(data, dtype)[0])

@@ -39,9 +39,7 @@ def bind_float(
     target = binder.target(instruction.operands[0], ptx_type)
     sources = [binder.source(o, ptx_type) for o in instruction.operands[1:]]
     if ptx_type in PACKED:
-        if ftz or sat:
-            raise mods.unsupported()
-        return computed(packed(function, ptx_type), target, *sources)
+        return computed(packed(finish(function, ftz=ftz, sat=sat), ptx_type), target, *sources)
     if isinstance(function, np.ufunc) and not (ftz or sat) and ptx_type in ("f32", "f64"):
         return in_place(function, target, *sources)
     return computed(finish(function, ftz=ftz, sat=sat), target, *sources)

@@ -98,7 +98,10 @@ class Target:
 
     @staticmethod
     def _shaped(values: Any, view: Array) -> Any:
-        return values.reshape(view.shape) if np.ndim(values) == 1 else values
+        if np.ndim(values) != 1:
+            return values
+        # Arithmetic on scalars alone may have given one value for all.
+        return values.reshape(view.shape) if len(values) == view.size else values[0]
 
 
 class NoTarget(Target):

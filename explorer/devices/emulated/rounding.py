@@ -12,8 +12,12 @@ import numpy as np
 from explorer.devices.emulated.ptx_types import BFLOAT16, Array
 
 FLOAT32_TINY = np.float32(2.0**-126)
-CANONICAL_NAN = np.uint32(0x7FFFFFFF).view(np.float32)
-"""The NaN that PTX's f32 min, max and conversions return."""
+_SMALLEST_NORMAL: dict[np.dtype[Any], Any] = {
+    np.dtype(np.float16): np.float16(2.0**-14),
+    np.dtype(np.float32): FLOAT32_TINY,
+    np.dtype(np.float64): np.float64(2.0**-1022),
+    BFLOAT16: BFLOAT16.type(2.0**-126),
+}
 
 _DROPPED_BITS = np.int64((1 << 29) - 1)
 _HALFWAY = np.int64(1 << 28)
@@ -166,12 +170,12 @@ def narrow(wide: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def flush(values: Any) -> Array:
-    """Subnormal float32 replaced by zero of the same sign (.ftz)."""
+    """Subnormal numbers replaced by zero of the same sign (.ftz)."""
     values = np.asarray(values)
-    subnormal = np.abs(values) < FLOAT32_TINY
+    subnormal = np.abs(values) < _SMALLEST_NORMAL[values.dtype]
     if not subnormal.any():
         return np.asarray(values)
-    zero = np.copysign(values.dtype.type(0), values)
+    zero = np.copysign(np.float32(0), values.astype(np.float32)).astype(values.dtype)
     return np.asarray(np.where(subnormal, zero, values))
 
 
