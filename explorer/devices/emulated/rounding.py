@@ -34,7 +34,8 @@ def exact_sum(first: Array, second: Array) -> tuple[Array, Array]:
 def round_to_odd(total: Array, error: Array) -> Array:
     """The float64 next to total + error whose last bit is 1, unless the sum is exact."""
     bits = total.view(np.int64)
-    inexact = (error != 0) & np.isfinite(total) & ~np.isnan(error)
+    # The error of an infinite or undefined sum is no number.
+    inexact = np.abs(error) > 0
     smaller = (error < 0) == (total > 0)
     odd = (bits - smaller) | 1
     return np.where(inexact, odd, bits).view(np.float64)
@@ -46,7 +47,8 @@ def _nearest(product: Array, addend: Array) -> Array:
     # Rounding twice can differ only where float64's sum lies halfway between two float32, or
     # where the result is subnormal and float32 keeps fewer bits.
     doubtful = (total.view(np.int64) & _DROPPED_BITS) == _HALFWAY
-    doubtful |= np.abs(total) < FLOAT32_TINY
+    size = np.abs(total)
+    doubtful |= (size < FLOAT32_TINY) & (size > 0)
     if doubtful.any():
         total[doubtful] = round_to_odd(*_exact_sum_of(product, addend, doubtful))
     return total.astype(np.float32)
@@ -54,8 +56,11 @@ def _nearest(product: Array, addend: Array) -> Array:
 
 def _exact_sum_of(product: Array, addend: Array, chosen: Array) -> tuple[Array, Array]:
     """The exact sum of some elements; an operand may be a scalar."""
-    parts = (np.broadcast_to(operand, chosen.shape)[chosen] for operand in (product, addend))
-    return exact_sum(*parts)
+    if product.shape == chosen.shape:
+        product = product[chosen]
+    if addend.shape == chosen.shape:
+        addend = addend[chosen]
+    return exact_sum(product, addend)
 
 
 def _directed(total: Array, error: Array, mode: str) -> Array:
