@@ -51,6 +51,7 @@ class Scheduler:
         self._next_control: list[int] = []
         self._runnable: dict[int, Lanes] = {}
         self._deferred: dict[int, Lanes] = {}
+        self._exits = {i.pc for i in instructions if i.root in ("ret", "exit") and not i.guard}
         self._idle = 0
         self._left = step_limit
         self.exited: NDArray[np.bool_] = np.ones(machine.ordering.lanes, np.bool_)
@@ -155,8 +156,11 @@ class Scheduler:
             pc, stop = following, len(steps)
 
     def arrive(self, pc: int, lanes: Lanes) -> None:
-        """Go on at `pc`; past the last instruction, exit."""
+        """Go on at `pc`. Where nothing is left but to exit, do so before others go on."""
         if pc >= len(self._steps):
+            self.exit(lanes)
+        elif pc in self._exits:
+            self._count(pc, pc + 1, lanes)
             self.exit(lanes)
         else:
             self.place(pc, lanes)

@@ -27,6 +27,8 @@ class WarpMeetings:
         self._scheduler = scheduler
         self._machine = scheduler.machine
         self._parked: dict[int, Lanes] = {}
+        self._gone: dict[int, NDArray[np.uint32]] = {}
+        """Lanes of each warp that had exited when others last began to wait at an instruction."""
         self._bound: dict[int, tuple[Instruction, Step, Source]] = {}
         scheduler.stalled.append(self._force)
 
@@ -67,14 +69,12 @@ class WarpMeetings:
         if not missing.any():
             step(lanes)
             return self._go_on(pc, lanes, arrived)
-        gone = self._gone_bits()[warps]
-        waits = (missing & ~gone) != 0
-        absent = (missing != 0) & ~waits
-        if absent.any():
-            self._report_absent(instruction, lanes, absent, "have exited")
+        # Lanes that have exited need not come; reading their values is what is wrong.
+        waits = (missing & ~self._gone_bits()[warps]) != 0
         if waits.any():
             self._scheduler.wait_pc[lanes.flat[waits]] = pc
             self._parked[pc] = lanes.where(waits)
+            self._gone[pc] = self._gone_bits()
             lanes = lanes.where(~waits)
         if lanes.count:
             step(lanes)
@@ -107,11 +107,11 @@ class WarpMeetings:
         return np.packbits(exited, axis=1, bitorder="little").view(np.uint32).reshape(-1)
 
     def _report_absent(
-        self, instruction: Instruction, lanes: Lanes, absent: NDArray[np.bool_], why: str
+        self, instruction: Instruction, lanes: Lanes, absent: NDArray[np.bool_]
     ) -> None:
         self._machine.report(
             Kind.WARP_MASK,
-            f"the mask names lanes that {why}",
+            "the mask names lanes that do not reach this instruction",
             instruction,
             int(lanes.flat[int(np.argmax(absent))]),
             count=int(np.count_nonzero(absent)),
@@ -123,10 +123,12 @@ class WarpMeetings:
             return False
         pc = min(self._parked)
         lanes = self._parked.pop(pc)
-        instruction, step, _ = self._bound[pc]
-        self._report_absent(
-            instruction, lanes, np.ones(lanes.count, np.bool_), "do not reach this instruction"
-        )
+        instruction, step, mask = self._bound[pc]
+        masks = mask.each(lanes).astype(np.uint32)
+        warps = lanes.flat >> 5
+        absent = (masks & ~lanes.warp_bits()[warps] & ~self._gone[pc][warps]) != 0
+        if absent.any():
+            self._report_absent(instruction, lanes, absent)
         step(lanes)
         self._scheduler.place(pc + 1, lanes)
         return True
