@@ -271,3 +271,14 @@ def test_functions_of_half_pairs(run, out, pair, call, function):
         rtol=1e-3 if dtype is np.float16 else 8e-3,
         atol=1e-3,
     )
+
+
+def test_pairs_of_f32():
+    rng = np.random.default_rng(4)
+    a, b, c = (rng.normal(size=64).astype(np.float32) for _ in range(3))
+    words = [("f32x2", v.view(np.uint64)) for v in (a, b, c)]
+    got = apply("fma.rn.f32x2 {d}, {a}, {b}, {c}", "f32x2", *words).view(np.float32)
+    want = (a.astype(np.float64) * b + c).astype(np.float32)
+    assert same(got, want)
+    got = apply("add.rn.f32x2 {d}, {a}, {b}", "f32x2", *words[:2]).view(np.float32)
+    assert same(got, a + b)

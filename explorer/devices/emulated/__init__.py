@@ -12,6 +12,11 @@
 It finds races, uninitialised reads, accesses out of bounds, wrong masks, barriers that not all
 reach, missing waits and deadlocks; it counts instructions, traffic and bank conflicts. It never
 times anything. PTX that it does not know raises UnsupportedPtx: the kernel is then unverified.
+
+What it does not see: what only another order of execution would bring about, since one order is
+executed; the ulps in which the GPU's approximate functions differ from correctly rounded ones; a
+missing fence.proxy.async before a bulk load. Tensor copies, matrix instructions, calls of functions
+that were not inlined and clocks are not known.
 """
 
 from explorer.devices.emulated.counters import Counters, Traffic

@@ -14,7 +14,7 @@ from explorer.devices.emulated.instruction_set import Modifiers, Step, binds
 from explorer.devices.emulated.program import Instruction
 from explorer.devices.emulated.ptx_types import DTYPES, PACKED, Array
 
-FLOAT_TYPES = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2")
+FLOAT_TYPES = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2", "f32x2")
 ROUNDING_MODES = ("rn", "rz", "rm", "rp")
 Function = Callable[..., Any]
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from explorer.devices.emulated import opcodes  # noqa: F401 - registers every opcode
+from explorer.devices.emulated.communication import waits_for_other_blocks
 from explorer.devices.emulated.constants import constant_registers
 from explorer.devices.emulated.counters import Counters
 from explorer.devices.emulated.findings import Finding, LaunchError
@@ -15,7 +16,7 @@ from explorer.devices.emulated.layout import lay_out
 from explorer.devices.emulated.machine import LaunchState, Machine
 from explorer.devices.emulated.memory import Allocation, GlobalMemory
 from explorer.devices.emulated.program import Entry, Module
-from explorer.devices.emulated.run import run_batch, tally, waits_for_other_blocks
+from explorer.devices.emulated.run import run_batch, tally
 
 BATCH_LANES = 16384
 """Threads executed at a time: many, to spread the cost of each NumPy call, but few for caches."""

@@ -20,7 +20,11 @@ LaneIds = NDArray[np.intp]
 class Ordering:
     """Happens-before within one batch of blocks."""
 
-    def __init__(self, blocks: int, warps: int, cluster_size: int) -> None:
+    def __init__(
+        self, blocks: int, warps: int, cluster_size: int, *, earlier_known: bool = False
+    ) -> None:
+        """With `earlier_known`, what blocks of earlier batches did is taken to be known."""
+        self._earlier_known = earlier_known
         self.lanes = blocks * warps * WARP
         self.per_block = warps * WARP
         self.cluster_size = cluster_size
@@ -63,6 +67,8 @@ class Ordering:
             )
         known &= inside
         known |= before == now
+        if self._earlier_known:
+            known |= before < 0
         if self._rows_used and not known.all():
             valid = (before >= 0) & (before <= self.lanes)
             for row_id in np.unique(self._row_of[now]):

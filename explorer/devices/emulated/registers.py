@@ -98,7 +98,7 @@ class Target:
 
     @staticmethod
     def _shaped(values: Any, view: Array) -> Any:
-        if np.ndim(values) != 1:
+        if type(values) is not np.ndarray or values.ndim != 1:
             return values
         # Arithmetic on scalars alone may have given one value for all.
         return values.reshape(view.shape) if len(values) == view.size else values[0]

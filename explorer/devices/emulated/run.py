@@ -10,7 +10,7 @@ from explorer.devices.emulated.instruction_set import Step
 from explorer.devices.emulated.lanes import Lanes
 from explorer.devices.emulated.liveness import register_slots
 from explorer.devices.emulated.machine import LaunchState, Machine
-from explorer.devices.emulated.program import Entry, Instruction, Operand, Symbol
+from explorer.devices.emulated.program import Instruction, Operand, Symbol
 from explorer.devices.emulated.registers import RegisterFile
 from explorer.devices.emulated.scheduler import Control, Scheduler, is_collective, is_control
 from explorer.devices.emulated.warp import bind_warp_barrier
@@ -135,22 +135,3 @@ def _name(instruction: Instruction) -> str:
     if instruction.root in ("bar", "barrier"):
         return ".".join((instruction.root, *instruction.modifiers[:1]))
     return instruction.root
-
-
-def waits_for_other_blocks(entry: Entry) -> bool:
-    """Whether a loop polls global memory, so that blocks may have to run side by side."""
-    instructions = entry.instructions
-    for branch in instructions:
-        if branch.root == "bra" and isinstance(branch.operands[0], Symbol):
-            start = entry.labels.get(branch.operands[0].name, len(instructions))
-            if start <= branch.pc and any(_polls(i) for i in instructions[start : branch.pc]):
-                return True
-    return False
-
-
-def _polls(instruction: Instruction) -> bool:
-    if instruction.root not in ("ld", "atom"):
-        return False
-    shared = any(m.startswith("shared") for m in instruction.modifiers)
-    strong = {"volatile", "relaxed", "acquire", "acq_rel", "mmio"} & set(instruction.modifiers)
-    return not shared and (instruction.root == "atom" or bool(strong))
