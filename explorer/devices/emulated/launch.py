@@ -58,12 +58,15 @@ def launch(
     resident_blocks: int | None = None,
     batch_lanes: int = BATCH_LANES,
     step_limit: int = STEP_LIMIT,
+    staggered: bool = False,
 ) -> LaunchResult:
     """Execute kernel `entry` for every thread of the grid, checked.
 
     `args` are in the kernel's order: an Allocation is passed as its address, a number is converted
     to the parameter's size. `shared_bytes` is dynamic shared memory a block. Blocks of a kernel
     that waits for other blocks all run together, but no more than `resident_blocks`, if given.
+    Blocks advance in step; `staggered` starts each one only when those before it can go no further,
+    which is slower and shows a flag that is waited for too briefly.
 
     Raises UnsupportedPtx for opcodes that are not known (the kernel is then unverified),
     LaunchError for an entry, arguments or extents that do not fit.
@@ -77,13 +80,18 @@ def launch(
     geometry = Geometry(grid, block, extents, explicit, shared_bytes, total)
     params = _pack(kernel, args)
     state = LaunchState(kernel, geometry, memory, layout, params)
-    complete = _run_batches(state, resident_blocks, batch_lanes, step_limit)
+    complete = _run_batches(state, resident_blocks, batch_lanes, step_limit, staggered=staggered)
     _note_written(state)
     return LaunchResult(tuple(state.findings), state.counters, complete)
 
 
 def _run_batches(
-    state: LaunchState, resident_blocks: int | None, batch_lanes: int, step_limit: int
+    state: LaunchState,
+    resident_blocks: int | None,
+    batch_lanes: int,
+    step_limit: int,
+    *,
+    staggered: bool,
 ) -> bool:
     geometry = state.geometry
     size = _batch_blocks(state, resident_blocks, batch_lanes)
@@ -92,7 +100,7 @@ def _run_batches(
     with np.errstate(all="ignore"):
         for first in range(0, geometry.blocks, size):
             machine = Machine(state, first, min(size, geometry.blocks - first))
-            program = run_batch(machine, constants, step_limit)
+            program = run_batch(machine, constants, step_limit, staggered=staggered)
             tally(state, program)
             if program.aborted:
                 return False

@@ -95,10 +95,10 @@ class Program:
             message = "a thread exits before its bulk store has read shared memory"
             machine.report(Kind.ASYNC_WAIT, message, last, int(left[0]), count=len(left))
 
-    def run(self) -> None:
+    def run(self, *, staggered: bool) -> None:
         """Execute all lanes to their end, or until none can go on."""
         try:
-            self.scheduler.run()
+            self.scheduler.run(staggered=staggered)
         except Aborted:
             self.aborted = True
 
@@ -107,11 +107,13 @@ def _no_step(lanes: Lanes) -> None:
     return
 
 
-def run_batch(machine: Machine, constants: dict[str, int], step_limit: int) -> Program:
+def run_batch(
+    machine: Machine, constants: dict[str, int], step_limit: int, *, staggered: bool
+) -> Program:
     """Bind the launch's kernel to a batch and run it; raises UnsupportedPtx."""
     program = Program(machine, constants, step_limit)
     program.bind()
-    program.run()
+    program.run(staggered=staggered)
     return program
 
 

@@ -52,6 +52,7 @@ class Scheduler:
         self._runnable: dict[int, Lanes] = {}
         self._deferred: dict[int, Lanes] = {}
         self._exits = {i.pc for i in instructions if i.root in ("ret", "exit") and not i.guard}
+        self._unstarted: list[Lanes] = []
         self._idle = 0
         self._left = step_limit
         self.exited: NDArray[np.bool_] = np.ones(machine.ordering.lanes, np.bool_)
@@ -84,32 +85,48 @@ class Scheduler:
         other = self._deferred.get(pc)
         self._deferred[pc] = lanes.union(other) if other is not None else lanes
 
-    def run(self) -> None:
-        """Execute until every lane has exited; raises Aborted where none can go on."""
+    def run(self, *, staggered: bool = False) -> None:
+        """Execute until every lane has exited; raises Aborted where none can go on.
+
+        `staggered` starts each block only when those before it wait or spin, or have exited.
+        """
         machine = self.machine
         lanes = machine.real_lanes()
         self.exited[lanes] = False
-        self.place(0, Lanes.of(lanes, machine.shape))
+        blocks = lanes // machine.ordering.per_block
+        groups = [lanes[blocks == b] for b in range(machine.blocks)] if staggered else [lanes]
+        self._unstarted = [Lanes.of(group, machine.shape) for group in reversed(groups)]
         while self._ready():
             pc = min(self._runnable)
             self._advance(pc, self._runnable.pop(pc))
 
     def _ready(self) -> bool:
+        """Whether some lanes can run; those that are due to are made runnable."""
         if self._runnable:
             return True
-        machine = self.machine
+        if self._unstarted:
+            # Those that spin have looked once at what the block before this one did.
+            self._resume() if self._deferred and self.machine.progress else self._start()
+            return True
         if self._deferred:
-            self._idle = 0 if machine.progress else self._idle + 1
-            machine.progress = False
+            self._idle = 0 if self.machine.progress else self._idle + 1
             if self._idle > IDLE_ROUNDS and not self._unstall():
                 self._deadlock()
-            self._runnable, self._deferred = {**self._runnable, **self._deferred}, {}
+            self._resume()
             return True
         if self.exited.all():
             return False
-        if self._unstall():
-            return True
-        return bool(self._runnable) or self._deadlock()
+        return self._unstall() or self._deadlock()
+
+    def _start(self) -> None:
+        self.place(0, self._unstarted.pop())
+
+    def _resume(self) -> None:
+        """Let those that stepped back go on."""
+        self.machine.progress = False
+        deferred, self._deferred = self._deferred, {}
+        for pc, lanes in deferred.items():
+            self.place(pc, lanes)
 
     def _unstall(self) -> bool:
         return any(attempt() for attempt in self.stalled)
