@@ -20,6 +20,7 @@ def test_sectors_of_global_loads(run, out, index, sectors_a_warp):
     result = run(READ % index, X, out(256), grid=4, block=64)
     loads = result.counters.global_loads
     assert loads.requests == 8 and loads.sectors == 8 * sectors_a_warp
+    assert loads.sector_bytes == 256 * sectors_a_warp
     assert loads.bytes == 256 * 4 and loads.widths == {4: 8}
     assert result.counters.global_stores.sectors == 32
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from ptx import apply
+from apply_ptx import apply
 
 BF16 = ml_dtypes.bfloat16
 SPECIAL = np.array(

@@ -143,7 +143,7 @@ def test_struct_parameters_and_three_dimensions(run, out):
 
 
 def test_launches_are_ordered_and_keep_what_was_written():
-    from conftest import compile_ptx
+    from run_kernel import compile_ptx
 
     from explorer.devices.emulated import GlobalMemory, check_output, launch, parse, poisoned
 

@@ -111,7 +111,7 @@ def test_launches_that_do_not_fit(options, words):
 
 
 def test_ptx_of_other_architectures(run, out):
-    from conftest import PRELUDE, compile_ptx
+    from run_kernel import PRELUDE, compile_ptx
 
     source = (
         PRELUDE

@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from conftest import PRELUDE, compile_ptx
+from run_kernel import PRELUDE, compile_ptx
 
 from explorer.devices.emulated import GlobalMemory, check_output, launch, parse, poisoned
 
