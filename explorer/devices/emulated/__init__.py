@@ -14,9 +14,9 @@ reach, missing waits and deadlocks; it counts instructions, traffic and bank con
 times anything. PTX that it does not know raises UnsupportedPtx: the kernel is then unverified.
 
 What it does not see: what only another order of execution would bring about, since one order is
-executed (two, with `staggered`); the ulps in which the GPU's approximate functions differ from correctly rounded ones; a
-missing fence.proxy.async before a bulk load. Tensor copies, matrix instructions, calls of functions
-that were not inlined and clocks are not known.
+executed (`staggered` is another); the ulps in which the GPU's approximate functions differ from
+correctly rounded ones; a missing fence.proxy.async before a bulk load. Tensor copies, matrix
+instructions, calls of functions that were not inlined and clocks are not known.
 """
 
 from explorer.devices.emulated.counters import Counters, Traffic
