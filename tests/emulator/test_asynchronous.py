@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of CUDA and PTX
 """cp.async, mbarriers, bulk copies: each bug beside the kernel without it."""
 
 import numpy as np
@@ -164,3 +165,51 @@ def test_mbarrier_as_a_block_barrier(run, out):
     assert not clean.findings, clean.text
     want = X[:192].reshape(3, 64)[:, ::-1]
     np.testing.assert_allclose(clean["out0"], want[0] + want[1] + want[2], rtol=1e-6)
+
+
+PIPELINE = """__device__ __forceinline__ unsigned at(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+__device__ __forceinline__ void wait(void* bar, unsigned parity) { unsigned done;
+  do asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+    : "=r"(done) : "r"(at(bar)), "r"(parity) : "memory"); while (!done); }
+extern "C" __global__ void k(const float* x, float* y) {
+  __shared__ __align__(128) float s[2][64]; __shared__ __align__(8) unsigned long long full[2], empty[2];
+  int t = threadIdx.x; x += blockIdx.x * 512;
+  if (t == 0) for (int i = 0; i < 2; i++) {
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(at(full + i)));
+    asm volatile("mbarrier.init.shared.b64 [%0], 64;" :: "r"(at(empty + i))); }
+  __syncthreads();
+  if (t >= 64) { if (t == 64) for (int n = 0; n < 8; n++) { int i = n % 2;
+      if (n >= 2) PRODUCER
+      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 256;" :: "r"(at(full + i)));
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 256, [%2];"
+        :: "r"(at(s[i])), "l"(x + 64 * n), "r"(at(full + i)) : "memory"); } }
+  else { float sum = 0; for (int n = 0; n < 8; n++) { int i = n % 2; CONSUMER
+      sum += s[i][63 - t]; RELEASE }
+    y[blockIdx.x * 64 + t] = sum; } }"""
+STAGES = {
+    "PRODUCER": "wait(empty + i, (n / 2 - 1) & 1);",
+    "CONSUMER": "wait(full + i, (n / 2) & 1);",
+    "RELEASE": 'asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(at(empty + i)) : "memory");',
+}
+
+
+@pytest.mark.parametrize(
+    ("part", "kind"),
+    [
+        (None, None),
+        ("PRODUCER", "async-wait"),
+        ("CONSUMER", "async-wait"),
+        ("RELEASE", "deadlock"),
+    ],
+)
+def test_pipeline_of_bulk_copies(run, out, part, kind):
+    source = PIPELINE
+    for name, text in STAGES.items():
+        source = source.replace(name, ";" if name == part else text)
+    result = run(source, X, out((2, 64)), grid=2, block=96)
+    if part is None:
+        assert not result.findings, result.text
+        want = X[:1024].reshape(2, 8, 64)[:, :, ::-1].sum(1)
+        np.testing.assert_allclose(result["out0"], want, rtol=1e-5, atol=1e-5)
+    else:
+        assert kind in result.kinds, result.text

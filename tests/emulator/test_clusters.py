@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of CUDA and PTX
 """Thread-block clusters: distributed shared memory, cluster barriers, st.async."""
 
 import numpy as np
@@ -151,3 +152,11 @@ def test_multicast(run, out):
     assert not result.findings, result.text
     want = np.repeat(X[:128].reshape(2, 2, 32)[:, :1], 2, axis=1)
     assert np.array_equal(result["out0"].reshape(2, 2, 32), want)
+
+
+def test_a_relaxed_arrival_meets_but_orders_nothing(run, out):
+    relaxed = MEET.replace("arrive.aligned", "arrive.relaxed.aligned")
+    clean = run(between(SUM, MEET, relaxed), X, out(512), grid=16, cluster=(4, 1, 1))
+    assert not clean.findings, clean.text
+    racy = run(between(SUM, relaxed, MEET), X, out(512), grid=16, cluster=(4, 1, 1))
+    assert racy.kinds == {"shared-race"}

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of CUDA and PTX
 """Atomics, flags in global memory and blocks that wait for one another."""
 
 import numpy as np
@@ -135,6 +136,8 @@ def test_last_block_finishes_the_work(run, out):
     assert not clean.findings, clean.text
     np.testing.assert_allclose(clean["out1"][0], X[:512].sum(), rtol=1e-4)
     assert "global-race" in run(source.replace("FENCE", ""), *args(), grid=16).kinds
+    batched = run(source.replace("FENCE", "__threadfence();"), *args(), grid=16, batch_lanes=128)
+    assert not batched.findings, batched.text
 
 
 def test_flag_that_nobody_sets(run, out):

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of CUDA and PTX
 """Divergence, reconvergence, warp-wide instructions and block barriers."""
 
 import numpy as np
@@ -98,7 +99,7 @@ def test_correct_partial_masks(run, out, body):
         "if (t < 16) v = __shfl_xor_sync(FULL, v, 1); else v = __shfl_xor_sync(FULL, v, 2) + 1;",
         "v = __shfl_xor_sync(0xffff, v, 1);",
         "if (t < 16) v = __shfl_xor_sync(0xffff, v, 16);",
-        "if (t >= 30) return; v = __shfl_xor_sync(FULL, v, 1);",
+        "if (t >= 29) return; v = __shfl_xor_sync(FULL, v, 1);",
         "if (t < 31) __syncwarp();",
     ],
 )
@@ -106,6 +107,15 @@ def test_wrong_masks(run, out, body):
     result = run(SHUFFLE % body, X, out(32))
     assert "warp-mask" in result.kinds, result.text
     assert "deadlock" not in result.kinds
+
+
+def test_lanes_that_have_returned_need_not_come(run, out):
+    body = "if (t >= 16) return; __syncwarp(); v += __shfl_xor_sync(FULL, v, 8);"
+    result = run(SHUFFLE % body, X, out(16))
+    assert not result.findings, result.text
+    assert np.array_equal(result["out0"], X[:16] + X[np.arange(16) ^ 8])
+    beyond = run(SHUFFLE % body.replace("v, 8", "v, 16"), X, out(16))
+    assert beyond.kinds == {"warp-mask"}
 
 
 def test_votes_matches_and_reductions(run, out):

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of CUDA and PTX
 """Floating-point instructions against an independent computation."""
 
 from fractions import Fraction
@@ -5,7 +6,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from ptx import apply
+from apply_ptx import apply
 
 BF16 = ml_dtypes.bfloat16
 SPECIAL = np.array(
@@ -31,13 +32,8 @@ def round_exactly(value, mode):
     near = np.float32(float(value))
     if np.isinf(near):
         near = np.float32(np.copysign(3.4028235e38, near))
-    candidates = sorted(
-        {
-            float(near),
-            float(np.nextafter(near, np.float32(-np.inf))),
-            float(np.nextafter(near, np.float32(np.inf))),
-        }  # fmt: skip
-    )
+    ends = np.float32(-np.inf), np.float32(np.inf)
+    candidates = [float(near), *(float(np.nextafter(near, end)) for end in ends)]
     finite = [c for c in candidates if np.isfinite(c)]
     below = max((c for c in finite if Fraction(c) <= value), default=None)
     above = min((c for c in finite if Fraction(c) >= value), default=None)
@@ -236,3 +232,53 @@ def test_f64_fma_is_finer_than_separate_rounding():
     c = np.array([-1.0], np.float64)
     got = apply("fma.rn.f64 {d}, {a}, {b}, {c}", "f64", ("f64", a), ("f64", a), ("f64", c))
     assert got[0] == 2.0**-29 + 2.0**-60
+
+
+def test_packed_ftz_and_sat():
+    values = np.array([2.0**-20, -(2.0**-20), 0.25, 3.0], np.float16)
+    zero = np.zeros(2, np.uint32)
+    words = ("f16x2", values.view(np.uint32)), ("f16x2", zero)
+    flushed = apply("add.ftz.f16x2 {d}, {a}, {b}", "f16x2", *words).view(np.float16)
+    assert same(flushed, np.array([0, 0, 0.25, 3], np.float16))
+    clamped = apply("add.sat.f16x2 {d}, {a}, {b}", "f16x2", *words).view(np.float16)
+    assert same(clamped, np.array([2.0**-20, 0, 0.25, 1], np.float16))
+
+
+@pytest.mark.parametrize("pair", ["__half2", "__nv_bfloat162"])
+@pytest.mark.parametrize(
+    ("call", "function"),
+    [
+        ("h2exp2", np.exp2),
+        ("h2exp", np.exp),
+        ("h2log", np.log),
+        ("h2sqrt", np.sqrt),
+        ("h2rcp", np.reciprocal),
+    ],
+)
+def test_functions_of_half_pairs(run, out, pair, call, function):
+    make = "__float2half2_rn" if pair == "__half2" else "__float2bfloat162_rn"
+    source = f"""#include <cuda_fp16.h>
+      #include <cuda_bf16.h>
+      extern "C" __global__ void k(const float* x, float* y) {{ {pair} v = {make}(x[threadIdx.x]);
+      y[threadIdx.x] = __high2float({call}(v)); }}"""
+    dtype = np.float16 if pair == "__half2" else BF16
+    x = np.linspace(0.2, 5, 32).astype(dtype).astype(np.float32)
+    result = run(source, x, out(32))
+    assert not result.findings, result.text
+    np.testing.assert_allclose(
+        result["out0"],
+        function(x.astype(np.float64)),
+        rtol=1e-3 if dtype is np.float16 else 8e-3,
+        atol=1e-3,
+    )
+
+
+def test_pairs_of_f32():
+    rng = np.random.default_rng(4)
+    a, b, c = (rng.normal(size=64).astype(np.float32) for _ in range(3))
+    words = [("f32x2", v.view(np.uint64)) for v in (a, b, c)]
+    got = apply("fma.rn.f32x2 {d}, {a}, {b}, {c}", "f32x2", *words).view(np.float32)
+    want = (a.astype(np.float64) * b + c).astype(np.float32)
+    assert same(got, want)
+    got = apply("add.rn.f32x2 {d}, {a}, {b}", "f32x2", *words[:2]).view(np.float32)
+    assert same(got, a + b)

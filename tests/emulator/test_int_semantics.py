@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from ptx import apply
+from apply_ptx import apply
 
 from explorer.devices.emulated.ptx_types import DTYPES
 

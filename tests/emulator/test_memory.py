@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of CUDA and PTX
 """Bounds, alignment, global races, outputs: each bug beside the kernel without it."""
 
 import numpy as np
@@ -139,3 +140,25 @@ def test_struct_parameters_and_three_dimensions(run, out):
     assert not result.findings, result.text
     got = result["out0"]
     assert got[1, 2, 0, 1, 0, 0] == 0.5 + 20 + 200
+
+
+def test_launches_are_ordered_and_keep_what_was_written():
+    from run_kernel import compile_ptx
+
+    from explorer.devices.emulated import GlobalMemory, check_output, launch, parse, poisoned
+
+    module = parse(
+        compile_ptx("""
+      extern "C" __global__ void first(float* s, int n) { if (threadIdx.x < n) s[threadIdx.x] = threadIdx.x; }
+      extern "C" __global__ void second(const float* s, float* y) { y[threadIdx.x] = s[63 - threadIdx.x]; }
+    """)
+    )
+    for count in (64, 63):
+        memory = GlobalMemory()
+        s = memory.allocate(poisoned((64,), np.float32), name="scratch", initialised=False)
+        y = memory.allocate(poisoned((64,), np.float32), name="out", initialised=False)
+        shape = {"grid": (1, 1, 1), "block": (64, 1, 1), "memory": memory}
+        assert launch(module, "first", args=[s, count], **shape).clean
+        kinds = {f.kind for f in launch(module, "second", args=[s, y], **shape).findings}
+        assert kinds == (set() if count == 64 else {"uninitialised-global"})
+        assert bool(check_output(memory, y)) == (count == 63)

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.devices.emulated.accesses import HINTS, bind_address, locate
+from explorer.devices.emulated.access import Access
+from explorer.devices.emulated.addresses import HINTS, bind_address, locate
 from explorer.devices.emulated.binder import Binder
 from explorer.devices.emulated.findings import Kind
 from explorer.devices.emulated.instruction_set import Step
 from explorer.devices.emulated.lanes import Lanes
+from explorer.devices.emulated.place import Place
 from explorer.devices.emulated.program import Immediate, Instruction
 from explorer.devices.emulated.ptx_types import Array
 from explorer.devices.emulated.registers import Source
-from explorer.devices.emulated.shadow import PENDING_TIME, Access
-from explorer.devices.emulated.spaces import Place
+from explorer.devices.emulated.shadow import PENDING_TIME
 
 if TYPE_CHECKING:
     from explorer.devices.emulated.machine import Machine

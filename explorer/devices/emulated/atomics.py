@@ -6,24 +6,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.devices.emulated.accesses import (
-    HINTS,
-    ORDERS,
-    SCOPES,
-    SPACES,
-    bind_address,
-    locate,
-)
+from explorer.devices.emulated.access import Access
+from explorer.devices.emulated.accesses import ORDERS
+from explorer.devices.emulated.addresses import HINTS, SCOPES, SPACES, bind_address, locate
 from explorer.devices.emulated.binder import Binder
 from explorer.devices.emulated.flags import Flags
 from explorer.devices.emulated.float_arithmetic import extreme
 from explorer.devices.emulated.instruction_set import Modifiers, Step, binds
 from explorer.devices.emulated.lanes import Lanes
+from explorer.devices.emulated.place import Place
 from explorer.devices.emulated.program import Instruction, Operand, Sink, Vector
 from explorer.devices.emulated.ptx_types import DTYPES, FLOATS, PACKED, Array
 from explorer.devices.emulated.registers import Source
-from explorer.devices.emulated.shadow import Access
-from explorer.devices.emulated.spaces import Place
 
 Operation = Callable[[Any, Any, Any], Any]
 """The new value, from the old one and the operands b and c."""

@@ -45,7 +45,7 @@ class Binder:
             raise UnsupportedPtx((instruction.opcode,))
         try:
             return binding(self, instruction)
-        except (KeyError, ValueError, AttributeError, IndexError, TypeError) as error:
+        except (KeyError, ValueError, IndexError, AssertionError) as error:
             raise UnsupportedPtx(
                 (instruction.opcode,), f" ({instruction.text}: {error})"
             ) from error

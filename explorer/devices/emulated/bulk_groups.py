@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from explorer.devices.emulated.spaces import Place
+from explorer.devices.emulated.place import Place
 
 Reads = list[tuple[Place, int]]
 """What stores read, and when."""

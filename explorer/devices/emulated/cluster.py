@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from explorer.devices.emulated.access import Access
 from explorer.devices.emulated.binder import Binder
 from explorer.devices.emulated.elementwise import computed
 from explorer.devices.emulated.findings import Kind
@@ -11,7 +12,6 @@ from explorer.devices.emulated.instruction_set import Step, binds
 from explorer.devices.emulated.lanes import Lanes
 from explorer.devices.emulated.program import Instruction, Special
 from explorer.devices.emulated.ptx_types import Array
-from explorer.devices.emulated.shadow import Access
 from explorer.devices.emulated.spaces import RANK_SHIFT, SHARED_WINDOW
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Clusters:
         """These lanes access the shared memory of `targets`: it must have begun and not ended."""
         machine = self._machine
         now = len(machine.launch.pcs) - 1
-        early = machine.ordering.cluster_sync[lanes] == 0
+        early = machine.ordering.cluster_met[lanes] == 0
         self._report(early, lanes, access, "before a cluster barrier says that it has started")
         self._report(self._ended[targets], lanes, access, "after it has exited")
         own = lanes // machine.ordering.per_block
@@ -69,7 +69,8 @@ class Clusters:
     def _check_exit(self, leaving: Array, lane: int, when: int) -> None:
         machine = self._machine
         who, time = np.full(len(leaving), lane), np.full(len(leaving), when, np.int64)
-        if not machine.ordering.ordered(who, time, leaving).any():
+        met = machine.ordering.cluster_met[leaving] >= when
+        if not (met | machine.ordering.ordered(who, time, leaving)).any():
             machine.report(
                 Kind.CLUSTER,
                 "the block may exit while another one still accesses its shared memory",

@@ -1,5 +1,7 @@
 """barrier.cluster: arrival and waiting of all threads of a cluster."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,17 @@ from explorer.devices.emulated.lanes import Lanes
 from explorer.devices.emulated.ordering import Row
 from explorer.devices.emulated.program import Instruction
 from explorer.devices.emulated.scheduler import Control, Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """What a completed phase lets those know who waited for it."""
+
+    met: int
+    """When the first thread arrived: all that was done before is known to all."""
+    row: Row | None
+    """When each thread arrived, where they did so at different times."""
+    relaxed: bool
 
 
 class ClusterBarriers:
@@ -28,8 +41,8 @@ class ClusterBarriers:
         """Arrived in a phase that has completed, not yet waited."""
         self._waiting: NDArray[np.int32] = np.full(lanes, -1, np.int32)
         self._relaxed: set[int] = set()
-        self._completed: dict[int, tuple[int, Row | None]] = {}
-        """By cluster: up to when all knew all at the last phase, and what was done after that."""
+        self._completed: dict[int, _Phase] = {}
+        """By cluster, its last phase."""
         self._instruction: Instruction | None = None
         scheduler.on_exit.append(self._exited)
 
@@ -111,28 +124,30 @@ class ClusterBarriers:
         self._release(threads, present)
 
     def _note_phase(self, cluster: int, threads: slice, present: NDArray[np.bool_]) -> None:
-        """Keep what the phase lets its threads know; nothing, if an arrival was relaxed."""
-        if cluster in self._relaxed:
-            self._relaxed.discard(cluster)
-            self._completed.pop(cluster, None)
-            return
+        """Keep what the phase lets its threads know; a relaxed arrival orders no memory."""
         times = self._arrived[threads][present]
+        relaxed = cluster in self._relaxed
+        self._relaxed.discard(cluster)
         row = None
-        if times.min() != times.max():
+        if times.min() != times.max() and not relaxed:
             row = np.zeros(self._machine.ordering.lanes + 1, np.int64)
             row[np.flatnonzero(present) + threads.start] = times
-        self._completed[cluster] = (int(times.min()), row)
+        self._completed[cluster] = _Phase(int(times.min()), row, relaxed)
 
     def _learn(self, members: NDArray[np.intp]) -> None:
         """These lanes have waited."""
         ordering = self._machine.ordering
         clusters = members // self._lanes_each
         for cluster in np.unique(clusters).tolist():
-            when, row = self._completed.get(cluster, (0, None))
+            phase = self._completed.get(cluster)
+            if phase is None:
+                continue
             lanes = members[clusters == cluster]
-            ordering.cluster_sync[lanes] = np.maximum(ordering.cluster_sync[lanes], when)
-            if row is not None:
-                ordering.acquire(lanes, row)
+            ordering.cluster_met[lanes] = phase.met
+            if not phase.relaxed:
+                ordering.cluster_sync[lanes] = np.maximum(ordering.cluster_sync[lanes], phase.met)
+            if phase.row is not None:
+                ordering.acquire(lanes, phase.row)
 
     def _release(self, threads: slice, present: NDArray[np.bool_]) -> None:
         waiting = self._waiting[threads]

@@ -9,17 +9,16 @@ from collections import Counter
 import numpy as np
 
 from explorer.devices.emulated.geometry import SpecialRegisters
+from explorer.devices.emulated.liveness import registers_of
 from explorer.devices.emulated.machine import LaunchState
 from explorer.devices.emulated.program import (
     Address,
     Immediate,
     Instruction,
     Operand,
-    Pair,
     Register,
     Special,
     Symbol,
-    Vector,
 )
 from explorer.devices.emulated.ptx_types import DTYPES, FLOATS, SIGNED
 
@@ -29,7 +28,7 @@ def constant_registers(state: LaunchState) -> dict[str, int]:
     definitions: Counter[str] = Counter()
     for instruction in state.entry.instructions:
         if instruction.operands:
-            definitions.update(_registers(instruction.operands[0]))
+            definitions.update(registers_of(instruction.operands[0]))
     constants: dict[str, int] = {}
     for instruction in state.entry.instructions:
         to = instruction.operands[0] if instruction.operands else None
@@ -43,16 +42,6 @@ def constant_registers(state: LaunchState) -> dict[str, int]:
             if value is not None:
                 constants[to.name] = value
     return constants
-
-
-def _registers(operand: Operand) -> list[str]:
-    if isinstance(operand, Register):
-        return [operand.name]
-    if isinstance(operand, Vector):
-        return [name for item in operand.items for name in _registers(item)]
-    if isinstance(operand, Pair):
-        return _registers(operand.first) + _registers(operand.second)
-    return []
 
 
 def _value(state: LaunchState, instruction: Instruction, constants: dict[str, int]) -> int | None:
@@ -87,6 +76,8 @@ def _param(state: LaunchState, of: Operand, ptx_type: str) -> int | None:
         return None
     start = of.offset + of.base.offset
     dtype = DTYPES[ptx_type]
+    if of.base.name not in state.params:
+        return None
     data = state.params[of.base.name][start : start + dtype.itemsize]
     if ptx_type in SIGNED:
         return int(np.frombuffer(data, dtype)[0])

@@ -30,6 +30,11 @@ class Traffic:
     """Requests by the bytes that one thread accesses."""
 
     @property
+    def sector_bytes(self) -> int:
+        """Bytes that the sectors hold: what is moved, rather than asked for."""
+        return self.sectors * SECTOR_BYTES
+
+    @property
     def bank_conflicts(self) -> int:
         """Wavefronts beyond the ideal."""
         return self.wavefronts - self.ideal_wavefronts

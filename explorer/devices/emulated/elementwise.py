@@ -7,7 +7,7 @@ import numpy as np
 
 from explorer.devices.emulated.instruction_set import Step
 from explorer.devices.emulated.lanes import Lanes
-from explorer.devices.emulated.ptx_types import PACKED, Array
+from explorer.devices.emulated.ptx_types import DTYPES, PACKED, Array
 from explorer.devices.emulated.registers import Source, Target
 
 
@@ -40,17 +40,15 @@ def computed(function: Callable[..., Any], target: Target, *sources: Source) -> 
 
 
 def packed(function: Callable[..., Array], ptx_type: str) -> Callable[..., Any]:
-    """Apply a function of 16-bit floats to both halves of 32-bit registers."""
-    from explorer.devices.emulated.ptx_types import DTYPES
-
-    dtype = DTYPES[PACKED[ptx_type]]
+    """Apply a function of floats to both halves of registers that hold a pair of them."""
+    whole, half = DTYPES[ptx_type], DTYPES[PACKED[ptx_type]]
 
     def unpack(values: Any) -> Array:
-        whole = np.ascontiguousarray(values, dtype=np.uint32)
-        return whole.view(dtype).reshape(*np.shape(values), 2)
+        pairs = np.ascontiguousarray(values, dtype=whole).view(half)
+        return pairs.reshape(*np.shape(values), 2)
 
     def both(*operands: Any) -> Any:
-        halves = np.ascontiguousarray(function(*[unpack(o) for o in operands]).astype(dtype))
-        return halves.view(np.uint32)[..., 0]
+        halves = np.ascontiguousarray(function(*[unpack(o) for o in operands]).astype(half))
+        return halves.view(whole)[..., 0]
 
     return both

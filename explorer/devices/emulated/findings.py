@@ -68,7 +68,7 @@ class LaunchError(ExplorerError):
     """A launch that cannot be made: wrong entry, arguments, block or cluster."""
 
 
-class Aborted(Exception):  # noqa: N818 - control flow within the emulator, never shown
+class Aborted(Exception):
     """Execution cannot go on after what was just reported."""
 
 

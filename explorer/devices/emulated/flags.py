@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from explorer.devices.emulated.ordering import LaneIds, Row
-from explorer.devices.emulated.shadow import Access
-from explorer.devices.emulated.spaces import Place
+from explorer.devices.emulated.access import Access
+from explorer.devices.emulated.ordering import LaneIds
+from explorer.devices.emulated.place import Place
 
 if TYPE_CHECKING:
     from explorer.devices.emulated.machine import Machine
@@ -63,11 +63,8 @@ class Flags:
 
     def _publish(self, key: int, lane: int, now: int) -> None:
         ordering = self._machine.ordering
-        row: Row | None
-        if self._releases:
-            row = ordering.knowledge(lane, now)
-        else:
-            row = ordering.fenced_knowledge(lane)
+        releases = self._releases
+        row = ordering.knowledge(lane, now) if releases else ordering.fenced_knowledge(lane)
         if row is not None:
             self._machine.publish(key, row, keep=self._access.action == "atomic")
 

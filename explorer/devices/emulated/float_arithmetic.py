@@ -1,8 +1,6 @@
-"""Floating-point instructions: add, sub, mul, fma, div, min, max, ex2 and the like.
+"""Floating-point instructions: add, sub, mul, fma, div, min, max, neg.
 
-PTX ISA, chapters "Floating Point Instructions" and "Half Precision Floating Point Instructions".
-Approximate instructions return the correctly rounded result, which lies within their error bound.
-"""
+PTX ISA, chapters "Floating Point Instructions" and "Half Precision Floating Point Instructions"."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +14,8 @@ from explorer.devices.emulated.instruction_set import Modifiers, Step, binds
 from explorer.devices.emulated.program import Instruction
 from explorer.devices.emulated.ptx_types import DTYPES, PACKED, Array
 
-FLOAT_TYPES = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2")
-_MODES = ("rn", "rz", "rm", "rp")
+FLOAT_TYPES = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2", "f32x2")
+ROUNDING_MODES = ("rn", "rz", "rm", "rp")
 Function = Callable[..., Any]
 
 
@@ -41,9 +39,7 @@ def bind_float(
     target = binder.target(instruction.operands[0], ptx_type)
     sources = [binder.source(o, ptx_type) for o in instruction.operands[1:]]
     if ptx_type in PACKED:
-        if ftz or sat:
-            raise mods.unsupported()
-        return computed(packed(function, ptx_type), target, *sources)
+        return computed(packed(finish(function, ftz=ftz, sat=sat), ptx_type), target, *sources)
     if isinstance(function, np.ufunc) and not (ftz or sat) and ptx_type in ("f32", "f64"):
         return in_place(function, target, *sources)
     return computed(finish(function, ftz=ftz, sat=sat), target, *sources)
@@ -74,7 +70,7 @@ def bind_sum(binder: Binder, instruction: Instruction) -> Step:
     """add, sub and mul of floating-point types."""
     mods = binder.modifiers(instruction)
     ptx_type = mods.one_of(FLOAT_TYPES)
-    mode = mods.one_of(_MODES, "rn")
+    mode = mods.one_of(ROUNDING_MODES, "rn")
     function = _sum_function(instruction.root, _element(ptx_type), mode, mods)
     return bind_float(binder, instruction, function, ptx_type, mods)
 
@@ -88,7 +84,7 @@ def bind_fma(binder: Binder, instruction: Instruction) -> Step:
 
 
 def _fma_function(ptx_type: str, mods: Modifiers) -> Function:
-    mode = mods.one_of(_MODES, "rn")
+    mode = mods.one_of(ROUNDING_MODES, "rn")
     element = _element(ptx_type)
     if element == "f32":
         return lambda a, b, c: rounding.fma32(a, b, c, mode)
@@ -124,7 +120,7 @@ def bind_float_div(binder: Binder, instruction: Instruction) -> Step:
     ptx_type = mods.one_of(("f32", "f64"))
     if mods.take("approx"):
         return bind_float(binder, instruction, _divide_approximately, ptx_type, mods)
-    mode = "rn" if mods.take("full") else mods.one_of(_MODES)
+    mode = "rn" if mods.take("full") else mods.one_of(ROUNDING_MODES)
     function: Function = np.divide
     if mode != "rn":
         function = lambda a, b: rounding.div32(a, b, mode)  # noqa: E731
@@ -177,80 +173,3 @@ def bind_float_sign(binder: Binder, instruction: Instruction) -> Step:
 
 def _negate(a: Any) -> Array:
     return np.asarray(np.multiply(a, np.asarray(a).dtype.type(-1)))
-
-
-def _in_double(function: Callable[[Any], Any]) -> Function:
-    """A function evaluated in float64 and rounded once to the operand's type."""
-
-    def evaluate(a: Any) -> Array:
-        wide = np.asarray(function(np.asarray(a).astype(np.float64)))
-        dtype = np.asarray(a).dtype
-        return rounding.narrow(wide, dtype) if dtype.itemsize == 2 else wide.astype(dtype)
-
-    return evaluate
-
-
-_APPROXIMATE: dict[str, Function] = {
-    "ex2": _in_double(np.exp2),
-    "lg2": _in_double(np.log2),
-    "sin": _in_double(np.sin),
-    "cos": _in_double(np.cos),
-    "tanh": _in_double(np.tanh),
-    "rsqrt": _in_double(lambda a: 1.0 / np.sqrt(a)),
-}
-
-
-@binds("ex2", "lg2", "sin", "cos", "tanh", "rsqrt")
-def bind_approximate(binder: Binder, instruction: Instruction) -> Step:
-    """The functions of the special-function unit."""
-    mods = binder.modifiers(instruction)
-    ptx_type = mods.one_of(FLOAT_TYPES)
-    if not mods.take("approx"):
-        raise mods.unsupported()
-    return bind_float(binder, instruction, _APPROXIMATE[instruction.root], ptx_type, mods)
-
-
-@binds("rcp", "sqrt")
-def bind_root(binder: Binder, instruction: Instruction) -> Step:
-    """rcp and sqrt, rounded as asked or approximate."""
-    mods = binder.modifiers(instruction)
-    ptx_type = mods.one_of(("f32", "f64"))
-    mode = "rn" if mods.take("approx") else mods.one_of(_MODES)
-    if ptx_type == "f64" and mode != "rn":
-        raise mods.unsupported()
-    one = DTYPES[ptx_type].type(1)
-    function: Function
-    if instruction.root == "rcp":
-        function = lambda a: one / a if mode == "rn" else rounding.div32(one, a, mode)  # noqa: E731
-    else:
-        function = np.sqrt if mode == "rn" else lambda a: rounding.sqrt32(a, mode)
-    return bind_float(binder, instruction, function, ptx_type, mods)
-
-
-@binds("copysign")
-def bind_copysign(binder: Binder, instruction: Instruction) -> Step:
-    """copysign d, a, b: b with the sign of a."""
-    mods = binder.modifiers(instruction)
-    ptx_type = mods.one_of(("f32", "f64"))
-    return bind_float(binder, instruction, lambda a, b: np.copysign(b, a), ptx_type, mods)
-
-
-_TESTS: dict[str, Function] = {
-    "finite": np.isfinite,
-    "infinite": np.isinf,
-    "notanumber": np.isnan,
-    "number": lambda a: ~np.isnan(a),
-    "normal": lambda a: np.isfinite(a) & (np.abs(a) >= np.finfo(a.dtype).tiny),
-    "subnormal": lambda a: (a != 0) & (np.abs(a) < np.finfo(a.dtype).tiny),
-}
-
-
-@binds("testp")
-def bind_testp(binder: Binder, instruction: Instruction) -> Step:
-    """testp: the class of a number."""
-    mods = binder.modifiers(instruction)
-    ptx_type = mods.one_of(("f32", "f64"))
-    test = _TESTS[mods.one_of(_TESTS)]
-    mods.finish()
-    target = binder.target(instruction.operands[0], "pred")
-    return computed(test, target, binder.source(instruction.operands[1], ptx_type))

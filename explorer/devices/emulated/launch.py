@@ -6,19 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from explorer.devices.emulated import (  # noqa: F401 - each registers its opcodes
-    accesses,
-    atomics,
-    bulk,
-    cluster,
-    conversions,
-    fences,
-    float_arithmetic,
-    int_arithmetic,
-    mbarriers,
-    moves,
-    warp,
-)
+from explorer.devices.emulated import opcodes  # noqa: F401 - registers every opcode
+from explorer.devices.emulated.communication import waits_for_other_blocks
 from explorer.devices.emulated.constants import constant_registers
 from explorer.devices.emulated.counters import Counters
 from explorer.devices.emulated.findings import Finding, LaunchError
@@ -27,10 +16,13 @@ from explorer.devices.emulated.layout import lay_out
 from explorer.devices.emulated.machine import LaunchState, Machine
 from explorer.devices.emulated.memory import Allocation, GlobalMemory
 from explorer.devices.emulated.program import Entry, Module
-from explorer.devices.emulated.run import run_batch, tally, waits_for_other_blocks
+from explorer.devices.emulated.run import run_batch, tally
 
 BATCH_LANES = 16384
-"""Threads executed at a time: enough to spread the cost of each NumPy call, few enough for caches."""
+"""Threads executed at a time: many, to spread the cost of each NumPy call, but few for caches."""
+
+BATCH_SHARED_BYTES = 1 << 25
+"""Shared memory of the blocks executed at a time; shadows take some six times as much."""
 
 MAX_RESIDENT_LANES = 1 << 20
 STEP_LIMIT = 20_000_000
@@ -66,15 +58,18 @@ def launch(
     resident_blocks: int | None = None,
     batch_lanes: int = BATCH_LANES,
     step_limit: int = STEP_LIMIT,
+    staggered: bool = False,
 ) -> LaunchResult:
     """Execute kernel `entry` for every thread of the grid, checked.
 
     `args` are in the kernel's order: an Allocation is passed as its address, a number is converted
-    to the parameter's size. `shared_bytes` is dynamic shared memory a block. Blocks of a kernel that
-    waits for other blocks all run together, but for `resident_blocks`: no more than so many do.
+    to the parameter's size. `shared_bytes` is dynamic shared memory a block. Blocks of a kernel
+    that waits for other blocks all run together, but no more than `resident_blocks`, if given.
+    Blocks advance in step; `staggered` starts each one only when those before it can go no further,
+    which is slower and shows a flag that is waited for too briefly.
 
-    Raises UnsupportedPtx for opcodes that are not known (the kernel is then unverified), LaunchError
-    for an entry, arguments or extents that do not fit.
+    Raises UnsupportedPtx for opcodes that are not known (the kernel is then unverified),
+    LaunchError for an entry, arguments or extents that do not fit.
     """
     kernel = _entry(module, entry)
     extents = cluster or kernel.cluster or (1, 1, 1)
@@ -85,13 +80,18 @@ def launch(
     geometry = Geometry(grid, block, extents, explicit, shared_bytes, total)
     params = _pack(kernel, args)
     state = LaunchState(kernel, geometry, memory, layout, params)
-    complete = _run_batches(state, resident_blocks, batch_lanes, step_limit)
+    complete = _run_batches(state, resident_blocks, batch_lanes, step_limit, staggered=staggered)
     _note_written(state)
     return LaunchResult(tuple(state.findings), state.counters, complete)
 
 
 def _run_batches(
-    state: LaunchState, resident_blocks: int | None, batch_lanes: int, step_limit: int
+    state: LaunchState,
+    resident_blocks: int | None,
+    batch_lanes: int,
+    step_limit: int,
+    *,
+    staggered: bool,
 ) -> bool:
     geometry = state.geometry
     size = _batch_blocks(state, resident_blocks, batch_lanes)
@@ -100,7 +100,7 @@ def _run_batches(
     with np.errstate(all="ignore"):
         for first in range(0, geometry.blocks, size):
             machine = Machine(state, first, min(size, geometry.blocks - first))
-            program = run_batch(machine, constants, step_limit)
+            program = run_batch(machine, constants, step_limit, staggered=staggered)
             tally(state, program)
             if program.aborted:
                 return False
@@ -114,6 +114,9 @@ def _batch_blocks(state: LaunchState, resident_blocks: int | None, batch_lanes: 
     if waits_for_other_blocks(state.entry):
         together = MAX_RESIDENT_LANES
     blocks = max(1, together // lanes_each)
+    shared = max((end for _, end, _ in state.layout.shared_ranges), default=0)
+    if together == batch_lanes and shared:
+        blocks = max(1, min(blocks, BATCH_SHARED_BYTES // shared))
     if resident_blocks is not None:
         blocks = min(blocks, resident_blocks)
     blocks = max(geometry.cluster_size, blocks // geometry.cluster_size * geometry.cluster_size)
@@ -160,9 +163,9 @@ def _bytes(arg: Argument, size: int) -> bytes:
     if isinstance(arg, bytes):
         return arg
     if isinstance(arg, np.generic):
-        return arg.tobytes()
+        return bytes(arg.tobytes())
     if isinstance(arg, float):
-        return np.dtype(f"f{size}").type(arg).tobytes()
+        return bytes(np.dtype(f"f{size}").type(arg).tobytes())
     value: Any = arg
     return int(value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
 

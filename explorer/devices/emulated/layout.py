@@ -12,9 +12,9 @@ from explorer.devices.emulated.ptx_types import DTYPES
 Ranges = list[tuple[int, int, str]]
 
 _GAP = 256
-"""Between shared variables, so that running over one's end is seen. A multiple of 128 keeps every
+"""Bytes between shared variables, so that running over one's end is seen.
 
-variable on the banks where it would lie without the gap.
+A multiple of 128 keeps every variable on the banks where it would lie without the gap.
 """
 _SHARED_BASE = 1024
 

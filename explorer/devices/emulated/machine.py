@@ -7,6 +7,7 @@ import numpy as np
 from explorer.devices.emulated.asynchronous import AsynchronousCopies
 from explorer.devices.emulated.bulk_groups import BulkGroups
 from explorer.devices.emulated.cluster import Clusters
+from explorer.devices.emulated.communication import communicates
 from explorer.devices.emulated.counters import Counters, TrafficCounter
 from explorer.devices.emulated.findings import FindingLog, Kind, UnsupportedPtx
 from explorer.devices.emulated.geometry import Geometry, SpecialRegisters
@@ -18,12 +19,12 @@ from explorer.devices.emulated.ordering import Ordering, Row
 from explorer.devices.emulated.program import Entry, Instruction
 from explorer.devices.emulated.ptx_types import Values
 from explorer.devices.emulated.shadow import Shadow
+from explorer.devices.emulated.shared_space import SharedSpace
 from explorer.devices.emulated.spaces import (
     LOCAL_WINDOW,
     SHARED_WINDOW,
     GlobalSpace,
     LocalSpace,
-    SharedSpace,
     Space,
 )
 
@@ -59,7 +60,13 @@ class Machine:
         self.first_block = first_block
         self.cluster_size = geometry.cluster_size
         self.shape = (blocks, geometry.warps, WARP)
-        self.ordering = Ordering(blocks, geometry.warps, geometry.cluster_size)
+        self.ordering = Ordering(
+            blocks,
+            geometry.warps,
+            geometry.cluster_size,
+            # A flag from an earlier batch cannot be traced back to what it published.
+            earlier_known=communicates(launch.entry),
+        )
         self.first_lane = first_block * self.ordering.per_block
         self._special = SpecialRegisters(geometry, first_block, blocks)
         layout = launch.layout

@@ -15,7 +15,7 @@ SLOT_BITS = 36
 
 _ALIGNMENT = 256
 
-POISON = {
+POISON: dict[np.dtype[Any], Any] = {
     np.dtype(np.float32): np.uint32(0x7FEDEAD0),
     np.dtype(np.float16): np.uint16(0x7FED),
     np.dtype(ml_dtypes.bfloat16): np.uint16(0x7FED),
@@ -75,9 +75,10 @@ class GlobalMemory:
         initialised: bool = True,
         written_once: bool = False,
     ) -> Allocation:
-        """Copy `array` (any shape) in. With `initialised=False`, reading before writing is a defect;
+        """Copy `array` (any shape) in.
 
-        with `written_once=True`, so is a second store to an element within one launch.
+        With `initialised=False`, reading before writing is a defect; with `written_once=True`, so
+        is a second store to an element within one launch.
         """
         data = np.ascontiguousarray(array)
         octets = data.reshape(-1).view(np.uint8)
@@ -122,10 +123,11 @@ class GlobalMemory:
 
 
 def check_output(memory: GlobalMemory, allocation: Allocation) -> tuple[Finding, ...]:
-    """Defects of an output after its launches: elements never written, and poison that reached it."""
+    """Defects of an output after its launches: elements never written, and poison in it."""
     values = memory.read(allocation).reshape(-1)
     size = allocation.dtype.itemsize
-    written = allocation.written.reshape(-1, size).all(axis=1)
+    flags = allocation.written.view(f"u{size}")
+    written = flags == np.array([1] * size, np.uint8).view(flags.dtype)[0]
     found = []
     missing = np.flatnonzero(~written)
     if missing.size:
@@ -143,5 +145,6 @@ def _element_finding(
 ) -> Finding:
     first = np.unravel_index(int(places[0]), allocation.shape)
     index = ", ".join(str(int(i)) for i in first)
-    message = f"{allocation.name}[{index}] {what}; {places.size} of {allocation.size // allocation.dtype.itemsize} elements"
+    total = allocation.size // allocation.dtype.itemsize
+    message = f"{allocation.name}[{index}] {what}; {places.size} of {total} elements"
     return Finding(kind, message, count=int(places.size))

@@ -20,7 +20,11 @@ LaneIds = NDArray[np.intp]
 class Ordering:
     """Happens-before within one batch of blocks."""
 
-    def __init__(self, blocks: int, warps: int, cluster_size: int) -> None:
+    def __init__(
+        self, blocks: int, warps: int, cluster_size: int, *, earlier_known: bool = False
+    ) -> None:
+        """With `earlier_known`, what blocks of earlier batches did is taken to be known."""
+        self._earlier_known = earlier_known
         self.lanes = blocks * warps * WARP
         self.per_block = warps * WARP
         self.cluster_size = cluster_size
@@ -28,6 +32,8 @@ class Ordering:
         self.warp_sync = np.zeros(blocks * warps, np.int64)
         self.cluster_sync = np.zeros(self.lanes, np.int64)
         """For each lane: what its cluster did before then is known to it."""
+        self.cluster_met = np.zeros(self.lanes, np.int64)
+        """For each lane: when its cluster last met, whether or not that ordered memory."""
         self.oldest_block_sync = 0
         self._rows: list[Row] = [np.zeros(self.lanes + 1, np.int64)]
         self._row_of = np.zeros(self.lanes, np.int32)
@@ -61,12 +67,14 @@ class Ordering:
             )
         known &= inside
         known |= before == now
+        if self._earlier_known:
+            known |= before < 0
         if self._rows_used and not known.all():
             valid = (before >= 0) & (before <= self.lanes)
             for row_id in np.unique(self._row_of[now]):
                 chosen = valid & (self._row_of[now] == row_id)
                 known[chosen] |= self._rows[row_id][before[chosen]] >= when[chosen]
-        return known
+        return np.asarray(known)
 
     # Full barriers.
 

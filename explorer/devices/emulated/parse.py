@@ -2,11 +2,11 @@
 
 import re
 
+from explorer.devices.emulated.declarations import parse_variable
 from explorer.devices.emulated.findings import UnsupportedPtx
 from explorer.devices.emulated.operands import parse_operand, split_operands
 from explorer.devices.emulated.program import (
     Entry,
-    Immediate,
     Instruction,
     Module,
     Register,
@@ -14,19 +14,14 @@ from explorer.devices.emulated.program import (
     Variable,
 )
 from explorer.devices.emulated.ptx_types import DTYPES
+from explorer.devices.emulated.scanner import Scanner
 
-_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 _LABEL = re.compile(r"([$%_A-Za-z][\w$.]*)\s*:(?!:)")
 _INNER_LABEL = re.compile(r"(?:^|[;{}\n])\s*([$%_A-Za-z][\w$.]*)\s*:(?!:)")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*?inlined_at\s+\d+\s+(\d+))?")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
-_REG = re.compile(r"\.reg\s+(?:\.v\d\s+)?\.(\w+)\s+(.*)", re.S)
+_REG = re.compile(r"\.reg\s*(?:\.v\d\s+)?\.(\w+)\s+(.*)", re.S)
 _RANGE = re.compile(r"(%?[\w$]+)<(\d+)>")
-_VARIABLE = re.compile(
-    r"\.(shared|local|global|const|param)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+"
-    r"([\w$%]+)\s*((?:\[\w*\])*)\s*(?:=\s*(.*))?$",
-    re.S,
-)
 _GUARD = re.compile(r"@(!?)\s*(%?[\w$]+)\s+")
 _CLUSTER = re.compile(r"\.reqnctapercluster\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 
@@ -36,36 +31,30 @@ def parse(text: str) -> Module:
     return _Parser(text).module()
 
 
-def _blank(match: re.Match[str]) -> str:
-    return "\n" * match.group().count("\n")
-
-
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._text = _COMMENT.sub(_blank, text.replace("\0", ""))
-        self._files = {int(n): name for n, name in _FILE.findall(self._text)}
-        self._position = 0
-        self._line = 1
-        self._counted = 0
+        self._scanner = Scanner(text)
+        self._files = {int(n): name for n, name in _FILE.findall(self._scanner.text)}
         self._entries: dict[str, Entry] = {}
         self._variables: dict[str, Variable] = {}
 
     def module(self) -> Module:
-        while self._skip_space():
-            if self._at(".visible") or self._at(".weak") or self._at(".extern"):
-                self._take_word()
-            elif self._at(".entry"):
+        scanner = self._scanner
+        while scanner.skip_space():
+            if scanner.at(".visible") or scanner.at(".weak") or scanner.at(".extern"):
+                scanner.take_word()
+            elif scanner.at(".entry"):
                 self._entry()
-            elif self._at(".func"):
+            elif scanner.at(".func"):
                 self._skip_function()
-            elif self._at(".section"):
-                self._take_line()
-                self._skip_space()
-                self._skip_braces()
-            elif re.match(r"\.(version|target|address_size|file|loc)\b", self._rest(16)):
-                self._take_line()
+            elif scanner.at(".section"):
+                scanner.take_line()
+                scanner.skip_space()
+                scanner.skip_braces()
+            elif re.match(r"\.(version|target|address_size|file|loc)\b", scanner.rest(16)):
+                scanner.take_line()
             else:
-                self._module_variable(self._take_until(";"))
+                self._module_variable(scanner.take_until(";"))
         return Module(self._entries, self._variables)
 
     def _module_variable(self, statement: str) -> None:
@@ -76,86 +65,43 @@ class _Parser:
         self._variables[variable.name] = variable
 
     def _entry(self) -> None:
-        self._take_word()
-        self._skip_space()
-        match = re.compile(r"[\w$]+").match(self._text, self._position)
+        scanner = self._scanner
+        scanner.take_word()
+        scanner.skip_space()
+        match = re.compile(r"[\w$]+").match(scanner.text, scanner.position)
         assert match, "PTX names every entry"
-        self._position = match.end()
-        self._skip_space()
+        scanner.position = match.end()
+        scanner.skip_space()
         params: tuple[Variable, ...] = ()
-        if self._at("("):
-            listed = self._take_until(")")[1:]
+        if scanner.at("("):
+            listed = scanner.take_until(")")[1:]
             params = tuple(parse_variable(p.strip()) for p in listed.split(",") if p.strip())
-        directives = self._take_until("{")
+        directives = scanner.take_until("{")
         entry = Entry(match.group(), params)
         cluster = _CLUSTER.search(directives)
         if cluster:
             x, y, z = (int(v) if v else 1 for v in cluster.groups())
             entry.cluster = (x, y, z)
-        _Body(self, entry, self._files).read()
+        _Body(scanner, entry, self._files).read()
         self._entries[entry.name] = entry
 
     def _skip_function(self) -> None:
         """Device functions are passed over: a call of one is what is not known."""
-        match = re.compile(r"[;{]").search(self._text, self._position)
+        scanner = self._scanner
+        match = re.compile(r"[;{]").search(scanner.text, scanner.position)
         assert match, "PTX ends every function"
-        self._position = match.start()
+        scanner.position = match.start()
         if match.group() == "{":
-            self._skip_braces()
+            scanner.skip_braces()
         else:
-            self._position += 1
-
-    def _skip_braces(self) -> None:
-        depth = 0
-        while self._position < len(self._text):
-            character = self._text[self._position]
-            depth += (character == "{") - (character == "}")
-            self._position += 1
-            if depth == 0:
-                return
-
-    # The scanner: a position in the text, moved on by what is taken.
-
-    def _skip_space(self) -> bool:
-        text, end = self._text, len(self._text)
-        while self._position < end and text[self._position].isspace():
-            self._position += 1
-        return self._position < end
-
-    def line(self) -> int:
-        """The line of the text that the scanner stands on, from 1."""
-        self._line += self._text.count("\n", self._counted, self._position)
-        self._counted = self._position
-        return self._line
-
-    def _rest(self, length: int) -> str:
-        return self._text[self._position : self._position + length]
-
-    def _at(self, word: str) -> bool:
-        return self._text.startswith(word, self._position)
-
-    def _take_word(self) -> str:
-        start = self._position
-        while self._position < len(self._text) and not self._text[self._position].isspace():
-            self._position += 1
-        return self._text[start : self._position]
-
-    def _take_line(self) -> str:
-        return self._take_until("\n")
-
-    def _take_until(self, mark: str) -> str:
-        end = self._text.find(mark, self._position)
-        end = len(self._text) if end < 0 else end
-        taken = self._text[self._position : end]
-        self._position = end + len(mark)
-        return taken.strip()
+            scanner.position += 1
 
 
 class _Body:
     """Reads the statements between an entry's braces; inner braces scope registers."""
 
-    def __init__(self, parser: _Parser, entry: Entry, files: dict[int, str]) -> None:
-        self._parser = parser
+    def __init__(self, scanner: Scanner, entry: Entry, files: dict[int, str]) -> None:
+        self._scanner = scanner
         self._entry = entry
         self._files = files
         self._scopes: list[dict[str, str]] = [{}]
@@ -163,31 +109,31 @@ class _Body:
         self._source: SourceLine | None = None
 
     def read(self) -> None:
-        parser = self._parser
-        while parser._skip_space():
-            if parser._at("{"):
+        scanner = self._scanner
+        while scanner.skip_space():
+            if scanner.at("{"):
                 self._open_scope()
-            elif parser._at("}"):
-                parser._position += 1
+            elif scanner.at("}"):
+                scanner.position += 1
                 if len(self._scopes) == 1:
                     return
                 self._scopes.pop()
-            elif parser._at(".loc") and not parser._at(".local"):
-                self._locate(parser._take_line())
-            elif label := _LABEL.match(parser._text, parser._position):
-                parser._position = label.end()
+            elif scanner.at(".loc") and not scanner.at(".local"):
+                self._locate(scanner.take_line())
+            elif label := _LABEL.match(scanner.text, scanner.position):
+                scanner.position = label.end()
                 self._label(label.group(1))
             else:
-                line = parser.line()
-                self._statement(parser._take_until(";"), line)
+                line = scanner.line()
+                self._statement(scanner.take_until(";"), line)
 
     def _open_scope(self) -> None:
         """Labels are declared at once, since a branch may stand before its label."""
-        parser = self._parser
-        start = parser._position
-        parser._skip_braces()
-        inside = parser._text[start + 1 : parser._position - 1]
-        parser._position = start + 1
+        scanner = self._scanner
+        start = scanner.position
+        scanner.skip_braces()
+        inside = scanner.text[start + 1 : scanner.position - 1]
+        scanner.position = start + 1
         self._scopes.append({})
         self._scopes_opened += 1
         for label in _INNER_LABEL.findall(inside):
@@ -253,44 +199,16 @@ class _Body:
             guard = Register(self._scoped(match.group(2)), negated=bool(match.group(1)))
             rest = text[match.end() :]
         opcode, _, operands = rest.partition(" ")
-        parsed = tuple(
-            parse_operand(operand, self._scoped, self._entry.registers)
-            for operand in split_operands(operands)
-        )
+        try:
+            parsed = tuple(
+                parse_operand(operand, self._scoped, self._entry.registers)
+                for operand in split_operands(operands)
+            )
+        except UnsupportedPtx:
+            # Left for the launch to report, by the opcode; another kernel may be what is wanted.
+            parsed = ()
         self._entry.instructions.append(
             Instruction(
                 len(self._entry.instructions), opcode, parsed, guard, line, self._source, text
             )
         )
-
-
-def parse_variable(statement: str) -> Variable:
-    """Read a declaration of a variable or parameter; raises UnsupportedPtx."""
-    statement = re.sub(r"\.ptr\s+(\.\w+\s+)?(\.align\s+\d+\s*)?", "", statement)
-    statement = re.sub(r"\.attribute\([^)]*\)\s*", "", statement)
-    match = _VARIABLE.match(statement.strip())
-    if not match or match.group(3) not in DTYPES:
-        raise UnsupportedPtx((" ".join(statement.split())[:80],))
-    space, align, ptx_type, name, extents, initial = match.groups()
-    itemsize = DTYPES[ptx_type].itemsize
-    counts = re.findall(r"\[(\w*)\]", extents)
-    size = itemsize
-    for count in counts:
-        size *= int(count) if count else 0
-    data = _initial_bytes(initial, ptx_type, size) if initial else b""
-    return Variable(name, space, int(align or itemsize), size, data, dynamic=size == 0)
-
-
-def _initial_bytes(text: str, ptx_type: str, size: int) -> bytes:
-    literals = [part.strip() for part in text.replace("{", "").replace("}", "").split(",")]
-    dtype = DTYPES[ptx_type]
-    data = b""
-    for literal in filter(None, literals):
-        immediate = parse_operand(literal, str, {})
-        if not isinstance(immediate, Immediate):
-            raise UnsupportedPtx((f"initial value {literal}",))
-        if immediate.bits_of or isinstance(immediate.value, float):
-            data += dtype.type(immediate.as_float()).tobytes()
-        else:
-            data += (immediate.value % (1 << 8 * dtype.itemsize)).to_bytes(dtype.itemsize, "little")
-    return data.ljust(size, b"\0")

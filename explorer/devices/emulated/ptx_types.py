@@ -31,6 +31,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "u64": np.dtype(np.uint64),
     "s64": np.dtype(np.int64),
     "f64": np.dtype(np.float64),
+    "f32x2": np.dtype(np.uint64),
 }
 """The dtype in which an operand of a PTX type is read and written."""
 
@@ -44,7 +45,7 @@ STORAGE: dict[int, np.dtype[Any]] = {
 
 FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
 SIGNED = frozenset({"s8", "s16", "s32", "s64"})
-PACKED = {"f16x2": "f16", "bf16x2": "bf16"}
+PACKED = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
 
 
 def storage_dtype(ptx_type: str) -> np.dtype[Any]:

@@ -1,7 +1,7 @@
 """The registers of a batch, and how instructions read and write them.
 
-Each virtual register is one array of shape (blocks, warps, 32). A register that is assigned once,
-from a literal or a launch constant, is a NumPy scalar instead.
+A register is an array of shape (blocks, warps, 32), which it shares with registers that are never
+in use when it is. One that is assigned once, from a literal or a launch constant, is a scalar.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class Source:
     __slots__ = ("_flat", "value")
 
     def __init__(self, value: Values) -> None:
-        self.value = value
+        self.value: Any = value
         self._flat: Array | None = None
         if isinstance(value, np.ndarray) and value.ndim == 3:
             self._flat = value.reshape(-1)
@@ -56,9 +56,11 @@ class NarrowedSource(Source):
 
     @property
     def scalar(self) -> Any | None:
+        """The low bits of the value where it is the same for all lanes."""
         return self._narrow(self.value) if self._flat is None else None
 
     def at(self, lanes: Lanes) -> Any:
+        """The low bits of its values for these lanes."""
         return self._narrow(super().at(lanes))
 
     def _narrow(self, values: Any) -> Any:
@@ -71,6 +73,7 @@ class NegatedSource(Source):
     __slots__ = ()
 
     def at(self, lanes: Lanes) -> Any:
+        """The negated values for these lanes."""
         return np.logical_not(super().at(lanes))
 
 
@@ -95,7 +98,10 @@ class Target:
 
     @staticmethod
     def _shaped(values: Any, view: Array) -> Any:
-        return values.reshape(view.shape) if np.ndim(values) == 1 else values
+        if type(values) is not np.ndarray or values.ndim != 1:
+            return values
+        # Arithmetic on scalars alone may have given one value for all.
+        return values.reshape(view.shape) if len(values) == view.size else values[0]
 
 
 class NoTarget(Target):
@@ -107,7 +113,7 @@ class NoTarget(Target):
         super().__init__(np.zeros(1, np.uint32))
 
     def put(self, lanes: Lanes, values: Any) -> None:
-        return
+        """Drop the values."""
 
 
 class RegisterFile:
@@ -118,20 +124,24 @@ class RegisterFile:
         shape: tuple[int, int, int],
         declared: Mapping[str, str],
         constants: Mapping[str, int],
+        slots: Mapping[str, tuple[int, int]],
     ) -> None:
         assert shape[2] == WARP
         self._shape = shape
         self._declared = declared
         self._constants = constants
-        self._arrays: dict[str, Array] = {}
+        self._slots = slots
+        self._arrays: dict[tuple[int, int], Array] = {}
 
     def _storage(self, name: str) -> Values:
         dtype = storage_dtype(self._declared[name])
         if name in self._constants:
-            return dtype.type(self._constants[name] & ((1 << 8 * dtype.itemsize) - 1))
-        if name not in self._arrays:
-            self._arrays[name] = np.zeros(self._shape, dtype)
-        return self._arrays[name]
+            scalar: np.generic = dtype.type(self._constants[name] & ((1 << 8 * dtype.itemsize) - 1))
+            return scalar
+        slot = self._slots[name]
+        if slot not in self._arrays:
+            self._arrays[slot] = np.zeros(self._shape, dtype)
+        return self._arrays[slot]
 
     def itemsize(self, name: str) -> int:
         """Bytes of a register."""

@@ -12,8 +12,12 @@ import numpy as np
 from explorer.devices.emulated.ptx_types import BFLOAT16, Array
 
 FLOAT32_TINY = np.float32(2.0**-126)
-CANONICAL_NAN = np.uint32(0x7FFFFFFF).view(np.float32)
-"""The NaN that PTX's f32 min, max and conversions return."""
+_SMALLEST_NORMAL: dict[np.dtype[Any], Any] = {
+    np.dtype(np.float16): np.float16(2.0**-14),
+    np.dtype(np.float32): FLOAT32_TINY,
+    np.dtype(np.float64): np.float64(2.0**-1022),
+    BFLOAT16: BFLOAT16.type(2.0**-126),
+}
 
 _DROPPED_BITS = np.int64((1 << 29) - 1)
 _HALFWAY = np.int64(1 << 28)
@@ -30,7 +34,8 @@ def exact_sum(first: Array, second: Array) -> tuple[Array, Array]:
 def round_to_odd(total: Array, error: Array) -> Array:
     """The float64 next to total + error whose last bit is 1, unless the sum is exact."""
     bits = total.view(np.int64)
-    inexact = (error != 0) & np.isfinite(total) & ~np.isnan(error)
+    # The error of an infinite or undefined sum is no number.
+    inexact = np.abs(error) > 0
     smaller = (error < 0) == (total > 0)
     odd = (bits - smaller) | 1
     return np.where(inexact, odd, bits).view(np.float64)
@@ -39,14 +44,23 @@ def round_to_odd(total: Array, error: Array) -> Array:
 def _nearest(product: Array, addend: Array) -> Array:
     """product + addend rounded once to float32, ties to even."""
     total = np.asarray(product + addend)
-    bits = total.view(np.int64)
     # Rounding twice can differ only where float64's sum lies halfway between two float32, or
     # where the result is subnormal and float32 keeps fewer bits.
-    doubtful = (bits & _DROPPED_BITS) == _HALFWAY
-    doubtful |= np.abs(total) < FLOAT32_TINY
+    doubtful = (total.view(np.int64) & _DROPPED_BITS) == _HALFWAY
+    size = np.abs(total)
+    doubtful |= (size < FLOAT32_TINY) & (size > 0)
     if doubtful.any():
-        total = round_to_odd(*exact_sum(np.asarray(product), np.asarray(addend)))
+        total[doubtful] = round_to_odd(*_exact_sum_of(product, addend, doubtful))
     return total.astype(np.float32)
+
+
+def _exact_sum_of(product: Array, addend: Array, chosen: Array) -> tuple[Array, Array]:
+    """The exact sum of some elements; an operand may be a scalar."""
+    if product.shape == chosen.shape:
+        product = product[chosen]
+    if addend.shape == chosen.shape:
+        addend = addend[chosen]
+    return exact_sum(product, addend)
 
 
 def _directed(total: Array, error: Array, mode: str) -> Array:
@@ -55,20 +69,33 @@ def _directed(total: Array, error: Array, mode: str) -> Array:
     wide = rounded.astype(np.float64)
     above = (wide > total) | ((wide == total) & (error < 0))
     below = (wide < total) | ((wide == total) & (error > 0))
-    if mode == "rz":
-        above, below = above & (total > 0), below & (total < 0)
-    elif mode == "rm":
-        below = np.zeros_like(below)
-    else:
-        above = np.zeros_like(above)
-    rounded = np.where(above, np.nextafter(rounded, np.float32(-np.inf)), rounded)
-    return np.where(below, np.nextafter(rounded, np.float32(np.inf)), rounded)
+    return _step(rounded, above, below, total, mode)
+
+
+def _step(rounded: Array, above: Array, below: Array, total: Array, mode: str) -> Array:
+    """Go to the next float32 where the nearest lies on the wrong side of the exact value."""
+    down = above if mode == "rm" else above & (total > 0) if mode == "rz" else None
+    up = below if mode == "rp" else below & (total < 0) if mode == "rz" else None
+    if down is not None:
+        rounded = np.where(down, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+    if up is not None:
+        rounded = np.where(up, np.nextafter(rounded, np.float32(np.inf)), rounded)
+    return rounded
 
 
 def _round_sum(product: Array, addend: Array, mode: str) -> Array:
     if mode == "rn":
         return _nearest(product, addend)
-    return _directed(*exact_sum(np.asarray(product), np.asarray(addend)), mode)
+    total = np.asarray(product + addend)
+    rounded = np.asarray(total.astype(np.float32))
+    wide = rounded.astype(np.float64)
+    above, below = wide > total, wide < total
+    # float64's own rounding error decides only where its sum is a float32 itself.
+    equal = np.asarray(wide == total)
+    if equal.any():
+        _, error = _exact_sum_of(product, addend, equal)
+        above[equal], below[equal] = error < 0, error > 0
+    return _step(rounded, above, below, total, mode)
 
 
 def fma32(a: Any, b: Any, c: Any, mode: str = "rn") -> Array:
@@ -148,12 +175,13 @@ def narrow(wide: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def flush(values: Any) -> Array:
-    """Subnormal float32 replaced by zero of the same sign (.ftz)."""
+    """Subnormal numbers replaced by zero of the same sign (.ftz)."""
     values = np.asarray(values)
-    subnormal = np.abs(values) < FLOAT32_TINY
+    subnormal = np.abs(values) < _SMALLEST_NORMAL[values.dtype]
     if not subnormal.any():
-        return values
-    return np.where(subnormal, np.copysign(values.dtype.type(0), values), values)
+        return np.asarray(values)
+    zero = np.copysign(np.float32(0), values.astype(np.float32)).astype(values.dtype)
+    return np.asarray(np.where(subnormal, zero, values))
 
 
 def saturate(values: Any) -> Array:

@@ -2,16 +2,19 @@
 
 from explorer.devices.emulated.barriers import BlockBarriers
 from explorer.devices.emulated.binder import Binder
-from explorer.devices.emulated.bulk import bulk_stores_left
+from explorer.devices.emulated.branches import Branches
+from explorer.devices.emulated.bulk_stores import bulk_stores_left
 from explorer.devices.emulated.cluster_barriers import ClusterBarriers
 from explorer.devices.emulated.findings import Aborted, Kind, UnsupportedPtx
 from explorer.devices.emulated.instruction_set import Step
 from explorer.devices.emulated.lanes import Lanes
+from explorer.devices.emulated.liveness import register_slots
 from explorer.devices.emulated.machine import LaunchState, Machine
-from explorer.devices.emulated.program import Entry, Instruction, Symbol
+from explorer.devices.emulated.program import Instruction, Operand, Symbol
 from explorer.devices.emulated.registers import RegisterFile
 from explorer.devices.emulated.scheduler import Control, Scheduler, is_collective, is_control
-from explorer.devices.emulated.warp import WarpMeetings, bind_warp_barrier
+from explorer.devices.emulated.warp import bind_warp_barrier
+from explorer.devices.emulated.warp_meetings import WarpMeetings
 
 
 class Program:
@@ -21,8 +24,11 @@ class Program:
         entry = machine.launch.entry
         self._entry = entry
         self._machine = machine
-        self._binder = Binder(machine, RegisterFile(machine.shape, entry.registers, constants))
+        slots = register_slots(entry)
+        registers = RegisterFile(machine.shape, entry.registers, constants, slots)
+        self._binder = Binder(machine, registers)
         self.scheduler = Scheduler(machine, entry.instructions, step_limit)
+        self._branches = Branches(self.scheduler, entry.instructions)
         self._barriers = BlockBarriers(self.scheduler)
         self._clusters = ClusterBarriers(self.scheduler)
         self._meetings = WarpMeetings(self.scheduler)
@@ -33,7 +39,7 @@ class Program:
         """Bind every instruction; raises UnsupportedPtx naming all that are not known."""
         steps: list[Step] = []
         controls: dict[int, Control] = {}
-        unknown: dict[str, str] = {}
+        unknown: list[str] = []
         for instruction in self._entry.instructions:
             step: Step = _no_step
             try:
@@ -42,14 +48,16 @@ class Program:
                 else:
                     step = self._binder.bind(instruction)
             except UnsupportedPtx as error:
-                unknown.update(dict.fromkeys(error.opcodes, str(error)))
+                unknown += error.opcodes
+            except (KeyError, ValueError, IndexError, AssertionError):
+                unknown.append(instruction.opcode)
             steps.append(step)
         if unknown:
-            raise UnsupportedPtx(tuple(unknown))
+            raise UnsupportedPtx(tuple(dict.fromkeys(unknown)))
         self.scheduler.load(steps, controls)
 
     def _control(self, instruction: Instruction) -> Control:
-        scheduler, binder = self.scheduler, self._binder
+        branches, binder = self._branches, self._binder
         if is_collective(instruction):
             if instruction.root in ("bar", "barrier"):
                 step = bind_warp_barrier(binder, instruction)
@@ -57,21 +65,27 @@ class Program:
                 step = binder.bind_unguarded(instruction)
             return self._meetings.bind(binder, instruction, step)
         if instruction.root == "bra":
-            target = scheduler.symbol_pc(instruction.operands[0], self._entry.labels)
-            return scheduler.bind_branch(binder, instruction, target)
+            target = self._label(instruction.operands[0])
+            return branches.bind_branch(binder, instruction, target)
         if instruction.root == "brx":
             table = instruction.operands[1]
             assert isinstance(table, Symbol)
             labels = self._entry.branch_tables[table.name]
             targets = [self._entry.labels[label] for label in labels]
-            return scheduler.bind_switch(binder, instruction, targets)
+            return branches.bind_switch(binder, instruction, targets)
         if instruction.root in ("ret", "exit"):
-            return scheduler.bind_exit(binder, instruction)
+            return branches.bind_exit(binder, instruction)
         if instruction.root in ("trap", "brkpt"):
-            return scheduler.bind_trap(binder, instruction)
+            return branches.bind_trap(binder, instruction)
         if "cluster" in instruction.modifiers:
             return self._clusters.bind(binder, instruction)
         return self._barriers.bind(binder, instruction)
+
+    def _label(self, operand: Operand) -> int:
+        """The instruction that a label stands before; raises UnsupportedPtx."""
+        if not isinstance(operand, Symbol) or operand.name not in self._entry.labels:
+            raise UnsupportedPtx((f"branch to {operand}",))
+        return self._entry.labels[operand.name]
 
     def _check_exit(self, lanes: Lanes) -> None:
         left = bulk_stores_left(self._machine, lanes)
@@ -81,10 +95,10 @@ class Program:
             message = "a thread exits before its bulk store has read shared memory"
             machine.report(Kind.ASYNC_WAIT, message, last, int(left[0]), count=len(left))
 
-    def run(self) -> None:
+    def run(self, *, staggered: bool) -> None:
         """Execute all lanes to their end, or until none can go on."""
         try:
-            self.scheduler.run()
+            self.scheduler.run(staggered=staggered)
         except Aborted:
             self.aborted = True
 
@@ -93,11 +107,13 @@ def _no_step(lanes: Lanes) -> None:
     return
 
 
-def run_batch(machine: Machine, constants: dict[str, int], step_limit: int) -> Program:
+def run_batch(
+    machine: Machine, constants: dict[str, int], step_limit: int, *, staggered: bool
+) -> Program:
     """Bind the launch's kernel to a batch and run it; raises UnsupportedPtx."""
     program = Program(machine, constants, step_limit)
     program.bind()
-    program.run()
+    program.run(staggered=staggered)
     return program
 
 
@@ -121,22 +137,3 @@ def _name(instruction: Instruction) -> str:
     if instruction.root in ("bar", "barrier"):
         return ".".join((instruction.root, *instruction.modifiers[:1]))
     return instruction.root
-
-
-def waits_for_other_blocks(entry: Entry) -> bool:
-    """Whether a loop polls global memory, so that blocks may have to run side by side."""
-    instructions = entry.instructions
-    for branch in instructions:
-        if branch.root == "bra" and isinstance(branch.operands[0], Symbol):
-            start = entry.labels.get(branch.operands[0].name, len(instructions))
-            if start <= branch.pc and any(_polls(i) for i in instructions[start : branch.pc]):
-                return True
-    return False
-
-
-def _polls(instruction: Instruction) -> bool:
-    if instruction.root not in ("ld", "atom"):
-        return False
-    shared = any(m.startswith("shared") for m in instruction.modifiers)
-    strong = {"volatile", "relaxed", "acquire", "acq_rel", "mmio"} & set(instruction.modifiers)
-    return not shared and (instruction.root == "atom" or bool(strong))

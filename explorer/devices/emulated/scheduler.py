@@ -10,22 +10,18 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.devices.emulated.binder import Binder
 from explorer.devices.emulated.findings import Aborted, Kind
 from explorer.devices.emulated.instruction_set import Step
 from explorer.devices.emulated.lanes import Lanes
 from explorer.devices.emulated.machine import Machine
-from explorer.devices.emulated.program import Instruction, Symbol
+from explorer.devices.emulated.program import Instruction
 
 Control = Callable[[Lanes], "int | None"]
 """Executes an instruction that moves lanes about: where they all go on, None if it placed them."""
 
 CONTROL_ROOTS = frozenset({"bra", "brx", "ret", "exit", "bar", "barrier", "trap", "brkpt"})
 _COLLECTIVES = frozenset({"shfl", "vote", "match", "redux", "elect"})
-_POLLS = ("volatile", "acquire", "relaxed", "test_wait", "try_wait", "mmio")
 
-LOOP_FUEL = 4096
-SPIN_FUEL = 4
 IDLE_ROUNDS = 300
 """Rounds in which every group spins and nothing changes, after which none ever will."""
 
@@ -55,7 +51,8 @@ class Scheduler:
         self._next_control: list[int] = []
         self._runnable: dict[int, Lanes] = {}
         self._deferred: dict[int, Lanes] = {}
-        self._fuel: dict[int, int] = {}
+        self._exits = {i.pc for i in instructions if i.root in ("ret", "exit") and not i.guard}
+        self._unstarted: list[Lanes] = []
         self._idle = 0
         self._left = step_limit
         self.exited: NDArray[np.bool_] = np.ones(machine.ordering.lanes, np.bool_)
@@ -83,36 +80,53 @@ class Scheduler:
         other = self._runnable.get(pc)
         self._runnable[pc] = lanes.union(other) if other is not None else lanes
 
-    def _defer(self, pc: int, lanes: Lanes) -> None:
+    def defer(self, pc: int, lanes: Lanes) -> None:
+        """Lanes are to go on at `pc` once all others have had their turn."""
         other = self._deferred.get(pc)
         self._deferred[pc] = lanes.union(other) if other is not None else lanes
 
-    def run(self) -> None:
-        """Execute until every lane has exited; raises Aborted where none can go on."""
+    def run(self, *, staggered: bool = False) -> None:
+        """Execute until every lane has exited; raises Aborted where none can go on.
+
+        `staggered` starts each block only when those before it wait or spin, or have exited.
+        """
         machine = self.machine
         lanes = machine.real_lanes()
         self.exited[lanes] = False
-        self.place(0, Lanes.of(lanes, machine.shape))
+        blocks = lanes // machine.ordering.per_block
+        groups = [lanes[blocks == b] for b in range(machine.blocks)] if staggered else [lanes]
+        self._unstarted = [Lanes.of(group, machine.shape) for group in reversed(groups)]
         while self._ready():
             pc = min(self._runnable)
             self._advance(pc, self._runnable.pop(pc))
 
     def _ready(self) -> bool:
+        """Whether some lanes can run; those that are due to are made runnable."""
         if self._runnable:
             return True
-        machine = self.machine
+        if self._unstarted:
+            # Those that spin have looked once at what the block before this one did.
+            self._resume() if self._deferred and self.machine.progress else self._start()
+            return True
         if self._deferred:
-            self._idle = 0 if machine.progress else self._idle + 1
-            machine.progress = False
+            self._idle = 0 if self.machine.progress else self._idle + 1
             if self._idle > IDLE_ROUNDS and not self._unstall():
                 self._deadlock()
-            self._runnable, self._deferred = {**self._runnable, **self._deferred}, {}
+            self._resume()
             return True
         if self.exited.all():
             return False
-        if self._unstall():
-            return True
-        return bool(self._runnable) or self._deadlock()
+        return self._unstall() or self._deadlock()
+
+    def _start(self) -> None:
+        self.place(0, self._unstarted.pop())
+
+    def _resume(self) -> None:
+        """Let those that stepped back go on."""
+        self.machine.progress = False
+        deferred, self._deferred = self._deferred, {}
+        for pc, lanes in deferred.items():
+            self.place(pc, lanes)
 
     def _unstall(self) -> bool:
         return any(attempt() for attempt in self.stalled)
@@ -147,20 +161,23 @@ class Scheduler:
                 step(lanes)
             self._count(pc, end, lanes)
             if end == stop:
-                self._arrive(end, lanes)
+                self.arrive(end, lanes)
                 return
             self._count(end, end + 1, lanes)
             following = controls[end](lanes)
             if following is None:
                 return
             if self._runnable or following >= len(steps):
-                self._arrive(following, lanes)
+                self.arrive(following, lanes)
                 return
             pc, stop = following, len(steps)
 
-    def _arrive(self, pc: int, lanes: Lanes) -> None:
-        """Go on at `pc`; past the last instruction, exit."""
+    def arrive(self, pc: int, lanes: Lanes) -> None:
+        """Go on at `pc`. Where nothing is left but to exit, do so before others go on."""
         if pc >= len(self._steps):
+            self.exit(lanes)
+        elif pc in self._exits:
+            self._count(pc, pc + 1, lanes)
             self.exit(lanes)
         else:
             self.place(pc, lanes)
@@ -182,99 +199,3 @@ class Scheduler:
         self.machine.progress = True
         for notify in self.on_exit:
             notify(lanes)
-
-    # Branches.
-
-    def bind_branch(self, binder: Binder, instruction: Instruction, target: int) -> Control:
-        """bra: all lanes, or those whose guard holds, go to `target`."""
-        pc = instruction.pc
-        backward = target <= pc
-        fuel = self._loop_fuel(target, pc) if backward else 0
-        if instruction.guard is None:
-            return (
-                (lambda lanes: self._loop(pc, target, fuel, lanes))
-                if backward
-                else (lambda lanes: target)
-            )
-        guard = binder.source(instruction.guard, "pred")
-
-        def branch(lanes: Lanes) -> int | None:
-            holds = guard.each(lanes)
-            count = int(np.count_nonzero(holds))
-            if count == 0:
-                return pc + 1
-            if count < lanes.count:
-                self._arrive(pc + 1, lanes.where(~holds))
-                lanes = lanes.where(holds)
-                following = self._loop(pc, target, fuel, lanes) if backward else target
-                if following is not None:
-                    self._arrive(following, lanes)
-                return None
-            return self._loop(pc, target, fuel, lanes) if backward else target
-
-        return branch
-
-    def _loop_fuel(self, start: int, end: int) -> int:
-        for instruction in self._instructions[start:end]:
-            polls = any(m in _POLLS for m in instruction.modifiers)
-            if polls or instruction.root in ("atom", "nanosleep"):
-                return SPIN_FUEL
-        return LOOP_FUEL
-
-    def _loop(self, pc: int, target: int, fuel: int, lanes: Lanes) -> int | None:
-        used = self._fuel.get(pc, 0) + 1
-        if used < fuel:
-            self._fuel[pc] = used
-            return target
-        self._fuel[pc] = 0
-        self._defer(target, lanes)
-        return None
-
-    def bind_switch(self, binder: Binder, instruction: Instruction, targets: list[int]) -> Control:
-        """brx.idx: each lane goes to the target that its index picks."""
-        index = binder.source(instruction.operands[0], "u32")
-
-        def switch(lanes: Lanes) -> None:
-            chosen = index.each(lanes)
-            for number in np.unique(chosen):
-                self._arrive(targets[int(number)], lanes.where(chosen == number))
-
-        return switch
-
-    def bind_exit(self, binder: Binder, instruction: Instruction) -> Control:
-        """ret and exit, perhaps guarded."""
-        guard = binder.source(instruction.guard, "pred") if instruction.guard else None
-
-        def leave(lanes: Lanes) -> int | None:
-            if guard is not None:
-                holds = guard.each(lanes)
-                if not holds.any():
-                    return instruction.pc + 1
-                if not holds.all():
-                    self._arrive(instruction.pc + 1, lanes.where(~holds))
-                    lanes = lanes.where(holds)
-            self.exit(lanes)
-            return None
-
-        return leave
-
-    def bind_trap(self, binder: Binder, instruction: Instruction) -> Control:
-        """trap and brkpt: reported; the lanes end."""
-        leave = self.bind_exit(binder, instruction)
-
-        def trap(lanes: Lanes) -> int | None:
-            self.machine.report(
-                Kind.TRAP,
-                f"{instruction.root} was executed",
-                instruction,
-                int(lanes.flat[0]),
-                count=lanes.count,
-            )
-            return leave(lanes)
-
-        return trap
-
-    def symbol_pc(self, operand: object, labels: dict[str, int]) -> int:
-        """The instruction that a label stands before; raises KeyError."""
-        assert isinstance(operand, Symbol)
-        return labels[operand.name]

@@ -1,42 +1,24 @@
 """Shadow memory: who last wrote and read each word, to find races and reads of nothing.
 
 A stamp is an access's time in the upper 32 bits and its thread's number plus one in the lower.
-Two readers are kept, of different warps where there are such: a writer races with some reader
-exactly if it races with one of them, unless partial warp barriers order only the kept ones.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from explorer.devices.emulated.access import Access
 from explorer.devices.emulated.findings import Kind
 from explorer.devices.emulated.lanes import Lanes
-from explorer.devices.emulated.program import Instruction
+from explorer.devices.emulated.readers import THREAD, Indices, Readers, Stamps
 
 if TYPE_CHECKING:
     from explorer.devices.emulated.machine import Machine
 
-Stamps = NDArray[np.int64]
-Indices = NDArray[np.int64]
 
-_THREAD = np.int64(0xFFFFFFFF)
 PENDING_TIME = np.int64(0x7FFFFFFF)
 """The time of words that an asynchronous copy will write: later than all barriers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """What one memory instruction does to each address."""
-
-    instruction: Instruction
-    size: int
-    """Bytes a thread."""
-    action: str
-    """'read', 'write' or 'atomic'."""
-    strong: bool = False
-    """Relaxed or stronger: it races with weak accesses only."""
 
 
 class Shadow:
@@ -52,8 +34,7 @@ class Shadow:
         """The kind of a read of a word that nothing wrote; None where all are initialised."""
         self._words = -(-size // 32) * 32 // granule
         self.write: Stamps = np.zeros(self._words, np.int64)
-        self._read: Stamps | None = None
-        self._other_read: Stamps | None = None
+        self.readers = Readers(self._words, machine)
         self._atomic: Stamps | None = None
         self.initialised: NDArray[np.bool_] | None = None
         self.once = ""
@@ -91,7 +72,7 @@ class Shadow:
         if self._empty is not None:
             self._check_initialised(written, atomic, rows, width, lanes, access)
         if not access.strong:
-            self._note_read(rows, width, codes, now)
+            self.readers.note(rows, width, codes, now, self._threshold())
 
     def store(
         self, index: Indices, lanes: Lanes, access: Access, now: int
@@ -149,7 +130,7 @@ class Shadow:
         suspicious = prior >= self._threshold()
         if not suspicious.any():
             return
-        suspicious &= (prior & _THREAD) != codes
+        suspicious &= (prior & THREAD) != codes
         if suspicious.any():
             self._examine(prior, suspicious, lanes, access, verb, earlier)
 
@@ -166,7 +147,7 @@ class Shadow:
         places, _ = np.nonzero(suspicious)
         stamps = prior[suspicious]
         when = stamps >> 32
-        who = (stamps & _THREAD) - 1 - machine.first_lane
+        who = (stamps & THREAD) - 1 - machine.first_lane
         now = lanes.flat[places]
         # What the copy engine writes is pending until it lands, and unknown until waited for.
         pending = when == PENDING_TIME
@@ -211,10 +192,8 @@ class Shadow:
     def _check_readers(
         self, rows: Indices, width: int, codes: Stamps, lanes: Lanes, access: Access
     ) -> None:
-        for stamps in (self._read, self._other_read):
-            if stamps is not None:
-                prior = self._rows(stamps, rows, width)
-                self._check(prior, codes, lanes, access, access.action, "read")
+        for prior in self.readers.of(rows, width):
+            self._check(prior, codes, lanes, access, access.action, "read")
 
     def _check_initialised(
         self,
@@ -243,7 +222,7 @@ class Shadow:
             )
 
     def _report_rewritten(self, written: Stamps, lanes: Lanes, access: Access) -> None:
-        again = (written & _THREAD != 0).any(axis=1)
+        again = (written & THREAD != 0).any(axis=1)
         first = int(np.argmax(again))
         self._machine.report(
             Kind.WRITTEN_TWICE,
@@ -264,42 +243,3 @@ class Shadow:
         view[rows] = stamps
         lost = (np.take(view, rows, axis=0) != stamps).any(axis=1)
         return lost if lost.any() else None
-
-    def _note_read(self, rows: Indices, width: int, codes: Stamps, now: int) -> None:
-        if self._read is None or self._other_read is None:
-            self._read = np.zeros(self._words, np.int64)
-            self._other_read = np.zeros(self._words, np.int64)
-        view, others = self._read.reshape(-1, width), self._other_read.reshape(-1, width)
-        threshold = self._threshold()
-        earlier = np.take(view, rows, axis=0)
-        foreign = (earlier >= threshold) & ((earlier & _THREAD) != codes)
-        if foreign.any():
-            self._keep_other(others, rows, earlier, foreign, codes, threshold)
-        stamps = now << 32 | codes
-        view[rows] = stamps
-        latest = np.take(view, rows, axis=0)
-        lost = latest != stamps
-        if lost.any():
-            self._keep_other(
-                others, rows, np.broadcast_to(stamps, lost.shape), lost, latest & _THREAD, threshold
-            )
-
-    def _keep_other(
-        self,
-        others: Stamps,
-        rows: Indices,
-        stamps: Stamps,
-        chosen: NDArray[np.bool_],
-        latest: Stamps,
-        threshold: int,
-    ) -> None:
-        """Keep `stamps` as second readers, those of another warp than `latest` by preference."""
-        first = self._machine.first_lane + 1
-        warp = ((latest & _THREAD) - first) >> 5
-        same_warp = ((stamps & _THREAD) - first) >> 5 == warp
-        kept = np.take(others, rows, axis=0)
-        kept_useful = (kept >= threshold) & (((kept & _THREAD) - first) >> 5 != warp)
-        for group in (chosen & same_warp & ~kept_useful, chosen & ~same_warp):
-            places, columns = np.nonzero(group)
-            if len(places):
-                others[rows[places], columns] = stamps[places, columns]

@@ -1,16 +1,16 @@
 """State spaces: from addresses to places in memory, with bounds and alignment checked."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from explorer.devices.emulated.access import Access
 from explorer.devices.emulated.findings import Kind
 from explorer.devices.emulated.lanes import Lanes
 from explorer.devices.emulated.memory import SLOT_BITS, Allocation
-from explorer.devices.emulated.ptx_types import Array
-from explorer.devices.emulated.shadow import Access, Shadow
+from explorer.devices.emulated.place import Place
+from explorer.devices.emulated.shadow import Shadow
 
 if TYPE_CHECKING:
     from explorer.devices.emulated.machine import Machine
@@ -23,37 +23,6 @@ LOCAL_WINDOW = 1 << 49
 
 RANK_SHIFT = 24
 """A shared::cluster address has its block's rank plus one above the offset; 0 is one's own."""
-
-_UNITS: dict[int, Any] = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
-
-
-@dataclass(slots=True)
-class Place:
-    """Where some lanes access one space or allocation."""
-
-    lanes: Lanes
-    index: Addresses
-    """Bytes from the start of `data`."""
-    data: NDArray[np.uint8]
-    shadow: Shadow | None
-    chosen: NDArray[np.bool_] | None = None
-    """Which of the instruction's lanes these are; None for all."""
-
-    def read(self, size: int, dtype: np.dtype[Any]) -> Array:
-        """Values of shape (lanes, components)."""
-        if size in _UNITS:
-            unit = self.data.view(_UNITS[size])
-            return np.take(unit, self.index // size).reshape(-1, 1).view(dtype)
-        return np.take(self.data.reshape(-1, size), self.index // size, axis=0).view(dtype)
-
-    def write(self, size: int, values: Array) -> None:
-        """Store values of shape (lanes, components)."""
-        if size in _UNITS:
-            unit = self.data.view(_UNITS[size])
-            unit[self.index // size] = values.view(_UNITS[size])[:, 0]
-        else:
-            octets = values.view(np.uint8).reshape(len(self.index), -1)
-            self.data.reshape(-1, size)[self.index // size] = octets
 
 
 class Space:
@@ -94,7 +63,7 @@ class Space:
             int(lanes.flat[first]),
             count=int(np.count_nonzero(wrong)),
         )
-        return ~wrong
+        return np.asarray(~wrong)
 
     def _places(self, addresses: Addresses, lanes: Lanes, access: Access) -> list[Place]:
         raise NotImplementedError
@@ -127,6 +96,7 @@ class GlobalSpace(Space):
         self._shadows = shadows
 
     def describe(self, address: int) -> str:
+        """An address as an allocation and an offset."""
         allocation = self._memory.find(address)
         if allocation is None:
             near = self._memory.find(address + (1 << SLOT_BITS - 1))
@@ -192,76 +162,10 @@ class GlobalSpace(Space):
             if empty is not None and allocation.written.any():
                 words = np.zeros(len(shadow.write) * self._granule, np.bool_)
                 words[: allocation.size] = allocation.written
-                shadow.initialised = words.reshape(-1, self._granule).all(axis=1)
+                shadow.initialised = np.asarray(words.reshape(-1, self._granule).all(axis=1))
             shadow.once = allocation.name if allocation.written_once else ""
             self._shadows[allocation.address] = shadow
         return self._shadows[allocation.address]
-
-
-class SharedSpace(Space):
-    """Shared memory of all blocks of the batch, and of a cluster's other blocks."""
-
-    name = "shared"
-
-    def __init__(
-        self, machine: "Machine", ranges: list[tuple[int, int, str]], granule: int
-    ) -> None:
-        super().__init__(machine)
-        self.ranges = ranges
-        """Start, end and name of each variable."""
-        self.block_bytes = -(-max([end for _, end, _ in ranges], default=0) // 128) * 128 + 128
-        size = machine.blocks * self.block_bytes
-        self.data = np.full(size // 4, 0x7FEDEAD0, np.uint32).view(np.uint8)
-        self.shadow = Shadow(
-            machine, size, granule, race=Kind.SHARED_RACE, empty=Kind.UNINITIALISED_SHARED
-        )
-
-    def describe(self, address: int) -> str:
-        offset = address & ((1 << RANK_SHIFT) - 1)
-        starts = [r for r in self.ranges if r[0] <= offset] or self.ranges[:1]
-        if not starts:
-            return f"{offset}"
-        start, end, name = starts[-1]
-        return f"{name}{offset - start:+d} (of {end - start} bytes)"
-
-    def _places(self, addresses: Addresses, lanes: Lanes, access: Access) -> list[Place]:
-        low, high = int(addresses.min()), int(addresses.max())
-        blocks = lanes.flat // self.machine.ordering.per_block
-        offsets = addresses
-        chosen: NDArray[np.bool_] | None = None
-        if high >> RANK_SHIFT or low < 0:
-            blocks = self.target_blocks(addresses, lanes, access)
-            offsets = addresses & ((1 << RANK_SHIFT) - 1)
-            low, high = int(offsets.min()), int(offsets.max())
-        single = any(start <= low and high + access.size <= end for start, end, _ in self.ranges)
-        if not single or (blocks < 0).any():
-            chosen = self._inside(offsets, access.size) & (blocks >= 0)
-            if not chosen.all():
-                self._outside(addresses, lanes, access, ~chosen)
-            offsets, blocks, lanes = offsets[chosen], blocks[chosen], lanes.where(chosen)
-            if not lanes.count:
-                return []
-        index = blocks * self.block_bytes + offsets
-        return [Place(lanes, index, self.data, self.shadow, chosen)]
-
-    def _inside(self, offsets: Addresses, size: int) -> NDArray[np.bool_]:
-        inside = np.zeros(len(offsets), np.bool_)
-        for start, end, _ in self.ranges:
-            inside |= (offsets >= start) & (offsets + size <= end)
-        return inside
-
-    def target_blocks(self, addresses: Addresses, lanes: Lanes, access: Access) -> Addresses:
-        """The block of the batch that each address lies in; -1 where there is none."""
-        machine = self.machine
-        own = lanes.flat // machine.ordering.per_block
-        rank = addresses >> RANK_SHIFT
-        base = own // machine.cluster_size * machine.cluster_size
-        target = np.where(rank == 0, own, base + rank - 1)
-        target[(rank < 0) | (rank > machine.cluster_size)] = -1
-        remote = (target != own) & (target >= 0)
-        if remote.any():
-            machine.clusters.note_remote(target[remote], lanes.flat[remote], access)
-        return target
 
 
 class LocalSpace(Space):

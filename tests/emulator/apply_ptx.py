@@ -7,7 +7,14 @@ from explorer.devices.emulated.memory import GlobalMemory
 from explorer.devices.emulated.parse import parse
 from explorer.devices.emulated.ptx_types import DTYPES
 
-MEMORY_TYPE = {"f16": "b16", "bf16": "b16", "f16x2": "b32", "bf16x2": "b32", "pred": "u32"}
+MEMORY_TYPE = {
+    "f16": "b16",
+    "bf16": "b16",
+    "f16x2": "b32",
+    "bf16x2": "b32",
+    "f32x2": "b64",
+    "pred": "u32",
+}
 
 
 def _load(number, ptx_type):
