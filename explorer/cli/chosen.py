@@ -40,9 +40,9 @@ def chosen_variant(
     if isinstance(choice, Config):
         limits = gpu_limits(gpu)
         problem = problem_of(cols, rows, dtype)
+        variant = emit(problem, checked_config(choice, problem, limits))
         for notice in rows_notice(problem, rows):
             say(notice)
-        variant = emit(problem, checked_config(choice, problem, limits))
         return Chosen(variant, limits.arch, limits)
     from explorer.search import ProblemFilter, find_trial, load_study, open_storage
 
