@@ -61,6 +61,13 @@ def _rule(*reads: str, says: str) -> Callable[[Callable[[Point], bool]], Callabl
 
 
 @_rule(
+    "exp", says="folding log2(e) into a multiply-add overflows at 1e9 and more: only f16 is safe"
+)
+def folded_exponent(p: Point) -> bool:
+    return not p.config.exp.endswith("-folded") or p.problem.dtype is DType.F16
+
+
+@_rule(
     "threads",
     "threads_per_row",
     says="a block works on whole rows: threads_per_row divides threads",
@@ -139,13 +146,6 @@ def registers_have_no_loop(p: Point) -> bool:
 )
 def unroll_past_row(p: Point) -> bool:
     return p.config.unroll == 1 or p.config.unroll <= p.split.slots
-
-
-@_rule(
-    "exp", says="folding log2(e) into a multiply-add overflows at 1e9 and more: only f16 is safe"
-)
-def folded_exponent(p: Point) -> bool:
-    return not p.config.exp.endswith("-folded") or p.problem.dtype is DType.F16
 
 
 @_rule("threads", "min_blocks", says="min_blocks blocks of `threads` threads fit an SM")
