@@ -144,7 +144,6 @@ def test_three_operand_max():
 @pytest.mark.parametrize(
     ("op", "function"),
     [
-        ("ex2.approx.f32", np.exp2),
         ("lg2.approx.f32", np.log2),
         ("rcp.rn.f32", lambda a: 1 / a),
         ("rcp.approx.f32", lambda a: 1 / a),

@@ -96,7 +96,7 @@ def test_outputs_are_those_of_the_gpu(cols, gpu):
     print(f"\n{gpu.name}, 33 x {cols} f32\nulps  config")
     for config, most in worst.items():
         print(f"{most:4d}  {config.to_json(brief=True)}")
-    assert max(worst.values()) <= MOST_ULPS
+    assert max(worst.values()) <= MOST_ULPS  # 0 on an H200, whose ex2 the emulator has
 
 
 def test_bytes_moved_are_those_that_ncu_counts(gpu):

@@ -30,7 +30,7 @@ def _corrections() -> NDArray[np.int8]:
 
 
 def ex2_approx(x: Floats) -> Floats:
-    """2^x of fp32 numbers of any shape; a subnormal result is the square of 2^(x/2), as on a GPU."""
+    """2^x of fp32 numbers of any shape; a subnormal result is the square of 2^(x/2)."""
     x = np.asarray(x, np.float32)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         is_small = x < _LOWEST_NORMAL
