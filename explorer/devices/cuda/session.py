@@ -97,7 +97,8 @@ class Session:
         enqueue = partial(self._enqueue, program, job.launches)
         with self._bench.graph(enqueue, 1) as graph:
             one_us = self._bench.laps_us(graph, 1)[0]
-        launches = min(self._bench.pairs.count, max(1, int(SLOW_SAMPLE_US / one_us)))
+        enough = max(CHECKED_PAIRS, int(SLOW_SAMPLE_US / one_us))  # what is checked is written
+        launches = min(self._bench.pairs.count, enough)
         with self._bench.graph(enqueue, launches) as graph:
             first_us = self._bench.laps_us(graph, 1)[0]
             is_far = job.best_us > 0 and first_us > FAR_SLOWER * job.best_us
