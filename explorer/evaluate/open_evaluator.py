@@ -33,6 +33,11 @@ def open_evaluator(
             yield live
     elif kind == "recorded":
         yield ReplayEvaluator.open(problem, name or None)
+    elif kind == "emulated":
+        raise InvalidInput(
+            "device 'emulated' checks kernels and times none: check them with explorer verify, or "
+            "search on cuda:N or a recording"
+        )
     else:
         raise InvalidInput(
             f"device '{device}' is not known; it is auto, cuda:N such as cuda:0, or recorded:NAME"

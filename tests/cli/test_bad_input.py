@@ -36,6 +36,7 @@ USAGE = {
     "command": ("serach --cols 8", "no such command 'serach'"),
     "device": ("search --cols 8 --device gpu", "it is auto, cuda:N such as cuda:0, or recorded"),
     "device number": ("search --cols 8 --device cuda:one", "device 'cuda:one' is not known"),
+    "device that times nothing": ("search --cols 8 --device emulated", "explorer verify"),
     "no such GPU": ("search --cols 8 --device cuda:0", "no NVIDIA driver"),
     "no such recording": ("search --cols 8 --device recorded:x", "'x' does not exist; there are:"),
     "gpu": ("space --cols 8 --gpu H100", "GPU 'H100' is not known; there are Tesla T4"),
