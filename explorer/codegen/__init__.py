@@ -3,6 +3,14 @@
 from explorer.codegen.emit import emit
 from explorer.codegen.launches import launches
 from explorer.codegen.templates import template_digest, template_dir
-from explorer.codegen.variant import Launch, Variant
+from explorer.codegen.variant import Launch, Variant, split_source
 
-__all__ = ["Launch", "Variant", "emit", "launches", "template_digest", "template_dir"]
+__all__ = [
+    "Launch",
+    "Variant",
+    "emit",
+    "launches",
+    "split_source",
+    "template_digest",
+    "template_dir",
+]

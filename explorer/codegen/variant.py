@@ -35,18 +35,24 @@ class Variant:
     @property
     def code(self) -> str:
         """What the GPU runs: the source without header comment, host part and main program."""
-        lines = self.source.splitlines(keepends=True)
-        start = next(i for i, line in enumerate(lines) if not line.startswith("//"))
-        kept, is_host = [], False
-        for line in lines[start:]:
-            is_host = is_host or line.startswith(_HOST_BEGINS)
-            if not is_host:
-                kept.append(line)
-            is_host = is_host and not line.startswith("#endif")
-        return "".join(kept)
+        return split_source(self.source)[0]
 
     @property
     def digest(self) -> str:
         """Sixteen hexadecimal digits over code and launches: equal digests run equal programs."""
         text = f"{self.code}\0{self.launches}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def split_source(source: str) -> tuple[str, str]:
+    """What the GPU runs, and what the host does with it; the header comment is in neither."""
+    lines = source.splitlines(keepends=True)
+    start = next((i for i, line in enumerate(lines) if not line.startswith("//")), len(lines))
+    kernel: list[str] = []
+    host: list[str] = []
+    is_host = False
+    for line in lines[start:]:
+        is_host = is_host or line.startswith(_HOST_BEGINS)
+        (host if is_host else kernel).append(line)
+        is_host = is_host and not line.startswith("#endif")
+    return "".join(kernel), "".join(host)

@@ -5,6 +5,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+from explorer.codegen import emit, split_source
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -15,6 +16,8 @@ _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w
 _CONSTANT = re.compile(r"^constexpr int (k\w+) = (\d+);", re.MULTILINE)
 _WORD_BYTES = re.compile(r"static_assert\(sizeof\(Word\) == (\d+)")
 
+_GUARD = "__CUDACC_RTC__"
+
 ARGUMENTS = ("input", "output", "rows", "cols")
 
 
@@ -23,7 +26,8 @@ def read_emitted(path: Path, rows: int = 1) -> ProgramUnderTest:
 
     Columns, threads, threads a row and vector width are read from its parameters block, which
     must give them as plain numbers; the rest from the `explorer emit` line of its header. Raises
-    InvalidInput where the file does not say how it is launched.
+    InvalidInput where the file does not say how it is launched, or where its host part was
+    edited: only the kernel is run, so a wrong launch would go unseen.
     """
     try:
         source = path.read_text()
@@ -41,12 +45,13 @@ def read_emitted(path: Path, rows: int = 1) -> ProgramUnderTest:
     )
     _check_split(config, problem, path)
     entry = _entry(source, config, path)
+    _check_host(source, problem, config, entry, path)
     cols = constants.get("kCols", problem.cols)
     return ProgramUnderTest(source, Problem(rows, cols, problem.dtype), config, entry, path.name)
 
 
 def _from_header(source: str, path: Path) -> tuple[Problem, Config]:
-    """What the header's last `explorer emit` line names; its rows do not matter."""
+    """What the header's last `explorer emit` line names."""
     commands = _COMMAND.findall(source)
     if not commands:
         raise InvalidInput(
@@ -56,7 +61,8 @@ def _from_header(source: str, path: Path) -> tuple[Problem, Config]:
     words = shlex.split(commands[-1])
     options = dict(zip(words[3::2], words[4::2], strict=False))
     try:
-        problem = Problem(1, int(options["--cols"]), DType.parse(options["--dtype"]))
+        rows = int(options.get("--rows", 1))
+        problem = Problem(rows, int(options["--cols"]), DType.parse(options["--dtype"]))
         return problem, Config.from_json(words[2])
     except (KeyError, IndexError, ValueError):
         raise InvalidInput(
@@ -97,6 +103,18 @@ def _check_split(config: Config, problem: Problem, path: Path) -> None:
         raise InvalidInput(
             f"{path}: an access moves {config.vector_bytes} bytes; it must be {size} to 16, a "
             "power of two"
+        )
+
+
+def _check_host(source: str, problem: Problem, config: Config, entry: str, path: Path) -> None:
+    """The host part is what templates emit, and nothing else depends on who compiles."""
+    variant = emit(problem, config)
+    emitted = variant.source.replace(variant.launches[0].entry, entry)
+    same_guards = source.count(_GUARD) == emitted.count(_GUARD)
+    if split_source(source)[1] != split_source(emitted)[1] or not same_guards:
+        raise InvalidInput(
+            f"{path}: its host part, or what {_GUARD} guards, was edited; only the kernel can be "
+            "verified, so a wrong launch would go unseen: put that part back as it was emitted"
         )
 
 

@@ -47,6 +47,22 @@ def test_what_was_edited_counts(write):
     assert verdict.status is Status.VERIFIED
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("static_cast<unsigned>(blocks)", "static_cast<unsigned>(blocks - 1)"),
+        ("<<<grid, kThreads, ", "<<<grid, kThreads / 2, "),
+        ("  __syncthreads();", "#ifdef __CUDACC_RTC__\n  __syncthreads();\n#endif"),
+    ],
+)
+def test_an_edit_that_the_emulator_cannot_see_is_refused(old, new, write):
+    """A wrong launch, or a barrier that nvcc does not compile, must not be called verified."""
+    source = emit(*CONFIGS[0]).source
+    assert old in source
+    with pytest.raises(InvalidInput, match="put that part back as it was emitted"):
+        read_emitted(write(source.replace(old, new)))
+
+
 def test_an_edit_that_breaks_it_is_found(write):
     source = emit(*CONFIGS[0]).source
     read = read_emitted(write(source.replace("kThreadsPerRow = 64;", "kThreadsPerRow = 32;")))
