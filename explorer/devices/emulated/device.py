@@ -63,7 +63,7 @@ def emulate(
     if not complete:
         return Emulation(problem, odd_elements, tuple(findings), counters=counters)
     target.written[: target.lead] = True
-    findings += check_output(memory, target)
+    findings += _with_store(check_output(memory, target), kernel)
     output = _read(memory, target, matrix)
     truth = softmax(matrix)
     return Emulation(
@@ -167,3 +167,19 @@ def _arguments(step: Launch, values: dict[str, Argument]) -> list[Argument]:
             f"{', '.join(values)}"
         )
     return [values[name] for name in step.arguments]
+
+
+def _with_store(findings: Sequence[Finding], kernel: EmulatedKernel) -> list[Finding]:
+    """Findings on the output, each with the kernel's last global store, which is to write it."""
+    stores = [
+        instruction
+        for launched in kernel.launches
+        for instruction in kernel.module.entries[launched.entry].instructions
+        if instruction.opcode.startswith(("st.global", "st.async", "red.global", "atom.global"))
+    ]
+    for finding in findings:
+        if stores and finding.source is None:
+            finding.ptx_line, finding.source = stores[-1].ptx_line, stores[-1].source
+        elif not stores:
+            finding.message += "; the kernel has no store to global memory"
+    return list(findings)
