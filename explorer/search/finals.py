@@ -1,10 +1,11 @@
 """The best trials, re-measured in turn with each other and with copy: a winner and its ties."""
 
 from collections.abc import Collection, Sequence
-from statistics import median, quantiles
+from statistics import median
 
 from explorer.config import Config
 from explorer.evaluator import Comparison, Evaluator, ReplaysComparison
+from explorer.outcome import spread
 from explorer.search.results import Finalist, Finals, TrialRecord
 from explorer.search.ties import Ratio, ratio
 
@@ -62,7 +63,7 @@ def judge(entered: Sequence[TrialRecord], comparison: Comparison) -> Finals:
     return Finals(
         finalists=tuple(sorted(finalists, key=_rank)),
         copy_us=median(copy) if copy else 0.0,
-        copy_spread=_spread(copy) if len(copy) > 1 else None,
+        copy_spread=spread(copy) if len(copy) > 1 else None,
         rounds=len(best),
         noise=noise,
         interleaved=comparison.interleaved,
@@ -81,7 +82,7 @@ def _finalist(
         trial=trial,
         samples_us=samples,
         time_us=median(samples),
-        spread=_spread(samples),
+        spread=spread(samples),
         ratio_to_best=to_best.median,
         ratio_low=to_best.low,
         ratio_high=to_best.high,
@@ -95,10 +96,3 @@ def _rank(finalist: Finalist) -> tuple[bool, float, float, float]:
         return (True, finalist.ratio_to_best, 0.0, 0.0)
     resources = finalist.trial.outcome.resources
     return (False, resources.registers, resources.code_bytes, finalist.time_us)
-
-
-def _spread(samples: Sequence[float]) -> float:
-    if len(samples) < 2:
-        return 0.0
-    low, middle, high = quantiles(samples, n=4, method="inclusive")
-    return (high - low) / middle

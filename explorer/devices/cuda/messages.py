@@ -24,7 +24,6 @@ class SessionFacts:
 
     driver: str
     copy_us: float
-    copy_spread: float
     copy_name: str
     """Which plain copy was the fastest."""
     buffers: int
@@ -74,7 +73,6 @@ class Described:
     """The GPU's limits; what the worker says when it has started."""
 
     gpu: GpuSpec
-    free_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

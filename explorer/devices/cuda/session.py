@@ -17,7 +17,7 @@ from explorer.devices.cuda.tools import Tools
 from explorer.devices.cuda.verification import NAN_BYTE, Verifier, sentence
 from explorer.errors import ExplorerError
 from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Measured, Outcome, Rejected, Stage, spread
+from explorer.outcome import Measured, Outcome, Rejected, Stage
 
 SAMPLES = 9
 """Graph replays a kernel is timed by."""
@@ -60,7 +60,6 @@ class Session:
         return SessionFacts(
             driver=self._clocks.driver_version(),
             copy_us=median(samples),
-            copy_spread=spread(samples),
             copy_name=name,
             buffers=self._bench.pairs.count,
             launches_per_sample=self._bench.launches,

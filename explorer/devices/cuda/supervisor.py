@@ -96,7 +96,6 @@ class CudaDevice:
             reason = reply.reason if isinstance(reply, Failed) else "its worker does not start"
             raise InvalidInput(f"device cuda:{self.index} cannot be used: {reason}")
         self.gpu: GpuSpec = reply.gpu
-        self.free_bytes = reply.free_bytes
 
     def _open_again(self) -> SessionFacts:
         reply = self._ask(self._opened, OPEN_LIMIT_S)

@@ -48,8 +48,7 @@ class _Worker:
         self._session: Session | None = None
 
     def described(self) -> Described:
-        free, _ = checked(driver.cuMemGetInfo())
-        return Described(self._gpu, int(free))
+        return Described(self._gpu)
 
     def answer(self, request: Any) -> Any:
         try:
