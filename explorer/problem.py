@@ -1,9 +1,12 @@
-"""What to compute: op, rows, cols, dtype."""
+"""What to compute: op, rows, cols, dtypes, and how the matrices lie in memory."""
 
-from dataclasses import dataclass
-from enum import StrEnum
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
+from explorer.dtype import DType
 from explorer.errors import InvalidInput
+from explorer.op import Mask, Op
 
 DEFAULT_TRAFFIC_BYTES = 256 * 2**20
 """Traffic of a problem whose rows were left out: several times the L2 of any GPU there is."""
@@ -15,47 +18,149 @@ MAX_ROWS = 2**31 - 1
 """The largest grid: one row a block."""
 
 
-class DType(StrEnum):
-    """Element types of input and output; arithmetic is fp32 for each of them."""
-
-    F32 = "f32"
-    F16 = "f16"
-    BF16 = "bf16"
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return 4 if self is DType.F32 else 2
-
-    @classmethod
-    def parse(cls, text: str) -> "DType":
-        """Read a dtype's name; raises InvalidInput naming those there are."""
-        try:
-            return cls(text)
-        except ValueError:
-            names = ", ".join(cls)
-            raise InvalidInput(f"dtype '{text}' is not known; choose one of {names}") from None
-
-
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Row-wise softmax of a dense row-major (rows, cols) matrix. Raises InvalidInput."""
+    """An op over each row of a (rows, cols) matrix. Raises InvalidInput.
+
+    Rows lie one after the other, `input_stride` and `output_stride` elements apart (0: `cols`),
+    unless `inner` is more than 1: then the matrix is an array (rows / inner, cols, inner), of
+    which the op runs over the middle axis. An input x counts as scale * x + mask.
+    """
 
     rows: int
     cols: int
     dtype: DType = DType.F32
-    op: str = "softmax"
+    op: Op = Op.SOFTMAX
+    out_dtype: DType | None = None
+    """Of the output; None becomes `dtype`."""
+    scale: float | None = None
+    """A run-time argument of kernels that take one; None for those that do not."""
+    mask: Mask = Mask.NONE
+    mask_rows: int = 0
+    """Rows after which the mask repeats; 0 becomes all rows (causal) or one (additive)."""
+    inner: int = 1
+    """Elements between neighbours of a row."""
+    input_stride: int = 0
+    output_stride: int = 0
+    in_place: bool = False
+    """Whether the output is written over the input."""
 
     def __post_init__(self) -> None:
         _check_extent("rows", self.rows, MAX_ROWS)
         _check_extent("cols", self.cols, MAX_COLS)
-        if self.op != "softmax":
-            raise InvalidInput(f"op '{self.op}' is not known; the only op is 'softmax'")
+        self._default("out_dtype", self.out_dtype or self.dtype)
+        self._default("input_stride", self.input_stride or self.cols)
+        self._default("output_stride", self.output_stride or self.cols)
+        if self.mask is Mask.CAUSAL:
+            self._default("mask_rows", self.mask_rows or self.rows)
+        elif self.mask is Mask.ADDITIVE:
+            self._default("mask_rows", self.mask_rows or 1)
+        for fault in (self._layout_fault(), self._mask_fault(), self._kind_fault()):
+            if fault:
+                raise InvalidInput(fault)
+
+    def _default(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _layout_fault(self) -> str:
+        _check_extent("inner", self.inner, MAX_ROWS)
+        if self.rows % self.inner:
+            return f"rows is {self.rows}; it must be a multiple of inner, which is {self.inner}"
+        for name in ("input_stride", "output_stride"):
+            stride = getattr(self, name)
+            if stride < self.cols:
+                return (
+                    f"{name} is {stride}; rows of {self.cols} elements would overlap: it must be "
+                    f"{self.cols} at least"
+                )
+            if self.inner > 1 and stride != self.cols:
+                return f"{name} is {stride}; with inner {self.inner} the array must be dense"
+        return ""
+
+    def _mask_fault(self) -> str:
+        if self.mask is Mask.NONE or self.mask is Mask.LENGTHS:
+            if self.mask_rows:
+                return f"mask_rows is {self.mask_rows}; a mask '{self.mask}' has none: leave it out"
+        elif self.mask_rows < 1 or self.rows % self.mask_rows:
+            return (
+                f"mask_rows is {self.mask_rows}; it must be at least 1 and divide rows, "
+                f"which is {self.rows}"
+            )
+        if self.mask is not Mask.NONE and self.inner > 1:
+            return f"mask is {self.mask}; masks are for rows that are contiguous: inner must be 1"
+        if self.mask is not Mask.NONE and self.op.is_backward:
+            return (
+                f"mask is {self.mask}; {self.op} needs none: what the forward pass masked is in "
+                "its output"
+            )
+        return ""
+
+    def _kind_fault(self) -> str:
+        if (self.dtype is DType.F64) != (self.output_dtype is DType.F64):
+            return f"out_dtype is {self.output_dtype}; for {self.dtype} it must be of the same kind"
+        if self.scale is not None and not math.isfinite(self.scale):
+            return f"scale is {self.scale}; it must be a finite number"
+        if not self.in_place:
+            return ""
+        if self.op.is_backward:
+            return f"in_place is for forward ops; {self.op} reads two matrices: leave it out"
+        if self.output_dtype is not self.dtype:
+            return f"in_place needs one dtype; input is {self.dtype}, output {self.output_dtype}"
+        if self.input_stride != self.output_stride:
+            return (
+                f"in_place needs one stride; input's is {self.input_stride}, output's "
+                f"{self.output_stride}"
+            )
+        return ""
+
+    @property
+    def output_dtype(self) -> DType:
+        """Element type of the output."""
+        return self.out_dtype or self.dtype
+
+    @property
+    def input_elements(self) -> int:
+        """Elements from the first of the input to the last, gaps between rows included."""
+        return (self.rows - 1) * self.input_stride + self.cols
+
+    @property
+    def output_elements(self) -> int:
+        """Elements from the first of the output to the last, gaps between rows included."""
+        return (self.rows - 1) * self.output_stride + self.cols
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether no gaps lie between rows."""
+        return self.input_stride == self.cols == self.output_stride
+
+    @property
+    def visible(self) -> int:
+        """Elements that no causal mask hides: those a kernel has to read."""
+        if self.mask is not Mask.CAUSAL:
+            return self.rows * self.cols
+        hidden = self.cols - self.mask_rows
+        seen = (min(max(row + 1 + hidden, 0), self.cols) for row in range(self.mask_rows))
+        return self.rows // self.mask_rows * sum(seen)
+
+    @property
+    def read_bytes(self) -> int:
+        """The model's reads: each element that counts once, of each matrix that the op takes.
+
+        Lengths of rows are data: whole rows count.
+        """
+        matrices = 2 if self.op.is_backward else 1
+        masked = self.mask_rows * self.cols if self.mask is Mask.ADDITIVE else 0
+        return (matrices * self.visible + masked) * self.dtype.itemsize
+
+    @property
+    def written_bytes(self) -> int:
+        """The model's writes: each element of the output once."""
+        return self.rows * self.cols * self.output_dtype.itemsize
 
     @property
     def bytes(self) -> int:
-        """The model's traffic: each element read once and written once."""
-        return self.rows * self.cols * 2 * self.dtype.itemsize
+        """The model's traffic, whatever a variant really moves."""
+        return self.read_bytes + self.written_bytes
 
     @property
     def row_bytes(self) -> int:
@@ -66,8 +171,64 @@ class Problem:
         """Achieved bandwidth at `time_us` microseconds a launch, in 1e9 bytes a second."""
         return self.bytes / time_us * 1e-3
 
+    def resized(self, rows: int | None = None, cols: int | None = None) -> "Problem":
+        """The same problem of other rows or cols: gaps between rows stay, all rows' mask too.
+
+        A mask that repeats does so with the smallest number of rows that divides the new ones
+        where its own does not. Raises InvalidInput for rows that `inner` does not divide.
+        """
+        rows, cols = rows or self.rows, cols or self.cols
+        mask_rows = rows if self.mask_rows == self.rows else self.mask_rows
+        if mask_rows and rows % mask_rows:
+            mask_rows = next(n for n in range(2, rows + 1) if rows % n == 0) if rows > 1 else 1
+        return replace(
+            self,
+            rows=rows,
+            cols=cols,
+            mask_rows=mask_rows,
+            input_stride=cols + self.input_stride - self.cols,
+            output_stride=cols + self.output_stride - self.cols,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Fields to plain values; what is as usual beyond rows, cols, dtype and op is left out."""
+        usual = Problem(self.rows, self.cols, self.dtype)
+        always = {"rows", "cols", "dtype", "op"}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {
+            name: str(value) if isinstance(value, str) else value
+            for name, value in values.items()
+            if name in always or value != getattr(usual, name)
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Problem":
+        """Read what `as_dict` wrote; raises InvalidInput for a value, TypeError for a name."""
+        read: dict[str, Any] = {
+            "dtype": DType.parse,
+            "out_dtype": DType.parse,
+            "op": Op.parse,
+            "mask": Mask.parse,
+        }
+        plain = {name: read[name](v) if name in read else v for name, v in values.items()}
+        return cls(**plain)
+
     def __str__(self) -> str:
-        return f"{self.op} {self.dtype} {self.rows}x{self.cols}"
+        same = self.output_dtype is self.dtype
+        dtypes = str(self.dtype) if same else f"{self.dtype}->{self.output_dtype}"
+        return " ".join([f"{self.op} {dtypes} {self.rows}x{self.cols}", *self._particulars()])
+
+    def _particulars(self) -> list[str]:
+        """What is not as usual, a few words each."""
+        every = f"/{self.mask_rows}" if self.mask_rows else ""
+        dense = self.is_dense
+        return [
+            *([f"scale {self.scale:g}"] if self.scale is not None else []),
+            *([f"{self.mask}{every}"] if self.mask is not Mask.NONE else []),
+            *([f"inner {self.inner}"] if self.inner > 1 else []),
+            *([] if dense else [f"strides {self.input_stride},{self.output_stride}"]),
+            *(["in place"] if self.in_place else []),
+        ]
 
 
 def default_rows(cols: int, dtype: DType) -> int:

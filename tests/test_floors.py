@@ -12,6 +12,9 @@ PACKAGE = ROOT / "explorer"
 
 FLOORS = {
     "errors": 0,
+    "dtype": 0,
+    "op": 0,
+    "operands": 0,
     "problem": 0,
     "config": 0,
     "work_split": 0,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from explorer.cli.exits import say
 from explorer.cli.gpu_limits import gpu_limits
 from explorer.cli.problem import problem_of, rows_notice
+from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec, is_known_gpu, known_gpu
-from explorer.problem import DType
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant

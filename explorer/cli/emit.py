@@ -7,8 +7,8 @@ import typer
 
 from explorer.cli.exits import say
 from explorer.cli.options import Cols, Dtype, Gpu, Json, Rows, Storage
+from explorer.dtype import DType
 from explorer.errors import ExplorerError, WrongKernel
-from explorer.problem import DType
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant

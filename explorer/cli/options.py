@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from explorer.cli.values import one_of, whole_number
-from explorer.problem import MAX_COLS, MAX_ROWS, DType
+from explorer.dtype import DType
+from explorer.problem import MAX_COLS, MAX_ROWS
 
 Cols = Annotated[
     int,

@@ -1,6 +1,7 @@
 """The problem that --cols, --rows and --dtype name."""
 
-from explorer.problem import DType, Problem, default_rows
+from explorer.dtype import DType
+from explorer.problem import Problem, default_rows
 
 
 def problem_of(cols: int, rows: int | None, dtype: DType) -> Problem:

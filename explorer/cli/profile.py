@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli.options import Cols, Dtype, Gpu, Json, Rows, Storage
+from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.problem import DType
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant

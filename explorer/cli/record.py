@@ -9,8 +9,8 @@ from explorer.cli.exits import INTERRUPTED, say
 from explorer.cli.options import Cols, Dtype, Json, RecordedDevice, Rows, Seed, Timing
 from explorer.cli.problem import problem_of, rows_notice
 from explorer.cli.values import whole_number
+from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.problem import DType
 
 if TYPE_CHECKING:
     from explorer.devices.recorded.recording import Recording

@@ -9,8 +9,9 @@ from explorer.cli.exits import INTERRUPTED, say
 from explorer.cli.options import Cols, Device, Dtype, Json, Rows, Seed, Storage, Timing
 from explorer.cli.problem import problem_of, rows_notice
 from explorer.cli.values import duration_s, whole_number
+from explorer.dtype import DType
 from explorer.errors import ExplorerError, NotFound
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 
 if TYPE_CHECKING:
     from explorer.evaluate.finalists import FinalistCheck

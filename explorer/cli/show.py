@@ -1,7 +1,7 @@
 """`explorer show`: what a study found."""
 
 from explorer.cli.options import Cols, Dtype, Json, Rows, Storage
-from explorer.problem import DType
+from explorer.dtype import DType
 
 
 def show(

@@ -2,7 +2,7 @@
 
 from explorer.cli.options import Cols, Dtype, Gpu, Json, Rows
 from explorer.cli.problem import problem_of
-from explorer.problem import DType
+from explorer.dtype import DType
 
 
 def space(

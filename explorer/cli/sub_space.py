@@ -1,7 +1,7 @@
 """`--where threads=256,512`: parameters narrowed to some of their values."""
 
+from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.problem import DType
 from explorer.space import Space, parameters
 from explorer.space.parameters import Value
 

@@ -8,8 +8,9 @@ import typer
 
 from explorer.cli.options import Dtype, Gpu, Json, Seed, Storage
 from explorer.cli.values import whole_number
+from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.problem import MAX_COLS, MAX_ROWS, DType, Problem
+from explorer.problem import MAX_COLS, MAX_ROWS, Problem
 
 if TYPE_CHECKING:
     from explorer.evaluate.program_under_test import ProgramUnderTest

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from explorer.codegen import emit, split_source
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 
 _COMMAND = re.compile(r"^//\s+(explorer emit .*)$", re.MULTILINE)
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)")

@@ -158,7 +158,7 @@ class LiveEvaluator:
             verify_launches=tuple(
                 replace(step, entry=whole.entry)
                 for step, whole in zip(
-                    launches(replace(self.problem, rows=rows), config),
+                    launches(self.problem.resized(rows=rows), config),
                     variant.launches,
                     strict=True,
                 )

@@ -6,8 +6,9 @@ from explorer.codegen import emit
 from explorer.compile import Compiler
 from explorer.config import Config
 from explorer.devices.cuda.run_once import run_once
+from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.reference import normal_input
 
 

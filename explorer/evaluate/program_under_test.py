@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 from explorer.codegen import Launch, Variant, emit, launches
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.work_split import WorkSplit
 
 HALF_ULP = 2.0**-24
@@ -86,7 +87,7 @@ class ProgramUnderTest:
         """
         if problem.cols != self.problem.cols:
             self._check_cols(problem.cols)
-        made = launches(replace(self.problem, rows=problem.rows), self.config)
+        made = launches(self.problem.resized(rows=problem.rows), self.config)
         shared = self._shared_bytes(problem.cols)
         return tuple(
             replace(step, shared_bytes=shared, entry=self.entry or step.entry) for step in made

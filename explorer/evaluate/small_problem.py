@@ -1,7 +1,5 @@
 """Problems small enough to emulate that still make a kernel do everything it can do."""
 
-from dataclasses import replace
-
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.problem import Problem
 from explorer.reference import PATTERN_COUNT
@@ -28,7 +26,7 @@ def small_problems(program: ProgramUnderTest, rows: int | None = None) -> tuple[
     own = program.cols
     others = [] if program.config.static_cols else _other_cols(program)
     return tuple(
-        replace(program.problem, rows=rows or _rows(cols, program.config.rows_per_block), cols=cols)
+        program.problem.resized(rows or _rows(cols, program.config.rows_per_block), cols)
         for cols in (own, *others)
     )
 

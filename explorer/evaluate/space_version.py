@@ -4,7 +4,7 @@ import hashlib
 from functools import cache
 
 from explorer.codegen import template_digest
-from explorer.problem import DType
+from explorer.dtype import DType
 from explorer.space import RULES, parameters
 
 

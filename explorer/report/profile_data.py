@@ -16,7 +16,7 @@ def profile_data(profile: Profile, nsight: NsightFigures | str | None) -> Data:
     variant, counters = profile.variant, profile.counters
     problem = variant.problem
     return {
-        "problem": {**asdict(problem), "bytes": problem.bytes},
+        "problem": {**problem.as_dict(), "bytes": problem.bytes},
         "config": variant.config.as_dict(),
         "digest": variant.digest,
         "gpu": profile.gpu.name,

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 from optuna.storages import BaseStorage
 
+from explorer.dtype import DType
 from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.outcome import Rejected, Stage
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.search.effects import effects
 from explorer.search.results import StudySummary, StudyView, TrialRecord
 from explorer.search.stored_study import StoredStudy, stored_studies

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -45,7 +44,7 @@ class Ledger:
         self._last: Future[int] | None = None
         with _writing():
             self._study_id = _open_study(storage, name)
-            self._set(problem=asdict(problem))
+            self._set(problem=problem.as_dict())
             self._fail_running()
 
     def known(self) -> Iterator[tuple[int, Config, str, Outcome]]:

@@ -12,7 +12,7 @@ from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.evaluate.space_version import space_version
 from explorer.outcome import Measured, Rejected
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.search.finals_json import finals_from_json
 from explorer.search.results import Finals, StudySummary, TrialRecord
 from explorer.search.study_name import REPLAY_SUFFIX
@@ -117,4 +117,4 @@ def stored_studies(storage: BaseStorage) -> Iterator[StoredStudy]:
 
 
 def _problem(values: dict[str, Any]) -> Problem:
-    return Problem(**{**values, "dtype": DType(values["dtype"])})
+    return Problem.from_dict(values)

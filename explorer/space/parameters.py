@@ -1,6 +1,6 @@
 """The values of every parameter, and what each chooses."""
 
-from explorer.problem import DType
+from explorer.dtype import DType
 
 Value = str | int | bool
 

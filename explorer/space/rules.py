@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.work_split import WorkSplit
 
 MAX_REGISTERS = 255

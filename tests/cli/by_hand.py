@@ -1,7 +1,8 @@
 """The problem of the recording that is made by hand."""
 
+from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 
 PROBLEM = Problem(256, 512, DType.F32)
 SHAPE = ("--cols", "512", "--rows", "256")

@@ -11,8 +11,9 @@ from jinja2 import StrictUndefined
 from explorer.codegen import emit
 from explorer.codegen.emit import _environment
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.space import Space
 from explorer.space.covering import covering_array
 

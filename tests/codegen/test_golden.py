@@ -10,7 +10,8 @@ import pytest
 
 from explorer.codegen import emit
 from explorer.config import Config
-from explorer.problem import DType, Problem
+from explorer.dtype import DType
+from explorer.problem import Problem
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

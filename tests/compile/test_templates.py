@@ -7,8 +7,9 @@ import pytest
 from explorer.codegen import emit
 from explorer.compile import CompilePool, Compiler, Kernel, KernelCache
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu_for
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.space import Space
 from explorer.space.covering import covering_array
 from explorer.work_split import WorkSplit

@@ -6,6 +6,7 @@ import pytest
 
 from explorer.codegen import emit
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.emit import (
     checked_config,
     compile_for,
@@ -17,7 +18,7 @@ from explorer.emit import (
 from explorer.errors import InvalidInput, NotFound
 from explorer.gpu_spec import known_gpu
 from explorer.outcome import Measured, Resources
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.search.results import TrialRecord
 
 PROBLEM = Problem(64, 4096, DType.F32)

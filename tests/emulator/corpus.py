@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from corpus_run import WRONG_NUMBERS
 
 from explorer.config import Config
-from explorer.problem import DType, Problem
+from explorer.dtype import DType
+from explorer.problem import Problem
 
 SHARED_RACE = "shared-race"
 GLOBAL_RACE = "global-race"

@@ -14,8 +14,9 @@ nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 
 from corpus_run import verdict_on  # noqa: E402
 
+from explorer.dtype import DType  # noqa: E402
 from explorer.gpu_spec import known_gpu  # noqa: E402
-from explorer.problem import DType, Problem  # noqa: E402
+from explorer.problem import Problem  # noqa: E402
 from explorer.space import Space  # noqa: E402
 from explorer.space.covering import covering_array  # noqa: E402
 

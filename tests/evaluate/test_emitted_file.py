@@ -5,11 +5,12 @@ import pytest
 from explorer.codegen import emit
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
+from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.emitted_file import read_emitted
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 
 CONFIGS = [
     (Problem(8, 512), Config(threads_per_row=64)),

@@ -6,13 +6,14 @@ import pytest
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Emulation, Status
+from explorer.dtype import DType
 from explorer.errors import InvalidInput, WrongKernel
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.finalists import check_finalists
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.small_problem import small_problems
 from explorer.evaluate.verify_many import verify_many
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 
 RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False)
 SHARED = Config(cache="shared", cache_holds="input", static_cols=False)

@@ -4,10 +4,11 @@ import pytest
 
 from explorer.codegen import emit
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.profile import counted_problem, profile
 from explorer.gpu_spec import known_gpu
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 
 H200 = known_gpu("NVIDIA H200")
 

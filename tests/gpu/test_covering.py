@@ -5,9 +5,10 @@ from collections import Counter
 import pytest
 
 from explorer.devices.cuda import CudaDevice
+from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
 from explorer.outcome import Rejected, Stage
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.space import Space
 from explorer.space.covering import covering_array
 

@@ -20,11 +20,12 @@ from explorer.devices.cuda.spec import device_spec
 from explorer.devices.emulated.counters import SECTOR_BYTES
 from explorer.devices.emulated.device import EmulatedKernel, output_of
 from explorer.devices.emulated.emulation import Status
+from explorer.dtype import DType
 from explorer.evaluate.nsight import NsightFigures, ncu_program, nsight_figures
 from explorer.evaluate.profile import profile
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify_on import verify_on
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.reference import verification_input
 from explorer.space import Space
 from explorer.space.covering import covering_array

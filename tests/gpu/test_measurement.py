@@ -9,10 +9,11 @@ import pytest
 from explorer.codegen import emit
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice
+from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.live import LiveEvaluator
 from explorer.outcome import Measured
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 
 
 def test_no_softmax_is_faster_than_copy():

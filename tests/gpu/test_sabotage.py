@@ -8,9 +8,10 @@ from explorer.codegen import emit
 from explorer.compile import Compiler
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice
+from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
 from explorer.outcome import Measured, Rejected, Stage
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 
 REGISTERS = Config()
 ROWS_A_BLOCK = Config(threads=256, threads_per_row=32, reduction="shuffle")

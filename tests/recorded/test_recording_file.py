@@ -20,11 +20,12 @@ from explorer.devices.recorded.recording import (
     RecordingHeader,
 )
 from explorer.devices.recorded.recording_file import read_header, read_recording, write_recording
+from explorer.dtype import DType
 from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.gpu_spec import known_gpu
 from explorer.outcome import Measured, Rejected, Resources, Stage
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 
 FAST, SLOW, BAD = Config(), Config(unroll=1, exp="expf"), Config(exp="__expf")
 

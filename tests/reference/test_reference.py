@@ -3,22 +3,28 @@
 import numpy as np
 import pytest
 
-from explorer.problem import DType
+from explorer.dtype import DType
+from explorer.op import Mask, Op
+from explorer.problem import Problem
 from explorer.reference import (
     NUMPY_DTYPES,
     PATTERN_COUNT,
+    Truth,
+    as_rows,
     base_rows,
     check,
-    softmax,
+    laid_out,
+    truth_of,
     verification_input,
+    verification_inputs,
     verification_rows,
 )
 
 
 def rounded_truth(dtype, rows=PATTERN_COUNT, cols=300):
     x = verification_input(rows, cols, dtype)
-    truth = softmax(x)
-    return x, truth, truth.astype(NUMPY_DTYPES[dtype])
+    truth = truth_of(Problem(rows, cols, dtype), {"input": x})
+    return x, truth, truth.values.astype(NUMPY_DTYPES[dtype])
 
 
 @pytest.mark.parametrize("dtype", list(DType))
@@ -31,19 +37,21 @@ def test_the_rounded_truth_passes(dtype):
 def test_fp32_arithmetic_passes(dtype):
     """What a good kernel computes, rounding by rounding, is within the tolerance."""
     x, truth, _ = rounded_truth(dtype)
-    single = x.astype(np.float32)
+    single = x.astype(np.float64 if dtype is DType.F64 else np.float32)
     with np.errstate(invalid="ignore"):
         exponentials = np.exp(single - single.max(axis=1, keepdims=True))
         output = (exponentials / exponentials.sum(axis=1, keepdims=True)).astype(x.dtype)
     found = check(output, truth, dtype)
     assert found.wrong == 0
-    assert found.error < {DType.F32: 4e-6, DType.F16: 1e-3, DType.BF16: 8e-3}[dtype]
+    assert (
+        found.error < {DType.F32: 4e-6, DType.F16: 1e-3, DType.BF16: 8e-3, DType.F64: 1e-14}[dtype]
+    )
 
 
 @pytest.mark.parametrize("dtype", list(DType))
 def test_rows_sum_to_one_or_are_nan(dtype):
     _, truth, _ = rounded_truth(dtype)
-    sums = truth.sum(axis=1)
+    sums = truth.values.sum(axis=1)
     assert np.all(np.isnan(sums) | (np.abs(sums - 1) < 1e-12))
     assert 0 < np.isnan(sums).sum() < len(sums)
 
@@ -70,12 +78,16 @@ def test_wrong_outputs_fail(spoil, dtype):
 def test_zeros_fail_even_where_all_values_are_tiny():
     """At 262144 columns the mean output is 4e-6: an absolute tolerance accepts zeros."""
     x = np.zeros((1, 262144), np.float32)
-    assert check(np.zeros_like(x), softmax(x), DType.F32).wrong == x.size
+    assert (
+        check(np.zeros_like(x), truth_of(Problem(1, 262144), {"input": x}), DType.F32).wrong
+        == x.size
+    )
 
 
 def test_one_ulp_of_16_bits_passes_and_two_fail():
-    truth = np.array([[0.5, 0.25]])
-    exact = truth.astype(np.float16)
+    values = np.array([[0.5, 0.25]])
+    truth = Truth(values, values)
+    exact = values.astype(np.float16)
     assert check((exact.view(np.int16) + 1).view(np.float16), truth, DType.F16).wrong == 0
     assert check((exact.view(np.int16) + 2).view(np.float16), truth, DType.F16).wrong == 2
 
@@ -100,3 +112,73 @@ def test_verification_has_a_whole_and_a_partial_block(cols, rows_per_block):
     assert rows > rows_per_block
     assert rows_per_block == 1 or rows % rows_per_block != 0 or rows_per_block == 3
     assert base_rows(cols) > PATTERN_COUNT
+
+
+KINDS = [Problem(20, 37, op=op, dtype=dtype) for op in Op for dtype in DType] + [
+    Problem(20, 37, scale=0.5),
+    Problem(20, 37, scale=-2.0),
+    Problem(20, 37, scale=0.0),
+    Problem(20, 20, mask=Mask.CAUSAL),
+    Problem(20, 37, mask=Mask.CAUSAL, mask_rows=5),
+    Problem(20, 37, mask=Mask.LENGTHS),
+    Problem(20, 37, mask=Mask.ADDITIVE, mask_rows=4),
+    Problem(20, 37, DType.BF16, out_dtype=DType.F32),
+]
+
+
+@pytest.mark.parametrize("problem", KINDS, ids=str)
+def test_the_rounded_truth_of_every_kind_passes_and_other_outputs_do_not(problem):
+    truth = truth_of(problem, verification_inputs(problem))
+    output = truth.values.astype(NUMPY_DTYPES[problem.output_dtype])
+    assert check(output, truth, problem.output_dtype).wrong == 0
+    assert check(np.zeros_like(output), truth, problem.output_dtype).wrong > 0
+    assert check(np.roll(output, 1, axis=1), truth, problem.output_dtype).wrong > 0
+
+
+def test_minus_infinity_is_a_mask_whatever_the_scale():
+    x = np.array([[-np.inf, 1.0, 3.0]], np.float32)
+    for scale in (0.0, -1.0, 2.0):
+        y = truth_of(Problem(1, 3, scale=scale), {"input": x}).values[0]
+        assert y[0] == 0
+        assert abs(y.sum() - 1) < 1e-12
+    assert truth_of(Problem(1, 3, scale=0.0), {"input": x}).values[0, 1] == 0.5
+
+
+def test_log_softmax_keeps_what_log_of_softmax_loses():
+    x = np.array([[0.0, -2000.0]], np.float32)
+    truth = truth_of(Problem(1, 2, op=Op.LOG_SOFTMAX), {"input": x})
+    assert truth.values.tolist() == [[0.0, -2000.0]]
+
+
+@pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
+def test_backward_is_the_derivative(op):
+    """Against central differences of the forward."""
+    rng = np.random.default_rng(3)
+    x, grad = rng.standard_normal((2, 1, 6))
+    forward = Problem(1, 6, DType.F64, op.forward)
+
+    def loss(values):
+        return float((truth_of(forward, {"input": values}).values * grad).sum())
+
+    step = 1e-6 * np.eye(6)
+    slopes = [(loss(x + d) - loss(x - d)) / 2e-6 for d in step[:, None, :]]
+    y = truth_of(forward, {"input": x}).values
+    backward = Problem(1, 6, DType.F64, op)
+    derived = truth_of(backward, {"input": y, "grad": grad}).values[0]
+    assert np.allclose(np.array(slopes, float), np.array(derived, float), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "problem", [Problem(6, 5), Problem(6, 5, input_stride=8), Problem(6, 5, inner=3)], ids=str
+)
+def test_a_layout_is_undone(problem):
+    matrix = np.arange(30.0).reshape(6, 5)
+    flat = laid_out(problem, matrix, problem.input_stride)
+    assert len(flat) == problem.input_elements
+    assert (as_rows(problem, flat, problem.input_stride) == matrix).all()
+
+
+def test_a_middle_axis_lies_with_its_neighbours_inner_elements_apart():
+    array = np.arange(2 * 5 * 3).reshape(2, 5, 3)
+    rows = np.moveaxis(array, 1, -1).reshape(6, 5)
+    assert (laid_out(Problem(6, 5, inner=3), rows, 5) == array.reshape(-1)).all()

@@ -5,8 +5,9 @@ import pytest
 from explorer.circumstances import Circumstances
 from explorer.codegen import emit
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.outcome import Measured, Resources, Stage
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.search.results import (
     Finalist,
     Finals,

@@ -3,8 +3,9 @@
 import json
 from dataclasses import replace
 
+from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.report.json_data import as_text, search_data, space_data, study_data, summary_data
 from explorer.space import Space
 

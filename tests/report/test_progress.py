@@ -6,8 +6,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from explorer.dtype import DType
 from explorer.outcome import Stage
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.report.progress import ProgressLine, progress_text
 from explorer.search.results import Progress
 

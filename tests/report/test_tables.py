@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.report.check import Check
 from explorer.report.machine_report import print_machine, verdict
 from explorer.report.search_report import print_search

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from explorer.config import Config
-from explorer.problem import DType
+from explorer.dtype import DType
 from explorer.report.figures import microseconds, seconds, with_spread
 from explorer.report.markdown import markdown_notices, markdown_table
 from explorer.report.words import brief_words, difference_words, words

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from fake_evaluator import FakeEvaluator
 
+from explorer.dtype import DType
 from explorer.errors import InvalidInput, NotFound
 from explorer.gpu_spec import known_gpu
 from explorer.outcome import Stage
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.search import (
     ProblemFilter,
     find_trial,

@@ -5,8 +5,9 @@ from itertools import product
 import pytest
 
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.space import Space
 
 NARROW = {

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import known_gpu, known_gpu_for
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.space import RULES, Space, parameters
 from explorer.space.covering import covering_array
 from explorer.space.parameters import MEANING

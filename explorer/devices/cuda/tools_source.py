@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from explorer.problem import DType
+from explorer.dtype import DType
 
 
 @cache

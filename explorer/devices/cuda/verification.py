@@ -10,8 +10,9 @@ from explorer.devices.cuda.driver import checked
 from explorer.devices.cuda.messages import Job
 from explorer.devices.cuda.program import Program
 from explorer.devices.cuda.tools import DeviceCheck, Tools
+from explorer.dtype import DType
 from explorer.errors import ExplorerError
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 from explorer.reference import (
     RELATIVE_TOLERANCE_F32,
     base_rows,
@@ -79,7 +80,7 @@ class Verifier:
     def _run(
         self, program: Program, job: Job, input_offset: int, output_offset: int
     ) -> tuple[str | None, float]:
-        problem = Problem(job.verify_rows, self._problem.cols, self._problem.dtype)
+        problem = self._problem.resized(rows=job.verify_rows)
         source, output = self._buffers(job.verify_rows, input_offset)
         output.poison(NAN_BYTE, self._stream)
         values = {

@@ -16,7 +16,7 @@ from explorer.devices.emulated.memory import Allocation, GlobalMemory, check_out
 from explorer.devices.emulated.parse import parse
 from explorer.devices.emulated.program import Module
 from explorer.problem import Problem
-from explorer.reference import FLUSHED, check, softmax
+from explorer.reference import FLUSHED, check, truth_of
 
 Array = NDArray[Any]
 
@@ -65,14 +65,14 @@ def emulate(
     target.written[: target.lead] = True
     findings += _with_store(check_output(memory, target), kernel)
     output = _read(memory, target, matrix)
-    truth = softmax(matrix)
+    truth = truth_of(problem, {"input": matrix})
     return Emulation(
         problem,
         odd_elements,
         tuple(findings),
         check(output, truth, problem.dtype),
         counters,
-        deviation=_deviation(output.astype(np.float64), truth),
+        deviation=_deviation(output.astype(np.float64), truth.values),
         rounding=rounding,
     )
 

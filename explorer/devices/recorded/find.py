@@ -10,9 +10,10 @@ from explorer.devices.recorded.recording_file import (
     read_recording,
     recording_name,
 )
+from explorer.dtype import DType
 from explorer.errors import InvalidInput, NotFound
 from explorer.gpu_spec import GpuSpec
-from explorer.problem import DType, Problem, default_rows
+from explorer.problem import Problem, default_rows
 
 LOCAL_DIR = Path("studies") / "recorded"
 

@@ -24,7 +24,7 @@ from explorer.devices.recorded.recording import (
 from explorer.errors import InvalidInput, NotFound
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured, Outcome, Rejected, Resources, Stage
-from explorer.problem import DType, Problem
+from explorer.problem import Problem
 
 FORMAT = "softmax-explorer recording"
 FORMAT_VERSION = 1
@@ -103,7 +103,8 @@ def _damaged(path: Path, what: str) -> str:
 
 
 def _header_line(header: RecordingHeader) -> dict[str, Any]:
-    return {"format": FORMAT, "version": FORMAT_VERSION, **asdict(header)}
+    plain = {**asdict(header), "problem": header.problem.as_dict()}
+    return {"format": FORMAT, "version": FORMAT_VERSION, **plain}
 
 
 def _header(line: dict[str, Any], path: Path) -> RecordingHeader:
@@ -116,7 +117,7 @@ def _header(line: dict[str, Any], path: Path) -> RecordingHeader:
         )
     problem = line["problem"]
     return RecordingHeader(
-        problem=Problem(**{**problem, "dtype": DType(problem["dtype"])}),
+        problem=Problem.from_dict(problem),
         gpu=GpuSpec(**line["gpu"]),
         circumstances=Circumstances.from_dict(line["circumstances"]),
         rule=line["rule"],

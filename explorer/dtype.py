@@ -1,0 +1,28 @@
+"""Element types of matrices, and the arithmetic that goes with each."""
+
+from enum import StrEnum
+
+from explorer.errors import InvalidInput
+
+
+class DType(StrEnum):
+    """Element types; arithmetic is fp32, and fp64 for `f64`."""
+
+    F32 = "f32"
+    F16 = "f16"
+    BF16 = "bf16"
+    F64 = "f64"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return {"f32": 4, "f16": 2, "bf16": 2, "f64": 8}[self.value]
+
+    @classmethod
+    def parse(cls, text: str) -> "DType":
+        """Read a dtype's name; raises InvalidInput naming those there are."""
+        try:
+            return cls(text)
+        except ValueError:
+            names = ", ".join(cls)
+            raise InvalidInput(f"dtype '{text}' is not known; choose one of {names}") from None

@@ -1,0 +1,46 @@
+"""The truth, inputs that can tell right from wrong, and how far off is wrong."""
+
+from explorer.reference.check import (
+    FLUSHED,
+    RELATIVE_TOLERANCE_F32,
+    RELATIVE_TOLERANCE_F64,
+    ULPS_16_BIT,
+    Check,
+    check,
+    tolerance,
+)
+from explorer.reference.inputs import (
+    base_rows,
+    normal_input,
+    verification_input,
+    verification_inputs,
+    verification_rows,
+)
+from explorer.reference.layout import as_rows, laid_out
+from explorer.reference.number_types import NUMPY_DTYPES, SMALLEST_NORMAL
+from explorer.reference.patterns import PATTERN_COUNT
+from explorer.reference.truth import Truth, counted, softmax, truth_of
+
+__all__ = [
+    "FLUSHED",
+    "NUMPY_DTYPES",
+    "PATTERN_COUNT",
+    "RELATIVE_TOLERANCE_F32",
+    "RELATIVE_TOLERANCE_F64",
+    "SMALLEST_NORMAL",
+    "ULPS_16_BIT",
+    "Check",
+    "Truth",
+    "as_rows",
+    "base_rows",
+    "check",
+    "counted",
+    "laid_out",
+    "normal_input",
+    "softmax",
+    "tolerance",
+    "truth_of",
+    "verification_input",
+    "verification_inputs",
+    "verification_rows",
+]

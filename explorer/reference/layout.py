@@ -1,0 +1,29 @@
+"""Matrices as they lie in memory: strided rows, or rows that run over a middle axis."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.problem import Problem
+
+Array = NDArray[Any]
+
+
+def laid_out(problem: Problem, matrix: Array, stride: int, gap: Any = 0) -> Array:
+    """The elements of a (rows, cols) array in the order of memory; gaps hold `gap`."""
+    if problem.inner > 1:
+        grouped = matrix.reshape(-1, problem.inner, problem.cols)
+        return np.ascontiguousarray(grouped.transpose(0, 2, 1)).reshape(-1)
+    flat = np.full(problem.rows * stride, gap, matrix.dtype)
+    flat.reshape(problem.rows, stride)[:, : problem.cols] = matrix
+    return flat[: (problem.rows - 1) * stride + problem.cols]
+
+
+def as_rows(problem: Problem, flat: Array, stride: int) -> Array:
+    """The (rows, cols) array that lies in memory as `flat`."""
+    if problem.inner > 1:
+        grouped = flat.reshape(-1, problem.cols, problem.inner)
+        return np.ascontiguousarray(grouped.transpose(0, 2, 1)).reshape(problem.rows, problem.cols)
+    padded = np.resize(flat, problem.rows * stride)  # the last row's gap may be missing
+    return padded.reshape(problem.rows, stride)[:, : problem.cols]
