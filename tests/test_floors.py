@@ -15,6 +15,7 @@ FLOORS = {
     "dtype": 0,
     "op": 0,
     "operands": 0,
+    "asked": 0,
     "problem": 0,
     "config": 0,
     "work_split": 0,

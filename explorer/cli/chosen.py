@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from explorer.asked import AskedProblem
 from explorer.cli.exits import say
 from explorer.cli.gpu_limits import gpu_limits
-from explorer.cli.problem import problem_of, rows_notice
-from explorer.dtype import DType
+from explorer.cli.problem import rows_notice
 from explorer.gpu_spec import GpuSpec, is_known_gpu, known_gpu
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ class Chosen:
     """That GPU's limits, where they are known."""
 
 
-def chosen_variant(
-    what: str, cols: int, rows: int | None, dtype: DType, gpu: str | None, storage: str | None
-) -> Chosen:
+def chosen_variant(what: str, asked: AskedProblem, gpu: str | None, storage: str | None) -> Chosen:
     """What WHAT names, with the GPU that it was measured on unless another one is named.
 
     Raises InvalidInput for what is none of the three or no legal config, NotFound for a trial
@@ -39,15 +37,15 @@ def chosen_variant(
     choice = parse_choice(what)
     if isinstance(choice, Config):
         limits = gpu_limits(gpu)
-        problem = problem_of(cols, rows, dtype)
+        problem = asked.problem()
         variant = emit(problem, checked_config(choice, problem, limits))
-        for notice in rows_notice(problem, rows):
+        for notice in rows_notice(problem, asked.rows):
             say(notice)
         return Chosen(variant, limits.arch, limits)
-    from explorer.search import ProblemFilter, find_trial, load_study, open_storage
+    from explorer.search import find_trial, load_study, open_storage
 
     opened = open_storage(storage, read_only=True)
-    study = load_study(opened, ProblemFilter(cols, dtype, rows))
+    study = load_study(opened, asked)
     problem = study.summary.problem
     replayed = study.circumstances if study.summary.replayed else None
     variant = variant_of(find_trial(opened, problem, choice), problem, replayed)

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from explorer.asked import AskedProblem
 from explorer.cli.exits import say
-from explorer.cli.options import Cols, Dtype, Gpu, Json, Rows, Storage
-from explorer.dtype import DType
+from explorer.cli.options import Gpu, Json, Storage
+from explorer.cli.problem import needed, with_problem
 from explorer.errors import ExplorerError, WrongKernel
 
 if TYPE_CHECKING:
@@ -35,11 +36,10 @@ NoVerify = Annotated[
 ]
 
 
+@with_problem
 def emit(
     what: What,
-    cols: Cols,
-    rows: Rows = None,
-    dtype: Dtype = DType.F32,
+    asked: AskedProblem | None,
     output: Output = None,
     force: Force = False,
     no_verify: NoVerify = False,
@@ -54,7 +54,7 @@ def emit(
 
     if json and output == STDOUT:
         raise typer.BadParameter("--json and --output - both want stdout; drop one of them")
-    chosen = chosen_variant(what, cols, rows, dtype, gpu, storage)
+    chosen = chosen_variant(what, needed(asked), gpu, storage)
     variant, arch = chosen.variant, chosen.arch
     resources = _resources(variant, arch)
     verdict = None if no_verify or resources is None else _verified(variant, arch)

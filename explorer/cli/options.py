@@ -5,34 +5,7 @@ from typing import Annotated
 import typer
 
 from explorer.cli.values import one_of, whole_number
-from explorer.dtype import DType
-from explorer.problem import MAX_COLS, MAX_ROWS
 
-Cols = Annotated[
-    int,
-    typer.Option(
-        "--cols",
-        metavar="C",
-        parser=whole_number("cols", 1, MAX_COLS),
-        help="Columns of the matrix.",
-    ),
-]
-Rows = Annotated[
-    int | None,
-    typer.Option(
-        "--rows",
-        metavar="R",
-        parser=whole_number("rows", 1, MAX_ROWS),
-        help="Rows of the matrix; left out: as many as make 256 MiB of traffic.",
-        show_default=False,
-    ),
-]
-Dtype = Annotated[
-    DType,
-    typer.Option(
-        "--dtype", metavar="DTYPE", parser=DType.parse, help=f"Element type: {', '.join(DType)}."
-    ),
-]
 Storage = Annotated[
     str | None,
     typer.Option(

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.cli.options import Cols, Dtype, Gpu, Json, Rows, Storage
-from explorer.dtype import DType
+from explorer.asked import AskedProblem
+from explorer.cli.options import Gpu, Json, Storage
+from explorer.cli.problem import needed, with_problem
 from explorer.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -25,11 +26,10 @@ ProfileDevice = Annotated[
 ]
 
 
+@with_problem
 def profile(
     what: What,
-    cols: Cols,
-    rows: Rows = None,
-    dtype: Dtype = DType.F32,
+    asked: AskedProblem | None,
     device: ProfileDevice = "auto",
     gpu: Gpu = None,
     storage: Storage = None,
@@ -46,7 +46,7 @@ def profile(
     from explorer.report.profile_report import print_profile
 
     index = _gpu_index(device)
-    chosen = chosen_variant(what, cols, rows, dtype, gpu, storage)
+    chosen = chosen_variant(what, needed(asked), gpu, storage)
     limits = chosen.gpu or known_gpu_for(chosen.arch)
     if index is not None:
         limits = gpu_limits(None)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from explorer.asked import AskedProblem
 from explorer.cli.exits import INTERRUPTED, say
-from explorer.cli.options import Cols, Dtype, Json, RecordedDevice, Rows, Seed, Timing
-from explorer.cli.problem import problem_of, rows_notice
+from explorer.cli.options import Json, RecordedDevice, Seed, Timing
+from explorer.cli.problem import needed, rows_notice, with_problem
 from explorer.cli.values import whole_number
-from explorer.dtype import DType
 from explorer.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -48,10 +48,9 @@ Output = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace a recording of that name.")]
 
 
+@with_problem
 def record(
-    cols: Cols,
-    rows: Rows = None,
-    dtype: Dtype = DType.F32,
+    asked: AskedProblem | None,
     sample: Sample = None,
     where: Where = None,
     output: Output = None,
@@ -67,14 +66,15 @@ def record(
     from explorer.report.json_data import as_text, recording_data
     from explorer.report.recording_report import recording_sentence
 
-    problem = problem_of(cols, rows, dtype)
-    fixed = sub_space(where or [], dtype)
+    asked = needed(asked)
+    problem = asked.problem()
+    fixed = sub_space(where or [], asked.dtype)
     if sample is None and not fixed:
         raise InvalidInput("what to record is not said: give --sample 500, --where, or both")
     try:
         with open_evaluator(problem, device, timing, seed) as evaluator:
             path = _path(output, evaluator, force=force)
-            for notice in rows_notice(problem, rows):
+            for notice in rows_notice(problem, asked.rows):
                 say(notice)
             made = _measure(evaluator, sample, fixed, seed, path)
     except KeyboardInterrupt:

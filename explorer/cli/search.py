@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from explorer.asked import AskedProblem
 from explorer.cli.exits import INTERRUPTED, say
-from explorer.cli.options import Cols, Device, Dtype, Json, Rows, Seed, Storage, Timing
-from explorer.cli.problem import problem_of, rows_notice
+from explorer.cli.options import Device, Json, Seed, Storage, Timing
+from explorer.cli.problem import needed, rows_notice, with_problem
 from explorer.cli.values import duration_s, whole_number
-from explorer.dtype import DType
 from explorer.errors import ExplorerError, NotFound
 from explorer.problem import Problem
 
@@ -40,10 +40,9 @@ Budget = Annotated[
 ]
 
 
+@with_problem
 def search(
-    cols: Cols,
-    rows: Rows = None,
-    dtype: Dtype = DType.F32,
+    asked: AskedProblem | None,
     trials: Trials = None,
     budget: Budget = None,
     device: Device = "auto",
@@ -57,8 +56,8 @@ def search(
     from explorer.report.json_data import as_text, search_data
     from explorer.report.search_report import print_search
 
-    problem = problem_of(cols, rows, dtype)
-    result = _run(_Plan(problem, rows, device, timing, trials, budget, seed, storage))
+    asked = needed(asked)
+    result = _run(_Plan(asked.problem(), asked.rows, device, timing, trials, budget, seed, storage))
     checked = _check_finalists(result) if result.replayed else None
     if json:
         print(as_text(search_data(result, storage, checked)))

@@ -1,13 +1,12 @@
 """`explorer space`: parameters, their values, and what the rules exclude."""
 
-from explorer.cli.options import Cols, Dtype, Gpu, Json, Rows
-from explorer.cli.problem import problem_of
-from explorer.dtype import DType
+from explorer.asked import AskedProblem
+from explorer.cli.options import Gpu, Json
+from explorer.cli.problem import needed, with_problem
 
 
-def space(
-    cols: Cols, rows: Rows = None, dtype: Dtype = DType.F32, gpu: Gpu = None, json: Json = False
-) -> None:
+@with_problem
+def space(asked: AskedProblem | None, gpu: Gpu = None, json: Json = False) -> None:
     """Print the parameters, their values and the rules."""
     from explorer.cli.gpu_limits import gpu_limits
     from explorer.report.console import results
@@ -15,7 +14,7 @@ def space(
     from explorer.report.space_report import print_space
     from explorer.space import Space
 
-    points = Space(problem_of(cols, rows, dtype), gpu_limits(gpu))
+    points = Space(needed(asked).problem(), gpu_limits(gpu))
     if json:
         print(as_text(space_data(points)))
     else:

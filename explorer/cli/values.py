@@ -25,6 +25,31 @@ def whole_number(name: str, least: int, most: int = 2**31 - 1) -> Callable[[str 
     return read
 
 
+def number(name: str) -> Callable[[str | float], float]:
+    """A reader of finite numbers that raises InvalidInput naming `name`."""
+
+    def read(text: str | float) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise InvalidInput(f"{name} is {text!r}; it must be a finite number such as 0.125")
+        return value
+
+    return read
+
+
+def extents(name: str, most: int) -> Callable[[str], list[int]]:
+    """A reader of extents such as 8,3,224,224 that raises InvalidInput naming `name`."""
+    extent = whole_number(name, 1, most)
+
+    def read(text: str) -> list[int]:
+        return [extent(word) for word in text.split(",")]
+
+    return read
+
+
 def duration_s(text: str) -> float:
     """Seconds of `90`, `30s`, `2m` or `1.5h`; raises InvalidInput."""
     match = _DURATION.fullmatch(text.strip())

@@ -1,16 +1,16 @@
 """`explorer verify`: check variants, or an emitted file, without timing them."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.cli.options import Dtype, Gpu, Json, Seed, Storage
+from explorer.asked import AskedProblem
+from explorer.cli.options import Gpu, Json, Seed, Storage
+from explorer.cli.problem import needed, with_problem
 from explorer.cli.values import whole_number
-from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.problem import MAX_COLS, MAX_ROWS, Problem
 
 if TYPE_CHECKING:
     from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -20,26 +20,6 @@ What = Annotated[
     typer.Argument(
         metavar="[WHAT]",
         help="best, a trial's number, a config as JSON, or an emitted FILE.cu.",
-        show_default=False,
-    ),
-]
-ColsOrNone = Annotated[
-    int | None,
-    typer.Option(
-        "--cols",
-        metavar="C",
-        parser=whole_number("cols", 1, MAX_COLS),
-        help="Columns of the matrix; left out for a FILE.cu: those it was emitted for.",
-        show_default=False,
-    ),
-]
-CheckedRows = Annotated[
-    int | None,
-    typer.Option(
-        "--rows",
-        metavar="R",
-        parser=whole_number("rows", 1, MAX_ROWS),
-        help="Rows to check on; left out: more than one block and a part of one.",
         show_default=False,
     ),
 ]
@@ -73,11 +53,11 @@ VerifyDevice = Annotated[
 ]
 
 
+@with_problem
 def verify(
+    asked: AskedProblem | None,
+    rows: int | None,
     what: What = None,
-    cols: ColsOrNone = None,
-    rows: CheckedRows = None,
-    dtype: Dtype = DType.F32,
     all_: All = False,
     strength: Strength = 1,
     sample: Sample = None,
@@ -99,11 +79,11 @@ def verify(
             "what to verify is not said: give one of best, a trial's number, a config as JSON, "
             "an emitted FILE.cu, --all, or --sample 20"
         )
-    wanted = _Wanted(cols, rows, dtype, gpu, storage)
     if what is None:
-        programs, arch = _of_space(wanted, None if sample is None else (sample, seed), strength)
+        drawn = None if sample is None else (sample, seed)
+        programs, arch = _of_space(needed(asked), gpu, drawn, strength)
     else:
-        programs, arch = _named(what, wanted)
+        programs, arch = _named(what, asked, gpu, storage)
     with VerifyProgress(len(programs), notices()) as progress:
         found = [progress(verdict) for verdict in verify_on(device, programs, arch, rows)]
     if json:
@@ -113,39 +93,23 @@ def verify(
     raise typer.Exit(exit_code(found))
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The options that say which kernel is meant."""
-
-    cols: int | None
-    rows: int | None
-    dtype: DType
-    gpu: str | None
-    storage: str | None
-
-    @property
-    def needed_cols(self) -> int:
-        if self.cols is None:
-            raise InvalidInput("cols is not said: give --cols 4096")
-        return self.cols
-
-
-def _named(what: str, wanted: _Wanted) -> "tuple[list[ProgramUnderTest], str]":
+def _named(
+    what: str, asked: AskedProblem | None, gpu: str | None, storage: str | None
+) -> "tuple[list[ProgramUnderTest], str]":
     from explorer.cli.chosen import chosen_variant
     from explorer.cli.gpu_limits import gpu_limits
     from explorer.evaluate.emitted_file import read_emitted
     from explorer.evaluate.program_under_test import ProgramUnderTest
 
     if what.endswith(".cu"):
-        program = read_emitted(Path(what)).at_cols(wanted.cols)
-        return [program], gpu_limits(wanted.gpu).arch
-    cols, storage = wanted.needed_cols, wanted.storage
-    chosen = chosen_variant(what, cols, None, wanted.dtype, wanted.gpu, storage)
+        program = read_emitted(Path(what)).at_cols(None if asked is None else asked.cols)
+        return [program], gpu_limits(gpu).arch
+    chosen = chosen_variant(what, replace(needed(asked), rows=None), gpu, storage)
     return [ProgramUnderTest.of(chosen.variant)], chosen.arch
 
 
 def _of_space(
-    wanted: _Wanted, drawn: tuple[int, int] | None, strength: int
+    asked: AskedProblem, gpu: str | None, drawn: tuple[int, int] | None, strength: int
 ) -> "tuple[list[ProgramUnderTest], str]":
     """The covering array of the space, or `drawn` (number, seed) of its configs."""
     from explorer.cli.gpu_limits import gpu_limits
@@ -153,8 +117,8 @@ def _of_space(
     from explorer.space import Space
     from explorer.space.covering import covering_array, sampled
 
-    limits = gpu_limits(wanted.gpu)
-    problem = Problem(wanted.rows or 1, wanted.needed_cols, wanted.dtype)
+    limits = gpu_limits(gpu)
+    problem = asked.problem()
     space = Space(problem, limits)
     configs = sampled(space, *drawn) if drawn else covering_array(space, strength)
     return [ProgramUnderTest.of_config(problem, config) for config in configs], limits.arch

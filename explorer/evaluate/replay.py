@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
+from explorer.asked import AskedProblem
 from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.devices.recorded.find import find_recording, load_recording
@@ -29,13 +30,13 @@ class ReplayEvaluator:
     def open(cls, problem: Problem, name: str | None = None) -> "ReplayEvaluator":
         """Replay recording `name`, or the latest of `problem`; raises NotFound, InvalidInput."""
         if name is None:
-            return cls(find_recording(problem.cols, problem.dtype, problem.rows))
+            return cls(find_recording(AskedProblem.of(problem)))
         recording = load_recording(name)
         recorded = recording.header.problem
         if recorded != problem:
             raise InvalidInput(
-                f"recording '{name}' is of {recorded}, not of {problem}; ask for --cols "
-                f"{recorded.cols} --rows {recorded.rows} --dtype {recorded.dtype}"
+                f"recording '{name}' is of {recorded}, not of {problem}; ask for "
+                f"{' '.join(AskedProblem.of(recorded).options)}"
             )
         return cls(recording)
 

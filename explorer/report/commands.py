@@ -2,6 +2,7 @@
 
 import shlex
 
+from explorer.asked import AskedProblem
 from explorer.codegen import emit
 from explorer.problem import Problem
 from explorer.search.results import TrialRecord
@@ -34,7 +35,6 @@ def search_command(problem: Problem, storage: str | None = None) -> str:
 
 def _command(name: str, what: str | None, problem: Problem, storage: str | None) -> str:
     words = ["explorer", name, *([what] if what is not None else [])]
-    words += ["--cols", str(problem.cols), "--dtype", str(problem.dtype)]
-    words += ["--rows", str(problem.rows)]
+    words += AskedProblem.of(problem).options
     words += ["--storage", storage] if storage else []
     return shlex.join(words)

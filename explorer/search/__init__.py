@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from explorer.search.choice import Choice, choose_configs
     from explorer.search.inspect import (
-        ProblemFilter,
         find_trial,
         list_studies,
         list_views,
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Choice",
-    "ProblemFilter",
     "choose_configs",
     "find_trial",
     "list_studies",
@@ -35,7 +33,6 @@ __all__ = [
 
 _HOMES = {
     "Choice": "choice",
-    "ProblemFilter": "inspect",
     "choose_configs": "choice",
     "find_trial": "inspect",
     "list_studies": "inspect",

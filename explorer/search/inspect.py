@@ -1,11 +1,12 @@
 """Look into a storage: which studies there are, what one found, one trial of it."""
 
+import shlex
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from optuna.storages import BaseStorage
 
-from explorer.dtype import DType
+from explorer.asked import AskedProblem
 from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.outcome import Rejected, Stage
@@ -18,38 +19,13 @@ from explorer.search.trial_attributes import to_outcome
 BEST = "best"
 
 
-@dataclass(frozen=True, slots=True)
-class ProblemFilter:
-    """Problems of these cols and dtype; with `rows` None, the one that was searched last."""
-
-    cols: int
-    dtype: DType = DType.F32
-    rows: int | None = None
-
-    @property
-    def command(self) -> str:
-        """The command that searches it."""
-        rows = "" if self.rows is None else f" --rows {self.rows}"
-        dtype = "" if self.dtype is DType.F32 else f" --dtype {self.dtype}"
-        return f"explorer search --cols {self.cols}{rows}{dtype}"
-
-    def matches(self, problem: Problem) -> bool:
-        """Whether `problem` is one of them."""
-        rows = self.rows in (None, problem.rows)
-        return rows and (problem.cols, problem.dtype) == (self.cols, self.dtype)
-
-    def __str__(self) -> str:
-        extent = f"{'' if self.rows is None else f'{self.rows}x'}{self.cols}"
-        return f"softmax {self.dtype} {extent}{'' if self.rows else ' cols'}"
-
-
 def list_studies(storage: BaseStorage) -> list[StudySummary]:
     """All studies of this program, the one searched last first."""
     studies = sorted(stored_studies(storage), key=lambda study: study.searched_at, reverse=True)
     return [study.summary() for study in studies]
 
 
-def load_study(storage: BaseStorage, problem: Problem | ProblemFilter) -> StudyView:
+def load_study(storage: BaseStorage, problem: Problem | AskedProblem) -> StudyView:
     """What the problem's study found; a live study goes before a replay.
 
     Raises NotFound where there is none, or none of the installed space.
@@ -66,7 +42,7 @@ def list_views(storage: BaseStorage) -> list[StudyView]:
 
 
 def find_trial(
-    storage: BaseStorage, problem: Problem | ProblemFilter, which: str | int
+    storage: BaseStorage, problem: Problem | AskedProblem, which: str | int
 ) -> TrialRecord:
     """The `best` trial of the problem's study, or a trial by its number.
 
@@ -124,18 +100,20 @@ def _trial(study: StoredStudy, number: int) -> TrialRecord:
     )
 
 
-def _choose(storage: BaseStorage, wanted: ProblemFilter) -> StoredStudy:
+def _choose(storage: BaseStorage, wanted: AskedProblem) -> StoredStudy:
     """Of the problem that was searched last: a live study of the installed space, else a replay."""
     matching = [study for study in stored_studies(storage) if wanted.matches(study.problem)]
     if not matching:
-        raise NotFound(f"no study of {wanted} yet; run {wanted.command}")
+        raise NotFound(f"no study of {wanted} yet; run {search_command(wanted)}")
     usable = [study for study in matching if _is_usable(study)]
     if not usable:
         latest = max(matching, key=lambda study: study.searched_at)
         raise NotFound(_outdated(latest, wanted))
     with_result = [study for study in usable if study.best() is not None]
     if not with_result:
-        raise NotFound(f"study '{usable[0].name}' has no measured kernel yet; run {wanted.command}")
+        raise NotFound(
+            f"study '{usable[0].name}' has no measured kernel yet; run {search_command(wanted)}"
+        )
     last = max(with_result, key=lambda study: study.searched_at)
     same = [study for study in with_result if study.problem == last.problem]
     return max(same, key=lambda study: (not study.replayed, study.searched_at))
@@ -146,18 +124,23 @@ def _is_usable(study: StoredStudy) -> bool:
     return study.replayed or study.is_current
 
 
-def _outdated(study: StoredStudy, wanted: ProblemFilter) -> str:
+def _outdated(study: StoredStudy, wanted: AskedProblem) -> str:
     return (
         f"study '{study.name}' is of space version {study.circumstances.space_version}, the "
         f"installed one is {space_version()}: its times are not of today's kernels; "
-        f"run {wanted.command} to search again (the old study is kept)"
+        f"run {search_command(wanted)} to search again (the old study is kept)"
     )
 
 
-def _filter(problem: Problem | ProblemFilter) -> ProblemFilter:
-    if isinstance(problem, ProblemFilter):
+def _filter(problem: Problem | AskedProblem) -> AskedProblem:
+    if isinstance(problem, AskedProblem):
         return problem
-    return ProblemFilter(problem.cols, problem.dtype, problem.rows)
+    return AskedProblem.of(problem)
+
+
+def search_command(wanted: AskedProblem) -> str:
+    """The command that searches what was asked."""
+    return shlex.join(["explorer", "search", *wanted.options])
 
 
 def _short(rejected: Rejected) -> str:

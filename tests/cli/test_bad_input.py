@@ -7,7 +7,7 @@ import optuna
 import pytest
 from by_hand import SHAPE
 
-DTYPES = "choose one of f32, f16, bf16"
+DTYPES = "choose one of f32, f16, bf16, f64"
 EXTENT = "it must be a whole number from 1 to"
 
 USAGE = {
@@ -20,13 +20,48 @@ USAGE = {
     "cols with underscores": ("search --cols 4_096", "cols is '4_096'"),
     "cols too many": ("search --cols 99999999999", "cols is '99999999999'"),
     "cols far too many": (f"search --cols {'9' * 5000}", "it must be a whole number"),
-    "cols missing": ("search", "missing option '--cols'; see explorer search --help"),
+    "cols missing": ("search", "cols is not said: give --cols 4096"),
     "cols empty": ("search --cols=", "cols is ''"),
     "rows 0": ("search --cols 8 --rows 0", f"rows is '0'; {EXTENT} 2147483647"),
     "rows negative": ("space --cols 8 --rows -5", f"rows is '-5'; {EXTENT} 2147483647"),
     "rows no number": ("show --cols 8 --rows many", f"rows is 'many'; {EXTENT}"),
-    "dtype": ("search --cols 8 --dtype f64", f"dtype 'f64' is not known; {DTYPES}"),
+    "dtype": ("search --cols 8 --dtype f8", f"dtype 'f8' is not known; {DTYPES}"),
     "dtype upper case": ("emit best --cols 8 --dtype F32", f"dtype 'F32' is not known; {DTYPES}"),
+    "op": (
+        "search --cols 8 --op softmin",
+        "op 'softmin' is not known; choose one of softmax, log_",
+    ),
+    "mask": (
+        "search --cols 8 --mask upper",
+        "mask 'upper' is not known; choose one of none, causal",
+    ),
+    "mask rows": (
+        "search --cols 8 --rows 9 --mask additive --mask-rows 2",
+        "mask_rows is 2; it must be at least 1 and divide rows, which is 9",
+    ),
+    "mask rows without mask": ("search --cols 8 --mask-rows 2", "a mask 'none' has none"),
+    "mask and backward": (
+        "search --cols 8 --op softmax_backward --mask causal",
+        "softmax_backward needs none",
+    ),
+    "scale": ("search --cols 8 --scale hot", "scale is 'hot'; it must be a finite number"),
+    "scale infinite": ("search --cols 8 --scale inf", "scale is 'inf'; it must be a finite number"),
+    "stride too small": (
+        "search --cols 8 --input-stride 7",
+        "input_stride is 7; rows of 8 elements would overlap: it must be 8 at least",
+    ),
+    "strides in place": (
+        "search --cols 8 --input-stride 9 --in-place",
+        "in_place needs one stride; input's is 9, output's 8",
+    ),
+    "dtypes in place": (
+        "search --cols 8 --out-dtype bf16 --in-place",
+        "in_place needs one dtype; input is f32, output bf16",
+    ),
+    "axis": ("search --shape 8,3,4 --axis 3", "axis is 3; an array of 3 axes has -3 to 2"),
+    "shape": ("search --shape 8x3", "shape is '8x3'"),
+    "shape and cols": ("search --shape 8,3 --cols 3", "--shape says rows, cols and inner"),
+    "inner": ("search --cols 8 --rows 9 --inner 2", "it must be a multiple of inner, which is 2"),
     "trials": ("search --cols 8 --trials 0", "trials is '0'; it must be a whole number from 1"),
     "budget": ("search --cols 8 --budget soon", "budget is 'soon'; write a duration above 0"),
     "budget of 0": ("search --cols 8 --budget 0s", "such as 30s, 2m or 90"),

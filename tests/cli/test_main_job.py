@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from by_hand import PROBLEM, SHAPE
 
+from explorer.asked import AskedProblem
 from explorer.codegen import emit
 from explorer.config import Config
 from explorer.report.figures import microseconds
@@ -145,9 +146,9 @@ def test_another_storage_is_named_in_the_last_line(explorer, recording, tmp_path
 
 
 def test_rows_left_out_are_said(explorer):
-    from explorer.cli.problem import problem_of, rows_notice
+    from explorer.cli.problem import rows_notice
 
-    problem = problem_of(4096, None, PROBLEM.dtype)
+    problem = AskedProblem(4096).problem()
     assert rows_notice(problem, None) == ["rows left out: 8192, which makes 256 MiB of traffic"]
     assert rows_notice(problem, 8192) == []
 

@@ -31,7 +31,7 @@ def test_search(result):
     assert [f["trial"] for f in data["finals"]["finalists"]] == [41, 7, 230]
     assert data["best"]["of_copy"] == 60.0 / 61.4
     assert data["rejected"]["compile"] == 40 and data["rejected"]["crash"] == 0
-    assert data["emit"] == "explorer emit 41 --cols 4096 --dtype f32 --rows 8192"
+    assert data["emit"] == "explorer emit 41 --cols 4096 --rows 8192 --dtype f32"
 
 
 def test_study(view, summary):

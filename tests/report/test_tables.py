@@ -49,7 +49,7 @@ def test_search_shows_ties_copy_and_circumstances(result, width):
         assert fact in flat
     for fact in ("driver 570.86", "NVRTC 13.0", "1980 MHz", "not throttled", "cold", "2026-03-04"):
         assert fact in flat
-    assert lines[-1] == "explorer emit 41 --cols 4096 --dtype f32 --rows 8192"
+    assert lines[-1] == "explorer emit 41 --cols 4096 --rows 8192 --dtype f32"
 
 
 def test_rows_are_ordered_by_what_is_said_below_them(result):
@@ -132,12 +132,12 @@ def test_a_trial_since_the_finals_is_told(view):
     faster = replace(view.best, number=500)
     text = " ".join(printed(print_study, replace(view, since=faster), 100).split())
     assert "trial 500 took 61.40 µs" in text and "explorer search --cols 4096" in text
-    assert text.endswith("explorer emit 41 --cols 4096 --dtype f32 --rows 8192")
+    assert text.endswith("explorer emit 41 --cols 4096 --rows 8192 --dtype f32")
 
 
 def test_the_last_line_names_a_storage_that_is_not_the_default(result):
     last = printed(print_search, result, 80, "sqlite:///my studies.db").splitlines()[-1]
-    assert last.endswith("--rows 8192 --storage 'sqlite:///my studies.db'")
+    assert last.endswith("--rows 8192 --dtype f32 --storage 'sqlite:///my studies.db'")
 
 
 def test_the_last_line_works_where_templates_have_changed(result):
@@ -145,7 +145,7 @@ def test_the_last_line_works_where_templates_have_changed(result):
     stale = replace(best.trial, outcome=replace(best.trial.outcome, digest="0" * 16))
     finals = replace(result.finals, finalists=(replace(best, trial=stale),))
     text = printed(print_search, replace(result, finals=finals), 80)
-    assert text.splitlines()[-1] == "explorer emit '{}' --cols 4096 --dtype f32 --rows 8192"
+    assert text.splitlines()[-1] == "explorer emit '{}' --cols 4096 --rows 8192 --dtype f32"
     assert "templates have changed since" in text
 
 
@@ -155,7 +155,7 @@ def test_study(view, width):
     assert max(map(len, text.splitlines())) <= width
     for fact in ("ptxas: too many resources", "whole-rows", "threads", "61.0 %", "310.0"):
         assert fact in text
-    assert text.splitlines()[-1] == "explorer emit 41 --cols 4096 --dtype f32 --rows 8192"
+    assert text.splitlines()[-1] == "explorer emit 41 --cols 4096 --rows 8192 --dtype f32"
 
 
 @pytest.mark.parametrize("width", [80, 120])

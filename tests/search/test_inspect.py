@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from fake_evaluator import FakeEvaluator
 
+from explorer.asked import AskedProblem
 from explorer.dtype import DType
 from explorer.errors import InvalidInput, NotFound
 from explorer.gpu_spec import known_gpu
 from explorer.outcome import Stage
 from explorer.problem import Problem
 from explorer.search import (
-    ProblemFilter,
     find_trial,
     list_studies,
     list_views,
@@ -51,7 +51,7 @@ def test_a_view_counts_what_the_search_counted(searched):
 
 
 def test_effects_are_ordered_and_name_the_extremes(searched):
-    view = load_study(searched[0], ProblemFilter(4096))
+    view = load_study(searched[0], AskedProblem(4096))
     weights = [effect.importance for effect in view.effects]
     assert weights == sorted(weights, reverse=True)
     assert sum(weights) == pytest.approx(1.0)
@@ -88,8 +88,10 @@ def test_a_rejected_trial_gives_its_reason(searched):
 def test_no_study_names_the_command(searched):
     with pytest.raises(NotFound, match="run explorer search --cols 999 --rows 3 --dtype bf16"):
         load_study(searched[0], Problem(3, 999, DType.BF16))
-    with pytest.raises(NotFound, match=r"f32 999 cols yet; run explorer search --cols 999$"):
-        load_study(searched[0], ProblemFilter(999))
+    with pytest.raises(
+        NotFound, match=r"f32 999 cols yet; run explorer search --cols 999 --dtype f32$"
+    ):
+        load_study(searched[0], AskedProblem(999))
 
 
 def test_a_study_of_an_older_space_is_refused_and_a_new_search_begins_afresh(storage):
@@ -106,10 +108,10 @@ def test_a_study_of_an_older_space_is_refused_and_a_new_search_begins_afresh(sto
 def test_rows_left_out_mean_the_latest_search(storage):
     for rows in (64, 32, 64):
         run_search(FakeEvaluator(Problem(rows, 4096)), storage, trials=2)
-    assert load_study(storage, ProblemFilter(4096)).summary.problem.rows == 64
+    assert load_study(storage, AskedProblem(4096)).summary.problem.rows == 64
     run_search(FakeEvaluator(Problem(32, 4096)), storage, trials=2)
-    assert load_study(storage, ProblemFilter(4096)).summary.problem.rows == 32
-    assert load_study(storage, ProblemFilter(4096, rows=64)).summary.problem.rows == 64
+    assert load_study(storage, AskedProblem(4096)).summary.problem.rows == 32
+    assert load_study(storage, AskedProblem(4096, rows=64)).summary.problem.rows == 64
 
 
 def test_time_and_copy_of_a_study_are_those_of_its_finals(searched):
@@ -163,9 +165,9 @@ def test_rows_left_out_mean_the_latest_search_even_if_that_was_a_replay(storage,
     run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=2)
     monkeypatch.setattr("explorer.search.run.is_replay", lambda _: True)
     run_search(FakeEvaluator(Problem(32, 4096)), storage, trials=2)
-    assert load_study(storage, ProblemFilter(4096)).summary.problem.rows == 32
+    assert load_study(storage, AskedProblem(4096)).summary.problem.rows == 32
     run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=2)
-    view = load_study(storage, ProblemFilter(4096))
+    view = load_study(storage, AskedProblem(4096))
     assert view.summary.problem.rows == 64 and not view.summary.replayed
 
 

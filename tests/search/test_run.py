@@ -14,10 +14,11 @@ from optuna.distributions import CategoricalDistribution
 from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
 
+from explorer.asked import AskedProblem
 from explorer.config import Config
 from explorer.errors import NotFound
 from explorer.outcome import Rejected, Stage
-from explorer.search import ProblemFilter, load_study, open_storage, run_search
+from explorer.search import load_study, open_storage, run_search
 from explorer.space import Space
 
 
@@ -258,6 +259,6 @@ def test_optuna_opens_the_database_as_it_is(path, evaluator):
     )
     command = [sys.executable, "-c", script, str(path), result.study]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    best = load_study(open_storage(str(path)), ProblemFilter(4096)).best
+    best = load_study(open_storage(str(path)), AskedProblem(4096)).best
     assert int(printed[0]) == result.trials
     assert float(printed[1]) <= best.outcome.time_us

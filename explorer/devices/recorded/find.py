@@ -1,8 +1,10 @@
 """Where recordings lie: studies/recorded under the current folder, then those that ship."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from explorer.asked import AskedProblem
 from explorer.devices.recorded.recording import Recording, RecordingHeader
 from explorer.devices.recorded.recording_file import (
     SUFFIX,
@@ -10,10 +12,9 @@ from explorer.devices.recorded.recording_file import (
     read_recording,
     recording_name,
 )
-from explorer.dtype import DType
 from explorer.errors import InvalidInput, NotFound
 from explorer.gpu_spec import GpuSpec
-from explorer.problem import Problem, default_rows
+from explorer.problem import Problem
 
 LOCAL_DIR = Path("studies") / "recorded"
 
@@ -42,12 +43,13 @@ def recording_dirs() -> list[Path]:
 def local_path(problem: Problem, gpu: GpuSpec, timing: str) -> Path:
     """Where a new recording goes, such as studies/recorded/h200-f32-4096.json.gz.
 
-    Rows that are not the default ones, and a timing that is not cold, are part of the name.
+    What is not as usual of a problem, and a timing that is not cold, is part of the name.
     """
     short = gpu.name.removeprefix("NVIDIA ").removeprefix("Tesla ").lower().replace(" ", "-")
-    usual = problem.rows == default_rows(problem.cols, problem.dtype)
-    extent = str(problem.cols) if usual else f"{problem.rows}x{problem.cols}"
-    parts = [short, str(problem.dtype), extent, *([] if timing == "cold" else [timing])]
+    usual = problem == AskedProblem(problem.cols, problem.dtype).problem()
+    what = f"{problem.dtype} {problem.cols}" if usual else str(problem)
+    words = re.sub(r"[^a-z0-9.]+", "-", what.removeprefix("softmax "))
+    parts = [short, words, *([] if timing == "cold" else [timing])]
     return LOCAL_DIR / f"{'-'.join(parts)}{SUFFIX}"
 
 
@@ -72,19 +74,18 @@ def load_recording(name: str) -> Recording:
     raise NotFound(f"recording '{name}' does not exist; there are: {there_are}; or {_RECORD}")
 
 
-def find_recording(cols: int, dtype: DType, rows: int | None = None) -> Recording:
-    """The latest recording of a problem, of any rows if None; raises NotFound, InvalidInput."""
+def find_recording(asked: AskedProblem) -> Recording:
+    """The latest recording of what was asked; raises NotFound, InvalidInput."""
     files = list_recordings()
-    matching = [file for file in files if _matches(file.header, cols, dtype, rows)]
+    matching = [file for file in files if file.header and asked.matches(file.header.problem)]
     if matching:
         return read_recording(max(matching, key=_date).path)
     for file in files:
         if file.damage:
             raise InvalidInput(file.damage)
-    wanted = f"{dtype} {'' if rows is None else f'{rows}x'}{cols}"
     recorded = [f"{file.header.problem} ({file.name})" for file in files if file.header]
     there_are = ", ".join(recorded) or "none"
-    raise NotFound(f"no recording of softmax {wanted}; there are: {there_are}; or {_RECORD}")
+    raise NotFound(f"no recording of {asked}; there are: {there_are}; or {_RECORD}")
 
 
 def _look_at(path: Path) -> RecordingFile:
@@ -92,12 +93,6 @@ def _look_at(path: Path) -> RecordingFile:
         return RecordingFile(recording_name(path), path, read_header(path))
     except (InvalidInput, NotFound) as error:
         return RecordingFile(recording_name(path), path, None, str(error))
-
-
-def _matches(header: RecordingHeader | None, cols: int, dtype: DType, rows: int | None) -> bool:
-    if header is None or header.problem.cols != cols or header.problem.dtype != dtype:
-        return False
-    return rows is None or header.problem.rows == rows
 
 
 def _date(file: RecordingFile) -> str:

@@ -1,0 +1,58 @@
+"""A problem as words of a command line, there and back."""
+
+import pytest
+
+from explorer.asked import AskedProblem, asked_from
+from explorer.dtype import DType
+from explorer.errors import InvalidInput
+from explorer.op import Mask, Op
+from explorer.problem import Problem
+
+PROBLEMS = [
+    Problem(8192, 4096),
+    Problem(8192, 4097, DType.BF16, Op.LOG_SOFTMAX, DType.F32),
+    Problem(64, 100, scale=0.1),
+    Problem(64, 16, mask=Mask.CAUSAL, mask_rows=16),
+    Problem(64, 16, mask=Mask.CAUSAL),
+    Problem(64, 16, mask=Mask.LENGTHS),
+    Problem(64, 16, mask=Mask.ADDITIVE, mask_rows=8),
+    Problem(64, 16, op=Op.SOFTMAX_BACKWARD, inner=4),
+    Problem(64, 16, input_stride=24, output_stride=16),
+    Problem(64, 16, in_place=True),
+]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_the_words_of_a_problem_name_it(problem):
+    asked = AskedProblem.of(problem)
+    assert asked_from(asked.options) == asked
+    assert asked.problem() == problem
+    assert asked.matches(problem)
+    assert Problem.from_dict(problem.as_dict()) == problem
+
+
+def test_rows_left_out_match_any():
+    assert AskedProblem(16).matches(Problem(64, 16))
+    assert not AskedProblem(16, rows=8).matches(Problem(64, 16))
+    assert not AskedProblem(16).matches(Problem(64, 16, scale=2.0))
+    assert not AskedProblem(17).matches(Problem(64, 16))
+
+
+def test_a_causal_mask_is_square_where_it_can_be():
+    assert AskedProblem(4096, mask=Mask.CAUSAL).problem().mask_rows == 4096
+    assert AskedProblem(16, rows=24, mask=Mask.CAUSAL).problem().mask_rows == 24
+
+
+def test_rows_left_out_suit_the_inner_axis():
+    assert AskedProblem(3, inner=50176).problem().rows % 50176 == 0
+
+
+def test_a_number_that_is_none_is_refused():
+    with pytest.raises(InvalidInput, match="scale is 'hot'"):
+        asked_from(["--cols", "8", "--scale", "hot"])
+
+
+def test_resized_keeps_the_gaps_and_the_kind():
+    problem = Problem(64, 16, input_stride=24, mask=Mask.CAUSAL, mask_rows=64).resized(5, 20)
+    assert (problem.input_stride, problem.output_stride, problem.mask_rows) == (28, 20, 5)
+    assert Problem(64, 16, mask=Mask.ADDITIVE, mask_rows=8).resized(9).mask_rows == 3
