@@ -89,7 +89,7 @@ def test_no_study_names_the_command(searched):
     with pytest.raises(NotFound, match="run explorer search --cols 999 --rows 3 --dtype bf16"):
         load_study(searched[0], Problem(3, 999, DType.BF16))
     with pytest.raises(
-        NotFound, match=r"f32 999 cols yet; run explorer search --cols 999 --dtype f32$"
+        NotFound, match=r"999 cols yet; run explorer search --cols 999 --dtype f32$"
     ):
         load_study(searched[0], AskedProblem(999))
 
