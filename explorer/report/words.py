@@ -7,7 +7,7 @@ from explorer.config import Config
 
 _WORDS: dict[str, Callable[[Any], str]] = {
     "algorithm": str,
-    "threads": "{} threads".format,
+    "threads": lambda value: f"{value} thread{'' if value == 1 else 's'}",
     "threads_per_row": "{} a row".format,
     "vector_bytes": "{} B".format,
     "reduction": str,

@@ -28,7 +28,7 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
     """The values of each parameter for matrices of `dtype`, in the order of Config's fields."""
     return {
         "algorithm": ("three-pass", "online", "online-branchy", "online-block-max"),
-        "threads": (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
+        "threads": (1, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
         "threads_per_row": (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
         "vector_bytes": tuple(b for b in (2, 4, 8, 16) if b >= dtype.itemsize),
         "reduction": ("shuffle", "shared-tree", "shared-serial"),
