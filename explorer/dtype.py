@@ -18,6 +18,11 @@ class DType(StrEnum):
         """Bytes of one element."""
         return {"f32": 4, "f16": 2, "bf16": 2, "f64": 8}[self.value]
 
+    @property
+    def arithmetic(self) -> "DType":
+        """The type that kernels compute in."""
+        return DType.F64 if self is DType.F64 else DType.F32
+
     @classmethod
     def parse(cls, text: str) -> "DType":
         """Read a dtype's name; raises InvalidInput naming those there are."""

@@ -44,13 +44,14 @@ class WorkSplit:
     def cached_registers(self) -> int:
         """32-bit registers in which a thread keeps its share, where the cache is registers."""
         if self.config.cache_holds == "exp":
-            return self.slots * self.width
+            return self.slots * self.width * self.cached_element_bytes // 4
         return -(-self.slots * self.config.vector_bytes // 4)
 
     @property
     def cached_element_bytes(self) -> int:
-        """Bytes of one cached element: exponentials are fp32, inputs keep their dtype."""
-        return 4 if self.config.cache_holds == "exp" else self.problem.dtype.itemsize
+        """Bytes of one cached element: exponentials are as computed, inputs keep their dtype."""
+        dtype = self.problem.dtype
+        return (dtype.arithmetic if self.config.cache_holds == "exp" else dtype).itemsize
 
     @property
     def cache_bytes(self) -> int:
@@ -68,7 +69,7 @@ class WorkSplit:
         else:
             slots = self.config.threads if self.config.threads_per_row > 1 else 0
         # A maximum and a sum, each with its own scratch, or one (reference, sum) pair.
-        return slots * 8
+        return slots * 2 * self.problem.dtype.arithmetic.itemsize
 
     @property
     def shared_bytes(self) -> int:

@@ -11,7 +11,7 @@ MEANING = {
     "vector_bytes": "bytes of one global access; the element's own size is scalar",
     "reduction": "how the threads of a row combine: warp shuffles, or a shared-memory tree or fold",
     "cache": "where a thread keeps its share of the row between passes; none reads it again",
-    "cache_holds": "what is kept: the exponentials (fp32) or the input as it came",
+    "cache_holds": "what is kept: the exponentials (in fp32 or fp64) or the input as it came",
     "exp": "the exponential: accurate, fast, of base 2, or the bare instruction; folded: x and the "
     "maximum are scaled by log2(e) in one multiply-add",
     "normalise": "an IEEE division an element, or one reciprocal a row and a multiplication",

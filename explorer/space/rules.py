@@ -61,6 +61,11 @@ def _rule(*reads: str, says: str) -> Callable[[Callable[[Point], bool]], Callabl
     return register
 
 
+@_rule("exp", says="in double there are exp and exp2 alone, chosen by expf and exp2f")
+def exponent_in_double(p: Point) -> bool:
+    return p.problem.dtype is not DType.F64 or p.config.exp in ("expf", "exp2f")
+
+
 @_rule(
     "exp", says="folding log2(e) into a multiply-add overflows at 1e9 and more: only f16 is safe"
 )
