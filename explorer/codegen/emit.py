@@ -1,19 +1,23 @@
 """Render a config's variant for a problem: a pure function of the two."""
 
+import shlex
 from functools import cache
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from explorer.asked import AskedProblem
 from explorer.codegen.launches import launches
 from explorer.codegen.templates import template_dir
 from explorer.codegen.variant import Variant
+from explorer.codegen.wrap import wrap
 from explorer.config import Config
 from explorer.problem import Problem
+from explorer.work_split import WorkSplit
 
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(template_dir()),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -21,9 +25,24 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
+    environment.filters["wrap"] = wrap
+    environment.filters["each_of"] = lambda names, texts: [texts[name] for name in names]
+    return environment
 
 
 def emit(problem: Problem, config: Config) -> Variant:
     """The variant of a legal config; an illegal one may emit code that does not compile."""
-    source = _environment().get_template("softmax.cu.j2").render(problem=problem, config=config)
-    return Variant(problem, config, source, launches(problem, config))
+    steps = launches(problem, config)
+    source = (
+        _environment()
+        .get_template("softmax.cu.j2")
+        .render(
+            problem=problem,
+            config=config,
+            split=WorkSplit(problem, config),
+            name=steps[0].entry.removesuffix("_kernel"),
+            arguments=steps[0].arguments,
+            options=shlex.join(AskedProblem.of(problem).options),
+        )
+    )
+    return Variant(problem, config, source, steps)

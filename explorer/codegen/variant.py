@@ -13,7 +13,7 @@ _HOST_BEGINS = ("#ifndef __CUDACC_RTC__", "#if !defined(__CUDACC_RTC__)")
 class Launch:
     """One launch of a variant. `arguments` names what is passed, in order.
 
-    Names are `input`, `output` (device addresses), `rows` (int64) and `cols` (int32).
+    Names are those of `operands`: arrays are passed by their addresses, numbers by value.
     """
 
     entry: str
