@@ -27,6 +27,7 @@ FLOORS = {
     "space": 1,
     "codegen": 1,
     "reference": 1,
+    "presets": 2,
     "compile": 2,
     "devices": 3,
     "evaluate": 4,

@@ -1,0 +1,76 @@
+"""A block a row: from shared-memory reductions to a row read once."""
+
+from explorer.config import Config
+from explorer.gpu_spec import GpuSpec
+from explorer.presets.block_size import warps_for
+from explorer.presets.by_thread import SURVEY
+from explorer.presets.designs import FIRST_WARP, holds, row_vectors, scalar, vectors
+from explorer.presets.preset import Preset, Source
+from explorer.problem import Problem
+
+THREADS = 256
+WORKLOG = Source(SURVEY, "a worklog over shared-memory reductions, f32")
+LAUNCH_RULE = Source(SURVEY, "float4 kernels whose threads depend on cols, f32")
+WIDE_ROW = 14080
+"""Columns above which the published launch takes 1024 threads instead of 512."""
+
+
+def _shared_serial(problem: Problem, _: GpuSpec) -> Config:
+    return scalar(problem, THREADS, THREADS, reduction="shared-serial")
+
+
+def _shared_tree(problem: Problem, _: GpuSpec) -> Config:
+    return scalar(problem, THREADS, THREADS, reduction="shared-tree")
+
+
+def _by_cols(problem: Problem) -> int:
+    return 512 if problem.cols <= WIDE_ROW else 1024
+
+
+def _register_float4(problem: Problem, _: GpuSpec) -> Config:
+    return vectors(
+        problem,
+        warps_for(row_vectors(problem)),
+        reduction=FIRST_WARP,
+        cache="registers",
+        cache_holds=holds(problem),
+        static_cols=True,
+    )
+
+
+def _online_warp_state(problem: Problem, _: GpuSpec) -> Config:
+    return scalar(
+        problem, 1024, 1024, algorithm="online-branchy", reduction=FIRST_WARP, exp="__expf"
+    )
+
+
+PRESETS = (
+    Preset(
+        "shared-serial",
+        "A block of 256 threads for each row; thread 0 folds what they leave in shared memory.",
+        WORKLOG,
+        _shared_serial,
+    ),
+    Preset(
+        "shared-tree",
+        "A block of 256 threads for each row; a tree in shared memory folds what they found.",
+        WORKLOG,
+        _shared_tree,
+        other_names=("fast-softmax-3",),
+    ),
+    Preset(
+        "register-float4",
+        "A block for each row, which is read once by 16-byte accesses and kept in registers: "
+        "1 read and 1 write. Published with 0 as the identity of max, here -inf.",
+        Source(SURVEY, "a float4 kernel for cols known at compile time, f32"),
+        _register_float4,
+        other_names=("fast-softmax-10",),
+    ),
+    Preset(
+        "online-warp-state",
+        "A block of 1024 threads for each row; (maximum, sum) pairs, found in one pass, are merged "
+        "by shuffles, one pair a warp, then by the first warp.",
+        Source(SURVEY, "an online kernel measured at 1024x32768, f32"),
+        _online_warp_state,
+    ),
+)

@@ -1,0 +1,62 @@
+"""A thread a row: the simplest kernels, and what fusing and the online sum gain."""
+
+from explorer.config import Config
+from explorer.gpu_spec import GpuSpec
+from explorer.presets.designs import scalar
+from explorer.presets.preset import Preset, Source
+from explorer.problem import Problem
+
+THREADS = 32
+"""Threads a block: blocks of a warp spread few rows over many SMs."""
+
+SURVEY = "survey of published kernels"
+FAMILY = Source(SURVEY, "f16 kernels of one thread a row, measured on a Tesla T4")
+
+
+def _one_thread_block(problem: Problem, _: GpuSpec) -> Config:
+    return scalar(problem, 1, 1)
+
+
+def _thread_per_row(problem: Problem, _: GpuSpec) -> Config:
+    return scalar(problem, THREADS, 1)
+
+
+def _online(problem: Problem, _: GpuSpec) -> Config:
+    return scalar(problem, THREADS, 1, algorithm="online")
+
+
+def _branchy(problem: Problem, _: GpuSpec) -> Config:
+    return scalar(problem, THREADS, 1, algorithm="online-branchy")
+
+
+PRESETS = (
+    Preset(
+        "one-thread-block",
+        "A block of one thread for each row: three passes, 3 reads and 1 write.",
+        Source(SURVEY, "the starting point of a worklog, f32"),
+        _one_thread_block,
+    ),
+    Preset(
+        "thread-per-row",
+        "A thread for each row, all in one launch: three passes, 3 reads and 1 write.",
+        FAMILY,
+        _thread_per_row,
+        reported="32x4096 f16: 0.672 ms on a Tesla T4",
+    ),
+    Preset(
+        "thread-per-row-online",
+        "A thread for each row; maximum and sum in one pass, without a branch: two exponentials "
+        "an element, 2 reads and 1 write.",
+        FAMILY,
+        _online,
+        reported="32x4096 f16: 0.567 ms on a Tesla T4",
+    ),
+    Preset(
+        "thread-per-row-online-branchy",
+        "A thread for each row; maximum and sum in one pass, the sum rescaled only when the "
+        "maximum moves.",
+        FAMILY,
+        _branchy,
+        other_names=("llm.c-5",),
+    ),
+)

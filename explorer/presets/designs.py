@@ -1,0 +1,56 @@
+"""What published kernels have in common, as configs to change."""
+
+from typing import Any
+
+from explorer.config import Config
+from explorer.dtype import DType
+from explorer.problem import Problem
+
+VECTOR_BYTES = 16
+"""Of a float4, or of eight half-precision numbers."""
+
+FIRST_WARP = "shuffle"
+"""Warps reduce by shuffles, then the first warp folds what they found."""
+
+
+def scalar(problem: Problem, threads: int, threads_per_row: int, **changes: Any) -> Config:
+    """Three passes over the row, element by element; nothing is kept; expf, IEEE division."""
+    plain: dict[str, Any] = {
+        "threads": threads,
+        "threads_per_row": threads_per_row,
+        "vector_bytes": problem.dtype.itemsize,
+        "cache": "none",
+        "cache_holds": "input",
+        "exp": "expf",
+        "normalise": "divide",
+        "static_cols": False,
+    }
+    return Config(**{**plain, **changes})
+
+
+def vectors(problem: Problem, threads: int, **changes: Any) -> Config:
+    """As `scalar`, a block a row, by accesses of 16 bytes and by __expf."""
+    wide = {"vector_bytes": VECTOR_BYTES, "exp": "__expf", **changes}
+    return scalar(problem, threads, threads, **wide)
+
+
+def kept_in_registers(problem: Problem, **changes: Any) -> Config:
+    """A row read once and kept in registers, where cols are known to the compiler."""
+    kept = {"cache": "registers", "cache_holds": holds(problem), "static_cols": True}
+    return scalar(problem, **{**kept, **changes})
+
+
+def holds(problem: Problem) -> str:
+    """What is kept between passes: a log-softmax needs the inputs again."""
+    return "input" if problem.op.is_log else "exp"
+
+
+def row_vectors(problem: Problem, vector_bytes: int = VECTOR_BYTES) -> int:
+    """Vectors that cover a row."""
+    return -(-problem.row_bytes // vector_bytes)
+
+
+def packed_bytes(problem: Problem, most: int) -> int:
+    """Bytes of the widest pack of at most `most` elements that divides a row; 16 at most."""
+    pack = next(n for n in (8, 4, 2, 1) if n <= most and problem.cols % n == 0)
+    return min(VECTOR_BYTES, pack * problem.dtype.itemsize)

@@ -1,0 +1,95 @@
+"""FastSoftmax's kernels; 3 is `shared-tree`, 10 is `register-float4`.
+
+All were published with 0 as the identity of max, which is wrong for negative rows, and for cols
+that are multiples of 4; here they are right for all. Kernels 1 and 2 are left out: in one every
+thread folds the whole row, in the other neighbouring threads read far from each other, and the
+space has neither.
+"""
+
+from explorer.config import Config
+from explorer.gpu_spec import GpuSpec
+from explorer.presets.block_size import power_of_two, warps_for
+from explorer.presets.designs import FIRST_WARP, row_vectors, scalar, vectors
+from explorer.presets.preset import Preset, Source
+from explorer.problem import Problem
+
+MOST_UNROLLED = 8
+
+
+def _kernel(number: int) -> Source:
+    return Source("FastSoftmax", f"kernels.cu, softmax_kernel{number}", "5fb0d4a")
+
+
+def _warp_scalar(problem: Problem, _: GpuSpec) -> Config:
+    return scalar(problem, 1024, 1024, reduction=FIRST_WARP)
+
+
+def _tree(problem: Problem, _: GpuSpec) -> Config:
+    return vectors(problem, warps_for(row_vectors(problem)), reduction="shared-tree")
+
+
+def _warp(problem: Problem, _: GpuSpec) -> Config:
+    return vectors(problem, warps_for(row_vectors(problem)), reduction=FIRST_WARP)
+
+
+def _unrolled(problem: Problem, reduction: str, algorithm: str = "three-pass") -> Config:
+    """The published tuning trades threads for vectors in flight: here as many as there are."""
+    threads = max(128, warps_for(row_vectors(problem), MOST_UNROLLED))
+    slots = -(-row_vectors(problem) // threads)
+    unroll = min(MOST_UNROLLED, power_of_two(slots + 1) // 2)
+    return vectors(problem, threads, reduction=reduction, unroll=unroll, algorithm=algorithm)
+
+
+def _warp_unrolled(problem: Problem, _: GpuSpec) -> Config:
+    return _unrolled(problem, FIRST_WARP)
+
+
+def _online(problem: Problem, _: GpuSpec) -> Config:
+    return _unrolled(problem, FIRST_WARP, "online-block-max")
+
+
+def _tree_unrolled(problem: Problem, _: GpuSpec) -> Config:
+    return _unrolled(problem, "shared-tree")
+
+
+PRESETS = (
+    Preset(
+        "fast-softmax-4",
+        "A block of 1024 threads for each row; warps reduce by shuffles, the first warp folds what "
+        "they found; one element an access.",
+        _kernel(4),
+        _warp_scalar,
+        other_names=("aitemplate-block-uncached",),
+    ),
+    Preset(
+        "fast-softmax-5",
+        "A block for each row, 16-byte accesses, a tree in shared memory; 3 reads and 1 write.",
+        _kernel(5),
+        _tree,
+    ),
+    Preset(
+        "fast-softmax-6",
+        "A block for each row, 16-byte accesses; shuffles, then the first warp.",
+        _kernel(6),
+        _warp,
+    ),
+    Preset(
+        "fast-softmax-7",
+        "fast-softmax-6 with fewer threads and up to eight loads in flight.",
+        _kernel(7),
+        _warp_unrolled,
+    ),
+    Preset(
+        "fast-softmax-8",
+        "A block for each row; one maximum for all vectors in flight, then one rescaling of the "
+        "sum; pairs are merged by shuffles, then by the first warp.",
+        _kernel(8),
+        _online,
+    ),
+    Preset(
+        "fast-softmax-9",
+        "fast-softmax-5 with fewer threads and up to eight loads in flight.",
+        _kernel(9),
+        _tree_unrolled,
+    ),
+)
