@@ -12,6 +12,7 @@ from explorer.cli.dashboard import dashboard
 from explorer.cli.doctor import doctor
 from explorer.cli.emit import emit
 from explorer.cli.exits import SentenceErrors
+from explorer.cli.presets import presets
 from explorer.cli.profile import profile
 from explorer.cli.record import record
 from explorer.cli.search import search
@@ -49,7 +50,7 @@ def explorer(
         typer.echo(context.get_help())
 
 
-COMMANDS = (search, emit, verify, profile, studies, show, space, record, dashboard, doctor)
+COMMANDS = (search, emit, verify, profile, studies, show, space, presets, record, dashboard, doctor)
 
 for command in COMMANDS:
     app.command()(command)

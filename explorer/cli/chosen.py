@@ -1,4 +1,4 @@
-"""The variant that WHAT names: best, a trial, or a config as JSON."""
+"""The variant that WHAT names: best, a trial, a preset, or a config as JSON."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ class Chosen:
 def chosen_variant(what: str, asked: AskedProblem, gpu: str | None, storage: str | None) -> Chosen:
     """What WHAT names, with the GPU that it was measured on unless another one is named.
 
-    Raises InvalidInput for what is none of the three or no legal config, NotFound for a trial
+    Raises InvalidInput for what is none of the four or no legal config, NotFound for a trial
     that is not there.
     """
     from explorer.codegen import emit
@@ -35,10 +35,14 @@ def chosen_variant(what: str, asked: AskedProblem, gpu: str | None, storage: str
     from explorer.emit import checked_config, parse_choice, variant_of
 
     choice = parse_choice(what)
-    if isinstance(choice, Config):
+    if not isinstance(choice, str | int):
         limits = gpu_limits(gpu)
         problem = asked.problem()
-        variant = emit(problem, checked_config(choice, problem, limits))
+        if isinstance(choice, Config):
+            config = checked_config(choice, problem, limits)
+        else:
+            config = choice.config(problem, limits)
+        variant = emit(problem, config)
         for notice in rows_notice(problem, asked.rows):
             say(notice)
         return Chosen(variant, limits.arch, limits)

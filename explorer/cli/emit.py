@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 STDOUT = "-"
 
 What = Annotated[
-    str, typer.Argument(metavar="WHAT", help="best, a trial's number, or a config as JSON.")
+    str,
+    typer.Argument(metavar="WHAT", help="best, a trial's number, a preset, or a config as JSON."),
 ]
 Output = Annotated[
     str | None,
@@ -47,7 +48,7 @@ def emit(
     storage: Storage = None,
     json: Json = False,
 ) -> None:
-    """Write the source of the best, a trial or a config."""
+    """Write the source of the best, a trial, a preset or a config."""
     from explorer.cli.chosen import chosen_variant
     from explorer.emit import default_path, write_source
     from explorer.report.json_data import as_text, emission_data

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from explorer.evaluate.nsight import NsightFigures
 
 What = Annotated[
-    str, typer.Argument(metavar="WHAT", help="best, a trial's number, or a config as JSON.")
+    str,
+    typer.Argument(metavar="WHAT", help="best, a trial's number, a preset, or a config as JSON."),
 ]
 ProfileDevice = Annotated[
     str,

@@ -19,7 +19,7 @@ What = Annotated[
     str | None,
     typer.Argument(
         metavar="[WHAT]",
-        help="best, a trial's number, a config as JSON, or an emitted FILE.cu.",
+        help="best, a trial's number, a preset, a config as JSON, or an emitted FILE.cu.",
         show_default=False,
     ),
 ]
@@ -76,8 +76,8 @@ def verify(
 
     if (what is not None) + all_ + (sample is not None) != 1:
         raise InvalidInput(
-            "what to verify is not said: give one of best, a trial's number, a config as JSON, "
-            "an emitted FILE.cu, --all, or --sample 20"
+            "what to verify is not said: give one of best, a trial's number, a preset, a config as "
+            "JSON, an emitted FILE.cu, --all, or --sample 20"
         )
     if what is None:
         drawn = None if sample is None else (sample, seed)

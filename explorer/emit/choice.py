@@ -1,14 +1,15 @@
-"""What to emit, as a user names it: best, a trial's number, or a config as JSON."""
+"""What to emit, as a user names it: best, a trial's number, a preset, or a config as JSON."""
 
 from explorer.config import Config
 from explorer.errors import InvalidInput
+from explorer.presets import Preset, find_preset
 
-Choice = str | int | Config
-"""`best`, a trial's number, or a config."""
+Choice = str | int | Config | Preset
+"""`best`, a trial's number, a config, or a published kernel."""
 
 
 def parse_choice(text: str) -> Choice:
-    """Read WHAT of `explorer emit`; raises InvalidInput saying the three forms."""
+    """Read WHAT of `explorer emit`; raises InvalidInput saying the four forms."""
     stripped = text.strip()
     if stripped == "best":
         return "best"
@@ -16,7 +17,10 @@ def parse_choice(text: str) -> Choice:
         return int(stripped)
     if stripped.startswith("{"):
         return Config.from_json(stripped)
-    raise InvalidInput(
-        f"'{text}' cannot be emitted: write best, a trial's number such as 12, "
-        "or a config as JSON such as '{\"threads\":256}'"
-    )
+    try:
+        return find_preset(stripped)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"'{text}' cannot be emitted: write best, a trial's number such as 12, a preset, "
+            f"or a config as JSON such as '{{\"threads\":256}}'; {error}"
+        ) from None

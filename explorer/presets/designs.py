@@ -3,7 +3,6 @@
 from typing import Any
 
 from explorer.config import Config
-from explorer.dtype import DType
 from explorer.problem import Problem
 
 VECTOR_BYTES = 16

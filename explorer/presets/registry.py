@@ -33,5 +33,5 @@ def find_preset(name: str) -> Preset:
     if name in _BY_NAME:
         return _BY_NAME[name]
     near = get_close_matches(name, _BY_NAME, n=3)
-    meant = f"; did you mean {' or '.join(near)}?" if near else ""
-    raise InvalidInput(f"preset '{name}' is not known{meant}; explorer presets lists them")
+    but = f", but {', '.join(near)} {'is' if len(near) == 1 else 'are'}" if near else ""
+    raise InvalidInput(f"preset '{name}' is not known{but}; explorer presets lists them all")

@@ -1,0 +1,96 @@
+"""What `explorer presets` prints: each published kernel, its source, and whether it is legal."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+
+from explorer.config import Config
+from explorer.gpu_spec import GpuSpec
+from explorer.presets import PRESETS, Preset
+from explorer.problem import Problem
+from explorer.report.console import cell, plain_table
+from explorer.report.figures import counted
+from explorer.report.words import brief_words
+
+
+@dataclass(frozen=True, slots=True)
+class PresetLine:
+    """A preset and, where a problem was named, its config for it or why there is none."""
+
+    preset: Preset
+    config: Config | None = None
+    fault: str | None = None
+
+    @property
+    def is_legal(self) -> bool | None:
+        """Whether it can compute the problem; None where none was named."""
+        return None if self.config is None and self.fault is None else self.fault is None
+
+
+def preset_lines(problem: Problem | None, gpu: GpuSpec | None) -> list[PresetLine]:
+    """All presets, for `problem` on `gpu` where both are given."""
+    if problem is None or gpu is None:
+        return [PresetLine(preset) for preset in PRESETS]
+    lines = []
+    for preset in PRESETS:
+        fault = preset.fault(problem, gpu)
+        config = preset.config(problem, gpu) if fault is None else None
+        lines.append(PresetLine(preset, config, fault))
+    return lines
+
+
+def print_presets(lines: Sequence[PresetLine], problem: Problem | None, console: Console) -> None:
+    """Names on the left; beside each its sentence, its source and, for a problem, its config."""
+    table = plain_table()
+    table.add_column("preset", no_wrap=True)
+    table.add_column("what it does, where it is from", overflow="fold")
+    for line in lines:
+        name = cell(line.preset.name)
+        name.stylize("dim" if line.fault else "bold")
+        table.add_row(name, cell("\n".join(_texts(line))), end_section=True)
+    console.print(table)
+    console.print()
+    legal = sum(line.config is not None for line in lines)
+    told = f"{counted(len(lines), 'preset')}"
+    if problem is not None:
+        told += f", {legal} of them legal for {problem}"
+    console.print(cell(f"{told}; explorer emit NAME --cols 4096 writes one"))
+
+
+def presets_data(lines: Sequence[PresetLine]) -> list[dict[str, Any]]:
+    """name, other_names, sentence, source, reported, ops, dtypes; legal, config and why_not."""
+    return [
+        {
+            "name": line.preset.name,
+            "other_names": list(line.preset.other_names),
+            "sentence": line.preset.sentence,
+            "source": {
+                "project": line.preset.source.project,
+                "place": line.preset.source.place,
+                "revision": line.preset.source.revision or None,
+            },
+            "reported": line.preset.reported or None,
+            "ops": list(line.preset.ops),
+            "dtypes": [str(dtype) for dtype in line.preset.dtypes],
+            "legal": line.is_legal,
+            "config": None if line.config is None else line.config.as_dict(),
+            "why_not": line.fault,
+        }
+        for line in lines
+    ]
+
+
+def _texts(line: PresetLine) -> list[str]:
+    preset = line.preset
+    texts = [preset.sentence, f"from {preset.source}"]
+    if preset.other_names:
+        texts.append(f"also {', '.join(preset.other_names)}")
+    if preset.reported:
+        texts.append(f"reported: {preset.reported}")
+    if line.config is not None:
+        texts.append(f"here: {brief_words(line.config)}")
+    if line.fault is not None:
+        texts.append(f"not here: {line.fault}")
+    return texts

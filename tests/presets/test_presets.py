@@ -1,0 +1,105 @@
+"""Published kernels: named once, legal where they say so, right in every dtype."""
+
+import pytest
+
+from explorer.codegen import emit
+from explorer.devices.emulated.emulation import Status
+from explorer.dtype import DType
+from explorer.errors import InvalidInput
+from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.gpu_spec import known_gpu
+from explorer.op import Op
+from explorer.presets import PRESETS, REPORTED, find_preset
+from explorer.problem import Problem
+from explorer.space import Space
+
+H200 = known_gpu("NVIDIA H200")
+ROWS = 8192
+
+ROUND = (8, 64, 1024, 4096, 16384)
+"""Widths of which the narrowest that a preset is for is verified."""
+
+RAGGED = (7, 37, 1001, 4099, 16387)
+
+by_name = pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
+
+
+def legal_widths(preset, dtype, widths):
+    problems = (Problem(ROWS, cols, dtype) for cols in widths)
+    return [p for p in problems if preset.fault(p, H200) is None]
+
+
+def test_names_are_unique():
+    names = [name for preset in PRESETS for name in (preset.name, *preset.other_names)]
+    assert len(set(names)) == len(names)
+    assert all(find_preset(name) for name in names)
+
+
+@by_name
+def test_a_preset_says_what_it_is_and_where_from(preset):
+    assert preset.sentence.endswith(".") and preset.source.project and preset.source.place
+    assert preset.ops and preset.dtypes
+
+
+@by_name
+def test_a_config_that_it_gives_is_legal(preset):
+    found = 0
+    for dtype in preset.dtypes:
+        for cols in (*ROUND, *RAGGED, 32768, 50257, 131072):
+            for rows in (1, 1024, 8191):
+                problem = Problem(rows, cols, dtype)
+                if preset.fault(problem, H200) is None:
+                    found += 1
+                    assert Space(problem, H200).is_legal(preset.config(problem, H200))
+                else:
+                    with pytest.raises(InvalidInput, match=preset.name):
+                        preset.config(problem, H200)
+    assert found
+
+
+@pytest.mark.parametrize(("rows", "cols", "dtype"), [(8192, 4096, DType.F32), (64, 512, DType.F16)])
+def test_presets_differ_in_their_code(rows, cols, dtype):
+    """Where none of them but by its width is degenerate; else they would be one preset."""
+    problem = Problem(rows, cols, dtype)
+    legal = [preset for preset in PRESETS if preset.fault(problem, H200) is None]
+    digests = {emit(problem, p.config(problem, H200)).digest: p.name for p in legal}
+    assert len(legal) > 8
+    assert len(digests) == len(legal), set(p.name for p in legal) - set(digests.values())
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
+@by_name
+def test_it_is_right_at_a_round_and_a_ragged_width(preset, dtype):
+    emulator = Emulator("sm_90")
+    checked = 0
+    for widths in (ROUND, RAGGED):
+        for problem in legal_widths(preset, dtype, widths)[:1]:
+            program = ProgramUnderTest.of_config(problem, preset.config(problem, H200))
+            verdict = emulator.verify(program)
+            assert verdict.status is Status.VERIFIED, f"{problem.cols}: {verdict.sentence}"
+            checked += 1
+    assert checked or dtype not in preset.dtypes
+
+
+def test_what_an_op_or_a_problem_is_refused_for():
+    with pytest.raises(InvalidInput, match="it cannot do softmax_backward; it does softmax and"):
+        find_preset("shared-tree").config(Problem(8, 512, op=Op.SOFTMAX_BACKWARD), H200)
+    with pytest.raises(InvalidInput, match="not for f64; it is for f32, f16, bf16"):
+        find_preset("shared-tree").config(Problem(8, 512, DType.F64), H200)
+    with pytest.raises(InvalidInput, match="at most 1024 columns"):
+        find_preset("oneflow-warp").config(Problem(8, 1025), H200)
+    with pytest.raises(InvalidInput, match="idle-threads"):
+        find_preset("shared-tree").config(Problem(8, 64), H200)
+
+
+def test_an_unknown_name_is_answered_with_near_ones():
+    with pytest.raises(InvalidInput, match="'shared-three' is not known, but shared-tree"):
+        find_preset("shared-three")
+
+
+def test_reported_ratios_are_of_presets():
+    for ratio in REPORTED:
+        assert 1.0 < ratio.low <= ratio.high
+        find_preset(ratio.slower)
+        find_preset(ratio.faster)
