@@ -1,7 +1,7 @@
 """Templates to source: a variant is what a config emits for a problem."""
 
 from explorer.codegen.emit import emit
-from explorer.codegen.launches import launches
+from explorer.codegen.launches import launches, scratch_bytes
 from explorer.codegen.templates import template_digest, template_dir
 from explorer.codegen.variant import Launch, Variant, split_source
 
@@ -10,6 +10,7 @@ __all__ = [
     "Variant",
     "emit",
     "launches",
+    "scratch_bytes",
     "split_source",
     "template_digest",
     "template_dir",

@@ -6,7 +6,7 @@ from functools import cache
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from explorer.asked import AskedProblem
-from explorer.codegen.launches import launches
+from explorer.codegen.launches import launches, scratch_bytes
 from explorer.codegen.templates import template_dir
 from explorer.codegen.variant import Variant
 from explorer.codegen.wrap import wrap
@@ -45,4 +45,4 @@ def emit(problem: Problem, config: Config) -> Variant:
             options=shlex.join(AskedProblem.of(problem).options),
         )
     )
-    return Variant(problem, config, source, steps)
+    return Variant(problem, config, source, steps, scratch_bytes(problem, config))

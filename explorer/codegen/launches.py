@@ -36,3 +36,8 @@ def launches(problem: Problem, config: Config) -> tuple[Launch, ...]:
             arguments=arguments(problem, config),
         ),
     )
+
+
+def scratch_bytes(problem: Problem, config: Config) -> int:
+    """Bytes of the array `scratch` that the launches for a problem of any rows share."""
+    return 0

@@ -1,7 +1,7 @@
 """A variant: the program that a config emits for a problem."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from explorer.config import Config
 from explorer.problem import Problem
@@ -9,7 +9,7 @@ from explorer.problem import Problem
 _HOST_BEGINS = ("#ifndef __CUDACC_RTC__", "#if !defined(__CUDACC_RTC__)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Launch:
     """One launch of a variant. `arguments` names what is passed, in order.
 
@@ -21,6 +21,17 @@ class Launch:
     block: int
     shared_bytes: int
     arguments: tuple[str, ...]
+    blocks_per_sm: int = 0
+    """Where not 0, the grid is at most so many blocks on each SM: blocks stride over the rows."""
+
+    def __repr__(self) -> str:
+        """Digests are made of it: a grid of all blocks reads as before there were others."""
+        shown = [f for f in fields(self) if f.name != "blocks_per_sm" or self.blocks_per_sm]
+        return f"Launch({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
+
+    def grid_on(self, sm_count: int) -> int:
+        """Blocks to launch on a GPU of `sm_count` SMs."""
+        return min(self.grid, self.blocks_per_sm * sm_count) if self.blocks_per_sm else self.grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,8 @@ class Variant:
     config: Config
     source: str
     launches: tuple[Launch, ...]
+    scratch_bytes: int = 0
+    """Device memory that launches share by the argument `scratch`; it begins undefined."""
 
     @property
     def code(self) -> str:

@@ -30,8 +30,9 @@ class Program:
         """Launch one entry; raises CudaError, at once for a launch that cannot start."""
         types = tuple(_C_TYPES[name] for name in launch.arguments)
         arguments = tuple(values[name] for name in launch.arguments)
+        grid = launch.grid_on(_sm_count()) if launch.blocks_per_sm else launch.grid
         self.launch_raw(
-            launch.entry, launch.grid, launch.block, launch.shared_bytes, arguments, types, stream
+            launch.entry, grid, launch.block, launch.shared_bytes, arguments, types, stream
         )
 
     def launch_raw(
@@ -74,3 +75,10 @@ class Program:
     ) -> None:
         # After a fault the context is gone and so is the module: nothing to check.
         driver.cuModuleUnload(self._module)
+
+
+def _sm_count() -> int:
+    """SMs of the context's device."""
+    attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    device = checked(driver.cuCtxGetDevice())
+    return int(checked(driver.cuDeviceGetAttribute(attribute, device)))
