@@ -64,7 +64,7 @@ class WorkSplit:
     @property
     def scratch_bytes(self) -> int:
         """Static shared memory of a block's reductions."""
-        if self.config.reduction == "shuffle":
+        if self.config.reduction.startswith("shuffle"):
             slots = self.config.threads // WARP if self.config.threads_per_row > WARP else 0
         else:
             slots = self.config.threads if self.config.threads_per_row > 1 else 0

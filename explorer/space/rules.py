@@ -7,7 +7,7 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.work_split import WorkSplit
+from explorer.work_split import WARP, WorkSplit
 
 MAX_REGISTERS = 255
 """Registers a thread can have, every architecture since sm_35."""
@@ -96,6 +96,15 @@ def idle_threads(p: Point) -> bool:
 )
 def lone_thread(p: Point) -> bool:
     return p.config.threads_per_row > 1 or p.config.reduction == "shuffle"
+
+
+@_rule(
+    "threads_per_row",
+    "reduction",
+    says="a row of one warp or less leaves its first warp nothing to fold: use shuffle",
+)
+def warps_to_fold(p: Point) -> bool:
+    return p.config.threads_per_row > WARP or p.config.reduction != "shuffle-first-warp"
 
 
 @_rule(

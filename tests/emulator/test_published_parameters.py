@@ -1,0 +1,45 @@
+"""What published kernels are made of, each choice verified by emulation."""
+
+import pytest
+
+from explorer.config import Config
+from explorer.devices.emulated.emulation import Status
+from explorer.dtype import DType
+from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.gpu_spec import known_gpu
+from explorer.problem import Problem
+from explorer.space import Space
+
+H200 = known_gpu("NVIDIA H200")
+
+
+@pytest.fixture(scope="module")
+def emulator():
+    return Emulator("sm_90")
+
+
+def verify(emulator, problem, **choices):
+    config = Config(**choices)
+    space = Space(problem, H200)
+    assert space.foreign_value(config) is None, space.foreign_value(config)
+    broken = space.broken_rule(config)
+    assert broken is None, broken.reason(config)
+    verdict = emulator.verify(ProgramUnderTest.of_config(problem, config))
+    assert verdict.status is Status.VERIFIED, verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("dtype", "choices"),
+    [
+        (DType.F32, {}),
+        (
+            DType.BF16,
+            {"algorithm": "online", "cache": "none", "cache_holds": "input", "vector_bytes": 4},
+        ),
+        (DType.F16, {"threads": 192, "threads_per_row": 96, "exp": "exp2f"}),
+        (DType.F32, {"algorithm": "online-block-max", "threads": 512}),
+    ],
+)
+def test_first_warp_folds_what_the_warps_found(emulator, dtype, choices):
+    verify(emulator, Problem(64, 1003, dtype), reduction="shuffle-first-warp", **choices)
