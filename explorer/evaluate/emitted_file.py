@@ -5,9 +5,9 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from explorer.codegen import emit, split_source
+from explorer.asked import asked_from
+from explorer.codegen import emit, launches, split_source
 from explorer.config import Config
-from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.problem import Problem
@@ -19,10 +19,8 @@ _WORD_BYTES = re.compile(r"static_assert\(sizeof\(Word\) == (\d+)")
 
 _GUARD = "__CUDACC_RTC__"
 
-ARGUMENTS = ("input", "output", "rows", "cols")
 
-
-def read_emitted(path: Path, rows: int = 1) -> ProgramUnderTest:
+def read_emitted(path: Path) -> ProgramUnderTest:
     """The program in a file that `explorer emit` wrote, with whatever was edited in it.
 
     Columns, threads, threads a row and vector width are read from its parameters block, which
@@ -45,10 +43,10 @@ def read_emitted(path: Path, rows: int = 1) -> ProgramUnderTest:
         static_cols="kCols" in constants,
     )
     _check_split(config, problem, path)
-    entry = _entry(source, config, path)
+    entry = _entry(source, launches(problem, config)[0].arguments, path)
     _check_host(source, problem, config, entry, path)
     cols = constants.get("kCols", problem.cols)
-    return ProgramUnderTest(source, Problem(rows, cols, problem.dtype), config, entry, path.name)
+    return ProgramUnderTest(source, problem.resized(cols=cols), config, entry, path.name)
 
 
 def _from_header(source: str, path: Path) -> tuple[Problem, Config]:
@@ -60,12 +58,10 @@ def _from_header(source: str, path: Path) -> tuple[Problem, Config]:
             "is launched: verify a file that explorer emit wrote, or put the line back"
         )
     words = shlex.split(commands[-1])
-    options = dict(zip(words[3::2], words[4::2], strict=False))
     try:
-        rows = int(options.get("--rows", 1))
-        problem = Problem(rows, int(options["--cols"]), DType.parse(options["--dtype"]))
-        return problem, Config.from_json(words[2])
-    except (KeyError, IndexError, ValueError):
+        asked = asked_from(words[3:])
+        return replace(asked, rows=asked.rows or 1).problem(), Config.from_json(words[2])
+    except (KeyError, IndexError):
         raise InvalidInput(
             f"the 'explorer emit' line of {path} is {commands[-1]!r}; it must name a config as "
             "JSON, --cols and --dtype"
@@ -119,7 +115,7 @@ def _check_host(source: str, problem: Problem, config: Config, entry: str, path:
         )
 
 
-def _entry(source: str, config: Config, path: Path) -> str:
+def _entry(source: str, wanted: tuple[str, ...], path: Path) -> str:
     """The one kernel's name; its parameters must be those that are passed to it."""
     kernels = _KERNEL.findall(source)
     if len(kernels) != 1:
@@ -128,7 +124,6 @@ def _entry(source: str, config: Config, path: Path) -> str:
         )
     name, parameters = kernels[0]
     names = tuple(part.split()[-1].lstrip("*&") for part in parameters.split(",") if part.split())
-    wanted = ARGUMENTS[: 3 if config.static_cols else 4]
     if names != wanted:
         raise InvalidInput(
             f"{path}: {name} takes ({', '.join(names)}); it must take ({', '.join(wanted)})"

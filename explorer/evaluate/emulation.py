@@ -11,7 +11,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.small_problem import small_problems, too_large
 from explorer.evaluate.verdict import Verdict
 from explorer.problem import Problem
-from explorer.reference import verification_input
+from explorer.reference import verification_inputs
 
 
 class Emulator:
@@ -60,11 +60,11 @@ class Emulator:
         problem: Problem,
         odd_elements: bool,
     ) -> Emulation:
-        matrix = verification_input(problem.rows, problem.cols, problem.dtype)
+        arrays = verification_inputs(problem)
         return emulate(
             kernel,
             problem,
-            matrix,
+            arrays,
             odd_elements=odd_elements,
             rounding=program.rounding(problem),
             step_limit=self._step_limit,

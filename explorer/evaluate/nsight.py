@@ -71,7 +71,7 @@ def nsight_figures(problem: Problem, config: Config, index: int = 0) -> NsightFi
 
 def ncu_command(program: str, problem: Problem, config: Config, index: int) -> Sequence[str]:
     """What is run: the profiler, and under it the program that launches the one kernel."""
-    asked = [str(problem.rows), str(problem.cols), str(problem.dtype), str(index)]
+    asked = [json.dumps(problem.as_dict()), str(index)]
     return [
         *(program, "--clock-control", "none", "--csv", "--print-units", "base"),
         *("--metrics", ",".join(METRICS.values())),

@@ -1,12 +1,12 @@
-"""`python -m explorer.evaluate.nsight_child CONFIG ROWS COLS DTYPE INDEX`: one launch on a GPU."""
+"""`python -m explorer.evaluate.nsight_child CONFIG PROBLEM INDEX`: one launch on a GPU."""
 
+import json
 import sys
 
 from explorer.codegen import emit
 from explorer.compile import Compiler
 from explorer.config import Config
 from explorer.devices.cuda.run_once import run_once
-from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
 from explorer.reference import normal_input
@@ -24,8 +24,8 @@ def main(words: list[str]) -> None:
     """Read the command line of one launch."""
     from explorer.devices.cuda.spec import device_spec
 
-    config, rows, cols, dtype, index = words
-    problem = Problem(int(rows), int(cols), DType.parse(dtype))
+    config, problem_json, index = words
+    problem = Problem.from_dict(json.loads(problem_json))
     launch_one(problem, Config.from_json(config), device_spec(int(index)), int(index))
 
 

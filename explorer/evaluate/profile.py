@@ -15,7 +15,7 @@ from explorer.gpu_spec import GpuSpec
 from explorer.occupancy import Occupancy, occupancy
 from explorer.outcome import Resources
 from explorer.problem import Problem
-from explorer.reference import normal_input
+from explorer.reference import normal_inputs
 
 LEAST_ROWS = 4
 
@@ -57,8 +57,8 @@ def profile(variant: Variant, gpu: GpuSpec) -> Profile:
     try:
         kernel = Compiler(gpu.arch).compile(variant.source)
         launches = program.launches(emulated)
-        matrix = normal_input(emulated.rows, emulated.cols, emulated.dtype)
-        ran = emulate(EmulatedKernel.of(kernel.ptx, launches), emulated, matrix)
+        arrays = normal_inputs(emulated)
+        ran = emulate(EmulatedKernel.of(kernel.ptx, launches), emulated, arrays)
     except CompileFailure as failure:
         raise InvalidInput(f"the kernel does not compile for {gpu.arch}: {failure}") from None
     except UnsupportedPtx as error:
@@ -91,4 +91,4 @@ def counted_problem(variant: Variant) -> Problem:
             f"a block of the kernel works on {each}x{problem.cols} elements, more than the "
             f"{MOST_ELEMENTS} that are emulated: take fewer --cols, or profile it on a GPU"
         )
-    return replace(problem, rows=rows)
+    return problem.resized(rows)

@@ -12,6 +12,7 @@ from explorer.reference.check import (
 from explorer.reference.inputs import (
     base_rows,
     normal_input,
+    normal_inputs,
     verification_input,
     verification_inputs,
     verification_rows,
@@ -37,6 +38,7 @@ __all__ = [
     "counted",
     "laid_out",
     "normal_input",
+    "normal_inputs",
     "softmax",
     "tolerance",
     "truth_of",

@@ -60,6 +60,17 @@ def verification_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
     output on the patterns, as the forward would have rounded it, and a gradient of noise.
     """
     matrix = verification_input(problem.rows, problem.cols, problem.dtype, seed)
+    return _with_the_rest(problem, matrix, seed)
+
+
+def normal_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
+    """As `verification_inputs`, of normal deviates."""
+    matrix = normal_input(problem.rows, problem.cols, problem.dtype, seed)
+    return _with_the_rest(problem, matrix, seed)
+
+
+def _with_the_rest(problem: Problem, matrix: Array, seed: int) -> dict[str, Array]:
+    """The arrays that go with a forward op's input."""
     rng = np.random.default_rng([seed, problem.rows, problem.cols, 1])
     arrays = {"input": matrix}
     if problem.op.is_backward:

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from by_hand import GPU, KERNELS, PROBLEM
+from by_hand import EXACT, GPU, KERNELS, PROBLEM
 from typer.testing import CliRunner
 
 from explorer import __version__
@@ -50,7 +50,7 @@ def explorer(tmp_path, monkeypatch):
 def kernels():
     """Sixty kernels: the further from a warp a row, the slower; every seventh does not verify."""
     rng = random.Random(5)
-    space = Space(PROBLEM, GPU)
+    space = Space(PROBLEM, GPU, EXACT)
     found = {}
     while len(found) < KERNELS:
         config = space.sample(rng)

@@ -29,7 +29,7 @@ def kernel_of(problem, config=CONFIG, spoil=lambda source: source):
 
 def ran(problem, spoil=lambda source: source, **options):
     matrix = verification_input(problem.rows, problem.cols, problem.dtype)
-    return emulate(kernel_of(problem, spoil=spoil), problem, matrix, **options)
+    return emulate(kernel_of(problem, spoil=spoil), problem, {"input": matrix}, **options)
 
 
 def kinds(emulation):
@@ -39,7 +39,7 @@ def kinds(emulation):
 @pytest.mark.parametrize("dtype", list(DType))
 @pytest.mark.parametrize("odd", [False, True])
 def test_a_right_kernel_is_verified(dtype, odd):
-    made = ran(replace(ANY_ALIGNMENT, dtype=dtype), odd_elements=odd)
+    made = ran(Problem(ANY_ALIGNMENT.rows, ANY_ALIGNMENT.cols, dtype), odd_elements=odd)
     assert made.status is Status.VERIFIED, made.findings
     assert made.counters.global_stores.bytes == 5 * 129 * dtype.itemsize
     assert made.odd_elements is odd
@@ -90,12 +90,12 @@ def test_unknown_arguments_are_refused():
     (step,) = kernel.launches
     odd = replace(kernel, launches=(replace(step, arguments=("input", "mask", "rows")),))
     with pytest.raises(LaunchError, match="mask"):
-        emulate(odd, ANY_ALIGNMENT, np.zeros((5, 129), np.float32))
+        emulate(odd, ANY_ALIGNMENT, {"input": np.zeros((5, 129), np.float32)})
 
 
 def test_outputs_can_be_had():
     problem = Problem(5, 129, DType.BF16)
     matrix = verification_input(5, 129, problem.dtype)
-    output = output_of(kernel_of(problem), problem, matrix)
+    output = output_of(kernel_of(problem), problem, {"input": matrix})
     assert output.shape == (5, 129) and output.dtype == NUMPY_DTYPES[DType.BF16]
     assert check(output, truth_of(problem, {"input": matrix}), problem.dtype).wrong == 0

@@ -83,7 +83,7 @@ def test_an_edit_that_breaks_it_is_found(write):
         ("static_assert(sizeof(Word)", "static_assert(alignof(Word)", "bytes an access moves"),
         ("long long rows)", "long long row_count)", "must take (input, output, rows)"),
         ("__global__", "__device__", "0 __global__ functions"),
-        ("--cols 512", "--cols many", "must name a config"),
+        ("--cols 512", "--cols many", "cols is 'many'; it must be a number"),
     ],
 )
 def test_refusals_say_what_is_missing(old, new, says, write):

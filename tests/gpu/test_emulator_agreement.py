@@ -92,7 +92,9 @@ def test_outputs_are_those_of_the_gpu(cols, gpu):
     for config in configs:
         variant = emit(problem, config)
         kernel = compiler.compile(variant.source)
-        emulated = output_of(EmulatedKernel.of(kernel.ptx, variant.launches), problem, matrix)
+        emulated = output_of(
+            EmulatedKernel.of(kernel.ptx, variant.launches), problem, {"input": matrix}
+        )
         worst[config] = ulps(run_once(kernel.cubin, variant.launches, matrix), emulated)
     print(f"\n{gpu.name}, 33 x {cols} f32\nulps  config")
     for config, most in worst.items():

@@ -12,11 +12,12 @@ from explorer.devices.emulated.counters import Counters
 from explorer.devices.emulated.emulation import Emulation
 from explorer.devices.emulated.findings import Finding, LaunchError, UnsupportedPtx
 from explorer.devices.emulated.launch import Argument, launch
-from explorer.devices.emulated.memory import Allocation, GlobalMemory, check_output, poisoned
+from explorer.devices.emulated.memory import GlobalMemory
 from explorer.devices.emulated.parse import parse
+from explorer.devices.emulated.placement import Placement
 from explorer.devices.emulated.program import Module
 from explorer.problem import Problem
-from explorer.reference import FLUSHED, check, truth_of
+from explorer.reference import FLUSHED, Truth, check, truth_of
 
 Array = NDArray[Any]
 
@@ -26,9 +27,6 @@ STEP_LIMIT = 3_000_000
 SM_COUNT = 2
 """SMs of the emulated device: few, so that blocks that stride over the rows do so."""
 
-ODD_INPUT, ODD_OUTPUT = 1, 3
-"""Elements by which input and output are moved to try a kernel of any alignment."""
-
 
 @dataclass(frozen=True, slots=True)
 class EmulatedKernel:
@@ -36,80 +34,58 @@ class EmulatedKernel:
 
     module: Module
     launches: tuple[Launch, ...]
+    scratch_bytes: int = 0
+    """Global memory that the launches share."""
 
     @classmethod
-    def of(cls, ptx: str, launches: Sequence[Launch]) -> "EmulatedKernel":
+    def of(cls, ptx: str, launches: Sequence[Launch], scratch_bytes: int = 0) -> "EmulatedKernel":
         """Raises UnsupportedPtx for a construct that is not known."""
-        return cls(parse(ptx), tuple(launches))
+        return cls(parse(ptx), tuple(launches), scratch_bytes)
 
 
 def emulate(
     kernel: EmulatedKernel,
     problem: Problem,
-    matrix: Array,
+    arrays: dict[str, Array],
     *,
     odd_elements: bool = False,
     rounding: float = 0.0,
     step_limit: int = STEP_LIMIT,
 ) -> Emulation:
-    """Run a kernel on `matrix`, of the problem's rows, cols and dtype, and check all it does.
+    """Run a kernel on a problem's inputs, matrices as (rows, cols), and check all it does.
 
-    With `odd_elements`, input and output begin 1 and 3 elements past an aligned address; relative
-    errors up to `rounding` are inaccurate, not wrong. Raises LaunchError for launches that cannot
-    be made; opcodes that are not known are in the result.
+    With `odd_elements`, matrices begin a few elements past an aligned address; relative errors up
+    to `rounding` are inaccurate, not wrong. Raises LaunchError for launches that cannot be made;
+    opcodes that are not known are in the result.
     """
-    memory, target, values = _prepared(problem, matrix, odd_elements=odd_elements)
-    ran = _launched(kernel, values, memory, step_limit)
+    placed = Placement.of(problem, arrays, kernel.scratch_bytes, odd_elements=odd_elements)
+    ran = _launched(kernel, placed.values, placed.memory, step_limit)
     if isinstance(ran, UnsupportedPtx):
         return Emulation(problem, odd_elements, unsupported=ran.opcodes)
     findings, counters, complete = ran
     if not complete:
         return Emulation(problem, odd_elements, tuple(findings), counters=counters)
-    target.written[: target.lead] = True
-    findings += _with_store(check_output(memory, target), kernel)
-    output = _read(memory, target, matrix)
-    truth = truth_of(problem, {"input": matrix})
+    findings += _with_store(placed.findings(), kernel)
+    got = placed.output()
+    truth = truth_of(problem, arrays)
     return Emulation(
         problem,
         odd_elements,
         tuple(findings),
-        check(output, truth, problem.dtype),
+        check(got, truth, problem.output_dtype),
         counters,
-        deviation=_deviation(output.astype(np.float64), truth.values),
+        deviation=_deviation(got, truth),
         rounding=rounding,
     )
 
 
-def output_of(kernel: EmulatedKernel, problem: Problem, matrix: Array) -> Array:
-    """What a kernel writes for `matrix`, whatever is wrong with it; raises UnsupportedPtx."""
-    memory, target, values = _prepared(problem, matrix)
-    ran = _launched(kernel, values, memory, STEP_LIMIT)
+def output_of(kernel: EmulatedKernel, problem: Problem, arrays: dict[str, Array]) -> Array:
+    """What a kernel writes for its inputs, whatever is wrong with it; raises UnsupportedPtx."""
+    placed = Placement.of(problem, arrays, kernel.scratch_bytes)
+    ran = _launched(kernel, placed.values, placed.memory, STEP_LIMIT)
     if isinstance(ran, UnsupportedPtx):
         raise ran
-    return _read(memory, target, matrix)
-
-
-def _prepared(
-    problem: Problem, matrix: Array, *, odd_elements: bool = False
-) -> tuple[GlobalMemory, Allocation, dict[str, Argument]]:
-    """Memory with input and output, the output, and a value for each argument of a launch."""
-    memory = GlobalMemory()
-    leads = (ODD_INPUT, ODD_OUTPUT) if odd_elements else (0, 0)
-    source = _placed(memory, matrix, "input", leads[0])
-    target = _placed(memory, poisoned(matrix.shape, matrix.dtype), "output", leads[1])
-    values: dict[str, Argument] = {
-        "input": source,
-        "output": target,
-        "rows": np.int64(problem.rows),
-        "cols": np.int32(problem.cols),
-    }
-    return memory, target, values
-
-
-def _read(memory: GlobalMemory, target: Allocation, matrix: Array) -> Array:
-    """The output, in the shape of the input."""
-    lead = target.lead // matrix.dtype.itemsize
-    return memory.read(target).reshape(-1)[lead:].reshape(matrix.shape)
+    return placed.output()
 
 
 def _launched(
@@ -139,27 +115,19 @@ def _launched(
     return findings, total, True
 
 
-def _deviation(values: Array, truth: Array) -> float:
-    """The largest relative error, beyond what may be flushed to zero; infinite for a stray NaN."""
-    if (np.isnan(values) != np.isnan(truth)).any():
+def _deviation(output: Array, truth: Truth) -> float:
+    """The largest error relative to its magnitude, beyond what may be flushed to zero.
+
+    Infinite for a stray NaN.
+    """
+    values = output.astype(truth.values.dtype)
+    if (np.isnan(values) != np.isnan(truth.values)).any():
         return float("inf")
     with np.errstate(invalid="ignore", divide="ignore"):
-        off = np.maximum(np.abs(values - truth) - FLUSHED, 0.0)
-        relative = np.where(off > 0, off / truth, 0.0)
+        off = np.where(values == truth.values, 0.0, np.abs(values - truth.values))
+        off = np.maximum(off - FLUSHED, 0.0)
+        relative = np.where(off > 0, off / truth.magnitude, 0.0)
     return float(np.nanmax(relative, initial=0.0))
-
-
-def _placed(memory: GlobalMemory, matrix: Array, name: str, lead: int) -> Allocation:
-    """The matrix, `lead` elements past an aligned address; an output is written, each once."""
-    writable = name == "output"
-    data = matrix
-    if lead:
-        data = np.concatenate([np.zeros(lead, matrix.dtype), matrix.reshape(-1)])
-    placed = memory.allocate(
-        data, name=name, writable=writable, initialised=not writable, written_once=writable
-    )
-    placed.lead = lead * matrix.dtype.itemsize
-    return placed
 
 
 def _arguments(step: Launch, values: dict[str, Argument]) -> list[Argument]:

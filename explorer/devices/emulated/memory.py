@@ -19,6 +19,7 @@ POISON: dict[np.dtype[Any], Any] = {
     np.dtype(np.float32): np.uint32(0x7FEDEAD0),
     np.dtype(np.float16): np.uint16(0x7FED),
     np.dtype(ml_dtypes.bfloat16): np.uint16(0x7FED),
+    np.dtype(np.float64): np.uint64(0x7FFDEAD0DEADBEEF),
 }
 """A quiet NaN of each type that no computation produces by itself."""
 

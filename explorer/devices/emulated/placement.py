@@ -1,0 +1,135 @@
+"""A problem's arrays and numbers, as launches name them, placed in emulated memory."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.devices.emulated.findings import Finding, Kind
+from explorer.devices.emulated.launch import Argument
+from explorer.devices.emulated.memory import Allocation, GlobalMemory, check_output, poisoned
+from explorer.operands import Kind as NumberKind
+from explorer.operands import Operand, inputs, output, scalars
+from explorer.problem import Problem
+from explorer.reference import NUMPY_DTYPES, as_rows, laid_out
+
+Array = NDArray[Any]
+
+ODD_PLACES = {"input": 1, "grad": 2, "output": 3}
+"""Elements by which matrices are moved to try a kernel of any alignment."""
+
+_NUMPY_NUMBERS: dict[NumberKind, Any] = {
+    NumberKind.INT32: np.int32,
+    NumberKind.INT64: np.int64,
+    NumberKind.FLOAT32: np.float32,
+    NumberKind.FLOAT64: np.float64,
+}
+
+
+@dataclass(slots=True)
+class Placement:
+    """Memory that holds a problem's operands, and a value for each argument of a launch."""
+
+    problem: Problem
+    memory: GlobalMemory
+    target: Allocation
+    """Where the output goes; the input's place where the problem is in place."""
+    values: dict[str, Argument]
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        arrays: dict[str, Array],
+        scratch_bytes: int = 0,
+        *,
+        odd_elements: bool = False,
+    ) -> "Placement":
+        """Place inputs named as in `operands.inputs`, their matrices (rows, cols).
+
+        Gaps between rows hold the NaN of what nobody wrote.
+        """
+        memory = GlobalMemory()
+        values: dict[str, Argument] = {
+            name: _NUMPY_NUMBERS[number.kind](number.value)
+            for name, number in scalars(problem).items()
+        }
+        places = ODD_PLACES if odd_elements else {}
+        for operand in inputs(problem):
+            data = _in_memory(problem, operand, arrays[operand.name])
+            over = problem.in_place and operand.name == "input"
+            values[operand.name] = _placed(
+                memory, operand.name, data, places.get(operand.name, 0), written=over
+            )
+        if problem.in_place:
+            target = values["input"]
+        else:
+            target = _placed(memory, "output", _empty(problem), places.get("output", 0))
+        assert isinstance(target, Allocation)
+        values["output"] = target
+        if scratch_bytes:
+            values["scratch"] = memory.allocate(
+                poisoned((-(-scratch_bytes // 4),), np.float32), name="scratch", initialised=False
+            )
+        return cls(problem, memory, target, values)
+
+    def output(self) -> Array:
+        """What was written, as (rows, cols)."""
+        flat = self.memory.read(self.target).reshape(-1)
+        flat = flat[self.target.lead // flat.dtype.itemsize :]
+        return as_rows(self.problem, flat, self.problem.output_stride)
+
+    def findings(self) -> list[Finding]:
+        """Elements that nobody wrote, and writes between rows."""
+        written = self.target.written
+        written[: self.target.lead] = True
+        gaps = self._gaps()
+        strays = int(written[self.target.lead :][gaps].sum())
+        written[self.target.lead :][gaps] = True
+        found = list(check_output(self.memory, self.target))
+        if strays:
+            stray = f"output: {strays} bytes written between its rows, which are not the output's"
+            found.append(Finding(Kind.OUT_OF_BOUNDS, stray, count=strays))
+        return found
+
+    def _gaps(self) -> NDArray[np.bool_]:
+        """Which bytes of the output lie between its rows."""
+        problem = self.problem
+        inside = np.ones((problem.rows, problem.cols), np.bool_)
+        row = laid_out(problem, inside, problem.output_stride, gap=False)
+        return np.repeat(~row, self.problem.output_dtype.itemsize)
+
+
+def _in_memory(problem: Problem, operand: Operand, array: Array) -> Array:
+    """An input as it lies; a mask or lengths lie as they are."""
+    if operand.name not in ("input", "grad"):
+        return array
+    if problem.is_dense and problem.inner == 1:
+        return array
+    return laid_out(problem, array, problem.input_stride, poisoned((), array.dtype)[()])
+
+
+def _empty(problem: Problem) -> Array:
+    dense = problem.is_dense and problem.inner == 1
+    shape = (problem.rows, problem.cols) if dense else (output(problem).count,)
+    return poisoned(shape, NUMPY_DTYPES[problem.output_dtype])
+
+
+def _placed(
+    memory: GlobalMemory, name: str, data: Array, lead: int, *, written: bool | None = None
+) -> Allocation:
+    """An array, `lead` elements past an aligned address; what is written is written once."""
+    writable = name == "output" if written is None else written
+    octets = lead * data.dtype.itemsize
+    if lead:
+        data = np.concatenate([np.zeros(lead, data.dtype), data.reshape(-1)])
+    placed = memory.allocate(
+        data,
+        name=name,
+        writable=writable or name == "output",
+        initialised=name != "output",
+        written_once=writable or name == "output",
+    )
+    placed.lead = octets
+    return placed

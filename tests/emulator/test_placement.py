@@ -1,0 +1,73 @@
+"""Operands in emulated memory: gaps between rows, places past an aligned address, in place."""
+
+import numpy as np
+import pytest
+
+from explorer.devices.emulated.findings import Kind
+from explorer.devices.emulated.placement import Placement
+from explorer.op import Mask, Op
+from explorer.problem import Problem
+from explorer.reference import NUMPY_DTYPES, verification_inputs
+
+PROBLEMS = [
+    Problem(6, 5),
+    Problem(6, 5, input_stride=8, output_stride=7),
+    Problem(6, 5, inner=3),
+    Problem(6, 5, in_place=True),
+    Problem(6, 5, op=Op.SOFTMAX_BACKWARD),
+    Problem(6, 5, mask=Mask.ADDITIVE, mask_rows=3),
+    Problem(6, 5, mask=Mask.LENGTHS, scale=0.5),
+]
+
+
+def store(placed, matrix, stray=0):
+    """What a kernel that writes `matrix` leaves in memory."""
+    target, stride = placed.target, placed.problem.output_stride
+    size = placed.problem.output_dtype.itemsize
+    whole = placed.memory.read(target).reshape(-1)
+    flags = target.written.reshape(-1, size)
+    lead = target.lead // size
+    problem = placed.problem
+    for row in range(problem.rows):
+        for col in range(problem.cols):
+            outer, at = divmod(row, problem.inner)
+            if problem.inner > 1:
+                place = (outer * problem.cols + col) * problem.inner + at
+            else:
+                place = row * stride + col
+            whole[lead + place] = matrix[row, col]
+            flags[lead + place] = True
+    if stray:
+        flags[lead + problem.cols : lead + problem.cols + stray] = True
+    placed.memory.write(target, whole)
+
+
+@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_what_is_written_in_its_place_is_read_back(problem, odd):
+    placed = Placement.of(problem, verification_inputs(problem), odd_elements=odd)
+    dtype = NUMPY_DTYPES[problem.output_dtype]
+    matrix = np.arange(30).reshape(6, 5).astype(dtype)
+    store(placed, matrix)
+    assert placed.findings() == []
+    assert (placed.output() == matrix).all()
+
+
+def test_an_output_that_nobody_wrote_is_found():
+    placed = Placement.of(Problem(6, 5, output_stride=7), verification_inputs(Problem(6, 5)))
+    assert [f.kind for f in placed.findings()] == [Kind.NEVER_WRITTEN]
+
+
+def test_a_write_between_rows_is_found():
+    problem = Problem(6, 5, output_stride=7)
+    placed = Placement.of(problem, verification_inputs(problem))
+    store(placed, np.zeros((6, 5), np.float32), stray=2)
+    assert [f.kind for f in placed.findings()] == [Kind.OUT_OF_BOUNDS]
+
+
+def test_every_argument_of_a_launch_has_a_value():
+    problem = Problem(6, 5, op=Op.SOFTMAX_BACKWARD, scale=2.0)
+    values = Placement.of(problem, verification_inputs(problem), scratch_bytes=64).values
+    assert values["scale"] == np.float32(2.0)
+    assert values["rows"].dtype == np.int64
+    assert {"input", "grad", "output", "scratch"} <= values.keys()
