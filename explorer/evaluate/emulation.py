@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from explorer.codegen import scratch_bytes
 from explorer.compile import SOURCE_NAME, CompileFailure, Compiler
 from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate
 from explorer.devices.emulated.emulation import Emulation, Status
@@ -37,7 +38,8 @@ class Emulator:
             kernel = self._compiler.compile(program.source)
             module = EmulatedKernel.of(_named(kernel.ptx, program.file), ()).module
             for problem, odd in _runs(program, problems):
-                steps = EmulatedKernel(module, program.launches(problem))
+                scratch = scratch_bytes(problem, program.config)
+                steps = EmulatedKernel(module, program.launches(problem), scratch)
                 runs.append(self._run(program, steps, problem, odd))
                 if runs[-1].status in (Status.WRONG, Status.UNVERIFIED):
                     break

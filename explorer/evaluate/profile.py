@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from math import gcd, lcm
 
-from explorer.codegen import Variant
+from explorer.codegen import Variant, scratch_bytes
 from explorer.compile import CompileFailure, Compiler, nvrtc_version
 from explorer.devices.emulated.counters import SECTOR_BYTES, Counters
 from explorer.devices.emulated.device import EmulatedKernel, emulate
@@ -58,7 +58,8 @@ def profile(variant: Variant, gpu: GpuSpec) -> Profile:
         kernel = Compiler(gpu.arch).compile(variant.source)
         launches = program.launches(emulated)
         arrays = normal_inputs(emulated)
-        ran = emulate(EmulatedKernel.of(kernel.ptx, launches), emulated, arrays)
+        scratch = scratch_bytes(emulated, variant.config)
+        ran = emulate(EmulatedKernel.of(kernel.ptx, launches, scratch), emulated, arrays)
     except CompileFailure as failure:
         raise InvalidInput(f"the kernel does not compile for {gpu.arch}: {failure}") from None
     except UnsupportedPtx as error:

@@ -82,11 +82,13 @@ class Placement:
 
     def findings(self) -> list[Finding]:
         """Elements that nobody wrote, and writes between rows."""
+        lead, start = self.target.lead, self.target.offset
         written = self.target.written
-        written[: self.target.lead] = True
+        written[:lead] = True
         gaps = self._gaps()
-        strays = int(written[self.target.lead :][gaps].sum())
-        written[self.target.lead :][gaps] = True
+        strays = int(written[lead:][gaps].sum())
+        written[lead:][gaps] = True
+        self.memory.arena[start + lead : start + self.target.size][gaps] = 0  # no more poison
         found = list(check_output(self.memory, self.target))
         if strays:
             stray = f"output: {strays} bytes written between its rows, which are not the output's"
