@@ -10,6 +10,9 @@ from explorer.problem import Problem
 
 WARP = 32
 
+WIDEST_STORE = 16
+"""Bytes of the widest store of one thread."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkSplit:
@@ -24,9 +27,19 @@ class WorkSplit:
         return self.config.vector_bytes // self.problem.dtype.itemsize
 
     @property
+    def output_word_bytes(self) -> int:
+        """Bytes of one store: what becomes of one vector, or the widest that there is."""
+        return min(WIDEST_STORE, self.width * self.problem.output_dtype.itemsize)
+
+    @property
     def aligned(self) -> bool:
-        """Whether every row starts on a vector boundary if the matrix does."""
-        return self.problem.row_bytes % self.config.vector_bytes == 0
+        """Whether rows are whole vectors, and start where an access may, if the matrices do."""
+        problem = self.problem
+        return (
+            problem.cols % self.width == 0
+            and problem.input_stride % self.width == 0
+            and problem.output_stride * problem.output_dtype.itemsize % self.output_word_bytes == 0
+        )
 
     @property
     def row_vectors(self) -> int:

@@ -26,6 +26,7 @@ def _environment() -> Environment:
         autoescape=False,
     )
     environment.filters["wrap"] = wrap
+    environment.filters["renamed"] = lambda names, new: [new.get(name, name) for name in names]
     environment.filters["each_of"] = lambda names, texts: [texts[name] for name in names]
     return environment
 

@@ -5,23 +5,36 @@ from collections.abc import Iterable
 LINE = 100
 """Columns of an emitted line."""
 
+DEEPER = 4
+"""Columns by which a wrapped line is indented more than the first."""
 
-def wrap(items: Iterable[str], head: str, tail: str, indent: int = 0) -> str:
-    """`head`, the items and `tail`: on one line if they fit, else the items on lines of their own.
 
-    `indent` is how far the line of `head` is indented, by the template; the items' lines are
-    indented by four columns more.
+def wrap(
+    items: Iterable[str],
+    head: str,
+    tail: str,
+    indent: int = 0,
+    *,
+    before: str = "",
+    hang: int = DEEPER,
+) -> str:
+    """`before`, `head`, the items, `tail`: on one line if they fit.
+
+    Else `before` keeps the first line and the rest hangs `hang` columns below it if that fits;
+    else the items have lines of their own. `indent` is how far the template indents the first.
     """
     words = [f"{item}," for item in items]
     words[-1] = words[-1][:-1] + tail
-    together = f"{head}{' '.join(words)}"
-    if indent + len(together) <= LINE:
-        return together
-    pad = " " * (indent + 4)
-    lines = [head]
+    call = f"{head}{' '.join(words)}"
+    space = f"{before} " if before else ""
+    if indent + len(space) + len(call) <= LINE:
+        return space + call
+    if before and indent + hang + len(call) <= LINE:
+        return f"{before}\n{' ' * (indent + hang)}{call}"
+    lines = [space + head]
     for word in words:
         if len(lines) > 1 and len(lines[-1]) + 1 + len(word) <= LINE:
             lines[-1] += f" {word}"
         else:
-            lines.append(pad + word)
+            lines.append(" " * (indent + DEEPER) + word)
     return "\n".join(lines)

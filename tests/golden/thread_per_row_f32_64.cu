@@ -261,7 +261,8 @@ int main(int argc, char** argv) {
   double worst = 0.0;
   for (long long row = 0; row < rows; row += rows > 8 ? rows / 8 : 1) {
     const Element* x = host.data() + row * cols;
-    cudaMemcpy(result.data(), output + row * cols, cols * sizeof(Element), cudaMemcpyDeviceToHost);
+    const Element* y = output + row * cols;
+    cudaMemcpy(result.data(), y, cols * sizeof(Element), cudaMemcpyDeviceToHost);
     double sum = 0.0;
     for (int i = 0; i < cols; ++i) sum += std::exp(widen(x[i]));
     for (int i = 0; i < cols; ++i) {
