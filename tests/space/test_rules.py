@@ -49,7 +49,8 @@ def test_a_rule_reads_only_what_it_declares(rule):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_every_rule_excludes_something_somewhere(rule):
-    problems = [Problem(64, cols) for cols in (5, 4096, 100000)] + [Problem(64, 64, DType.F64)]
+    problems = [Problem(64, cols) for cols in (5, 4096, 100000)]
+    problems += [Problem(64, 64, DType.F64), Problem(64, 64, in_place=True)]
     assert any(Space(problem, H200).excluded(rule) for problem in problems)
 
 
