@@ -12,6 +12,7 @@ from explorer.cli.dashboard import dashboard
 from explorer.cli.doctor import doctor
 from explorer.cli.emit import emit
 from explorer.cli.exits import SentenceErrors
+from explorer.cli.journey import journey
 from explorer.cli.presets import presets
 from explorer.cli.profile import profile
 from explorer.cli.record import record
@@ -50,7 +51,20 @@ def explorer(
         typer.echo(context.get_help())
 
 
-COMMANDS = (search, emit, verify, profile, studies, show, space, presets, record, dashboard, doctor)
+COMMANDS = (
+    search,
+    emit,
+    verify,
+    profile,
+    studies,
+    show,
+    space,
+    presets,
+    journey,
+    record,
+    dashboard,
+    doctor,
+)
 
 for command in COMMANDS:
     app.command()(command)

@@ -10,6 +10,7 @@ from explorer.cli.exits import INTERRUPTED, say
 from explorer.cli.options import Json, RecordedDevice, Seed, Timing
 from explorer.cli.problem import needed, rows_notice, with_problem
 from explorer.cli.values import whole_number
+from explorer.cli.writable import check_writable
 from explorer.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -123,17 +124,5 @@ def _path(output: str | None, evaluator: "Evaluator", *, force: bool) -> Path:
         raise InvalidInput(f"output is {str(path)!r}; a recording's name ends in {SUFFIX}")
     if path.exists() and not force:
         raise InvalidInput(f"{path} exists; name another --output, or replace it with --force")
-    _check_writable(path)
+    check_writable(path)
     return path
-
-
-def _check_writable(path: Path) -> None:
-    probe = path.with_name(f".{path.name}.probe")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise InvalidInput(
-            f"{path} cannot be written: {error.strerror}; name another --output"
-        ) from None

@@ -67,6 +67,12 @@ def difference_words(config: Config, best: Config, width: int) -> str:
     return f"+{len(said)}" if said else ""
 
 
+def change_words(before: Config, after: Config) -> str:
+    """What changed from one config to the next: `no cache → registers, expf → __expf`."""
+    names = after.differences(before)
+    return ", ".join(f"{words(before, [name])} → {words(after, [name])}" for name in names)
+
+
 def _lines(said: Sequence[str], width: int) -> list[str]:
     """Words joined by commas, in lines that break after commas alone."""
     lines: list[str] = []

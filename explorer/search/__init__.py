@@ -15,12 +15,14 @@ if TYPE_CHECKING:
         list_views,
         load_study,
     )
+    from explorer.search.journey import Found, run_journey, stored_best
     from explorer.search.recorder import record
     from explorer.search.run import run_search
     from explorer.search.storage import open_storage
 
 __all__ = [
     "Choice",
+    "Found",
     "choose_configs",
     "find_trial",
     "list_studies",
@@ -28,11 +30,14 @@ __all__ = [
     "load_study",
     "open_storage",
     "record",
+    "run_journey",
     "run_search",
+    "stored_best",
 ]
 
 _HOMES = {
     "Choice": "choice",
+    "Found": "journey",
     "choose_configs": "choice",
     "find_trial": "inspect",
     "list_studies": "inspect",
@@ -40,7 +45,9 @@ _HOMES = {
     "load_study": "inspect",
     "open_storage": "storage",
     "record": "recorder",
+    "run_journey": "journey",
     "run_search": "run",
+    "stored_best": "journey",
 }
 
 

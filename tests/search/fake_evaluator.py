@@ -13,6 +13,8 @@ from explorer.outcome import Measured, Outcome, Rejected, Resources, Stage
 from explorer.problem import Problem
 
 FLOOR_US = 60.0
+UNKNOWN_COST = 0.1
+"""Of a value that the model does not know."""
 GPU = known_gpu("NVIDIA H200")
 
 _COST = {
@@ -36,7 +38,7 @@ _COST = {
 
 def model_us(config: Config) -> float:
     """Additive costs, and interactions: cache with algorithm and unroll, hint with vectors."""
-    cost = sum(costs[getattr(config, name)] for name, costs in _COST.items())
+    cost = sum(costs.get(getattr(config, name), UNKNOWN_COST) for name, costs in _COST.items())
     cost += 0.03 * abs(config.threads.bit_length() - 9)
     cost += 0.04 * abs(config.threads_per_row.bit_length() - 8)
     if config.algorithm == "online-block-max" and config.cache == "registers":

@@ -1,0 +1,188 @@
+"""`explorer journey`: every published kernel, and the search's best, in one run."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from explorer.asked import AskedProblem
+from explorer.cli.exits import INTERRUPTED, say
+from explorer.cli.options import Device, Json, Seed, Storage, Timing
+from explorer.cli.problem import needed, rows_notice, with_problem
+from explorer.cli.values import duration_s
+from explorer.cli.writable import check_writable
+from explorer.errors import InvalidInput, NotFound
+from explorer.problem import Problem
+
+if TYPE_CHECKING:
+    from explorer.evaluator import Evaluator
+    from explorer.search import Found
+    from explorer.search.journey_results import Journey
+
+FOLDER = Path("studies/results")
+DEFAULT_BUDGET_S = 40.0
+"""For a search where the problem was not searched before."""
+
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        "--budget",
+        metavar="TIME",
+        parser=duration_s,
+        help="Time for a search first, such as 30s or 2m; left out: 40s where none is stored.",
+        show_default=False,
+    ),
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE.svg", help="Draw it, too.", show_default=False),
+]
+Save = Annotated[bool, typer.Option("--save", help=f"Keep it as a file in {FOLDER}/.")]
+Kept = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="FILE",
+        help="Show a journey that --save kept, instead of measuring one.",
+        show_default=False,
+    ),
+]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown, for documents.")]
+
+
+@with_problem
+def journey(
+    asked: AskedProblem | None,
+    budget: Budget = None,
+    device: Device = "auto",
+    plot: Plot = None,
+    save: Save = False,
+    kept: Kept = None,
+    markdown: Markdown = False,
+    storage: Storage = None,
+    seed: Seed = 0,
+    timing: Timing = "cold",
+    json: Json = False,
+) -> None:
+    """Time every published kernel and the search's best; tell the story."""
+    from explorer.report.journey_data import read_journey
+    from explorer.report.journey_svg import journey_svg
+
+    if json and markdown:
+        raise InvalidInput("--json and --markdown both want stdout; drop one of them")
+    if plot is not None and plot.suffix != ".svg":
+        raise InvalidInput(f"plot is {str(plot)!r}; the picture is SVG: name a FILE.svg")
+    if kept is not None and (asked is not None or save):
+        raise InvalidInput("--from says the problem and measures nothing; drop --cols and --save")
+    if plot is not None:
+        check_writable(plot, "--plot")
+    if kept is not None:
+        told = read_journey(kept)
+    else:
+        wanted = needed(asked)
+        plan = _Plan(wanted.problem(), wanted.rows, device, timing, seed, storage, budget, save)
+        told = _run(plan)
+    if plot is not None:
+        plot.write_text(journey_svg(told))
+        say(f"{plot}: drawn")
+    _print(told, json=json, markdown=markdown, kept=kept is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The command's options, read."""
+
+    problem: Problem
+    rows: int | None
+    device: str
+    timing: str
+    seed: int
+    storage: str | None
+    budget_s: float | None
+    save: bool
+
+
+def _print(told: "Journey", *, json: bool, markdown: bool, kept: bool) -> None:
+    from explorer.report.console import results
+    from explorer.report.journey_data import journey_data
+    from explorer.report.journey_markdown import journey_markdown
+    from explorer.report.journey_report import print_journey
+    from explorer.report.json_data import as_text
+
+    if json:
+        print(as_text(journey_data(told)))
+    elif markdown:
+        print(journey_markdown(told), end="")
+    else:
+        print_journey(told, results(), kept=kept)
+
+
+def _run(plan: _Plan) -> "Journey":
+    from explorer.evaluate.open_evaluator import open_evaluator
+    from explorer.report.json_data import as_text
+    from explorer.search import run_journey
+
+    why = _why_no_gpu(plan.device)
+    try:
+        with open_evaluator(plan.problem, plan.device, plan.timing, plan.seed) as evaluator:
+            path = _path(evaluator) if plan.save else None
+            for notice in rows_notice(plan.problem, plan.rows):
+                say(notice)
+            told = run_journey(evaluator, partial(_best, plan, evaluator), on_progress=_tell)
+    except NotFound as error:
+        raise NotFound(f"{why}, and {error}" if why else str(error)) from None
+    except KeyboardInterrupt:
+        say("stopped; nothing was kept but what a search found")
+        raise typer.Exit(INTERRUPTED) from None
+    if path is not None:
+        path.write_text(as_text(told.as_dict()) + "\n")
+        say(f"{path}: written")
+    return told
+
+
+def _best(plan: _Plan, evaluator: "Evaluator") -> "Found":
+    """The stored search's best; where there is none, or a budget is given, of a search now."""
+    from explorer.report.console import notices
+    from explorer.report.figures import seconds
+    from explorer.report.progress import ProgressLine
+    from explorer.search import Found, open_storage, run_search, stored_best
+
+    storage = open_storage(plan.storage)
+    found = stored_best(evaluator, storage)
+    if found is not None and plan.budget_s is None:
+        say(f"the search's best is {found.origin}")
+        return found
+    budget_s = plan.budget_s or DEFAULT_BUDGET_S
+    if found is None:
+        say(f"no search of this problem is stored: searching for {seconds(budget_s)} first")
+    with ProgressLine(plan.problem, notices()) as progress:
+        result = run_search(
+            evaluator, storage, budget_s=budget_s, seed=plan.seed, on_progress=progress
+        )
+    winner = result.finals.winner.trial
+    return Found(winner.config, f"trial {winner.number} of study {result.study}")
+
+
+def _tell(name: str, number: int, total: int) -> None:
+    say(f"{number}/{total} {name}")
+
+
+def _path(evaluator: "Evaluator") -> Path:
+    """Where the journey is kept; asked before it is measured. Raises InvalidInput."""
+    from explorer.devices.recorded.find import local_path
+    from explorer.devices.recorded.recording_file import SUFFIX
+
+    timing = evaluator.circumstances.timing
+    name = local_path(evaluator.problem, evaluator.gpu, timing).name.removesuffix(SUFFIX)
+    path = FOLDER / f"journey-{name}.json"
+    check_writable(path, "folder")
+    return path
+
+
+def _why_no_gpu(device: str) -> str | None:
+    """Why there is no GPU, where one was left to be found."""
+    from explorer.devices.cuda import driver_problem
+
+    return driver_problem() if device == "auto" else None

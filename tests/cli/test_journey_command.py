@@ -1,0 +1,71 @@
+"""The journey from the command line: measured by a fake, kept, shown again, refused."""
+
+import json
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from explorer.search.journey_results import BEST
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "search"))
+from fake_evaluator import FakeEvaluator
+
+SHAPE = ("--cols", "1000", "--rows", "4096")
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU that takes what the model says."""
+
+    @contextmanager
+    def opened(problem, *_):
+        yield FakeEvaluator(problem)
+
+    monkeypatch.setattr("explorer.evaluate.open_evaluator.open_evaluator", opened)
+
+
+def test_it_searches_first_where_nothing_is_stored(explorer, gpu):
+    ran = explorer("journey", *SHAPE, "--budget", "1s")
+    assert ran.code == 0, ran.err
+    assert "no search of this problem is stored: searching for 1 s first" in ran.err
+    assert BEST in ran.out and "shared-tree" in ran.out and "of copy" in ran.out
+    again = explorer("journey", *SHAPE)
+    assert "searching" not in again.err and "the search's best is trial" in again.err
+
+
+def test_it_is_kept_shown_again_and_drawn(explorer, gpu, tmp_path):
+    ran = explorer("journey", *SHAPE, "--budget", "1s", "--save", "--json", "--plot", "j.svg")
+    assert ran.code == 0, ran.err
+    data = json.loads(ran.out)
+    path = Path("studies/results/journey-h200-f32-4096x1000.json")
+    assert str(path) in ran.err and path.exists()
+    assert (tmp_path / "j.svg").read_text().startswith("<svg")
+    shown = explorer("journey", "--from", path)
+    assert shown.code == 0 and data["steps"][0]["names"][0] in shown.out
+    assert "replayed" in shown.out
+    markdown = explorer("journey", "--from", path, "--markdown").out
+    assert markdown.startswith("| kernel | µs |")
+    kept = json.loads(explorer("journey", "--from", path, "--json").out)
+    assert kept["steps"] == data["steps"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "cols is not said"),
+        ((*SHAPE, "--plot", "x.png"), "name a FILE.svg"),
+        ((*SHAPE, "--plot", "/proc/none/x.svg"), "cannot be written"),
+        ((*SHAPE, "--json", "--markdown"), "drop one of them"),
+        ((*SHAPE, "--from", "x.json"), "drop --cols and --save"),
+        (("--from", "x.json"), "x.json cannot be read"),
+        ((*SHAPE, "--budget", "soon"), "budget is 'soon'"),
+        ((*SHAPE, "--device", "emulated"), "times none"),
+        (("--cols", "512", "--rows", "256"), "lacks"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(explorer, recording, words, says):
+    ran = explorer("journey", *words)
+    assert ran.code == 2 and says in ran.err and ran.out == ""
+    assert len(ran.err.strip().splitlines()) == 1

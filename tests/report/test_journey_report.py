@@ -1,0 +1,133 @@
+"""A journey in words, in Markdown, in JSON and as a picture."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from explorer.circumstances import Circumstances
+from explorer.config import Config
+from explorer.errors import InvalidInput
+from explorer.gpu_spec import known_gpu
+from explorer.presets import find_preset
+from explorer.problem import Problem
+from explorer.report.journey_data import journey_data, read_journey
+from explorer.report.journey_markdown import journey_markdown
+from explorer.report.journey_report import bar, log_share, print_journey
+from explorer.report.journey_svg import journey_svg
+from explorer.report.words import change_words
+from explorer.search.journey_results import BEST, Journey, LeftOut, Step
+
+PROBLEM = Problem(8192, 4096)
+H200 = known_gpu("NVIDIA H200")
+
+
+def samples(time_us):
+    return tuple(time_us * (1 + 0.001 * (i % 5 - 2)) for i in range(20))
+
+
+def step(name, time_us, *more, config=None):
+    config = config or find_preset(name).config(PROBLEM, H200)
+    return Step((name, *more), config, f"{name}-digest", 1e-7, 32, samples(time_us))
+
+
+@pytest.fixture
+def journey(circumstances: Circumstances):
+    return Journey(
+        problem=PROBLEM,
+        circumstances=circumstances,
+        steps=(
+            step("thread-per-row", 6000.0, "fast-softmax-5"),
+            step("llm.c-8", 121.0),
+            step("llm.c-9", 110.0),
+            step("fast-softmax-6", 109.99),
+            step(BEST, 62.0, config=Config(exp="ex2.approx")),
+        ),
+        left_out=(LeftOut("oneflow-warp", "it is for rows of at most 1024 columns"),),
+        copy_us=samples(60.0),
+        again_us=samples(62.01),
+        twice=f"{BEST}-digest",
+        best_from="trial 7 of study x",
+    )
+
+
+def told(journey, width=100):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    print_journey(journey, console)
+    return console.export_text()
+
+
+def test_the_story_is_told_from_the_slowest_to_the_fastest(journey):
+    text = told(journey)
+    order = ["thread-per-row", "llm.c-8", "llm.c-9", "fast-softmax-6 =", BEST, "\ncopy"]
+    places = [text.index(name) for name in order]
+    assert places == sorted(places)
+    assert "96.77" in text  # times as fast as the first
+    assert "96.8 %" in text  # of copy
+    flat = " ".join(text.split())
+    assert "unroll 1 → unroll 4" in flat and "divide → reciprocal" in flat
+    assert "from llm.c, dev/cuda/softmax_forward.cu, kernel 8, f1e2ace" in flat
+    assert "the same code here: fast-softmax-5" in flat
+    assert "llm.c-8 llm.c-9 1.10 × 1.10 ×" in flat
+    assert "it is for rows of at most 1024 columns" in flat
+    assert "20 rounds, interleaved" in flat and "NVIDIA H200" in flat
+
+
+def test_bars_are_as_long_as_the_logarithm(journey):
+    assert log_share(journey, 60.0) == 0.0 and log_share(journey, 6000.0) == pytest.approx(1.0)
+    assert log_share(journey, 600.0) == pytest.approx(0.5)
+    assert bar(1.0, 16) == "█" * 16 and bar(0.5, 16) == "█" * 8 and bar(0.0, 16) == "▏"
+
+
+def test_what_changed_between_two_configs():
+    assert change_words(Config(), Config(threads=512, unroll=2)) == (
+        "256 threads → 512 threads, unroll 1 → unroll 2"
+    )
+    assert change_words(Config(), Config()) == ""
+
+
+def test_markdown_has_a_line_a_kernel_and_the_reported_ratio(journey):
+    text = journey_markdown(journey)
+    assert text.count("\n| ") == 5 + 1 + 1 and "reported ×" in text
+    assert "| llm.c-8 | llm.c-9 | 1.10 | 1.10 | f32 8192x50257" in text
+    assert "fast-softmax-6 = |" in text and "Left out: oneflow-warp" in text
+    assert "took 60.00 µs" in text
+
+
+def test_json_says_what_follows_and_is_read_back(journey, tmp_path):
+    data = json.loads(json.dumps(journey_data(journey)))
+    slow, *_, fast = data["steps"]
+    assert slow["over_previous"] is None and slow["over_first"] == 1.0
+    assert fast["of_copy"] == pytest.approx(60 / 62) and fast["source"] == BEST
+    assert data["steps"][3]["tied_with_previous"] is True
+    assert data["steps"][2]["changed"]["unroll"] == [1, 4]
+    assert data["reported"][0]["ours"] == pytest.approx(1.1)
+    path = tmp_path / "journey.json"
+    path.write_text(json.dumps(data))
+    assert read_journey(path) == journey
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"problem": {"rows": 0}}'])
+def test_a_file_without_a_journey(tmp_path, text):
+    path = tmp_path / "none.json"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=r"none\.json keeps no journey"):
+        read_journey(path)
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_journey(tmp_path / "missing.json")
+
+
+def test_the_picture_is_svg_with_a_bar_a_kernel(journey):
+    root = ElementTree.fromstring(journey_svg(journey))
+    space = {"s": "http://www.w3.org/2000/svg"}
+    bars = root.findall("s:rect", space)
+    widths = [float(rect.get("width")) for rect in bars]
+    assert len(bars) == 5 and widths == sorted(widths, reverse=True)
+    assert bars[-1].get("class") == "best" and 0 < widths[-1] < 0.2 * widths[0]
+    words = [text.text for text in root.findall("s:text", space)]
+    assert "thread-per-row" in words and "62.00 µs · 96.8 % of copy" in words
+    assert "prefers-color-scheme: dark" in root.find("s:style", space).text
+    # nothing is drawn outside
+    width = float(root.get("width"))
+    assert all(0 <= float(text.get("x")) <= width for text in root.findall("s:text", space))
