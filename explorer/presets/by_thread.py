@@ -9,7 +9,7 @@ from explorer.problem import Problem
 THREADS = 32
 """Threads a block: blocks of a warp spread few rows over many SMs."""
 
-SURVEY = "survey of published kernels"
+SURVEY = "a survey of published kernels"
 FAMILY = Source(SURVEY, "f16 kernels of one thread a row, measured on a Tesla T4")
 
 

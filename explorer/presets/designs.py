@@ -3,13 +3,14 @@
 from typing import Any
 
 from explorer.config import Config
+from explorer.presets.block_size import WARP
 from explorer.problem import Problem
 
 VECTOR_BYTES = 16
 """Of a float4, or of eight half-precision numbers."""
 
-FIRST_WARP = "shuffle"
-"""Warps reduce by shuffles, then the first warp folds what they found."""
+FIRST_WARP = "shuffle-first-warp"
+"""Warps reduce by shuffles, then the first warp folds what they found, if there are several."""
 
 
 def scalar(problem: Problem, threads: int, threads_per_row: int, **changes: Any) -> Config:
@@ -24,6 +25,8 @@ def scalar(problem: Problem, threads: int, threads_per_row: int, **changes: Any)
         "normalise": "divide",
         "static_cols": False,
     }
+    if changes.get("reduction") == FIRST_WARP and threads_per_row <= WARP:
+        changes = {**changes, "reduction": "shuffle"}
     return Config(**{**plain, **changes})
 
 
@@ -31,12 +34,6 @@ def vectors(problem: Problem, threads: int, **changes: Any) -> Config:
     """As `scalar`, a block a row, by accesses of 16 bytes and by __expf."""
     wide = {"vector_bytes": VECTOR_BYTES, "exp": "__expf", **changes}
     return scalar(problem, threads, threads, **wide)
-
-
-def kept_in_registers(problem: Problem, **changes: Any) -> Config:
-    """A row read once and kept in registers, where cols are known to the compiler."""
-    kept = {"cache": "registers", "cache_holds": holds(problem), "static_cols": True}
-    return scalar(problem, **{**kept, **changes})
 
 
 def holds(problem: Problem) -> str:

@@ -28,6 +28,12 @@ def seconds(duration_s: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def times_as_fast(ratio: float) -> str:
+    """A ratio of times, to three digits or more: 1.08, 30.4, 1019."""
+    decimals = next((i for i, limit in enumerate((100, 10)) if ratio >= limit), 2)
+    return f"{ratio:.{decimals}f}"
+
+
 def share_of_copy(time_us: float, copy_us: float) -> float | None:
     """Copy's time over this one's: 1 at the speed of copy; None where copy was not measured."""
     return copy_us / time_us if copy_us > 0 else None

@@ -30,9 +30,9 @@ def beside_reported(journey: Journey) -> list[Beside]:
     return found
 
 
-def source_words(step: Step) -> str:
-    """Where a step's kernel is from: the publication, or the search."""
-    return BEST if step.name == BEST else str(find_preset(step.name).source)
+def source_words(journey: Journey, step: Step) -> str:
+    """Where a step's kernel is from: the publication, or the study."""
+    return journey.best_from if step.name == BEST else str(find_preset(step.name).source)
 
 
 def pairs(journey: Journey) -> Iterator[tuple[Step | None, Step]]:
@@ -80,7 +80,7 @@ def _derived(journey: Journey, before: Step | None, step: Step) -> dict[str, Any
         "tied_with_previous": before is not None and journey.is_tie(before, step),
         "tied_with_fastest": journey.is_tie(step, best),
         "changed": {name: list(values) for name, values in changed.items()},
-        "source": source_words(step),
+        "source": source_words(journey, step),
     }
 
 

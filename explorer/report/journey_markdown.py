@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from explorer.report.circumstances import measurement_lines
-from explorer.report.figures import microseconds, percent, share_of_copy, with_spread
+from explorer.report.figures import microseconds, percent, share_of_copy, times_as_fast, with_spread
 from explorer.report.journey_data import Beside, beside_reported, pairs, source_words
 from explorer.report.journey_report import reported_span
 from explorer.report.words import brief_words, change_words
-from explorer.search.journey_results import BEST, Journey, Step
+from explorer.search.journey_results import Journey, Step
 
 _HEADINGS = ("kernel", "µs", "GB/s", "of copy", "× first", "× step", "what changed", "from")
 _NUMBERS = {"µs", "GB/s", "of copy", "× first", "× step"}
@@ -44,10 +44,10 @@ def _cells(journey: Journey, before: Step | None, step: Step) -> list[str]:
         with_spread(step.time_us, step.spread),
         f"{journey.problem.gbps(step.time_us):.0f}",
         percent(share) if share is not None else "-",
-        f"{journey.speedup(journey.steps[0], step).median:.2f}",
-        "" if before is None else f"{journey.speedup(before, step).median:.2f}",
+        times_as_fast(journey.speedup(journey.steps[0], step).median),
+        "" if before is None else times_as_fast(journey.speedup(before, step).median),
         change,
-        "" if step.name == BEST else source_words(step),
+        source_words(journey, step),
     ]
 
 

@@ -8,7 +8,14 @@ from rich.table import Table
 from explorer.presets import ReportedRatio
 from explorer.report.circumstances import measurement_lines
 from explorer.report.console import cell, notes, plain_table, print_titled
-from explorer.report.figures import counted, microseconds, percent, share_of_copy, with_spread
+from explorer.report.figures import (
+    counted,
+    microseconds,
+    percent,
+    share_of_copy,
+    times_as_fast,
+    with_spread,
+)
 from explorer.report.journey_data import beside_reported, pairs, source_words
 from explorer.report.words import brief_words, change_words
 from explorer.search.journey_results import Journey, Step
@@ -54,7 +61,7 @@ def _times(journey: Journey) -> Table:
         table.add_row(name, *_figures(journey, step), bar(log_share(journey, step.time_us)))
     if journey.copy_us:
         gbps = f"{journey.problem.gbps(journey.copy_time_us):.0f}"
-        over = f"{journey.steps[0].time_us / journey.copy_time_us:.2f}"
+        over = times_as_fast(journey.steps[0].time_us / journey.copy_time_us)
         table.add_row("copy", microseconds(journey.copy_time_us), gbps, "100.0 %", over, "")
     return table
 
@@ -65,7 +72,7 @@ def _figures(journey: Journey, step: Step) -> list[str]:
         with_spread(step.time_us, step.spread),
         f"{journey.problem.gbps(step.time_us):.0f}",
         percent(share) if share is not None else "",
-        f"{journey.speedup(journey.steps[0], step).median:.2f}",
+        times_as_fast(journey.speedup(journey.steps[0], step).median),
     ]
 
 
@@ -84,9 +91,9 @@ def _story(journey: Journey) -> Table:
     for before, step in pairs(journey):
         ratio, change = "", brief_words(step.config)
         if before is not None:
-            ratio = f"{journey.speedup(before, step).median:.2f}"
+            ratio = times_as_fast(journey.speedup(before, step).median)
             change = change_words(before.config, step.config)
-        texts = [change or "nothing", f"from {source_words(step)}"]
+        texts = [change or "nothing", f"from {source_words(journey, step)}"]
         if len(step.names) > 1:
             texts.append(f"the same code here: {', '.join(step.names[1:])}")
         table.add_row(cell(step.name), ratio, cell("\n".join(texts)))

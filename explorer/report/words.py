@@ -69,8 +69,23 @@ def difference_words(config: Config, best: Config, width: int) -> str:
 
 def change_words(before: Config, after: Config) -> str:
     """What changed from one config to the next: `no cache → registers, expf → __expf`."""
-    names = after.differences(before)
-    return ", ".join(f"{words(before, [name])} → {words(after, [name])}" for name in names)
+    names = list(after.differences(before))
+    changes = []
+    if not _SPLIT.isdisjoint(names):
+        names = [name for name in names if name not in _SPLIT]
+        changes.append(f"{_split_words(before)} → {_split_words(after)}")
+    changes += [f"{words(before, [name])} → {words(after, [name])}" for name in names]
+    return ", ".join(changes)
+
+
+_SPLIT = {"threads", "threads_per_row"}
+
+
+def _split_words(config: Config) -> str:
+    """The threads of a block and of a row; once where they are the same."""
+    if config.threads == config.threads_per_row:
+        return f"{config.threads} a row"
+    return f"{config.threads_per_row} of {config.threads} a row"
 
 
 def _lines(said: Sequence[str], width: int) -> list[str]:

@@ -63,7 +63,7 @@ def test_the_story_is_told_from_the_slowest_to_the_fastest(journey):
     order = ["thread-per-row", "llm.c-8", "llm.c-9", "fast-softmax-6 =", BEST, "\ncopy"]
     places = [text.index(name) for name in order]
     assert places == sorted(places)
-    assert "96.77" in text  # times as fast as the first
+    assert "96.8" in text  # times as fast as the first
     assert "96.8 %" in text  # of copy
     flat = " ".join(text.split())
     assert "unroll 1 → unroll 4" in flat and "divide → reciprocal" in flat
@@ -82,7 +82,7 @@ def test_bars_are_as_long_as_the_logarithm(journey):
 
 def test_what_changed_between_two_configs():
     assert change_words(Config(), Config(threads=512, unroll=2)) == (
-        "256 threads → 512 threads, unroll 1 → unroll 2"
+        "256 a row → 256 of 512 a row, unroll 1 → unroll 2"
     )
     assert change_words(Config(), Config()) == ""
 
@@ -99,7 +99,7 @@ def test_json_says_what_follows_and_is_read_back(journey, tmp_path):
     data = json.loads(json.dumps(journey_data(journey)))
     slow, *_, fast = data["steps"]
     assert slow["over_previous"] is None and slow["over_first"] == 1.0
-    assert fast["of_copy"] == pytest.approx(60 / 62) and fast["source"] == BEST
+    assert fast["of_copy"] == pytest.approx(60 / 62) and fast["source"] == "trial 7 of study x"
     assert data["steps"][3]["tied_with_previous"] is True
     assert data["steps"][2]["changed"]["unroll"] == [1, 4]
     assert data["reported"][0]["ours"] == pytest.approx(1.1)
