@@ -28,11 +28,12 @@ class Config:
     store_hint: str = "default"
     min_blocks: int = 1
     static_cols: bool = True
+    rows_per_thread: int = 1
 
     @property
     def rows_per_block(self) -> int:
         """Rows that one block works on at a time."""
-        return self.threads // self.threads_per_row
+        return self.threads // self.threads_per_row * self.rows_per_thread
 
     def as_dict(self) -> dict[str, Any]:
         """Parameter names to values, in the order of the fields."""

@@ -56,9 +56,10 @@ class WorkSplit:
     @property
     def cached_registers(self) -> int:
         """32-bit registers in which a thread keeps its share, where the cache is registers."""
+        vectors = self.slots * self.config.rows_per_thread
         if self.config.cache_holds == "exp":
-            return self.slots * self.width * self.cached_element_bytes // 4
-        return -(-self.slots * self.config.vector_bytes // 4)
+            return vectors * self.width * self.cached_element_bytes // 4
+        return -(-vectors * self.config.vector_bytes // 4)
 
     @property
     def cached_element_bytes(self) -> int:

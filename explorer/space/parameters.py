@@ -7,7 +7,8 @@ Value = str | int | bool
 MEANING = {
     "algorithm": "how maximum and sum are found: in two passes, or online in one",
     "threads": "threads a block",
-    "threads_per_row": "threads that share a row; a block works on threads / threads_per_row rows",
+    "threads_per_row": "threads that share a row; a block works on threads / "
+    "threads_per_row * rows_per_thread rows",
     "vector_bytes": "bytes of one global access; the element's own size is scalar",
     "reduction": "how the threads of a row combine: warp shuffles (then every warp folds what the "
     "warps found, or the first alone does), or a shared-memory tree or fold",
@@ -21,6 +22,7 @@ MEANING = {
     "store_hint": "cache hint of global stores",
     "min_blocks": "blocks an SM that __launch_bounds__ asks for",
     "static_cols": "cols known at compile time, or a run-time argument",
+    "rows_per_thread": "rows that the same threads work on at once, all their loads in flight",
 }
 """A sentence for each parameter of Config, in the order of its fields."""
 
@@ -42,4 +44,5 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "store_hint": ("default", "cs", "cg"),
         "min_blocks": (1, 2, 4, 8),
         "static_cols": (True, False),
+        "rows_per_thread": (1, 2, 4, 8),
     }

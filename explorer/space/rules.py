@@ -18,6 +18,9 @@ WORKING_REGISTERS = 24
 ptxas reports 20 to 32 for the variants that cache nothing.
 """
 
+REGISTERS_A_ROW = 4
+"""What each further row of a thread needs: its address, maximum and sum."""
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -53,12 +56,17 @@ RULES: list[Rule] = []
 """All rules, cheapest and most often broken first."""
 
 
-def _rule(*reads: str, says: str) -> Callable[[Callable[[Point], bool]], Callable[[Point], bool]]:
+def rule(*reads: str, says: str) -> Callable[[Callable[[Point], bool]], Callable[[Point], bool]]:
+    """Make the predicate below a rule, named after it."""
+
     def register(holds: Callable[[Point], bool]) -> Callable[[Point], bool]:
         RULES.append(Rule(holds.__name__.replace("_", "-"), reads, says, holds))
         return holds
 
     return register
+
+
+_rule = rule
 
 
 @_rule("exp", says="in double there are exp and exp2 alone, chosen by expf and exp2f")
@@ -187,6 +195,7 @@ def blocks_fit(p: Point) -> bool:
     "cache",
     "cache_holds",
     "min_blocks",
+    "rows_per_thread",
     says="a thread's share of the row and its working values fit its registers",
 )
 def registers_fit(p: Point) -> bool:
@@ -194,7 +203,8 @@ def registers_fit(p: Point) -> bool:
         return True
     # ptxas allots registers to a warp in units of 256, so to a thread in units of 8.
     allotted = p.gpu.registers_per_sm // (p.config.threads * p.config.min_blocks) // 8 * 8
-    needed = p.split.cached_registers + WORKING_REGISTERS
+    further = (p.config.rows_per_thread - 1) * REGISTERS_A_ROW
+    needed = p.split.cached_registers + WORKING_REGISTERS + further
     return needed <= min(MAX_REGISTERS, allotted)
 
 
@@ -205,6 +215,7 @@ def registers_fit(p: Point) -> bool:
     "cache",
     "cache_holds",
     "reduction",
+    "rows_per_thread",
     says="a block's rows and its reduction scratch fit the shared memory of a block",
 )
 def shared_fits(p: Point) -> bool:
@@ -219,6 +230,7 @@ def shared_fits(p: Point) -> bool:
     "cache_holds",
     "reduction",
     "min_blocks",
+    "rows_per_thread",
     says="the shared memory of min_blocks blocks fits an SM",
 )
 def shared_fits_min_blocks(p: Point) -> bool:

@@ -43,3 +43,22 @@ def verify(emulator, problem, **choices):
 )
 def test_first_warp_folds_what_the_warps_found(emulator, dtype, choices):
     verify(emulator, Problem(64, 1003, dtype), reduction="shuffle-first-warp", **choices)
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype", "choices"),
+    [
+        (64, DType.F32, {"threads": 64, "threads_per_row": 8, "rows_per_thread": 4}),
+        (33, DType.BF16, {"threads": 96, "threads_per_row": 4, "rows_per_thread": 2}),
+        (37, DType.F32, {"threads": 32, "threads_per_row": 1, "rows_per_thread": 2}),
+        (40, DType.F16, {"threads": 32, "threads_per_row": 1, "cache_holds": "input"}),
+        (501, DType.F32, {"threads": 128, "threads_per_row": 64, "rows_per_thread": 8}),
+        (520, DType.BF16, {"threads_per_row": 64, "cache_holds": "input", "load_hint": "nc"}),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["three-pass", "online-block-max", "online-branchy"])
+def test_threads_work_on_several_rows_at_once(emulator, cols, dtype, choices, algorithm):
+    wanted = {"rows_per_thread": 2, "algorithm": algorithm, **choices}
+    if algorithm == "online-branchy":
+        wanted["cache_holds"] = "input"
+    verify(emulator, Problem(64, cols, dtype), **wanted)

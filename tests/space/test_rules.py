@@ -9,6 +9,7 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import known_gpu, known_gpu_for
+from explorer.op import Op
 from explorer.problem import Problem
 from explorer.space import RULES, Space, parameters
 from explorer.space.covering import covering_array
@@ -30,7 +31,7 @@ class Spy:
 
     def __getattr__(self, name):
         if name == "rows_per_block":
-            return self.threads // self.threads_per_row
+            return self.threads // self.threads_per_row * self.rows_per_thread
         self.seen.add(name)
         return getattr(self.config, name)
 
@@ -51,6 +52,7 @@ def test_a_rule_reads_only_what_it_declares(rule):
 def test_every_rule_excludes_something_somewhere(rule):
     problems = [Problem(64, cols) for cols in (5, 4096, 100000)]
     problems += [Problem(64, 64, DType.F64), Problem(64, 64, in_place=True)]
+    problems.append(Problem(64, 64, op=Op.LOG_SOFTMAX, scale=2.0))
     assert any(Space(problem, H200).excluded(rule) for problem in problems)
 
 

@@ -1,0 +1,51 @@
+"""What rules out the choices that some published designs make, beyond the rules of all kernels."""
+
+from explorer.config import Config
+from explorer.op import Mask, Op
+from explorer.problem import Problem
+from explorer.space.rules import Point, rule
+
+
+def _is_plain(problem: Problem) -> bool:
+    """Whether it is a softmax of whole, unscaled rows, dense and of one type."""
+    return (
+        problem.op is Op.SOFTMAX
+        and problem.scale is None
+        and problem.mask is Mask.NONE
+        and problem.inner == 1
+        and problem.is_dense
+        and problem.output_dtype is problem.dtype
+        and not problem.in_place
+    )
+
+
+def _is_usual(config: Config) -> bool:
+    """Whether it makes none of the choices that are for plain problems alone."""
+    return config.rows_per_thread == 1
+
+
+@rule(
+    "rows_per_thread",
+    says="this choice is for a plain softmax alone: no scale, mask, stride or second type, not in "
+    "place",
+)
+def plain_softmax_alone(p: Point) -> bool:
+    return _is_usual(p.config) or _is_plain(p.problem)
+
+
+@rule(
+    "rows_per_thread",
+    "cache",
+    says="threads work on several rows at once only where they keep them in registers",
+)
+def several_rows_in_registers(p: Point) -> bool:
+    return p.config.rows_per_thread == 1 or p.config.cache == "registers"
+
+
+@rule(
+    "rows_per_thread",
+    "reduction",
+    says="several rows at once are combined by shuffles of all warps",
+)
+def several_rows_shuffle(p: Point) -> bool:
+    return p.config.rows_per_thread == 1 or p.config.reduction == "shuffle"
