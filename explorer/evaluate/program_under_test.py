@@ -73,7 +73,7 @@ class ProgramUnderTest:
 
     def rounding(self, problem: Problem) -> float:
         """Relative error that fp32 sums in this kernel's order can come to: no defect by itself."""
-        if problem.dtype is not DType.F32:
+        if problem.output_dtype is not DType.F32:
             return 0.0
         config = self.config
         terms = problem.cols / config.threads_per_row + SPARE_TERMS

@@ -18,6 +18,9 @@ WORKING_REGISTERS = 24
 ptxas reports 20 to 32 for the variants that cache nothing.
 """
 
+WORKING_REGISTERS_IN_DOUBLE = 40
+"""The same in double, whose exponential is a dozen multiply-adds: 32 to 90 are reported."""
+
 REGISTERS_A_ROW = 4
 """What each further row of a thread needs: its address, maximum and sum."""
 
@@ -203,8 +206,10 @@ def registers_fit(p: Point) -> bool:
         return True
     # ptxas allots registers to a warp in units of 256, so to a thread in units of 8.
     allotted = p.gpu.registers_per_sm // (p.config.threads * p.config.min_blocks) // 8 * 8
+    in_double = p.problem.dtype is DType.F64
+    working = WORKING_REGISTERS_IN_DOUBLE if in_double else WORKING_REGISTERS
     further = (p.config.rows_per_thread - 1) * REGISTERS_A_ROW
-    needed = p.split.cached_registers + WORKING_REGISTERS + further
+    needed = p.split.cached_registers + working + further
     return needed <= min(MAX_REGISTERS, allotted)
 
 
