@@ -2,6 +2,7 @@
 
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
+from explorer.op import Op
 from explorer.presets.block_size import warps_for
 from explorer.presets.by_thread import SURVEY
 from explorer.presets.designs import FIRST_WARP, holds, row_vectors, scalar, vectors
@@ -14,6 +15,10 @@ LAUNCH_RULE = Source(SURVEY, "float4 kernels whose threads depend on cols, f32")
 WIDE_ROW = 14080
 """Columns above which the published launch takes 1024 threads instead of 512."""
 
+ROWS_OF_A_TILE = 2
+VECTORS_OF_A_TILE = 4
+"""Of a row, a thread: the source leaves them to its compiler."""
+
 
 def _shared_serial(problem: Problem, _: GpuSpec) -> Config:
     return scalar(problem, THREADS, THREADS, reduction="shared-serial")
@@ -25,6 +30,18 @@ def _shared_tree(problem: Problem, _: GpuSpec) -> Config:
 
 def _by_cols(problem: Problem) -> int:
     return 512 if problem.cols <= WIDE_ROW else 1024
+
+
+def _tile(problem: Problem, _: GpuSpec) -> Config:
+    return vectors(
+        problem,
+        warps_for(row_vectors(problem), VECTORS_OF_A_TILE),
+        cache="registers",
+        cache_holds=holds(problem),
+        exp="expf",
+        static_cols=True,
+        rows_per_thread=ROWS_OF_A_TILE,
+    )
 
 
 def _register_float4(problem: Problem, _: GpuSpec) -> Config:
@@ -57,6 +74,14 @@ PRESETS = (
         WORKLOG,
         _shared_tree,
         other_names=("fast-softmax-3",),
+    ),
+    Preset(
+        "tile",
+        "A block for a tile of two whole rows, read once by 16-byte accesses and kept in "
+        "registers: 1 read and 1 write.",
+        Source(SURVEY, "a kernel over tiles of rows x all cols, f32"),
+        _tile,
+        ops=(Op.SOFTMAX,),
     ),
     Preset(
         "register-float4",

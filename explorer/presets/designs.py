@@ -50,3 +50,9 @@ def packed_bytes(problem: Problem, most: int) -> int:
     """Bytes of the widest pack of at most `most` elements that divides a row; 16 at most."""
     pack = next(n for n in (8, 4, 2, 1) if n <= most and problem.cols % n == 0)
     return min(VECTOR_BYTES, pack * problem.dtype.itemsize)
+
+
+def rows_at_once(problem: Problem, rows: int) -> dict[str, int]:
+    """Rows that threads work on together: several only of a plain softmax."""
+    is_plain = problem == Problem(problem.rows, problem.cols, problem.dtype)
+    return {"rows_per_thread": rows if is_plain else 1}

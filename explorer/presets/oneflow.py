@@ -3,7 +3,7 @@
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.presets.block_size import WARP, lanes_for, largest_as_resident
-from explorer.presets.designs import FIRST_WARP, holds, packed_bytes, scalar
+from explorer.presets.designs import FIRST_WARP, holds, packed_bytes, rows_at_once, scalar
 from explorer.presets.preset import Preset, Source, most_cols
 from explorer.problem import Problem
 
@@ -18,14 +18,16 @@ def _kernel(name: str) -> Source:
 
 def _warp(problem: Problem, _: GpuSpec) -> Config:
     pack = packed_bytes(problem, PACK)
+    packs = problem.row_bytes // pack
     return scalar(
         problem,
         128,
-        lanes_for(-(-problem.row_bytes // pack)),
+        lanes_for(packs),
         vector_bytes=pack,
         cache="registers",
         cache_holds=holds(problem),
         static_cols=True,
+        **rows_at_once(problem, 2 if packs <= WARP and problem.rows % 2 == 0 else 1),
     )
 
 
@@ -51,7 +53,8 @@ def _block_uncached(problem: Problem, _: GpuSpec) -> Config:
 PRESETS = (
     Preset(
         "oneflow-warp",
-        "Up to 32 lanes for each row, two elements an access; the row stays in registers.",
+        "Up to 32 lanes for each row, two elements an access; the row stays in registers. "
+        "Lanes with one access a row work on two rows at once.",
         _kernel("SoftmaxWarpImpl"),
         _warp,
         limit=most_cols(1024),

@@ -7,13 +7,21 @@ thread, shared memory where the row fits in 48 KiB, and else three reads.
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.presets.block_size import lanes_for
-from explorer.presets.designs import FIRST_WARP, VECTOR_BYTES, holds, row_vectors, scalar
+from explorer.presets.designs import (
+    FIRST_WARP,
+    VECTOR_BYTES,
+    holds,
+    row_vectors,
+    rows_at_once,
+    scalar,
+)
 from explorer.presets.preset import Preset, Source, most_cols
 from explorer.problem import Problem
 
 FOLDER = "aten/src/ATen/native/cuda"
 THREADS = 1024
 MOST_COLS_OF_A_WARP = 2048
+MOST_COLS_OF_TWO_ROWS = 128
 MOST_COLS_IN_REGISTERS = 9 * THREADS
 SHARED_BYTES = 48 * 1024
 """Shared memory that a block has without asking for more."""
@@ -31,6 +39,7 @@ def _warp(problem: Problem, _: GpuSpec) -> Config:
         cache="registers",
         cache_holds=holds(problem),
         static_cols=True,
+        **rows_at_once(problem, 2 if problem.cols <= MOST_COLS_OF_TWO_ROWS else 1),
     )
 
 
@@ -72,7 +81,8 @@ def _shared_limit(problem: Problem) -> str:
 PRESETS = (
     Preset(
         "pytorch-warp",
-        "Up to 32 lanes for each row, one element an access; the row stays in registers.",
+        "Up to 32 lanes for each row, one element an access; the row stays in registers. Of rows "
+        "of at most 128 columns, two at once.",
         _kernel("PersistentSoftmax.cuh", "softmax_warp_forward"),
         _warp,
         limit=_warp_limit,
