@@ -35,6 +35,11 @@ class Config:
         """Rows that one block works on at a time."""
         return self.threads // self.threads_per_row * self.rows_per_thread
 
+    @property
+    def rewrites(self) -> bool:
+        """Whether the output is written twice: with exponentials first."""
+        return self.cache == "output"
+
     def as_dict(self) -> dict[str, Any]:
         """Parameter names to values, in the order of the fields."""
         return {name: getattr(self, name) for name in self.__slots__}  # asdict takes 50 us

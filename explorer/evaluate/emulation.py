@@ -39,7 +39,8 @@ class Emulator:
             module = EmulatedKernel.of(_named(kernel.ptx, program.file), ()).module
             for problem, odd in _runs(program, problems):
                 scratch = scratch_bytes(problem, program.config)
-                steps = EmulatedKernel(module, program.launches(problem), scratch)
+                launched = program.launches(problem)
+                steps = EmulatedKernel(module, launched, scratch, program.config.rewrites)
                 runs.append(self._run(program, steps, problem, odd))
                 if runs[-1].status in (Status.WRONG, Status.UNVERIFIED):
                     break

@@ -59,7 +59,9 @@ def profile(variant: Variant, gpu: GpuSpec) -> Profile:
         launches = program.launches(emulated)
         arrays = normal_inputs(emulated)
         scratch = scratch_bytes(emulated, variant.config)
-        ran = emulate(EmulatedKernel.of(kernel.ptx, launches, scratch), emulated, arrays)
+        twice = variant.config.rewrites
+        steps = EmulatedKernel.of(kernel.ptx, launches, scratch, rewrites=twice)
+        ran = emulate(steps, emulated, arrays)
     except CompileFailure as failure:
         raise InvalidInput(f"the kernel does not compile for {gpu.arch}: {failure}") from None
     except UnsupportedPtx as error:

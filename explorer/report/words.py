@@ -11,7 +11,9 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "threads_per_row": "{} a row".format,
     "vector_bytes": "{} B".format,
     "reduction": str,
-    "cache": lambda value: "no cache" if value == "none" else str(value),
+    "cache": lambda value: {"none": "no cache", "output": "exponentials in the output"}.get(
+        value, str(value)
+    ),
     "cache_holds": "holds {}".format,
     "exp": str,
     "normalise": str,

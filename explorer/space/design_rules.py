@@ -21,11 +21,12 @@ def _is_plain(problem: Problem) -> bool:
 
 def _is_usual(config: Config) -> bool:
     """Whether it makes none of the choices that are for plain problems alone."""
-    return config.rows_per_thread == 1
+    return config.rows_per_thread == 1 and config.cache != "output"
 
 
 @rule(
     "rows_per_thread",
+    "cache",
     says="this choice is for a plain softmax alone: no scale, mask, stride or second type, not in "
     "place",
 )
@@ -49,3 +50,31 @@ def several_rows_in_registers(p: Point) -> bool:
 )
 def several_rows_shuffle(p: Point) -> bool:
     return p.config.rows_per_thread == 1 or p.config.reduction == "shuffle"
+
+
+@rule(
+    "cache",
+    says="exponentials that wait in an output of 16 bits are rounded twice: it takes f32 or f64",
+)
+def output_holds_all_digits(p: Point) -> bool:
+    return p.config.cache != "output" or p.problem.output_dtype.itemsize >= 4
+
+
+@rule(
+    "algorithm",
+    "cache",
+    "cache_holds",
+    says="in the output wait the exponentials of three passes: algorithm is three-pass, "
+    "cache_holds exp",
+)
+def output_holds_exponentials(p: Point) -> bool:
+    if p.config.cache != "output":
+        return True
+    return p.config.algorithm == "three-pass" and p.config.cache_holds == "exp"
+
+
+@rule(
+    "cache", "store_hint", says="an output that is read back is not stored as if it were not: no cs"
+)
+def output_is_read_back(p: Point) -> bool:
+    return p.config.cache != "output" or p.config.store_hint != "cs"

@@ -12,7 +12,8 @@ MEANING = {
     "vector_bytes": "bytes of one global access; the element's own size is scalar",
     "reduction": "how the threads of a row combine: warp shuffles (then every warp folds what the "
     "warps found, or the first alone does), or a shared-memory tree or fold",
-    "cache": "where a thread keeps its share of the row between passes; none reads it again",
+    "cache": "where a thread keeps its share of the row between passes: none reads it again; "
+    "in the output its exponentials wait to be normalised",
     "cache_holds": "what is kept: the exponentials (in fp32 or fp64) or the input as it came",
     "exp": "the exponential: accurate, fast, of base 2, or the bare instruction; folded: x and the "
     "maximum are scaled by log2(e) in one multiply-add",
@@ -35,7 +36,7 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "threads_per_row": (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
         "vector_bytes": tuple(b for b in (2, 4, 8, 16) if b >= dtype.itemsize),
         "reduction": ("shuffle", "shared-tree", "shared-serial", "shuffle-first-warp"),
-        "cache": ("registers", "shared", "none"),
+        "cache": ("registers", "shared", "none", "output"),
         "cache_holds": ("exp", "input"),
         "exp": ("expf", "__expf", "exp2f", "ex2.approx", "exp2f-folded", "ex2.approx-folded"),
         "normalise": ("divide", "reciprocal"),

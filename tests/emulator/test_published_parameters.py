@@ -62,3 +62,16 @@ def test_threads_work_on_several_rows_at_once(emulator, cols, dtype, choices, al
     if algorithm == "online-branchy":
         wanted["cache_holds"] = "input"
     verify(emulator, Problem(64, cols, dtype), **wanted)
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype", "choices"),
+    [
+        (1024, DType.F32, {"threads": 64, "threads_per_row": 64, "unroll": 2}),
+        (1001, DType.F32, {"threads": 128, "threads_per_row": 32, "static_cols": False}),
+        (503, DType.F32, {"threads": 96, "threads_per_row": 96, "reduction": "shared-tree"}),
+        (130, DType.F64, {"threads": 64, "threads_per_row": 1, "exp": "exp2f"}),
+    ],
+)
+def test_exponentials_wait_in_the_output(emulator, cols, dtype, choices):
+    verify(emulator, Problem(64, cols, dtype), cache="output", **choices)

@@ -19,6 +19,9 @@ from explorer.space.rules import Point
 H200 = known_gpu("NVIDIA H200")
 NEED_WIDE_ROWS = ("threads_per_row", "unroll", "vector_bytes", "reduction")
 
+TOO_FEW_DIGITS = {"output"}
+"""Choices that f16 has too few digits for."""
+
 SPACE = Space(Problem(8192, 4096), H200)
 
 
@@ -52,7 +55,7 @@ def test_a_rule_reads_only_what_it_declares(rule):
 def test_every_rule_excludes_something_somewhere(rule):
     problems = [Problem(64, cols) for cols in (5, 4096, 100000)]
     problems += [Problem(64, 64, DType.F64), Problem(64, 64, in_place=True)]
-    problems.append(Problem(64, 64, op=Op.LOG_SOFTMAX, scale=2.0))
+    problems.append(Problem(64, 64, DType.F16, op=Op.LOG_SOFTMAX, scale=2.0))
     assert any(Space(problem, H200).excluded(rule) for problem in problems)
 
 
@@ -83,7 +86,7 @@ def test_every_value_has_a_legal_config(cols):
     array = covering_array(space)
     for name, values in space.parameters.items():
         found = {getattr(config, name) for config in array}
-        missing = set(values) - found
+        missing = set(values) - found - TOO_FEW_DIGITS
         assert not missing or (name in NEED_WIDE_ROWS and cols < 64)
 
 

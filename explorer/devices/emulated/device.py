@@ -36,11 +36,15 @@ class EmulatedKernel:
     launches: tuple[Launch, ...]
     scratch_bytes: int = 0
     """Global memory that the launches share."""
+    rewrites: bool = False
+    """Whether it stores to the output what it normalises there: else each element once."""
 
     @classmethod
-    def of(cls, ptx: str, launches: Sequence[Launch], scratch_bytes: int = 0) -> "EmulatedKernel":
+    def of(
+        cls, ptx: str, launches: Sequence[Launch], scratch_bytes: int = 0, *, rewrites: bool = False
+    ) -> "EmulatedKernel":
         """Raises UnsupportedPtx for a construct that is not known."""
-        return cls(parse(ptx), tuple(launches), scratch_bytes)
+        return cls(parse(ptx), tuple(launches), scratch_bytes, rewrites)
 
 
 def emulate(
@@ -59,6 +63,7 @@ def emulate(
     opcodes that are not known are in the result.
     """
     placed = Placement.of(problem, arrays, kernel.scratch_bytes, odd_elements=odd_elements)
+    placed.target.written_once = not kernel.rewrites
     ran = _launched(kernel, placed.values, placed.memory, step_limit)
     if isinstance(ran, UnsupportedPtx):
         return Emulation(problem, odd_elements, unsupported=ran.opcodes)
