@@ -128,6 +128,13 @@ class Problem:
         """Elements from the first of the output to the last, gaps between rows included."""
         return (self.rows - 1) * self.output_stride + self.cols
 
+    def output_place(self, row: int, col: int) -> int:
+        """Elements from the first of the output to that of a row and column."""
+        if self.inner == 1:
+            return row * self.output_stride + col
+        outer, place = divmod(row, self.inner)
+        return (outer * self.cols + col) * self.inner + place
+
     @property
     def is_dense(self) -> bool:
         """Whether no gaps lie between rows."""

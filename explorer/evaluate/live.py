@@ -9,7 +9,7 @@ from types import TracebackType
 
 from explorer import __version__
 from explorer.circumstances import Circumstances
-from explorer.codegen import Variant, emit, launches, template_digest
+from explorer.codegen import Variant, emit, launches, scratch_bytes, template_digest
 from explorer.compile import CompileFailure, CompilePool, Compiler, Kernel, nvrtc_version
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice, Job
@@ -22,7 +22,7 @@ from explorer.evaluator import Comparison
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured, Outcome, Rejected, Stage
 from explorer.problem import Problem
-from explorer.reference import verification_rows
+from explorer.reference import verification_problem
 from explorer.space import Space
 from explorer.work_split import WorkSplit
 
@@ -148,22 +148,24 @@ class LiveEvaluator:
 
     def _job(self, variant: Variant, kernel: Kernel) -> Job:
         config = variant.config
-        rows = verification_rows(self.problem.cols, config.rows_per_block)
+        small = verification_problem(self.problem, config.rows_per_block)
         split = WorkSplit(self.problem, config)
         return Job(
             cubin=kernel.cubin,
             digest=variant.digest,
             resources=kernel.resources,
-            verify_rows=rows,
+            verify_problem=small,
             verify_launches=tuple(
                 replace(step, entry=whole.entry)
                 for step, whole in zip(
-                    launches(self.problem.resized(rows=rows), config),
+                    launches(small, config),
                     variant.launches,
                     strict=True,
                 )
             ),
             launches=variant.launches,
+            scratch_bytes=variant.scratch_bytes,
+            verify_scratch_bytes=scratch_bytes(small, config),
             any_alignment=split.width == 1 or not split.aligned,
             best_us=self._best_us,
         )

@@ -9,15 +9,15 @@ from explorer.config import Config
 from explorer.devices.cuda.run_once import run_once
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.reference import normal_input
+from explorer.reference import normal_inputs
 
 
 def launch_one(problem: Problem, config: Config, gpu: GpuSpec, index: int) -> None:
     """Compile what is timed, and launch it once on the input that the emulator counts with."""
     variant = emit(problem, config)
     kernel = Compiler(gpu.arch).compile(variant.source)
-    matrix = normal_input(problem.rows, problem.cols, problem.dtype)
-    run_once(kernel.cubin, variant.launches, matrix, index)
+    arrays = normal_inputs(problem)
+    run_once(kernel.cubin, variant.launches, problem, arrays, index, variant.scratch_bytes)
 
 
 def main(words: list[str]) -> None:

@@ -15,9 +15,10 @@ from explorer.reference.inputs import (
     normal_inputs,
     verification_input,
     verification_inputs,
+    verification_problem,
     verification_rows,
 )
-from explorer.reference.layout import as_rows, laid_out
+from explorer.reference.layout import as_rows, in_memory, laid_out
 from explorer.reference.number_types import NUMPY_DTYPES, SMALLEST_NORMAL
 from explorer.reference.patterns import PATTERN_COUNT
 from explorer.reference.truth import Truth, counted, softmax, truth_of
@@ -36,6 +37,7 @@ __all__ = [
     "base_rows",
     "check",
     "counted",
+    "in_memory",
     "laid_out",
     "normal_input",
     "normal_inputs",
@@ -44,5 +46,6 @@ __all__ = [
     "truth_of",
     "verification_input",
     "verification_inputs",
+    "verification_problem",
     "verification_rows",
 ]

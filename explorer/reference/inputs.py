@@ -1,5 +1,8 @@
 """Inputs of verification, for any problem; rows of a matrix as arrays of (rows, cols)."""
 
+from dataclasses import replace
+from functools import lru_cache
+from math import gcd
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +17,9 @@ from explorer.reference.patterns import PATTERN_COUNT, PATTERNS
 from explorer.reference.truth import truth_of
 
 Array = NDArray[Any]
+
+PATTERN_COLS = 2**20
+"""Wider rows repeat their pattern, which the host could not hold otherwise."""
 
 
 def verification_input(rows: int, cols: int, dtype: DType, seed: int = 0) -> Array:
@@ -47,6 +53,21 @@ def verification_rows(cols: int, rows_per_block: int) -> int:
     return max(base_rows(cols), blocks * rows_per_block + 1)
 
 
+def verification_problem(problem: Problem, rows_per_block: int) -> Problem:
+    """A problem of few rows to verify a kernel with: whole blocks, and one that is not.
+
+    With an inner axis: two or more slices of it, each of a whole tile of columns and a part of
+    one, aligned as the problem's own are.
+    """
+    if problem.inner == 1:
+        return problem.resized(rows=verification_rows(problem.cols, rows_per_block))
+    unit = gcd(problem.inner, 16)
+    tile = -(-rows_per_block // unit)
+    inner = unit * (tile + 1 + tile % 2)
+    slices = max(2, -(-PATTERN_COUNT // inner))
+    return replace(problem, rows=slices * inner, inner=inner)
+
+
 def normal_input(rows: int, cols: int, dtype: DType, seed: int = 0) -> Array:
     """A (rows, cols) matrix of `dtype` of normal deviates: what a profile is made with."""
     rng = np.random.default_rng([seed, rows, cols])
@@ -59,8 +80,19 @@ def verification_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
     Matrices are (rows, cols), whatever their layout in memory. A backward op gets the forward's
     output on the patterns, as the forward would have rounded it, and a gradient of noise.
     """
-    matrix = verification_input(problem.rows, problem.cols, problem.dtype, seed)
-    return _with_the_rest(problem, matrix, seed)
+    rows, cols = min(problem.rows, base_rows(problem.cols)), min(problem.cols, PATTERN_COLS)
+    patterns = _patterns(rows, cols, problem.dtype, seed)
+    if cols < problem.cols:
+        patterns = np.stack([np.resize(row, problem.cols) for row in patterns])
+    if rows < problem.rows:
+        patterns = patterns[np.arange(problem.rows) % rows]
+    return _with_the_rest(problem, patterns, seed)
+
+
+@lru_cache(maxsize=2)
+def _patterns(rows: int, cols: int, dtype: DType, seed: int) -> Array:
+    """Kernels with other rows a block ask for the same once more."""
+    return verification_input(rows, cols, dtype, seed)
 
 
 def normal_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from explorer.operands import Operand
 from explorer.problem import Problem
 
 Array = NDArray[Any]
@@ -18,6 +19,15 @@ def laid_out(problem: Problem, matrix: Array, stride: int, gap: Any = 0) -> Arra
     flat = np.full(problem.rows * stride, gap, matrix.dtype)
     flat.reshape(problem.rows, stride)[:, : problem.cols] = matrix
     return flat[: (problem.rows - 1) * stride + problem.cols]
+
+
+def in_memory(problem: Problem, operand: Operand, array: Array, gap: Any = 0) -> Array:
+    """An input as it lies in memory: matrices laid out, a mask or lengths as they are."""
+    if operand.name not in ("input", "grad"):
+        return np.ascontiguousarray(array)
+    if problem.is_dense and problem.inner == 1:
+        return np.ascontiguousarray(array)
+    return laid_out(problem, array, problem.input_stride, gap)
 
 
 def as_rows(problem: Problem, flat: Array, stride: int) -> Array:

@@ -95,7 +95,9 @@ def test_outputs_are_those_of_the_gpu(cols, gpu):
         emulated = output_of(
             EmulatedKernel.of(kernel.ptx, variant.launches), problem, {"input": matrix}
         )
-        worst[config] = ulps(run_once(kernel.cubin, variant.launches, matrix), emulated)
+        worst[config] = ulps(
+            run_once(kernel.cubin, variant.launches, problem, {"input": matrix}), emulated
+        )
     print(f"\n{gpu.name}, 33 x {cols} f32\nulps  config")
     for config, most in worst.items():
         print(f"{most:4d}  {config.to_json(brief=True)}")

@@ -6,9 +6,9 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from explorer.devices.cuda.buffers import RotatingPairs
+from explorer.devices.cuda.buffers import RotatingBuffers
 from explorer.devices.cuda.clocks import ClockReader, Clocks
-from explorer.devices.cuda.copy_limit import Copies, Enqueue
+from explorer.devices.cuda.copy_limit import Enqueue, Limits
 from explorer.devices.cuda.driver import checked
 from explorer.devices.cuda.timing import LaunchGraph
 from explorer.devices.cuda.tools import Tools
@@ -28,24 +28,23 @@ class Bench:
         self, problem: Problem, timing: str, gpu: GpuSpec, stream: Any, tools: Tools, seed: int
     ) -> None:
         self.problem = problem
-        self.matrix_bytes = problem.rows * problem.row_bytes
-        self.pairs = RotatingPairs(problem, gpu.l2_bytes, timing)
-        self.launches = self.pairs.count
+        self.sets = RotatingBuffers(problem, gpu.l2_bytes, timing)
+        self.launches = self.sets.count
         self._stream = stream
         self._flush = self._cache_flush(gpu, timing)
-        count = self.pairs.input_bytes // problem.dtype.itemsize
-        tools.fill_input(self.pairs.input(0), count, seed)
-        copies = Copies(tools, self.pairs, self.matrix_bytes, stream)
-        rough_us = min(self.samples_us(copies.by_driver, ROUGH_SAMPLES))
-        self.launches *= max(1, round(SAMPLE_US / (rough_us * self.pairs.count)))
-        self.copies = copies.fastest(self.samples_us)
+        self.sets.fill(tools, seed)
+        limits = Limits(tools, self.sets, stream)
+        rough_us = min(self.samples_us(limits.rough, ROUGH_SAMPLES))
+        self.launches *= max(1, round(SAMPLE_US / (rough_us * self.sets.count)))
+        self.copies = limits.fastest(self.samples_us)
+        self.sets.fill(tools, seed)  # in place, limits have written over what was kept
 
     def _cache_flush(self, gpu: GpuSpec, timing: str) -> Callable[[], None] | None:
         """What empties the L2 before a sample, where buffers to rotate over do not suffice.
 
         Each launch of a sample then has buffers of its own, which it is the first to touch.
         """
-        if timing == "warm" or self.pairs.exceed_cache:
+        if timing == "warm" or self.sets.exceed_cache:
             return None
         size = 4 * gpu.l2_bytes
         scratch = checked(driver.cuMemAlloc(size))

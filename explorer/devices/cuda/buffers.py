@@ -1,5 +1,6 @@
-"""Device memory: pairs of matrices to rotate over, and one matrix between guards."""
+"""Device memory: sets of operands to rotate over, and one matrix between guards."""
 
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -7,48 +8,119 @@ from cuda.bindings import driver
 from numpy.typing import NDArray
 
 from explorer.devices.cuda.driver import checked
+from explorer.devices.cuda.tools import Tools
 from explorer.errors import InvalidInput
+from explorer.operands import inputs, output
 from explorer.problem import Problem
 
 GUARD_BYTES = 4096
 _PITCH_BYTES = 4096
-MAX_PAIRS = 2048
+MAX_SETS = 2048
 """Launches of one graph, where each has buffers of its own."""
+
+NAN_BYTE = 0xFF
+"""Bytes of ones are a NaN in every element type."""
 
 _USABLE_SHARE = 0.85  # of the free memory: the rest is for code, tools and others
 
 
-class RotatingPairs:
-    """Inputs and outputs of a problem, so many that they exceed the cache several times.
+class RotatingBuffers:
+    """Operands of a problem, so many times that they exceed the cache several times.
 
-    `cold` timing takes as many pairs as make 4 x L2 of traffic, at least 2 and at most
-    MAX_PAIRS; `exceed_cache` says whether they do. `warm` takes one.
+    `cold` timing takes as many sets as make 4 x L2 of traffic, at least 2 and at most MAX_SETS;
+    `exceed_cache` says whether they do. `warm` takes one. A set has an input and an output even
+    where the problem is in place: the output then keeps the input as it was.
     """
 
     def __init__(self, problem: Problem, l2_bytes: int, timing: str) -> None:
-        matrix = problem.rows * problem.row_bytes
-        self._pitch = -(-matrix // _PITCH_BYTES) * _PITCH_BYTES
+        self.problem = problem
+        self._operands = (*inputs(problem), output(problem))
+        self._pitch = {o.name: -(-o.bytes // _PITCH_BYTES) * _PITCH_BYTES for o in self._operands}
+        needed = sum(self._pitch.values())
         free, _ = checked(driver.cuMemGetInfo())
-        fitting = int(free * _USABLE_SHARE) // (2 * self._pitch)
+        fitting = int(free * _USABLE_SHARE) // needed
         if fitting < 1:
             raise InvalidInput(
-                f"{problem} needs {2 * matrix / 1e9:.1f} GB for input and output, and the GPU has "
+                f"{problem} needs {needed / 1e9:.1f} GB for inputs and output, and the GPU has "
                 f"{free / 1e9:.1f} GB free; take fewer rows"
             )
-        wanted = 1 if timing == "warm" else max(2, -(-4 * l2_bytes // problem.bytes))
-        self.count = min(wanted, fitting, MAX_PAIRS)
-        self.exceed_cache = self.count * problem.bytes >= 4 * l2_bytes
-        self._inputs = checked(driver.cuMemAlloc(self.count * self._pitch))
-        self._outputs = checked(driver.cuMemAlloc(self.count * self._pitch))
-        self.input_bytes = self.count * self._pitch
+        touched = problem.bytes // 2 if problem.in_place else problem.bytes
+        wanted = 1 if timing == "warm" else max(2, -(-4 * l2_bytes // touched))
+        self.count = min(wanted, fitting, MAX_SETS)
+        self.exceed_cache = self.count * touched >= 4 * l2_bytes
+        self._bases = {
+            name: int(checked(driver.cuMemAlloc(self.count * pitch)))
+            for name, pitch in self._pitch.items()
+        }
+
+    def fill(self, tools: Tools, seed: int) -> None:
+        """Fill every input of every set, and outputs of problems in place, which keep them."""
+        for number, operand in enumerate(inputs(self.problem)):
+            count = self.count * self._pitch[operand.name] // operand.itemsize
+            base, cols = self._bases[operand.name], self.problem.cols
+            tools.fill(operand, base, count, cols, seed + number)
+        if self.problem.in_place:
+            size = self.count * self._pitch["input"]
+            checked(driver.cuMemcpyDtoD(self._bases["output"], self._bases["input"], size))
+
+    def at(self, index: int) -> dict[str, int]:
+        """Addresses of a set's operands, as launches name them; indices wrap."""
+        addresses = {name: self._address(name, index) for name in self._bases}
+        if self.problem.in_place:
+            addresses["output"] = addresses["input"]
+        return addresses
 
     def input(self, index: int) -> int:
-        """Address of an input matrix; indices wrap."""
-        return int(self._inputs) + index % self.count * self._pitch
+        """Address of a set's input."""
+        return self._address("input", index)
 
     def output(self, index: int) -> int:
-        """Address of the output matrix that goes with it."""
-        return int(self._outputs) + index % self.count * self._pitch
+        """Address of a set's output, or of what keeps its input where it is in place."""
+        return self._address("output", index)
+
+    def checked_at(self, index: int) -> dict[str, int]:
+        """Addresses for a check: in place, the input is where it was kept."""
+        addresses = self.at(index)
+        if self.problem.in_place:
+            addresses["input"] = self.output(index)
+        return addresses
+
+    def prepare(self, index: int, stream: Any) -> None:
+        """Before a launch that is checked: poison the output, or restore the input in place."""
+        size = output(self.problem).bytes
+        if self.problem.in_place:
+            source = self.output(index)
+            checked(driver.cuMemcpyDtoDAsync(self.input(index), source, size, stream))
+        else:
+            checked(driver.cuMemsetD8Async(self.output(index), NAN_BYTE, size, stream))
+
+    def _address(self, name: str, index: int) -> int:
+        return self._bases[name] + index % self.count * self._pitch[name]
+
+
+class Scratch:
+    """Device memory that the launches of one kernel share, for each set; a context manager."""
+
+    def __init__(self, size: int, count: int) -> None:
+        self._pitch = -(-size // _PITCH_BYTES) * _PITCH_BYTES
+        self._count = count
+        self._base = int(checked(driver.cuMemAlloc(self._pitch * count))) if size else 0
+
+    def at(self, index: int) -> dict[str, int]:
+        """Its address, as launches name it, if there is any."""
+        return {"scratch": self._base + index % self._count * self._pitch} if self._base else {}
+
+    def __enter__(self) -> "Scratch":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._base:  # after a fault the context is gone, and so is the memory
+            driver.cuMemFree(self._base)
 
 
 class GuardedMatrix:

@@ -38,11 +38,14 @@ class Job:
     cubin: bytes
     digest: str
     resources: Resources
-    verify_rows: int
+    verify_problem: Problem
     verify_launches: tuple[Launch, ...]
     launches: tuple[Launch, ...]
     any_alignment: bool
     """Whether it must also work where input and output start at odd elements."""
+    scratch_bytes: int = 0
+    """Device memory that the launches share."""
+    verify_scratch_bytes: int = 0
     best_us: float = 0.0
     """Time of the best so far: a kernel far slower gets fewer samples. 0 for none."""
 

@@ -9,14 +9,27 @@ from cuda.bindings import driver
 
 from explorer.codegen import Launch
 from explorer.devices.cuda.driver import checked
+from explorer.operands import Kind, scalars
+from explorer.problem import Problem
 
-_C_TYPES = {
-    "input": ctypes.c_void_p,
-    "output": ctypes.c_void_p,
-    "rows": ctypes.c_longlong,
-    "cols": ctypes.c_int,
+_C_TYPES: dict[Kind, Any] = {
+    Kind.INT32: ctypes.c_int,
+    Kind.INT64: ctypes.c_longlong,
+    Kind.FLOAT32: ctypes.c_float,
+    Kind.FLOAT64: ctypes.c_double,
 }
-"""The C type of each argument a launch can name."""
+"""The C type of each kind of number."""
+
+Bound = Mapping[str, tuple[Any, Any]]
+"""Arguments by name: a C type, and a value of it."""
+
+
+def bound(problem: Problem, addresses: Mapping[str, int]) -> Bound:
+    """What launches for a problem can name: its numbers, and addresses of its operands."""
+    numbers = {
+        name: (_C_TYPES[number.kind], number.value) for name, number in scalars(problem).items()
+    }
+    return {**numbers, **{name: (ctypes.c_void_p, at) for name, at in addresses.items()}}
 
 
 class Program:
@@ -26,10 +39,10 @@ class Program:
         self._module = checked(driver.cuModuleLoadData(cubin))
         self._functions: dict[str, Any] = {}
 
-    def launch(self, launch: Launch, values: Mapping[str, int], stream: Any) -> None:
+    def launch(self, launch: Launch, values: Bound, stream: Any) -> None:
         """Launch one entry; raises CudaError, at once for a launch that cannot start."""
-        types = tuple(_C_TYPES[name] for name in launch.arguments)
-        arguments = tuple(values[name] for name in launch.arguments)
+        types = tuple(values[name][0] for name in launch.arguments)
+        arguments = tuple(values[name][1] for name in launch.arguments)
         grid = launch.grid_on(_sm_count()) if launch.blocks_per_sm else launch.grid
         self.launch_raw(
             launch.entry, grid, launch.block, launch.shared_bytes, arguments, types, stream

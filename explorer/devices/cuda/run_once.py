@@ -1,6 +1,6 @@
 """Run a kernel once, in this process: for a profiler, or to compare its output."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,52 +9,79 @@ from numpy.typing import NDArray
 
 from explorer.codegen import Launch
 from explorer.devices.cuda.driver import checked, driver_problem
-from explorer.devices.cuda.program import Program
+from explorer.devices.cuda.program import Program, bound
 from explorer.errors import InvalidInput
+from explorer.operands import Operand, inputs, output
+from explorer.problem import Problem
+from explorer.reference import NUMPY_DTYPES, as_rows, in_memory
 
 Array = NDArray[Any]
 
 _NAN = 0xFF  # bytes of ones are a NaN in fp32, fp16 and bf16
 
 
-def run_once(cubin: bytes, launches: Sequence[Launch], matrix: Array, index: int = 0) -> Array:
-    """The output of `launches` for a (rows, cols) matrix, on GPU `index`.
+def run_once(
+    cubin: bytes,
+    launches: Sequence[Launch],
+    problem: Problem,
+    arrays: Mapping[str, Array],
+    index: int = 0,
+    scratch_bytes: int = 0,
+) -> Array:
+    """The (rows, cols) output of `launches` for inputs named as in `operands`, on GPU `index`.
 
     Raises InvalidInput without a driver, CudaError where a call fails; a kernel that hangs hangs
     the caller. The GPU's context is left as it was.
     """
-    problem = driver_problem()
-    if problem is not None:
-        raise InvalidInput(f"device cuda:{index} cannot be used: {problem}")
+    missing = driver_problem()
+    if missing is not None:
+        raise InvalidInput(f"device cuda:{index} cannot be used: {missing}")
     checked(driver.cuInit(0))
     device = checked(driver.cuDeviceGet(index))
     checked(driver.cuCtxSetCurrent(checked(driver.cuDevicePrimaryCtxRetain(device))))
     try:
-        return _run(cubin, launches, np.ascontiguousarray(matrix))
+        return _run(cubin, launches, problem, arrays, scratch_bytes)
     finally:
         driver.cuDevicePrimaryCtxRelease(device)
 
 
-def _run(cubin: bytes, launches: Sequence[Launch], matrix: Array) -> Array:
-    source = checked(driver.cuMemAlloc(matrix.nbytes))
-    target = checked(driver.cuMemAlloc(matrix.nbytes))
+def _run(
+    cubin: bytes,
+    launches: Sequence[Launch],
+    problem: Problem,
+    arrays: Mapping[str, Array],
+    scratch_bytes: int,
+) -> Array:
     stream = checked(driver.cuStreamCreate(0))
-    checked(driver.cuMemcpyHtoD(source, matrix.tobytes(), matrix.nbytes))
-    checked(driver.cuMemsetD8(target, _NAN, matrix.nbytes))
-    values = {
-        "input": int(source),
-        "output": int(target),
-        "rows": matrix.shape[0],
-        "cols": matrix.shape[1],
-    }
-    octets = np.empty(matrix.nbytes, np.uint8)
+    addresses = {operand.name: _uploaded(problem, operand, arrays) for operand in inputs(problem)}
+    target = output(problem)
+    if problem.in_place:
+        addresses["output"] = addresses["input"]
+    else:
+        addresses["output"] = _allocated(target.bytes)
+    if scratch_bytes:
+        addresses["scratch"] = _allocated(scratch_bytes)
+    octets = np.empty(target.bytes, np.uint8)
     with Program(cubin) as program:
         checked(driver.cuCtxSynchronize())
         for launch in launches:
-            program.launch(launch, values, stream)
+            program.launch(launch, bound(problem, addresses), stream)
         checked(driver.cuStreamSynchronize(stream))
-        checked(driver.cuMemcpyDtoH(octets, target, matrix.nbytes))
-    for buffer in (source, target):
-        checked(driver.cuMemFree(buffer))
+        checked(driver.cuMemcpyDtoH(octets, addresses["output"], target.bytes))
+    for address in set(addresses.values()):
+        checked(driver.cuMemFree(address))
     checked(driver.cuStreamDestroy(stream))
-    return octets.view(matrix.dtype).reshape(matrix.shape)
+    return as_rows(problem, octets.view(NUMPY_DTYPES[target.dtype]), problem.output_stride)
+
+
+def _allocated(size: int) -> int:
+    address = int(checked(driver.cuMemAlloc(size)))
+    checked(driver.cuMemsetD8(address, _NAN, size))
+    return address
+
+
+def _uploaded(problem: Problem, operand: Operand, arrays: Mapping[str, Array]) -> int:
+    data = in_memory(problem, operand, arrays[operand.name])
+    address = _allocated(data.nbytes)
+    checked(driver.cuMemcpyHtoD(address, data.tobytes(), data.nbytes))
+    return address

@@ -5,16 +5,16 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from cuda.bindings import driver
-
 from explorer.codegen import Launch
 from explorer.devices.cuda.bench import Bench
+from explorer.devices.cuda.buffers import Scratch
 from explorer.devices.cuda.clocks import ClockReader
-from explorer.devices.cuda.driver import CudaError, checked
+from explorer.devices.cuda.copy_limit import Enqueue
+from explorer.devices.cuda.driver import CudaError
 from explorer.devices.cuda.messages import Compare, Compared, Job, Open, SessionFacts
-from explorer.devices.cuda.program import Program
-from explorer.devices.cuda.tools import Tools
-from explorer.devices.cuda.verification import NAN_BYTE, Verifier, sentence
+from explorer.devices.cuda.program import Program, bound
+from explorer.devices.cuda.tools import DeviceCheck, Tools
+from explorer.devices.cuda.verification import Verifier, sentence
 from explorer.errors import ExplorerError
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured, Outcome, Rejected, Stage
@@ -30,7 +30,7 @@ FAR_SLOWER = 2.0
 SLOW_SAMPLE_US = 100_000.0
 """A kernel so slow that one launch on each pair of buffers takes longer gets fewer launches."""
 
-CHECKED_PAIRS = 2
+CHECKED_SETS = 2
 """Outputs of the timed launches that are checked afterwards."""
 
 _REFUSED = {
@@ -61,7 +61,7 @@ class Session:
             driver=self._clocks.driver_version(),
             copy_us=median(samples),
             copy_name=name,
-            buffers=self._bench.pairs.count,
+            buffers=self._bench.sets.count,
             launches_per_sample=self._bench.launches,
         )
 
@@ -73,63 +73,72 @@ class Session:
             return Rejected(Stage.RESOURCES, f"the driver does not load it: {refusal.name}")
         with program:
             try:
-                reason, error = self._verifier.fault(program, job)
+                reason, found = self._verifier.fault(program, job)
             except CudaError as failure:
                 if failure.name not in _REFUSED:
                     raise
                 return Rejected(Stage.RESOURCES, f"the driver does not launch it: {failure.name}")
             if reason is not None:
                 return Rejected(Stage.VERIFY, reason)
-            return self._whole_problem(program, job, error)
+            assert found is not None
+            with Scratch(job.scratch_bytes, self._bench.sets.count) as scratch:
+                return self._whole_problem(program, job, scratch, found)
 
-    def _whole_problem(self, program: Program, job: Job, error: float) -> Outcome:
-        """Time it on the whole problem; what the timed launches wrote is checked after."""
-        self._poison_outputs()
-        samples = self._samples(program, job)
-        reason, whole_error = self._outputs_fault()
+    def _whole_problem(
+        self, program: Program, job: Job, scratch: Scratch, small: DeviceCheck
+    ) -> Outcome:
+        """Time it on the whole problem; what the timed launches wrote is checked after.
+
+        In place, a timed launch works on what the last one left: by and by all the same numbers,
+        which take as long. What is checked is a launch of its own on the input as it was.
+        """
+        enqueue = partial(self._enqueue, program, job.launches, scratch)
+        self._prepare_outputs()
+        samples = self._samples(enqueue, job)
+        if self._problem.in_place:
+            self._prepare_outputs()
+            for index in range(self._checked_sets):
+                enqueue(index)
+        reason, found = self._outputs_fault()
         if reason is not None:
             return Rejected(Stage.VERIFY, reason)
-        return Measured(samples, max(error, whole_error), job.resources, job.digest)
+        return Measured(samples, max(small.error, found.error), job.resources, job.digest)
 
-    def _samples(self, program: Program, job: Job) -> tuple[float, ...]:
+    def _samples(self, enqueue: Enqueue, job: Job) -> tuple[float, ...]:
         """Microseconds a launch, one a replay; few where the kernel is far from the best."""
-        enqueue = partial(self._enqueue, program, job.launches)
         with self._bench.graph(enqueue, 1) as graph:
             one_us = self._bench.laps_us(graph, 1)[0]
-        enough = max(CHECKED_PAIRS, int(SLOW_SAMPLE_US / one_us))  # what is checked is written
-        launches = min(self._bench.pairs.count, enough)
+        enough = max(CHECKED_SETS, int(SLOW_SAMPLE_US / one_us))  # what is checked is written
+        launches = min(self._bench.sets.count, enough)
         with self._bench.graph(enqueue, launches) as graph:
             first_us = self._bench.laps_us(graph, 1)[0]
             is_far = job.best_us > 0 and first_us > FAR_SLOWER * job.best_us
-            if is_far or launches < self._bench.pairs.count:
+            if is_far or launches < self._bench.sets.count:
                 return tuple(self._bench.laps_us(graph, FEW_SAMPLES))
         return tuple(self._bench.samples_us(enqueue, SAMPLES))
 
-    def _poison_outputs(self) -> None:
-        for index in range(min(CHECKED_PAIRS, self._bench.pairs.count)):
-            address = self._bench.pairs.output(index)
-            size = self._bench.matrix_bytes
-            checked(driver.cuMemsetD8Async(address, NAN_BYTE, size, self._stream))
+    @property
+    def _checked_sets(self) -> int:
+        return min(CHECKED_SETS, self._bench.sets.count)
 
-    def _outputs_fault(self) -> tuple[str | None, float]:
-        """What is wrong with what launches left in the buffers, and the largest relative error."""
-        pairs = self._bench.pairs
-        worst = 0.0
-        for index in range(min(CHECKED_PAIRS, pairs.count)):
-            found = self._tools.check_rows(self._problem, pairs.input(index), pairs.output(index))
-            if found.wrong:
-                reason = sentence(found, self._problem, pairs.output(index))
-                return f"on the whole problem, {reason}", found.error
-            worst = max(worst, found.error)
-        return None, worst
+    def _prepare_outputs(self) -> None:
+        for index in range(self._checked_sets):
+            self._bench.sets.prepare(index, self._stream)
 
-    def _enqueue(self, program: Program, launches: tuple[Launch, ...], index: int) -> None:
-        values = {
-            "input": self._bench.pairs.input(index),
-            "output": self._bench.pairs.output(index),
-            "rows": self._problem.rows,
-            "cols": self._problem.cols,
-        }
+    def _outputs_fault(self) -> tuple[str | None, DeviceCheck]:
+        """What is wrong with what launches left in the buffers, and the check that is worst."""
+        sets, found = self._bench.sets, []
+        for index in range(self._checked_sets):
+            found.append(self._tools.check_rows(self._problem, sets.checked_at(index)))
+            if found[-1].wrong:
+                reason = sentence(found[-1], self._problem, sets.at(index)["output"])
+                return f"on the whole problem, {reason}", found[-1]
+        return None, max(found, key=lambda check: check.error)
+
+    def _enqueue(
+        self, program: Program, launches: tuple[Launch, ...], scratch: Scratch, index: int
+    ) -> None:
+        values = bound(self._problem, {**self._bench.sets.at(index), **scratch.at(index)})
         for launch in launches:
             program.launch(launch, values, self._stream)
 
@@ -142,10 +151,10 @@ class Session:
             graphs = []
             for job in request.contenders:
                 program = stack.enter_context(Program(job.cubin))
-                enqueue = partial(self._enqueue, program, job.launches)
-                graph = stack.enter_context(self._bench.graph(enqueue))
-                self._check_contender(program, job, graph.replay)
-                graphs.append(graph)
+                scratch = stack.enter_context(Scratch(job.scratch_bytes, self._bench.sets.count))
+                enqueue = partial(self._enqueue, program, job.launches, scratch)
+                self._check_contender(program, job, enqueue)
+                graphs.append(stack.enter_context(self._bench.graph(enqueue, self._few(enqueue))))
             copies = [
                 stack.enter_context(self._bench.graph(enqueue))
                 for _, enqueue, _ in self._bench.copies
@@ -164,12 +173,19 @@ class Session:
             throttle_reasons=clocks.throttle_reasons,
         )
 
-    def _check_contender(self, program: Program, job: Job, replay: Any) -> None:
+    def _few(self, enqueue: Enqueue) -> int:
+        """Launches of a contender's graph: fewer than usual for one that is very slow."""
+        with self._bench.graph(enqueue, 1) as graph:
+            one_us = self._bench.laps_us(graph, 1)[0]
+        return max(1, min(self._bench.launches, int(SLOW_SAMPLE_US / one_us)))
+
+    def _check_contender(self, program: Program, job: Job, enqueue: Enqueue) -> None:
         """Contenders may come from an earlier run: another compiler, another driver."""
         reason, _ = self._verifier.fault(program, job)
         if reason is None:
-            self._poison_outputs()
-            replay()
+            self._prepare_outputs()
+            for index in range(self._checked_sets):
+                enqueue(index)
             reason, _ = self._outputs_fault()
         if reason is not None:
             raise ExplorerError(f"a finalist is wrong now: {reason}")

@@ -49,7 +49,7 @@ class CudaDevice:
 
     def open(self, problem: Problem, timing: str, seed: int = 0) -> SessionFacts:
         """Prepare a problem: buffers, checks of the checks, copy. Raises InvalidInput."""
-        tools = Compiler(self.gpu.arch).compile(tools_source(problem.dtype))
+        tools = Compiler(self.gpu.arch).compile(tools_source(problem))
         self._opened = Open(problem, timing, tools.cubin, seed)
         facts = self._open_again()
         self._limit_s = max(self._kernel_limit_s, round(facts.copy_us * COPIES_ALLOWED * 1e-6))

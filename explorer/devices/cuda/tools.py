@@ -1,6 +1,7 @@
-"""The explorer's own kernels, loaded: fill inputs, copy, check against float64."""
+"""The explorer's own kernels, loaded: fill inputs, move what the limit moves, check outputs."""
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -10,15 +11,20 @@ from cuda.bindings import driver
 
 from explorer.devices.cuda.driver import checked
 from explorer.devices.cuda.program import Program
+from explorer.op import Mask, Op
+from explorer.operands import Operand
 from explorer.problem import Problem
 
 _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int
-_NOTHING_WRONG = np.array([0, 2**64 - 1, 0, 0], np.uint64)
+_NOTHING_FOUND = np.array([0, 2**64 - 1, 0, 0, 0, 0, 0], np.uint64)
+
+Addresses = Mapping[str, int]
+"""Where a problem's operands lie, by their names."""
 
 
 @dataclass(frozen=True, slots=True)
-class CopyShape:
-    """How a plain copy splits its bytes: words of a thread, threads of a block, cache hints."""
+class LimitShape:
+    """How a plain copy or stream splits its bytes: words of a thread, threads of a block, hints."""
 
     word_bytes: int
     unroll: int
@@ -32,19 +38,18 @@ class CopyShape:
         shape = f"{self.unroll} x {self.word_bytes} bytes a thread, {self.threads} threads"
         return shape + load + store
 
-    @property
-    def entry(self) -> str:
-        """The kernel of tools.cu."""
+    def entry(self, kind: str) -> str:
+        """The kernel of copies.cu or streams.cu."""
         load = self.load_hint.replace("-", "_")
-        return f"copy_{self.word_bytes}_{self.unroll}_{load}_{self.store_hint}"
+        return f"{kind}_{self.word_bytes}_{self.unroll}_{load}_{self.store_hint}"
 
 
-COPY_SHAPES = tuple(
-    CopyShape(*shape) for shape in product((8, 16), (1, 2, 4, 8), (64, 128, 256, 512, 1024))
+LIMIT_SHAPES = tuple(
+    LimitShape(*shape) for shape in product((8, 16), (1, 2, 4, 8), (64, 128, 256, 512, 1024))
 )
 """Every way to split a plain copy, without cache hints."""
 
-COPY_HINTS = tuple(product(("default", "cs", "no-allocate"), ("default", "cs", "cg")))
+LIMIT_HINTS = tuple(product(("default", "cs", "no-allocate"), ("default", "cs", "cg")))
 """Cache hints of its loads and stores."""
 
 
@@ -52,7 +57,8 @@ COPY_HINTS = tuple(product(("default", "cs", "no-allocate"), ("default", "cs", "
 class DeviceCheck:
     """What check_rows found: wrong elements, the first one's row and column, largest error.
 
-    `nan` of the wrong ones are NaN where a number is due, or the other way round.
+    `nan` of the wrong ones are NaN where a number is due, or the other way round; errors in ulps
+    are those of elements whose truth is finite.
     """
 
     wrong: int
@@ -60,61 +66,117 @@ class DeviceCheck:
     col: int
     error: float
     nan: int
+    max_ulp: float
+    mean_ulp: float
+
+
+class _Question(ctypes.Structure):
+    """As in check.cu."""
+
+    _fields_ = [
+        *((name, _POINTER) for name in ("input", "grad", "mask", "lengths", "output")),
+        *((name, _LONG) for name in ("rows", "inner", "input_stride", "output_stride")),
+        ("mask_rows", _LONG),
+        ("scale", ctypes.c_double),
+        *((name, _INT) for name in ("cols", "op", "masked", "scaled")),
+    ]
+
+    @classmethod
+    def of(cls, problem: Problem, addresses: Addresses) -> "_Question":
+        wide = problem.dtype.itemsize == 8
+        scale = 1.0 if problem.scale is None else problem.scale
+        return cls(
+            **{name: addresses.get(name) for name in ("input", "grad", "mask", "lengths")},
+            output=addresses["output"],
+            rows=problem.rows,
+            inner=problem.inner,
+            input_stride=problem.input_stride,
+            output_stride=problem.output_stride,
+            mask_rows=problem.mask_rows,
+            scale=scale if wide else float(np.float32(scale)),
+            cols=problem.cols,
+            op=list(Op).index(problem.op),
+            masked=list(Mask).index(problem.mask),
+            scaled=problem.scale is not None,
+        )
 
 
 class Tools:
-    """Kernels of tools.cu on one stream."""
+    """The kernels of elements.cu to check.cu on one stream."""
 
     def __init__(self, cubin: bytes, stream: Any) -> None:
         self._program = Program(cubin)
         self._stream = stream
-        self._report = checked(driver.cuMemAlloc(_NOTHING_WRONG.nbytes))
+        self._report = checked(driver.cuMemAlloc(_NOTHING_FOUND.nbytes))
 
-    def fill_input(self, address: int, count: int, seed: int) -> None:
-        """Fill `count` elements with about normal noise and some outliers."""
+    def fill(self, operand: Operand, address: int, count: int, cols: int, seed: int) -> None:
+        """Fill `count` elements of an operand: about normal noise and outliers, or lengths."""
         blocks = min(4096, -(-count // 256))
-        self._program.launch_raw(
-            "fill_input",
-            blocks,
-            256,
-            0,
-            (address, count, seed & 0xFFFFFFFF),
-            (_POINTER, _LONG, ctypes.c_uint),
-            self._stream,
-        )
+        if operand.dtype is None:
+            entry, types = "fill_lengths", (_POINTER, _LONG, _INT, ctypes.c_uint)
+            arguments: tuple[Any, ...] = (address, count, cols, seed & 0xFFFFFFFF)
+        else:
+            entry, types = "fill_input", (_POINTER, _LONG, ctypes.c_uint)  # type: ignore[assignment]
+            arguments = (address, count, seed & 0xFFFFFFFF)
+        self._program.launch_raw(entry, blocks, 256, 0, arguments, types, self._stream)
 
-    def copy(self, shape: CopyShape, source: int, target: int, size: int) -> None:
+    def copy(self, shape: LimitShape, source: int, target: int, size: int) -> None:
         """Copy `size` bytes, rounded up to whole words."""
         words = -(-size // shape.word_bytes)
-        blocks = -(-words // (shape.threads * shape.unroll))
-        self._program.launch_raw(
-            shape.entry,
-            blocks,
-            shape.threads,
-            0,
-            (source, target, words),
-            (_POINTER, _POINTER, _LONG),
-            self._stream,
-        )
+        types = (_POINTER, _POINTER, _LONG)
+        self._limit("copy", shape, words, (source, target, words), types)
 
-    def check_rows(
-        self, problem: Problem, source: int, output: int, truths: int = 0
-    ) -> DeviceCheck:
-        """Compare an output with the float64 truth of its input; `truths` receives that truth."""
-        checked(
-            driver.cuMemcpyHtoDAsync(
-                self._report, _NOTHING_WRONG, _NOTHING_WRONG.nbytes, self._stream
-            )
-        )
-        threads = 32 if problem.cols <= 512 else 256 if problem.cols <= 8192 else 1024
-        arguments = (source, output, problem.rows, problem.cols, int(self._report), truths)
-        types = (_POINTER, _POINTER, _LONG, _INT, _POINTER, _POINTER)
-        blocks = min(problem.rows, 2**16)
-        self._program.launch_raw("check_rows", blocks, threads, 0, arguments, types, self._stream)
-        report = np.empty(4, np.uint64)
-        checked(driver.cuMemcpyDtoHAsync(report, self._report, report.nbytes, self._stream))
+    def stream(
+        self,
+        shape: LimitShape,
+        first: tuple[int, int],
+        second: tuple[int, int],
+        out: tuple[int, int],
+    ) -> None:
+        """Read the bytes of `first` and `second`, write those of `out`: (address, bytes) each."""
+        arguments: list[int] = []
+        for address, size in (first, second, out):
+            arguments += [address, -(-size // shape.word_bytes)]
+        words = max(arguments[1::2])
+        self._limit("stream", shape, words, tuple(arguments), (_POINTER, _LONG) * 3)
+
+    def _limit(
+        self, kind: str, shape: LimitShape, words: int, arguments: Any, types: tuple[Any, ...]
+    ) -> None:
+        blocks = -(-words // (shape.threads * shape.unroll))
+        entry = shape.entry(kind)
+        self._program.launch_raw(entry, blocks, shape.threads, 0, arguments, types, self._stream)
+
+    def truths(self, problem: Problem, addresses: Addresses, truths: int) -> None:
+        """Write the float64 truth of every element, (rows, cols), to address `truths`."""
+        self._check(problem, addresses, truths)
+
+    def check_rows(self, problem: Problem, addresses: Addresses) -> DeviceCheck:
+        """Compare an output with the float64 truth of its inputs."""
+        size = _NOTHING_FOUND.nbytes
+        checked(driver.cuMemcpyHtoDAsync(self._report, _NOTHING_FOUND, size, self._stream))
+        self._check(problem, addresses, 0)
+        report = np.empty_like(_NOTHING_FOUND)
+        checked(driver.cuMemcpyDtoHAsync(report, self._report, size, self._stream))
         checked(driver.cuStreamSynchronize(self._stream))
         first = int(report[1]) if report[0] else 0
         row, col = divmod(first, problem.cols)
-        error = float(report[2:3].view(np.float64)[0])
-        return DeviceCheck(int(report[0]), row, col, error, int(report[3]))
+        numbers = report.view(np.float64)
+        mean = float(numbers[6]) / max(1, int(report[5]))
+        return DeviceCheck(
+            wrong=int(report[0]),
+            row=row,
+            col=col,
+            error=float(numbers[2]),
+            nan=int(report[3]),
+            max_ulp=float(numbers[4]),
+            mean_ulp=mean,
+        )
+
+    def _check(self, problem: Problem, addresses: Addresses, truths: int) -> None:
+        threads = 32 if problem.cols <= 512 else 256 if problem.cols <= 8192 else 1024
+        question = _Question.of(problem, addresses)
+        arguments = (question, int(self._report), truths)
+        types = (None, _POINTER, _POINTER)
+        blocks = min(problem.rows, 2**16)
+        self._program.launch_raw("check_rows", blocks, threads, 0, arguments, types, self._stream)

@@ -10,9 +10,9 @@ from explorer.devices.emulated.findings import Finding, Kind
 from explorer.devices.emulated.launch import Argument
 from explorer.devices.emulated.memory import Allocation, GlobalMemory, check_output, poisoned
 from explorer.operands import Kind as NumberKind
-from explorer.operands import Operand, inputs, output, scalars
+from explorer.operands import inputs, output, scalars
 from explorer.problem import Problem
-from explorer.reference import NUMPY_DTYPES, as_rows, laid_out
+from explorer.reference import NUMPY_DTYPES, as_rows, in_memory, laid_out
 
 Array = NDArray[Any]
 
@@ -57,7 +57,9 @@ class Placement:
         }
         places = ODD_PLACES if odd_elements else {}
         for operand in inputs(problem):
-            data = _in_memory(problem, operand, arrays[operand.name])
+            array = arrays[operand.name]
+            gap = poisoned((), array.dtype)[()] if array.dtype.kind != "i" else 0
+            data = in_memory(problem, operand, array, gap)
             over = problem.in_place and operand.name == "input"
             values[operand.name] = _placed(
                 memory, operand.name, data, places.get(operand.name, 0), written=over
@@ -101,15 +103,6 @@ class Placement:
         inside = np.ones((problem.rows, problem.cols), np.bool_)
         row = laid_out(problem, inside, problem.output_stride, gap=False)
         return np.repeat(~row, self.problem.output_dtype.itemsize)
-
-
-def _in_memory(problem: Problem, operand: Operand, array: Array) -> Array:
-    """An input as it lies; a mask or lengths lie as they are."""
-    if operand.name not in ("input", "grad"):
-        return array
-    if problem.is_dense and problem.inner == 1:
-        return array
-    return laid_out(problem, array, problem.input_stride, poisoned((), array.dtype)[()])
 
 
 def _empty(problem: Problem) -> Array:

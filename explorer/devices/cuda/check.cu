@@ -1,0 +1,205 @@
+// The truth of every op in float64, as reference/truth.py has it, and how an output compares.
+
+constexpr double kFlushed = 0x1p-126;
+constexpr double kTolerance = kWide ? 1e-13 : 4e-6;  // relative to an element's magnitude
+#define INFINITY_64 __longlong_as_double(0x7ff0000000000000ll)
+
+enum Op { kSoftmax, kLogSoftmax, kSoftmaxBackward, kLogSoftmaxBackward };
+enum Mask { kNone, kCausal, kLengths, kAdditive };
+
+struct Question {
+  const Element* input;
+  const Element* grad;
+  const Element* mask;
+  const int* lengths;
+  const Output* output;
+  long long rows;
+  long long inner;
+  long long input_stride;
+  long long output_stride;
+  long long mask_rows;
+  double scale;
+  int cols;
+  int op;
+  int masked;
+  int scaled;
+};
+
+struct Report {
+  unsigned long long wrong;
+  unsigned long long first;       // row * cols + col of the first wrong element
+  unsigned long long error_bits;  // largest error over magnitude, a non-negative double's bits
+  unsigned long long nan;         // wrong elements that are NaN, or should be
+  unsigned long long ulp_bits;    // largest error in ulps of the output's type, a double's bits
+  unsigned long long counted;     // elements whose truth is finite
+  double ulps;                    // sum of their errors in ulps
+};
+
+__device__ long long place(const Question& q, long long row, long long stride, int col) {
+  if (q.inner == 1) return row * stride + col;
+  return (row / q.inner * q.cols + col) * q.inner + row % q.inner;
+}
+
+// The first column that a causal mask or the row's length hides.
+__device__ int limit_of(const Question& q, long long row) {
+  if (q.masked == kCausal) {
+    const long long seen = row % q.mask_rows + 1 + q.cols - q.mask_rows;
+    return static_cast<int>(seen < 0 ? 0 : seen < q.cols ? seen : q.cols);
+  }
+  return q.masked == kLengths ? min(max(q.lengths[row], 0), q.cols) : q.cols;
+}
+
+// An element as it counts: scaled, masked, rounded once to the precision of the arithmetic.
+__device__ double counted(const Question& q, long long row, int limit, int col) {
+  if (col >= limit) return -INFINITY_64;
+  double x = widen(q.input[place(q, row, q.input_stride, col)]);
+  const double factor = q.scaled && x != -INFINITY_64 ? q.scale : 1.0;
+  if (q.masked == kAdditive) {
+    x = fma(x, factor, widen(q.mask[row % q.mask_rows * q.cols + col]));
+  } else {
+    x *= factor;
+  }
+  return kWide ? x : static_cast<double>(static_cast<float>(x));
+}
+
+__device__ double gradient(const Question& q, long long row, int col) {
+  return widen(q.grad[place(q, row, q.input_stride, col)]);
+}
+
+template <typename Combine>
+__device__ double reduce_block(double value, double identity, Combine combine) {
+  __shared__ double scratch[32];
+  __syncthreads();  // the scratch may still be read by the reduction before
+  for (int lanes = 16; lanes > 0; lanes /= 2) value = combine(value, __shfl_xor_sync(0xffffffffu, value, lanes));
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = identity;
+  for (int warp = 0; warp < blockDim.x / 32; ++warp) value = combine(value, scratch[warp]);
+  return value;
+}
+
+template <typename Term>
+__device__ double sum_row(const Question& q, Term term) {
+  double sum = 0.0;
+  for (int i = threadIdx.x; i < q.cols; i += blockDim.x) sum += term(i);
+  return reduce_block(sum, 0.0, [](double a, double b) { return a + b; });
+}
+
+struct Truth {
+  double value;
+  double magnitude;  // what its error is relative to: of what is subtracted where that cancels
+};
+
+// What one row's elements have in common.
+struct Row {
+  int limit;
+  double maximum;  // forward
+  double sum;
+  double size;  // backward: sum of absolute terms
+};
+
+__device__ Row row_of(const Question& q, long long row) {
+  Row r = {limit_of(q, row), 0.0, 0.0, 0.0};
+  if (q.op == kSoftmax || q.op == kLogSoftmax) {
+    double maximum = -INFINITY_64;
+    for (int i = threadIdx.x; i < q.cols; i += blockDim.x) maximum = fmax(maximum, counted(q, row, r.limit, i));
+    r.maximum = reduce_block(maximum, -INFINITY_64, [](double a, double b) { return fmax(a, b); });
+    r.sum = sum_row(q, [&](int i) { return exp(counted(q, row, r.limit, i) - r.maximum); });
+    return r;
+  }
+  const auto term = [&](int i) {
+    const double dy = gradient(q, row, i);
+    return q.op == kSoftmaxBackward ? widen(q.input[place(q, row, q.input_stride, i)]) * dy : dy;
+  };
+  r.sum = sum_row(q, term);
+  r.size = sum_row(q, [&](int i) { return fabs(term(i)); });
+  return r;
+}
+
+__device__ Truth truth_of(const Question& q, long long row, const Row& r, int col) {
+  if (q.op == kSoftmax) {
+    const double y = exp(counted(q, row, r.limit, col) - r.maximum) / r.sum;
+    return {y, y};
+  }
+  if (q.op == kLogSoftmax) {
+    const double y = (counted(q, row, r.limit, col) - r.maximum) - log(r.sum);
+    return {y, 1.0 + fabs(y)};
+  }
+  const double y = widen(q.input[place(q, row, q.input_stride, col)]);
+  const double dy = gradient(q, row, col);
+  const double factor = q.scaled ? q.scale : 1.0;
+  const double share = q.op == kSoftmaxBackward ? y : exp(y);
+  if (q.op == kSoftmaxBackward) {
+    return {factor * (y * (dy - r.sum)), fabs(factor) * (fabs(y) * (fabs(dy) + r.size))};
+  }
+  return {factor * (dy - share * r.sum), fabs(factor) * (fabs(dy) + share * r.size)};
+}
+
+// 16-bit numbers as integers that are ordered, and as dense, as they are.
+template <typename T>
+__device__ int order_of(const T& number) {
+  const short bits = reinterpret_cast<const short&>(number);
+  return bits < 0 ? -(bits & 0x7fff) : bits;
+}
+
+template <typename T>
+__device__ bool are_neighbours(const T& output, double truth) {
+  const int steps = order_of(output) - order_of(rounded(truth, output));
+  return -1 <= steps && steps <= 1;
+}
+__device__ bool are_neighbours(float, double) { return false; }
+__device__ bool are_neighbours(double, double) { return false; }
+
+__device__ double spacing_at(double magnitude) {
+  const int exponent = magnitude > 0.0 ? max(ilogb(magnitude), Format<Output>::kLeast) : Format<Output>::kLeast;
+  return ldexp(1.0, exponent - Format<Output>::kMantissa);
+}
+
+__device__ bool is_right(const Output& output, double got, const Truth& truth) {
+  if (isnan(truth.value)) return isnan(got);
+  if (got == truth.value) return true;
+  if (isnan(got)) return false;
+  const double off = fabs(got - truth.value);
+  if (off <= kFlushed || off <= kTolerance * truth.magnitude) return true;
+  return are_neighbours(output, truth.value);
+}
+
+__device__ void keep_largest(unsigned long long* bits, double value) {
+  if (value > 0.0) atomicMax(bits, static_cast<unsigned long long>(__double_as_longlong(value)));
+}
+
+// One block a row. Writes the truth too if `truths` is given, for the check of this check.
+extern "C" __global__ void check_rows(Question q, Report* report, double* truths) {
+  for (long long row = blockIdx.x; row < q.rows; row += gridDim.x) {
+    const Row r = row_of(q, row);
+    double error = 0.0, most_ulps = 0.0, ulps = 0.0;
+    unsigned long long finite = 0;
+    for (int i = threadIdx.x; i < q.cols; i += blockDim.x) {
+      const Truth truth = truth_of(q, row, r, i);
+      if (truths != nullptr) {
+        truths[row * q.cols + i] = truth.value;
+        continue;
+      }
+      const Output& output = q.output[place(q, row, q.output_stride, i)];
+      const double got = widen(output);
+      if (!is_right(output, got, truth)) {
+        atomicAdd(&report->wrong, 1ull);
+        atomicMin(&report->first, static_cast<unsigned long long>(row * q.cols + i));
+        if (isnan(got) || isnan(truth.value)) atomicAdd(&report->nan, 1ull);
+      }
+      if (!isfinite(truth.value) || !isfinite(got)) continue;
+      const double off = fabs(got - truth.value);
+      const double inexact = off / spacing_at(truth.magnitude);
+      ++finite;
+      ulps += inexact;
+      most_ulps = fmax(most_ulps, inexact);
+      if (truth.magnitude >= ldexp(1.0, Format<Output>::kLeast)) error = fmax(error, off / truth.magnitude);
+    }
+    keep_largest(&report->error_bits, error);
+    keep_largest(&report->ulp_bits, most_ulps);
+    if (finite > 0) {
+      atomicAdd(&report->counted, finite);
+      atomicAdd(&report->ulps, ulps);
+    }
+  }
+}

@@ -1,0 +1,64 @@
+// Plain streams: the limit of problems that read another number of bytes than they write, or two
+// matrices. Every word that is read changes what is written, or the compiler would drop it.
+
+__device__ uint2 mixed(uint2 a, uint2 b) { return {a.x ^ b.x, a.y ^ b.y}; }
+__device__ uint4 mixed(uint4 a, uint4 b) { return {a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w}; }
+
+// The words of `total` that fall to a block: blocks share them as evenly as whole words allow.
+__device__ long long share(long long total, long long block) {
+  return total * block / gridDim.x;
+}
+
+template <typename Word, int kUnroll, Load kLoad>
+__device__ Word read_share(const Word* in, long long words) {
+  const long long end = share(words, blockIdx.x + 1);
+  const long long first = share(words, blockIdx.x) + threadIdx.x;
+  Word held[kUnroll];
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const long long i = first + u * blockDim.x;
+    held[u] = i < end ? load_word<kLoad>(in + i) : Word{};
+  }
+  Word all = held[0];
+#pragma unroll
+  for (int u = 1; u < kUnroll; ++u) all = mixed(all, held[u]);
+  for (long long i = first + kUnroll * blockDim.x; i < end; i += blockDim.x) {
+    all = mixed(all, load_word<kLoad>(in + i));
+  }
+  return all;
+}
+
+template <typename Word, int kUnroll, Load kLoad, Store kStore>
+__device__ void stream_words(const Word* in, long long in_words, const Word* second,
+                             long long second_words, Word* out, long long out_words) {
+  Word all = read_share<Word, kUnroll, kLoad>(in, in_words);
+  if (second_words > 0) all = mixed(all, read_share<Word, kUnroll, kLoad>(second, second_words));
+  const long long end = share(out_words, blockIdx.x + 1);
+#pragma unroll 4
+  for (long long i = share(out_words, blockIdx.x) + threadIdx.x; i < end; i += blockDim.x) {
+    store_word<kStore>(out + i, all);
+  }
+}
+
+#define STREAM(name, Word, unroll, load, store)                                                  \
+  extern "C" __global__ void __launch_bounds__(1024)                                             \
+      name(const Word* __restrict__ in, long long in_words, const Word* __restrict__ second,     \
+           long long second_words, Word* __restrict__ out, long long out_words) {                \
+    stream_words<Word, unroll, Load::load, Store::store>(in, in_words, second, second_words, out, \
+                                                         out_words);                             \
+  }
+#define STREAM_STORES(prefix, Word, unroll, load)           \
+  STREAM(prefix##_default, Word, unroll, load, kPlain)      \
+  STREAM(prefix##_cs, Word, unroll, load, kStreaming)       \
+  STREAM(prefix##_cg, Word, unroll, load, kL2)
+#define STREAM_LOADS(prefix, Word, unroll)                             \
+  STREAM_STORES(prefix##_default, Word, unroll, kPlain)                \
+  STREAM_STORES(prefix##_cs, Word, unroll, kStreaming)                 \
+  STREAM_STORES(prefix##_no_allocate, Word, unroll, kNoAllocate)
+#define STREAMS(bytes, Word)                 \
+  STREAM_LOADS(stream_##bytes##_1, Word, 1)  \
+  STREAM_LOADS(stream_##bytes##_2, Word, 2)  \
+  STREAM_LOADS(stream_##bytes##_4, Word, 4)  \
+  STREAM_LOADS(stream_##bytes##_8, Word, 8)
+STREAMS(8, uint2)
+STREAMS(16, uint4)
