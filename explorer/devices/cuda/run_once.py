@@ -71,7 +71,7 @@ def _run(
     for address in set(addresses.values()):
         checked(driver.cuMemFree(address))
     checked(driver.cuStreamDestroy(stream))
-    return as_rows(problem, octets.view(NUMPY_DTYPES[target.dtype]), problem.output_stride)
+    return as_rows(problem, octets.view(NUMPY_DTYPES[problem.output_dtype]), problem.output_stride)
 
 
 def _allocated(size: int) -> int:
