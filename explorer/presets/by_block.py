@@ -5,8 +5,16 @@ from explorer.gpu_spec import GpuSpec
 from explorer.op import Op
 from explorer.presets.block_size import warps_for
 from explorer.presets.by_thread import SURVEY
-from explorer.presets.designs import FIRST_WARP, holds, row_vectors, scalar, vectors
-from explorer.presets.preset import Preset, Source
+from explorer.presets.designs import (
+    FIRST_WARP,
+    VECTOR_BYTES,
+    holds,
+    row_vectors,
+    scalar,
+    stored,
+    vectors,
+)
+from explorer.presets.preset import EXPONENTIALS_STORED, Preset, Source
 from explorer.problem import Problem
 
 THREADS = 256
@@ -30,6 +38,16 @@ def _shared_tree(problem: Problem, _: GpuSpec) -> Config:
 
 def _by_cols(problem: Problem) -> int:
     return 512 if problem.cols <= WIDE_ROW else 1024
+
+
+def _shared_tree_float4(problem: Problem, _: GpuSpec) -> Config:
+    threads = _by_cols(problem)
+    return stored(problem, threads, threads, vector_bytes=VECTOR_BYTES, reduction="shared-tree")
+
+
+def _warp_reduce_float4(problem: Problem, _: GpuSpec) -> Config:
+    threads = _by_cols(problem)
+    return stored(problem, threads, threads, vector_bytes=VECTOR_BYTES, reduction=FIRST_WARP)
 
 
 def _tile(problem: Problem, _: GpuSpec) -> Config:
@@ -74,6 +92,23 @@ PRESETS = (
         WORKLOG,
         _shared_tree,
         other_names=("fast-softmax-3",),
+    ),
+    Preset(
+        "shared-tree-float4",
+        "A block for each row, of 512 threads up to 14080 columns and of 1024 above; 16-byte "
+        "accesses; exponentials are stored to the output and divided there: 3 reads and 2 writes.",
+        LAUNCH_RULE,
+        _shared_tree_float4,
+        **EXPONENTIALS_STORED,
+        reported="beats Triton above 14080 columns, on a GPU not named",
+    ),
+    Preset(
+        "warp-reduce-float4",
+        "shared-tree-float4, but warps reduce by shuffles and the first warp folds what they "
+        "found.",
+        LAUNCH_RULE,
+        _warp_reduce_float4,
+        **EXPONENTIALS_STORED,
     ),
     Preset(
         "tile",

@@ -30,6 +30,12 @@ def scalar(problem: Problem, threads: int, threads_per_row: int, **changes: Any)
     return Config(**{**plain, **changes})
 
 
+def stored(problem: Problem, threads: int, threads_per_row: int, **changes: Any) -> Config:
+    """As `scalar`, but exponentials wait in the output to be divided: 3 reads and 2 writes."""
+    waiting = {"cache": "output", "cache_holds": "exp", **changes}
+    return scalar(problem, threads, threads_per_row, **waiting)
+
+
 def vectors(problem: Problem, threads: int, **changes: Any) -> Config:
     """As `scalar`, a block a row, by accesses of 16 bytes and by __expf."""
     wide = {"vector_bytes": VECTOR_BYTES, "exp": "__expf", **changes}

@@ -2,8 +2,9 @@
 
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
-from explorer.presets.designs import scalar
-from explorer.presets.preset import Preset, Source
+from explorer.presets.block_size import WARP, power_of_two
+from explorer.presets.designs import FIRST_WARP, scalar, stored
+from explorer.presets.preset import EXPONENTIALS_STORED, Preset, Source
 from explorer.problem import Problem
 
 FILE = "dev/cuda/softmax_forward.cu"
@@ -16,26 +17,86 @@ def _kernel(number: int) -> Source:
     return Source("llm.c", f"{FILE}, kernel {number}", COMMIT)
 
 
+def _thread_per_row(problem: Problem, _: GpuSpec) -> Config:
+    return stored(problem, WARP, 1)
+
+
+def _block_tree(problem: Problem, _: GpuSpec) -> Config:
+    return stored(problem, THREADS, THREADS, reduction="shared-tree")
+
+
+def _warp_per_row(problem: Problem, _: GpuSpec) -> Config:
+    return stored(problem, WARP, WARP)
+
+
+def _block_shuffle(problem: Problem, _: GpuSpec) -> Config:
+    return stored(problem, THREADS, THREADS, reduction=FIRST_WARP)
+
+
+def _block_unrolled(problem: Problem, _: GpuSpec) -> Config:
+    slots = -(-problem.cols // THREADS)
+    unroll = min(8, power_of_two(slots + 1) // 2)
+    return stored(problem, THREADS, THREADS, reduction=FIRST_WARP, unroll=unroll)
+
+
 def _warp_online(problem: Problem, _: GpuSpec) -> Config:
-    return scalar(problem, THREADS, 32, algorithm="online-branchy", store_hint="cs")
+    return scalar(problem, THREADS, WARP, algorithm="online-branchy", store_hint="cs")
 
 
 def _warp_online_branch_free(problem: Problem, _: GpuSpec) -> Config:
-    return scalar(problem, THREADS, 32, algorithm="online")
+    return scalar(problem, THREADS, WARP, algorithm="online")
 
 
 def _warp_online_unrolled(problem: Problem, _: GpuSpec) -> Config:
     unroll = 4 if problem.cols >= 128 else 1
-    return scalar(problem, THREADS, 32, algorithm="online", unroll=unroll, normalise="reciprocal")
+    return scalar(problem, THREADS, WARP, algorithm="online", unroll=unroll, normalise="reciprocal")
 
 
 PRESETS = (
+    Preset(
+        "llm.c-1",
+        "A thread for each row; exponentials are stored to the output and divided there: 3 reads "
+        "and 2 writes.",
+        _kernel(1),
+        _thread_per_row,
+        **EXPONENTIALS_STORED,
+    ),
+    Preset(
+        "llm.c-2",
+        "A block of 256 threads for each row, a tree in shared memory; exponentials are stored to "
+        "the output, summed on the way (the original reads them once more), and divided there.",
+        _kernel(2),
+        _block_tree,
+        **EXPONENTIALS_STORED,
+    ),
+    Preset(
+        "llm.c-3",
+        "A block of one warp for each row, which reduces by shuffles; exponentials as in llm.c-2.",
+        _kernel(3),
+        _warp_per_row,
+        **EXPONENTIALS_STORED,
+    ),
+    Preset(
+        "llm.c-4",
+        "A block of 256 threads for each row; shuffles, then the first warp (in the original, the "
+        "first thread); exponentials as in llm.c-2.",
+        _kernel(4),
+        _block_shuffle,
+        **EXPONENTIALS_STORED,
+    ),
     Preset(
         "llm.c-6",
         "A warp for each row; lanes keep (maximum, sum) pairs, merged by shuffles; stores stream "
         "past the cache.",
         _kernel(6),
         _warp_online,
+    ),
+    Preset(
+        "llm.c-7",
+        "llm.c-4 with up to eight loads in flight, for wide rows.",
+        _kernel(7),
+        _block_unrolled,
+        **EXPONENTIALS_STORED,
     ),
     Preset(
         "llm.c-8",

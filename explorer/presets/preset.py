@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from explorer.config import Config
 from explorer.dtype import DType
@@ -13,6 +14,9 @@ from explorer.space import Space
 
 ROW_WISE = (Op.SOFTMAX, Op.LOG_SOFTMAX)
 """What a design does that keeps inputs, or nothing, between its passes."""
+
+EXPONENTIALS_STORED: dict[str, Any] = {"ops": (Op.SOFTMAX,), "dtypes": (DType.F32,)}
+"""What a design does that stores exponentials in the output: 16 bits would round them twice."""
 
 
 @dataclass(frozen=True, slots=True)

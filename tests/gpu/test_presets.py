@@ -1,0 +1,40 @@
+"""Every published kernel, verified and timed on the GPU, and a journey over all of them."""
+
+import pytest
+
+from explorer.devices.cuda import CudaDevice
+from explorer.dtype import DType
+from explorer.evaluate.live import LiveEvaluator
+from explorer.outcome import Measured
+from explorer.presets import PRESETS
+from explorer.problem import Problem
+from explorer.search.journey import run_journey
+
+SHAPES = [
+    (2048, 4096),  # whole vectors: all but those for narrow rows
+    (2048, 1001),  # ragged, rows misaligned for every vector
+    (4096, 100),  # lanes of a warp
+    (512, 9217),  # ragged, more than registers of one thread hold in PyTorch's path
+]
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
+@pytest.mark.parametrize(("rows", "cols"), SHAPES)
+def test_presets_are_right(rows, cols, dtype):
+    problem = Problem(rows, cols, dtype)
+    with LiveEvaluator(problem, CudaDevice(0, kernel_limit_s=20)) as live:
+        legal = [preset for preset in PRESETS if preset.fault(problem, live.gpu) is None]
+        for preset in legal:
+            live.submit(preset.config(problem, live.gpu))
+        found = {p.name: live.evaluate(p.config(problem, live.gpu)) for p in legal}
+    wrong = {name: out for name, out in found.items() if not isinstance(out, Measured)}
+    assert len(found) > 5 and not wrong
+
+
+def test_a_journey_times_all_of_them_in_turn():
+    problem = Problem(2048, 4096)
+    with LiveEvaluator(problem, CudaDevice(0)) as live:
+        journey = run_journey(live, lambda: None, rounds=10)
+    assert len(journey.steps) > 15 and journey.copy_us and journey.interleaved
+    assert journey.steps[0].time_us > 5 * journey.steps[-1].time_us
+    assert journey.steps[-1].time_us > 0.95 * journey.copy_time_us
