@@ -29,6 +29,7 @@ class Config:
     min_blocks: int = 1
     static_cols: bool = True
     rows_per_thread: int = 1
+    launches: str = "one"
 
     @property
     def rows_per_block(self) -> int:

@@ -6,7 +6,7 @@ from functools import cache
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from explorer.asked import AskedProblem
-from explorer.codegen.launches import launches, scratch_bytes
+from explorer.codegen.launches import launches, namespace, scratch_bytes
 from explorer.codegen.templates import template_dir
 from explorer.codegen.variant import Variant
 from explorer.codegen.wrap import wrap
@@ -41,7 +41,8 @@ def emit(problem: Problem, config: Config) -> Variant:
             problem=problem,
             config=config,
             split=WorkSplit(problem, config),
-            name=steps[0].entry.removesuffix("_kernel"),
+            name=namespace(problem, config),
+            entries=[step.entry for step in steps],
             arguments=steps[0].arguments,
             options=shlex.join(AskedProblem.of(problem).options),
         )

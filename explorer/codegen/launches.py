@@ -6,11 +6,19 @@ from explorer.problem import Problem
 from explorer.work_split import WorkSplit
 
 
-def entry_name(problem: Problem, config: Config) -> str:
-    """The kernel's name: the problem's, so that equal code of two configs is equal throughout."""
+def namespace(problem: Problem, config: Config) -> str:
+    """The namespace of what is emitted: the problem's, so that equal code is equal throughout."""
     out = "" if problem.output_dtype is problem.dtype else f"_{problem.output_dtype}"
     cols = f"_{problem.cols}" if config.static_cols else ""
-    return f"{problem.op}_{problem.dtype}{out}{cols}_kernel"
+    return f"{problem.op}_{problem.dtype}{out}{cols}"
+
+
+def entries(problem: Problem, config: Config) -> tuple[str, ...]:
+    """The kernels' names, in the order of their launches."""
+    name = namespace(problem, config)
+    if config.launches == "three":
+        return tuple(f"{name}_{step}_kernel" for step in ("max", "exp", "sum"))
+    return (f"{name}_kernel",)
 
 
 def arguments(problem: Problem, config: Config) -> tuple[str, ...]:
@@ -18,6 +26,7 @@ def arguments(problem: Problem, config: Config) -> tuple[str, ...]:
     return (
         "input",
         "output",
+        *(("scratch",) if config.launches == "three" else ()),
         "rows",
         *(() if config.static_cols else ("cols",)),
         *(() if problem.is_dense else ("input_stride", "output_stride")),
@@ -27,17 +36,25 @@ def arguments(problem: Problem, config: Config) -> tuple[str, ...]:
 def launches(problem: Problem, config: Config) -> tuple[Launch, ...]:
     """Grid, block, shared bytes and arguments of each launch, in order."""
     blocks = -(-problem.rows // config.rows_per_block)
-    return (
+    return tuple(
         Launch(
-            entry=entry_name(problem, config),
+            entry=entry,
             grid=blocks,
             block=config.threads,
             shared_bytes=WorkSplit(problem, config).cache_bytes,
             arguments=arguments(problem, config),
-        ),
+        )
+        for entry in entries(problem, config)
     )
 
 
 def scratch_bytes(problem: Problem, config: Config) -> int:
-    """Bytes of the array `scratch` that the launches for a problem of any rows share."""
-    return 0
+    """Bytes of the array `scratch` that the launches for a problem share.
+
+    A kernel of run-time cols may have been emitted for others: rows may start anywhere.
+    """
+    if config.launches == "one":
+        return 0
+    width = WorkSplit(problem, config).width
+    kept = (problem.cols + 2 * (width - 1)) // width * width
+    return problem.rows * (kept + 1) * problem.dtype.arithmetic.itemsize

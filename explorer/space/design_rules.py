@@ -21,12 +21,13 @@ def _is_plain(problem: Problem) -> bool:
 
 def _is_usual(config: Config) -> bool:
     """Whether it makes none of the choices that are for plain problems alone."""
-    return config.rows_per_thread == 1 and config.cache != "output"
+    return config.rows_per_thread == 1 and config.cache != "output" and config.launches == "one"
 
 
 @rule(
     "rows_per_thread",
     "cache",
+    "launches",
     says="this choice is for a plain softmax alone: no scale, mask, stride or second type, not in "
     "place",
 )
@@ -78,3 +79,21 @@ def output_holds_exponentials(p: Point) -> bool:
 )
 def output_is_read_back(p: Point) -> bool:
     return p.config.cache != "output" or p.config.store_hint != "cs"
+
+
+@rule(
+    "launches",
+    "cache",
+    says="of three launches each reads what the last one left in global memory: cache is none",
+)
+def launches_keep_nothing(p: Point) -> bool:
+    return p.config.launches == "one" or p.config.cache == "none"
+
+
+@rule(
+    "launches",
+    "algorithm",
+    says="three launches are three passes: algorithm is three-pass",
+)
+def launches_are_passes(p: Point) -> bool:
+    return p.config.launches == "one" or p.config.algorithm == "three-pass"

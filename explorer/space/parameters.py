@@ -24,6 +24,8 @@ MEANING = {
     "min_blocks": "blocks an SM that __launch_bounds__ asks for",
     "static_cols": "cols known at compile time, or a run-time argument",
     "rows_per_thread": "rows that the same threads work on at once, all their loads in flight",
+    "launches": "one kernel; or three, for maxima, exponentials, and sums and quotients, with a "
+    "scratch matrix of fp32 or fp64",
 }
 """A sentence for each parameter of Config, in the order of its fields."""
 
@@ -46,4 +48,5 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "min_blocks": (1, 2, 4, 8),
         "static_cols": (True, False),
         "rows_per_thread": (1, 2, 4, 8),
+        "launches": ("one", "three"),
     }

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 import pytest
 
 from explorer.codegen import emit
+from explorer.codegen.launches import namespace
 from explorer.compile import CompilePool, Compiler, Kernel, KernelCache
 from explorer.config import Config
 from explorer.dtype import DType
@@ -34,7 +35,7 @@ def compiled(arch: str, problem: Problem, configs: list[Config], cache, extra=""
 def extra_of(problem: Problem, config: Config) -> str:
     """Static asserts that compare the emitted constants with WorkSplit."""
     split = WorkSplit(problem, config)
-    name = emit(problem, config).launches[0].entry.removesuffix("_kernel")
+    name = namespace(problem, config)
     facts = [f"kWidth == {split.width}", f"kRowsPerBlock == {config.rows_per_block}"]
     if config.static_cols:
         facts.append(f"kRowVectors == {split.row_vectors}")

@@ -75,3 +75,18 @@ def test_threads_work_on_several_rows_at_once(emulator, cols, dtype, choices, al
 )
 def test_exponentials_wait_in_the_output(emulator, cols, dtype, choices):
     verify(emulator, Problem(64, cols, dtype), cache="output", **choices)
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype", "choices"),
+    [
+        (96, DType.F16, {"threads": 32, "threads_per_row": 1, "vector_bytes": 2}),
+        (1000, DType.F16, {"threads": 128, "threads_per_row": 128, "vector_bytes": 8}),
+        (1001, DType.F32, {"threads": 128, "threads_per_row": 32, "static_cols": False}),
+        (503, DType.BF16, {"threads": 96, "threads_per_row": 96, "reduction": "shared-serial"}),
+        (130, DType.F64, {"threads": 64, "threads_per_row": 1, "exp": "exp2f"}),
+    ],
+)
+def test_three_launches_share_scratch(emulator, cols, dtype, choices):
+    usual = {"cache": "none", "cache_holds": "input", "vector_bytes": 8}
+    verify(emulator, Problem(64, cols, dtype), launches="three", **{**usual, **choices})
