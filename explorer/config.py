@@ -30,6 +30,7 @@ class Config:
     static_cols: bool = True
     rows_per_thread: int = 1
     launches: str = "one"
+    persistent: int = 0
 
     @property
     def rows_per_block(self) -> int:

@@ -43,6 +43,7 @@ def launches(problem: Problem, config: Config) -> tuple[Launch, ...]:
             block=config.threads,
             shared_bytes=WorkSplit(problem, config).cache_bytes,
             arguments=arguments(problem, config),
+            blocks_per_sm=config.persistent,
         )
         for entry in entries(problem, config)
     )

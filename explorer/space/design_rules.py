@@ -21,13 +21,19 @@ def _is_plain(problem: Problem) -> bool:
 
 def _is_usual(config: Config) -> bool:
     """Whether it makes none of the choices that are for plain problems alone."""
-    return config.rows_per_thread == 1 and config.cache != "output" and config.launches == "one"
+    return (
+        config.rows_per_thread == 1
+        and config.cache != "output"
+        and config.launches == "one"
+        and config.persistent == 0
+    )
 
 
 @rule(
     "rows_per_thread",
     "cache",
     "launches",
+    "persistent",
     says="this choice is for a plain softmax alone: no scale, mask, stride or second type, not in "
     "place",
 )
@@ -97,3 +103,21 @@ def launches_keep_nothing(p: Point) -> bool:
 )
 def launches_are_passes(p: Point) -> bool:
     return p.config.launches == "one" or p.config.algorithm == "three-pass"
+
+
+@rule(
+    "launches",
+    "persistent",
+    says="blocks that stride over the rows are those of one launch",
+)
+def one_launch_persists(p: Point) -> bool:
+    return p.config.launches == "one" or p.config.persistent == 0
+
+
+@rule(
+    "threads",
+    "persistent",
+    says="blocks that stride over the rows are on their SM together: their threads fit it",
+)
+def persistent_blocks_fit(p: Point) -> bool:
+    return p.config.threads * p.config.persistent <= p.gpu.threads_per_sm

@@ -26,6 +26,8 @@ MEANING = {
     "rows_per_thread": "rows that the same threads work on at once, all their loads in flight",
     "launches": "one kernel; or three, for maxima, exponentials, and sums and quotients, with a "
     "scratch matrix of fp32 or fp64",
+    "persistent": "blocks an SM that are launched and stride over the rows; 0: a block for every "
+    "tile of them",
 }
 """A sentence for each parameter of Config, in the order of its fields."""
 
@@ -49,4 +51,5 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "static_cols": (True, False),
         "rows_per_thread": (1, 2, 4, 8),
         "launches": ("one", "three"),
+        "persistent": (0, 1, 2, 4, 8),
     }

@@ -1,5 +1,7 @@
 """What published kernels are made of, each choice verified by emulation."""
 
+from dataclasses import replace
+
 import pytest
 
 from explorer.config import Config
@@ -90,3 +92,35 @@ def test_exponentials_wait_in_the_output(emulator, cols, dtype, choices):
 def test_three_launches_share_scratch(emulator, cols, dtype, choices):
     usual = {"cache": "none", "cache_holds": "input", "vector_bytes": 8}
     verify(emulator, Problem(64, cols, dtype), launches="three", **{**usual, **choices})
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype", "choices"),
+    [
+        (512, DType.F32, {"threads": 64, "threads_per_row": 64}),
+        (501, DType.F16, {"threads": 64, "threads_per_row": 32, "cache": "shared"}),
+        (1001, DType.BF16, {"threads": 96, "threads_per_row": 96, "static_cols": False}),
+        (300, DType.F32, {"threads": 64, "threads_per_row": 16, "reduction": "shared-tree"}),
+        (64, DType.F32, {"threads": 32, "threads_per_row": 4, "rows_per_thread": 2}),
+        (520, DType.F32, {"threads": 128, "threads_per_row": 64, "rows_per_thread": 2}),
+        (260, DType.F32, {"threads": 64, "threads_per_row": 64, "reduction": "shuffle-first-warp"}),
+        (77, DType.F32, {"threads": 1, "threads_per_row": 1, "cache": "none"}),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["three-pass", "online-block-max"])
+def test_blocks_stride_over_the_rows(emulator, cols, dtype, choices, algorithm):
+    """On two emulated SMs: 19 rows and more are several rounds of every block."""
+    choices = {"persistent": 1, "algorithm": algorithm, "cache_holds": "input", **choices}
+    if not choices.get("static_cols", True):
+        choices["cache"] = "none"
+    verify(emulator, Problem(64, cols, dtype), **choices)
+
+
+def test_a_missing_barrier_between_rows_is_found(emulator):
+    """Without it the next rows' reduction overwrites what threads still read."""
+    config = Config(threads=128, threads_per_row=128, algorithm="online-block-max", persistent=1)
+    program = ProgramUnderTest.of_config(Problem(64, 512), config)
+    barrier = "    __syncthreads();  // the next rows"
+    assert program.source.count(barrier) == 1
+    broken = replace(program, source=program.source.replace(barrier, "    // the next rows"))
+    assert emulator.verify(broken).status is Status.WRONG
