@@ -58,8 +58,8 @@ def _completions(space: Space, wanted: Combination, rng: random.Random) -> list[
     drawn = [narrowed.draw(rng) for _ in range(40 * CANDIDATES)]
     legal = [c for c in drawn if narrowed.broken_rule(c) is None][:CANDIDATES]
     if not legal:
-        first = next(narrowed.legal(), None)
-        legal = [first] if first is not None else []
+        counted = (narrowed.legal_draw(rng) for _ in range(CANDIDATES))
+        legal = [config for config in counted if config is not None]
     return legal
 
 

@@ -9,10 +9,14 @@ from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
+from explorer.space.legal_points import LegalPoints
 from explorer.space.parameters import Value, parameters
 from explorer.space.rules import RULES, Point, Rule
 
 MAX_REPAIR_STEPS = 32
+
+TRIES = 1000
+"""Random points tried before all legal ones are counted, which takes up to a second."""
 
 
 class Space:
@@ -46,12 +50,19 @@ class Space:
         return None
 
     def sample(self, rng: random.Random) -> Config:
-        """A legal config drawn uniformly; raises InvalidInput if there seems to be none."""
-        for _ in range(100_000):
+        """A legal config drawn uniformly; raises InvalidInput if there is none."""
+        for _ in range(TRIES):
             config = self.draw(rng)
             if self.broken_rule(config) is None:
                 return config
-        raise InvalidInput(f"no legal config for {self.problem} was found in 100000 draws")
+        legal = self.legal_draw(rng)
+        if legal is None:
+            raise InvalidInput(f"no config is legal for {self.problem} with these values")
+        return legal
+
+    def legal_draw(self, rng: random.Random) -> Config | None:
+        """As `sample`, by counting at once; None if no config is legal."""
+        return self._points.draw(rng)
 
     def draw(self, rng: random.Random) -> Config:
         """A random value of each parameter, legal together or not."""
@@ -98,33 +109,12 @@ class Space:
         return prod(len(values) for values in self.parameters.values())
 
     def legal_count(self) -> int:
-        """How many combinations break no rule, counted exactly.
+        """How many combinations break no rule, counted exactly."""
+        return self._points.count()
 
-        What can still go wrong depends on few of the values chosen so far: those that rules not
-        yet judged read. Branches that agree in them are counted once.
-        """
-        order = sorted(self._order(), key=lambda name: -sum(name in rule.reads for rule in RULES))
-        free = prod(len(v) for name, v in self.parameters.items() if name not in order)
-        return free * self._count(Config(), order, 0, {})
-
-    def _count(
-        self, config: Config, order: list[str], depth: int, known: dict[tuple[Value, ...], int]
-    ) -> int:
-        """The legal ways to assign `order[depth:]`; `known` holds those counted before."""
-        if depth == len(order):
-            return 1
-        pending = [rule for rule in RULES if not set(rule.reads) <= set(order[:depth])]
-        read = {name for rule in pending for name in rule.reads}
-        key = (depth, *(getattr(config, name) for name in order[:depth] if name in read))
-        if key not in known:
-            due = [rule for rule in pending if set(rule.reads) <= set(order[: depth + 1])]
-            steps = (self._with(config, {order[depth]: v}) for v in self.parameters[order[depth]])
-            known[key] = sum(
-                self._count(step, order, depth + 1, known)
-                for step in steps
-                if all(rule.holds(Point(self.problem, self.gpu, step)) for rule in due)
-            )
-        return known[key]
+    @cached_property
+    def _points(self) -> LegalPoints:
+        return LegalPoints(self.problem, self.gpu, self.parameters)
 
     def legal(self) -> Iterator[Config]:
         """Every legal config, in a fixed order."""

@@ -62,6 +62,8 @@ def test_every_legal_config_of_a_sub_space():
         "reduction": ("shuffle",),
         "min_blocks": (1,),
         "algorithm": ("three-pass",),
+        "rows_per_thread": (1,),
+        "persistent": (0,),
     }
     choice = choose_configs(space, sample=None, seed=0, identity=evaluator.identity, fixed=fixed)
     assert len(choice.configs) == Space(space.problem, space.gpu, fixed).legal_count() == 384

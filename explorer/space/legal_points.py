@@ -1,0 +1,102 @@
+"""All legal points of a space, counted and drawn without walking through them one by one."""
+
+import random
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from explorer.config import Config
+from explorer.gpu_spec import GpuSpec
+from explorer.problem import Problem
+from explorer.space.parameters import Value
+from explorer.space.rules import RULES, Point, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """One parameter to choose, after those of the levels above it."""
+
+    name: str
+    values: tuple[Value, ...]
+    telling: tuple[str, ...]
+    """Parameters chosen above that rules still to judge read: what follows depends on these."""
+    due: tuple[Rule, ...]
+    """Rules that can be judged once this parameter is chosen."""
+
+
+class LegalPoints:
+    """Counts of the legal completions of partial choices, each counted once.
+
+    What can still go wrong depends on few of the values chosen so far. Branches that agree in
+    them are counted once.
+    """
+
+    def __init__(
+        self, problem: Problem, gpu: GpuSpec, parameters: dict[str, tuple[Value, ...]]
+    ) -> None:
+        reads = {name for rule in RULES for name in rule.reads}
+        order = sorted(
+            (name for name in parameters if name in reads),
+            key=lambda name: -sum(name in rule.reads for rule in RULES),
+        )
+        self._levels = [_level(order, depth, parameters) for depth in range(len(order))]
+        self._free = {name: v for name, v in parameters.items() if name not in reads}
+        self._draft = Config()
+        """Assigned in place while counting: a Config for each step would take seconds."""
+        self._point = Point(problem, gpu, self._draft)
+        self._known: dict[tuple[Any, ...], tuple[int, ...]] = {}
+        self._judged: dict[tuple[Any, ...], bool] = {}
+
+    def count(self) -> int:
+        """How many there are."""
+        return prod(len(v) for v in self._free.values()) * self._below(0)
+
+    def draw(self, rng: random.Random) -> Config | None:
+        """One of them, each as likely as any other; None if there is none."""
+        for depth, level in enumerate(self._levels):
+            counts = self._counts(depth)
+            if not any(counts):
+                return None
+            self._choose(level.name, rng.choices(level.values, counts)[0])
+        for name, values in self._free.items():
+            self._choose(name, rng.choice(values))
+        return replace(self._draft)
+
+    def _below(self, depth: int) -> int:
+        return sum(self._counts(depth)) if depth < len(self._levels) else 1
+
+    def _counts(self, depth: int) -> tuple[int, ...]:
+        """The legal completions of what is chosen above `depth`, for each value there."""
+        level = self._levels[depth]
+        key = (depth, *(getattr(self._draft, name) for name in level.telling))
+        if key not in self._known:
+            counts = []
+            for value in level.values:
+                self._choose(level.name, value)
+                counts.append(self._below(depth + 1) if self._holds(level.due) else 0)
+            self._known[key] = tuple(counts)
+        return self._known[key]
+
+    def _holds(self, rules: tuple[Rule, ...]) -> bool:
+        return all(self._judge(rule) for rule in rules)
+
+    def _judge(self, rule: Rule) -> bool:
+        key = (rule.name, *(getattr(self._draft, name) for name in rule.reads))
+        if key not in self._judged:
+            self._judged[key] = rule.holds(self._point)
+        return self._judged[key]
+
+    def _choose(self, name: str, value: Value) -> None:
+        object.__setattr__(self._draft, name, value)
+
+
+def _level(order: list[str], depth: int, parameters: dict[str, tuple[Value, ...]]) -> _Level:
+    above, chosen = set(order[:depth]), set(order[: depth + 1])
+    pending = [rule for rule in RULES if not set(rule.reads) <= above]
+    read = {name for rule in pending for name in rule.reads}
+    return _Level(
+        name=order[depth],
+        values=parameters[order[depth]],
+        telling=tuple(name for name in order[:depth] if name in read),
+        due=tuple(rule for rule in pending if set(rule.reads) <= chosen),
+    )
