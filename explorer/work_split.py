@@ -6,6 +6,7 @@ The emitted constants say the same in C++; a test compares the two.
 from dataclasses import dataclass
 
 from explorer.config import Config
+from explorer.op import Mask
 from explorer.problem import Problem
 
 WARP = 32
@@ -54,18 +55,25 @@ class WorkSplit:
         return -(-self.row_vectors // self.config.threads_per_row)
 
     @property
+    def keeps_numbers(self) -> bool:
+        """Whether what is kept is of the arithmetic's type: exponentials, or masked elements."""
+        return self.config.cache_holds == "exp" or self.problem.mask is Mask.ADDITIVE
+
+    @property
     def cached_registers(self) -> int:
         """32-bit registers in which a thread keeps its share, where the cache is registers."""
         vectors = self.slots * self.config.rows_per_thread
-        if self.config.cache_holds == "exp":
-            return vectors * self.width * self.cached_element_bytes // 4
-        return -(-vectors * self.config.vector_bytes // 4)
+        loaded = -(-vectors * self.config.vector_bytes // 4)
+        if not self.keeps_numbers:
+            return loaded
+        numbers = vectors * self.width * self.cached_element_bytes // 4
+        return max(numbers, 2 * loaded) if self.problem.mask is Mask.ADDITIVE else numbers
 
     @property
     def cached_element_bytes(self) -> int:
-        """Bytes of one cached element: exponentials are as computed, inputs keep their dtype."""
+        """Bytes of one cached element: numbers are as computed, inputs keep their dtype."""
         dtype = self.problem.dtype
-        return (dtype.arithmetic if self.config.cache_holds == "exp" else dtype).itemsize
+        return (dtype.arithmetic if self.keeps_numbers else dtype).itemsize
 
     @property
     def cache_bytes(self) -> int:

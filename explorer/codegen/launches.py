@@ -2,6 +2,7 @@
 
 from explorer.codegen.variant import Launch
 from explorer.config import Config
+from explorer.op import Mask
 from explorer.problem import Problem
 from explorer.work_split import WorkSplit
 
@@ -23,13 +24,20 @@ def entries(problem: Problem, config: Config) -> tuple[str, ...]:
 
 def arguments(problem: Problem, config: Config) -> tuple[str, ...]:
     """The names of what a kernel takes, in order: what its problem needs and no more."""
+    masks: dict[Mask, tuple[str, ...]] = {
+        Mask.LENGTHS: ("lengths",),
+        Mask.ADDITIVE: ("mask",),
+    }
     return (
         "input",
+        *masks.get(problem.mask, ()),
         "output",
         *(("scratch",) if config.launches == "three" else ()),
         "rows",
         *(() if config.static_cols else ("cols",)),
+        *(("mask_rows",) if problem.mask_rows else ()),
         *(() if problem.is_dense else ("input_stride", "output_stride")),
+        *(() if problem.scale is None else ("scale",)),
     )
 
 

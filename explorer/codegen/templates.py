@@ -12,7 +12,13 @@ def template_dir() -> Path:
     return installed if installed.is_dir() else package.parent / "templates"
 
 
-_NOT_RUN_BY_GPU = {"header.cu.j2", "host.cu.j2"}
+_NOT_RUN_BY_GPU = {
+    "header.cu.j2",
+    "host.cu.j2",
+    "host_operands.cu.j2",
+    "host_truth.cu.j2",
+    "host_words.cu.j2",
+}
 
 
 @cache
