@@ -33,9 +33,24 @@ class WorkSplit:
         return min(WIDEST_STORE, self.width * self.problem.output_dtype.itemsize)
 
     @property
+    def across_rows(self) -> bool:
+        """Whether a vector holds an element of each of several rows, which lie side by side."""
+        return self.problem.inner > 1
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of the problem that a block works on at a time."""
+        return self.config.rows_per_block * (self.width if self.across_rows else 1)
+
+    @property
     def aligned(self) -> bool:
-        """Whether rows are whole vectors, and start where an access may, if the matrices do."""
+        """Whether rows are whole vectors, and start where an access may, if the matrices do.
+
+        With an inner axis, whether it is whole vectors: they run along it.
+        """
         problem = self.problem
+        if self.across_rows:
+            return problem.inner % self.width == 0
         return (
             problem.cols % self.width == 0
             and problem.input_stride % self.width == 0
@@ -44,7 +59,12 @@ class WorkSplit:
 
     @property
     def row_vectors(self) -> int:
-        """Vectors that cover a row; where rows are misaligned, in the worst case of their start."""
+        """Vectors that cover a row; where rows are misaligned, in the worst case of their start.
+
+        With an inner axis, those that hold an element of the row each.
+        """
+        if self.across_rows:
+            return self.problem.cols
         if self.aligned:
             return self.problem.cols // self.width
         return (self.problem.cols + 2 * (self.width - 1)) // self.width
@@ -63,11 +83,16 @@ class WorkSplit:
     def cached_registers(self) -> int:
         """32-bit registers in which a thread keeps its share, where the cache is registers."""
         vectors = self.slots * self.config.rows_per_thread
-        loaded = -(-vectors * self.config.vector_bytes // 4)
+        loaded = self.cached_matrices * -(-vectors * self.config.vector_bytes // 4)
         if not self.keeps_numbers:
             return loaded
         numbers = vectors * self.width * self.cached_element_bytes // 4
         return max(numbers, 2 * loaded) if self.problem.mask is Mask.ADDITIVE else numbers
+
+    @property
+    def cached_matrices(self) -> int:
+        """Matrices of which a share is kept: for a gradient, the output and its gradient."""
+        return 2 if self.problem.op.is_backward else 1
 
     @property
     def cached_element_bytes(self) -> int:
@@ -81,17 +106,34 @@ class WorkSplit:
         if self.config.cache != "shared":
             return 0
         row = self.row_vectors * self.width * self.cached_element_bytes
-        return self.config.rows_per_block * row
+        return self.cached_matrices * self.config.rows_per_block * row
 
     @property
     def scratch_bytes(self) -> int:
         """Static shared memory of a block's reductions."""
+        if self.across_rows:
+            return self._scratch_across_rows
         if self.config.reduction.startswith("shuffle"):
             slots = self.config.threads // WARP if self.config.threads_per_row > WARP else 0
         else:
             slots = self.config.threads if self.config.threads_per_row > 1 else 0
         # A maximum and a sum, each with its own scratch, or one (reference, sum) pair.
         return slots * 2 * self.problem.dtype.arithmetic.itemsize
+
+    @property
+    def row_shares(self) -> int:
+        """Warps that share a row across which vectors lie; threads where no warp has two of it."""
+        groups = self.config.rows_per_block
+        return -(-self.config.threads_per_row // max(1, WARP // groups))
+
+    @property
+    def _scratch_across_rows(self) -> int:
+        """As `scratch_bytes`: of all rows, what warps leave for each other, or all threads."""
+        shuffles = self.config.reduction == "shuffle"
+        left = self.row_shares if shuffles else self.config.threads_per_row
+        values = left * self.block_rows if left > 1 else 0
+        kinds = 1 if self.problem.op.is_backward else 2
+        return values * kinds * self.problem.dtype.arithmetic.itemsize
 
     @property
     def shared_bytes(self) -> int:

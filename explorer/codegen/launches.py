@@ -11,7 +11,8 @@ def namespace(problem: Problem, config: Config) -> str:
     """The namespace of what is emitted: the problem's, so that equal code is equal throughout."""
     out = "" if problem.output_dtype is problem.dtype else f"_{problem.output_dtype}"
     cols = f"_{problem.cols}" if config.static_cols else ""
-    return f"{problem.op}_{problem.dtype}{out}{cols}"
+    middle = "_middle" if problem.inner > 1 else ""
+    return f"{problem.op}{middle}_{problem.dtype}{out}{cols}"
 
 
 def entries(problem: Problem, config: Config) -> tuple[str, ...]:
@@ -30,12 +31,14 @@ def arguments(problem: Problem, config: Config) -> tuple[str, ...]:
     }
     return (
         "input",
+        *(("grad",) if problem.op.is_backward else ()),
         *masks.get(problem.mask, ()),
         "output",
         *(("scratch",) if config.launches == "three" else ()),
         "rows",
         *(() if config.static_cols else ("cols",)),
         *(("mask_rows",) if problem.mask_rows else ()),
+        *(("inner",) if problem.inner > 1 else ()),
         *(() if problem.is_dense else ("input_stride", "output_stride")),
         *(() if problem.scale is None else ("scale",)),
     )
@@ -43,13 +46,14 @@ def arguments(problem: Problem, config: Config) -> tuple[str, ...]:
 
 def launches(problem: Problem, config: Config) -> tuple[Launch, ...]:
     """Grid, block, shared bytes and arguments of each launch, in order."""
-    blocks = -(-problem.rows // config.rows_per_block)
+    split = WorkSplit(problem, config)
+    blocks = -(-problem.rows // split.block_rows)
     return tuple(
         Launch(
             entry=entry,
             grid=blocks,
             block=config.threads,
-            shared_bytes=WorkSplit(problem, config).cache_bytes,
+            shared_bytes=split.cache_bytes,
             arguments=arguments(problem, config),
             blocks_per_sm=config.persistent,
         )
