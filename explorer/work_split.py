@@ -38,9 +38,19 @@ class WorkSplit:
         return self.problem.inner > 1
 
     @property
+    def rows_together(self) -> int:
+        """Neighbouring rows of which one access takes elements."""
+        return self.width if self.across_rows else 1
+
+    @property
+    def row_width(self) -> int:
+        """Elements of one row that one access moves."""
+        return 1 if self.across_rows else self.width
+
+    @property
     def block_rows(self) -> int:
         """Rows of the problem that a block works on at a time."""
-        return self.config.rows_per_block * (self.width if self.across_rows else 1)
+        return self.config.rows_per_block * self.rows_together
 
     @property
     def aligned(self) -> bool:

@@ -21,7 +21,8 @@ def wrap(
     """`before`, `head`, the items, `tail`: on one line if they fit.
 
     Else `before` keeps the first line and the rest hangs `hang` columns below it if that fits;
-    else the items have lines of their own. `indent` is how far the template indents the first.
+    else the items have lines of their own, and `head` too if it does not fit behind `before`.
+    `indent` is how far the template indents the first.
     """
     words = [f"{item}," for item in items]
     words[-1] = words[-1][:-1] + tail
@@ -32,8 +33,12 @@ def wrap(
     if before and indent + hang + len(call) <= LINE:
         return f"{before}\n{' ' * (indent + hang)}{call}"
     lines = [space + head]
+    if before and indent + len(lines[0]) > LINE:
+        indent += hang
+        lines = [before, " " * indent + head]
+    first = len(lines)
     for word in words:
-        if len(lines) > 1 and len(lines[-1]) + 1 + len(word) <= LINE:
+        if len(lines) > first and len(lines[-1]) + 1 + len(word) <= LINE:
             lines[-1] += f" {word}"
         else:
             lines.append(" " * (indent + DEEPER) + word)

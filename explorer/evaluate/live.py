@@ -148,8 +148,8 @@ class LiveEvaluator:
 
     def _job(self, variant: Variant, kernel: Kernel) -> Job:
         config = variant.config
-        small = verification_problem(self.problem, config.rows_per_block)
         split = WorkSplit(self.problem, config)
+        small = verification_problem(self.problem, split.block_rows, split.rows_together)
         return Job(
             cubin=kernel.cubin,
             digest=variant.digest,

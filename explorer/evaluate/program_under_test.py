@@ -69,7 +69,7 @@ class ProgramUnderTest:
     @property
     def cols_unit(self) -> int:
         """Its run-time cols are multiples of this."""
-        return self.split.width if self.split.aligned else 1
+        return self.split.row_width if self.split.aligned else 1
 
     def rounding(self, problem: Problem) -> float:
         """Relative error that fp32 sums in this kernel's order can come to: no defect by itself."""
@@ -87,7 +87,7 @@ class ProgramUnderTest:
         """
         if problem.cols != self.problem.cols:
             self._check_cols(problem.cols)
-        made = launches(self.problem.resized(rows=problem.rows), self.config)
+        made = launches(problem.resized(cols=self.problem.cols), self.config)
         shared = self._shared_bytes(problem.cols)
         return tuple(
             replace(step, shared_bytes=shared, entry=self.entry or step.entry) for step in made
@@ -110,5 +110,5 @@ class ProgramUnderTest:
         if self.config.cache != "shared":
             return 0
         spare = 0 if split.aligned else 2 * (split.width - 1)
-        vectors = (cols + spare) // split.width
+        vectors = split.cached_matrices * ((cols + spare) // split.row_width)
         return self.config.rows_per_block * vectors * split.width * split.cached_element_bytes

@@ -2,7 +2,7 @@
 
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.problem import Problem
-from explorer.reference import PATTERN_COUNT
+from explorer.reference import PATTERN_COUNT, verification_problem
 
 FEW_ELEMENTS = 2**17
 """Elements of a problem that is checked in a small part of a second."""
@@ -25,10 +25,16 @@ def small_problems(program: ProgramUnderTest, rows: int | None = None) -> tuple[
     """
     own = program.cols
     others = [] if program.config.static_cols else _other_cols(program)
-    return tuple(
-        program.problem.resized(rows or _rows(cols, program.config.rows_per_block), cols)
-        for cols in (own, *others)
-    )
+    return tuple(_of_cols(program, cols, rows) for cols in (own, *others))
+
+
+def _of_cols(program: ProgramUnderTest, cols: int, rows: int | None) -> Problem:
+    """A problem of `cols` columns and, unless `rows` says how many, few rows."""
+    problem, split = program.problem, program.split
+    if split.across_rows and rows is None:
+        wide = problem.resized(cols=cols)
+        return verification_problem(wide, split.block_rows, split.rows_together)
+    return problem.resized(rows or _rows(cols, program.config.rows_per_block), cols)
 
 
 def too_large(problem: Problem) -> str:
@@ -55,7 +61,7 @@ def _rows(cols: int, rows_per_block: int) -> int:
 def _other_cols(program: ProgramUnderTest) -> list[int]:
     """Cols beside some rounds of the loops and a ragged few, in whole vectors where it must be."""
     own, unit, config = program.cols, program.cols_unit, program.config
-    a_round = config.threads_per_row * program.split.width * config.unroll
+    a_round = config.threads_per_row * program.split.row_width * config.unroll
     middle = min(own, ROUNDS * a_round // unit * unit)
     few = max(1, RAGGED_COLS // unit) * unit
     beside = [middle - unit, middle + unit, few]

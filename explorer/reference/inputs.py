@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import lru_cache
-from math import gcd
 from typing import Any
 
 import ml_dtypes
@@ -53,18 +52,20 @@ def verification_rows(cols: int, rows_per_block: int) -> int:
     return max(base_rows(cols), blocks * rows_per_block + 1)
 
 
-def verification_problem(problem: Problem, rows_per_block: int) -> Problem:
+def verification_problem(problem: Problem, rows_per_block: int, together: int = 1) -> Problem:
     """A problem of few rows to verify a kernel with: whole blocks, and one that is not.
 
-    With an inner axis: two or more slices of it, each of a whole tile of columns and a part of
-    one, aligned as the problem's own are.
+    With an inner axis: some slices of it, which begin within blocks. `together` neighbouring rows
+    are read at once: they divide the axis, but nothing more than that does.
     """
     if problem.inner == 1:
         return problem.resized(rows=verification_rows(problem.cols, rows_per_block))
-    unit = gcd(problem.inner, 16)
-    tile = -(-rows_per_block // unit)
-    inner = unit * (tile + 1 + tile % 2)
-    slices = max(2, -(-PATTERN_COUNT // inner))
+    block = rows_per_block // together
+    slices = 3 if block % 3 else 5
+    groups = max(3, block // slices + 1, -(-PATTERN_COUNT // (slices * together))) | 1
+    while block > 1 and slices * groups % block == 0:
+        groups += 2
+    inner = groups * together
     return replace(problem, rows=slices * inner, inner=inner)
 
 
