@@ -43,6 +43,11 @@ class WorkSplit:
         return self.width if self.across_rows else 1
 
     @property
+    def row_groups(self) -> int:
+        """Where vectors lie across rows, the groups of so many rows that a block works on."""
+        return self.config.threads // self.config.threads_per_row
+
+    @property
     def row_width(self) -> int:
         """Elements of one row that one access moves."""
         return 1 if self.across_rows else self.width
@@ -50,7 +55,7 @@ class WorkSplit:
     @property
     def block_rows(self) -> int:
         """Rows of the problem that a block works on at a time."""
-        return self.config.rows_per_block * self.rows_together
+        return self.row_groups * self.width if self.across_rows else self.config.rows_per_block
 
     @property
     def aligned(self) -> bool:
@@ -133,8 +138,7 @@ class WorkSplit:
     @property
     def row_shares(self) -> int:
         """Warps that share a row across which vectors lie; threads where no warp has two of it."""
-        groups = self.config.rows_per_block
-        return -(-self.config.threads_per_row // max(1, WARP // groups))
+        return -(-self.config.threads_per_row // max(1, WARP // max(1, self.row_groups)))
 
     @property
     def _scratch_across_rows(self) -> int:

@@ -43,8 +43,10 @@ class Spy:
 def test_a_rule_reads_only_what_it_declares(rule):
     """What a rule excludes is counted from the parameters that it declares."""
     rng = random.Random(1)
-    for cols in (5, 4096, 100000):
-        space = Space(Problem(64, cols, DType.BF16), H200)
+    problems = [Problem(64, cols, DType.BF16) for cols in (5, 4096, 100000)]
+    problems.append(Problem(96, 100, DType.BF16, Op.LOG_SOFTMAX_BACKWARD, inner=48))
+    for problem in problems:
+        space = Space(problem, H200)
         for _ in range(200):
             spy = Spy(space.draw(rng), set())
             rule.holds(Point(space.problem, H200, spy))
@@ -56,6 +58,8 @@ def test_every_rule_excludes_something_somewhere(rule):
     problems = [Problem(64, cols) for cols in (5, 4096, 100000)]
     problems += [Problem(64, 64, DType.F64), Problem(64, 64, in_place=True)]
     problems.append(Problem(64, 64, DType.F16, op=Op.LOG_SOFTMAX, scale=2.0))
+    problems += [Problem(96, 64, DType.F16, op, inner=6, scale=2.0) for op in Op]
+    problems.append(Problem(96, 64, DType.F16, inner=48))
     assert any(Space(problem, H200).excluded(rule) for problem in problems)
 
 
