@@ -2,6 +2,7 @@
 
 from explorer.space import column_rules as _column_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import design_rules as _design_rules  # noqa: F401 - adds its rules to RULES
+from explorer.space import op_rules as _op_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space.parameters import parameters
 from explorer.space.rules import RULES, Rule
 from explorer.space.space import Space

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
-from explorer.op import Op
 from explorer.problem import Problem
 from explorer.work_split import WARP, WorkSplit
 
@@ -83,32 +82,6 @@ def exponent_in_double(p: Point) -> bool:
 )
 def folded_exponent(p: Point) -> bool:
     return not p.config.exp.endswith("-folded") or p.problem.dtype is DType.F16
-
-
-@_rule("exp", says="a scale can make elements larger than a folded multiply-add is safe for")
-def folded_scale(p: Point) -> bool:
-    return not p.config.exp.endswith("-folded") or p.problem.scale is None
-
-
-@_rule("exp", says="log_softmax subtracts the maximum itself, which a folded exponent has not")
-def folded_logarithm(p: Point) -> bool:
-    return not p.config.exp.endswith("-folded") or p.problem.op is not Op.LOG_SOFTMAX
-
-
-@_rule(
-    "cache_holds",
-    says="log_softmax is of the input, which exponentials are not: cache_holds is input",
-)
-def logarithm_holds_input(p: Point) -> bool:
-    return p.problem.op is not Op.LOG_SOFTMAX or p.config.cache_holds == "input"
-
-
-@_rule(
-    "normalise",
-    says="log_softmax subtracts the logarithm of the sum, whatever normalise is: it is reciprocal",
-)
-def logarithm_is_subtracted(p: Point) -> bool:
-    return p.problem.op is not Op.LOG_SOFTMAX or p.config.normalise == "reciprocal"
 
 
 @_rule(
