@@ -35,10 +35,7 @@ class LegalPoints:
         self, problem: Problem, gpu: GpuSpec, parameters: dict[str, tuple[Value, ...]]
     ) -> None:
         reads = {name for rule in RULES for name in rule.reads}
-        order = sorted(
-            (name for name in parameters if name in reads),
-            key=lambda name: -sum(name in rule.reads for rule in RULES),
-        )
+        order = _order([name for name in parameters if name in reads], parameters)
         self._levels = [_level(order, depth, parameters) for depth in range(len(order))]
         self._free = {name: v for name, v in parameters.items() if name not in reads}
         self._draft = Config()
@@ -90,13 +87,32 @@ class LegalPoints:
         object.__setattr__(self._draft, name, value)
 
 
+def _order(names: list[str], parameters: dict[str, tuple[Value, ...]]) -> list[str]:
+    """The names, next always one that leaves fewest cases to tell apart."""
+    order: list[str] = []
+    while len(order) < len(names):
+        cases = {
+            name: prod(len(parameters[told]) for told in _telling([*order, name]))
+            for name in names
+            if name not in order
+        }
+        order.append(min(cases, key=lambda name: cases[name]))
+    return order
+
+
+def _telling(chosen: list[str]) -> tuple[str, ...]:
+    """Those of the chosen that a rule reads together with one not chosen yet."""
+    pending = [rule for rule in RULES if not set(rule.reads) <= set(chosen)]
+    read = {name for rule in pending for name in rule.reads}
+    return tuple(name for name in chosen if name in read)
+
+
 def _level(order: list[str], depth: int, parameters: dict[str, tuple[Value, ...]]) -> _Level:
     above, chosen = set(order[:depth]), set(order[: depth + 1])
     pending = [rule for rule in RULES if not set(rule.reads) <= above]
-    read = {name for rule in pending for name in rule.reads}
     return _Level(
         name=order[depth],
         values=parameters[order[depth]],
-        telling=tuple(name for name in order[:depth] if name in read),
+        telling=_telling(order[:depth]),
         due=tuple(rule for rule in pending if set(rule.reads) <= chosen),
     )
