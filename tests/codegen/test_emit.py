@@ -56,14 +56,35 @@ def test_digest_ignores_header_and_host_but_not_what_the_gpu_runs():
     assert base.digest != emit(problem, Config(threads=512)).digest
 
 
+KINDS = {
+    "bf16 to f32": {"dtype": DType.BF16, "out_dtype": DType.F32},
+    "f32 to f16": {"out_dtype": DType.F16},
+    "bf16 to f32, gaps": {"dtype": DType.BF16, "out_dtype": DType.F32, "gap": 8},
+    "gaps": {"gap": 3},
+    "in place": {"in_place": True},
+    "f64 in place, gaps": {"dtype": DType.F64, "in_place": True, "gap": 2},
+}
+
+
 @pytest.mark.parametrize("cols", [4096, 4097, 37, 1])
 @pytest.mark.parametrize("dtype", list(DType))
 def test_emitted_code_is_clean_under_clang_format(cols, dtype):
     """1 and 37 columns leave most of a vector empty; 4097 has misaligned rows."""
+    check_format(Problem(64, cols, dtype))
+
+
+@pytest.mark.parametrize("cols", [4096, 37])
+@pytest.mark.parametrize("kind", KINDS)
+def test_code_of_every_kind_is_clean_under_clang_format(cols, kind):
+    fields = dict(KINDS[kind])
+    stride = cols + fields.pop("gap", 0)
+    check_format(Problem(64, cols, input_stride=stride, output_stride=stride, **fields))
+
+
+def check_format(problem):
     formatter = shutil.which("clang-format")
     if formatter is None:
         pytest.skip("clang-format is not installed (extra: dev)")
-    problem = Problem(64, cols, dtype)
     for config in covering_array(Space(problem, H200)):
         source = emit(problem, config).source
         formatted = subprocess.run(
