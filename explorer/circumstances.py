@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from explorer.accuracy import Accuracy
+
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
@@ -33,6 +35,8 @@ class Circumstances:
     """What held the clocks back while measuring, as the driver names it; empty for nothing."""
     peak_gbps: float = 0.0
     """Datasheet bandwidth, 0 where unknown."""
+    accuracy: Accuracy = Accuracy.DEFAULT
+    """What kernels had to meet."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -42,4 +46,6 @@ class Circumstances:
     def from_dict(cls, values: dict[str, Any]) -> "Circumstances":
         """Read what `as_dict` wrote; fields of other versions are ignored."""
         known = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in values.items() if name in known})
+        kept = {name: value for name, value in values.items() if name in known}
+        kept["accuracy"] = Accuracy.parse(kept.get("accuracy", Accuracy.DEFAULT))
+        return cls(**kept)

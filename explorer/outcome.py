@@ -54,6 +54,10 @@ class Measured:
     resources: Resources
     digest: str
     """Digest of the emitted code and its launches."""
+    max_ulp: float | None = None
+    """Largest error in ulps of the output's type; None where it was not recorded."""
+    mean_ulp: float | None = None
+    """Mean error in ulps, of all elements that were checked."""
 
     @property
     def time_us(self) -> float:

@@ -16,6 +16,7 @@ FLOORS = {
     "op": 0,
     "operands": 0,
     "asked": 0,
+    "accuracy": 0,
     "problem": 0,
     "config": 0,
     "work_split": 0,

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from explorer.accuracy import Accuracy
 from explorer.codegen import scratch_bytes
 from explorer.compile import SOURCE_NAME, CompileFailure, Compiler
 from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate
@@ -18,8 +19,15 @@ from explorer.reference import verification_inputs
 class Emulator:
     """Checks programs compiled for one architecture, such as sm_90."""
 
-    def __init__(self, arch: str, *, step_limit: int = STEP_LIMIT) -> None:
+    def __init__(
+        self,
+        arch: str,
+        *,
+        step_limit: int = STEP_LIMIT,
+        accuracy: Accuracy = Accuracy.DEFAULT,
+    ) -> None:
         self.arch = arch
+        self._accuracy = accuracy
         self._compiler = Compiler(arch, line_info=True)
         self._step_limit = step_limit
 
@@ -71,6 +79,7 @@ class Emulator:
             odd_elements=odd_elements,
             rounding=program.rounding(problem),
             step_limit=self._step_limit,
+            accuracy=self._accuracy,
         )
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 
 from explorer import __version__
+from explorer.accuracy import Accuracy
 from explorer.circumstances import Circumstances
 from explorer.codegen import Variant, emit, launches, scratch_bytes, template_digest
 from explorer.compile import CompileFailure, CompilePool, Compiler, Kernel, nvrtc_version
@@ -34,11 +35,16 @@ class LiveEvaluator:
     interleaves = True
 
     def __init__(
-        self, problem: Problem, device: CudaDevice, timing: str = "cold", seed: int = 0
+        self,
+        problem: Problem,
+        device: CudaDevice,
+        timing: str = "cold",
+        seed: int = 0,
+        accuracy: Accuracy = Accuracy.DEFAULT,
     ) -> None:
         self.problem = problem
         self.gpu: GpuSpec = device.gpu
-        self.facts = device.open(problem, timing, seed)
+        self.facts = device.open(problem, timing, seed, accuracy)
         self._device = device
         self._seed = seed
         self._space = Space(problem, self.gpu)
@@ -62,6 +68,7 @@ class LiveEvaluator:
             buffers=self.facts.buffers,
             launches_per_sample=self.facts.launches_per_sample,
             peak_gbps=self.gpu.peak_gbps,
+            accuracy=accuracy,
         )
 
     def identity(self, config: Config) -> str:
@@ -103,7 +110,7 @@ class LiveEvaluator:
             return Verdict(program, Status.UNVERIFIED, reason, self.gpu.name)
         outcome = self._run(variant, kernel)
         if isinstance(outcome, Measured):
-            sentence = f"largest relative error {outcome.error:.1e}"
+            sentence = f"largest relative error {outcome.error:.1e}, {outcome.max_ulp:.3g} ulp"
             return Verdict(program, Status.VERIFIED, sentence, self.gpu.name)
         launchable = outcome.stage is not Stage.RESOURCES
         status = Status.WRONG if launchable else Status.UNVERIFIED

@@ -38,5 +38,5 @@ def _sentence(runs: tuple[Emulation, ...], status: Status) -> str:
     if status in (Status.WRONG, Status.UNVERIFIED):
         findings = deciding[0].findings
         return f"{findings[0].kind}: {findings[0].message}" if findings else deciding[0].sentence
-    least_exact = max(deciding, key=lambda run: run.check.error if run.check else 0.0)
+    least_exact = max(deciding, key=lambda run: run.check.max_ulp if run.check else 0.0)
     return least_exact.sentence

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from explorer.accuracy import Accuracy
 from explorer.devices.cuda import CudaDevice, driver_problem
 from explorer.devices.emulated.emulation import Status
 from explorer.errors import InvalidInput
@@ -17,7 +18,11 @@ EMULATED = "emulated"
 
 
 def verify_on(
-    device: str, programs: Sequence[ProgramUnderTest], arch: str, rows: int | None = None
+    device: str,
+    programs: Sequence[ProgramUnderTest],
+    arch: str,
+    rows: int | None = None,
+    accuracy: Accuracy = Accuracy.DEFAULT,
 ) -> Iterator[Verdict]:
     """Each program's verdict, in order. `device` is emulated, cuda:N, or auto.
 
@@ -28,23 +33,24 @@ def verify_on(
         device = EMULATED if driver_problem() else "cuda:0"
     kind, _, number = device.partition(":")
     if device == EMULATED:
-        yield from verify_many(programs, arch, rows)
+        yield from verify_many(programs, arch, rows, accuracy)
     elif kind == "cuda" and number.isdecimal():
         problem = small_problems(programs[0], rows)[0]
-        with LiveEvaluator(problem, CudaDevice(int(number))) as live:
+        with LiveEvaluator(problem, CudaDevice(int(number)), accuracy=accuracy) as live:
+            emulator = Emulator(live.gpu.arch, accuracy=accuracy)
             for program in programs:
-                yield _second_opinion(live.judge(program), live.gpu.arch, rows)
+                yield _second_opinion(live.judge(program), emulator, rows)
     else:
         raise InvalidInput(
             f"device '{device}' is not known; it is emulated, cuda:N such as cuda:0, or auto"
         )
 
 
-def _second_opinion(verdict: Verdict, arch: str, rows: int | None) -> Verdict:
+def _second_opinion(verdict: Verdict, emulator: Emulator, rows: int | None) -> Verdict:
     """A GPU's check does not tell wrong numbers from rounding; the emulator does."""
-    if verdict.status is not Status.WRONG or "relative error" not in verdict.sentence:
+    if verdict.status is not Status.WRONG or "ulp" not in verdict.sentence:
         return verdict
-    emulated = Emulator(arch).verify(verdict.program, rows)
+    emulated = emulator.verify(verdict.program, rows)
     if emulated.status is not Status.INACCURATE:
         return verdict
     return replace(verdict, status=Status.INACCURATE)

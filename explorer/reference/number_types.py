@@ -22,3 +22,6 @@ SMALLEST_NORMAL = {
     DType.F64: 2.0**-1022,
 }
 """Smallest normal number of each element type; errors are relative to nothing smaller."""
+
+MANTISSA_BITS = {DType.F32: 23, DType.F16: 10, DType.BF16: 7, DType.F64: 52}
+"""Stored bits of each element type's mantissa: the spacing from 1 on is 2 to minus so many."""

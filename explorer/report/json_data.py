@@ -189,6 +189,8 @@ def _trial(trial: TrialRecord, problem: Problem) -> Data:
         "spill_bytes": outcome.resources.spill_store_bytes + outcome.resources.spill_load_bytes,
         "code_bytes": outcome.resources.code_bytes,
         "error": outcome.error,
+        "max_ulp": outcome.max_ulp,
+        "mean_ulp": outcome.mean_ulp,
         "digest": outcome.digest,
     }
 

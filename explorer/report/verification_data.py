@@ -46,6 +46,8 @@ def _run(run: Emulation, program: ProgramUnderTest) -> Data:
         "status": str(run.status),
         "sentence": run.sentence,
         "error": run.check.error if run.check else None,
+        "max_ulp": run.check.max_ulp if run.check else None,
+        "mean_ulp": run.check.mean_ulp if run.check else None,
         "wrong_elements": run.check.wrong if run.check else None,
         "unsupported": list(run.unsupported),
         "findings": [_finding(finding, program) for finding in run.findings],

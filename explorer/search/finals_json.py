@@ -32,5 +32,7 @@ def _trial(values: dict[str, Any]) -> TrialRecord:
         error=outcome["error"],
         resources=Resources(**outcome["resources"]),
         digest=outcome["digest"],
+        max_ulp=outcome.get("max_ulp"),
+        mean_ulp=outcome.get("mean_ulp"),
     )
     return TrialRecord(values["number"], Config.from_dict(values["config"]), measured)

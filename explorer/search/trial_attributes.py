@@ -16,6 +16,8 @@ def to_attributes(outcome: Outcome, digest: str, origin: str) -> dict[str, Any]:
         "samples_us": [round(sample, 4) for sample in outcome.samples_us],
         "spread": round(outcome.spread, 5),
         "error": outcome.error,
+        "max_ulp": outcome.max_ulp,
+        "mean_ulp": outcome.mean_ulp,
         "registers": outcome.resources.registers,
         "resources": asdict(outcome.resources),
     }
@@ -32,4 +34,6 @@ def to_outcome(attributes: dict[str, Any]) -> Outcome | None:
         error=attributes.get("error", 0.0),
         resources=Resources(**attributes.get("resources", {"registers": 0})),
         digest=attributes.get("digest", ""),
+        max_ulp=attributes.get("max_ulp"),
+        mean_ulp=attributes.get("mean_ulp"),
     )

@@ -1,7 +1,6 @@
 // The truth of every op in float64, as reference/truth.py has it, and how an output compares.
 
 constexpr double kFlushed = 0x1p-126;
-constexpr double kTolerance = kWide ? 1e-13 : 4e-6;  // relative to an element's magnitude
 #define INFINITY_64 __longlong_as_double(0x7ff0000000000000ll)
 
 enum Op { kSoftmax, kLogSoftmax, kSoftmaxBackward, kLogSoftmaxBackward };
@@ -19,10 +18,12 @@ struct Question {
   long long output_stride;
   long long mask_rows;
   double scale;
+  double tolerance;  // relative to an element's magnitude
   int cols;
   int op;
   int masked;
   int scaled;
+  int steps;  // 16-bit numbers that may lie between an output and the rounded truth
 };
 
 struct Report {
@@ -143,25 +144,25 @@ __device__ int order_of(const T& number) {
 }
 
 template <typename T>
-__device__ bool are_neighbours(const T& output, double truth) {
+__device__ bool are_neighbours(const T& output, double truth, int most) {
   const int steps = order_of(output) - order_of(rounded(truth, output));
-  return -1 <= steps && steps <= 1;
+  return -most <= steps && steps <= most;
 }
-__device__ bool are_neighbours(float, double) { return false; }
-__device__ bool are_neighbours(double, double) { return false; }
+__device__ bool are_neighbours(float, double, int) { return false; }
+__device__ bool are_neighbours(double, double, int) { return false; }
 
 __device__ double spacing_at(double magnitude) {
   const int exponent = magnitude > 0.0 ? max(ilogb(magnitude), Format<Output>::kLeast) : Format<Output>::kLeast;
   return ldexp(1.0, exponent - Format<Output>::kMantissa);
 }
 
-__device__ bool is_right(const Output& output, double got, const Truth& truth) {
+__device__ bool is_right(const Question& q, const Output& output, double got, const Truth& truth) {
   if (isnan(truth.value)) return isnan(got);
   if (got == truth.value) return true;
   if (isnan(got)) return false;
   const double off = fabs(got - truth.value);
-  if (off <= kFlushed || off <= kTolerance * truth.magnitude) return true;
-  return are_neighbours(output, truth.value);
+  if (off <= kFlushed || off <= q.tolerance * truth.magnitude) return true;
+  return are_neighbours(output, truth.value, q.steps);
 }
 
 __device__ void keep_largest(unsigned long long* bits, double value) {
@@ -182,14 +183,15 @@ extern "C" __global__ void check_rows(Question q, Report* report, double* truths
       }
       const Output& output = q.output[place(q, row, q.output_stride, i)];
       const double got = widen(output);
-      if (!is_right(output, got, truth)) {
+      if (!is_right(q, output, got, truth)) {
         atomicAdd(&report->wrong, 1ull);
         atomicMin(&report->first, static_cast<unsigned long long>(row * q.cols + i));
         if (isnan(got) || isnan(truth.value)) atomicAdd(&report->nan, 1ull);
       }
       if (!isfinite(truth.value) || !isfinite(got)) continue;
       const double off = fabs(got - truth.value);
-      const double inexact = off / spacing_at(truth.magnitude);
+      const bool flushed = !kWide && got == 0.0 && off <= kFlushed;  // as fp32 arithmetic may
+      const double inexact = flushed ? 0.0 : off / spacing_at(truth.magnitude);
       ++finite;
       ulps += inexact;
       most_ulps = fmax(most_ulps, inexact);

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from explorer.accuracy import Accuracy
 from explorer.codegen import Launch
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Resources
@@ -16,6 +17,7 @@ class Open:
     timing: str
     tools_cubin: bytes
     seed: int
+    accuracy: Accuracy = Accuracy.DEFAULT
 
 
 @dataclass(frozen=True, slots=True)

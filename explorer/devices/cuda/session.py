@@ -1,7 +1,7 @@
 """One problem on one GPU, inside the worker: verify a kernel, time it, compare several."""
 
 from contextlib import ExitStack
-from functools import partial
+from functools import partial, reduce
 from statistics import median
 from typing import Any
 
@@ -49,7 +49,7 @@ class Session:
         self._problem = request.problem
         self._stream = stream
         self._clocks = ClockReader(device)
-        self._tools = Tools(request.tools_cubin, stream)
+        self._tools = Tools(request.tools_cubin, stream, request.accuracy)
         self._verifier = Verifier(request.problem, self._tools, stream, request.seed)
         self._verifier.check_the_check()
         self._bench = Bench(request.problem, request.timing, gpu, stream, self._tools, request.seed)
@@ -102,7 +102,22 @@ class Session:
         reason, found = self._outputs_fault()
         if reason is not None:
             return Rejected(Stage.VERIFY, reason)
-        return Measured(samples, max(small.error, found.error), job.resources, job.digest)
+        return self._judged(samples, job, small.with_(found))
+
+    def _judged(self, samples: tuple[float, ...], job: Job, found: DeviceCheck) -> Outcome:
+        """Right element by element; all together within what the accuracy allows, or not."""
+        accuracy, dtype = self._tools.accuracy, self._problem.output_dtype
+        excess = accuracy.excess(dtype, found.max_ulp, found.mean_ulp)
+        if excess:
+            return Rejected(Stage.VERIFY, excess)
+        return Measured(
+            samples_us=samples,
+            error=found.error,
+            resources=job.resources,
+            digest=job.digest,
+            max_ulp=found.max_ulp,
+            mean_ulp=found.mean_ulp,
+        )
 
     def _samples(self, enqueue: Enqueue, job: Job) -> tuple[float, ...]:
         """Microseconds a launch, one a replay; few where the kernel is far from the best."""
@@ -126,14 +141,15 @@ class Session:
             self._bench.sets.prepare(index, self._stream)
 
     def _outputs_fault(self) -> tuple[str | None, DeviceCheck]:
-        """What is wrong with what launches left in the buffers, and the check that is worst."""
+        """What is wrong with what launches left in the buffers, and the errors of all of it."""
         sets, found = self._bench.sets, []
         for index in range(self._checked_sets):
             found.append(self._tools.check_rows(self._problem, sets.checked_at(index)))
             if found[-1].wrong:
-                reason = sentence(found[-1], self._problem, sets.at(index)["output"])
+                output = sets.at(index)["output"]
+                reason = sentence(found[-1], self._problem, output, self._tools.accuracy)
                 return f"on the whole problem, {reason}", found[-1]
-        return None, max(found, key=lambda check: check.error)
+        return None, reduce(DeviceCheck.with_, found)
 
     def _enqueue(
         self, program: Program, launches: tuple[Launch, ...], scratch: Scratch, index: int

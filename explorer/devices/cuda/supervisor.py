@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from explorer.accuracy import Accuracy
 from explorer.compile import Compiler
 from explorer.devices.cuda.driver import driver_problem
 from explorer.devices.cuda.messages import (
@@ -47,10 +48,16 @@ class CudaDevice:
         self._opened: Open | None = None
         self._start()
 
-    def open(self, problem: Problem, timing: str, seed: int = 0) -> SessionFacts:
+    def open(
+        self,
+        problem: Problem,
+        timing: str,
+        seed: int = 0,
+        accuracy: Accuracy = Accuracy.DEFAULT,
+    ) -> SessionFacts:
         """Prepare a problem: buffers, checks of the checks, copy. Raises InvalidInput."""
         tools = Compiler(self.gpu.arch).compile(tools_source(problem))
-        self._opened = Open(problem, timing, tools.cubin, seed)
+        self._opened = Open(problem, timing, tools.cubin, seed, accuracy)
         facts = self._open_again()
         self._limit_s = max(self._kernel_limit_s, round(facts.copy_us * COPIES_ALLOWED * 1e-6))
         return facts

@@ -2,13 +2,14 @@
 
 import ctypes
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
 
+from explorer.accuracy import Accuracy
 from explorer.devices.cuda.driver import checked
 from explorer.devices.cuda.program import Program
 from explorer.op import Mask, Op
@@ -68,6 +69,20 @@ class DeviceCheck:
     nan: int
     max_ulp: float
     mean_ulp: float
+    counted: int
+    """Elements that the mean is of."""
+
+    def with_(self, other: "DeviceCheck") -> "DeviceCheck":
+        """Of both outputs together, where neither has a wrong element."""
+        counted = self.counted + other.counted
+        ulps = self.mean_ulp * self.counted + other.mean_ulp * other.counted
+        return replace(
+            self,
+            error=max(self.error, other.error),
+            max_ulp=max(self.max_ulp, other.max_ulp),
+            mean_ulp=ulps / max(1, counted),
+            counted=counted,
+        )
 
 
 class _Question(ctypes.Structure):
@@ -77,12 +92,13 @@ class _Question(ctypes.Structure):
         *((name, _POINTER) for name in ("input", "grad", "mask", "lengths", "output")),
         *((name, _LONG) for name in ("rows", "inner", "input_stride", "output_stride")),
         ("mask_rows", _LONG),
-        ("scale", ctypes.c_double),
-        *((name, _INT) for name in ("cols", "op", "masked", "scaled")),
+        *((name, ctypes.c_double) for name in ("scale", "tolerance")),
+        *((name, _INT) for name in ("cols", "op", "masked", "scaled", "steps")),
     ]
 
     @classmethod
-    def of(cls, problem: Problem, addresses: Addresses) -> "_Question":
+    def of(cls, problem: Problem, addresses: Addresses, accuracy: Accuracy) -> "_Question":
+        limits = accuracy.limits(problem.output_dtype)
         wide = problem.dtype.itemsize == 8
         scale = 1.0 if problem.scale is None else problem.scale
         return cls(
@@ -94,17 +110,21 @@ class _Question(ctypes.Structure):
             output_stride=problem.output_stride,
             mask_rows=problem.mask_rows,
             scale=scale if wide else float(np.float32(scale)),
+            tolerance=limits.relative,
             cols=problem.cols,
             op=list(Op).index(problem.op),
             masked=list(Mask).index(problem.mask),
             scaled=problem.scale is not None,
+            steps=limits.steps,
         )
 
 
 class Tools:
     """The kernels of elements.cu to check.cu on one stream."""
 
-    def __init__(self, cubin: bytes, stream: Any) -> None:
+    def __init__(self, cubin: bytes, stream: Any, accuracy: Accuracy) -> None:
+        self.accuracy = accuracy
+        """What outputs are to meet."""
         self._program = Program(cubin)
         self._stream = stream
         self._report = checked(driver.cuMemAlloc(_NOTHING_FOUND.nbytes))
@@ -171,11 +191,12 @@ class Tools:
             nan=int(report[3]),
             max_ulp=float(numbers[4]),
             mean_ulp=mean,
+            counted=int(report[5]),
         )
 
     def _check(self, problem: Problem, addresses: Addresses, truths: int) -> None:
         threads = 32 if problem.cols <= 512 else 256 if problem.cols <= 8192 else 1024
-        question = _Question.of(problem, addresses)
+        question = _Question.of(problem, addresses, self.accuracy)
         arguments = (question, int(self._report), truths)
         types = (None, _POINTER, _POINTER)
         blocks = min(problem.rows, 2**16)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
+from explorer.accuracy import Accuracy
 from explorer.devices.cuda.buffers import NAN_BYTE
 from explorer.devices.cuda.driver import checked
 from explorer.devices.cuda.messages import Job
@@ -13,12 +14,7 @@ from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.devices.cuda.verification_buffers import VerificationBuffers
 from explorer.errors import ExplorerError
 from explorer.problem import Problem
-from explorer.reference import (
-    tolerance,
-    truth_of,
-    verification_inputs,
-    verification_problem,
-)
+from explorer.reference import truth_of, verification_inputs, verification_problem
 
 INEXACT = 1e-3
 """Errors below this come from rounding, as of long serial sums; those of wrong code are larger."""
@@ -64,17 +60,17 @@ class Verifier:
             raise ExplorerError("the GPU's float64 reference differs from NumPy's: do not trust it")
 
     def fault(self, program: Program, job: Job) -> tuple[str | None, DeviceCheck | None]:
-        """What is wrong with a kernel's output, or None, and the check with the largest error.
+        """What is wrong with a kernel's output, or None, and the errors of all that was checked.
 
         A kernel for any alignment is run once more with matrices at odd elements.
         """
-        worst = None
+        both = None
         for odd in (False, True) if job.any_alignment else (False,):
             reason, found = self._run(program, job, odd_elements=odd)
             if reason is not None:
                 return reason, found
-            worst = found if worst is None or found.error > worst.error else worst
-        return None, worst
+            both = found if both is None else both.with_(found)
+        return None, both
 
     def _run(
         self, program: Program, job: Job, *, odd_elements: bool
@@ -87,7 +83,8 @@ class Verifier:
             program.launch(launch, values, self._stream)
         found = self._tools.check_rows(problem, buffers.checked_addresses)
         if found.wrong:
-            return sentence(found, problem, buffers.addresses["output"]), found
+            output = buffers.addresses["output"]
+            return sentence(found, problem, output, self._tools.accuracy), found
         beside = buffers.touched_beside()
         return (f"wrote {beside}" if beside else None), found
 
@@ -103,13 +100,13 @@ class Verifier:
         return self._kept[key]
 
 
-def sentence(found: DeviceCheck, problem: Problem, output: int) -> str:
+def sentence(found: DeviceCheck, problem: Problem, output: int, accuracy: Accuracy) -> str:
     """What a check found wrong with the matrix at address `output`."""
     total, dtype = problem.rows * problem.cols, problem.output_dtype
     if not found.nan and found.error < INEXACT:
-        limit = "1 ulp" if dtype.itemsize == 2 else f"{tolerance(dtype):.0e}"
         return (
-            f"too inexact: the largest relative error is {found.error:.1e}, the limit {limit} "
+            f"too inexact: {found.max_ulp:.3g} ulp (relative error {found.error:.1e}), the limit "
+            f"under {accuracy} is {accuracy.limits(dtype).of_an_element} "
             f"({found.wrong} of {total} elements)"
         )
     element = np.empty(dtype.itemsize, np.uint8)
@@ -118,5 +115,6 @@ def sentence(found: DeviceCheck, problem: Problem, output: int) -> str:
     unwritten = " (never written)" if (element == NAN_BYTE).all() else ""
     return (
         f"{found.wrong} of {total} elements are wrong, the first in row {found.row}, "
-        f"column {found.col}{unwritten}; largest relative error {found.error:.1e}"
+        f"column {found.col}{unwritten}; largest relative error {found.error:.1e}, "
+        f"{found.max_ulp:.3g} ulp"
     )

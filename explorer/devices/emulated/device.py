@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from explorer.accuracy import Accuracy
 from explorer.codegen import Launch
 from explorer.devices.emulated.counters import Counters
 from explorer.devices.emulated.emulation import Emulation
@@ -55,6 +56,7 @@ def emulate(
     odd_elements: bool = False,
     rounding: float = 0.0,
     step_limit: int = STEP_LIMIT,
+    accuracy: Accuracy = Accuracy.DEFAULT,
 ) -> Emulation:
     """Run a kernel on a problem's inputs, matrices as (rows, cols), and check all it does.
 
@@ -77,10 +79,11 @@ def emulate(
         problem,
         odd_elements,
         tuple(findings),
-        check(got, truth, problem.output_dtype),
+        check(got, truth, problem.output_dtype, accuracy),
         counters,
         deviation=_deviation(got, truth),
         rounding=rounding,
+        accuracy=accuracy,
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from explorer.accuracy import Accuracy
 from explorer.devices.emulated.counters import Counters
 from explorer.devices.emulated.findings import Finding, Kind
 from explorer.problem import Problem
@@ -14,7 +15,7 @@ class Status(StrEnum):
 
     VERIFIED = "verified"
     INACCURATE = "inaccurate"
-    """No defect but rounding: its fp32 sums, in their order, miss the tolerance."""
+    """No defect but rounding: its fp32 arithmetic, in its order, misses the accuracy asked for."""
     UNVERIFIED = "unverified"
     WRONG = "wrong"
 
@@ -45,6 +46,8 @@ class Emulation:
     """Relative error that rounding alone could come to."""
     reason: str = ""
     """Why it is unverified, where that is not said by the findings."""
+    accuracy: Accuracy = Accuracy.DEFAULT
+    """What it was asked to meet."""
 
     @property
     def status(self) -> Status:
@@ -55,7 +58,15 @@ class Emulation:
             return Status.WRONG
         if self.findings or self.unsupported or self.reason or self.check is None:
             return Status.UNVERIFIED
-        return Status.INACCURATE if wrong_numbers else Status.VERIFIED
+        return Status.INACCURATE if wrong_numbers or self.excess else Status.VERIFIED
+
+    @property
+    def excess(self) -> str:
+        """Which limit the numbers as a whole are beyond; empty where they are beyond none."""
+        if self.check is None:
+            return ""
+        dtype = self.problem.output_dtype
+        return self.accuracy.excess(dtype, self.check.max_ulp, self.check.mean_ulp)
 
     @property
     def sentence(self) -> str:
@@ -68,10 +79,20 @@ class Emulation:
             found = (
                 f"{len(self.findings)} findings; its numbers are right, " if self.findings else ""
             )
-            return f"{found}largest relative error {self.check.error:.1e}"
+            return f"{found}{self.excess or self._errors}"
         row, col = self.check.first or (0, 0)
-        what = "inaccurate" if self.status is Status.INACCURATE else "wrong"
+        inexact = self.status is Status.INACCURATE
+        limit = self.accuracy.limits(self.problem.output_dtype).of_an_element
         return (
-            f"{self.check.wrong} of {self.problem.rows * self.problem.cols} elements are {what}, "
-            f"the first in row {row}, column {col}; largest relative error {self.check.error:.1e}"
+            f"{self.check.wrong} of {self.problem.rows * self.problem.cols} elements are "
+            f"{f'inaccurate under {self.accuracy} ({limit})' if inexact else 'wrong'}, "
+            f"the first in row {row}, column {col}; {self._errors}"
+        )
+
+    @property
+    def _errors(self) -> str:
+        assert self.check is not None
+        return (
+            f"largest relative error {self.check.error:.1e}, {self.check.max_ulp:.3g} ulp, "
+            f"{self.check.mean_ulp:.2g} on average"
         )

@@ -134,6 +134,8 @@ def _kernel_line(kernel: RecordedKernel) -> dict[str, Any]:
         **line,
         "samples_us": [round(sample, 4) for sample in outcome.samples_us],
         "error": outcome.error,
+        "max_ulp": outcome.max_ulp,
+        "mean_ulp": outcome.mean_ulp,
         "resources": asdict(outcome.resources),
     }
 
@@ -148,6 +150,8 @@ def _kernel(line: dict[str, Any]) -> RecordedKernel:
             error=line["error"],
             resources=Resources(**line["resources"]),
             digest=line["digest"],
+            max_ulp=line.get("max_ulp"),
+            mean_ulp=line.get("mean_ulp"),
         )
     return RecordedKernel(Config.from_dict(line["config"]), line["digest"], outcome)
 
