@@ -31,6 +31,7 @@ class Config:
     rows_per_thread: int = 1
     launches: str = "one"
     persistent: int = 0
+    staging: str = "direct"
 
     @property
     def rows_per_block(self) -> int:

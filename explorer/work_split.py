@@ -24,7 +24,9 @@ class WorkSplit:
 
     @property
     def width(self) -> int:
-        """Elements of one vector access."""
+        """Elements that a thread takes of a row at a time: those of one vector access."""
+        if self.config.staging == "span":
+            return 1
         return self.config.vector_bytes // self.problem.dtype.itemsize
 
     @property
@@ -98,7 +100,7 @@ class WorkSplit:
     def cached_registers(self) -> int:
         """32-bit registers in which a thread keeps its share, where the cache is registers."""
         vectors = self.slots * self.config.rows_per_thread
-        loaded = self.cached_matrices * -(-vectors * self.config.vector_bytes // 4)
+        loaded = self.cached_matrices * -(-vectors * self.width * self.problem.dtype.itemsize // 4)
         if not self.keeps_numbers:
             return loaded
         numbers = vectors * self.width * self.cached_element_bytes // 4
@@ -132,6 +134,7 @@ class WorkSplit:
             slots = self.config.threads // WARP if self.config.threads_per_row > WARP else 0
         else:
             slots = self.config.threads if self.config.threads_per_row > 1 else 0
+        slots *= self.config.rows_per_thread
         # A maximum and a sum, each with its own scratch, or one (reference, sum) pair.
         return slots * 2 * self.problem.dtype.arithmetic.itemsize
 
@@ -150,6 +153,20 @@ class WorkSplit:
         return values * kinds * self.problem.dtype.arithmetic.itemsize
 
     @property
+    def span_bytes(self) -> int:
+        """Static shared memory through which the span of a block's rows passes."""
+        if self.config.staging != "span":
+            return 0
+        size = self.config.vector_bytes
+        ends = 2 * (size - self.problem.dtype.itemsize)  # the worst start
+        return (self.config.rows_per_block * self.problem.row_bytes + ends) // size * size
+
+    @property
+    def static_bytes(self) -> int:
+        """Static shared memory of a block."""
+        return self.scratch_bytes + self.span_bytes
+
+    @property
     def shared_bytes(self) -> int:
         """All shared memory of one block."""
-        return self.cache_bytes + self.scratch_bytes
+        return self.cache_bytes + self.static_bytes

@@ -4,6 +4,10 @@ from explorer.config import Config
 from explorer.op import Mask, Op
 from explorer.problem import Problem
 from explorer.space.rules import Point, rule
+from explorer.work_split import WARP
+
+STATIC_SHARED_BYTES = 48 * 1024
+"""Shared memory that a block can have without asking for more at its launch."""
 
 
 def _is_plain(problem: Problem) -> bool:
@@ -26,6 +30,7 @@ def _is_usual(config: Config) -> bool:
         and config.cache != "output"
         and config.launches == "one"
         and config.persistent == 0
+        and config.staging == "direct"
     )
 
 
@@ -34,6 +39,7 @@ def _is_usual(config: Config) -> bool:
     "cache",
     "launches",
     "persistent",
+    "staging",
     says="this choice is for a plain softmax alone: no scale, mask, stride or second type, not in "
     "place",
 )
@@ -121,3 +127,34 @@ def one_launch_persists(p: Point) -> bool:
 )
 def persistent_blocks_fit(p: Point) -> bool:
     return p.config.threads * p.config.persistent <= p.gpu.threads_per_sm
+
+
+@rule(
+    "staging",
+    "cache",
+    says="what came by way of shared memory as a span is kept in registers: cache is registers",
+)
+def span_to_registers(p: Point) -> bool:
+    return p.config.staging == "direct" or p.config.cache == "registers"
+
+
+@rule(
+    "staging",
+    "threads_per_row",
+    says="a span is staged for short rows: of one warp's threads at most",
+)
+def span_of_short_rows(p: Point) -> bool:
+    return p.config.staging == "direct" or p.config.threads_per_row <= WARP
+
+
+@rule(
+    "threads",
+    "threads_per_row",
+    "vector_bytes",
+    "reduction",
+    "rows_per_thread",
+    "staging",
+    says="the span of a block's rows fits the 48 KiB of shared memory that every launch may have",
+)
+def span_fits(p: Point) -> bool:
+    return p.config.staging == "direct" or p.split.static_bytes <= STATIC_SHARED_BYTES

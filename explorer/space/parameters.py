@@ -28,6 +28,8 @@ MEANING = {
     "scratch matrix of fp32 or fp64",
     "persistent": "blocks an SM that are launched and stride over the rows; 0: a block for every "
     "tile of them",
+    "staging": "rows straight to their threads; or the span of all a block's rows by way of shared "
+    "memory, so that accesses are of full width wherever rows start",
 }
 """A sentence for each parameter of Config, in the order of its fields."""
 
@@ -52,4 +54,5 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "rows_per_thread": (1, 2, 4, 8),
         "launches": ("one", "three"),
         "persistent": (0, 1, 2, 4, 8),
+        "staging": ("direct", "span"),
     }

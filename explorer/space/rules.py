@@ -108,6 +108,7 @@ def whole_rows(p: Point) -> bool:
 @_rule(
     "threads_per_row",
     "vector_bytes",
+    "staging",
     says="at least half of a row's threads have a vector of it to work on",
 )
 def idle_threads(p: Point) -> bool:
@@ -180,6 +181,7 @@ def registers_have_no_loop(p: Point) -> bool:
     "threads_per_row",
     "vector_bytes",
     "unroll",
+    "staging",
     says="a thread has at least `unroll` vectors of a row to load",
 )
 def unroll_past_row(p: Point) -> bool:
@@ -199,6 +201,7 @@ def blocks_fit(p: Point) -> bool:
     "cache_holds",
     "min_blocks",
     "rows_per_thread",
+    "staging",
     says="a thread's share of the row and its working values fit its registers",
 )
 def registers_fit(p: Point) -> bool:
@@ -221,6 +224,7 @@ def registers_fit(p: Point) -> bool:
     "cache_holds",
     "reduction",
     "rows_per_thread",
+    "staging",
     says="a block's rows and its reduction scratch fit the shared memory of a block",
 )
 def shared_fits(p: Point) -> bool:
@@ -236,6 +240,7 @@ def shared_fits(p: Point) -> bool:
     "reduction",
     "min_blocks",
     "rows_per_thread",
+    "staging",
     says="the shared memory of min_blocks blocks fits an SM",
 )
 def shared_fits_min_blocks(p: Point) -> bool:

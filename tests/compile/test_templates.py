@@ -66,8 +66,8 @@ def test_each_pair_of_choices_compiles_as_planned(cols, cache):
     configs = covering_array(Space(problem, known_gpu_for("sm_90")), strength=2)
     kernels = compiled("sm_90", problem, configs, cache, extra="asserts")
     for config, kernel in zip(configs, kernels, strict=True):
-        scratch = WorkSplit(problem, config).scratch_bytes
-        padding = kernel.resources.static_shared_bytes - scratch  # the cache behind is aligned
+        static = WorkSplit(problem, config).static_bytes
+        padding = kernel.resources.static_shared_bytes - static  # the cache behind is aligned
         assert 0 <= padding < 16, config.to_json()
 
 
