@@ -32,6 +32,7 @@ class Config:
     launches: str = "one"
     persistent: int = 0
     staging: str = "direct"
+    sum: str = "plain"
 
     @property
     def rows_per_block(self) -> int:

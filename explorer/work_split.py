@@ -135,8 +135,10 @@ class WorkSplit:
         else:
             slots = self.config.threads if self.config.threads_per_row > 1 else 0
         slots *= self.config.rows_per_thread
-        # A maximum and a sum, each with its own scratch, or one (reference, sum) pair.
-        return slots * 2 * self.problem.dtype.arithmetic.itemsize
+        # A maximum and a sum, each with its own scratch, or one (reference, sum) pair; a
+        # compensated sum is two numbers.
+        numbers = 2 if self.config.sum == "plain" else 3
+        return slots * numbers * self.problem.dtype.arithmetic.itemsize
 
     @property
     def row_shares(self) -> int:

@@ -76,8 +76,10 @@ class ProgramUnderTest:
         if problem.output_dtype is not DType.F32:
             return 0.0
         config = self.config
-        terms = problem.cols / config.threads_per_row + SPARE_TERMS
-        terms += config.threads_per_row if config.reduction == "shared-serial" else 0
+        terms: float = SPARE_TERMS
+        if config.sum == "plain":
+            terms += problem.cols / config.threads_per_row
+            terms += config.threads_per_row if config.reduction == "shared-serial" else 0
         return ROUNDINGS_A_TERM * terms * HALF_ULP
 
     def launches(self, problem: Problem) -> tuple[Launch, ...]:

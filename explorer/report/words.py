@@ -25,6 +25,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "launches": lambda value: f"{value} launch{'' if value == 'one' else 'es'}",
     "persistent": lambda value: f"{value} blocks an SM" if value else "a block a tile",
     "staging": "staged as a {}".format,
+    "sum": "{} sum".format,
     "rows_per_thread": lambda value: f"{value} row{'' if value == 1 else 's'} a thread",
 }
 

@@ -31,6 +31,7 @@ def _is_usual(config: Config) -> bool:
         and config.launches == "one"
         and config.persistent == 0
         and config.staging == "direct"
+        and config.sum == "plain"
     )
 
 
@@ -40,6 +41,7 @@ def _is_usual(config: Config) -> bool:
     "launches",
     "persistent",
     "staging",
+    "sum",
     says="this choice is for a plain softmax alone: no scale, mask, stride or second type, not in "
     "place",
 )
@@ -154,7 +156,17 @@ def span_of_short_rows(p: Point) -> bool:
     "reduction",
     "rows_per_thread",
     "staging",
+    "sum",
     says="the span of a block's rows fits the 48 KiB of shared memory that every launch may have",
 )
 def span_fits(p: Point) -> bool:
     return p.config.staging == "direct" or p.split.static_bytes <= STATIC_SHARED_BYTES
+
+
+@rule(
+    "sum",
+    "cache",
+    says="what a thread keeps in registers are few numbers: their sum needs no compensation",
+)
+def registers_sum_plainly(p: Point) -> bool:
+    return p.config.sum == "plain" or p.config.cache != "registers"

@@ -30,6 +30,7 @@ MEANING = {
     "tile of them",
     "staging": "rows straight to their threads; or the span of all a block's rows by way of shared "
     "memory, so that accesses are of full width wherever rows start",
+    "sum": "a thread's sum rounded at each step, or with what rounding took kept beside it",
 }
 """A sentence for each parameter of Config, in the order of its fields."""
 
@@ -55,4 +56,5 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "launches": ("one", "three"),
         "persistent": (0, 1, 2, 4, 8),
         "staging": ("direct", "span"),
+        "sum": ("plain", "compensated"),
     }

@@ -225,6 +225,7 @@ def registers_fit(p: Point) -> bool:
     "reduction",
     "rows_per_thread",
     "staging",
+    "sum",
     says="a block's rows and its reduction scratch fit the shared memory of a block",
 )
 def shared_fits(p: Point) -> bool:
@@ -241,6 +242,7 @@ def shared_fits(p: Point) -> bool:
     "min_blocks",
     "rows_per_thread",
     "staging",
+    "sum",
     says="the shared memory of min_blocks blocks fits an SM",
 )
 def shared_fits_min_blocks(p: Point) -> bool:

@@ -145,3 +145,21 @@ def test_rows_pass_through_shared_memory_as_a_span(emulator, cols, dtype, choice
     if algorithm == "online":
         choices["cache_holds"] = "input"
     verify(emulator, Problem(64, cols, dtype), **choices)
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype", "choices"),
+    [
+        (2048, DType.F32, {"threads": 32, "threads_per_row": 1, "vector_bytes": 4}),
+        (1001, DType.F32, {"threads": 96, "threads_per_row": 96, "reduction": "shared-serial"}),
+        (1001, DType.F32, {"threads": 64, "threads_per_row": 64, "reduction": "shared-tree"}),
+        (512, DType.BF16, {"threads": 64, "threads_per_row": 64, "cache": "shared"}),
+        (700, DType.F32, {"threads": 64, "threads_per_row": 64, "reduction": "shuffle-first-warp"}),
+    ],
+)
+@pytest.mark.parametrize(
+    "algorithm", ["three-pass", "online", "online-branchy", "online-block-max"]
+)
+def test_a_compensated_sum(emulator, cols, dtype, choices, algorithm):
+    usual = {"cache": "none", "cache_holds": "input", "sum": "compensated", "algorithm": algorithm}
+    verify(emulator, Problem(64, cols, dtype), **{**usual, **choices})
