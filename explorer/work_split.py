@@ -25,7 +25,7 @@ class WorkSplit:
     @property
     def width(self) -> int:
         """Elements that a thread takes of a row at a time: those of one vector access."""
-        if self.config.staging == "span":
+        if not self.across_rows and self.config.staging == "span":
             return 1
         return self.config.vector_bytes // self.problem.dtype.itemsize
 
