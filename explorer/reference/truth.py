@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from explorer.dtype import DType
 from explorer.op import Mask, Op
 from explorer.problem import Problem
+from explorer.reference.fused import fused_multiply_add
 
 Array = NDArray[Any]
 Wide = NDArray[np.floating[Any]]
@@ -58,15 +59,17 @@ def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
 
 def counted(problem: Problem, arrays: dict[str, Array]) -> Wide:
     """The elements as they count: scaled, masked and rounded."""
-    values: Wide = arrays["input"].astype(_wide(problem))
+    x: NDArray[np.float64] = arrays["input"].astype(np.float64)
+    scale = 1.0 if problem.scale is None else float(_rounded(np.float64(problem.scale), problem))
     with np.errstate(invalid="ignore", over="ignore"):
-        if problem.scale is not None:
-            scale = _rounded(np.float64(problem.scale), problem)
-            values = np.where(np.isneginf(values), values, values * scale)
         if problem.mask is Mask.ADDITIVE:
-            mask = arrays["mask"].astype(values.dtype)
-            values = values + np.tile(mask, (problem.rows // problem.mask_rows, 1))
-        values = _rounded(values, problem).astype(_wide(problem))
+            mask = arrays["mask"].astype(np.float64)
+            added = np.tile(mask, (problem.rows // problem.mask_rows, 1))
+            scaled = fused_multiply_add(x, scale, added) if scale != 1.0 else x + added
+            x = np.where(np.isneginf(x), x + added, scaled)
+        elif problem.scale is not None:
+            x = np.where(np.isneginf(x), x, x * scale)
+        values: Wide = _rounded(x, problem).astype(_wide(problem))
     hidden = _hidden(problem, arrays)
     return values if hidden is None else np.where(hidden, -np.inf, values)
 

@@ -1,0 +1,29 @@
+"""A multiply-add of float64 with one rounding, which NumPy has not."""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def fused_multiply_add(x: Array, factor: float, added: Array) -> Array:
+    """factor * x + added, rounded once.
+
+    Extended precision decides, but for sums so near the middle of two numbers that its own
+    rounding could have moved them across: those few are computed as fractions.
+    """
+    product: NDArray[Any] = x.astype(np.longdouble) * np.longdouble(factor)
+    total = product + added
+    result = np.asarray(total.astype(np.float64))
+    doubt = 4 * np.finfo(np.longdouble).eps * (np.abs(product) + np.abs(added))
+    unsure = np.zeros(result.shape, np.bool_)
+    for direction in (-np.inf, np.inf):
+        beside = np.nextafter(result, direction).astype(np.longdouble)
+        unsure |= np.abs(total - (result + beside) / 2) <= doubt
+    for place in zip(*np.nonzero(unsure & np.isfinite(result)), strict=True):
+        exact = Fraction(float(x[place])) * Fraction(factor) + Fraction(float(added[place]))
+        result[place] = float(exact)
+    return result
