@@ -9,20 +9,29 @@ __device__ long long share(long long total, long long block) {
   return total * block / gridDim.x;
 }
 
+// One block's words of a matrix, from `first` on this thread's, to `end`.
+struct Share {
+  long long first;
+  long long end;
+};
+
+__device__ Share share_of(long long words) {
+  return {share(words, blockIdx.x) + threadIdx.x, share(words, blockIdx.x + 1)};
+}
+
 template <typename Word, int kUnroll, Load kLoad>
-__device__ Word read_share(const Word* in, long long words) {
-  const long long end = share(words, blockIdx.x + 1);
-  const long long first = share(words, blockIdx.x) + threadIdx.x;
-  Word held[kUnroll];
+__device__ void read_first(const Word* in, Share s, Word (&held)[kUnroll]) {
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
-    const long long i = first + u * blockDim.x;
-    held[u] = i < end ? load_word<kLoad>(in + i) : Word{};
+    const long long i = s.first + u * blockDim.x;
+    held[u] = i < s.end ? load_word<kLoad>(in + i) : Word{};
   }
-  Word all = held[0];
-#pragma unroll
-  for (int u = 1; u < kUnroll; ++u) all = mixed(all, held[u]);
-  for (long long i = first + kUnroll * blockDim.x; i < end; i += blockDim.x) {
+}
+
+// What the first words of a share left over: a word or so a thread, as shares are rounded.
+template <typename Word, int kUnroll, Load kLoad>
+__device__ Word read_rest(const Word* in, Share s, Word all) {
+  for (long long i = s.first + kUnroll * blockDim.x; i < s.end; i += blockDim.x) {
     all = mixed(all, load_word<kLoad>(in + i));
   }
   return all;
@@ -31,11 +40,20 @@ __device__ Word read_share(const Word* in, long long words) {
 template <typename Word, int kUnroll, Load kLoad, Store kStore>
 __device__ void stream_words(const Word* in, long long in_words, const Word* second,
                              long long second_words, Word* out, long long out_words) {
-  Word all = read_share<Word, kUnroll, kLoad>(in, in_words);
-  if (second_words > 0) all = mixed(all, read_share<Word, kUnroll, kLoad>(second, second_words));
-  const long long end = share(out_words, blockIdx.x + 1);
-#pragma unroll 4
-  for (long long i = share(out_words, blockIdx.x) + threadIdx.x; i < end; i += blockDim.x) {
+  const Share ours = share_of(in_words), also = share_of(second_words), written = share_of(out_words);
+  Word held[kUnroll], more[kUnroll];
+  read_first<Word, kUnroll, kLoad>(in, ours, held);
+  read_first<Word, kUnroll, kLoad>(second, also, more);
+  Word all = read_rest<Word, kUnroll, kLoad>(in, ours, Word{});
+  all = read_rest<Word, kUnroll, kLoad>(second, also, all);
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) all = mixed(all, mixed(held[u], more[u]));
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const long long i = written.first + u * blockDim.x;
+    if (i < written.end) store_word<kStore>(out + i, all);
+  }
+  for (long long i = written.first + kUnroll * blockDim.x; i < written.end; i += blockDim.x) {
     store_word<kStore>(out + i, all);
   }
 }
