@@ -45,6 +45,7 @@ def check(
         same = values == truth.values  # an infinity has no distance from itself
         off = np.where(same, 0.0, np.abs(values - truth.values))
         close = off <= np.maximum(FLUSHED, limits.relative * truth.magnitude)
+        close &= np.isfinite(truth.values)  # nothing is near an infinity but itself
         beside = _neighbours(output, truth.values, dtype, limits.steps)
         right = both_nan | same | close | beside
         normal = truth.magnitude >= SMALLEST_NORMAL[dtype]
@@ -81,7 +82,7 @@ def _neighbours(output: Array, values: Array, dtype: DType, most: int) -> NDArra
     with np.errstate(over="ignore"):
         rounded = values.astype(NUMPY_DTYPES[dtype])
     steps = _order(output) - _order(rounded)
-    number = ~np.isnan(values) & ~np.isnan(output.astype(np.float32))
+    number = np.isfinite(values) & ~np.isnan(output.astype(np.float32))
     return np.asarray((np.abs(steps) <= most) & number)
 
 

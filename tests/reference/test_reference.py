@@ -182,3 +182,13 @@ def test_a_middle_axis_lies_with_its_neighbours_inner_elements_apart():
     array = np.arange(2 * 5 * 3).reshape(2, 5, 3)
     rows = np.moveaxis(array, 1, -1).reshape(6, 5)
     assert (laid_out(Problem(6, 5, inner=3), rows, 5) == array.reshape(-1)).all()
+
+
+def test_a_number_is_no_infinity():
+    """The logarithm of nothing is -inf: no finite number is near it, however large."""
+    x = np.array([[0.0, -np.inf]], np.float32)
+    truth = truth_of(Problem(1, 2, op=Op.LOG_SOFTMAX), {"input": x})
+    assert check(np.array([[0.0, -np.inf]], np.float32), truth, DType.F32).wrong == 0
+    assert check(np.array([[0.0, -3e38]], np.float32), truth, DType.F32).wrong == 1
+    half = np.array([[0.0, -65504.0]], np.float16)
+    assert check(half, truth, DType.F16).wrong == 1

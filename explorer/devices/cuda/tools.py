@@ -58,7 +58,7 @@ LIMIT_HINTS = tuple(product(("default", "cs", "no-allocate"), ("default", "cs", 
 class DeviceCheck:
     """What check_rows found: wrong elements, the first one's row and column, largest error.
 
-    `nan` of the wrong ones are NaN where a number is due, or the other way round; errors in ulps
+    `infinite` of the wrong ones are NaN or infinite where a number is due, or the other way round; errors in ulps
     are those of elements whose truth is finite.
     """
 
@@ -66,7 +66,7 @@ class DeviceCheck:
     row: int
     col: int
     error: float
-    nan: int
+    infinite: int
     max_ulp: float
     mean_ulp: float
     counted: int
@@ -188,7 +188,7 @@ class Tools:
             row=row,
             col=col,
             error=float(numbers[2]),
-            nan=int(report[3]),
+            infinite=int(report[3]),
             max_ulp=float(numbers[4]),
             mean_ulp=mean,
             counted=int(report[5]),

@@ -103,7 +103,7 @@ class Verifier:
 def sentence(found: DeviceCheck, problem: Problem, output: int, accuracy: Accuracy) -> str:
     """What a check found wrong with the matrix at address `output`."""
     total, dtype = problem.rows * problem.cols, problem.output_dtype
-    if not found.nan and found.error < INEXACT:
+    if not found.infinite and found.error < INEXACT:
         return (
             f"too inexact: {found.max_ulp:.3g} ulp (relative error {found.error:.1e}), the limit "
             f"under {accuracy} is {accuracy.limits(dtype).of_an_element} "
