@@ -58,8 +58,8 @@ LIMIT_HINTS = tuple(product(("default", "cs", "no-allocate"), ("default", "cs", 
 class DeviceCheck:
     """What check_rows found: wrong elements, the first one's row and column, largest error.
 
-    `infinite` of the wrong ones are NaN or infinite where a number is due, or the other way round; errors in ulps
-    are those of elements whose truth is finite.
+    `infinite` of the wrong ones are NaN or infinite where a number is due, or the other way
+    round; errors in ulps are those of elements whose truth is finite.
     """
 
     wrong: int
