@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from explorer.asked import asked_from
-from explorer.codegen import emit, launches, split_source
+from explorer.codegen import Launch, emit, launches, split_source
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -41,9 +41,11 @@ def read_emitted(path: Path) -> ProgramUnderTest:
         threads_per_row=_constant(constants, "kThreadsPerRow", path),
         vector_bytes=_vector_bytes(source, path),
         static_cols="kCols" in constants,
+        rows_per_thread=constants.get("kRowsPerThread", config.rows_per_thread),
+        persistent=constants.get("kBlocksPerSm", config.persistent),
     )
     _check_split(config, problem, path)
-    entry = _entry(source, launches(problem, config)[0].arguments, path)
+    entry = _entry(source, launches(problem, config), path)
     _check_host(source, problem, config, entry, path)
     cols = constants.get("kCols", problem.cols)
     return ProgramUnderTest(source, problem.resized(cols=cols), config, entry, path.name)
@@ -90,8 +92,10 @@ def _vector_bytes(source: str, path: Path) -> int:
 def _check_split(config: Config, problem: Problem, path: Path) -> None:
     """What would make the launch meaningless."""
     threads, each, size = config.threads, config.threads_per_row, problem.dtype.itemsize
-    if not 1 <= threads <= 1024 or threads % 32:
-        raise InvalidInput(f"{path}: kThreads is {threads}; it must be a multiple of 32 up to 1024")
+    if not 1 <= threads <= 1024 or (threads % 32 and threads > 1):
+        raise InvalidInput(
+            f"{path}: kThreads is {threads}; it must be 1 or a multiple of 32 up to 1024"
+        )
     if each < 1 or threads % each:
         raise InvalidInput(
             f"{path}: kThreadsPerRow is {each}; it must divide kThreads, which is {threads}"
@@ -106,7 +110,7 @@ def _check_split(config: Config, problem: Problem, path: Path) -> None:
 def _check_host(source: str, problem: Problem, config: Config, entry: str, path: Path) -> None:
     """The host part is what templates emit, and nothing else depends on who compiles."""
     variant = emit(problem, config)
-    emitted = variant.source.replace(variant.launches[0].entry, entry)
+    emitted = variant.source.replace(variant.launches[0].entry, entry) if entry else variant.source
     same_guards = source.count(_GUARD) == emitted.count(_GUARD)
     if split_source(source)[1] != split_source(emitted)[1] or not same_guards:
         raise InvalidInput(
@@ -115,17 +119,24 @@ def _check_host(source: str, problem: Problem, config: Config, entry: str, path:
         )
 
 
-def _entry(source: str, wanted: tuple[str, ...], path: Path) -> str:
-    """The one kernel's name; its parameters must be those that are passed to it."""
+def _entry(source: str, launched: tuple[Launch, ...], path: Path) -> str:
+    """The kernel's name, or nothing where several have the names that they were emitted with.
+
+    A kernel's parameters must be those that are passed to it.
+    """
     kernels = _KERNEL.findall(source)
-    if len(kernels) != 1:
+    if len(kernels) != len(launched):
         raise InvalidInput(
-            f"{path} has {len(kernels)} __global__ functions; what can be verified has one"
+            f"{path} has {len(kernels)} __global__ functions; its config launches {len(launched)}"
         )
-    name, parameters = kernels[0]
-    names = tuple(part.split()[-1].lstrip("*&") for part in parameters.split(",") if part.split())
-    if names != wanted:
-        raise InvalidInput(
-            f"{path}: {name} takes ({', '.join(names)}); it must take ({', '.join(wanted)})"
-        )
-    return str(name)
+    for (name, parameters), step in zip(kernels, launched, strict=True):
+        parts = [part.split() for part in parameters.split(",")]
+        names = tuple(words[-1].lstrip("*&") for words in parts if words)
+        if names != step.arguments:
+            raise InvalidInput(
+                f"{path}: {name} takes ({', '.join(names)}); it must take "
+                f"({', '.join(step.arguments)})"
+            )
+        if len(launched) > 1 and name != step.entry:
+            raise InvalidInput(f"{path}: kernel {name} must be called {step.entry}")
+    return str(kernels[0][0]) if len(launched) == 1 else ""

@@ -45,7 +45,7 @@ def _lines(profile: Profile) -> list[tuple[str, str]]:
             resources_line(profile.resources) + code + f" ({profile.gpu.arch}, "
             f"NVRTC {profile.nvrtc})",
         ),
-        ("launch", f"{count(launch.grid)} blocks of {launch.block} threads"),
+        ("launch", f"{count(launch.grid_on(profile.gpu.sm_count))} blocks of {launch.block} threads"),
         ("occupancy", occupancy_sentence(profile.occupancy, profile)),
     ]
 
