@@ -16,6 +16,9 @@ CONFIGS = [
     (Problem(8, 512), Config(threads_per_row=64)),
     (Problem(8, 513, DType.BF16), Config(cache="shared", cache_holds="input", static_cols=False)),
     (Problem(8, 37, DType.F16), Config(threads_per_row=2, reduction="shared-tree")),
+    (Problem(8, 512), Config(threads=64, threads_per_row=32, rows_per_thread=2, persistent=2)),
+    (Problem(8, 37), Config(threads=64, threads_per_row=2, staging="span")),
+    (Problem(8, 512), Config(launches="three", cache="none", cache_holds="input")),
 ]
 
 
@@ -62,6 +65,21 @@ def test_an_edit_that_the_emulator_cannot_see_is_refused(old, new, write):
     assert old in source
     with pytest.raises(InvalidInput, match="put that part back as it was emitted"):
         read_emitted(write(source.replace(old, new)))
+
+
+def test_rows_and_blocks_that_were_edited_count(write):
+    source = emit(*CONFIGS[3]).source
+    edited = source.replace("kRowsPerThread = 2;", "kRowsPerThread = 1;")
+    edited = edited.replace("kBlocksPerSm = 2;", "kBlocksPerSm = 4;")
+    read = read_emitted(write(edited))
+    assert (read.config.rows_per_thread, read.config.persistent) == (1, 4)
+
+
+def test_the_names_of_several_kernels_are_the_emitted_ones(write):
+    source = emit(*CONFIGS[5]).source
+    with pytest.raises(InvalidInput, match="must be called softmax_f32_512_exp_kernel"):
+        read_emitted(write(source.replace("_exp_kernel(", "_mine_kernel(")))
+    assert Emulator("sm_90").verify(read_emitted(write(source))).status is Status.VERIFIED
 
 
 def test_an_edit_that_breaks_it_is_found(write):
