@@ -100,7 +100,10 @@ class WorkSplit:
     def cached_registers(self) -> int:
         """32-bit registers in which a thread keeps its share, where the cache is registers."""
         vectors = self.slots * self.config.rows_per_thread
-        loaded = self.cached_matrices * -(-vectors * self.width * self.problem.dtype.itemsize // 4)
+        vector_bytes = self.width * self.problem.dtype.itemsize
+        if self.config.staging == "span":
+            vector_bytes = max(4, vector_bytes)  # no register holds two of them
+        loaded = self.cached_matrices * -(-vectors * vector_bytes // 4)
         if not self.keeps_numbers:
             return loaded
         numbers = vectors * self.width * self.cached_element_bytes // 4

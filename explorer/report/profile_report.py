@@ -37,6 +37,7 @@ def print_profile(profile: Profile, nsight: NsightFigures | str | None, console:
 
 def _lines(profile: Profile) -> list[tuple[str, str]]:
     launch = profile.variant.launches[0]
+    grid = count(launch.grid_on(profile.gpu.sm_count))
     code = f", {count(profile.resources.code_bytes)} bytes of code"
     return [
         ("counted", counted_sentence(profile)),
@@ -45,7 +46,7 @@ def _lines(profile: Profile) -> list[tuple[str, str]]:
             resources_line(profile.resources) + code + f" ({profile.gpu.arch}, "
             f"NVRTC {profile.nvrtc})",
         ),
-        ("launch", f"{count(launch.grid_on(profile.gpu.sm_count))} blocks of {launch.block} threads"),
+        ("launch", f"{grid} blocks of {launch.block} threads"),
         ("occupancy", occupancy_sentence(profile.occupancy, profile)),
     ]
 

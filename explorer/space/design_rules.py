@@ -9,6 +9,9 @@ from explorer.work_split import WARP
 STATIC_SHARED_BYTES = 48 * 1024
 """Shared memory that a block can have without asking for more at its launch."""
 
+MOST_STAGED = 64
+"""Elements of a thread that pass one by one through shared memory: each has code of its own."""
+
 
 def _is_plain(problem: Problem) -> bool:
     """Whether it is a softmax of whole, unscaled rows, dense and of one type."""
@@ -143,10 +146,15 @@ def span_to_registers(p: Point) -> bool:
 @rule(
     "staging",
     "threads_per_row",
-    says="a span is staged for short rows: of one warp's threads at most",
+    "rows_per_thread",
+    "vector_bytes",
+    says="a span is staged for short rows: of one warp's threads, at most 64 elements a thread",
 )
 def span_of_short_rows(p: Point) -> bool:
-    return p.config.staging == "direct" or p.config.threads_per_row <= WARP
+    if p.config.staging == "direct":
+        return True
+    elements = p.split.slots * p.config.rows_per_thread
+    return p.config.threads_per_row <= WARP and elements <= MOST_STAGED
 
 
 @rule(

@@ -132,7 +132,7 @@ def test_a_missing_barrier_between_rows_is_found(emulator):
         (5, DType.F32, {"threads": 64, "threads_per_row": 1}),
         (33, DType.F32, {"threads": 96, "threads_per_row": 2, "rows_per_thread": 2}),
         (64, DType.BF16, {"threads": 64, "threads_per_row": 16, "load_hint": "no-allocate"}),
-        (37, DType.F16, {"threads": 32, "threads_per_row": 1, "rows_per_thread": 4}),
+        (37, DType.F16, {"threads": 32, "threads_per_row": 4, "rows_per_thread": 4}),
         (130, DType.F32, {"threads": 32, "threads_per_row": 32, "vector_bytes": 8}),
         (63, DType.F32, {"threads": 64, "threads_per_row": 8, "reduction": "shared-tree"}),
         (17, DType.F64, {"threads": 32, "threads_per_row": 4, "exp": "exp2f"}),
