@@ -11,6 +11,7 @@ from explorer.presets import (
     llm_c,
     oneflow,
     pytorch,
+    triton,
 )
 from explorer.presets.preset import Preset
 
@@ -22,6 +23,7 @@ PRESETS: tuple[Preset, ...] = (
     *aitemplate.PRESETS,
     *oneflow.PRESETS,
     *pytorch.PRESETS,
+    *triton.PRESETS,
 )
 """Every published kernel that the space holds, the simplest first."""
 

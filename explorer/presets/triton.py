@@ -1,0 +1,46 @@
+"""The fused softmax of Triton's tutorial, which later publications compare themselves with."""
+
+from explorer.config import Config
+from explorer.gpu_spec import GpuSpec
+from explorer.occupancy import occupancy
+from explorer.op import Op
+from explorer.outcome import Resources
+from explorer.presets.designs import holds, vectors
+from explorer.presets.preset import Preset, Source
+from explorer.problem import Problem
+from explorer.work_split import WorkSplit
+
+THREADS = 256
+MOST_BLOCKS = 8
+WORKING_REGISTERS = 24
+"""Of a thread, beside its share of the row."""
+
+
+def _persistent(problem: Problem, gpu: GpuSpec) -> Config:
+    """As many blocks an SM as its registers hold, a power of two."""
+
+    def having(blocks: int) -> Config:
+        return vectors(
+            problem,
+            THREADS,
+            cache="registers",
+            cache_holds=holds(problem),
+            static_cols=True,
+            persistent=blocks,
+        )
+
+    registers = WorkSplit(problem, having(1)).cached_registers + WORKING_REGISTERS
+    held = occupancy(Resources(registers=registers), THREADS, 1, gpu).blocks_per_sm
+    return having(1 << max(0, min(MOST_BLOCKS, held).bit_length() - 1))
+
+
+PRESETS = (
+    Preset(
+        "triton-tutorial",
+        "Blocks of eight warps, as many as the SMs hold, stride over the rows, each of which is "
+        "read once and kept in registers: 1 read and 1 write.",
+        Source("Triton", "tutorial 02-fused-softmax, num_warps=8", "2024"),
+        _persistent,
+        ops=(Op.SOFTMAX,),
+    ),
+)
