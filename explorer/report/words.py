@@ -23,7 +23,9 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "min_blocks": "min_blocks {}".format,
     "static_cols": lambda value: "static cols" if value else "run-time cols",
     "launches": lambda value: f"{value} launch{'' if value == 'one' else 'es'}",
-    "persistent": lambda value: f"{value} blocks an SM" if value else "a block a tile",
+    "persistent": lambda value: (
+        f"{value} block{'' if value == 1 else 's'} an SM" if value else "a block a tile"
+    ),
     "staging": "staged as a {}".format,
     "sum": "{} sum".format,
     "rows_per_thread": lambda value: f"{value} row{'' if value == 1 else 's'} a thread",
