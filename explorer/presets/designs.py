@@ -22,7 +22,8 @@ def scalar(problem: Problem, threads: int, threads_per_row: int, **changes: Any)
         "cache": "none",
         "cache_holds": "input",
         "exp": "expf",
-        "normalise": "divide",
+        # A log-softmax divides by nothing: the space has one of the two for it.
+        "normalise": "reciprocal" if problem.op.is_log else "divide",
         "static_cols": False,
     }
     if changes.get("reduction") == FIRST_WARP and threads_per_row <= WARP:

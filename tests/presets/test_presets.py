@@ -25,8 +25,8 @@ RAGGED = (7, 37, 1001, 4099, 16387)
 by_name = pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
 
 
-def legal_widths(preset, dtype, widths):
-    problems = (Problem(ROWS, cols, dtype) for cols in widths)
+def legal_widths(preset, dtype, widths, op=Op.SOFTMAX):
+    problems = (Problem(ROWS, cols, dtype, op) for cols in widths)
     return [p for p in problems if preset.fault(p, H200) is None]
 
 
@@ -68,18 +68,25 @@ def test_presets_differ_in_their_code(rows, cols, dtype):
     assert len(digests) == len(legal), set(p.name for p in legal) - set(digests.values())
 
 
+def verify_narrowest(preset, dtype, op):
+    """At a round and a ragged width; how many of the two it is for."""
+    problems = [legal_widths(preset, dtype, widths, op)[:1] for widths in (ROUND, RAGGED)]
+    for (problem,) in filter(None, problems):
+        program = ProgramUnderTest.of_config(problem, preset.config(problem, H200))
+        verdict = Emulator("sm_90").verify(program)
+        assert verdict.status is Status.VERIFIED, f"{problem}: {verdict.sentence}"
+    return sum(map(len, problems))
+
+
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
 @by_name
 def test_it_is_right_at_a_round_and_a_ragged_width(preset, dtype):
-    emulator = Emulator("sm_90")
-    checked = 0
-    for widths in (ROUND, RAGGED):
-        for problem in legal_widths(preset, dtype, widths)[:1]:
-            program = ProgramUnderTest.of_config(problem, preset.config(problem, H200))
-            verdict = emulator.verify(program)
-            assert verdict.status is Status.VERIFIED, f"{problem.cols}: {verdict.sentence}"
-            checked += 1
-    assert checked or dtype not in preset.dtypes
+    assert verify_narrowest(preset, dtype, Op.SOFTMAX) or dtype not in preset.dtypes
+
+
+@by_name
+def test_it_is_right_for_log_softmax_too(preset):
+    assert verify_narrowest(preset, DType.BF16, Op.LOG_SOFTMAX) or Op.LOG_SOFTMAX not in preset.ops
 
 
 def test_what_an_op_or_a_problem_is_refused_for():
