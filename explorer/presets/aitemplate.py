@@ -2,8 +2,9 @@
 
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
+from explorer.op import Op
 from explorer.presets.block_size import WARP, lanes_for, largest_as_resident
-from explorer.presets.designs import FIRST_WARP, holds, packed_bytes, scalar
+from explorer.presets.designs import FIRST_WARP, VECTOR_BYTES, holds, packed_bytes, scalar
 from explorer.presets.preset import Preset, Source, most_cols
 from explorer.problem import Problem
 
@@ -16,6 +17,27 @@ MOST_COLS_OF_A_WARP = 3840
 
 def _kernel(name: str) -> Source:
     return Source("AITemplate", f"{FILE}, {name}")
+
+
+def _small_cols(problem: Problem, _: GpuSpec) -> Config:
+    return scalar(
+        problem,
+        128,
+        1,
+        vector_bytes=VECTOR_BYTES,
+        cache="registers",
+        cache_holds=holds(problem),
+        exp="__expf",
+        normalise="reciprocal",
+        static_cols=True,
+        staging="span",
+    )
+
+
+def _few_cols(problem: Problem) -> str:
+    if problem.cols <= 8 or (problem.cols <= 32 and problem.cols % 4 == 0):
+        return ""
+    return "it is for rows of at most 8 columns, or of 12, 16, ... 32"
 
 
 def _warp(problem: Problem, _: GpuSpec) -> Config:
@@ -45,6 +67,15 @@ def _block(problem: Problem, gpu: GpuSpec) -> Config:
 
 
 PRESETS = (
+    Preset(
+        "aitemplate-small-cols",
+        "A thread for each row of few columns; rows come as one contiguous span of 16-byte "
+        "accesses, and leave as one.",
+        _kernel("softmax_small_k"),
+        _small_cols,
+        ops=(Op.SOFTMAX,),
+        limit=_few_cols,
+    ),
     Preset(
         "aitemplate-warp",
         "Up to 32 lanes for each row, as many as have a vector of it; the row stays in registers.",

@@ -45,6 +45,8 @@ class Preset:
     """Published kernels that differ by nothing that matters."""
     ops: tuple[Op, ...] = ROW_WISE
     dtypes: tuple[DType, ...] = (DType.F32, DType.F16, DType.BF16)
+    across_rows: bool = False
+    """Whether it is for rows over a middle axis, instead of contiguous ones."""
     limit: Callable[[Problem], str] | None = None
     """Why the design is not for a problem, or nothing."""
     reported: str = ""
@@ -56,6 +58,9 @@ class Preset:
             return f"it cannot do {problem.op}; it does {' and '.join(self.ops)}"
         if problem.dtype not in self.dtypes:
             return f"it is not for {problem.dtype}; it is for {', '.join(self.dtypes)}"
+        if self.across_rows != (problem.inner > 1):
+            where = "over a middle axis, inner 2 or more" if self.across_rows else "of inner 1"
+            return f"it is for rows {where}; inner is {problem.inner}"
         limit = self.limit(problem) if self.limit is not None else ""
         if limit:
             return limit

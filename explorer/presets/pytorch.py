@@ -6,7 +6,7 @@ thread, shared memory where the row fits in 48 KiB, and else three reads.
 
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
-from explorer.presets.block_size import lanes_for
+from explorer.presets.block_size import WARP, lanes_for, power_of_two
 from explorer.presets.designs import (
     FIRST_WARP,
     VECTOR_BYTES,
@@ -64,6 +64,16 @@ def _block_uncached(problem: Problem, _: GpuSpec) -> Config:
     return scalar(problem, THREADS, THREADS, vector_bytes=VECTOR_BYTES, reduction=FIRST_WARP)
 
 
+def _spatial(problem: Problem, _: GpuSpec) -> Config:
+    """Threads lie along the inner axis first; where that is short, several share a row."""
+    across = min(THREADS, power_of_two(problem.inner))
+    along = 1
+    if across <= 64 and problem.cols >= 64:
+        along = min(THREADS // across, power_of_two(problem.cols + 1) // 2)
+    reduction = "shared-tree" if along > 1 else "shuffle"
+    return scalar(problem, max(WARP, across * along), along, reduction=reduction)
+
+
 def _warp_limit(problem: Problem) -> str:
     too_wide = problem.row_bytes > 8192
     limit = "it is for rows of at most 8 KiB"
@@ -107,5 +117,14 @@ PRESETS = (
         "A block of 1024 threads for each row, 16-byte accesses: 3 reads and 1 write.",
         _kernel("SoftMax.cu", "cunn_SoftMaxForward"),
         _block_uncached,
+    ),
+    Preset(
+        "pytorch-spatial",
+        "For a middle axis: neighbouring threads have neighbouring rows, and share them where the "
+        "inner axis is short; a tree in shared memory; 3 reads and 1 write.",
+        _kernel("SoftMax.cu", "cunn_SpatialSoftMaxForward"),
+        _spatial,
+        other_names=("aitemplate-general",),
+        across_rows=True,
     ),
 )

@@ -16,6 +16,7 @@ from explorer.space import Space
 
 H200 = known_gpu("NVIDIA H200")
 ROWS = 8192
+INNER = 24
 
 ROUND = (8, 64, 1024, 4096, 16384)
 """Widths of which the narrowest that a preset is for is verified."""
@@ -25,8 +26,14 @@ RAGGED = (7, 37, 1001, 4099, 16387)
 by_name = pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
 
 
+def problem_of(preset, rows, cols, dtype, op=Op.SOFTMAX):
+    """Contiguous rows, or for what is for a middle axis such rows as it may have."""
+    inner = INNER if preset.across_rows else 1
+    return Problem(rows * inner, cols, dtype, op, inner=inner)
+
+
 def legal_widths(preset, dtype, widths, op=Op.SOFTMAX):
-    problems = (Problem(ROWS, cols, dtype, op) for cols in widths)
+    problems = (problem_of(preset, ROWS, cols, dtype, op) for cols in widths)
     return [p for p in problems if preset.fault(p, H200) is None]
 
 
@@ -48,7 +55,7 @@ def test_a_config_that_it_gives_is_legal(preset):
     for dtype in preset.dtypes:
         for cols in (*ROUND, *RAGGED, 32768, 50257, 131072):
             for rows in (1, 1024, 8191):
-                problem = Problem(rows, cols, dtype)
+                problem = problem_of(preset, rows, cols, dtype)
                 if preset.fault(problem, H200) is None:
                     found += 1
                     assert Space(problem, H200).is_legal(preset.config(problem, H200))
@@ -94,6 +101,10 @@ def test_what_an_op_or_a_problem_is_refused_for():
         find_preset("shared-tree").config(Problem(8, 512, op=Op.SOFTMAX_BACKWARD), H200)
     with pytest.raises(InvalidInput, match="not for f64; it is for f32, f16, bf16"):
         find_preset("shared-tree").config(Problem(8, 512, DType.F64), H200)
+    with pytest.raises(InvalidInput, match="for rows of inner 1; inner is 4"):
+        find_preset("shared-tree").config(Problem(8, 512, inner=4), H200)
+    with pytest.raises(InvalidInput, match="over a middle axis, inner 2 or more; inner is 1"):
+        find_preset("pytorch-spatial").config(Problem(8, 512), H200)
     with pytest.raises(InvalidInput, match="at most 1024 columns"):
         find_preset("oneflow-warp").config(Problem(8, 1025), H200)
     with pytest.raises(InvalidInput, match="idle-threads"):
