@@ -48,12 +48,8 @@ __device__ void stream_words(const Word* in, long long in_words, const Word* sec
   all = read_rest<Word, kUnroll, kLoad>(second, also, all);
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) all = mixed(all, mixed(held[u], more[u]));
-#pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-    const long long i = written.first + u * blockDim.x;
-    if (i < written.end) store_word<kStore>(out + i, all);
-  }
-  for (long long i = written.first + kUnroll * blockDim.x; i < written.end; i += blockDim.x) {
+#pragma unroll 4
+  for (long long i = written.first; i < written.end; i += blockDim.x) {
     store_word<kStore>(out + i, all);
   }
 }
