@@ -15,6 +15,7 @@ def template_dir() -> Path:
 _NOT_RUN_BY_GPU = {
     "header.cu.j2",
     "host.cu.j2",
+    "host_main.cu.j2",
     "host_operands.cu.j2",
     "host_truth.cu.j2",
     "host_words.cu.j2",

@@ -2,7 +2,7 @@
 
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.problem import Problem
-from explorer.reference import PATTERN_COUNT, verification_problem
+from explorer.reference import PATTERN_COUNT, rows_that_repeat, verification_problem
 
 FEW_ELEMENTS = 2**17
 """Elements of a problem that is checked in a small part of a second."""
@@ -34,7 +34,9 @@ def _of_cols(program: ProgramUnderTest, cols: int, rows: int | None) -> Problem:
     if split.across_rows and rows is None:
         wide = problem.resized(cols=cols)
         return verification_problem(wide, split.block_rows, split.rows_together)
-    return problem.resized(rows or _rows(cols, program.config.rows_per_block), cols)
+    rows_per_block = program.config.rows_per_block
+    few = rows or rows_that_repeat(problem, _rows(cols, rows_per_block), rows_per_block)
+    return problem.resized(few, cols)
 
 
 def too_large(problem: Problem) -> str:

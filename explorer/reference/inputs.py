@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import lru_cache
+from math import isqrt
 from typing import Any
 
 import ml_dtypes
@@ -52,6 +53,19 @@ def verification_rows(cols: int, rows_per_block: int) -> int:
     return max(base_rows(cols), blocks * rows_per_block + 1)
 
 
+def rows_that_repeat(problem: Problem, rows: int, rows_per_block: int) -> int:
+    """`rows`, or some more: a mask that repeats is to do so in them, and a block to be in part."""
+    if not 0 < problem.mask_rows < problem.rows:
+        return rows
+    while _is_prime(rows) or (rows_per_block > 1 and rows % rows_per_block == 0):
+        rows += 1
+    return rows
+
+
+def _is_prime(number: int) -> bool:
+    return all(number % divisor for divisor in range(2, isqrt(number) + 1))
+
+
 def verification_problem(problem: Problem, rows_per_block: int, together: int = 1) -> Problem:
     """A problem of few rows to verify a kernel with: whole blocks, and one that is not.
 
@@ -59,7 +73,8 @@ def verification_problem(problem: Problem, rows_per_block: int, together: int = 
     are read at once: they divide the axis, but nothing more than that does.
     """
     if problem.inner == 1:
-        return problem.resized(rows=verification_rows(problem.cols, rows_per_block))
+        rows = verification_rows(problem.cols, rows_per_block)
+        return problem.resized(rows_that_repeat(problem, rows, rows_per_block))
     block = rows_per_block // together
     slices = 3 if block % 3 else 5
     groups = max(3, block // slices + 1, -(-PATTERN_COUNT // (slices * together))) | 1

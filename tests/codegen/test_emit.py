@@ -13,6 +13,7 @@ from explorer.codegen.emit import _environment
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
+from explorer.op import Mask, Op
 from explorer.problem import Problem
 from explorer.space import Space
 from explorer.space.covering import covering_array
@@ -63,6 +64,11 @@ KINDS = {
     "gaps": {"gap": 3},
     "in place": {"in_place": True},
     "f64 in place, gaps": {"dtype": DType.F64, "in_place": True, "gap": 2},
+    "log": {"op": Op.LOG_SOFTMAX},
+    "causal, scaled, bf16": {"mask": Mask.CAUSAL, "scale": 0.5, "dtype": DType.BF16},
+    "log of lengths, gaps": {"op": Op.LOG_SOFTMAX, "mask": Mask.LENGTHS, "gap": 8},
+    "additive, scaled, f64": {"mask": Mask.ADDITIVE, "scale": 2.0, "dtype": DType.F64},
+    "additive in place, f16": {"mask": Mask.ADDITIVE, "in_place": True, "dtype": DType.F16},
 }
 
 

@@ -1,0 +1,73 @@
+"""What a kernel takes and says beyond a plain softmax: its problem's, and nothing else."""
+
+import pytest
+
+from explorer.codegen import emit
+from explorer.config import Config
+from explorer.dtype import DType
+from explorer.op import Mask, Op
+from explorer.problem import Problem
+
+CONFIG = Config(cache_holds="input")
+
+ARGUMENTS = {
+    (): ("input", "output", "rows"),
+    ("scale",): ("input", "output", "rows", "scale"),
+    (Mask.CAUSAL,): ("input", "output", "rows", "mask_rows"),
+    (Mask.LENGTHS,): ("input", "lengths", "output", "rows"),
+    (Mask.ADDITIVE, "scale"): ("input", "mask", "output", "rows", "mask_rows", "scale"),
+}
+
+
+@pytest.mark.parametrize("kind", ARGUMENTS)
+def test_a_kernel_takes_what_its_problem_needs(kind):
+    mask = next((k for k in kind if isinstance(k, Mask)), Mask.NONE)
+    problem = Problem(64, 4096, mask=mask, scale=0.5 if "scale" in kind else None)
+    variant = emit(problem, CONFIG)
+    assert variant.launches[0].arguments == ARGUMENTS[kind]
+    for word in ("scale", "mask", "lengths", "visible", "to_counted"):
+        taken = any(word in name for name in ARGUMENTS[kind])
+        if word == "visible":
+            taken = mask in (Mask.CAUSAL, Mask.LENGTHS)
+        if word == "to_counted":
+            taken = mask is Mask.ADDITIVE or problem.scale is not None
+        if word != "scale":  # the factor that normalises is called so too
+            assert (word in variant.code) == taken, word
+    assert ("input_scale" in variant.code) == ("scale" in kind)
+
+
+def test_the_value_of_a_scale_is_not_in_the_code():
+    one, other = (emit(Problem(64, 4096, scale=scale), CONFIG) for scale in (0.125, 3.0))
+    assert one.digest == other.digest
+    assert "const float scale = 0.125f;" in one.source
+
+
+def test_rows_of_a_mask_are_not_in_the_code():
+    one, other = (
+        emit(Problem(64, 4096, mask=Mask.CAUSAL, mask_rows=rows), CONFIG) for rows in (64, 16)
+    )
+    assert one.code == other.code
+    assert "mask_rows = rows;" in one.source
+    assert "mask_rows = 16;" in other.source
+
+
+def test_log_softmax_takes_one_logarithm_a_row():
+    code = emit(Problem(64, 4096, op=Op.LOG_SOFTMAX), CONFIG).code
+    assert code.count("logf(") == 1
+    assert "const float log_sum = normaliser(" in code
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"op": Op.LOG_SOFTMAX}, "// Log-softmax over the rows"),
+        ({"scale": 2.0}, "// An element x counts as scale * x, rounded"),
+        ({"mask": Mask.CAUSAL}, "// Causal: row r sees the columns before r % mask_rows + 1"),
+        ({"mask": Mask.LENGTHS}, "// Row r is its first lengths[r] elements."),
+        ({"mask": Mask.ADDITIVE}, "// An element x counts as x + mask."),
+        ({"mask": Mask.ADDITIVE, "scale": 2.0}, "// An element x counts as scale * x + mask"),
+    ],
+)
+def test_the_header_says_what_is_computed(fields, said):
+    source = emit(Problem(64, 4096, DType.BF16, **fields), CONFIG).source
+    assert said in source.split("#ifndef")[0]

@@ -1,0 +1,81 @@
+"""Kernels of log_softmax, scales and masks compile for every architecture; their hosts do too."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from explorer.codegen import emit
+from explorer.compile import CompilePool, Compiler, KernelCache
+from explorer.config import Config
+from explorer.dtype import DType
+from explorer.gpu_spec import known_gpu_for
+from explorer.op import Mask, Op
+from explorer.problem import Problem
+from explorer.space import Space
+from explorer.space.covering import sampled
+from explorer.work_split import WorkSplit
+
+LOG = {"op": Op.LOG_SOFTMAX}
+
+KINDS = {
+    "log": Problem(64, 1000, **LOG),
+    "log, ragged f16 to f32": Problem(64, 1001, DType.F16, out_dtype=DType.F32, **LOG),
+    "scale, bf16": Problem(64, 1000, DType.BF16, scale=0.5),
+    "scale and additive, ragged f64": Problem(64, 1001, DType.F64, scale=0.5, mask=Mask.ADDITIVE),
+    "causal": Problem(64, 1000, mask=Mask.CAUSAL),
+    "causal, ragged, repeated": Problem(64, 1001, DType.BF16, mask=Mask.CAUSAL, mask_rows=16),
+    "log and lengths, gaps": Problem(
+        64, 1000, input_stride=1008, output_stride=1004, mask=Mask.LENGTHS, **LOG
+    ),
+    "lengths in place": Problem(64, 1001, mask=Mask.LENGTHS, in_place=True),
+    "additive, f16": Problem(64, 1000, DType.F16, mask=Mask.ADDITIVE),
+    "additive in place": Problem(64, 1000, mask=Mask.ADDITIVE, in_place=True),
+}
+
+
+def facts(problem: Problem, config: Config) -> str:
+    """A static assert that compares the bytes of the cache with WorkSplit."""
+    if config.cache != "shared" or not config.static_cols:
+        return ""
+    split = WorkSplit(problem, config)
+    name = emit(problem, config).launches[0].entry.removesuffix("_kernel")
+    real = "DoubleVector" if problem.dtype is DType.F64 else "FloatVector"
+    kept = real if split.keeps_numbers else "Vector"
+    fact = f"kRowsPerBlock * kRowVectors * sizeof({kept}) == {split.cache_bytes}"
+    return f'namespace {name} {{ static_assert({fact}, "as in WorkSplit"); }}\n'
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"])
+def test_every_kind_compiles(arch, tmp_path):
+    with CompilePool(Compiler(arch, KernelCache(tmp_path))) as pool:
+        futures = [
+            pool.submit(emit(problem, config).source + facts(problem, config))
+            for problem in KINDS.values()
+            for config in [
+                *sampled(Space(problem, known_gpu_for(arch)), 2),
+                *sampled(Space(problem, known_gpu_for(arch), {"cache": ("shared",)}), 1),
+            ]
+        ]
+        assert all(future.result().cubin for future in futures)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_host_part_compiles(kind, tmp_path):
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("nvcc is not installed")
+    path = tmp_path / "softmax.cu"
+    config = Config(cache="shared", cache_holds="input", static_cols=len(kind) % 2 == 0)
+    path.write_text(emit(KINDS[kind], config).source)
+    command = [nvcc, "-std=c++17", "-arch=sm_90", "-Werror=all-warnings", "-c", str(path)]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_loads_under_a_limit_are_all_in_flight_at_once(tmp_path):
+    """What hides elements comes after the last load."""
+    problem = Problem(64, 4096, mask=Mask.CAUSAL)
+    ptx = Compiler("sm_90", KernelCache(tmp_path)).compile(emit(problem, Config()).source).ptx
+    assert ptx.count("ld.global.nc.v4.f32") == WorkSplit(problem, Config()).slots
+    assert ptx.rindex("ld.global") < ptx.index("selp.f32")

@@ -1,0 +1,155 @@
+"""log_softmax, scale and masks by row, on the emulator: verified, and faults of theirs seen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from explorer.codegen import emit
+from explorer.compile import Compiler
+from explorer.config import Config
+from explorer.devices.emulated.device import EmulatedKernel, emulate
+from explorer.devices.emulated.emulation import Status
+from explorer.dtype import DType
+from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.gpu_spec import known_gpu
+from explorer.op import Mask, Op
+from explorer.problem import Problem
+from explorer.reference import verification_inputs
+from explorer.space import Space
+from explorer.space.covering import covering_array
+
+H200 = known_gpu("NVIDIA H200")
+EMULATOR = Emulator("sm_90")
+
+FEW = {"threads": (32, 64, 96, 128), "threads_per_row": (1, 4, 16, 32, 64, 96, 128)}
+"""Blocks that an emulator steps through quickly, of all kinds: lanes, warps and both."""
+
+LOG = {"op": Op.LOG_SOFTMAX}
+CAUSAL = {"mask": Mask.CAUSAL}
+LENGTHS = {"mask": Mask.LENGTHS}
+ADDITIVE = {"mask": Mask.ADDITIVE}
+
+KINDS = {
+    "log": LOG,
+    "log, bf16": {**LOG, "dtype": DType.BF16},
+    "log, f64": {**LOG, "dtype": DType.F64},
+    "scale": {"scale": 0.3},
+    "scale 0, f16": {"scale": 0.0, "dtype": DType.F16},
+    "scale below 0, f64": {"scale": -2.5, "dtype": DType.F64},
+    "causal": CAUSAL,
+    "causal, repeated": {**CAUSAL, "mask_rows": 16},
+    "causal, f16 to f32": {**CAUSAL, "dtype": DType.F16, "out_dtype": DType.F32},
+    "causal in place": {**CAUSAL, "in_place": True},
+    "lengths, bf16": {**LENGTHS, "dtype": DType.BF16},
+    "lengths, gaps": {**LENGTHS, "gaps": (16, 4)},
+    "additive": ADDITIVE,
+    "additive, repeated, bf16": {**ADDITIVE, "mask_rows": 8, "dtype": DType.BF16},
+    "additive in place": {**ADDITIVE, "in_place": True},
+    "scale and additive": {**ADDITIVE, "scale": 0.125},
+    "scale and additive, f64": {**ADDITIVE, "scale": 0.3, "dtype": DType.F64},
+    "scale and causal, bf16": {**CAUSAL, "scale": 0.125, "dtype": DType.BF16},
+    "log and lengths": {**LOG, **LENGTHS},
+    "log, scale and causal, f16": {**LOG, **CAUSAL, "scale": -1.5, "dtype": DType.F16},
+    "log, scale and additive, bf16": {**LOG, **ADDITIVE, "scale": 0.5, "dtype": DType.BF16},
+}
+
+
+def problem_of(kind: str, cols: int) -> Problem:
+    """64 rows of a kind; `gaps` are elements between rows of input and output."""
+    fields = dict(KINDS[kind])
+    gaps = fields.pop("gaps", (0, 0))
+    return Problem(64, cols, input_stride=cols + gaps[0], output_stride=cols + gaps[1], **fields)
+
+
+@pytest.mark.parametrize("cols", [37, 128])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_is_verified(kind, cols):
+    """37 columns are ragged, and fewer than a causal mask has rows: some see nothing."""
+    problem = problem_of(kind, cols)
+    seed = sum(map(ord, kind))  # other neighbours in each kind's array
+    for config in covering_array(Space(problem, H200, FEW), seed=seed)[::10]:
+        verdict = EMULATOR.verify(ProgramUnderTest.of_config(problem, config))
+        assert verdict.status is Status.VERIFIED, f"{config.to_json()}: {verdict.sentence}"
+
+
+TWO_ROWS = Config(threads=64, threads_per_row=32, vector_bytes=16)
+SHARED = replace(TWO_ROWS, cache="shared", static_cols=False)
+NO_CACHE = replace(TWO_ROWS, cache="none", cache_holds="input", static_cols=False)
+HOLDS_INPUT = replace(TWO_ROWS, cache_holds="input")
+
+FAULTS = {
+    "-inf is scaled": ("scale 0, f16", TWO_ROWS, "x[i] == -infinity() ? x[i] : ", ""),
+    "no scale": ("scale", SHARED, "__fmul_rn(scale, x[i])", "x[i]"),
+    "a -inf loses its mask": ("scale and additive", TWO_ROWS, "x[i] + added[i] : fmaf", "0 : fmaf"),
+    "one column more": ("causal", TWO_ROWS, "mask_row + 1 +", "mask_row + 2 +"),
+    "no repetition": ("causal, repeated", SHARED, "index % mask_rows", "mask_rows - 1"),
+    "nothing is hidden": ("causal", NO_CACHE, "+ i >= row.visible)", "+ i > row.visible + 3)"),
+    "hidden as 1": ("causal", SHARED, "x[i] = 0.0f;  // hidden", "x[i] = 1.0f;"),
+    "the length of another": ("lengths, bf16", SHARED, "lengths[index]", "lengths[0]"),
+    "another row's mask": ("additive, repeated, bf16", TWO_ROWS, "index % mask_rows", "0"),
+    "no logarithm": ("log", HOLDS_INPUT, "logf(sum)", "sum"),
+    "log of what is not shifted": (
+        "log",
+        NO_CACHE,
+        "normalise(x[i] - reference, log_sum)",
+        "normalise(x[i], log_sum)",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_seen(fault):
+    kind, config, old, new = FAULTS[fault]
+    variant = emit(problem_of(kind, 128), config)
+    assert old in variant.code
+    faulty = replace(variant, source=variant.source.replace(old, new))
+    assert EMULATOR.verify(ProgramUnderTest.of(faulty)).status is Status.WRONG
+
+
+def emulated(problem: Problem, config: Config, arrays):
+    """One run on inputs of one's own."""
+    variant = emit(problem, config)
+    ptx = Compiler("sm_90").compile(variant.source).ptx
+    return emulate(EmulatedKernel.of(ptx, variant.launches), problem, arrays)
+
+
+@pytest.mark.parametrize("config", [TWO_ROWS, HOLDS_INPUT, SHARED, NO_CACHE])
+@pytest.mark.parametrize("mask", [Mask.CAUSAL, Mask.LENGTHS])
+def test_vectors_past_the_limit_are_not_loaded(config, mask):
+    """Each pass asks for the vectors that hold what counts, and for a length by each thread."""
+    problem = Problem(20, 512, mask=mask)
+    arrays = verification_inputs(problem)
+    ran = emulated(problem, config, arrays)
+    assert ran.status is Status.VERIFIED
+    limits = arrays.get("lengths", np.arange(20) + 512 - 19)
+    passes = 3 if config.cache == "none" else 1
+    vectors = int(np.ceil(limits / 4).sum())
+    lengths = 20 * 32 * 4 if mask is Mask.LENGTHS else 0
+    assert ran.counters.global_loads.bytes == passes * 16 * vectors + lengths
+
+
+@pytest.mark.parametrize("config", [TWO_ROWS, SHARED, NO_CACHE])
+@pytest.mark.parametrize("op", [Op.SOFTMAX, Op.LOG_SOFTMAX])
+def test_lengths_may_lie_outside_a_row(config, op):
+    """Less than nothing is nothing, and gives NaN; more than the row is the row."""
+    if op is Op.LOG_SOFTMAX:
+        config = replace(config, cache_holds="input")
+    problem = Problem(20, 64, op=op, mask=Mask.LENGTHS)
+    lengths = np.array([-1, -(2**31), 0, 1, 64, 65, 2**31 - 1] * 3, np.int32)[:20]
+    ran = emulated(problem, config, {**verification_inputs(problem), "lengths": lengths})
+    assert ran.status is Status.VERIFIED
+
+
+def test_a_mask_is_loaded_by_vectors_where_it_lies_as_the_input_does():
+    """Rows of 37: of the mask's 8 each lies as every eighth of the input."""
+    problem = Problem(16, 37, mask=Mask.ADDITIVE, mask_rows=8)
+    variant = emit(problem, replace(TWO_ROWS, threads_per_row=4, threads=32))
+    compiled = Compiler("sm_90").compile(variant.source)
+    kernel = EmulatedKernel.of(compiled.ptx, variant.launches)
+    ran = emulate(kernel, problem, verification_inputs(problem))
+    assert ran.status is Status.VERIFIED
+    widths = ran.counters.global_loads.widths
+    odd = emulate(kernel, problem, verification_inputs(problem), odd_elements=True)
+    assert widths[16] > odd.counters.global_loads.widths[16]
