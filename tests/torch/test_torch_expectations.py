@@ -41,7 +41,9 @@ KERNELS = 2
 @functools.cache
 def kernel(problem: Problem, config: Config) -> EmulatedKernel:
     variant = emit(problem, config)
-    return EmulatedKernel.of(Compiler("sm_90").compile(variant.source).ptx, variant.launches, variant.scratch_bytes)
+    return EmulatedKernel.of(
+        Compiler("sm_90").compile(variant.source).ptx, variant.launches, variant.scratch_bytes
+    )
 
 
 def configs(problem: Problem) -> list[Config]:
