@@ -56,7 +56,7 @@ def test_each_op_of_each_dtype(emulator, op, dtype):
         {"algorithm": "online-block-max", "cache_holds": "input"},
         {"algorithm": "online-branchy", "cache_holds": "input", "threads_per_row": 64},
         {"algorithm": "online", "cache": "none", "cache_holds": "input", "unroll": 2},
-        {"algorithm": "online-block-max", "cache": "shared", "cache_holds": "input", "unroll": 4},
+        {"algorithm": "online-block-max", "cache": "shared", "cache_holds": "input", "unroll": 2},
     ],
 )
 def test_each_way_to_work(emulator, choices):
