@@ -78,10 +78,11 @@ class WorkSplit:
     def row_vectors(self) -> int:
         """Vectors that cover a row; where rows are misaligned, in the worst case of their start.
 
-        With an inner axis, those that hold an element of the row each.
+        With an inner axis, those that hold an element of the row each, as far as they are for
+        one block.
         """
         if self.across_rows:
-            return self.problem.cols
+            return -(-self.problem.cols // self.config.cluster)
         if self.aligned:
             return self.problem.cols // self.width
         return (self.problem.cols + 2 * (self.width - 1)) // self.width
@@ -154,6 +155,7 @@ class WorkSplit:
         shuffles = self.config.reduction == "shuffle"
         left = self.row_shares if shuffles else self.config.threads_per_row
         values = left * self.block_rows if left > 1 else 0
+        values += self.config.cluster * self.block_rows if self.config.cluster > 1 else 0
         kinds = 1 if self.problem.op.is_backward else 2
         return values * kinds * self.problem.dtype.arithmetic.itemsize
 

@@ -112,5 +112,6 @@ class ProgramUnderTest:
         if self.config.cache != "shared":
             return 0
         spare = 0 if split.aligned else 2 * (split.width - 1)
-        vectors = split.cached_matrices * ((cols + spare) // split.row_width)
+        share = -(-(cols + spare) // self.config.cluster)
+        vectors = split.cached_matrices * (share // split.row_width)
         return self.config.rows_per_block * vectors * split.width * split.cached_element_bytes
