@@ -33,6 +33,7 @@ class Config:
     persistent: int = 0
     staging: str = "direct"
     sum: str = "plain"
+    cluster: int = 1
 
     @property
     def rows_per_block(self) -> int:

@@ -28,6 +28,11 @@ class GpuSpec:
         return int(self.arch.removeprefix("sm_").rstrip("af")) // 10
 
     @property
+    def has_clusters(self) -> bool:
+        """Whether blocks of a cluster can write to each other's shared memory."""
+        return self._major >= 9
+
+    @property
     def shared_unit_bytes(self) -> int:
         """Shared memory is allotted to a block in multiples of this."""
         return 128 if self._major >= 8 else 256

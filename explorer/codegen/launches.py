@@ -47,7 +47,7 @@ def arguments(problem: Problem, config: Config) -> tuple[str, ...]:
 def launches(problem: Problem, config: Config) -> tuple[Launch, ...]:
     """Grid, block, shared bytes and arguments of each launch, in order."""
     split = WorkSplit(problem, config)
-    blocks = -(-problem.rows // split.block_rows)
+    blocks = -(-problem.rows // split.block_rows) * config.cluster
     return tuple(
         Launch(
             entry=entry,

@@ -28,6 +28,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     ),
     "staging": "staged as a {}".format,
     "sum": "{} sum".format,
+    "cluster": lambda value: f"clusters of {value}" if value > 1 else "no clusters",
     "rows_per_thread": lambda value: f"{value} row{'' if value == 1 else 's'} a thread",
 }
 

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -10,6 +11,9 @@ from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
 from explorer.space.parameters import Value
 from explorer.space.rules import RULES, Point, Rule
+
+MOST_COMBINATIONS = 1000
+"""Combinations of a rule's parameters that are tried one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class LegalPoints:
     def __init__(
         self, problem: Problem, gpu: GpuSpec, parameters: dict[str, tuple[Value, ...]]
     ) -> None:
+        parameters = _possible(problem, gpu, parameters)
         reads = {name for rule in RULES for name in rule.reads}
         order = _order([name for name in parameters if name in reads], parameters)
         self._levels = [_level(order, depth, parameters) for depth in range(len(order))]
@@ -85,6 +90,26 @@ class LegalPoints:
 
     def _choose(self, name: str, value: Value) -> None:
         object.__setattr__(self._draft, name, value)
+
+
+def _possible(
+    problem: Problem, gpu: GpuSpec, parameters: dict[str, tuple[Value, ...]]
+) -> dict[str, tuple[Value, ...]]:
+    """The values that no rule excludes whatever the others are: other kernels' choices go.
+
+    Rules of very many combinations are left out: they seldom exclude a value altogether.
+    """
+    possible = dict(parameters)
+    for rule in RULES:
+        values = [possible[name] for name in rule.reads]
+        if prod(map(len, values)) > MOST_COMBINATIONS:
+            continue
+        drafts = [dict(zip(rule.reads, chosen, strict=True)) for chosen in product(*values)]
+        held = [d for d in drafts if rule.holds(Point(problem, gpu, Config(**d)))]  # type: ignore[arg-type]
+        for name in rule.reads:
+            found = {draft[name] for draft in held}
+            possible[name] = tuple(v for v in possible[name] if v in found)
+    return possible
 
 
 def _order(names: list[str], parameters: dict[str, tuple[Value, ...]]) -> list[str]:

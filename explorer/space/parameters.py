@@ -31,6 +31,7 @@ MEANING = {
     "staging": "rows straight to their threads; or the span of all a block's rows by way of shared "
     "memory, so that accesses are of full width wherever rows start",
     "sum": "a thread's sum rounded at each step, or with what rounding took kept beside it",
+    "cluster": "blocks of a thread-block cluster that share rows, each a part of their elements",
 }
 """A sentence for each parameter of Config, in the order of its fields."""
 
@@ -57,4 +58,5 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "persistent": (0, 1, 2, 4, 8),
         "staging": ("direct", "span"),
         "sum": ("plain", "compensated"),
+        "cluster": (1, 2, 4, 8),
     }

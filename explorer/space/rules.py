@@ -109,6 +109,7 @@ def whole_rows(p: Point) -> bool:
     "threads_per_row",
     "vector_bytes",
     "staging",
+    "cluster",
     says="at least half of a row's threads have a vector of it to work on",
 )
 def idle_threads(p: Point) -> bool:
@@ -182,6 +183,7 @@ def registers_have_no_loop(p: Point) -> bool:
     "vector_bytes",
     "unroll",
     "staging",
+    "cluster",
     says="a thread has at least `unroll` vectors of a row to load",
 )
 def unroll_past_row(p: Point) -> bool:
@@ -202,6 +204,7 @@ def blocks_fit(p: Point) -> bool:
     "min_blocks",
     "rows_per_thread",
     "staging",
+    "cluster",
     says="a thread's share of the row and its working values fit its registers",
 )
 def registers_fit(p: Point) -> bool:
@@ -226,6 +229,7 @@ def registers_fit(p: Point) -> bool:
     "rows_per_thread",
     "staging",
     "sum",
+    "cluster",
     says="a block's rows and its reduction scratch fit the shared memory of a block",
 )
 def shared_fits(p: Point) -> bool:
@@ -243,6 +247,7 @@ def shared_fits(p: Point) -> bool:
     "rows_per_thread",
     "staging",
     "sum",
+    "cluster",
     says="the shared memory of min_blocks blocks fits an SM",
 )
 def shared_fits_min_blocks(p: Point) -> bool:

@@ -1,5 +1,7 @@
 """Rows that run over a middle axis: each op, dtype and way to work verified by emulation."""
 
+from dataclasses import replace
+
 import pytest
 
 from explorer.config import Config
@@ -79,6 +81,37 @@ def test_each_way_to_work(emulator, choices):
 def test_problems_of_all_kinds(emulator, changes, cache):
     problem = Problem(96, 61, inner=48, **changes)
     verify(emulator, problem, Config(threads_per_row=64, cache=cache, cache_holds="input"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "choices"),
+    [
+        ({}, {"threads": 128, "threads_per_row": 32, "cluster": 4}),
+        (
+            {"op": Op.LOG_SOFTMAX, "dtype": DType.BF16},
+            {"algorithm": "online", "cache": "none", "static_cols": False, "cluster": 8},
+        ),
+        ({}, {"algorithm": "online-block-max", "cache": "shared", "cluster": 2}),
+        (
+            {"op": Op.SOFTMAX_BACKWARD, "dtype": DType.F64},
+            {"cache": "shared", "reduction": "shared-tree", "static_cols": False, "cluster": 4},
+        ),
+        ({"in_place": True}, {"algorithm": "online-block-max", "cluster": 8}),
+    ],
+)
+def test_clusters_share_rows(emulator, changes, choices):
+    usual = {"threads": 64, "threads_per_row": 16, "cache_holds": "input"}
+    verify(emulator, Problem(96, 301, inner=48, **changes), Config(**{**usual, **choices}))
+
+
+def test_a_cluster_that_does_not_wait_is_found_out(emulator):
+    """Blocks write to each other's shared memory: each must have begun, and all have written."""
+    config = Config(threads=64, threads_per_row=16, cluster=4)
+    program = ProgramUnderTest.of_config(Problem(96, 61, inner=48), config)
+    barrier = "  arrive_at_cluster();\n  wait_for_cluster();\n"
+    assert program.source.count(barrier) == 1
+    edited = replace(program, source=program.source.replace(barrier, ""))
+    assert emulator.verify(edited).status is Status.WRONG
 
 
 @pytest.mark.parametrize(("dtype", "inner"), [(DType.F32, 7), (DType.BF16, 7), (DType.F16, 2)])
