@@ -144,6 +144,7 @@ def span_to_registers(p: Point) -> bool:
 
 
 @rule(
+    "cluster",
     "staging",
     "threads_per_row",
     "rows_per_thread",
@@ -158,6 +159,7 @@ def span_of_short_rows(p: Point) -> bool:
 
 
 @rule(
+    "cluster",
     "threads",
     "threads_per_row",
     "vector_bytes",

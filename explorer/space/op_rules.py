@@ -56,3 +56,15 @@ def gradient_exponent(p: Point) -> bool:
 @rule("normalise", says="a gradient divides by nothing: normalise is reciprocal")
 def gradient_divides_by_nothing(p: Point) -> bool:
     return not p.problem.op.is_backward or p.config.normalise == "reciprocal"
+
+
+@rule(
+    "load_hint",
+    says="in place the input is written: loads cannot take the read-only path, as nc and "
+    "no-allocate do",
+)
+def read_only_in_place(p: Point) -> bool:
+    # Nothing else can go wrong in place. A thread reads only vectors that it alone writes, and
+    # writes each after its last read of it; parts of vectors at a row's ends are read and written
+    # element by element; and threads past the last row, which otherwise work on it too, read none.
+    return not p.problem.in_place or p.config.load_hint in ("default", "cs")

@@ -85,18 +85,6 @@ def folded_exponent(p: Point) -> bool:
 
 
 @_rule(
-    "load_hint",
-    says="in place the input is written: loads cannot take the read-only path, as nc and "
-    "no-allocate do",
-)
-def read_only_in_place(p: Point) -> bool:
-    # Nothing else can go wrong in place. A thread reads only vectors that it alone writes, and
-    # writes each after its last read of it; parts of vectors at a row's ends are read and written
-    # element by element; and threads past the last row, which otherwise work on it too, read none.
-    return not p.problem.in_place or p.config.load_hint in ("default", "cs")
-
-
-@_rule(
     "threads",
     "threads_per_row",
     says="a block works on whole rows: threads_per_row divides threads",
