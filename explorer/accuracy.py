@@ -82,10 +82,11 @@ class Accuracy(StrEnum):
     def limits(self, dtype: DType) -> Limits:
         """The limits of outputs of `dtype`."""
         relative = 1e-13 if dtype is DType.F64 else 4e-6
+        half = dtype.itemsize == 2
         if self is Accuracy.FAST:
-            return Limits(25 * relative, steps=2)
+            return Limits(25 * relative, steps=2 if half else 0)
         if self is Accuracy.DEFAULT:
-            return Limits(relative, steps=1)
-        if dtype.itemsize == 2:
+            return Limits(relative, steps=1 if half else 0)
+        if half:
             return Limits(relative, steps=1, max_ulp=1.0, mean_ulp=0.3)
         return Limits(relative, steps=0, max_ulp=20.0, mean_ulp=3.5)
