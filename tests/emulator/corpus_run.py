@@ -7,6 +7,7 @@ import numpy as np
 from explorer.codegen import emit
 from explorer.compile.headers import include_dir
 from explorer.compile.nvrtc import compile_source
+from explorer.devices.emulated.device import SM_COUNT
 from explorer.devices.emulated.launch import launch
 from explorer.devices.emulated.memory import GlobalMemory, check_output, poisoned
 from explorer.devices.emulated.parse import parse
@@ -47,33 +48,26 @@ def run_variant(variant, source=None, *, edit=None, lead=0, arch="compute_90", s
     ptx = to_ptx(source or variant.source, arch)
     if edit is not None:
         ptx = edit(ptx)
-    problem, (only,) = variant.problem, variant.launches
+    problem = variant.problem
     x = verification_input(problem.rows, problem.cols, problem.dtype)
     memory = GlobalMemory()
     given = memory.allocate(x, name="input", writable=False)
     room = poisoned((lead + x.size,), NUMPY_DTYPES[problem.dtype])
-    output = memory.allocate(room, name="output", initialised=False, written_once=True)
+    output = memory.allocate(room, name="output", initialised=False)
+    output.written_once = not variant.config.rewrites
     values = {
         "input": given,
         "output": output.address + lead * x.itemsize,
+        "scratch": _scratch(memory, variant.scratch_bytes),
         "rows": np.int64(problem.rows),
         "cols": np.int32(problem.cols),
     }
-    result = launch(
-        parse(ptx),
-        only.entry,
-        grid=(only.grid, 1, 1),
-        block=(only.block, 1, 1),
-        args=[values[name] for name in only.arguments],
-        memory=memory,
-        shared_bytes=only.shared_bytes,
-        step_limit=steps,
-    )
+    found = _launch_all(parse(ptx), variant.launches, values, memory, steps)
     before = slice(0, lead * x.itemsize)
     kinds = {"out-of-bounds"} if output.written[before].any() else set()
     memory.arena[output.offset : output.offset + lead * x.itemsize] = 0
     output.written[before] = True
-    found = [*result.findings, *check_output(memory, output)]
+    found += check_output(memory, output)
     got = memory.read(output)[lead:].reshape(x.shape)
     compared = check(got, truth_of(problem, {"input": x}), problem.dtype)
     kinds |= {str(finding.kind) for finding in found}
@@ -82,6 +76,29 @@ def run_variant(variant, source=None, *, edit=None, lead=0, arch="compute_90", s
         kinds.add(WRONG_NUMBERS)
         lines.append(f"{compared.wrong} wrong, first at {compared.first}; {compared.error:.1e}")
     return Verdict(frozenset(kinds), "\n".join(lines))
+
+
+def _scratch(memory, size):
+    room = poisoned((max(1, -(-size // 4)),), np.float32)
+    return memory.allocate(room, name="scratch", initialised=False)
+
+
+def _launch_all(module, launches, values, memory, steps):
+    """What is found in launches, one after the other."""
+    found = []
+    for step in launches:
+        result = launch(
+            module,
+            step.entry,
+            grid=(step.grid_on(SM_COUNT), 1, 1),
+            block=(step.block, 1, 1),
+            args=[values[name] for name in step.arguments],
+            memory=memory,
+            shared_bytes=step.shared_bytes,
+            step_limit=steps,
+        )
+        found += result.findings
+    return found
 
 
 def verdict_on(problem, config, **options):
