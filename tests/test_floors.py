@@ -25,6 +25,7 @@ FLOORS = {
     "occupancy": 0,
     "circumstances": 0,
     "evaluator": 0,
+    "peer": 0,
     "space": 1,
     "codegen": 1,
     "reference": 1,
@@ -50,6 +51,11 @@ HOMES = {
     "typer": ("cli/",),
     "torch": ("peers/", "runtime/"),
     "triton": ("peers/", "runtime/"),
+    "quack": ("peers/",),
+    "liger_kernel": ("peers/",),
+    "cupy": ("peers/",),
+    "cupyx": ("peers/",),
+    "jax": ("peers/",),
 }
 
 ENTRIES = {"__init__", "__main__"}

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from explorer import __version__
+from explorer.cli.compare import compare
 from explorer.cli.dashboard import dashboard
 from explorer.cli.doctor import doctor
 from explorer.cli.emit import emit
@@ -61,6 +62,7 @@ COMMANDS = (
     space,
     presets,
     journey,
+    compare,
     record,
     dashboard,
     doctor,

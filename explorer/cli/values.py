@@ -50,13 +50,30 @@ def extents(name: str, most: int) -> Callable[[str], list[int]]:
     return read
 
 
-def duration_s(text: str) -> float:
-    """Seconds of `90`, `30s`, `2m` or `1.5h`; raises InvalidInput."""
-    match = _DURATION.fullmatch(text.strip())
-    value = float(match[1]) * _SECONDS[match[2] or "s"] if match else 0.0
-    if not 0 < value < math.inf:
-        raise InvalidInput(f"budget is {text!r}; write a duration above 0 such as 30s, 2m or 90")
-    return value
+def words(name: str, text: str) -> list[str]:
+    """Words between commas; raises InvalidInput where one is empty."""
+    found = [word.strip() for word in text.split(",")]
+    if not all(found):
+        raise InvalidInput(f"{name} is {text!r}; write one word, or several as a,b")
+    return found
+
+
+def duration(name: str) -> Callable[[str], float]:
+    """A reader of seconds: `90`, `30s`, `2m` or `1.5h`; it raises InvalidInput naming `name`."""
+
+    def read(text: str) -> float:
+        match = _DURATION.fullmatch(text.strip())
+        value = float(match[1]) * _SECONDS[match[2] or "s"] if match else 0.0
+        if not 0 < value < math.inf:
+            raise InvalidInput(
+                f"{name} is {text!r}; write a duration above 0 such as 30s, 2m or 90"
+            )
+        return value
+
+    return read
+
+
+duration_s = duration("budget")
 
 
 def one_of(name: str, *choices: str) -> Callable[[str], str]:

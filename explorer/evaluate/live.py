@@ -22,6 +22,7 @@ from explorer.evaluate.verdict import Verdict
 from explorer.evaluator import Comparison
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured, Outcome, Rejected, Stage
+from explorer.peer import Entered, NotEntered, PeerName, PeerTimes
 from explorer.problem import Problem
 from explorer.reference import verification_problem
 from explorer.space import Space
@@ -29,7 +30,10 @@ from explorer.work_split import WorkSplit
 
 
 class LiveEvaluator:
-    """Configs of `problem` on a CUDA device. Use as a context manager; closes the device."""
+    """Configs of `problem` on a CUDA device. Use as a context manager; closes the device.
+
+    With `keep_device` the device stays open, for the next problem.
+    """
 
     catalogue = None
     interleaves = True
@@ -41,11 +45,14 @@ class LiveEvaluator:
         timing: str = "cold",
         seed: int = 0,
         accuracy: Accuracy = Accuracy.DEFAULT,
+        *,
+        keep_device: bool = False,
     ) -> None:
         self.problem = problem
         self.gpu: GpuSpec = device.gpu
         self.facts = device.open(problem, timing, seed, accuracy)
         self._device = device
+        self._keep_device = keep_device
         self._seed = seed
         self._space = Space(problem, self.gpu)
         self._pool = CompilePool(Compiler(self.gpu.arch))
@@ -118,6 +125,14 @@ class LiveEvaluator:
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
         """Time measured configs and copy in turn; raises DeviceLost if one fails now."""
+        return self.compare_with_peers(configs, rounds).ours
+
+    def enter(self, peer: PeerName, limit_s: float) -> Entered | NotEntered:
+        """Prepare a peer and verify what it computes; it takes part in comparisons from then on."""
+        return self._device.enter(peer, limit_s)
+
+    def compare_with_peers(self, configs: Sequence[Config], rounds: int) -> PeerTimes:
+        """As `compare`, with all peers that entered."""
         for config in configs:
             self.submit(config)
         contenders = [
@@ -133,7 +148,7 @@ class LiveEvaluator:
             memory_clock_mhz=compared.memory_clock_mhz,
             throttle_reasons=compared.throttle_reasons,
         )
-        return Comparison(compared.samples_us, compared.copy_us)
+        return PeerTimes(Comparison(compared.samples_us, compared.copy_us), compared.peers)
 
     def _run(self, variant: Variant, kernel: Kernel) -> Outcome:
         """Verify and time a compiled variant, unless the same machine code was run before."""
@@ -187,4 +202,5 @@ class LiveEvaluator:
         trace: TracebackType | None,
     ) -> None:
         self._pool.__exit__(kind, error, trace)
-        self._device.close()
+        if not self._keep_device:
+            self._device.close()

@@ -31,6 +31,7 @@ class Bench:
         self.sets = RotatingBuffers(problem, gpu.l2_bytes, timing)
         self.launches = self.sets.count
         self._stream = stream
+        self._scratch: Any = None
         self._flush = self._cache_flush(gpu, timing)
         self.sets.fill(tools, seed)
         limits = Limits(tools, self.sets, stream)
@@ -47,12 +48,22 @@ class Bench:
         if timing == "warm" or self.sets.exceed_cache:
             return None
         size = 4 * gpu.l2_bytes
-        scratch = checked(driver.cuMemAlloc(size))
+        scratch = self._scratch = checked(driver.cuMemAlloc(size))
         return lambda: checked(driver.cuMemsetD8Async(scratch, 0, size, self._stream))
+
+    def free(self) -> None:
+        """Give all memory back."""
+        self.sets.free()
+        if self._scratch is not None:
+            checked(driver.cuMemFree(self._scratch))
 
     def graph(self, enqueue: Enqueue, launches: int | None = None) -> LaunchGraph:
         """The launches of one sample."""
-        return LaunchGraph(self._stream, launches or self.launches, enqueue)
+        return LaunchGraph.captured(self._stream, launches or self.launches, enqueue)
+
+    def graph_of(self, handle: int, launches: int) -> LaunchGraph:
+        """Of `launches` that somebody else captured, who keeps the CUgraph at `handle`."""
+        return LaunchGraph(self._stream, launches, driver.CUgraph(handle), owned=False)
 
     def samples_us(self, enqueue: Enqueue, count: int) -> list[float]:
         """`count` samples of what `enqueue` launches, in microseconds a launch."""

@@ -94,6 +94,11 @@ class RotatingBuffers:
         else:
             checked(driver.cuMemsetD8Async(self.output(index), NAN_BYTE, size, stream))
 
+    def free(self) -> None:
+        """Give the memory back."""
+        for base in self._bases.values():
+            checked(driver.cuMemFree(base))
+
     def _address(self, name: str, index: int) -> int:
         return self._bases[name] + index % self.count * self._pitch[name]
 

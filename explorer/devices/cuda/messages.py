@@ -1,11 +1,12 @@
 """What passes between the process that searches and the one that owns the GPU."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from explorer.accuracy import Accuracy
 from explorer.codegen import Launch
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Resources
+from explorer.peer import PeerName
 from explorer.problem import Problem
 
 
@@ -53,8 +54,15 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Enter:
+    """Prepare and verify a peer, to be timed by the next Compare; Entered or NotEntered."""
+
+    peer: PeerName
+
+
+@dataclass(frozen=True, slots=True)
 class Compare:
-    """Verify contenders again, then time them and copy in turn, `rounds` samples each."""
+    """Verify contenders again, then time them, peers and copy in turn, `rounds` samples each."""
 
     contenders: tuple[Job, ...]
     rounds: int
@@ -71,6 +79,8 @@ class Compared:
     sm_clock_mhz: int
     memory_clock_mhz: int
     throttle_reasons: str
+    peers: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Rows of the peers that had entered."""
 
 
 @dataclass(frozen=True, slots=True)

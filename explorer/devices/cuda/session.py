@@ -12,12 +12,14 @@ from explorer.devices.cuda.clocks import ClockReader
 from explorer.devices.cuda.copy_limit import Enqueue
 from explorer.devices.cuda.driver import CudaError
 from explorer.devices.cuda.messages import Compare, Compared, Job, Open, SessionFacts
+from explorer.devices.cuda.peer_entry import PeerEntry, enter
 from explorer.devices.cuda.program import Program, bound
 from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.devices.cuda.verification import Verifier, sentence
 from explorer.errors import ExplorerError
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured, Outcome, Rejected, Stage
+from explorer.peer import Entered, NotEntered, PeerName
 
 SAMPLES = 9
 """Graph replays a kernel is timed by."""
@@ -53,6 +55,7 @@ class Session:
         self._verifier = Verifier(request.problem, self._tools, stream, request.seed)
         self._verifier.check_the_check()
         self._bench = Bench(request.problem, request.timing, gpu, stream, self._tools, request.seed)
+        self._peers: list[PeerEntry] = []
 
     def facts(self) -> SessionFacts:
         """What was found out while preparing."""
@@ -158,8 +161,22 @@ class Session:
         for launch in launches:
             program.launch(launch, values, self._stream)
 
+    def enter(self, peer: PeerName) -> Entered | NotEntered:
+        """Prepare and verify a peer; it is timed by every comparison that follows."""
+        reply, entry = enter(peer, self._bench, self._tools, self._stream)
+        self._peers += [entry] if entry else []
+        return reply
+
+    def close(self) -> None:
+        """Give back all that is on the GPU."""
+        for peer in self._peers:
+            peer.close()
+        self._verifier.free()
+        self._bench.free()
+        self._tools.free()
+
     def compare(self, request: Compare) -> Compared:
-        """Verify contenders once more, then time them and the fastest copies in turn.
+        """Verify contenders once more, then time them, peers and the fastest copies in turn.
 
         Raises ExplorerError if a contender is wrong.
         """
@@ -175,10 +192,12 @@ class Session:
                 stack.enter_context(self._bench.graph(enqueue))
                 for _, enqueue, _ in self._bench.copies
             ]
+            graphs_in_turn = [*graphs, *(peer.graph for peer in self._peers), *copies]
             samples, clocks = self._bench.interleaved_us(
-                graphs + copies, request.rounds, request.seed, self._clocks
+                graphs_in_turn, request.rounds, request.seed, self._clocks
             )
-        copy_samples = samples[len(graphs) :]
+        peer_samples = samples[len(graphs) : len(samples) - len(copies)]
+        copy_samples = samples[len(samples) - len(copies) :]
         fastest = min(range(len(copies)), key=lambda i: median(copy_samples[i]))
         return Compared(
             samples_us=tuple(tuple(row) for row in samples[: len(graphs)]),
@@ -187,6 +206,7 @@ class Session:
             sm_clock_mhz=clocks.sm_mhz,
             memory_clock_mhz=clocks.memory_mhz,
             throttle_reasons=clocks.throttle_reasons,
+            peers={p.name: tuple(row) for p, row in zip(self._peers, peer_samples, strict=True)},
         )
 
     def _few(self, enqueue: Enqueue) -> int:

@@ -13,6 +13,7 @@ from explorer.devices.cuda.messages import (
     Compare,
     Compared,
     Described,
+    Enter,
     Failed,
     Job,
     Open,
@@ -23,12 +24,16 @@ from explorer.devices.cuda.worker import run
 from explorer.errors import DeviceLost, InvalidInput
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Outcome, Rejected, Stage
+from explorer.peer import Entered, NotEntered, PeerName
 from explorer.problem import Problem
 
 START_LIMIT_S = 60.0
 OPEN_LIMIT_S = 120.0
 KERNEL_LIMIT_S = 5.0
 """How long a kernel may take to be verified and timed; what exceeds it is taken to hang."""
+
+PEER_TIMED_LIMIT_S = 20.0
+"""How long the rounds of one peer may take, once it is prepared."""
 
 COPIES_ALLOWED = 5000
 """On large problems, as long as so many copies of the matrix take."""
@@ -46,6 +51,7 @@ class CudaDevice:
         self._kernel_limit_s = kernel_limit_s
         self._limit_s = kernel_limit_s
         self._opened: Open | None = None
+        self._entered: list[tuple[PeerName, float]] = []
         self._start()
 
     def open(
@@ -55,7 +61,11 @@ class CudaDevice:
         seed: int = 0,
         accuracy: Accuracy = Accuracy.DEFAULT,
     ) -> SessionFacts:
-        """Prepare a problem: buffers, checks of the checks, copy. Raises InvalidInput."""
+        """Prepare a problem: buffers, checks of the checks, copy. Raises InvalidInput.
+
+        What was open before is closed, peers included.
+        """
+        self._entered = []
         tools = Compiler(self.gpu.arch).compile(tools_source(problem))
         self._opened = Open(problem, timing, tools.cubin, seed, accuracy)
         facts = self._open_again()
@@ -74,9 +84,30 @@ class CudaDevice:
         outcome: Outcome = reply
         return outcome
 
+    def enter(self, peer: PeerName, limit_s: float) -> Entered | NotEntered:
+        """Have a peer prepared and verified, to be compared; a crash or a hang costs this one.
+
+        The peers that had entered before then enter once more, in the new worker.
+        """
+        reply = self._ask(Enter(peer), limit_s)
+        if isinstance(reply, Entered):
+            self._entered.append((peer, limit_s))
+            return reply
+        if isinstance(reply, NotEntered) and not reply.context_lost:
+            return reply
+        self._restart()
+        if isinstance(reply, NotEntered):
+            return reply
+        if isinstance(reply, Failed):
+            return NotEntered(peer.name, "crash", reply.reason)
+        return NotEntered(peer.name, "timeout", f"not ready and verified within {limit_s:g} s")
+
     def compare(self, contenders: Sequence[Job], rounds: int, seed: int) -> Compared:
-        """Time verified kernels and copy in turn; raises DeviceLost if one fails now."""
-        limit = self._limit_s * (len(contenders) + 1)
+        """Time verified kernels, copy and the peers that entered in turn.
+
+        Raises DeviceLost if one fails now.
+        """
+        limit = self._limit_s * (len(contenders) + 1) + PEER_TIMED_LIMIT_S * len(self._entered)
         reply = self._ask(Compare(tuple(contenders), rounds, seed), limit)
         if isinstance(reply, Compared):
             return reply
@@ -121,6 +152,9 @@ class CudaDevice:
         self._connection.close()
         self._start()
         self._open_again()
+        entered, self._entered = self._entered, []
+        for peer, limit_s in entered:
+            self.enter(peer, limit_s)
 
     def _ask(self, request: Any, limit_s: float) -> Any:
         """The worker's reply; None if none came in time, Failed if it died."""

@@ -32,12 +32,20 @@ class Lap:
 class LaunchGraph:
     """`count` launches as one CUDA graph: replayed, no launch waits for the host.
 
-    `enqueue(i)` puts launch `i` on the stream; it picks the buffers that launch uses.
+    A graph that is not `owned` stays with whoever captured it, who keeps it alive meanwhile.
     """
 
-    def __init__(self, stream: Any, count: int, enqueue: Callable[[int], None]) -> None:
+    def __init__(self, stream: Any, count: int, graph: Any, *, owned: bool = True) -> None:
         self.count = count
         self._stream = stream
+        self._graph = graph
+        self._owned = owned
+        self._executable = checked(driver.cuGraphInstantiate(graph, 0))
+        checked(driver.cuGraphUpload(self._executable, stream))
+
+    @classmethod
+    def captured(cls, stream: Any, count: int, enqueue: Callable[[int], None]) -> "LaunchGraph":
+        """Of what `enqueue(i)` puts on the stream for launch `i`; it picks the buffers."""
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         checked(driver.cuStreamBeginCapture(stream, mode))
         try:
@@ -45,9 +53,7 @@ class LaunchGraph:
                 enqueue(index)
         finally:
             graph = driver.cuStreamEndCapture(stream)
-        self._graph = checked(graph)
-        self._executable = checked(driver.cuGraphInstantiate(self._graph, 0))
-        checked(driver.cuGraphUpload(self._executable, stream))
+        return cls(stream, count, checked(graph))
 
     def replay(self) -> None:
         """Put all launches on the stream."""
@@ -83,4 +89,5 @@ class LaunchGraph:
     ) -> None:
         # After a fault the context is gone and so are both: nothing to check.
         driver.cuGraphExecDestroy(self._executable)
-        driver.cuGraphDestroy(self._graph)
+        if self._owned:
+            driver.cuGraphDestroy(self._graph)

@@ -129,6 +129,11 @@ class Tools:
         self._stream = stream
         self._report = checked(driver.cuMemAlloc(_NOTHING_FOUND.nbytes))
 
+    def free(self) -> None:
+        """Unload the kernels."""
+        checked(driver.cuMemFree(self._report))
+        self._program.__exit__(None, None, None)
+
     def fill(self, operand: Operand, address: int, count: int, cols: int, seed: int) -> None:
         """Fill `count` elements of an operand: about normal noise and outliers, or lengths."""
         blocks = min(4096, -(-count // 256))

@@ -72,6 +72,11 @@ class Verifier:
             both = found if both is None else both.with_(found)
         return None, both
 
+    def free(self) -> None:
+        """Give the buffers back."""
+        while self._kept:
+            self._kept.popitem()[1].free()
+
     def _run(
         self, program: Program, job: Job, *, odd_elements: bool
     ) -> tuple[str | None, DeviceCheck]:

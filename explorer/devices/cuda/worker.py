@@ -1,5 +1,6 @@
 """The process that owns the GPU: answers requests until the pipe closes or a kernel faults."""
 
+import os
 import signal
 import traceback
 from multiprocessing.connection import Connection
@@ -8,16 +9,18 @@ from typing import Any
 from cuda.bindings import driver
 
 from explorer.devices.cuda.driver import CudaError, checked
-from explorer.devices.cuda.messages import Bug, Compare, Described, Failed, Job, Open
+from explorer.devices.cuda.messages import Bug, Compare, Described, Enter, Failed, Job, Open
 from explorer.devices.cuda.session import Session
 from explorer.devices.cuda.spec import gpu_spec
 from explorer.errors import ExplorerError
+from explorer.peer import NotEntered
 
 
 def run(connection: Connection, index: int) -> None:
     """Serve requests on GPU `index`; ends on end of file, or when the context is lost."""
     # Ctrl-C reaches the whole process group; it is the supervisor's to answer.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(2, 1)  # what a peer's library prints is not the command's result
     try:
         worker = _Worker(index)
         connection.send(worker.described())
@@ -31,7 +34,7 @@ def run(connection: Connection, index: int) -> None:
             return
         reply = worker.answer(request)
         connection.send(reply)
-        if isinstance(reply, Failed) and reply.context_lost:
+        if isinstance(reply, Failed | NotEntered) and reply.context_lost:
             return
 
 
@@ -50,15 +53,23 @@ class _Worker:
     def described(self) -> Described:
         return Described(self._gpu)
 
+    def _close(self) -> None:
+        if self._session is not None:
+            session, self._session = self._session, None
+            session.close()
+
     def answer(self, request: Any) -> Any:
         try:
             if isinstance(request, Open):
+                self._close()
                 self._session = Session(request, self._gpu, self._device, self._stream)
                 return self._session.facts()
             if self._session is None:
                 return Failed("no problem is open", context_lost=False)
             if isinstance(request, Job):
                 return self._session.evaluate(request)
+            if isinstance(request, Enter):
+                return self._session.enter(request.peer)
             if isinstance(request, Compare):
                 return self._session.compare(request)
             return Failed(f"unknown request {type(request).__name__}", context_lost=False)

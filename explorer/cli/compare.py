@@ -1,0 +1,243 @@
+"""`explorer compare`: our best, copy, and every peer that is installed, in one run."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from explorer.asked import AskedProblem
+from explorer.cli.exits import INTERRUPTED, say
+from explorer.cli.options import Json, RecordedDevice, Seed, Storage, Timing
+from explorer.cli.values import duration, extents, words
+from explorer.cli.writable import check_writable
+from explorer.dtype import DType
+from explorer.errors import ExplorerError, InvalidInput, NotFound
+from explorer.op import Op
+from explorer.problem import MAX_COLS, MAX_ROWS, Problem
+
+if TYPE_CHECKING:
+    from explorer.evaluate.open_peer_bench import PeerBenches
+    from explorer.peer import Entered, NotEntered, PeerBench, PeerName
+    from explorer.search import Found
+    from explorer.search.peer_results import PeerRun
+    from explorer.search.peer_run import Ours
+
+Cols = Annotated[
+    str | None,
+    typer.Option("--cols", metavar="C,C", help="Columns, one or several.", show_default=False),
+]
+Rows = Annotated[
+    str | None,
+    typer.Option(
+        "--rows",
+        metavar="R,R",
+        help="Rows of all of them, or of each; left out: as many as make 256 MiB of traffic.",
+        show_default=False,
+    ),
+]
+Dtypes = Annotated[
+    str, typer.Option("--dtype", metavar="D,D", help=f"Element types: {', '.join(DType)}.")
+]
+Operation = Annotated[
+    Op, typer.Option("--op", metavar="OP", help=f"{', '.join(Op)}.", parser=Op.parse)
+]
+Peers = Annotated[
+    str | None,
+    typer.Option(
+        "--peers",
+        metavar="P,P",
+        help="Their names, or module:attribute; left out: all that are known.",
+        show_default=False,
+    ),
+]
+Limit = Annotated[
+    float,
+    typer.Option(
+        "--peer-limit",
+        metavar="TIME",
+        parser=duration("peer-limit"),
+        help="For a peer to compile, tune and verify, such as 90s.",
+    ),
+]
+Heuristic = Annotated[
+    bool, typer.Option("--heuristic", help="Take our config without a search, whatever is stored.")
+]
+Save = Annotated[
+    Path | None,
+    typer.Option("--save", metavar="FILE", help="Keep it as JSON.", show_default=False),
+]
+Kept = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="FILE",
+        help="Show what --save kept, instead of measuring.",
+        show_default=False,
+    ),
+]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown, for documents.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Print the tracebacks of peers that fail, on stderr.")
+]
+
+
+def compare(
+    cols: Cols = None,
+    rows: Rows = None,
+    dtype: Dtypes = "f32",
+    op: Operation = Op.SOFTMAX,
+    peers: Peers = None,
+    peer_limit: Limit = "180s",  # type: ignore[assignment]
+    heuristic: Heuristic = False,
+    device: RecordedDevice = "auto",
+    timing: Timing = "cold",
+    seed: Seed = 0,
+    storage: Storage = None,
+    save: Save = None,
+    kept: Kept = None,
+    json: Json = False,
+    markdown: Markdown = False,
+    verbose: Verbose = False,
+) -> None:
+    """Time our best beside copy and every installed peer, all verified, in one run."""
+    from explorer.evaluate.open_peer_bench import open_peer_benches
+    from explorer.peers import chosen_peers
+    from explorer.report.compare_data import read_compared
+
+    if json and markdown:
+        raise InvalidInput("--json and --markdown both want stdout; drop one of them")
+    if kept is not None:
+        if cols is not None or save is not None:
+            raise InvalidInput("--from shows a file and measures nothing; drop --cols and --save")
+        _print(read_compared(kept), json=json, markdown=markdown, kept=True)
+        return
+    problems = _problems(cols, rows, words("dtype", dtype), op)
+    chosen = chosen_peers(words("peers", peers) if peers is not None else [])
+    if save is not None:
+        check_writable(save, "--save")
+    benches = open_peer_benches(device, timing, seed)
+
+    def ours(bench: "PeerBench") -> "Ours":
+        return _ours(bench, storage, heuristic=heuristic)
+
+    run, code = _run(benches, problems, chosen, ours, peer_limit, seed, save, _teller(verbose))
+    if run.comparisons:
+        _print(run, json=json, markdown=markdown, kept=False)
+    elif not code:
+        raise NotFound("nothing was compared: the lines above say why")
+    raise typer.Exit(code)
+
+
+def _problems(cols: str | None, rows: str | None, dtypes: list[str], op: Op) -> list[Problem]:
+    """Every shape in every dtype. Raises InvalidInput."""
+    if cols is None:
+        raise InvalidInput("cols is not said: give --cols 4096,50257")
+    widths = extents("cols", MAX_COLS)(cols)
+    heights: list[int | None] = [*extents("rows", MAX_ROWS)(rows)] if rows else [None]
+    if len(heights) == 1:
+        heights *= len(widths)
+    if len(heights) != len(widths):
+        raise InvalidInput(
+            f"rows are {len(heights)} and cols {len(widths)}; give one for all, or as many"
+        )
+    return [
+        AskedProblem(width, DType.parse(name), height, op).problem()
+        for name in dtypes
+        for height, width in zip(heights, widths, strict=True)
+    ]
+
+
+def _run(
+    benches: "PeerBenches",
+    problems: list[Problem],
+    peers: "list[PeerName]",
+    ours: "Callable[[PeerBench], Ours]",
+    limit_s: float,
+    seed: int,
+    save: Path | None,
+    tell: "Callable[[Entered | NotEntered], None]",
+) -> "tuple[PeerRun, int]":
+    """Problem by problem; what was measured is kept at once. The exit code says of Ctrl-C."""
+    from explorer.search.peer_results import PeerRun, Unmeasured
+    from explorer.search.peer_run import ROUNDS, compare_with_peers
+
+    run = PeerRun(seed, ROUNDS, ())
+    with benches:
+        for number, problem in enumerate(problems, 1):
+            say(f"{number}/{len(problems)} {problem}")
+            try:
+                with benches.on(problem) as bench:
+                    one = compare_with_peers(bench, ours(bench), peers, limit_s=limit_s, tell=tell)
+                run = run.with_(one)
+            except ExplorerError as error:
+                say(f"not compared: {error}")
+                run = run.with_(Unmeasured(problem, str(error)))
+            except KeyboardInterrupt:
+                say("stopped; what was compared before is kept")
+                return run, INTERRUPTED
+            _keep(run, save)
+    return run, 0
+
+
+def _ours(bench: "PeerBench", storage: str | None, *, heuristic: bool) -> "Ours":
+    """The stored search's best; where there is none, or it is not wanted, the heuristic's."""
+    from explorer.search.peer_run import Ours, unsearched
+
+    found = None if heuristic else _searched(bench, storage)
+    return Ours(found.config, found.origin) if found else unsearched(bench.problem, bench.gpu)
+
+
+def _searched(bench: "PeerBench", storage: str | None) -> "Found | None":
+    """The best of this problem's study, if there is a storage that has it."""
+    try:
+        from explorer.search import open_storage, stored_best
+    except ImportError as error:
+        say(f"studies are not looked at: {error}")
+        return None
+    try:
+        return stored_best(bench, open_storage(storage, read_only=True))
+    except NotFound:
+        return None
+
+
+def _teller(verbose: bool) -> "Callable[[Entered | NotEntered], None]":
+    """Says what became of each peer; of failures also the traceback, where that is wanted."""
+    from explorer.peer import Entered
+
+    traces = verbose or bool(os.environ.get("EXPLORER_DEBUG"))
+
+    def tell(reply: "Entered | NotEntered") -> None:
+        if isinstance(reply, Entered):
+            noted = f", {reply.note}" if reply.note else ""
+            say(f"  {reply.name}: verified ({reply.version}{noted})")
+            return
+        say(f"  {reply.name}: {reply.stage}: {reply.reason}")
+        if traces and reply.trace:
+            print(reply.trace, file=sys.stderr)
+
+    return tell
+
+
+def _keep(run: "PeerRun", save: Path | None) -> None:
+    from explorer.report.json_data import as_text
+
+    if save is not None:
+        save.write_text(as_text(run.as_dict()) + "\n")
+        say(f"{save}: {len(run.comparisons)} written")
+
+
+def _print(run: "PeerRun", *, json: bool, markdown: bool, kept: bool) -> None:
+    from explorer.report.compare_data import compare_data
+    from explorer.report.compare_report import compared_markdown, print_compared
+    from explorer.report.console import results
+    from explorer.report.json_data import as_text
+
+    if json:
+        print(as_text(compare_data(run)))
+    elif markdown:
+        print(compared_markdown(run), end="")
+    else:
+        print_compared(run, results(), kept=kept)

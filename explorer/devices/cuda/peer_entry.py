@@ -1,0 +1,160 @@
+"""A peer, inside the worker: prepared, captured as a graph, verified by its replay."""
+
+import importlib
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from functools import reduce
+from typing import Any
+
+from cuda.bindings import driver
+
+from explorer.devices.cuda.bench import Bench
+from explorer.devices.cuda.buffers import NAN_BYTE
+from explorer.devices.cuda.driver import CudaError, checked
+from explorer.devices.cuda.timing import LaunchGraph
+from explorer.devices.cuda.tools import DeviceCheck, Tools
+from explorer.devices.cuda.verification import INEXACT, sentence
+from explorer.errors import ExplorerError
+from explorer.peer import (
+    Contender,
+    Entered,
+    NotEntered,
+    PeerBuffers,
+    PeerName,
+    PeerRefuses,
+    Prepare,
+)
+
+WARM_UPS = 2
+CHECKED_SETS = 2
+INEXACT_ULP = 8.0
+"""Largest error of 16-bit outputs, in ulps, that comes from rounding."""
+
+SLOW_SAMPLE_US = 100_000.0
+
+
+class PeerWrong(ExplorerError):
+    """What a peer computed is not the softmax."""
+
+
+class PeerEntry:
+    """A contender and the graph by which it is timed. Raises what the peer raises."""
+
+    def __init__(self, name: str, contender: Contender, bench: Bench, stream: Any) -> None:
+        self.name = name
+        self.contender = contender
+        self._bench = bench
+        self._stream = stream
+        for index in range(WARM_UPS):
+            contender.launch(index)
+        checked(driver.cuStreamSynchronize(stream))
+        with self._captured(1) as one:
+            one_us = min(bench.laps_us(one, 2))
+        self.launches = max(1, min(bench.launches, int(SLOW_SAMPLE_US / one_us)))
+        self.graph = self._captured(self.launches)
+
+    def _captured(self, launches: int) -> LaunchGraph:
+        handle = self.contender.capture(launches)
+        if handle is None:
+            return self._bench.graph(self.contender.launch, launches)
+        return self._bench.graph_of(handle, launches)
+
+    def verified(self, tools: Tools) -> Entered:
+        """Replay the graph on poisoned outputs and check them; raises PeerWrong."""
+        problem, sets = self._bench.problem, self._bench.sets
+        checked_sets = min(CHECKED_SETS, sets.count, self.launches)
+        for index in range(checked_sets):
+            output, size = self.contender.output(index), problem.written_bytes
+            checked(driver.cuMemsetD8Async(output, NAN_BYTE, size, self._stream))
+        self.graph.replay()
+        found, inexact = [], ""
+        for index in range(checked_sets):
+            addresses = {**sets.at(index), "output": self.contender.output(index)}
+            found.append(tools.check_rows(problem, addresses))
+            if found[-1].wrong:
+                inexact = sentence(found[-1], problem, addresses["output"], tools.accuracy)
+                if not _is_rounding(found[-1], problem.output_dtype.itemsize):
+                    raise PeerWrong(inexact)
+        both = reduce(DeviceCheck.with_, found)
+        return Entered(
+            name=self.name,
+            version=self.contender.version,
+            note=self.contender.note,
+            error=both.error,
+            max_ulp=both.max_ulp,
+            inexact=inexact,
+        )
+
+    def close(self) -> None:
+        """Give up graph and memory."""
+        self.graph.__exit__(None, None, None)
+        with suppress(Exception):  # its times are taken: how it ends is its own affair
+            self.contender.close()
+
+
+def enter(
+    peer: PeerName, bench: Bench, tools: Tools, stream: Any
+) -> tuple[Entered | NotEntered, PeerEntry | None]:
+    """Prepare, capture and verify a peer; every failure of it comes back as NotEntered."""
+    contender = None
+    try:
+        contender = _loaded(peer.target)(bench.problem, _buffers(bench), int(stream))
+        entry = PeerEntry(peer.name, contender, bench, stream)
+        return entry.verified(tools), entry
+    except ImportError as error:
+        stage, reason, trace = "missing", f"not installed: {error}", traceback.format_exc()
+    except PeerRefuses as error:
+        stage, reason, trace = "refused", str(error), ""
+    except PeerWrong as error:
+        stage, reason, trace = "wrong", str(error), ""
+    except (Exception, SystemExit) as error:
+        stage, reason, trace = "failed", _brief(error), traceback.format_exc()
+    lost = _recovered(stream)
+    if contender is not None and not lost:
+        with suppress(Exception):  # it has failed already, and that is reported
+            contender.close()
+    reason += f"; the GPU's context is lost: {lost}" if lost else ""
+    return NotEntered(peer.name, stage, reason, trace, context_lost=bool(lost)), None
+
+
+def _loaded(target: str) -> Prepare:
+    """The function at module:attribute."""
+    module, _, attribute = target.partition(":")
+    found: Callable[..., Contender] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def _buffers(bench: Bench) -> PeerBuffers:
+    sets = bench.sets
+    return PeerBuffers(
+        inputs=tuple(sets.input(index) for index in range(sets.count)),
+        outputs=tuple(sets.output(index) for index in range(sets.count)),
+    )
+
+
+def _is_rounding(found: DeviceCheck, itemsize: int) -> bool:
+    """Whether what is wrong is no more than an element or a sum that was rounded coarsely."""
+    if found.infinite:
+        return False
+    return found.max_ulp <= INEXACT_ULP if itemsize == 2 else found.error < INEXACT
+
+
+def _brief(error: BaseException) -> str:
+    """Type and first line of what was raised."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:300]}".removesuffix(": ")
+
+
+def _recovered(stream: Any) -> str:
+    """End a capture that was broken off; why the context is lost, or nothing where it is not."""
+    status, capturing = driver.cuStreamIsCapturing(stream)
+    if status == 0 and int(capturing) != 0:
+        _, graph = driver.cuStreamEndCapture(stream)
+        if graph is not None and int(graph):
+            driver.cuGraphDestroy(graph)
+    try:
+        checked(driver.cuCtxSynchronize())
+    except CudaError as error:
+        return error.name
+    return ""

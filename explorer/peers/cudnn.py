@@ -1,0 +1,90 @@
+"""cuDNN's softmax, called in its own library: cudnnSoftmaxForward, ACCURATE or LOG, INSTANCE."""
+
+import ctypes
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from explorer.dtype import DType
+from explorer.op import Op
+from explorer.peer import Contender, PeerBuffers, PeerRefuses
+from explorer.peers.scope import FOUR, check_scope
+from explorer.problem import Problem
+
+LIBRARY = "libcudnn.so.9"
+
+_NCHW = 0
+_INSTANCE = 0  # over all but the first axis
+_TYPES = {DType.F32: 0, DType.F64: 1, DType.F16: 2, DType.BF16: 9}
+_ALGORITHMS = {Op.SOFTMAX: 1, Op.LOG_SOFTMAX: 2}  # with the maximum subtracted; its logarithm
+
+
+def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+    """A descriptor of rows images of cols channels; it writes our outputs."""
+    check_scope("cudnn", problem, dtypes=FOUR)
+    return _CudnnContender(problem, buffers, stream)
+
+
+class _CudnnContender:
+    def __init__(self, problem: Problem, buffers: PeerBuffers, stream: int) -> None:
+        self._library = _loaded()
+        self._buffers = buffers
+        self._algorithm = _ALGORITHMS[problem.op]
+        scale = ctypes.c_double if problem.dtype is DType.F64 else ctypes.c_float
+        self._one, self._zero = scale(1), scale(0)
+        self._handle, self._matrix = ctypes.c_void_p(), ctypes.c_void_p()
+        self._call("cudnnCreate", ctypes.byref(self._handle))
+        self._call("cudnnSetStream", self._handle, ctypes.c_void_p(stream))
+        self._call("cudnnCreateTensorDescriptor", ctypes.byref(self._matrix))
+        extents = (problem.rows, problem.cols, 1, 1)
+        kind = _TYPES[problem.dtype]
+        self._call("cudnnSetTensor4dDescriptor", self._matrix, _NCHW, kind, *extents)
+        number = int(self._library.cudnnGetVersion())
+        self.version = f"cudnn {number // 10000}.{number // 100 % 100}.{number % 100}"
+        self.note = ""
+
+    def launch(self, index: int) -> None:
+        """Put one call on the stream."""
+        source = self._buffers.inputs[index % len(self._buffers.inputs)]
+        one, zero = ctypes.byref(self._one), ctypes.byref(self._zero)
+        self._call(
+            "cudnnSoftmaxForward",
+            self._handle,
+            self._algorithm,
+            _INSTANCE,
+            *(one, self._matrix, ctypes.c_void_p(source)),
+            *(zero, self._matrix, ctypes.c_void_p(self.output(index))),
+        )
+
+    def output(self, index: int) -> int:
+        """Address of a set's output."""
+        return self._buffers.outputs[index % len(self._buffers.outputs)]
+
+    def capture(self, count: int) -> None:
+        """The bench captures: a call allocates nothing."""
+
+    def close(self) -> None:
+        """Give up the descriptor and the handle."""
+        self._call("cudnnDestroyTensorDescriptor", self._matrix)
+        self._call("cudnnDestroy", self._handle)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status != 0:
+            self._library.cudnnGetErrorString.restype = ctypes.c_char_p
+            text = self._library.cudnnGetErrorString(status).decode()
+            raise PeerRefuses(f"cudnn: {name} returned {text}")
+
+
+def _loaded() -> Any:
+    """The library that a package brings, or the system's; raises ImportError without either."""
+    found = importlib.util.find_spec("nvidia")
+    places = found.submodule_search_locations if found else None
+    brought = [Path(place) / "cudnn" / "lib" / LIBRARY for place in places or ()]
+    path = next((str(path) for path in brought if path.exists()), LIBRARY)
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(str(error)) from None
+    library.cudnnGetVersion.restype = ctypes.c_size_t
+    return library

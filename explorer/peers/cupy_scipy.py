@@ -1,0 +1,58 @@
+"""CuPy's softmax and log_softmax, from its counterpart of SciPy: a few kernels a call."""
+
+from typing import Any
+
+import cupy
+from cupyx.scipy import special
+
+from explorer.dtype import DType
+from explorer.op import Op
+from explorer.peer import Contender, PeerBuffers
+from explorer.peers.scope import check_scope
+from explorer.problem import Problem
+
+_TYPES = {DType.F32: "float32", DType.F16: "float16", DType.F64: "float64"}
+
+
+def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+    """It returns arrays of its own, from a memory pool that is filled before the capture."""
+    check_scope("cupy", problem, dtypes=tuple(_TYPES))
+    return _CupyContender(problem, buffers, stream)
+
+
+class _CupyContender:
+    def __init__(self, problem: Problem, buffers: PeerBuffers, stream: int) -> None:
+        self.version = f"cupy {cupy.__version__}"
+        self.note = ""
+        self._op = special.log_softmax if problem.op is Op.LOG_SOFTMAX else special.softmax
+        self._stream = cupy.cuda.ExternalStream(stream)
+        self._pool = cupy.cuda.MemoryPool()
+        self._inputs = [_wrapped(problem, address) for address in buffers.inputs]
+        self._results: dict[int, Any] = {}
+
+    def launch(self, index: int) -> None:
+        """Put the kernels of one call on the stream."""
+        place = index % len(self._inputs)
+        with self._stream, cupy.cuda.using_allocator(self._pool.malloc):
+            self._results[place] = self._op(self._inputs[place], axis=-1)
+
+    def output(self, index: int) -> int:
+        """Address of the result, which is dense and of the input's type."""
+        return int(self._results[index % len(self._inputs)].data.ptr)
+
+    def capture(self, count: int) -> None:
+        """The bench captures; nothing can be allocated then, so all that is needed is now."""
+        for index in range(count):
+            self.launch(index)
+        self._stream.synchronize()
+
+    def close(self) -> None:
+        """Give up the memory."""
+        self._results.clear()
+        self._pool.free_all_blocks()
+
+
+def _wrapped(problem: Problem, address: int) -> Any:
+    shape, size = (problem.rows, problem.cols), problem.rows * problem.row_bytes
+    memory = cupy.cuda.UnownedMemory(address, size, owner=None)
+    return cupy.ndarray(shape, _TYPES[problem.dtype], cupy.cuda.MemoryPointer(memory, 0))

@@ -1,0 +1,25 @@
+"""Liger's softmax, in Triton."""
+
+from importlib.metadata import version
+
+from liger_kernel.ops.softmax import LigerSoftmaxFunction
+from torch import Tensor
+
+from explorer.op import Op
+from explorer.peer import Contender, PeerBuffers
+from explorer.peers.on_torch import TorchContender
+from explorer.peers.scope import check_scope
+from explorer.problem import Problem
+
+
+def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+    """Its function, which returns tensors of its own; it refuses more than 65536 columns."""
+    check_scope("liger", problem, ops=(Op.SOFTMAX,))
+
+    def call(x: Tensor, _: Tensor) -> Tensor:
+        result: Tensor = LigerSoftmaxFunction.apply(x)
+        return result
+
+    contender = TorchContender(problem, buffers, stream, call)
+    contender.version = f"liger-kernel {version('liger-kernel')}"
+    return contender

@@ -1,0 +1,96 @@
+"""Contenders that compute on PyTorch's tensors: our buffers wrapped, launches captured by torch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from explorer.dtype import DType
+from explorer.peer import PeerBuffers, PeerRefuses
+from explorer.problem import Problem
+
+Call = Callable[[Tensor, Tensor], Tensor]
+"""(input, output that may be written) to the tensor that holds the result: that, or one's own."""
+
+TORCH_TYPES = {
+    DType.F32: torch.float32,
+    DType.F16: torch.float16,
+    DType.BF16: torch.bfloat16,
+    DType.F64: torch.float64,
+}
+
+_SAME_WIDTH = {2: "<i2", 4: "<i4", 8: "<i8"}
+"""The interface that wraps memory knows no bf16: matrices come as integers and are viewed."""
+
+
+class TorchContender:
+    """`call` on the matrices of each set, on the given stream.
+
+    Results of a peer that returns tensors of its own are kept, one a set: the sets of a graph
+    rotate over as much memory as those of a peer that writes ours.
+    """
+
+    def __init__(self, problem: Problem, buffers: PeerBuffers, stream: int, call: Call) -> None:
+        self.version = f"torch {torch.__version__}"
+        self.note = ""
+        self._problem = problem
+        self.inputs = [_wrapped(problem, address) for address in buffers.inputs]
+        self.outputs = [_wrapped(problem, address) for address in buffers.outputs]
+        self._results: dict[int, Tensor] = {}
+        self._call = call
+        self._graph: Any = None
+        torch.set_grad_enabled(False)
+        torch.cuda.set_device(self.inputs[0].device)
+        self._stream = torch.cuda.ExternalStream(stream, device=self.inputs[0].device)
+        torch.cuda.set_stream(self._stream)
+
+    def launch(self, index: int) -> None:
+        """Put one launch on the stream."""
+        place = index % len(self.inputs)
+        self._results[place] = self._call(self.inputs[place], self.outputs[place])
+
+    def output(self, index: int) -> int:
+        """Address of the result; raises PeerRefuses where it is not dense or of another type."""
+        result = self._results[index % len(self.inputs)]
+        wanted = self.outputs[0]
+        if result.dtype != wanted.dtype or result.shape != wanted.shape:
+            raise PeerRefuses(f"it returns {result.dtype} of shape {tuple(result.shape)}")
+        if not result.is_contiguous():
+            raise PeerRefuses("it returns a matrix that is not dense")
+        return int(result.data_ptr())
+
+    def capture(self, count: int) -> int:
+        """A graph with a memory pool of its own, which later launches leave alone."""
+        if not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph"):
+            raise PeerRefuses(f"its graphs cannot be had of torch {torch.__version__}: needs 2.8")
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+            for index in range(count):
+                self.launch(index)
+        self._graph = graph
+        return int(graph.raw_cuda_graph())
+
+    def close(self) -> None:
+        """Give up graph, results and what the allocator keeps."""
+        self._results.clear()
+        self._graph = None
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+
+class _Memory:
+    """Device memory as the CUDA array interface describes it."""
+
+    def __init__(self, problem: Problem, address: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (problem.rows, problem.cols),
+            "typestr": _SAME_WIDTH[problem.dtype.itemsize],
+            "data": (address, False),
+            "version": 2,
+        }
+
+
+def _wrapped(problem: Problem, address: int) -> Tensor:
+    memory: Any = _Memory(problem, address)
+    return torch.as_tensor(memory, device="cuda").view(TORCH_TYPES[problem.dtype])

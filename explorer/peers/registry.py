@@ -1,0 +1,57 @@
+"""Which peers there are: those of this package, and those that entry points add or replace."""
+
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+
+from explorer.errors import InvalidInput
+from explorer.peer import PeerName
+
+GROUP = "softmax_explorer.peers"
+
+BUILT_IN = {
+    "torch": "explorer.peers.torch_eager:prepare",
+    "torch-compile": "explorer.peers.torch_compile:prepare",
+    "triton-tutorial": "explorer.peers.triton_tutorial:prepare",
+    "triton-tuned": "explorer.peers.triton_tuned:prepare",
+    "cudnn": "explorer.peers.cudnn:prepare",
+    "quack": "explorer.peers.quack_kernels:prepare",
+    "liger": "explorer.peers.liger:prepare",
+    "cupy": "explorer.peers.cupy_scipy:prepare",
+    "jax": "explorer.peers.jax_nn:prepare",
+}
+"""Known also where the package runs from a checkout, without the metadata of an installation."""
+
+
+def known_peers() -> dict[str, PeerName]:
+    """Every peer by its name, installed or not."""
+    found = {point.name: point.value for point in entry_points(group=GROUP)}
+    return {name: PeerName(name, target) for name, target in {**BUILT_IN, **found}.items()}
+
+
+def chosen_peers(words: list[str]) -> list[PeerName]:
+    """The peers that a user names: a name, the part before its dash, or module:attribute.
+
+    Without words all that are known. Raises InvalidInput for one that is not known.
+    """
+    known = known_peers()
+    if not words:
+        return list(known.values())
+    chosen: dict[str, PeerName] = {}
+    for word in words:
+        chosen |= {peer.name: peer for peer in _named(word, known)}
+    return list(chosen.values())
+
+
+def _named(word: str, known: dict[str, PeerName]) -> list[PeerName]:
+    if word in known:
+        return [known[word]]
+    family = [peer for name, peer in known.items() if name.startswith(f"{word}-")]
+    if family:
+        return family
+    module, _, attribute = word.partition(":")
+    if module and attribute.isidentifier():
+        return [PeerName(module.rpartition(".")[2], word)]
+    near = get_close_matches(word, known, n=1)
+    but = f"; did you mean {near[0]}?" if near else ""
+    names = ", ".join(known)
+    raise InvalidInput(f"peer '{word}' is not known{but} There are {names}, and module:attribute")

@@ -1,0 +1,45 @@
+"""Two softmax kernels in Triton: persistent programs over many rows, and one program a row."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _row(x, log: tl.constexpr):
+    """Softmax or its logarithm of one row, in fp32."""
+    x = x.to(tl.float32)
+    shifted = x - tl.max(x, axis=0)
+    powers = tl.exp(shifted)
+    total = tl.sum(powers, axis=0)
+    return shifted - tl.log(total) if log else powers / total
+
+
+@triton.jit
+def persistent(
+    output,
+    input,
+    rows,
+    cols,
+    log: tl.constexpr,
+    block: tl.constexpr,
+    stages: tl.constexpr,
+):
+    """Programs stride over the rows; the loads of `stages` rows are in flight."""
+    columns = tl.arange(0, block)
+    inside = columns < cols
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=stages):
+        start = row.to(tl.int64) * cols
+        x = tl.load(input + start + columns, mask=inside, other=-float("inf"))
+        y = _row(x, log)
+        tl.store(output + start + columns, y.to(output.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def one_row(output, input, cols, log: tl.constexpr, block: tl.constexpr):
+    """A program takes one row."""
+    columns = tl.arange(0, block)
+    inside = columns < cols
+    start = tl.program_id(0).to(tl.int64) * cols
+    x = tl.load(input + start + columns, mask=inside, other=-float("inf"))
+    y = _row(x, log)
+    tl.store(output + start + columns, y.to(output.dtype.element_ty), mask=inside)

@@ -1,0 +1,118 @@
+"""The table of a comparison, as cells: a row a problem, geometric means at the bottom."""
+
+from explorer.report.circumstances import measurement_lines
+from explorer.report.compare_data import Means, groups, left_out_lines, means, verdict_counts
+from explorer.report.figures import microseconds, percent
+from explorer.search.peer_results import LOSS, TIE, PeerComparison, PeerRun, PeerTime
+
+MARKS = {TIE: " =", LOSS: " <"}
+INEXACT = " ~"
+
+LEGEND = (
+    "µs a launch; % is copy's time over ours; ratio is the best peer's time over ours. "
+    "`=` a peer that cannot be told from ours, `<` one that is faster than ours, `~` one that is "
+    "less exact than our kernels must be."
+)
+
+
+OURS = 7
+"""Columns before those of single peers."""
+
+
+def headings(peers: list[str]) -> list[str]:
+    """Of one table's columns, for the peers that have one."""
+    return ["rows × cols", "copy", "ours", "% of copy", "best peer", "", "ratio", *peers]
+
+
+def peers_of(comparisons: list[PeerComparison]) -> list[str]:
+    """The peers that have a time for some of these, in the order of entering."""
+    return list(dict.fromkeys(peer.name for one in comparisons for peer in one.peers))
+
+
+def cells(one: PeerComparison, peers: list[str]) -> list[str]:
+    """A problem's row."""
+    best = one.best
+    return [
+        f"{one.problem.rows}×{one.problem.cols}",
+        microseconds(one.copy_time_us),
+        microseconds(one.time_us),
+        percent(one.copy_time_us / one.time_us).removesuffix(" %"),
+        *_best_cells(one, best),
+        *(_peer_cell(one, one.find(name)) for name in peers),
+    ]
+
+
+def mean_cells(found: Means, peers: list[str]) -> list[str]:
+    """The bottom row: of each peer, copy's time over its."""
+    ratio = "" if found.best_over_ours is None else f"{found.best_over_ours:.3f}"
+    share = "" if found.of_copy is None else f"{100 * found.of_copy:.1f}"
+    shares = [f"{100 * found.peers_of_copy[name]:.0f} %" for name in peers]
+    return ["geometric mean", "", "", share, "", "", ratio, *shares]
+
+
+def tables(run: PeerRun) -> list[tuple[str, list[list[str]]]]:
+    """A title, headings and rows for each op and dtype."""
+    found = []
+    for label, comparisons in groups(run).items():
+        peers = peers_of(comparisons)
+        rows = [headings(peers), *(cells(one, peers) for one in comparisons)]
+        found.append((label, [*rows, mean_cells(means(comparisons), peers)]))
+    return found
+
+
+def notes_of(run: PeerRun) -> list[tuple[str, str]]:
+    """What stands under the tables: verdicts, versions, what was left out, circumstances."""
+    counts = verdict_counts(run.comparisons)
+    lines = [("against the best peer", ", ".join(f"{n} {w}" for w, n in _plural(counts).items()))]
+    lines += [("ours", origin) for origin in _origins(run)]
+    lines += [("peers", "; ".join(_versions(run)))] if run.peer_names else []
+    lines += [("inexact ~", text) for text in _inexact(run)]
+    lines += [(f"left out: {name}", reason) for name, reason in left_out_lines(run)]
+    lines += [("not compared", f"{one.problem}: {one.reason}") for one in run.unmeasured]
+    lines += [("rounds", f"{run.rounds}, interleaved, seed {run.seed}")]
+    if run.comparisons:
+        first = run.comparisons[0].circumstances
+        lines += measurement_lines(first, replayed=False)[:1]
+        lines += [("templates", first.template_digest)]
+    return lines
+
+
+def _best_cells(one: PeerComparison, best: PeerTime | None) -> list[str]:
+    if best is None:
+        return ["", "", ""]
+    ratio = f"{one.over_ours(best).median:.3f}{MARKS.get(one.verdict(best), '')}"
+    return [microseconds(best.time_us), best.name, ratio]
+
+
+def _peer_cell(one: PeerComparison, peer: PeerTime | None) -> str:
+    if peer is None:
+        return "–"
+    inexact = INEXACT if peer.inexact else ""
+    return microseconds(peer.time_us) + MARKS.get(one.verdict(peer), "") + inexact
+
+
+def _plural(counts: dict[str, int]) -> dict[str, int]:
+    words = {"win": "wins", "tie": "ties", "loss": "losses"}
+    return {word if counts[word] == 1 else words[word]: counts[word] for word in words}
+
+
+def _origins(run: PeerRun) -> list[str]:
+    """Where our configs come from, each origin once, with how many problems have it."""
+    origins = [one.origin for one in run.comparisons]
+    if len(set(origins)) > 3:
+        return [f"the best of {len(set(origins))} studies and configs, named in the JSON"]
+    return list(dict.fromkeys(origins))
+
+
+def _versions(run: PeerRun) -> list[str]:
+    named = {peer.name: peer.version for one in run.comparisons for peer in one.peers}
+    return [f"{name}: {version}" for name, version in named.items()]
+
+
+def _inexact(run: PeerRun) -> list[str]:
+    return [
+        f"{peer.name}, {one.problem}: {peer.inexact}"
+        for one in run.comparisons
+        for peer in one.peers
+        if peer.inexact
+    ]

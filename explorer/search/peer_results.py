@@ -1,0 +1,208 @@
+"""What a comparison with peers gives: our kernel, copy and every peer, timed in turn."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from explorer.circumstances import Circumstances
+from explorer.config import Config
+from explorer.outcome import spread
+from explorer.problem import Problem
+from explorer.search.ties import Ratio, ratio
+
+WIN, TIE, LOSS = "win", "tie", "loss"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTime:
+    """A peer that was verified and timed."""
+
+    name: str
+    version: str
+    note: str
+    error: float
+    """Largest relative error against float64."""
+    max_ulp: float
+    inexact: str
+    """Why it would not pass as a kernel of ours, where that is rounding alone; else empty."""
+    samples_us: tuple[float, ...]
+    """Microseconds a launch, one a round, in turn with all others."""
+
+    @property
+    def time_us(self) -> float:
+        """Median microseconds of a launch."""
+        return median(self.samples_us)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range of the samples over their median."""
+        return spread(self.samples_us)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerOut:
+    """A peer without a time, and why."""
+
+    name: str
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PeerComparison:
+    """One problem; ratios pair samples of a round, and all of them hold together with 95 %."""
+
+    problem: Problem
+    circumstances: Circumstances
+    config: Config
+    origin: str
+    """Where our config comes from: a trial of a study, or the heuristic."""
+    digest: str
+    error: float
+    max_ulp: float | None
+    registers: int
+    ours_us: tuple[float, ...]
+    again_us: tuple[float, ...]
+    """Ours once more: its two rows differ by what the run cannot resolve."""
+    copy_us: tuple[float, ...]
+    """The fastest plain copy of the same bytes, timed in the same rounds."""
+    peers: tuple[PeerTime, ...]
+    """In the order in which they entered."""
+    left_out: tuple[PeerOut, ...]
+
+    @property
+    def time_us(self) -> float:
+        """Median microseconds of a launch of ours."""
+        return median(self.ours_us)
+
+    @property
+    def copy_time_us(self) -> float:
+        """Median microseconds of the copy."""
+        return median(self.copy_us)
+
+    @cached_property
+    def noise(self) -> float:
+        """What this run cannot resolve, relative."""
+        with_itself = ratio(self.again_us, self.ours_us)
+        return max(abs(with_itself.median - 1.0), with_itself.half_width)
+
+    @property
+    def best(self) -> PeerTime | None:
+        """The fastest peer; None where none was timed."""
+        return min(self.peers, key=lambda peer: peer.time_us, default=None)
+
+    def over_ours(self, peer: PeerTime) -> Ratio:
+        """A peer's time over ours, above 1 where ours is faster, with its confidence interval."""
+        return ratio(peer.samples_us, self.ours_us, max(1, len(self.peers)))
+
+    def verdict(self, peer: PeerTime) -> str:
+        """Whether ours is faster than a peer, slower, or not to be told from it."""
+        over = self.over_ours(peer)
+        if over.is_tie(self.noise):
+            return TIE
+        return WIN if over.median > 1.0 else LOSS
+
+    def find(self, name: str) -> PeerTime | None:
+        """The peer of that name, if it was timed."""
+        return next((peer for peer in self.peers if peer.name == name), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON: what was measured, without what follows from it."""
+        return {
+            "problem": self.problem.as_dict(),
+            "circumstances": self.circumstances.as_dict(),
+            "config": self.config.as_dict(),
+            "origin": self.origin,
+            "digest": self.digest,
+            "error": self.error,
+            "max_ulp": self.max_ulp,
+            "registers": self.registers,
+            "ours_us": list(self.ours_us),
+            "again_us": list(self.again_us),
+            "copy_us": list(self.copy_us),
+            "peers": [asdict(peer) for peer in self.peers],
+            "left_out": [asdict(entry) for entry in self.left_out],
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "PeerComparison":
+        """Read what `as_dict` wrote, whatever else is there.
+
+        Raises KeyError, TypeError, ValueError or InvalidInput for other data.
+        """
+        plain = ("origin", "digest", "error", "max_ulp", "registers")
+        return cls(
+            problem=Problem.from_dict(values["problem"]),
+            circumstances=Circumstances.from_dict(values["circumstances"]),
+            config=Config.from_dict(values["config"]),
+            **{name: values[name] for name in plain},
+            ours_us=_row(values["ours_us"]),
+            again_us=_row(values["again_us"]),
+            copy_us=_row(values["copy_us"]),
+            peers=tuple(map(_peer, values["peers"])),
+            left_out=tuple(PeerOut(**entry) for entry in values["left_out"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A problem of which nothing was compared, and why."""
+
+    problem: Problem
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRun:
+    """The comparisons of one command, in its order."""
+
+    seed: int
+    rounds: int
+    comparisons: tuple[PeerComparison, ...]
+    unmeasured: tuple[Unmeasured, ...] = ()
+
+    def with_(self, one: PeerComparison | Unmeasured) -> "PeerRun":
+        """With one problem more."""
+        if isinstance(one, Unmeasured):
+            return replace(self, unmeasured=(*self.unmeasured, one))
+        return replace(self, comparisons=(*self.comparisons, one))
+
+    @property
+    def peer_names(self) -> list[str]:
+        """Every peer that has a time for some problem, in the order of entering."""
+        return list(dict.fromkeys(p.name for one in self.comparisons for p in one.peers))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "seed": self.seed,
+            "rounds": self.rounds,
+            "comparisons": [one.as_dict() for one in self.comparisons],
+            "unmeasured": [
+                {"problem": one.problem.as_dict(), "reason": one.reason} for one in self.unmeasured
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "PeerRun":
+        """Read what `as_dict` wrote; raises as `PeerComparison.from_dict`."""
+        return cls(
+            seed=values["seed"],
+            rounds=values["rounds"],
+            comparisons=tuple(map(PeerComparison.from_dict, values["comparisons"])),
+            unmeasured=tuple(
+                Unmeasured(Problem.from_dict(one["problem"]), one["reason"])
+                for one in values["unmeasured"]
+            ),
+        )
+
+
+def _peer(values: dict[str, Any]) -> PeerTime:
+    known = {name: values[name] for name in PeerTime.__slots__}
+    return PeerTime(**{**known, "samples_us": _row(values["samples_us"])})
+
+
+def _row(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)

@@ -1,0 +1,92 @@
+"""Peers on a GPU: each that is installed is verified and timed, and one that fails costs itself."""
+
+import sys
+import textwrap
+from statistics import median
+
+import pytest
+
+from explorer.dtype import DType
+from explorer.evaluate.open_peer_bench import PeerBenches
+from explorer.op import Op
+from explorer.peer import PeerName
+from explorer.peers import chosen_peers
+from explorer.problem import Problem
+from explorer.search.peer_run import compare_with_peers, unsearched
+
+ROUNDS = 8
+SHAPES = [
+    Problem(2048, 4096),
+    Problem(512, 1000, DType.BF16),
+    Problem(512, 1000, op=Op.LOG_SOFTMAX),
+]
+
+
+@pytest.fixture(scope="module")
+def benches():
+    """One worker for all problems, as the command has it."""
+    with PeerBenches(0, "cold", 0) as opened:
+        yield opened
+
+
+def compared(benches, problem, peers, **options):
+    with benches.on(problem) as bench:
+        ours = unsearched(problem, bench.gpu)
+        return compare_with_peers(bench, ours, peers, rounds=ROUNDS, **options)
+
+
+@pytest.mark.parametrize("problem", SHAPES, ids=str)
+@pytest.mark.parametrize("peer", chosen_peers([]), ids=lambda peer: peer.name)
+def test_a_peer_is_verified_and_timed(benches, problem, peer):
+    replies = []
+    one = compared(benches, problem, [peer], tell=replies.append)
+    (reply,) = replies
+    if one.left_out:
+        assert reply.stage in ("missing", "refused"), f"{reply.reason}\n{reply.trace}"
+        pytest.skip(reply.reason)
+    (timed,) = one.peers
+    assert timed.version and len(timed.samples_us) == ROUNDS
+    assert 0.9 * one.copy_time_us < timed.time_us < 100 * one.copy_time_us
+    assert median(one.ours_us) > 0.95 * one.copy_time_us
+
+
+ADAPTERS = """
+    import ctypes, os, time
+    from explorer.peers.cudnn import _CudnnContender
+
+    class Zero(_CudnnContender):
+        def launch(self, index):
+            pass
+
+    def wrong(problem, buffers, stream):
+        return Zero(problem, buffers, stream)
+
+    def raises(problem, buffers, stream):
+        raise ValueError("no such kernel")
+
+    def ends(problem, buffers, stream):
+        os._exit(3)
+
+    def hangs(problem, buffers, stream):
+        time.sleep(60)
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Adapters of a user's own, each of which fails in another way."""
+    (tmp_path / "own_peers.py").write_text(textwrap.dedent(ADAPTERS))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield lambda name: PeerName(name, f"own_peers:{name}")
+    sys.modules.pop("own_peers", None)
+
+
+def test_peers_that_fail_cost_no_others(own):
+    """A crash and a hang bring the worker down; what had entered enters again in the next."""
+    (cudnn,) = chosen_peers(["cudnn"])
+    peers = [cudnn, *map(own, ("wrong", "raises", "ends", "hangs"))]
+    with PeerBenches(0, "cold", 0) as benches:
+        one = compared(benches, Problem(512, 1000), peers, limit_s=20.0)
+    assert [peer.name for peer in one.peers] == ["cudnn"], one.left_out
+    stages = {entry.name: entry.stage for entry in one.left_out}
+    assert stages == {"wrong": "wrong", "raises": "failed", "ends": "crash", "hangs": "timeout"}

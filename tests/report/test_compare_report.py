@@ -1,0 +1,87 @@
+"""A comparison as a table: marks of ties and losses, geometric means, what was left out."""
+
+from math import sqrt
+
+import pytest
+
+from explorer.config import Config
+from explorer.dtype import DType
+from explorer.problem import Problem
+from explorer.report.compare_data import compare_data, groups, means
+from explorer.report.compare_report import compared_markdown
+from explorer.search.peer_results import PeerComparison, PeerOut, PeerRun, PeerTime
+
+ROUNDS = 12
+
+
+def row(time_us):
+    """Samples about a median, the same wobble in each round for all."""
+    return tuple(time_us * (1 + 1e-3 * (i % 3 - 1)) for i in range(ROUNDS))
+
+
+def peer(name, time_us, inexact=""):
+    return PeerTime(name, f"{name} 1.0", "", 1e-7, 2.0, inexact, row(time_us))
+
+
+@pytest.fixture
+def run(circumstances):
+    def one(problem, copy_us, ours_us, *peers, left_out=()):
+        return PeerComparison(
+            problem=problem,
+            circumstances=circumstances,
+            config=Config(),
+            origin="trial 3 of study s",
+            digest="abc",
+            error=1e-7,
+            max_ulp=2.0,
+            registers=32,
+            ours_us=row(ours_us),
+            again_us=row(ours_us),
+            copy_us=row(copy_us),
+            peers=peers,
+            left_out=left_out,
+        )
+
+    out = PeerOut("quack", "refused", "quack needs cols that 4 divides; 4097 is not")
+    return PeerRun(
+        0,
+        ROUNDS,
+        (
+            one(Problem(8192, 4096), 60.0, 62.0, peer("torch", 93.0), peer("quack", 62.0)),
+            one(Problem(8192, 4097), 60.0, 64.0, peer("torch", 48.0), left_out=(out,)),
+            one(Problem(8192, 4096, DType.BF16), 30.0, 31.0, peer("torch", 93.0, "too inexact")),
+        ),
+    )
+
+
+def test_ties_losses_and_inexact_peers_are_marked(run):
+    lines = compared_markdown(run).splitlines()
+    f32 = "| rows × cols | copy | ours | % of copy | best peer |  | ratio | torch | quack |"
+    assert f32 in lines
+    assert (
+        "| 8192×4096 | 60.00 | 62.00 | 96.8 | 62.00 | quack | 1.000 = | 93.00 | 62.00 = |" in lines
+    )
+    assert "| 8192×4097 | 60.00 | 64.00 | 93.8 | 48.00 | torch | 0.750 < | 48.00 < | – |" in lines
+    assert "| 8192×4096 | 30.00 | 31.00 | 96.8 | 93.00 | torch | 3.000 | 93.00 ~ |" in lines
+    text = "\n".join(lines)
+    assert "1 win, 1 tie, 1 loss" in text
+    assert "4097 is not (softmax f32 8192x4097)" in text
+    assert "NVIDIA H200" in text and "torch: torch 1.0" in text
+
+
+def test_geometric_means_are_over_what_has_times(run):
+    f32 = groups(run)["softmax f32"]
+    found = means(f32)
+    assert found.best_over_ours == pytest.approx(sqrt(1.0 * 0.75), rel=1e-3)
+    assert found.of_copy == pytest.approx(sqrt(60 / 62 * 60 / 64), rel=1e-3)
+    assert found.counts == {"torch": 2, "quack": 1}
+    assert found.peers_of_copy["quack"] == pytest.approx(60 / 62, rel=1e-3)
+
+
+def test_json_says_what_follows_from_the_times(run):
+    data = compare_data(run)
+    second = data["comparisons"][1]
+    assert second["best_peer"]["verdict"] == "loss" and second["of_copy"] == pytest.approx(60 / 64)
+    assert data["comparisons"][0]["peers"][1]["verdict"] == "tie"
+    assert [entry["of"] for entry in data["geometric_means"]] == ["softmax f32", "softmax bf16"]
+    assert PeerRun.from_dict(data) == run
