@@ -84,6 +84,8 @@ class Entered:
     max_ulp: float
     inexact: str
     """Why it would not pass as a kernel of ours, where that is rounding alone; else empty."""
+    wrong_rows: tuple[str, ...] = ()
+    """Rows on which it is wrong all the same, such as those with infinities, in words."""
 
 
 @dataclass(frozen=True, slots=True)

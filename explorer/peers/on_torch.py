@@ -93,4 +93,7 @@ class _Memory:
 
 def _wrapped(problem: Problem, address: int) -> Tensor:
     memory: Any = _Memory(problem, address)
-    return torch.as_tensor(memory, device="cuda").view(TORCH_TYPES[problem.dtype])
+    wrapped = torch.as_tensor(memory, device="cuda").view(TORCH_TYPES[problem.dtype])
+    if wrapped.data_ptr() != address:
+        raise PeerRefuses("torch copies the memory that it is given instead of wrapping it")
+    return wrapped

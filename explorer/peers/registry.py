@@ -10,16 +10,20 @@ GROUP = "softmax_explorer.peers"
 
 BUILT_IN = {
     "torch": "explorer.peers.torch_eager:prepare",
-    "torch-compile": "explorer.peers.torch_compile:prepare",
-    "triton-tutorial": "explorer.peers.triton_tutorial:prepare",
-    "triton-tuned": "explorer.peers.triton_tuned:prepare",
     "cudnn": "explorer.peers.cudnn:prepare",
     "quack": "explorer.peers.quack_kernels:prepare",
     "liger": "explorer.peers.liger:prepare",
     "cupy": "explorer.peers.cupy_scipy:prepare",
+    "triton-tuned": "explorer.peers.triton_tuned:prepare",
+    "triton-tutorial": "explorer.peers.triton_tutorial:prepare",
+    "torch-compile": "explorer.peers.torch_compile:prepare",
     "jax": "explorer.peers.jax_nn:prepare",
 }
-"""Known also where the package runs from a checkout, without the metadata of an installation."""
+"""Known also where the package runs from a checkout, without the metadata of an installation.
+
+Those that compile for long come last: where one exceeds its time, those before it are prepared
+once more.
+"""
 
 
 def known_peers() -> dict[str, PeerName]:

@@ -19,7 +19,8 @@ def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
     """Its launch: programs by registers and shared memory of the compiled kernel."""
     check_scope("triton-tutorial", problem)
     rows, cols, log = problem.rows, problem.cols, problem.op is Op.LOG_SOFTMAX
-    limits = triton.runtime.driver.active.utils.get_device_properties(0)
+    utils = triton.runtime.driver.active.utils
+    limits = utils.get_device_properties(triton.runtime.driver.active.get_current_device())
     stages = 4 if limits["max_shared_mem"] > LARGE_SHARED_BYTES else 2
     options = {"block": triton.next_power_of_2(cols), "stages": stages, "num_warps": WARPS}
 

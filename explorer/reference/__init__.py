@@ -17,7 +17,7 @@ from explorer.reference.inputs import (
 )
 from explorer.reference.layout import as_rows, in_memory, laid_out
 from explorer.reference.number_types import NUMPY_DTYPES, SMALLEST_NORMAL
-from explorer.reference.patterns import PATTERN_COUNT
+from explorer.reference.patterns import PATTERN_COUNT, pattern_name
 from explorer.reference.truth import Truth, counted, softmax, truth_of
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "laid_out",
     "normal_input",
     "normal_inputs",
+    "pattern_name",
     "rows_that_repeat",
     "softmax",
     "truth_of",

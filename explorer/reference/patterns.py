@@ -133,3 +133,8 @@ def _masked_by_a_number(rng: np.random.Generator, cols: int) -> Array:
 
 PATTERN_COUNT = len(PATTERNS)
 """Rows after which the patterns repeat, with other random numbers."""
+
+
+def pattern_name(row: int) -> str:
+    """What a row of the verification's input holds, in words."""
+    return PATTERNS[row % PATTERN_COUNT].__name__.strip("_").replace("_", " ")

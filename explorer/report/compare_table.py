@@ -67,6 +67,7 @@ def notes_of(run: PeerRun) -> list[tuple[str, str]]:
     lines += [("ours", origin) for origin in _origins(run)]
     lines += [("peers", "; ".join(_versions(run)))] if run.peer_names else []
     lines += [("inexact ~", text) for text in _inexact(run)]
+    lines += [("wrong rows", text) for text in _wrong_rows(run)]
     lines += [(f"left out: {name}", reason) for name, reason in left_out_lines(run)]
     lines += [("not compared", f"{one.problem}: {one.reason}") for one in run.unmeasured]
     lines += [("rounds", f"{run.rounds}, interleaved, seed {run.seed}")]
@@ -116,3 +117,12 @@ def _inexact(run: PeerRun) -> list[str]:
         for peer in one.peers
         if peer.inexact
     ]
+
+
+def _wrong_rows(run: PeerRun) -> list[str]:
+    """Each peer with the rows that it gets wrong for some problem."""
+    found: dict[str, dict[str, None]] = {}
+    for one in run.comparisons:
+        for peer in one.peers:
+            found.setdefault(peer.name, {}).update(dict.fromkeys(peer.wrong_rows))
+    return [f"{name}: {', '.join(rows)}" for name, rows in found.items() if rows]

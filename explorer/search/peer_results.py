@@ -1,7 +1,7 @@
 """What a comparison with peers gives: our kernel, copy and every peer, timed in turn."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -29,6 +29,8 @@ class PeerTime:
     """Why it would not pass as a kernel of ours, where that is rounding alone; else empty."""
     samples_us: tuple[float, ...]
     """Microseconds a launch, one a round, in turn with all others."""
+    wrong_rows: tuple[str, ...] = ()
+    """Rows on which it is wrong all the same, such as those with infinities, in words."""
 
     @property
     def time_us(self) -> float:
@@ -200,8 +202,9 @@ class PeerRun:
 
 
 def _peer(values: dict[str, Any]) -> PeerTime:
-    known = {name: values[name] for name in PeerTime.__slots__}
-    return PeerTime(**{**known, "samples_us": _row(values["samples_us"])})
+    known = {field.name: values[field.name] for field in fields(PeerTime)}
+    wrong_rows = tuple(known["wrong_rows"])
+    return PeerTime(**{**known, "samples_us": _row(values["samples_us"]), "wrong_rows": wrong_rows})
 
 
 def _row(values: Sequence[float]) -> tuple[float, ...]:

@@ -39,8 +39,8 @@ def test_entry_points_add_and_replace(monkeypatch):
 def test_peers_are_chosen_by_name_family_and_target():
     assert [peer.name for peer in chosen_peers([])] == list(known_peers())
     assert [peer.name for peer in chosen_peers(["triton", "torch", "triton-tuned"])] == [
-        "triton-tutorial",
         "triton-tuned",
+        "triton-tutorial",
         "torch",
     ]
     (own,) = chosen_peers(["mine.softmax:prepare"])

@@ -12,10 +12,12 @@ from cuda.bindings import driver
 from explorer.devices.cuda.bench import Bench
 from explorer.devices.cuda.buffers import NAN_BYTE
 from explorer.devices.cuda.driver import CudaError, checked
+from explorer.devices.cuda.peer_rows import wrong_rows
 from explorer.devices.cuda.timing import LaunchGraph
 from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.devices.cuda.verification import INEXACT, sentence
 from explorer.errors import ExplorerError
+from explorer.operands import inputs
 from explorer.peer import (
     Contender,
     Entered,
@@ -60,8 +62,11 @@ class PeerEntry:
             return self._bench.graph(self.contender.launch, launches)
         return self._bench.graph_of(handle, launches)
 
-    def verified(self, tools: Tools) -> Entered:
-        """Replay the graph on poisoned outputs and check them; raises PeerWrong."""
+    def verified(self, tools: Tools, seed: int) -> Entered:
+        """Replay the graph on poisoned outputs and check them; raises PeerWrong.
+
+        What is wrong on rows of patterns alone is told, and no reason to leave it out.
+        """
         problem, sets = self._bench.problem, self._bench.sets
         checked_sets = min(CHECKED_SETS, sets.count, self.launches)
         for index in range(checked_sets):
@@ -84,7 +89,17 @@ class PeerEntry:
             error=both.error,
             max_ulp=both.max_ulp,
             inexact=inexact,
+            wrong_rows=self._wrong_rows(tools, seed),
         )
+
+    def _wrong_rows(self, tools: Tools, seed: int) -> tuple[str, ...]:
+        itemsize = self._bench.problem.output_dtype.itemsize
+
+        def is_fault(found: DeviceCheck) -> bool:
+            return not _is_rounding(found, itemsize)
+
+        replay, output = self.graph.replay, self.contender.output
+        return wrong_rows(self._bench, tools, seed, replay, output, is_fault)
 
     def close(self) -> None:
         """Give up graph and memory."""
@@ -94,14 +109,16 @@ class PeerEntry:
 
 
 def enter(
-    peer: PeerName, bench: Bench, tools: Tools, stream: Any
+    peer: PeerName, bench: Bench, tools: Tools, stream: Any, seed: int
 ) -> tuple[Entered | NotEntered, PeerEntry | None]:
     """Prepare, capture and verify a peer; every failure of it comes back as NotEntered."""
-    contender = None
+    contender, entry = None, None
     try:
+        if len(inputs(bench.problem)) > 1:
+            raise PeerRefuses(f"peers are given one matrix; {bench.problem} reads more")
         contender = _loaded(peer.target)(bench.problem, _buffers(bench), int(stream))
         entry = PeerEntry(peer.name, contender, bench, stream)
-        return entry.verified(tools), entry
+        return entry.verified(tools, seed), entry
     except ImportError as error:
         stage, reason, trace = "missing", f"not installed: {error}", traceback.format_exc()
     except PeerRefuses as error:
@@ -111,7 +128,9 @@ def enter(
     except (Exception, SystemExit) as error:
         stage, reason, trace = "failed", _brief(error), traceback.format_exc()
     lost = _recovered(stream)
-    if contender is not None and not lost:
+    if entry is not None and not lost:
+        entry.close()
+    elif contender is not None and not lost:
         with suppress(Exception):  # it has failed already, and that is reported
             contender.close()
     reason += f"; the GPU's context is lost: {lost}" if lost else ""

@@ -50,6 +50,7 @@ class Session:
     def __init__(self, request: Open, gpu: GpuSpec, device: Any, stream: Any) -> None:
         self._problem = request.problem
         self._stream = stream
+        self._seed = request.seed
         self._clocks = ClockReader(device)
         self._tools = Tools(request.tools_cubin, stream, request.accuracy)
         self._verifier = Verifier(request.problem, self._tools, stream, request.seed)
@@ -163,7 +164,7 @@ class Session:
 
     def enter(self, peer: PeerName) -> Entered | NotEntered:
         """Prepare and verify a peer; it is timed by every comparison that follows."""
-        reply, entry = enter(peer, self._bench, self._tools, self._stream)
+        reply, entry = enter(peer, self._bench, self._tools, self._stream, self._seed)
         self._peers += [entry] if entry else []
         return reply
 
