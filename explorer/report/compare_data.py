@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from explorer.errors import ExplorerError, InvalidInput
@@ -26,8 +27,8 @@ class Means:
     """Copy's time over ours."""
     best_over_ours: float | None
     """The fastest peer's time over ours, problem by problem."""
-    peers_of_copy: dict[str, float]
-    """Copy's time over each peer's, over the problems that it has a time for."""
+    of_copy_by_name: dict[str, float]
+    """Copy's time over that of each peer, and of the heuristic, where it has one."""
     counts: dict[str, int]
     """How many those are."""
 
@@ -46,13 +47,15 @@ def means(comparisons: list[PeerComparison]) -> Means:
     """What the bottom of a table says."""
     shares: dict[str, list[float]] = {}
     for one in comparisons:
-        for peer in one.peers:
-            shares.setdefault(peer.name, []).append(one.copy_time_us / peer.time_us)
+        times = {peer.name: peer.time_us for peer in one.peers}
+        times |= {"heuristic": median(one.heuristic_us)} if one.heuristic_us else {}
+        for name, time_us in times.items():
+            shares.setdefault(name, []).append(one.copy_time_us / time_us)
     best = [(one, one.best) for one in comparisons]
     return Means(
         of_copy=geometric_mean(one.copy_time_us / one.time_us for one in comparisons),
         best_over_ours=geometric_mean(p.time_us / one.time_us for one, p in best if p is not None),
-        peers_of_copy={name: geometric_mean(s) or 0.0 for name, s in shares.items()},
+        of_copy_by_name={name: geometric_mean(s) or 0.0 for name, s in shares.items()},
         counts={name: len(s) for name, s in shares.items()},
     )
 
@@ -104,6 +107,7 @@ def _derived(one: PeerComparison) -> dict[str, Any]:
         "copy_time_us": one.copy_time_us,
         "of_copy": share_of_copy(one.time_us, one.copy_time_us),
         "noise": one.noise,
+        "heuristic_over_ours": one.heuristic_over_ours,
         "best_peer": None if best is None else {"name": best.name, **_peer(one, best)},
     }
 
@@ -127,7 +131,7 @@ def _means(found: Means) -> dict[str, Any]:
         "best_over_ours": found.best_over_ours,
         "peers": {
             name: {"of_copy": share, "problems": found.counts[name]}
-            for name, share in found.peers_of_copy.items()
+            for name, share in found.of_copy_by_name.items()
         },
     }
 

@@ -1,12 +1,22 @@
 """The table of a comparison, as cells: a row a problem, geometric means at the bottom."""
 
+from statistics import median
+
 from explorer.report.circumstances import measurement_lines
-from explorer.report.compare_data import Means, groups, left_out_lines, means, verdict_counts
+from explorer.report.compare_data import (
+    Means,
+    geometric_mean,
+    groups,
+    left_out_lines,
+    means,
+    verdict_counts,
+)
 from explorer.report.figures import microseconds, percent
 from explorer.search.peer_results import LOSS, TIE, PeerComparison, PeerRun, PeerTime
 
 MARKS = {TIE: " =", LOSS: " <"}
 INEXACT = " ~"
+HEURISTIC = "heuristic"
 
 LEGEND = (
     "µs a launch; % is copy's time over ours; ratio is the best peer's time over ours. "
@@ -19,17 +29,18 @@ OURS = 7
 """Columns before those of single peers."""
 
 
-def headings(peers: list[str]) -> list[str]:
-    """Of one table's columns, for the peers that have one."""
-    return ["rows × cols", "copy", "ours", "% of copy", "best peer", "", "ratio", *peers]
+def headings(columns: list[str]) -> list[str]:
+    """Of one table, with those of single peers."""
+    return ["rows × cols", "copy", "ours", "% of copy", "best peer", "", "ratio", *columns]
 
 
-def peers_of(comparisons: list[PeerComparison]) -> list[str]:
-    """The peers that have a time for some of these, in the order of entering."""
-    return list(dict.fromkeys(peer.name for one in comparisons for peer in one.peers))
+def columns_of(comparisons: list[PeerComparison]) -> list[str]:
+    """What has a time for some of these: the heuristic, the peers in the order of entering."""
+    heuristic = [HEURISTIC] if any(one.heuristic_us for one in comparisons) else []
+    return [*heuristic, *dict.fromkeys(p.name for one in comparisons for p in one.peers)]
 
 
-def cells(one: PeerComparison, peers: list[str]) -> list[str]:
+def cells(one: PeerComparison, columns: list[str]) -> list[str]:
     """A problem's row."""
     best = one.best
     return [
@@ -38,15 +49,15 @@ def cells(one: PeerComparison, peers: list[str]) -> list[str]:
         microseconds(one.time_us),
         percent(one.copy_time_us / one.time_us).removesuffix(" %"),
         *_best_cells(one, best),
-        *(_peer_cell(one, one.find(name)) for name in peers),
+        *(_column_cell(one, name) for name in columns),
     ]
 
 
-def mean_cells(found: Means, peers: list[str]) -> list[str]:
+def mean_cells(found: Means, columns: list[str]) -> list[str]:
     """The bottom row: of each peer, copy's time over its."""
     ratio = "" if found.best_over_ours is None else f"{found.best_over_ours:.3f}"
     share = "" if found.of_copy is None else f"{100 * found.of_copy:.1f}"
-    shares = [f"{100 * found.peers_of_copy[name]:.0f} %" for name in peers]
+    shares = [f"{100 * found.of_copy_by_name[name]:.0f} %" for name in columns]
     return ["geometric mean", "", "", share, "", "", ratio, *shares]
 
 
@@ -54,9 +65,9 @@ def tables(run: PeerRun) -> list[tuple[str, list[list[str]]]]:
     """A title, headings and rows for each op and dtype."""
     found = []
     for label, comparisons in groups(run).items():
-        peers = peers_of(comparisons)
-        rows = [headings(peers), *(cells(one, peers) for one in comparisons)]
-        found.append((label, [*rows, mean_cells(means(comparisons), peers)]))
+        columns = columns_of(comparisons)
+        rows = [headings(columns), *(cells(one, columns) for one in comparisons)]
+        found.append((label, [*rows, mean_cells(means(comparisons), columns)]))
     return found
 
 
@@ -65,6 +76,7 @@ def notes_of(run: PeerRun) -> list[tuple[str, str]]:
     counts = verdict_counts(run.comparisons)
     lines = [("against the best peer", ", ".join(f"{n} {w}" for w, n in _plural(counts).items()))]
     lines += [("ours", origin) for origin in _origins(run)]
+    lines += [("heuristic", text) for text in _heuristic(run)]
     lines += [("peers", "; ".join(_versions(run)))] if run.peer_names else []
     lines += [("inexact ~", text) for text in _inexact(run)]
     lines += [("wrong rows", text) for text in _wrong_rows(run)]
@@ -85,7 +97,11 @@ def _best_cells(one: PeerComparison, best: PeerTime | None) -> list[str]:
     return [microseconds(best.time_us), best.name, ratio]
 
 
-def _peer_cell(one: PeerComparison, peer: PeerTime | None) -> str:
+def _column_cell(one: PeerComparison, name: str) -> str:
+    """The time of a peer, or of the heuristic's config, with its marks."""
+    peer = one.find(name)
+    if name == HEURISTIC and one.heuristic_us:
+        return microseconds(median(one.heuristic_us))
     if peer is None:
         return "–"
     inexact = INEXACT if peer.inexact else ""
@@ -103,6 +119,17 @@ def _origins(run: PeerRun) -> list[str]:
     if len(set(origins)) > 3:
         return [f"the best of {len(set(origins))} studies and configs, named in the JSON"]
     return list(dict.fromkeys(origins))
+
+
+def _heuristic(run: PeerRun) -> list[str]:
+    """How far the configs that are taken without a search are from those that were found."""
+    found = [(one.heuristic_over_ours or 1.0, one.problem) for one in run.comparisons]
+    timed = [one for one in run.comparisons if one.heuristic_us]
+    if not timed:
+        return []
+    worst, problem = max(found, key=lambda pair: pair[0])
+    mean = geometric_mean(one.heuristic_over_ours or 1.0 for one in timed) or 1.0
+    return [f"{mean:.3f} × the searched time in geometric mean, {worst:.3f} × at worst ({problem})"]
 
 
 def _versions(run: PeerRun) -> list[str]:

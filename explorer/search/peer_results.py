@@ -73,6 +73,16 @@ class PeerComparison:
     peers: tuple[PeerTime, ...]
     """In the order in which they entered."""
     left_out: tuple[PeerOut, ...]
+    heuristic: Config | None = None
+    """What would have been taken without a search, where ours is of a search and another."""
+    heuristic_us: tuple[float, ...] = ()
+
+    @property
+    def heuristic_over_ours(self) -> float | None:
+        """Its time over ours; None where it was not timed."""
+        if not self.heuristic_us:
+            return None
+        return ratio(self.heuristic_us, self.ours_us).median
 
     @property
     def time_us(self) -> float:
@@ -126,6 +136,8 @@ class PeerComparison:
             "copy_us": list(self.copy_us),
             "peers": [asdict(peer) for peer in self.peers],
             "left_out": [asdict(entry) for entry in self.left_out],
+            "heuristic": self.heuristic.as_dict() if self.heuristic else None,
+            "heuristic_us": list(self.heuristic_us),
         }
 
     @classmethod
@@ -134,6 +146,7 @@ class PeerComparison:
 
         Raises KeyError, TypeError, ValueError or InvalidInput for other data.
         """
+        heuristic = values["heuristic"]
         plain = ("origin", "digest", "error", "max_ulp", "registers")
         return cls(
             problem=Problem.from_dict(values["problem"]),
@@ -145,6 +158,8 @@ class PeerComparison:
             copy_us=_row(values["copy_us"]),
             peers=tuple(map(_peer, values["peers"])),
             left_out=tuple(PeerOut(**entry) for entry in values["left_out"]),
+            heuristic=Config.from_dict(heuristic) if heuristic else None,
+            heuristic_us=_row(values["heuristic_us"]),
         )
 
 

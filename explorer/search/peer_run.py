@@ -48,16 +48,19 @@ def compare_with_peers(
 ) -> PeerComparison:
     """Verify ours and each peer, then time all that passed, ours twice, and copy in turn.
 
+    Where ours is of a search, what would be taken without one is timed as well.
+
     Raises WrongKernel where ours cannot be used, DeviceLost where the GPU fails while they are
     timed.
     """
+    beside, rejected = _heuristic(bench, ours)
     outcome = bench.evaluate(ours.config)
     if isinstance(outcome, Rejected):
         raise WrongKernel(f"ours ({ours.origin}): {outcome.stage}: {outcome.reason}")
     entered, left_out = _enter_all(bench, peers, limit_s, tell)
-    times = bench.compare_with_peers([ours.config, ours.config], rounds)
+    times = bench.compare_with_peers([ours.config, ours.config, *beside], rounds)
     peer_times, lost = _timed(entered, times)
-    ours_us, again_us = times.ours.samples_us
+    ours_us, again_us, *rest = times.ours.samples_us
     copy_us = times.ours.copy_us
     return PeerComparison(
         problem=bench.problem,
@@ -72,8 +75,21 @@ def compare_with_peers(
         again_us=again_us,
         copy_us=copy_us,
         peers=tuple(peer_times),
-        left_out=(*left_out, *lost),
+        left_out=(*rejected, *left_out, *lost),
+        heuristic=beside[0] if beside else None,
+        heuristic_us=rest[0] if rest else (),
     )
+
+
+def _heuristic(bench: PeerBench, ours: Ours) -> tuple[list[Config], list[PeerOut]]:
+    """What would be taken without a search, if that is another config; why it cannot be timed."""
+    config = unsearched(bench.problem, bench.gpu).config
+    if config == ours.config:
+        return [], []
+    outcome = bench.evaluate(config)
+    if isinstance(outcome, Rejected):
+        return [], [PeerOut("heuristic", outcome.stage, outcome.reason)]
+    return [config], []
 
 
 def _enter_all(

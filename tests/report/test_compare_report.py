@@ -75,7 +75,7 @@ def test_geometric_means_are_over_what_has_times(run):
     assert found.best_over_ours == pytest.approx(sqrt(1.0 * 0.75), rel=1e-3)
     assert found.of_copy == pytest.approx(sqrt(60 / 62 * 60 / 64), rel=1e-3)
     assert found.counts == {"torch": 2, "quack": 1}
-    assert found.peers_of_copy["quack"] == pytest.approx(60 / 62, rel=1e-3)
+    assert found.of_copy_by_name["quack"] == pytest.approx(60 / 62, rel=1e-3)
 
 
 def test_json_says_what_follows_from_the_times(run):

@@ -31,6 +31,17 @@ def test_peers_are_timed_beside_ours_and_failures_are_named():
     assert one.circumstances.copy_us == one.copy_time_us
 
 
+def test_beside_a_searched_config_stands_what_needs_no_search():
+    bench = FakePeerBench(noise=1e-5)
+    plain = unsearched(bench.problem, bench.gpu)
+    one = compare_with_peers(bench, OURS, peers("torch"), rounds=12)
+    expected = model_us(plain.config) / model_us(OURS.config)
+    assert one.heuristic == plain.config
+    assert one.heuristic_over_ours == pytest.approx(expected, rel=1e-3)
+    alone = compare_with_peers(FakePeerBench(), plain, peers("torch"), rounds=12)
+    assert alone.heuristic is None and alone.heuristic_over_ours is None
+
+
 @pytest.mark.parametrize(
     ("relative", "verdict"), [(1.02, "win"), (1.0, "tie"), (0.97, "loss")], ids=str
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from explorer.devices.cuda.bench import Bench
+from explorer.devices.cuda.bench import CHECKED_SETS, SLOW_SAMPLE_US, Bench
 from explorer.devices.cuda.buffers import NAN_BYTE
 from explorer.devices.cuda.driver import CudaError, checked
 from explorer.devices.cuda.peer_rows import wrong_rows
@@ -29,11 +29,8 @@ from explorer.peer import (
 )
 
 WARM_UPS = 2
-CHECKED_SETS = 2
 INEXACT_ULP = 8.0
 """Largest error of 16-bit outputs, in ulps, that comes from rounding."""
-
-SLOW_SAMPLE_US = 100_000.0
 
 
 class PeerWrong(ExplorerError):

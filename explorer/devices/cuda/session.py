@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from explorer.codegen import Launch
-from explorer.devices.cuda.bench import Bench
+from explorer.devices.cuda.bench import CHECKED_SETS, SLOW_SAMPLE_US, Bench
 from explorer.devices.cuda.buffers import Scratch
 from explorer.devices.cuda.clocks import ClockReader
 from explorer.devices.cuda.copy_limit import Enqueue
@@ -28,12 +28,6 @@ FEW_SAMPLES = 3
 """Replays of a kernel that is far slower than the best: its rank needs no more."""
 
 FAR_SLOWER = 2.0
-
-SLOW_SAMPLE_US = 100_000.0
-"""A kernel so slow that one launch on each pair of buffers takes longer gets fewer launches."""
-
-CHECKED_SETS = 2
-"""Outputs of the timed launches that are checked afterwards."""
 
 _REFUSED = {
     "CUDA_ERROR_INVALID_VALUE",
