@@ -9,7 +9,7 @@ import pytest
 from explorer.dtype import DType
 from explorer.evaluate.open_peer_bench import PeerBenches
 from explorer.op import Op
-from explorer.peer import PeerName
+from explorer.peer import NotEntered, PeerName
 from explorer.peers import chosen_peers
 from explorer.problem import Problem
 from explorer.search.peer_run import compare_with_peers, unsearched
@@ -36,17 +36,15 @@ def compared(benches, problem, peers, **options):
 
 
 @pytest.mark.parametrize("problem", SHAPES, ids=str)
-@pytest.mark.parametrize("peer", chosen_peers([]), ids=lambda peer: peer.name)
-def test_a_peer_is_verified_and_timed(benches, problem, peer):
+def test_what_is_installed_is_verified_and_timed(benches, problem):
     replies = []
-    one = compared(benches, problem, [peer], tell=replies.append)
-    (reply,) = replies
-    if one.left_out:
-        assert reply.stage in ("missing", "refused"), f"{reply.reason}\n{reply.trace}"
-        pytest.skip(reply.reason)
-    (timed,) = one.peers
-    assert timed.version and len(timed.samples_us) == ROUNDS
-    assert 0.9 * one.copy_time_us < timed.time_us < 100 * one.copy_time_us
+    one = compared(benches, problem, chosen_peers([]), tell=replies.append)
+    traces = "\n".join(f"{r.reason}\n{r.trace}" for r in replies if isinstance(r, NotEntered))
+    assert {entry.stage for entry in one.left_out} <= {"missing", "refused"}, traces
+    assert "torch" in {peer.name for peer in one.peers}
+    for peer in one.peers:
+        assert peer.version and len(peer.samples_us) == ROUNDS
+        assert 0.9 * one.copy_time_us < peer.time_us < 100 * one.copy_time_us, peer
     assert median(one.ours_us) > 0.95 * one.copy_time_us
 
 

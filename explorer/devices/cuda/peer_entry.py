@@ -29,6 +29,9 @@ from explorer.peer import (
 )
 
 WARM_UPS = 2
+LEAST_US = 0.1
+"""Of a launch: a graph in which nothing was captured takes no time at all."""
+
 INEXACT_ULP = 8.0
 """Largest error of 16-bit outputs, in ulps, that comes from rounding."""
 
@@ -49,7 +52,7 @@ class PeerEntry:
             contender.launch(index)
         checked(driver.cuStreamSynchronize(stream))
         with self._captured(1) as one:
-            one_us = min(bench.laps_us(one, 2))
+            one_us = max(min(bench.laps_us(one, 2)), LEAST_US)
         self.launches = max(1, min(bench.launches, int(SLOW_SAMPLE_US / one_us)))
         self.graph = self._captured(self.launches)
 

@@ -1,0 +1,233 @@
+"""What becomes of a peer in the worker and in its supervisor, with a driver that does nothing."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from explorer.devices.cuda import peer_entry, peer_rows
+from explorer.devices.cuda.messages import Enter, Failed
+from explorer.devices.cuda.supervisor import CudaDevice
+from explorer.devices.cuda.tools import DeviceCheck
+from explorer.op import Op
+from explorer.peer import Entered, NotEntered, PeerName, PeerRefuses
+from explorer.problem import Problem
+
+PROBLEM = Problem(64, 8)
+RIGHT = DeviceCheck(0, 0, 0, 1e-7, 0, 1.0, 0.5, 512)
+COARSE = DeviceCheck(3, 0, 0, 1e-5, 0, 90.0, 5.0, 512)
+NOT_A_NUMBER = DeviceCheck(512, 0, 0, 1e-7, 512, 1.0, 0.5, 0)
+
+
+class Contender:
+    """Launches nothing, and counts."""
+
+    version, note = "fake 1.0", "plain"
+
+    def __init__(self, problem, buffers, stream):
+        assert (len(buffers.inputs), len(buffers.outputs), stream) == (2, 2, 7)
+        self.launched, self.closed = 0, False
+        made.append(self)
+
+    def launch(self, index):
+        self.launched += 1
+
+    def output(self, index):
+        return 5000 + index
+
+    def capture(self, count):
+        return None
+
+    def close(self):
+        self.closed = True
+
+
+made = []
+
+
+def refuses(problem, buffers, stream):
+    raise PeerRefuses("it needs cols that 16 divides")
+
+
+def raises(problem, buffers, stream):
+    raise ValueError("no such kernel\nand more")
+
+
+class Bench:
+    """Two sets; a graph is captured by calling what it launches."""
+
+    launches = 6
+
+    def __init__(self, problem):
+        self.problem = problem
+        self.filled = 0
+        self.sets = SimpleNamespace(
+            count=2,
+            input=lambda index: 1000 + index,
+            output=lambda index: 2000 + index,
+            at=lambda index: {"input": 1000 + index, "output": 2000 + index},
+            fill=self._fill,
+        )
+
+    def _fill(self, tools, seed):
+        self.filled += 1
+
+    def graph(self, enqueue, launches):
+        for index in range(launches):
+            enqueue(index)
+        closing = SimpleNamespace(replay=lambda: None)
+        return Graph(closing)
+
+    def laps_us(self, graph, count):
+        return [30_000.0] * count
+
+
+class Graph:
+    def __init__(self, inner):
+        self.replay = inner.replay
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+
+class Tools:
+    """Finds `whole` on the whole problem and `row` on rows of patterns."""
+
+    accuracy = "default"
+
+    def __init__(self, whole=RIGHT, row=RIGHT):
+        self.found = {PROBLEM.rows: whole, 1: row}
+
+    def check_rows(self, problem, addresses):
+        assert addresses["output"] >= 5000
+        return self.found[problem.rows]
+
+
+@pytest.fixture(autouse=True)
+def driver(monkeypatch):
+    """Every call succeeds and gives nothing; the context is whole."""
+    quiet = SimpleNamespace(
+        cuStreamSynchronize=lambda *_: (0,),
+        cuMemsetD8Async=lambda *_: (0,),
+        cuMemcpyHtoD=lambda *_: (0,),
+        cuCtxSynchronize=lambda *_: (0,),
+        cuStreamIsCapturing=lambda *_: (0, 0),
+    )
+    for module in (peer_entry, peer_rows):
+        monkeypatch.setattr(module, "driver", quiet)
+        monkeypatch.setattr(module, "checked", lambda result: None)
+    monkeypatch.setattr(peer_entry, "sentence", lambda found, *_: f"{found.wrong} are wrong")
+    made.clear()
+    return quiet
+
+
+def entered(name, tools=None, problem=PROBLEM):
+    peer = PeerName(name, f"{__name__}:{name}")
+    return peer_entry.enter(peer, Bench(problem), tools or Tools(), 7, 0)
+
+
+def test_a_right_peer_enters_with_fewer_launches_where_it_is_slow():
+    reply, entry = entered("Contender")
+    assert reply == Entered("Contender", "fake 1.0", "plain", 1e-7, 1.0, "")
+    assert entry.launches == 3  # of 30 ms each, within 100 ms
+    assert made[0].launched == peer_entry.WARM_UPS + 1 + 3 and not made[0].closed
+    entry.close()
+    assert made[0].closed
+
+
+def test_coarse_rounding_is_told_and_a_wrong_matrix_is_left_out():
+    reply, _ = entered("Contender", Tools(COARSE))
+    assert isinstance(reply, Entered) and reply.inexact == "3 are wrong"
+    reply, entry = entered("Contender", Tools(NOT_A_NUMBER))
+    assert (reply.stage, reply.reason, entry) == ("wrong", "512 are wrong", None)
+    assert made[-1].closed
+
+
+def test_rows_of_patterns_that_are_wrong_are_named():
+    reply, entry = entered("Contender", Tools(row=NOT_A_NUMBER))
+    assert "all masked" in reply.wrong_rows and "offset up" in reply.wrong_rows
+    assert entry._bench.filled == 1
+    assert entered("Contender", Tools(row=COARSE))[0].wrong_rows == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "reason"),
+    [
+        ("refuses", "refused", "it needs cols that 16 divides"),
+        ("raises", "failed", "ValueError: no such kernel"),
+        ("not_there", "failed", "AttributeError: module"),
+    ],
+)
+def test_failures_come_back_with_stage_and_reason(name, stage, reason):
+    reply, entry = entered(name)
+    assert reply.stage == stage and reply.reason.startswith(reason) and entry is None
+    assert ("Traceback" in reply.trace) == (stage == "failed") and not reply.context_lost
+
+
+def test_what_is_not_installed_is_missing():
+    reply, _ = peer_entry.enter(PeerName("x", "no_such_package:f"), Bench(PROBLEM), Tools(), 7, 0)
+    assert reply.stage == "missing" and "no_such_package" in reply.reason
+
+
+def test_an_op_of_two_matrices_is_refused():
+    reply, _ = entered("Contender", problem=Problem(64, 8, op=Op.SOFTMAX_BACKWARD))
+    assert reply.stage == "refused" and "one matrix" in reply.reason
+
+
+def test_a_lost_context_is_told(monkeypatch):
+    def lost(result):
+        raise peer_entry.CudaError("CUDA_ERROR_ILLEGAL_ADDRESS")
+
+    monkeypatch.setattr(peer_entry, "checked", lost)
+    reply, _ = entered("Contender")
+    assert reply.context_lost and "CUDA_ERROR_ILLEGAL_ADDRESS" in reply.reason
+
+
+class Supervised(CudaDevice):
+    """Its worker answers as `replies` say, by the peer's name; None is no answer in time."""
+
+    def __init__(self, replies):
+        self.replies, self.asked, self.restarts = replies, [], 0
+        self._opened, self._entered = None, []
+        self._process = SimpleNamespace(kill=lambda: None, join=lambda: None)
+        self._connection = SimpleNamespace(close=lambda: None)
+
+    def _ask(self, request, limit_s):
+        assert isinstance(request, Enter)
+        self.asked.append(request.peer.name)
+        return self.replies[request.peer.name]
+
+    def _start(self):
+        return None
+
+    def _open_again(self):
+        return None
+
+
+def test_a_crash_and_a_hang_cost_no_peer_that_had_entered():
+    fine = {name: Entered(name, "1", "", 0.0, 0.0, "") for name in "ab"}
+    lost = NotEntered("lost", "failed", "it faulted", context_lost=True)
+    refused = NotEntered("refused", "refused", "odd cols")
+    crash = Failed("the worker ended unexpectedly (exit code 3)", context_lost=True)
+    replies = {**fine, "lost": lost, "refused": refused, "dies": crash, "hangs": None}
+    device = Supervised(replies)
+    stages = {
+        name: device.enter(PeerName(name, "m:f"), 9.0)
+        for name in ("a", "refused", "dies", "b", "hangs", "lost")
+    }
+    assert [peer.name for peer, _ in device._entered] == ["a", "b"]
+    assert device.restarts == 3 and device.asked.count("a") == 4
+    assert stages["dies"].stage == "crash" and "exit code 3" in stages["dies"].reason
+    assert stages["hangs"].stage == "timeout" and "within 9 s" in stages["hangs"].reason
+    assert stages["lost"] is lost and stages["refused"] is refused
+
+
+def test_a_peer_that_fails_the_second_time_is_dropped():
+    device = Supervised({name: Entered(name, "1", "", 0.0, 0.0, "") for name in "ab"})
+    for name in "ab":
+        device.enter(PeerName(name, "m:f"), 9.0)
+    device.replies["a"] = None
+    device._restart()
+    assert [peer.name for peer, _ in device._entered] == ["b"]
