@@ -90,3 +90,8 @@ class Accuracy(StrEnum):
         if half:
             return Limits(relative, steps=1, max_ulp=1.0, mean_ulp=0.3)
         return Limits(relative, steps=0, max_ulp=20.0, mean_ulp=3.5)
+
+    def is_stricter_than(self, other: "Accuracy") -> bool:
+        """Whether what meets `other` may not meet it."""
+        levels = list(Accuracy)
+        return levels.index(self) < levels.index(other)

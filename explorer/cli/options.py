@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
+from explorer.accuracy import Accuracy
 from explorer.cli.values import one_of, whole_number
+from explorer.search.objectives import Objectives
 
 Storage = Annotated[
     str | None,
@@ -44,6 +46,35 @@ Gpu = Annotated[
         help="GPU whose limits count, as its driver calls it; left out: the one here, "
         "else NVIDIA H200.",
         show_default=False,
+    ),
+]
+AccuracyLevel = Annotated[
+    Accuracy,
+    typer.Option(
+        "--accuracy",
+        metavar="LEVEL",
+        parser=Accuracy.parse,
+        help="What errors may come to: strict, default or fast.",
+    ),
+]
+AccuracyOrNone = Annotated[
+    Accuracy | None,
+    typer.Option(
+        "--accuracy",
+        metavar="LEVEL",
+        parser=Accuracy.parse,
+        help="What errors may come to: strict, default or fast; left out: default, and fast with "
+        "--objectives time,error.",
+        show_default=False,
+    ),
+]
+Minimised = Annotated[
+    Objectives,
+    typer.Option(
+        "--objectives",
+        metavar="WHAT",
+        parser=Objectives.parse,
+        help="What is minimised: time, or time,error for the Pareto front of both.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, alone on stdout.")]

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.cli.exits import INTERRUPTED, say
-from explorer.cli.options import Json, RecordedDevice, Seed, Timing
+from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing
 from explorer.cli.problem import needed, rows_notice, with_problem
 from explorer.cli.values import whole_number
 from explorer.cli.writable import check_writable
@@ -58,6 +59,7 @@ def record(
     force: Force = False,
     device: RecordedDevice = "cuda:0",
     timing: Timing = "cold",
+    accuracy: AccuracyLevel = Accuracy.DEFAULT,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -73,7 +75,7 @@ def record(
     if sample is None and not fixed:
         raise InvalidInput("what to record is not said: give --sample 500, --where, or both")
     try:
-        with open_evaluator(problem, device, timing, seed) as evaluator:
+        with open_evaluator(problem, device, timing, seed, accuracy) as evaluator:
             path = _path(output, evaluator, force=force)
             for notice in rows_notice(problem, asked.rows):
                 say(notice)
@@ -118,8 +120,9 @@ def _path(output: str | None, evaluator: "Evaluator", *, force: bool) -> Path:
 
     if not evaluator.interleaves:
         raise InvalidInput("a recording cannot be recorded; name a GPU such as --device cuda:0")
-    timing = evaluator.circumstances.timing
-    path = Path(output) if output else local_path(evaluator.problem, evaluator.gpu, timing)
+    made = evaluator.circumstances
+    usual = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)
+    path = Path(output) if output else usual
     if not path.name.endswith(SUFFIX):
         raise InvalidInput(f"output is {str(path)!r}; a recording's name ends in {SUFFIX}")
     if path.exists() and not force:

@@ -5,13 +5,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.cli.exits import INTERRUPTED, say
-from explorer.cli.options import Device, Json, Seed, Storage, Timing
+from explorer.cli.options import (
+    AccuracyOrNone,
+    Device,
+    Json,
+    Minimised,
+    Seed,
+    Storage,
+    Timing,
+)
 from explorer.cli.problem import needed, rows_notice, with_problem
 from explorer.cli.values import duration_s, whole_number
 from explorer.errors import ExplorerError, NotFound
 from explorer.problem import Problem
+from explorer.search.objectives import Objectives
 
 if TYPE_CHECKING:
     from explorer.evaluate.finalists import FinalistCheck
@@ -49,18 +59,36 @@ def search(
     storage: Storage = None,
     seed: Seed = 0,
     timing: Timing = "cold",
+    accuracy: AccuracyOrNone = None,
+    objectives: Minimised = Objectives.TIME,
     json: Json = False,
 ) -> None:
     """Find the fastest kernel of a problem. The same command again goes on."""
     from explorer.report.console import results
     from explorer.report.json_data import as_text, search_data
+    from explorer.report.pareto_report import print_front
     from explorer.report.search_report import print_search
 
     asked = needed(asked)
-    result = _run(_Plan(asked.problem(), asked.rows, device, timing, trials, budget, seed, storage))
+    accuracy = accuracy or objectives.usual_accuracy
+    plan = _Plan(
+        asked.problem(),
+        asked.rows,
+        device,
+        timing,
+        trials,
+        budget,
+        seed,
+        storage,
+        accuracy,
+        objectives,
+    )
+    result = _run(plan)
     checked = _check_finalists(result) if result.replayed else None
     if json:
         print(as_text(search_data(result, storage, checked)))
+    elif objectives is Objectives.TIME_ERROR:
+        print_front(result, results())
     else:
         print_search(result, results(), storage, checked)
 
@@ -77,6 +105,8 @@ class _Plan:
     budget_s: float | None
     seed: int
     storage: str | None
+    accuracy: Accuracy
+    objectives: Objectives
 
 
 def _run(plan: _Plan) -> "SearchResult":
@@ -89,7 +119,9 @@ def _run(plan: _Plan) -> "SearchResult":
     why = _why_replay(plan.device)
     progress = ProgressLine(plan.problem, notices())
     try:
-        with open_evaluator(plan.problem, plan.device, plan.timing, plan.seed) as evaluator:
+        with open_evaluator(
+            plan.problem, plan.device, plan.timing, plan.seed, plan.accuracy
+        ) as evaluator:
             for notice in _notices(plan, evaluator, why):
                 say(notice)
             with progress:
@@ -100,6 +132,7 @@ def _run(plan: _Plan) -> "SearchResult":
                     budget_s=plan.budget_s,
                     seed=plan.seed,
                     on_progress=progress,
+                    objectives=plan.objectives,
                 )
     except NotFound as error:
         raise NotFound(f"{why}, and {error}" if why else str(error)) from None
@@ -111,17 +144,26 @@ def _run(plan: _Plan) -> "SearchResult":
 
 
 def _check_finalists(result: "SearchResult") -> "FinalistCheck | None":
-    """Emulate the best and those tied with it; raises WrongKernel. No NVRTC is no error."""
+    """Emulate the best and those tied with it, or the front; raises WrongKernel.
+
+    No NVRTC is no error.
+    """
     from explorer.compile import nvrtc_version
     from explorer.evaluate.finalists import check_finalists
+    from explorer.search.pareto import front_of
 
     try:
         nvrtc_version()
     except ExplorerError as error:
         say(f"finalists are not verified: {error}")
         return None
-    configs = [finalist.trial.config for finalist in result.finals.ties]
-    return check_finalists(result.problem, configs, result.circumstances.arch)
+    two = result.objectives is Objectives.TIME_ERROR
+    front = [member.finalist for member in front_of(result.finals)] if two else []
+    configs = [finalist.trial.config for finalist in front or result.finals.ties]
+    circumstances = result.circumstances
+    return check_finalists(
+        result.problem, configs, circumstances.arch, accuracy=circumstances.accuracy
+    )
 
 
 def _why_replay(device: str) -> str | None:

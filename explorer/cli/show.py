@@ -1,20 +1,31 @@
 """`explorer show`: what a study found."""
 
 from explorer.asked import AskedProblem
-from explorer.cli.options import Json, Storage
+from explorer.cli.options import AccuracyOrNone, Json, Minimised, Storage
 from explorer.cli.problem import needed, with_problem
+from explorer.search.objectives import Objectives
 
 
 @with_problem
-def show(asked: AskedProblem | None, storage: Storage = None, json: Json = False) -> None:
-    """Print what a study found: best, ties, rejections, parameters."""
+def show(
+    asked: AskedProblem | None,
+    accuracy: AccuracyOrNone = None,
+    objectives: Minimised = Objectives.TIME,
+    storage: Storage = None,
+    json: Json = False,
+) -> None:
+    """Print what a study found: best or front, ties, rejections, parameters."""
     from explorer.report.console import results
     from explorer.report.json_data import as_text, study_data
+    from explorer.report.pareto_report import print_front_study
     from explorer.report.study_report import print_study
     from explorer.search import load_study, open_storage
 
-    view = load_study(open_storage(storage, read_only=True), needed(asked))
+    opened = open_storage(storage, read_only=True)
+    view = load_study(opened, needed(asked), objectives, accuracy)
     if json:
         print(as_text(study_data(view, storage)))
+    elif objectives is Objectives.TIME_ERROR:
+        print_front_study(view, results())
     else:
         print_study(view, results(), storage)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
-from explorer.cli.options import Gpu, Json, Seed, Storage
+from explorer.cli.options import AccuracyLevel, Gpu, Json, Seed, Storage
 from explorer.cli.problem import needed, with_problem
 from explorer.cli.values import whole_number
 from explorer.errors import InvalidInput
@@ -63,6 +64,7 @@ def verify(
     sample: Sample = None,
     device: VerifyDevice = "emulated",
     gpu: Gpu = None,
+    accuracy: AccuracyLevel = Accuracy.DEFAULT,
     seed: Seed = 0,
     storage: Storage = None,
     json: Json = False,
@@ -85,7 +87,7 @@ def verify(
     else:
         programs, arch = _named(what, asked, gpu, storage)
     with VerifyProgress(len(programs), notices()) as progress:
-        found = [progress(verdict) for verdict in verify_on(device, programs, arch, rows)]
+        found = [progress(verdict) for verdict in verify_on(device, programs, arch, rows, accuracy)]
     if json:
         print(as_text(verification_data(found)))
     else:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from explorer.accuracy import Accuracy
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
 from explorer.errors import WrongKernel
@@ -37,10 +38,14 @@ class FinalistCheck:
 
 
 def check_finalists(
-    problem: Problem, configs: Sequence[Config], arch: str, budget_s: float = BUDGET_S
+    problem: Problem,
+    configs: Sequence[Config],
+    arch: str,
+    budget_s: float = BUDGET_S,
+    accuracy: Accuracy = Accuracy.DEFAULT,
 ) -> FinalistCheck:
     """Check configs in order until the time is up; raises WrongKernel for one that is wrong."""
-    emulator = Emulator(arch, step_limit=STEP_LIMIT)
+    emulator = Emulator(arch, step_limit=STEP_LIMIT, accuracy=accuracy)
     started = time.monotonic()
     found: Counter[Status] = Counter()
     for config in configs:

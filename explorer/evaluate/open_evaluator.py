@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from explorer.accuracy import Accuracy
 from explorer.devices.cuda import CudaDevice, driver_problem
 from explorer.errors import InvalidInput
 from explorer.evaluate.live import LiveEvaluator
@@ -15,7 +16,11 @@ TIMINGS = ("cold", "warm")
 
 @contextmanager
 def open_evaluator(
-    problem: Problem, device: str = "auto", timing: str = "cold", seed: int = 0
+    problem: Problem,
+    device: str = "auto",
+    timing: str = "cold",
+    seed: int = 0,
+    accuracy: Accuracy = Accuracy.DEFAULT,
 ) -> Iterator[Evaluator]:
     """The evaluator of `auto`, `cuda:N` or `recorded:NAME` for a problem, closed at the end.
 
@@ -29,10 +34,10 @@ def open_evaluator(
     if kind == "auto" and not name:
         kind, name = ("cuda", "0") if driver_problem() is None else ("recorded", "")
     if kind == "cuda" and name.isdecimal():
-        with LiveEvaluator(problem, CudaDevice(int(name)), timing, seed) as live:
+        with LiveEvaluator(problem, CudaDevice(int(name)), timing, seed, accuracy) as live:
             yield live
     elif kind == "recorded":
-        yield ReplayEvaluator.open(problem, name or None)
+        yield ReplayEvaluator.open(problem, name or None, accuracy)
     elif kind == "emulated":
         raise InvalidInput(
             "device 'emulated' checks kernels and times none: check them with explorer verify, or "

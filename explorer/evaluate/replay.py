@@ -1,36 +1,50 @@
 """Evaluate by looking up a recording: no GPU, no times but those it holds."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
+from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.devices.recorded.find import find_recording, load_recording
 from explorer.devices.recorded.recording import RecordedComparison, RecordedKernel, Recording
+from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluator import Comparison
 from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Measured, Outcome
+from explorer.outcome import Measured, Outcome, Rejected, Stage
 from explorer.problem import Problem
+
+NOT_IN_ULPS = (
+    "its error was not recorded in ulps, so that it is not known to be exact enough; record it "
+    "again on a GPU with explorer record"
+)
 
 
 class ReplayEvaluator:
-    """An Evaluator whose catalogue is what was recorded."""
+    """An Evaluator whose catalogue is what was recorded; errors are judged as recorded.
+
+    What a recording made under a stricter accuracy rejected stays rejected.
+    """
 
     interleaves = False
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, accuracy: Accuracy = Accuracy.DEFAULT) -> None:
         self.recording = recording
+        self._accuracy = accuracy
         self._kernels = {kernel.config: kernel for kernel in recording.kernels}
         self._catalogue = tuple(self._kernels)
         compared = set(recording.comparison.digests) if recording.comparison else set()
         self._compared = {k.config for k in recording.kernels if k.digest in compared}
 
     @classmethod
-    def open(cls, problem: Problem, name: str | None = None) -> "ReplayEvaluator":
+    def open(
+        cls, problem: Problem, name: str | None = None, accuracy: Accuracy = Accuracy.DEFAULT
+    ) -> "ReplayEvaluator":
         """Replay recording `name`, or the latest of `problem`; raises NotFound, InvalidInput."""
         if name is None:
-            return cls(find_recording(AskedProblem.of(problem)))
+            return cls(find_recording(AskedProblem.of(problem)), accuracy)
         recording = load_recording(name)
         recorded = recording.header.problem
         if recorded != problem:
@@ -38,7 +52,7 @@ class ReplayEvaluator:
                 f"recording '{name}' is of {recorded}, not of {problem}; ask for "
                 f"{' '.join(AskedProblem.of(recorded).options)}"
             )
-        return cls(recording)
+        return cls(recording, accuracy)
 
     @property
     def problem(self) -> Problem:
@@ -52,8 +66,8 @@ class ReplayEvaluator:
 
     @property
     def circumstances(self) -> Circumstances:
-        """Of the recording."""
-        return self.recording.header.circumstances
+        """Of the recording, with the accuracy that is asked for now."""
+        return replace(self.recording.header.circumstances, accuracy=self._accuracy)
 
     @property
     def catalogue(self) -> Sequence[Config]:
@@ -73,8 +87,17 @@ class ReplayEvaluator:
         """Nothing is compiled."""
 
     def evaluate(self, config: Config) -> Outcome:
-        """The recorded outcome; raises InvalidInput for a config that was not recorded."""
-        return self._kernel(config).outcome
+        """The recorded outcome; raises InvalidInput for a config that was not recorded.
+
+        A kernel that was measured under a looser accuracy is rejected where its recorded errors are
+        beyond the limits, or not known.
+        """
+        outcome = self._kernel(config).outcome
+        if not isinstance(outcome, Measured):
+            return outcome
+        recorded = self.recording.header.circumstances.accuracy
+        fault = _fault(outcome, self.problem.output_dtype, self._accuracy, recorded)
+        return Rejected(Stage.VERIFY, fault) if fault else outcome
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
         """The recorded comparison where it has all of them, else samples of the evaluations.
@@ -110,6 +133,19 @@ class ReplayEvaluator:
                 "evaluate it on a GPU"
             )
         return self._kernels[config]
+
+
+def _fault(outcome: Measured, dtype: DType, accuracy: Accuracy, recorded: Accuracy) -> str:
+    """Why a kernel that met `recorded` does not meet `accuracy`; empty where it does."""
+    if not accuracy.is_stricter_than(recorded):
+        return ""
+    if outcome.max_ulp is None or outcome.mean_ulp is None:
+        return NOT_IN_ULPS
+    limits = accuracy.limits(dtype)
+    if outcome.error > limits.relative and outcome.max_ulp > limits.steps + 0.5:
+        limit = limits.of_an_element
+        return f"too inexact: {outcome.max_ulp:.3g} ulp, the limit under {accuracy} is {limit}"
+    return accuracy.excess(dtype, outcome.max_ulp, outcome.mean_ulp)
 
 
 def _from_comparison(recorded: RecordedComparison, digests: Sequence[str]) -> Comparison:

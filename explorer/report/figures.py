@@ -12,6 +12,11 @@ def with_spread(time_us: float, spread: float) -> str:
     return f"{microseconds(time_us)} ± {half_us:.{_decimals(time_us)}f}"
 
 
+def ulps(error: float | None) -> str:
+    """Three significant digits of an error in ulps; a dash where it was not recorded."""
+    return "-" if error is None else f"{error:.3g}"
+
+
 def percent(fraction: float, digits: int = 1) -> str:
     """A fraction as a percentage: 0.973 is 97.3 %."""
     return f"{100 * fraction:.{digits}f} %"

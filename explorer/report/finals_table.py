@@ -6,7 +6,14 @@ from rich.table import Table
 from explorer.circumstances import Circumstances
 from explorer.problem import Problem
 from explorer.report.console import cell, plain_table
-from explorer.report.figures import counted, microseconds, percent, share_of_copy, with_spread
+from explorer.report.figures import (
+    counted,
+    microseconds,
+    percent,
+    share_of_copy,
+    ulps,
+    with_spread,
+)
 from explorer.report.words import difference_words
 from explorer.search.results import Finalist, Finals
 
@@ -17,7 +24,7 @@ MOST_ROWS = 15
 """How many finalists are shown at most: a large tie set is told by its count."""
 
 _LAST = "differs from the best by"
-_NUMBERS = ("trial", "µs", "GB/s", "of copy", "× best", "regs")
+_NUMBERS = ("trial", "µs", "GB/s", "of copy", "× best", "regs", "ulp")
 _GAP = 2
 """Columns between two columns of a plain table."""
 
@@ -41,7 +48,7 @@ def finals_table(
     copy = "copy of the same bytes" if finals.copy_us else "copy was not measured"
     table.add_row(*rows[-1], copy, end_section=True)
     if circumstances.peak_gbps:
-        table.add_row("", "", "", f"{circumstances.peak_gbps:.0f}", "", "", "", "datasheet")
+        table.add_row("", "", "", f"{circumstances.peak_gbps:.0f}", "", "", "", "", "datasheet")
     return table
 
 
@@ -70,6 +77,7 @@ def _numbers(rank: int, finalist: Finalist, finals: Finals, problem: Problem) ->
         percent(share) if share is not None else "",
         f"{finalist.ratio_to_best:.3f}",
         str(finalist.trial.outcome.resources.registers),
+        ulps(finalist.trial.outcome.max_ulp),
     ]
 
 
@@ -82,10 +90,10 @@ def _last_cell(finalist: Finalist, finals: Finals, width: int) -> str:
 
 def _copy_numbers(finals: Finals, problem: Problem) -> list[str]:
     if not finals.copy_us:
-        return [""] * 7
+        return [""] * 8
     ratio = finals.copy_us / min(finalist.time_us for finalist in finals.finalists)
     gbps = f"{problem.gbps(finals.copy_us):.0f}"
-    return ["", "", _copy_time(finals), gbps, "100.0 %", f"{ratio:.3f}", ""]
+    return ["", "", _copy_time(finals), gbps, "100.0 %", f"{ratio:.3f}", "", ""]
 
 
 def _copy_time(finals: Finals) -> str:

@@ -14,21 +14,15 @@ from explorer.codegen import Variant
 from explorer.devices.recorded.recording import Recording
 from explorer.evaluate.finalists import FinalistCheck
 from explorer.evaluate.verdict import Verdict
-from explorer.outcome import Measured, Resources, Stage
+from explorer.outcome import Resources, Stage
 from explorer.problem import Problem
 from explorer.report.check import Check
 from explorer.report.commands import reproducing_command
-from explorer.report.figures import share_of_copy
+from explorer.report.finals_data import finals_data, front_data, trial_data, winner_data
 from explorer.report.recording_report import measured_us
 from explorer.report.verification_data import verdict_data
-from explorer.search.results import (
-    Finalist,
-    Finals,
-    SearchResult,
-    StudySummary,
-    StudyView,
-    TrialRecord,
-)
+from explorer.search.objectives import Objectives
+from explorer.search.results import SearchResult, StudySummary, StudyView
 from explorer.space import RULES, Space
 from explorer.space.parameters import MEANING
 
@@ -43,7 +37,11 @@ def as_text(data: Data | list[Data]) -> str:
 def search_data(
     result: SearchResult, storage: str | None = None, checked: FinalistCheck | None = None
 ) -> Data:
-    """study, problem, replayed, circumstances, the tally, finals, best, verified, emit."""
+    """study, problem, replayed, circumstances, the tally, finals, best, verified, emit.
+
+    Of a search for time and error `front` lists the members of the Pareto front; else it is null.
+    """
+    best, two = result.finals.winner.trial, result.objectives is Objectives.TIME_ERROR
     return {
         "study": result.study,
         "problem": problem_data(result.problem),
@@ -55,10 +53,12 @@ def search_data(
         "rejected": _rejected(result.rejected),
         "elapsed_s": result.elapsed_s,
         "seed": result.seed,
-        "best": _winner(result.finals, result.problem),
-        "finals": _finals(result.finals, result.problem),
+        "objectives": str(result.objectives),
+        "best": winner_data(result.finals, result.problem),
+        "finals": finals_data(result.finals, result.problem),
+        "front": front_data(result.finals, result.problem) if two else None,
         "verification": None if checked is None else asdict(checked),
-        "emit": reproducing_command(result.finals.winner.trial, result.problem, storage),
+        "emit": reproducing_command(best, result.problem, storage, usual=result.is_usual),
     }
 
 
@@ -69,7 +69,8 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
         **summary_data(view.summary),
         "circumstances": view.circumstances.as_dict(),
         "best": _best(view),
-        "finals": None if view.finals is None else _finals(view.finals, problem),
+        "finals": None if view.finals is None else finals_data(view.finals, problem),
+        "front": _front(view),
         "rejected": _rejected(view.rejected),
         "reasons": [
             {"stage": str(stage), "reason": reason, "count": count}
@@ -86,18 +87,24 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
             }
             for effect in view.effects
         ],
-        "emit": reproducing_command(view.best, problem, storage),
+        "emit": reproducing_command(view.best, problem, storage, usual=view.summary.is_usual),
     }
 
 
 def _best(view: StudyView) -> Data:
     """As a finalist where there were finals; else as the search measured it."""
     problem, finals = view.summary.problem, view.finals
-    return _trial(view.best, problem) if finals is None else _winner(finals, problem)
+    return trial_data(view.best, problem) if finals is None else winner_data(finals, problem)
 
 
-def _winner(finals: Finals, problem: Problem) -> Data:
-    return _finalist(1, finals.winner, finals, problem)
+def _front(view: StudyView) -> list[Data] | None:
+    """As finalists where there were finals; else as the search measured them."""
+    problem = view.summary.problem
+    if view.summary.objectives is Objectives.TIME:
+        return None
+    if view.finals is None:
+        return [trial_data(trial, problem) for trial in view.front]
+    return front_data(view.finals, problem)
 
 
 def summary_data(summary: StudySummary) -> Data:
@@ -108,6 +115,8 @@ def summary_data(summary: StudySummary) -> Data:
         "gpu": summary.gpu,
         "timing": summary.timing,
         "replayed": summary.replayed,
+        "accuracy": str(summary.accuracy),
+        "objectives": str(summary.objectives),
         "is_current": summary.is_current,
         "space_version": summary.space_version,
         "trials": summary.trials,
@@ -145,53 +154,6 @@ def problem_data(problem: Problem) -> Data:
         "cols": problem.cols,
         "dtype": str(problem.dtype),
         "bytes": problem.bytes,
-    }
-
-
-def _finals(finals: Finals, problem: Problem) -> Data:
-    contenders = enumerate(finals.finalists, start=1)
-    return {
-        "interleaved": finals.interleaved,
-        "rounds": finals.rounds,
-        "noise": finals.noise,
-        "copy_us": finals.copy_us or None,
-        "copy_spread": finals.copy_spread,
-        "copy_gbps": problem.gbps(finals.copy_us) if finals.copy_us else None,
-        "finalists": [_finalist(rank, f, finals, problem) for rank, f in contenders],
-    }
-
-
-def _finalist(rank: int, finalist: Finalist, finals: Finals, problem: Problem) -> Data:
-    return {
-        "rank": rank,
-        **_trial(finalist.trial, problem),
-        "time_us": finalist.time_us,
-        "spread": finalist.spread,
-        "gbps": problem.gbps(finalist.time_us),
-        "of_copy": share_of_copy(finalist.time_us, finals.copy_us),
-        "tied": finalist.tied,
-        "ratio_to_best": finalist.ratio_to_best,
-        "ratio_low": finalist.ratio_low,
-        "ratio_high": finalist.ratio_high,
-    }
-
-
-def _trial(trial: TrialRecord, problem: Problem) -> Data:
-    outcome: Measured = trial.outcome
-    return {
-        "trial": trial.number,
-        "time_us": outcome.time_us,
-        "spread": outcome.spread,
-        "gbps": problem.gbps(outcome.time_us),
-        "config": trial.config.as_dict(),
-        "registers": outcome.resources.registers,
-        "shared_bytes": outcome.resources.shared_bytes,
-        "spill_bytes": outcome.resources.spill_store_bytes + outcome.resources.spill_load_bytes,
-        "code_bytes": outcome.resources.code_bytes,
-        "error": outcome.error,
-        "max_ulp": outcome.max_ulp,
-        "mean_ulp": outcome.mean_ulp,
-        "digest": outcome.digest,
     }
 
 

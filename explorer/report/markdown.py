@@ -35,7 +35,9 @@ def markdown_notices(summaries: Sequence[StudySummary], views: Sequence[StudyVie
     left_out = len(summaries) - len(views)
     if left_out:
         studies = "1 study is" if left_out == 1 else f"{left_out} studies are"
-        lines.append(f"{studies} left out: of an older space, or without a measured kernel")
+        lines.append(
+            f"{studies} left out: of an older space, of time and error, or with no kernel measured"
+        )
     if all(view.summary.replayed for view in views):
         what = "every row is a replay of a recording" if views else "no study has results"
         lines.append(f"{what}: nothing was measured here; search where there is a GPU")

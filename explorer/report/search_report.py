@@ -30,14 +30,14 @@ def print_search(
     lines = [
         ("best", f"trial {trial.number}: {brief_words(trial.config)}"),
         *finals_notes(finals, replayed=result.replayed),
-        ("trials", _tally(result)),
+        ("trials", tally(result)),
         *_measured_where(result),
     ]
     lines += [] if checked is None else [("verified", checked_sentence(checked))]
     lines += [] if is_reproducible(trial, problem) else [("code", CHANGED)]
     console.print(notes(lines))
     console.print()
-    command = reproducing_command(trial, problem, storage)
+    command = reproducing_command(trial, problem, storage, usual=result.is_usual)
     console.print(command, style="bold", soft_wrap=True)
 
 
@@ -55,7 +55,8 @@ def checked_sentence(checked: FinalistCheck) -> str:
     return f"{sentence}; {left} left unchecked for lack of time" if left else sentence
 
 
-def _tally(result: SearchResult) -> str:
+def tally(result: SearchResult) -> str:
+    """How many trials in what time, and what became of them."""
     rejected = rejected_by_stage(result.rejected) or "none"
     kernels = "kernel of the recording" if result.replayed else "kernel of the space"
     if result.exhausted and not result.trials:

@@ -6,6 +6,7 @@ from rich.console import Console
 
 from explorer.report.console import plain_table
 from explorer.report.figures import count, microseconds, percent, share_of_copy
+from explorer.search.objectives import Objectives
 from explorer.search.results import StudySummary
 
 
@@ -35,7 +36,11 @@ def print_studies(summaries: Sequence[StudySummary], console: Console) -> None:
 
 
 def remark(summary: StudySummary) -> str:
-    """What a reader of a study's line must know: replayed, made by an older space."""
-    remarks = ["replayed"] if summary.replayed else []
+    """What a reader of a study's line must know: what was asked, replayed, of an older space."""
+    two = summary.objectives is not Objectives.TIME
+    remarks = ["time against error"] if two else []
+    usual = summary.accuracy is summary.objectives.usual_accuracy
+    remarks += [] if usual else [str(summary.accuracy)]
+    remarks += ["replayed"] if summary.replayed else []
     remarks += [] if summary.is_current else ["older space"]
     return ", ".join(remarks)

@@ -44,7 +44,7 @@ def print_study(view: StudyView, console: Console, storage: str | None = None) -
         title = "Parameters, with the median µs of their fastest and slowest value"
         print_titled(title, _effects_table(view.effects), console)
     console.print()
-    command = reproducing_command(view.best, summary.problem, storage)
+    command = reproducing_command(view.best, summary.problem, storage, usual=summary.is_usual)
     console.print(command, style="bold", soft_wrap=True)
 
 
@@ -58,7 +58,7 @@ def _lines(view: StudyView, storage: str | None) -> list[tuple[str, str]]:
     if view.since is not None:
         lines += [("since", _since(view, storage))]
     if not summary.is_current:
-        search = search_command(summary.problem, storage)
+        search = search_command(summary, storage)
         lines += [("older", f"made with another space or other templates; start anew: {search}")]
     rejected = rejected_by_stage(view.rejected) or "none"
     tally = f"{count(summary.trials)}: {counted(summary.measured, 'kernel')} measured, "
@@ -70,7 +70,7 @@ def _lines(view: StudyView, storage: str | None) -> list[tuple[str, str]]:
 def _since(view: StudyView, storage: str | None) -> str:
     assert view.since is not None
     time = microseconds(view.since.outcome.time_us)
-    search = search_command(view.summary.problem, storage)
+    search = search_command(view.summary, storage)
     return (
         f"trial {view.since.number} took {time} µs in a search that was stopped before its finals; "
         f"compare it with the best: {search}"

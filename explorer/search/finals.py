@@ -28,10 +28,15 @@ def contenders(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
 def run_finals(
     evaluator: Evaluator, trials: Sequence[TrialRecord], rounds: int = DEFAULT_ROUNDS
 ) -> Finals:
-    """Compare the contenders, the best of them entered twice: its two entries tell the noise."""
+    """Compare those that may be the fastest."""
     entered = contenders(trials)
     if isinstance(evaluator, ReplaysComparison):
         entered = _compared(entered, evaluator.compared)
+    return time_in_turn(evaluator, entered, rounds)
+
+
+def time_in_turn(evaluator: Evaluator, entered: Sequence[TrialRecord], rounds: int) -> Finals:
+    """Compare the contenders, the first of them entered twice: its two entries tell the noise."""
     configs = [trial.config for trial in entered]
     for config in configs:
         evaluator.submit(config)

@@ -2,16 +2,19 @@
 
 import shlex
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from optuna.storages import BaseStorage
 
+from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.outcome import Rejected, Stage
 from explorer.problem import Problem
 from explorer.search.effects import effects
+from explorer.search.objectives import Objectives
+from explorer.search.pareto import front_trials
 from explorer.search.results import StudySummary, StudyView, TrialRecord
 from explorer.search.stored_study import StoredStudy, stored_studies
 from explorer.search.trial_attributes import to_outcome
@@ -25,18 +28,25 @@ def list_studies(storage: BaseStorage) -> list[StudySummary]:
     return [study.summary() for study in studies]
 
 
-def load_study(storage: BaseStorage, problem: Problem | AskedProblem) -> StudyView:
+def load_study(
+    storage: BaseStorage,
+    problem: Problem | AskedProblem,
+    objectives: Objectives = Objectives.TIME,
+    accuracy: Accuracy | None = None,
+) -> StudyView:
     """What the problem's study found; a live study goes before a replay.
 
-    Raises NotFound where there is none, or none of the installed space.
+    `accuracy` left out is what is usual for the objectives. Raises NotFound where there is none, or
+    none of the installed space.
     """
-    study = _choose(storage, _filter(problem))
+    study = _choose(storage, _Wanted(_filter(problem), objectives, accuracy))
     return replace(_view(study), effects=effects(study.measured()))
 
 
 def list_views(storage: BaseStorage) -> list[StudyView]:
-    """What each study found that can still be shown, by problem; effects are left out."""
-    usable = [study for study in stored_studies(storage) if _is_usable(study)]
+    """What each study of time alone found that can still be shown, by problem, without effects."""
+    studies = [s for s in stored_studies(storage) if s.objectives is Objectives.TIME]
+    usable = [study for study in studies if _is_usable(study)]
     views = [_view(study) for study in usable if study.best() is not None]
     return sorted(views, key=_place)
 
@@ -48,7 +58,7 @@ def find_trial(
 
     Raises NotFound for a study or number that does not exist, InvalidInput for a rejected trial.
     """
-    study = _choose(storage, _filter(problem))
+    study = _choose(storage, _Wanted(_filter(problem)))
     if which == BEST:
         best = study.best()
         assert best is not None  # _choose passes studies over that measured nothing
@@ -62,6 +72,7 @@ def _view(study: StoredStudy) -> StudyView:
     best, rejected = study.best(), study.rejected()
     assert best is not None  # those that measured nothing are passed over
     reasons = Counter((r.stage, _short(r)) for r in rejected)
+    two = study.objectives is Objectives.TIME_ERROR
     return StudyView(
         summary=study.summary(),
         circumstances=study.circumstances,
@@ -71,6 +82,7 @@ def _view(study: StoredStudy) -> StudyView:
         rejected=dict(Counter(r.stage for r in rejected)),
         reasons=tuple((stage, reason, n) for (stage, reason), n in reasons.most_common()),
         effects=(),
+        front=tuple(front_trials(study.measured())) if two else (),
     )
 
 
@@ -100,20 +112,43 @@ def _trial(study: StoredStudy, number: int) -> TrialRecord:
     )
 
 
-def _choose(storage: BaseStorage, wanted: AskedProblem) -> StoredStudy:
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which study is meant."""
+
+    problem: AskedProblem
+    objectives: Objectives = Objectives.TIME
+    accuracy: Accuracy | None = None
+
+    def matches(self, study: StoredStudy) -> bool:
+        accuracy = self.accuracy or self.objectives.usual_accuracy
+        same = study.objectives is self.objectives and study.circumstances.accuracy is accuracy
+        return same and self.problem.matches(study.problem)
+
+    @property
+    def command(self) -> str:
+        """The command that searches it."""
+        return search_command(self.problem, self.objectives, self.accuracy)
+
+    def __str__(self) -> str:
+        two = self.objectives is Objectives.TIME_ERROR
+        return f"{self.problem}{' for time and error' if two else ''}" + (
+            f" under {self.accuracy}" if self.accuracy else ""
+        )
+
+
+def _choose(storage: BaseStorage, wanted: _Wanted) -> StoredStudy:
     """Of the problem that was searched last: a live study of the installed space, else a replay."""
-    matching = [study for study in stored_studies(storage) if wanted.matches(study.problem)]
+    matching = [study for study in stored_studies(storage) if wanted.matches(study)]
     if not matching:
-        raise NotFound(f"no study of {wanted} yet; run {search_command(wanted)}")
+        raise NotFound(f"no study of {wanted} yet; run {wanted.command}")
     usable = [study for study in matching if _is_usable(study)]
     if not usable:
         latest = max(matching, key=lambda study: study.searched_at)
         raise NotFound(_outdated(latest, wanted))
     with_result = [study for study in usable if study.best() is not None]
     if not with_result:
-        raise NotFound(
-            f"study '{usable[0].name}' has no measured kernel yet; run {search_command(wanted)}"
-        )
+        raise NotFound(f"study '{usable[0].name}' has no measured kernel yet; run {wanted.command}")
     last = max(with_result, key=lambda study: study.searched_at)
     same = [study for study in with_result if study.problem == last.problem]
     return max(same, key=lambda study: (not study.replayed, study.searched_at))
@@ -124,11 +159,11 @@ def _is_usable(study: StoredStudy) -> bool:
     return study.replayed or study.is_current
 
 
-def _outdated(study: StoredStudy, wanted: AskedProblem) -> str:
+def _outdated(study: StoredStudy, wanted: _Wanted) -> str:
     return (
         f"study '{study.name}' is of space version {study.circumstances.space_version}, the "
         f"installed one is {space_version()}: its times are not of today's kernels; "
-        f"run {search_command(wanted)} to search again (the old study is kept)"
+        f"run {wanted.command} to search again (the old study is kept)"
     )
 
 
@@ -138,9 +173,16 @@ def _filter(problem: Problem | AskedProblem) -> AskedProblem:
     return AskedProblem.of(problem)
 
 
-def search_command(wanted: AskedProblem) -> str:
+def search_command(
+    wanted: AskedProblem,
+    objectives: Objectives = Objectives.TIME,
+    accuracy: Accuracy | None = None,
+) -> str:
     """The command that searches what was asked."""
-    return shlex.join(["explorer", "search", *wanted.options])
+    words = ["explorer", "search", *wanted.options]
+    words += [] if objectives is Objectives.TIME else ["--objectives", str(objectives)]
+    words += [] if accuracy is None else ["--accuracy", str(accuracy)]
+    return shlex.join(words)
 
 
 def _short(rejected: Rejected) -> str:

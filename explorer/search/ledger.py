@@ -18,9 +18,13 @@ from explorer.errors import InvalidInput
 from explorer.outcome import Measured, Outcome
 from explorer.problem import Problem
 from explorer.search.finals_json import finals_to_json
+from explorer.search.objectives import Objectives
 from explorer.search.results import Finals
 from explorer.search.storage import first_line
 from explorer.search.trial_attributes import to_attributes, to_outcome
+
+METRIC_NAMES = "study:metric_names"
+"""Where Optuna keeps what a study's values are called."""
 
 
 class Ledger:
@@ -36,15 +40,18 @@ class Ledger:
         name: str,
         problem: Problem,
         distributions: dict[str, CategoricalDistribution],
+        objectives: Objectives = Objectives.TIME,
     ) -> None:
         self.name = name
         self._storage = storage
         self._distributions = distributions
+        self._objectives = objectives
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._last: Future[int] | None = None
         with _writing():
-            self._study_id = _open_study(storage, name)
-            self._set(problem=problem.as_dict())
+            self._study_id = _open_study(storage, name, objectives)
+            self._set(problem=problem.as_dict(), objectives=str(objectives))
+            storage.set_study_system_attr(self._study_id, METRIC_NAMES, objectives.metrics)
             self._fail_running()
 
     def known(self) -> Iterator[tuple[int, Config, str, Outcome]]:
@@ -59,7 +66,7 @@ class Ledger:
     def add(
         self, config: Config, outcome: Outcome, *, digest: str, origin: str, started: datetime
     ) -> Future[int]:
-        """Store a finished trial in the background: COMPLETE with its time, or PRUNED; its number.
+        """Store a finished trial in the background, COMPLETE or PRUNED; gives its number.
 
         Optuna takes about 15 ms for it, in which a GPU can work on the next. Raises what the
         trial before met.
@@ -91,7 +98,8 @@ class Ledger:
             number=-1,
             trial_id=-1,
             state=TrialState.COMPLETE if measured else TrialState.PRUNED,
-            value=outcome.time_us if isinstance(outcome, Measured) else None,
+            value=None,
+            values=self._objectives.values(outcome) if measured else None,
             datetime_start=started,
             datetime_complete=datetime.now(),
             params=config.as_dict(),
@@ -134,9 +142,9 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def _open_study(storage: BaseStorage, name: str) -> int:
+def _open_study(storage: BaseStorage, name: str, objectives: Objectives) -> int:
     try:
-        return storage.create_new_study([StudyDirection.MINIMIZE], name)
+        return storage.create_new_study([StudyDirection.MINIMIZE] * objectives.number, name)
     except DuplicatedStudyError:
         return storage.get_study_id_from_name(name)
 

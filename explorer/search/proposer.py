@@ -8,15 +8,16 @@ from a mean of 16 % above the optimum to 4 %.
 
 import math
 import random
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from explorer.config import Config
+from explorer.search.elite import Elite, Fastest, Front
+from explorer.search.objectives import Objectives
 from explorer.search.offer import Offer
-from explorer.search.surrogate import Surrogate
+from explorer.search.surrogate import Surrogate, pick_between
 from explorer.search.tpe import Tpe
 from explorer.space import Rule
 
@@ -32,9 +33,6 @@ class Origin(StrEnum):
 
 SHARES = {Origin.STEP: 0.6, Origin.TPE: 0.3, Origin.RANDOM: 0.1}
 """How the proposals after the seeds are divided."""
-
-ELITE = 5
-"""How many of the best are stepped from; each half as often as the one before it."""
 
 DRAWS = 12
 """Random points that compete with the steps."""
@@ -67,6 +65,7 @@ class Proposer:
         seeds: Sequence[Config],
         seed: int,
         on_illegal: Callable[[Config, Rule], None],
+        objectives: Objectives = Objectives.TIME,
     ) -> None:
         self.duplicates = 0
         """Configs that were not proposed because they emit code that was."""
@@ -74,24 +73,24 @@ class Proposer:
         self._identity = identity
         self._on_illegal = on_illegal
         self._rng = random.Random(seed)
-        self._tpe = Tpe(offer.values, seed)
+        self._tpe = Tpe(offer.values, seed, objectives.number)
+        self._rejected = (math.inf,) * objectives.number
         self._waiting: deque[tuple[Config, Origin]] = deque((s, Origin.SEED) for s in seeds)
-        self._surrogate = Surrogate(offer.values, self._rng)
-        self._times: dict[str, float] = {}
-        self._best: list[tuple[float, int, Config]] = []
+        self._surrogates = [Surrogate(offer.values, self._rng) for _ in range(objectives.number)]
+        self._known: dict[str, tuple[float, ...]] = {}
+        self._elite: Elite = Fastest() if objectives is Objectives.TIME else Front()
         self._steps: dict[Config, list[Config]] = {}
 
-    def learn(self, config: Config, digest: str, time_us: float) -> None:
-        """What became of a config: its time, or infinity where it was rejected."""
+    def learn(self, config: Config, digest: str, values: tuple[float, ...]) -> None:
+        """What became of a config: a value for each objective, infinite where it was rejected."""
         self._offer.take(config)
-        self._times[digest] = time_us
-        self._tpe.tell(config, time_us)
-        if math.isfinite(time_us):
-            self._surrogate.learn(config, time_us)
-            insort(self._best, (time_us, len(self._times), config))
-            for _, _, fallen in self._best[ELITE:]:
+        self._known[digest] = values
+        self._tpe.tell(config, values)
+        if values != self._rejected:
+            for surrogate, value in zip(self._surrogates, values, strict=True):
+                surrogate.learn(config, value)
+            for fallen in self._elite.add(config, values):
                 self._steps.pop(fallen, None)
-            del self._best[ELITE:]
 
     def propose(self) -> Proposal | None:
         """The next config to evaluate, or None where nothing is left to try."""
@@ -99,11 +98,11 @@ class Proposer:
             config, origin = wanted
             self._offer.take(config)
             digest = self._identity(config)
-            if digest not in self._times:
-                self._times[digest] = math.inf  # until its time is learnt
+            if digest not in self._known:
+                self._known[digest] = self._rejected  # until it is learnt
                 return Proposal(config, digest, origin)
             self.duplicates += 1
-            self._tpe.tell(config, self._times[digest])
+            self._tpe.tell(config, self._known[digest])
         return None
 
     def _want(self) -> tuple[Config, Origin] | None:
@@ -126,12 +125,12 @@ class Proposer:
         return self._ask_tpe() if origin is Origin.TPE else self._offer.draw(self._rng)
 
     def _step(self) -> Config | None:
-        """An untried neighbour of one of the best, mostly of the very best."""
-        if self._surrogate.is_ready:
+        """An untried neighbour of one of the best."""
+        if self._surrogates[0].is_ready:
             return self._promising()
-        ranked = [config for _, _, config in self._best]
+        ranked = list(self._elite.configs)
         while ranked:
-            weights = [2.0**-rank for rank in range(len(ranked))]
+            weights = [self._elite.favour**rank for rank in range(len(ranked))]
             (base,) = self._rng.choices(ranked, weights=weights)
             if base not in self._steps:
                 self._steps[base] = self._offer.steps(base, self._rng)
@@ -144,9 +143,9 @@ class Proposer:
         return None
 
     def _promising(self) -> Config | None:
-        """Of all steps from the best, and some random points, what the surrogate picks."""
+        """Of all steps from the best, and some random points, what the surrogates pick."""
         pool: dict[Config, None] = {}
-        for _, _, base in self._best:
+        for base in self._elite.configs:
             if base not in self._steps:
                 self._steps[base] = self._offer.steps(base, self._rng)
             untried = [step for step in self._steps[base] if not self._offer.is_tried(step)]
@@ -155,11 +154,11 @@ class Proposer:
         far = [self._offer.draw(self._rng) for _ in range(DRAWS)]
         far += [self._jump() for _ in range(JUMPS)]
         pool |= {config: None for config in far if config is not None}
-        return self._surrogate.pick(list(pool)) if pool else None
+        return pick_between(self._surrogates, list(pool), self._rng) if pool else None
 
     def _jump(self) -> Config | None:
         """One of the best with a few choices changed at once: what single steps cannot reach."""
-        _, _, base = self._rng.choice(self._best)
+        base = self._rng.choice(self._elite.configs)
         names = self._rng.sample(list(self._offer.values), self._rng.randint(2, JUMP_CHANGES))
         changes = {name: self._rng.choice(self._offer.values[name]) for name in names}
         return self._offer.adopt(replace(base, **changes), self._rng)  # type: ignore[arg-type]
@@ -171,7 +170,7 @@ class Proposer:
             adopted = self._offer.adopt(wanted, self._rng)
             broken = self._offer.broken_rule(wanted)
             if broken is not None:
-                self._tpe.tell(wanted, math.inf)
+                self._tpe.tell(wanted, self._rejected)
                 self._on_illegal(wanted, broken)
             elif adopted != wanted:
                 self._tpe.forget(wanted)

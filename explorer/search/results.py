@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from explorer.accuracy import Accuracy
 from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.outcome import Measured, Stage
 from explorer.problem import Problem
+from explorer.search.objectives import Objectives
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,14 @@ class SearchResult:
     replayed: bool
     exhausted: bool = False
     """Nothing was left to try."""
+    objectives: Objectives = Objectives.TIME
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether commands that name no accuracy and no objectives mean its study."""
+        return self.objectives is Objectives.TIME and (
+            self.circumstances.accuracy is Accuracy.DEFAULT
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +130,14 @@ class StudySummary:
     copy_us: float
     date: str
     replayed: bool
+    accuracy: Accuracy = Accuracy.DEFAULT
+    """What its kernels had to meet."""
+    objectives: Objectives = Objectives.TIME
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether commands that name no accuracy and no objectives mean it."""
+        return self.objectives is Objectives.TIME and self.accuracy is Accuracy.DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +171,5 @@ class StudyView:
     """Stage, reason (the rule's name for invalid ones) and count, most frequent first."""
     effects: tuple[ParameterEffect, ...]
     """By importance, greatest first; empty with fewer than a handful of trials."""
+    front: tuple[TrialRecord, ...] = ()
+    """Of a study of time and error: the trials that none is faster and more exact than."""

@@ -1,6 +1,5 @@
 """Search one problem's space on whatever evaluates: propose, compile ahead, evaluate, compare."""
 
-import math
 import os
 import random
 import time
@@ -12,15 +11,17 @@ from datetime import datetime
 from optuna.storages import BaseStorage
 
 from explorer.config import Config
-from explorer.errors import NotFound
+from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.evaluator import Evaluator
 from explorer.outcome import Measured, Outcome, Rejected, Stage
 from explorer.search.budget import Budget
 from explorer.search.catalogue import Catalogue
-from explorer.search.finals import DEFAULT_ROUNDS, run_finals
+from explorer.search.finals import DEFAULT_ROUNDS, run_finals, time_in_turn
 from explorer.search.ledger import Ledger
+from explorer.search.objectives import Objectives
 from explorer.search.offer import Offer, OpenOffer
+from explorer.search.pareto import front_contenders
 from explorer.search.proposer import Origin, Proposal, Proposer
 from explorer.search.results import Progress, SearchResult
 from explorer.search.seeds import seeds
@@ -44,18 +45,23 @@ def run_search(
     rounds: int = DEFAULT_ROUNDS,
     ahead: int | None = None,
     space: Space | None = None,
+    objectives: Objectives = Objectives.TIME,
 ) -> SearchResult:
     """Find the fastest variant of the evaluator's problem, going on with its study if there is one.
 
     `trials` counts the kernels that this call evaluates, not proposals that a rule excludes or
     whose code is known; `budget_s` covers search and finals, in seconds; `ahead` proposals compile
-    while one is evaluated; `space` narrows what is proposed. Raises NotFound where no kernel could
-    be used. Ctrl-C keeps all finished trials.
+    while one is evaluated; `space` narrows what is proposed. With `objectives` time and error the
+    finalists are the Pareto front. Raises NotFound where no kernel could be used, InvalidInput
+    where a recording does not tell errors. Ctrl-C keeps all finished trials.
     """
     if trials is None and budget_s is None:
         trials = DEFAULT_TRIALS
     space = space or Space(evaluator.problem, evaluator.gpu)
-    search = _Search(evaluator, storage, space, Budget(trials, budget_s), seed, on_progress)
+    if objectives is Objectives.TIME_ERROR:
+        _check_errors_are_known(evaluator)
+    budget = Budget(trials, budget_s)
+    search = _Search(evaluator, storage, space, budget, seed, on_progress, objectives)
     try:
         search.explore(ahead or max(4, 2 * (os.cpu_count() or 1)))
         return search.conclude(rounds)
@@ -74,18 +80,26 @@ class _Search:
         budget: Budget,
         seed: int,
         on_progress: Callable[[Progress], None] | None,
+        objectives: Objectives,
     ) -> None:
         self._evaluator = evaluator
         self._budget = budget
         self._seed = seed
         self._on_progress = on_progress
+        self._objectives = objectives
         self._tally = Tally()
         self._exhausted = False
         self._offer = offer = _offer(evaluator, space)
         first = seeds(space, random.Random(seed))
-        self._proposer = Proposer(offer, evaluator.identity, first, seed, self._add_illegal)
+        self._proposer = Proposer(
+            offer, evaluator.identity, first, seed, self._add_illegal, objectives
+        )
         self._ledger = Ledger(
-            storage, evaluator_study(evaluator), evaluator.problem, distributions(offer.values)
+            storage,
+            evaluator_study(evaluator, objectives),
+            evaluator.problem,
+            distributions(offer.values),
+            objectives,
         )
         self._ledger.begin(evaluator.circumstances, seed)
         self._recall()
@@ -111,7 +125,10 @@ class _Search:
         if not records:
             raise NotFound(_nothing_usable(evaluator, tally))
         self._tell_progress("finals")
-        finals = run_finals(evaluator, records, rounds)
+        if self._objectives is Objectives.TIME:
+            finals = run_finals(evaluator, records, rounds)
+        else:
+            finals = time_in_turn(evaluator, front_contenders(records), rounds)
         circumstances = replace(evaluator.circumstances, copy_us=finals.copy_us)
         self._ledger.conclude(finals, circumstances, self._seed)
         return SearchResult(
@@ -127,6 +144,7 @@ class _Search:
             seed=self._seed,
             replayed=is_replay(evaluator),
             exhausted=self._exhausted,
+            objectives=self._objectives,
         )
 
     def close(self) -> None:
@@ -136,7 +154,7 @@ class _Search:
     def _recall(self) -> None:
         """Learn what earlier runs of the study found out."""
         for number, config, digest, outcome in self._ledger.known():
-            self._proposer.learn(config, digest, _time_us(outcome))
+            self._proposer.learn(config, digest, self._objectives.values(outcome))
             self._tally.recall(number, config, outcome)
 
     def _fill(self, pending: deque[Proposal], ahead: int) -> None:
@@ -153,7 +171,8 @@ class _Search:
         outcome = self._evaluator.evaluate(proposal.config)
         self._budget.spend(time.monotonic() - clock)
         self._add(proposal.config, outcome, proposal.digest, str(proposal.origin), started)
-        self._proposer.learn(proposal.config, proposal.digest, _time_us(outcome))
+        values = self._objectives.values(outcome)
+        self._proposer.learn(proposal.config, proposal.digest, values)
 
     def _add_illegal(self, config: Config, rule: Rule) -> None:
         outcome = Rejected(Stage.INVALID, rule.reason(config))
@@ -181,14 +200,14 @@ def is_replay(evaluator: Evaluator) -> bool:
     return evaluator.catalogue is not None
 
 
-def evaluator_study(evaluator: Evaluator) -> str:
+def evaluator_study(evaluator: Evaluator, objectives: Objectives = Objectives.TIME) -> str:
     """The name of the study that a search with `evaluator` belongs to."""
     circumstances, replayed = evaluator.circumstances, is_replay(evaluator)
     version = circumstances.space_version
     if replayed and version != space_version():
         # Parameters' values may differ between the two: such trials fit no common study.
         version += f" in {space_version()}"
-    return study_name(evaluator.problem, circumstances, version, replayed=replayed)
+    return study_name(evaluator.problem, circumstances, version, objectives, replayed=replayed)
 
 
 def _offer(evaluator: Evaluator, space: Space) -> Offer:
@@ -197,8 +216,14 @@ def _offer(evaluator: Evaluator, space: Space) -> Offer:
     return Catalogue(evaluator.catalogue, space.parameters)
 
 
-def _time_us(outcome: Outcome) -> float:
-    return outcome.time_us if isinstance(outcome, Measured) else math.inf
+def _check_errors_are_known(evaluator: Evaluator) -> None:
+    """Raises InvalidInput for a recording whose kernels have no error in ulps."""
+    outcomes = map(evaluator.evaluate, evaluator.catalogue or ())
+    if any(isinstance(o, Measured) and o.max_ulp is None for o in outcomes):
+        raise InvalidInput(
+            f"the recording of {evaluator.problem} has no errors in ulps, which are to be "
+            "minimised; make it again with explorer record, or search for time alone"
+        )
 
 
 def _nothing_usable(evaluator: Evaluator, tally: Tally) -> str:

@@ -14,6 +14,7 @@ from explorer.evaluate.space_version import space_version
 from explorer.outcome import Measured, Rejected
 from explorer.problem import Problem
 from explorer.search.finals_json import finals_from_json
+from explorer.search.objectives import Objectives
 from explorer.search.results import Finals, StudySummary, TrialRecord
 from explorer.search.study_name import REPLAY_SUFFIX
 from explorer.search.trial_attributes import to_outcome
@@ -38,6 +39,11 @@ class StoredStudy:
     def replayed(self) -> bool:
         """Whether its times come from a recording."""
         return self.name.endswith(REPLAY_SUFFIX)
+
+    @property
+    def objectives(self) -> Objectives:
+        """What it minimises."""
+        return Objectives(self.attributes.get("objectives", Objectives.TIME))
 
     @property
     def is_current(self) -> bool:
@@ -100,6 +106,8 @@ class StoredStudy:
             copy_us=circumstances.copy_us,
             date=circumstances.date,
             replayed=self.replayed,
+            accuracy=circumstances.accuracy,
+            objectives=self.objectives,
         )
 
     def _fastest(self) -> TrialRecord | None:

@@ -1,14 +1,29 @@
-"""One study a problem, GPU, timing mode and space version; a replay is a study of its own."""
+"""One study a problem, GPU, timing mode, space version, accuracy and objectives.
+
+A replay is a study of its own.
+"""
 
 from explorer.circumstances import Circumstances
 from explorer.problem import Problem
+from explorer.search.objectives import Objectives
 
 REPLAY_SUFFIX = " | replay"
 
 
 def study_name(
-    problem: Problem, circumstances: Circumstances, version: str, *, replayed: bool
+    problem: Problem,
+    circumstances: Circumstances,
+    version: str,
+    objectives: Objectives = Objectives.TIME,
+    *,
+    replayed: bool,
 ) -> str:
-    """Such as `softmax f32 8192x4096 | NVIDIA H200 | cold | 1a2b3c4d`, ` | replay` at its end."""
-    parts = (str(problem), circumstances.gpu, circumstances.timing, version)
+    """Such as `softmax f32 8192x4096 | NVIDIA H200 | cold | 1a2b3c4d`, ` | replay` at its end.
+
+    Accuracy and objectives are named where they are not as usual.
+    """
+    parts = [str(problem), circumstances.gpu, circumstances.timing, version]
+    parts += [] if objectives is Objectives.TIME else [str(objectives)]
+    usual = circumstances.accuracy is objectives.usual_accuracy
+    parts += [] if usual else [str(circumstances.accuracy)]
     return " | ".join(parts) + (REPLAY_SUFFIX if replayed else "")

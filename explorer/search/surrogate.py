@@ -1,8 +1,8 @@
-"""A guess of how fast an untried config is, from the measured ones near it.
+"""A guess of how fast, or how exact, an untried config is, from the measured ones near it.
 
-A Gaussian process over log time whose covariance falls with the distance of configs: one for
-each parameter that differs, less for neighbouring numbers. It orders the steps that a search
-could take next; it is never a result.
+A Gaussian process over the logarithm of what is measured, whose covariance falls with the distance
+of configs: one for each parameter that differs, less for neighbouring numbers. It orders the steps
+that a search could take next; it is never a result.
 """
 
 import math
@@ -38,16 +38,19 @@ LENGTHS = (2.0, 4.0, 8.0, 16.0)
 NOISE = 1e-3
 """Share of the variance that is the clock's."""
 
+LEAST_VALUE = 1e-3
+"""Below this all is the same: an error may be 0, whose logarithm is infinite."""
+
 
 class Surrogate:
-    """Learns measured times and picks the most promising of some configs."""
+    """Learns measured values, such as times, and picks the most promising of some configs."""
 
     def __init__(self, values: dict[str, tuple[Value, ...]], rng: random.Random) -> None:
         self._codes = {n: {v: i for i, v in enumerate(choices)} for n, choices in values.items()}
         self._numeric = [_is_numeric(choices) for choices in values.values()]
         self._rng = rng
         self._rows: list[list[int]] = []
-        self._log_us: list[float] = []
+        self._logs: list[float] = []
         self._fitted_at = 0
         self._length_at = 0
         self._length = LENGTHS[0]
@@ -58,13 +61,17 @@ class Surrogate:
         """Whether enough was learnt."""
         return len(self._rows) >= LEAST
 
-    def learn(self, config: Config, time_us: float) -> None:
-        """A measured time."""
+    def learn(self, config: Config, value: float) -> None:
+        """A measured time, or error."""
         self._rows.append(self._encode(config))
-        self._log_us.append(math.log(time_us))
+        self._logs.append(math.log(max(value, LEAST_VALUE)))
 
     def pick(self, configs: Sequence[Config]) -> Config:
-        """The config of the least lower bound on its time; how low a bound is drawn afresh."""
+        """The config of the least lower bound on its value."""
+        return configs[int(np.argmin(self.bounds(configs)))]
+
+    def bounds(self, configs: Sequence[Config]) -> Floats:
+        """Lower bounds on the logarithm of each value; how low a bound is drawn afresh."""
         if self._fit is None or len(self._rows) >= self._fitted_at + REFIT_EVERY:
             self._fit = self._fitted()
             self._fitted_at = len(self._rows)
@@ -74,12 +81,11 @@ class Surrogate:
         mean = near.T @ fit.weights
         variance = 1.0 - (near * (fit.inverse @ near)).sum(axis=0)
         caution = self._rng.uniform(0.0, 2.0)
-        bound = mean - caution * fit.scale * np.sqrt(np.maximum(variance, 0.0))
-        return configs[int(np.argmin(bound))]
+        return np.asarray(mean - caution * fit.scale * np.sqrt(np.maximum(variance, 0.0)))
 
     def _fitted(self) -> "_Fit":
-        rows, log_us = self._kept()
-        centred = log_us - log_us.mean()
+        rows, logs = self._kept()
+        centred = logs - logs.mean()
         distances = self._distances(rows, rows)
         if len(self._rows) >= LENGTH_GROWTH * self._length_at:
             self._length_at = len(self._rows)
@@ -88,12 +94,12 @@ class Surrogate:
         return _Fit(rows, centred, distances, self._length)
 
     def _kept(self) -> tuple[NDArray[np.int64], Floats]:
-        rows, log_us = np.array(self._rows), np.array(self._log_us)
+        rows, logs = np.array(self._rows), np.array(self._logs)
         if len(rows) <= KEPT:
-            return rows, log_us
-        order = [int(row) for row in np.argsort(log_us)]
+            return rows, logs
+        order = [int(row) for row in np.argsort(logs)]
         kept = order[: KEPT // 2] + self._rng.sample(order[KEPT // 2 :], KEPT // 2)
-        return rows[kept], log_us[kept]
+        return rows[kept], logs[kept]
 
     def _distances(self, these: NDArray[np.int64], those: NDArray[np.int64]) -> Floats:
         total = np.zeros((len(these), len(those)))
@@ -104,6 +110,25 @@ class Surrogate:
 
     def _encode(self, config: Config) -> list[int]:
         return [codes[getattr(config, name)] for name, codes in self._codes.items()]
+
+
+def pick_between(
+    surrogates: Sequence[Surrogate], configs: Sequence[Config], rng: random.Random
+) -> Config:
+    """The most promising config for all values at once, their weights drawn afresh.
+
+    Chebyshev's scalarisation: what counts is the value that is furthest above the least, so that
+    also a bay in the front is reached (Knowles, ParEGO, 2006).
+    """
+    if len(surrogates) == 1:
+        return surrogates[0].pick(configs)
+    weights = [rng.expovariate(1.0) for _ in surrogates]
+    furthest = np.zeros(len(configs))
+    for surrogate, weight in zip(surrogates, weights, strict=True):
+        bounds = surrogate.bounds(configs)
+        above = (bounds - bounds.min()) / max(float(np.ptp(bounds)), 1e-9)
+        furthest = np.maximum(furthest, weight * above)
+    return configs[int(np.argmin(furthest))]
 
 
 class _Fit:

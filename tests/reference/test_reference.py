@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from explorer.accuracy import Accuracy
 from explorer.dtype import DType
 from explorer.op import Mask, Op
 from explorer.problem import Problem
@@ -90,6 +91,53 @@ def test_one_ulp_of_16_bits_passes_and_two_fail():
     exact = values.astype(np.float16)
     assert check((exact.view(np.int16) + 1).view(np.float16), truth, DType.F16).wrong == 0
     assert check((exact.view(np.int16) + 2).view(np.float16), truth, DType.F16).wrong == 2
+
+
+def test_errors_are_counted_in_spacings_at_the_magnitude():
+    values = np.array([[1.0, 0.75, 3.0, np.nan, 0.0]])
+    truth = Truth(values, values)
+    output = values.astype(np.float32)
+    output[0, 0] += np.float32(2.0**-22)  # 2 spacings of [1, 2)
+    output[0, 1] -= np.float32(2.0**-24)  # 1 of [0.5, 1)
+    found = check(output, truth, DType.F32)
+    assert (found.max_ulp, found.mean_ulp) == (2.0, 0.75)  # of the four that are numbers
+    half = Truth(np.array([[1 + 2.0**-12]]), np.array([[1 + 2.0**-12]]))
+    assert check(np.ones((1, 1), np.float16), half, DType.F16).max_ulp == 0.25
+
+
+def test_where_differences_cancel_an_ulp_is_of_what_is_subtracted():
+    truth = Truth(np.array([[0.0]]), np.array([[4.0]]))
+    output = np.array([[2.0**-21]], np.float32)
+    assert check(output, truth, DType.F32).max_ulp == 1.0
+
+
+def test_a_result_flushed_to_zero_is_exact_where_it_may_be():
+    """Subnormal fp32 results are flushed; other types' subnormals are as far apart as any."""
+    tiny = np.array([[2.0**-130]])
+    assert check(np.zeros((1, 1), np.float32), Truth(tiny, tiny), DType.F32).max_ulp == 0.0
+    below = np.array([[2.0**-24 * 3]])
+    assert check(np.zeros((1, 1), np.float16), Truth(below, below), DType.F16).max_ulp == 3.0
+    far = np.array([[2.0**-500]])
+    assert check(np.zeros((1, 1)), Truth(far, far), DType.F64).max_ulp > 1e15
+
+
+def test_an_output_that_is_not_finite_has_no_error_in_ulps():
+    values = np.array([[1.0, 2.0]])
+    output = np.array([[np.nan, 2.0]], np.float32)
+    found = check(output, Truth(values, values), DType.F32, Accuracy.FAST)
+    assert (found.wrong, found.max_ulp) == (1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "right"),
+    [(Accuracy.STRICT, 2e-6), (Accuracy.DEFAULT, 3e-6), (Accuracy.FAST, 9e-5)],
+)
+def test_elements_are_right_within_what_is_asked(accuracy, right):
+    values = np.full((1, 4), 0.75)
+    truth = Truth(values, values)
+    for factor, wrong in ((1 + right, 0), (1 + 2 * max(right, 4e-6), 4)):
+        output = (values * factor).astype(np.float32)
+        assert check(output, truth, DType.F32, accuracy).wrong == wrong
 
 
 def test_the_first_wrong_element_is_named():

@@ -11,15 +11,15 @@ from explorer.space import Space
 
 SEARCH_KEYS = (
     "study problem replayed circumstances trials measured duplicates rejected elapsed_s seed "
-    "best finals verification emit"
+    "objectives best finals front verification emit"
 )
 FINALIST_KEYS = (
     "rank trial time_us spread gbps config registers shared_bytes spill_bytes code_bytes error "
-    "digest of_copy tied ratio_to_best ratio_low ratio_high"
+    "max_ulp mean_ulp digest of_copy tied ratio_to_best ratio_low ratio_high"
 )
 SUMMARY_KEYS = (
-    "study problem gpu timing replayed is_current space_version trials measured best_us copy_us "
-    "date"
+    "study problem gpu timing replayed accuracy objectives is_current space_version trials "
+    "measured best_us copy_us date"
 )
 
 
@@ -31,6 +31,7 @@ def test_search(result):
     assert [f["trial"] for f in data["finals"]["finalists"]] == [41, 7, 230]
     assert data["best"]["of_copy"] == 60.0 / 61.4
     assert data["rejected"]["compile"] == 40 and data["rejected"]["crash"] == 0
+    assert (data["objectives"], data["front"]) == ("time", None)
     assert data["emit"] == "explorer emit 41 --cols 4096 --rows 8192 --dtype f32"
 
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 
+from explorer.accuracy import Accuracy
 from explorer.circumstances import Circumstances
 from explorer.codegen import emit
 from explorer.config import Config
@@ -50,6 +51,15 @@ def model_us(config: Config) -> float:
     return FLOOR_US * (1.0 + cost)
 
 
+_ULP = {"expf": 18.0, "__expf": 38.0, "exp2f": 37.0, "ex2.approx": 39.0}
+
+
+def model_ulp(config: Config) -> float:
+    """The exponential's error, and that of sums which are longer the fewer threads share a row."""
+    found = _ULP.get(config.exp, 30.0) + (0.5 if config.normalise == "reciprocal" else 0.0)
+    return found + 40.0 / config.threads_per_row
+
+
 def failure(config: Config) -> Rejected | None:
     """A failure of each stage, in corners of the space."""
     if config.exp == "expf" and config.threads == 768:
@@ -80,11 +90,15 @@ class FakeEvaluator:
         identity: Callable[[Config], str] | None = None,
         version: str | None = None,
         gpu: GpuSpec = GPU,
+        accuracy: Accuracy = Accuracy.DEFAULT,
+        knows_ulps: bool = True,
     ) -> None:
         self.problem = problem or Problem(8192, 4096)
         self.gpu = gpu
         self.evaluated: list[Config] = []
         self.submitted: list[Config] = []
+        self._accuracy = accuracy
+        self._knows_ulps = knows_ulps
         self._noise = noise
         self._rng = random.Random(seed)
         self._identity = identity
@@ -103,6 +117,7 @@ class FakeEvaluator:
             template_digest="0" * 12,
             explorer="0.1.0",
             copy_us=FLOOR_US * 0.98,
+            accuracy=self._accuracy,
         )
 
     def identity(self, config: Config) -> str:
@@ -122,6 +137,8 @@ class FakeEvaluator:
             error=1e-7,
             resources=Resources(registers=registers, code_bytes=2000 + config.threads),
             digest=self.identity(config),
+            max_ulp=model_ulp(config) if self._knows_ulps else None,
+            mean_ulp=model_ulp(config) / 12 if self._knows_ulps else None,
         )
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:

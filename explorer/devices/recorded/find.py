@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.devices.recorded.recording import Recording, RecordingHeader
 from explorer.devices.recorded.recording_file import (
@@ -40,16 +41,20 @@ def recording_dirs() -> list[Path]:
     return [path for path in dict.fromkeys(candidates) if path.is_dir()]
 
 
-def local_path(problem: Problem, gpu: GpuSpec, timing: str) -> Path:
+def local_path(
+    problem: Problem, gpu: GpuSpec, timing: str, accuracy: Accuracy = Accuracy.DEFAULT
+) -> Path:
     """Where a new recording goes, such as studies/recorded/h200-f32-4096.json.gz.
 
-    What is not as usual of a problem, and a timing that is not cold, is part of the name.
+    What is not as usual of a problem, a timing that is not cold, and an accuracy that is not the
+    default are part of the name.
     """
     short = gpu.name.removeprefix("NVIDIA ").removeprefix("Tesla ").lower().replace(" ", "-")
     usual = problem == AskedProblem(problem.cols, problem.dtype).problem()
     what = f"{problem.dtype} {problem.cols}" if usual else str(problem)
     words = re.sub(r"[^a-z0-9.]+", "-", what.removeprefix("softmax "))
     parts = [short, words, *([] if timing == "cold" else [timing])]
+    parts += [] if accuracy is Accuracy.DEFAULT else [str(accuracy)]
     return LOCAL_DIR / f"{'-'.join(parts)}{SUFFIX}"
 
 

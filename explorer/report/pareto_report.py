@@ -1,0 +1,151 @@
+"""The Pareto front of a search for time and error, as a table."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from explorer.problem import Problem
+from explorer.report.circumstances import measurement_lines
+from explorer.report.commands import reproducing_command
+from explorer.report.console import cell, notes, plain_table
+from explorer.report.figures import (
+    count,
+    counted,
+    microseconds,
+    percent,
+    share_of_copy,
+    ulps,
+    with_spread,
+)
+from explorer.report.rejections import rejected_by_stage
+from explorer.report.search_report import tally
+from explorer.report.words import brief_words, difference_words
+from explorer.search.pareto import FrontMember, front_of
+from explorer.search.results import Finals, SearchResult, StudyView, TrialRecord
+
+DIFFERENCE_WIDTH = 40
+"""Columns for what a config has that the fastest has not."""
+
+_NUMBERS = ("trial", "µs", "of copy", "max ulp", "mean ulp", "regs")
+
+
+def print_front(result: SearchResult, console: Console) -> None:
+    """What a search for time and error found, and the command that writes each member."""
+    problem, origin = result.problem, "recorded on" if result.replayed else "on"
+    title = f"{problem} {origin} {result.circumstances.gpu}: time against error"
+    console.print(title, style="bold")
+    console.print()
+    console.print(_front_table(result.finals))
+    console.print()
+    lines = [*_front_notes(result.finals), ("trials", tally(result))]
+    lines += measurement_lines(result.circumstances, replayed=result.replayed)
+    console.print(notes(lines))
+    _print_commands([m.finalist.trial for m in front_of(result.finals)], problem, console)
+
+
+def print_front_study(view: StudyView, console: Console) -> None:
+    """The same of a stored study; as the search measured it where there were no finals yet."""
+    summary, finals = view.summary, view.finals
+    console.print(f"{summary.problem} on {summary.gpu}: time against error", style="bold")
+    console.print(f"study {summary.name}")
+    console.print()
+    if finals is None:
+        console.print(_trials_table(view.front, view.circumstances.copy_us))
+        members = list(view.front)
+        lines = [("front", "no finals yet: a search that comes to its end holds them")]
+    else:
+        console.print(_front_table(finals))
+        members = [member.finalist.trial for member in front_of(finals)]
+        lines = _front_notes(finals)
+    rejected = rejected_by_stage(view.rejected) or "none"
+    measured = counted(summary.measured, "kernel")
+    lines += [("trials", f"{count(summary.trials)}: {measured} measured, rejected: {rejected}")]
+    lines += measurement_lines(view.circumstances, replayed=summary.replayed)
+    console.print()
+    console.print(notes(lines))
+    _print_commands(members, summary.problem, console)
+
+
+def _front_table(finals: Finals) -> Table:
+    """The front from the fastest to the most exact, `=` where the next is as fast; then copy."""
+    table = _table()
+    front = front_of(finals)
+    fastest = front[0].finalist.trial
+    for member in front:
+        finalist = member.finalist
+        share = share_of_copy(finalist.time_us, finals.copy_us)
+        time = with_spread(finalist.time_us, finalist.spread)
+        table.add_row("=" if member.tied else "", *_cells(finalist.trial, time, share, fastest))
+    if finals.copy_us:
+        time = microseconds(finals.copy_us)
+        table.add_row("", "", time, "100.0 %", "", "", "", "copy of the same bytes")
+    return table
+
+
+def _trials_table(trials: tuple[TrialRecord, ...], copy_us: float) -> Table:
+    table = _table()
+    for trial in trials:
+        outcome = trial.outcome
+        share = share_of_copy(outcome.time_us, copy_us)
+        time = with_spread(outcome.time_us, outcome.spread)
+        table.add_row("", *_cells(trial, time, share, trials[0]))
+    return table
+
+
+def _table() -> Table:
+    table = plain_table()
+    table.add_column("", no_wrap=True)
+    for heading in _NUMBERS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("differs from the fastest by", overflow="fold", ratio=1)
+    return table
+
+
+def _cells(
+    trial: TrialRecord, time: str, share: float | None, fastest: TrialRecord
+) -> list[str | Text]:
+    outcome = trial.outcome
+    differs = difference_words(trial.config, fastest.config, DIFFERENCE_WIDTH) or "nothing"
+    return [
+        str(trial.number),
+        time,
+        percent(share) if share is not None else "",
+        ulps(outcome.max_ulp),
+        ulps(outcome.mean_ulp),
+        str(outcome.resources.registers),
+        cell("the fastest" if trial is fastest else differs),
+    ]
+
+
+def _front_notes(finals: Finals) -> list[tuple[str, str]]:
+    """What the front is, and which of its members are ties."""
+    front = front_of(finals)
+    fastest = brief_words(front[0].finalist.trial.config)
+    left = len(finals.finalists) - len(front)
+    sentence = f"{counted(len(front), 'kernel')} than which none is both faster and more exact"
+    if left:
+        sentence += f"; {count(left)} more looked so before they were timed in turn"
+    return [
+        ("fastest", fastest),
+        ("front", f"{sentence}."),
+        ("ties", _ties(front, finals)),
+    ]
+
+
+def _ties(front: tuple[FrontMember, ...], finals: Finals) -> str:
+    tied = sum(member.tied for member in front)
+    how = "interleaved" if finals.interleaved else "not interleaved: recorded one after another"
+    what = (
+        f"{count(tied)} of them (=) not known to be faster than the next, which is more exact"
+        if tied
+        else "Each is faster than the next, which is more exact"
+    )
+    return f"{what}. Noise {percent(finals.noise, 2)}; {finals.rounds} rounds, {how}."
+
+
+def _print_commands(trials: list[TrialRecord], problem: Problem, console: Console) -> None:
+    """One a member: their numbers are not those of the study that `explorer emit` looks into."""
+    console.print()
+    for trial in trials:
+        command = reproducing_command(trial, problem, usual=False)
+        console.print(command, style="bold", soft_wrap=True)
