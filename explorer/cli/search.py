@@ -88,7 +88,7 @@ def search(
     if json:
         print(as_text(search_data(result, storage, checked)))
     elif objectives is Objectives.TIME_ERROR:
-        print_front(result, results())
+        print_front(result, results(), checked)
     else:
         print_search(result, results(), storage, checked)
 
@@ -175,8 +175,11 @@ def _why_replay(device: str) -> str | None:
 
 def _notices(plan: _Plan, evaluator: "Evaluator", why: str | None) -> list[str]:
     """What is said before the first trial: whose times a replay shows, how many rows."""
+    from explorer.evaluate.replay import ReplayEvaluator
     from explorer.report.circumstances import replay_notice
 
-    live = evaluator.catalogue is None
-    replay = [] if live else [replay_notice(evaluator.circumstances, why)]
+    replay = []
+    if isinstance(evaluator, ReplayEvaluator):
+        replay = [replay_notice(evaluator.circumstances, why)]
+        replay += [evaluator.notice] if evaluator.notice else []
     return replay + rows_notice(plan.problem, plan.rows)

@@ -16,16 +16,12 @@ from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured, Outcome, Rejected, Stage
 from explorer.problem import Problem
 
-NOT_IN_ULPS = (
-    "its error was not recorded in ulps, so that it is not known to be exact enough; record it "
-    "again on a GPU with explorer record"
-)
-
 
 class ReplayEvaluator:
     """An Evaluator whose catalogue is what was recorded; errors are judged as recorded.
 
-    What a recording made under a stricter accuracy rejected stays rejected.
+    What a recording made under a stricter accuracy rejected stays rejected. Raises InvalidInput for
+    a stricter one than the recording's where it does not tell errors in ulps.
     """
 
     interleaves = False
@@ -37,6 +33,7 @@ class ReplayEvaluator:
         self._catalogue = tuple(self._kernels)
         compared = set(recording.comparison.digests) if recording.comparison else set()
         self._compared = {k.config for k in recording.kernels if k.digest in compared}
+        self._check_errors_are_known()
 
     @classmethod
     def open(
@@ -53,6 +50,16 @@ class ReplayEvaluator:
                 f"{' '.join(AskedProblem.of(recorded).options)}"
             )
         return cls(recording, accuracy)
+
+    @property
+    def notice(self) -> str:
+        """What a search under this accuracy must know of the recording; mostly empty."""
+        if not self._recorded_accuracy.is_stricter_than(self._accuracy):
+            return ""
+        return (
+            f"the recording was made under --accuracy {self._recorded_accuracy}: what that "
+            f"rejected stays rejected, though {self._accuracy} might let it pass"
+        )
 
     @property
     def problem(self) -> Problem:
@@ -90,13 +97,12 @@ class ReplayEvaluator:
         """The recorded outcome; raises InvalidInput for a config that was not recorded.
 
         A kernel that was measured under a looser accuracy is rejected where its recorded errors are
-        beyond the limits, or not known.
+        beyond the limits.
         """
         outcome = self._kernel(config).outcome
-        if not isinstance(outcome, Measured):
+        if not isinstance(outcome, Measured) or not self._is_stricter:
             return outcome
-        recorded = self.recording.header.circumstances.accuracy
-        fault = _fault(outcome, self.problem.output_dtype, self._accuracy, recorded)
+        fault = _fault(outcome, self.problem.output_dtype, self._accuracy)
         return Rejected(Stage.VERIFY, fault) if fault else outcome
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
@@ -126,6 +132,24 @@ class ReplayEvaluator:
         copy_us = (self.circumstances.copy_us,) if self.circumstances.copy_us else ()
         return Comparison(tuple(row[:shortest] for row in rows), copy_us, interleaved=False)
 
+    @property
+    def _recorded_accuracy(self) -> Accuracy:
+        return self.recording.header.circumstances.accuracy
+
+    @property
+    def _is_stricter(self) -> bool:
+        return self._accuracy.is_stricter_than(self._recorded_accuracy)
+
+    def _check_errors_are_known(self) -> None:
+        outcomes = [k.outcome for k in self.recording.kernels]
+        known = all(o.max_ulp is not None for o in outcomes if isinstance(o, Measured))
+        if self._is_stricter and not known:
+            raise InvalidInput(
+                f"the recording of {self.problem} has no errors in ulps, so that none of its "
+                f"kernels is known to meet --accuracy {self._accuracy}; make it again on a GPU "
+                "with explorer record, or leave --accuracy out"
+            )
+
     def _kernel(self, config: Config) -> RecordedKernel:
         if config not in self._kernels:
             raise InvalidInput(
@@ -135,12 +159,9 @@ class ReplayEvaluator:
         return self._kernels[config]
 
 
-def _fault(outcome: Measured, dtype: DType, accuracy: Accuracy, recorded: Accuracy) -> str:
-    """Why a kernel that met `recorded` does not meet `accuracy`; empty where it does."""
-    if not accuracy.is_stricter_than(recorded):
-        return ""
-    if outcome.max_ulp is None or outcome.mean_ulp is None:
-        return NOT_IN_ULPS
+def _fault(outcome: Measured, dtype: DType, accuracy: Accuracy) -> str:
+    """Why a kernel that met a looser accuracy does not meet this one; empty where it does."""
+    assert outcome.max_ulp is not None and outcome.mean_ulp is not None  # checked when opened
     limits = accuracy.limits(dtype)
     if outcome.error > limits.relative and outcome.max_ulp > limits.steps + 0.5:
         limit = limits.of_an_element

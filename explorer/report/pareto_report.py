@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from explorer.evaluate.finalists import FinalistCheck
 from explorer.problem import Problem
 from explorer.report.circumstances import measurement_lines
 from explorer.report.commands import reproducing_command
@@ -18,7 +19,7 @@ from explorer.report.figures import (
     with_spread,
 )
 from explorer.report.rejections import rejected_by_stage
-from explorer.report.search_report import tally
+from explorer.report.search_report import checked_sentence, tally
 from explorer.report.words import brief_words, difference_words
 from explorer.search.pareto import FrontMember, front_of
 from explorer.search.results import Finals, SearchResult, StudyView, TrialRecord
@@ -26,10 +27,15 @@ from explorer.search.results import Finals, SearchResult, StudyView, TrialRecord
 DIFFERENCE_WIDTH = 40
 """Columns for what a config has that the fastest has not."""
 
+FRONT = "the front"
+"""What is checked of its finalists."""
+
 _NUMBERS = ("trial", "µs", "of copy", "max ulp", "mean ulp", "regs")
 
 
-def print_front(result: SearchResult, console: Console) -> None:
+def print_front(
+    result: SearchResult, console: Console, checked: FinalistCheck | None = None
+) -> None:
     """What a search for time and error found, and the command that writes each member."""
     problem, origin = result.problem, "recorded on" if result.replayed else "on"
     title = f"{problem} {origin} {result.circumstances.gpu}: time against error"
@@ -39,6 +45,7 @@ def print_front(result: SearchResult, console: Console) -> None:
     console.print()
     lines = [*_front_notes(result.finals), ("trials", tally(result))]
     lines += measurement_lines(result.circumstances, replayed=result.replayed)
+    lines += [] if checked is None else [("verified", checked_sentence(checked, FRONT))]
     console.print(notes(lines))
     _print_commands([m.finalist.trial for m in front_of(result.finals)], problem, console)
 

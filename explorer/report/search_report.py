@@ -41,10 +41,10 @@ def print_search(
     console.print(command, style="bold", soft_wrap=True)
 
 
-def checked_sentence(checked: FinalistCheck) -> str:
-    """How many finalists the emulator checked, and how that ended."""
+def checked_sentence(checked: FinalistCheck, which: str = "the best and its ties") -> str:
+    """How many finalists the emulator checked, `which` they are, and how that ended."""
     sentence = (
-        f"{checked.verified} of {checked.finalists} finalists (the best and its ties) by emulation "
+        f"{checked.verified} of {checked.finalists} finalists ({which}) by emulation "
         f"for {checked.arch} in {checked.elapsed_s:.1f} s"
     )
     if checked.inaccurate:

@@ -67,6 +67,13 @@ USAGE = {
     "budget of 0": ("search --cols 8 --budget 0s", "such as 30s, 2m or 90"),
     "seed": ("search --cols 8 --seed -1", "seed is '-1'"),
     "timing": ("search --cols 8 --timing hot", "timing is 'hot'; choose one of cold, warm"),
+    "accuracy": (
+        "search --cols 8 --accuracy exact",
+        "accuracy 'exact' is not known; choose one of strict, default, fast",
+    ),
+    "accuracy empty": ("verify {} --cols 8 --accuracy=", "accuracy '' is not known; choose one"),
+    "objectives": ("search --cols 8 --objectives error", "objectives are 'error'; choose time or"),
+    "objectives twice": ("show --cols 8 --objectives time,time", "choose time or time,error"),
     "option": ("search --cols 8 --colour red", "no such option: --colour"),
     "command": ("serach --cols 8", "no such command 'serach'"),
     "device": ("search --cols 8 --device gpu", "it is auto, cuda:N such as cuda:0, or recorded"),

@@ -1,0 +1,98 @@
+"""Accuracy and objectives as a user asks for them: the front of a replay, its study, bad values."""
+
+import json
+import shlex
+from dataclasses import replace
+
+import pytest
+from by_hand import SHAPE
+
+from explorer.devices.recorded.recording_file import read_recording, write_recording
+from explorer.outcome import Measured
+
+SEARCH = ("search", *SHAPE, "--trials", "200")
+BOTH = ("--objectives", "time,error")
+
+
+def with_ulps(kernel):
+    """Errors that differ by the exponential: expf is exact enough for strict, and slower."""
+    if not isinstance(kernel.outcome, Measured):
+        return kernel
+    is_exact = kernel.config.exp == "expf"
+    ulp = (12.0 if is_exact else 30.0) + kernel.config.threads_per_row / 1000
+    times = tuple(us * (2.0 if is_exact else 1.0) for us in kernel.outcome.samples_us)
+    outcome = replace(kernel.outcome, samples_us=times, max_ulp=ulp, mean_ulp=ulp / 12)
+    return replace(kernel, outcome=outcome)
+
+
+@pytest.fixture
+def exact(recording):
+    """The recording with an error of each kernel."""
+    old = read_recording(recording)
+    write_recording(replace(old, kernels=tuple(map(with_ulps, old.kernels))), recording)
+    return recording
+
+
+def front(recording):
+    """(µs, ulp) of what none is better than, found the slow way."""
+    outcomes = [k.outcome for k in read_recording(recording).kernels]
+    points = [(o.time_us, o.max_ulp) for o in outcomes if isinstance(o, Measured)]
+    better = {p: [q for q in points if q != p and q[0] <= p[0] and q[1] <= p[1]] for p in points}
+    return sorted(p for p in points if not better[p])
+
+
+def test_the_front_is_printed_with_a_command_for_each_member(explorer, exact):
+    ran = explorer(*SEARCH, *BOTH)
+    assert ran.code == 0, ran.err
+    assert "the recording was made under --accuracy default" in ran.err
+    title, *_ = ran.out.splitlines()
+    assert title == "softmax f32 256x512 recorded on NVIDIA H200: time against error"
+    commands = [line for line in ran.out.splitlines() if line.startswith("explorer emit '{")]
+    assert len(commands) == len(front(exact)) >= 2
+    assert "finalists (the front) by emulation" in ran.out
+    assert explorer(*shlex.split(commands[0])[1:]).code == 0
+
+
+def test_the_front_is_that_of_the_recording_and_is_shown_again(explorer, exact):
+    found = json.loads(explorer(*SEARCH, *BOTH, "--json").out)
+    values = [(m["time_us"], m["max_ulp"]) for m in found["front"]]
+    assert values == [pytest.approx(point) for point in front(exact)]
+    again = json.loads(explorer(*SEARCH, *BOTH, "--json").out)
+    assert again["study"] == found["study"] and again["front"] == found["front"]
+    shown = explorer("show", *SHAPE, *BOTH)
+    assert shown.code == 0 and "time against error" in shown.out
+    assert shown.out.count("explorer emit '{") == len(values)
+    assert json.loads(explorer("show", *SHAPE, *BOTH, "--json").out)["front"] == found["front"]
+    assert "time against error, replayed" in explorer("studies").out
+
+
+def test_a_front_that_was_not_searched(explorer, exact):
+    assert explorer(*SEARCH).code == 0
+    ran = explorer("show", *SHAPE, *BOTH)
+    assert ran.code == 2
+    assert "no study of softmax f32 256x512 for time and error yet" in ran.err
+    assert (
+        "run explorer search --cols 512 --rows 256 --dtype f32 --objectives time,error" in ran.err
+    )
+
+
+def test_studies_of_other_objectives_and_accuracies_are_kept_apart(explorer, exact):
+    for more in ((), BOTH, ("--accuracy", "strict"), (*BOTH, "--accuracy", "strict")):
+        assert explorer(*SEARCH, *more).code == 0
+    names = {s["study"] for s in json.loads(explorer("studies", "--json").out)["studies"]}
+    assert len(names) == 4
+    strict = json.loads(explorer("show", *SHAPE, "--accuracy", "strict", "--json").out)
+    assert strict["best"]["max_ulp"] <= 20 and strict["rejected"]["verify"] > 0
+    assert json.loads(explorer("show", *SHAPE, "--json").out)["best"]["max_ulp"] > 20
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [(BOTH, "search for time alone"), (("--accuracy", "strict"), "leave --accuracy out")],
+)
+def test_a_recording_without_errors_is_refused(explorer, recording, more, says):
+    ran = explorer(*SEARCH, *more)
+    assert ran.code == 2 and ran.out == ""
+    last = ran.err.splitlines()[-1]
+    assert last.startswith("error: the recording of softmax f32 256x512 has no errors in ulps")
+    assert says in last
