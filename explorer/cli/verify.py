@@ -54,8 +54,16 @@ VerifyDevice = Annotated[
 ]
 
 
+NOT_OF_A_FILE = (
+    *("dtype", "op", "out_dtype", "scale", "mask", "mask_rows", "axis", "inner"),
+    *("input_stride", "output_stride", "in_place", "strength", "seed", "storage"),
+)
+"""Parameters without a say where an emitted file is verified, whose text tells the problem."""
+
+
 @with_problem
 def verify(
+    context: typer.Context,
     asked: AskedProblem | None,
     rows: int | None,
     what: What = None,
@@ -81,6 +89,8 @@ def verify(
             "what to verify is not said: give one of best, a trial's number, a preset, a config as "
             "JSON, an emitted FILE.cu, --all, or --sample 20"
         )
+    if what is not None and what.endswith(".cu"):
+        _check_file_says_the_rest(context)
     if what is None:
         drawn = None if sample is None else (sample, seed)
         programs, arch = _of_space(needed(asked), gpu, drawn, strength)
@@ -93,6 +103,18 @@ def verify(
     else:
         print_verdicts(found, results(), progress.elapsed_s)
     raise typer.Exit(exit_code(found))
+
+
+def _check_file_says_the_rest(context: typer.Context) -> None:
+    """Raises InvalidInput for an option that would change nothing."""
+    for name in NOT_OF_A_FILE:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise InvalidInput(
+                f"--{name.replace('_', '-')} says nothing of an emitted file, whose text tells "
+                "what it computes; leave it out (--cols, --rows, --accuracy, --device and --gpu "
+                "count)"
+            )
 
 
 def _named(

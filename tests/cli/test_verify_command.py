@@ -47,6 +47,16 @@ def test_an_edited_file_is_wrong_at_its_line(explorer, tmp_path):
     assert finding["kind"] == "shared-race" and finding["source"]["file"] == "mine.cu"
 
 
+@pytest.mark.parametrize("option", ["--dtype bf16", "--strength 2", "--seed 0", "--in-place"])
+def test_an_option_that_a_file_leaves_no_say_is_refused(explorer, option):
+    emitted = explorer("emit", CONFIG, "--cols", "512", "--output", "mine.cu", "--no-verify")
+    assert emitted.code == 0
+    ran = explorer("verify", "mine.cu", *option.split())
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"error: {option.split()[0]} says nothing of an emitted file")
+    assert len(ran.err.splitlines()) == 1
+
+
 def test_many_end_with_a_summary(explorer):
     ran = explorer("verify", "--sample", "3", "--cols", "100", "--dtype", "f16")
     assert ran.code == 0, ran.out
