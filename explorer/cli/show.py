@@ -26,6 +26,6 @@ def show(
     if json:
         print(as_text(study_data(view, storage)))
     elif objectives is Objectives.TIME_ERROR:
-        print_front_study(view, results())
+        print_front_study(view, results(), storage)
     else:
         print_study(view, results(), storage)

@@ -7,7 +7,7 @@ from rich.text import Text
 from explorer.evaluate.finalists import FinalistCheck
 from explorer.problem import Problem
 from explorer.report.circumstances import measurement_lines
-from explorer.report.commands import reproducing_command
+from explorer.report.commands import reproducing_command, search_command
 from explorer.report.console import cell, notes, plain_table
 from explorer.report.figures import (
     count,
@@ -21,7 +21,7 @@ from explorer.report.figures import (
 from explorer.report.rejections import rejected_by_stage
 from explorer.report.search_report import checked_sentence, tally
 from explorer.report.words import brief_words, difference_words
-from explorer.search.pareto import FrontMember, front_of
+from explorer.search.pareto import FrontMember, front_of, since_finals
 from explorer.search.results import Finals, SearchResult, StudyView, TrialRecord
 
 DIFFERENCE_WIDTH = 40
@@ -50,7 +50,7 @@ def print_front(
     _print_commands([m.finalist.trial for m in front_of(result.finals)], problem, console)
 
 
-def print_front_study(view: StudyView, console: Console) -> None:
+def print_front_study(view: StudyView, console: Console, storage: str | None = None) -> None:
     """The same of a stored study; as the search measured it where there were no finals yet."""
     summary, finals = view.summary, view.finals
     console.print(f"{summary.problem} on {summary.gpu}: time against error", style="bold")
@@ -63,7 +63,7 @@ def print_front_study(view: StudyView, console: Console) -> None:
     else:
         console.print(_front_table(finals))
         members = [member.finalist.trial for member in front_of(finals)]
-        lines = _front_notes(finals)
+        lines = _front_notes(finals) + _since(view, finals, storage)
     rejected = rejected_by_stage(view.rejected) or "none"
     measured = counted(summary.measured, "kernel")
     lines += [("trials", f"{count(summary.trials)}: {measured} measured, rejected: {rejected}")]
@@ -148,6 +148,18 @@ def _ties(front: tuple[FrontMember, ...], finals: Finals) -> str:
         else "Each is faster than the next, which is more exact"
     )
     return f"{what}. Noise {percent(finals.noise, 2)}; {finals.rounds} rounds, {how}."
+
+
+def _since(view: StudyView, finals: Finals, storage: str | None) -> list[tuple[str, str]]:
+    later = since_finals(view.front, finals)
+    if not later:
+        return []
+    search = search_command(view.summary, storage)
+    sentence = (
+        f"{counted(len(later), 'trial')} would be on the front of a search that was stopped before "
+        f"its finals; compare with the others: {search}"
+    )
+    return [("since", sentence)]
 
 
 def _print_commands(trials: list[TrialRecord], problem: Problem, console: Console) -> None:

@@ -45,6 +45,18 @@ def front_contenders(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     return [front[round(number * step)] for number in range(MOST_CONTENDERS)]
 
 
+def since_finals(front: Sequence[TrialRecord], finals: Finals) -> list[TrialRecord]:
+    """Those of a study's front that came after its finals and are better than a finalist.
+
+    Of a front that was timed whole also those that stand between two finalists.
+    """
+    timed = {finalist.trial.number: finalist.trial for finalist in finals.finalists}
+    later = [trial for trial in front if trial.number not in timed]
+    if len(timed) < MOST_CONTENDERS:
+        return later
+    return [t for t in later if any(dominates(_values(t), _values(f)) for f in timed.values())]
+
+
 def front_of(finals: Finals) -> tuple[FrontMember, ...]:
     """The finalists that none dominates by the finals' times, the fastest first."""
     kept: list[Finalist] = []
@@ -65,6 +77,10 @@ def _member(
         return FrontMember(finalist, None, tied=False)
     to_next = ratio(finalist.samples_us, after.samples_us, comparisons)
     return FrontMember(finalist, to_next, tied=to_next.is_tie(finals.noise))
+
+
+def _values(trial: TrialRecord) -> tuple[float, float]:
+    return trial.outcome.time_us, _ulp(trial)
 
 
 def _ulp(trial: TrialRecord) -> float:

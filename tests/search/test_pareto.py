@@ -32,6 +32,7 @@ from explorer.search.pareto import (
     front_contenders,
     front_of,
     front_trials,
+    since_finals,
 )
 from explorer.search.results import Finalist, Finals, TrialRecord
 from explorer.space import Space
@@ -60,7 +61,7 @@ def finals_of(trials, noise=0.001):
 def searched():
     storage = InMemoryStorage()
     evaluator = fast_evaluator()
-    result = run_search(evaluator, storage, trials=120, seed=1, ahead=8, objectives=BOTH)
+    result = run_search(evaluator, storage, trials=60, seed=1, ahead=8, objectives=BOTH)
     return storage, evaluator, result
 
 
@@ -94,6 +95,17 @@ def test_what_the_finals_find_dominated_is_not_of_the_front():
     assert [m.finalist.trial.number for m in front] == [1]
 
 
+def test_what_came_after_the_finals_is_told():
+    timed = [trial(0, 60.0, 38), trial(1, 63.0, 9)]
+    between, better = trial(2, 61.0, 18), trial(3, 62.0, 8)
+    assert since_finals(timed, finals_of(timed)) == []
+    front = front_trials([*timed, between, better])
+    assert since_finals(front, finals_of(timed)) == [between, better]
+    many = [trial(n, 50.0 + n, 100 - n) for n in range(MOST_CONTENDERS)]
+    left_out, later = trial(20, 50.5, 99.5), trial(21, 59.5, 89.5)
+    assert since_finals([left_out, later], finals_of(many)) == [later]
+
+
 def test_the_elite_of_one_objective_is_the_fastest_and_of_two_the_front():
     fastest, front = Fastest(), Front()
     configs = [Config(unroll=unroll) for unroll in (1, 2, 4, 8)]
@@ -117,7 +129,7 @@ def test_a_search_finds_the_fastest_and_the_most_exact(searched):
     )
     usable = [model_ulp(c) for c in evaluator.evaluated if failure(c) is None]
     assert errors[-1] == min(usable) < 18.2
-    assert len(evaluator.evaluated) == 120 and result.objectives is BOTH
+    assert len(evaluator.evaluated) == 60 and result.objectives is BOTH
 
 
 def test_none_of_its_trials_dominates_a_finalist(searched):
