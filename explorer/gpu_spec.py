@@ -28,9 +28,11 @@ class GpuSpec:
         return int(self.arch.removeprefix("sm_").rstrip("af")) // 10
 
     @property
-    def has_clusters(self) -> bool:
-        """Whether blocks of a cluster can write to each other's shared memory."""
-        return self._major >= 9
+    def cluster_blocks(self) -> int:
+        """Blocks of the largest cluster, which write to each other's shared memory; 1 without."""
+        if self._major < 9:
+            return 1
+        return 16 if self._major in (9, 10) else 8
 
     @property
     def shared_unit_bytes(self) -> int:

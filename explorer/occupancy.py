@@ -32,8 +32,14 @@ class Occupancy:
         return self.warps_per_sm / self.max_warps_per_sm
 
 
-def occupancy(resources: Resources, block: int, grid: int, gpu: GpuSpec) -> Occupancy:
-    """Occupancy of a kernel launched as `grid` blocks of `block` threads."""
+def occupancy(
+    resources: Resources, block: int, grid: int, gpu: GpuSpec, cluster: int = 1
+) -> Occupancy:
+    """Occupancy of a kernel launched as `grid` blocks of `block` threads, `cluster` a cluster.
+
+    The GPU holds whole clusters: as many as its SMs have room for, fewer where the SMs of one of
+    its processing clusters are not a multiple of that, which its limits do not tell.
+    """
     warps = -(-block // WARP)
     limits = {
         "warps": gpu.threads_per_sm // WARP // warps,
@@ -42,12 +48,13 @@ def occupancy(resources: Resources, block: int, grid: int, gpu: GpuSpec) -> Occu
         "shared memory": _by_shared(resources.shared_bytes, gpu),
     }
     blocks = min(limits.values())
+    held = blocks * gpu.sm_count // cluster * cluster
     return Occupancy(
         blocks_per_sm=blocks,
         warps_per_sm=blocks * warps,
         max_warps_per_sm=gpu.threads_per_sm // WARP,
         limited_by=tuple(name for name, limit in limits.items() if limit == blocks),
-        waves=grid / (blocks * gpu.sm_count) if blocks else float("inf"),
+        waves=grid / held if held else float("inf"),
     )
 
 

@@ -11,6 +11,9 @@ from explorer.problem import Problem
 
 WARP = 32
 
+LINE_BYTES = 128
+"""A line of memory: accesses of a warp that start at one touch the fewest."""
+
 WIDEST_STORE = 16
 """Bytes of the widest store of one thread."""
 
@@ -78,14 +81,28 @@ class WorkSplit:
     def row_vectors(self) -> int:
         """Vectors that cover a row; where rows are misaligned, in the worst case of their start.
 
-        With an inner axis, those that hold an element of the row each, as far as they are for
-        one block.
+        With an inner axis, those that hold an element of the row each. As far as they are for one
+        block: those of a cluster share the row.
         """
-        if self.across_rows:
-            return -(-self.problem.cols // self.config.cluster)
-        if self.aligned:
-            return self.problem.cols // self.width
-        return (self.problem.cols + 2 * (self.width - 1)) // self.width
+        if self.across_rows or self.aligned:
+            return self.block_vectors(self.problem.cols // self.row_width)
+        return self.block_vectors((self.problem.cols + 2 * (self.width - 1)) // self.width)
+
+    def block_vectors(self, row_vectors: int) -> int:
+        """Of a row's vectors those for one block of a cluster, at most: in whole lines of memory.
+
+        With an inner axis each vector lies in a line of its own.
+        """
+        blocks = self.config.cluster
+        if blocks == 1 or self.across_rows:
+            return -(-row_vectors // blocks)
+        line = LINE_BYTES // self.config.vector_bytes
+        return -(-row_vectors // (blocks * line)) * line
+
+    @property
+    def equal_parts(self) -> bool:
+        """Whether the blocks of a cluster have as many whole vectors of each row."""
+        return self.row_vectors * self.config.cluster * self.row_width == self.problem.cols
 
     @property
     def slots(self) -> int:
@@ -134,7 +151,9 @@ class WorkSplit:
         """Static shared memory of a block's reductions."""
         if self.across_rows:
             return self._scratch_across_rows
-        if self.config.reduction.startswith("shuffle"):
+        if self.config.cluster > 1:
+            slots = self._cluster_shares
+        elif self.config.reduction.startswith("shuffle"):
             slots = self.config.threads // WARP if self.config.threads_per_row > WARP else 0
         else:
             slots = self.config.threads if self.config.threads_per_row > 1 else 0
@@ -143,6 +162,14 @@ class WorkSplit:
         # compensated sum is two numbers.
         numbers = 2 if self.config.sum == "plain" else 3
         return slots * numbers * self.problem.dtype.arithmetic.itemsize
+
+    @property
+    def _cluster_shares(self) -> int:
+        """Shares of a row that a block holds: of all warps, or of its own and of all blocks."""
+        warps = self.config.threads // WARP
+        if self.config.reduction == "shuffle-first-warp":
+            return warps + self.config.cluster
+        return warps * self.config.cluster
 
     @property
     def row_shares(self) -> int:

@@ -56,6 +56,7 @@ def launches(problem: Problem, config: Config) -> tuple[Launch, ...]:
             shared_bytes=split.cache_bytes,
             arguments=arguments(problem, config),
             blocks_per_sm=config.persistent,
+            cluster=config.cluster,
         )
         for entry in entries(problem, config)
     )

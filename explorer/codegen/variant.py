@@ -23,10 +23,16 @@ class Launch:
     arguments: tuple[str, ...]
     blocks_per_sm: int = 0
     """Where not 0, the grid is at most so many blocks on each SM: blocks stride over the rows."""
+    cluster: int = 1
+    """Blocks of a cluster, as the kernel declares them."""
 
     def __repr__(self) -> str:
-        """Digests are made of it: a grid of all blocks reads as before there were others."""
-        shown = [f for f in fields(self) if f.name != "blocks_per_sm" or self.blocks_per_sm]
+        """Digests are made of it: a grid of all blocks reads as before there were others.
+
+        The code itself says what a cluster is.
+        """
+        untold = {"cluster"} if self.blocks_per_sm else {"cluster", "blocks_per_sm"}
+        shown = [f for f in fields(self) if f.name not in untold]
         return f"Launch({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
     def grid_on(self, sm_count: int) -> int:

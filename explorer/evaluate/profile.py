@@ -70,7 +70,8 @@ def profile(variant: Variant, gpu: GpuSpec) -> Profile:
         raise InvalidInput(f"nothing is counted: {ran.sentence}")
     launch = variant.launches[0]
     resources = replace(kernel.resources, dynamic_shared_bytes=launch.shared_bytes)
-    held = occupancy(resources, launch.block, launch.grid_on(gpu.sm_count), gpu)
+    grid = launch.grid_on(gpu.sm_count)
+    held = occupancy(resources, launch.block, grid, gpu, launch.cluster)
     return Profile(variant, gpu, nvrtc_version(), emulated, ran.counters, resources, held)
 
 

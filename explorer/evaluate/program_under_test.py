@@ -112,6 +112,6 @@ class ProgramUnderTest:
         if self.config.cache != "shared":
             return 0
         spare = 0 if split.aligned else 2 * (split.width - 1)
-        share = -(-(cols + spare) // self.config.cluster)
-        vectors = split.cached_matrices * (share // split.row_width)
+        share = split.block_vectors((cols + spare) // split.row_width)
+        vectors = split.cached_matrices * share
         return self.config.rows_per_block * vectors * split.width * split.cached_element_bytes

@@ -7,16 +7,6 @@ STATIC_SHARED_BYTES = 48 * 1024
 """The most shared memory that a kernel can declare; only what a launch asks for may be more."""
 
 
-@rule("cluster", says="clusters share rows over a middle axis, on sm_90 and later")
-def clusters_across_rows(p: Point) -> bool:
-    return p.config.cluster == 1 or (p.split.across_rows and p.gpu.has_clusters)
-
-
-@rule("threads_per_row", "cluster", says="a thread a row for each block of a cluster, at least")
-def threads_for_each_block(p: Point) -> bool:
-    return p.config.cluster == 1 or p.config.threads_per_row >= p.config.cluster
-
-
 @rule(
     "vector_bytes",
     says="vectors lie along the inner axis: it is a whole number of them",

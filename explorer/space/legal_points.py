@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 from explorer.config import Config
@@ -16,6 +17,23 @@ MOST_COMBINATIONS = 1000
 """Combinations of a rule's parameters that are tried one by one."""
 
 
+class _Judge:
+    """A rule that remembers what it said of the values that it reads."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self._values = attrgetter(*rule.reads)
+        self._said: dict[Any, bool] = {}
+
+    def holds(self, point: Point) -> bool:
+        """Whether the rule holds at a point."""
+        values = self._values(point.config)
+        said = self._said.get(values)
+        if said is None:
+            said = self._said[values] = self._rule.holds(point)
+        return said
+
+
 @dataclass(frozen=True, slots=True)
 class _Level:
     """One parameter to choose, after those of the levels above it."""
@@ -24,8 +42,8 @@ class _Level:
     values: tuple[Value, ...]
     telling: tuple[str, ...]
     """Parameters chosen above that rules still to judge read: what follows depends on these."""
-    due: tuple[Rule, ...]
-    """Rules that can be judged once this parameter is chosen."""
+    due: tuple[_Judge, ...]
+    """Rules that can be judged once this parameter is chosen, first those that read least."""
 
 
 class LegalPoints:
@@ -47,7 +65,6 @@ class LegalPoints:
         """Assigned in place while counting: a Config for each step would take seconds."""
         self._point = Point(problem, gpu, self._draft)
         self._known: dict[tuple[Any, ...], tuple[int, ...]] = {}
-        self._judged: dict[tuple[Any, ...], bool] = {}
 
     def count(self) -> int:
         """How many there are."""
@@ -79,14 +96,8 @@ class LegalPoints:
             self._known[key] = tuple(counts)
         return self._known[key]
 
-    def _holds(self, rules: tuple[Rule, ...]) -> bool:
-        return all(self._judge(rule) for rule in rules)
-
-    def _judge(self, rule: Rule) -> bool:
-        key = (rule.name, *(getattr(self._draft, name) for name in rule.reads))
-        if key not in self._judged:
-            self._judged[key] = rule.holds(self._point)
-        return self._judged[key]
+    def _holds(self, judges: tuple[_Judge, ...]) -> bool:
+        return all(judge.holds(self._point) for judge in judges)
 
     def _choose(self, name: str, value: Value) -> None:
         object.__setattr__(self._draft, name, value)
@@ -135,9 +146,10 @@ def _telling(chosen: list[str]) -> tuple[str, ...]:
 def _level(order: list[str], depth: int, parameters: dict[str, tuple[Value, ...]]) -> _Level:
     above, chosen = set(order[:depth]), set(order[: depth + 1])
     pending = [rule for rule in RULES if not set(rule.reads) <= above]
+    due = [rule for rule in pending if set(rule.reads) <= chosen]
     return _Level(
         name=order[depth],
         values=parameters[order[depth]],
         telling=_telling(order[:depth]),
-        due=tuple(rule for rule in pending if set(rule.reads) <= chosen),
+        due=tuple(map(_Judge, sorted(due, key=lambda rule: len(rule.reads)))),
     )

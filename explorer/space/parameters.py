@@ -58,5 +58,5 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "persistent": (0, 1, 2, 4, 8),
         "staging": ("direct", "span"),
         "sum": ("plain", "compensated"),
-        "cluster": (1, 2, 4, 8),
+        "cluster": (1, 2, 4, 8, 16),
     }

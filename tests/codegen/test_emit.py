@@ -87,11 +87,20 @@ def test_code_of_every_kind_is_clean_under_clang_format(cols, kind):
     check_format(Problem(64, cols, input_stride=stride, output_stride=stride, **fields))
 
 
-def check_format(problem):
+@pytest.mark.parametrize("cols", [8200, 8193])
+@pytest.mark.parametrize("kind", ["f64 in place, gaps", "bf16 to f32", "log"])
+def test_code_of_clusters_is_clean_under_clang_format(cols, kind):
+    fields = dict(KINDS[kind])
+    stride = cols + fields.pop("gap", 0)
+    problem = Problem(64, cols, input_stride=stride, output_stride=stride, **fields)
+    check_format(problem, {"cluster": (2, 16)})
+
+
+def check_format(problem, fixed=None):
     formatter = shutil.which("clang-format")
     if formatter is None:
         pytest.skip("clang-format is not installed (extra: dev)")
-    for config in covering_array(Space(problem, H200)):
+    for config in covering_array(Space(problem, H200, fixed)):
         source = emit(problem, config).source
         formatted = subprocess.run(
             [formatter, f"--assume-filename={REPOSITORY / 'generated' / 'x.cu'}"],

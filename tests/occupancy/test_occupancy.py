@@ -68,6 +68,7 @@ def test_waves():
     assert occupancy(resources, 256, 8 * 132, H200).waves == 1.0
     assert occupancy(resources, 256, 8 * 132 * 5 // 2, H200).waves == 2.5
     assert occupancy(Resources(255), 1024, 1, H200).waves == float("inf")
+    assert occupancy(resources, 1024, 256, H200, cluster=16).waves == 1.0
 
 
 def test_blocks_an_sm_are_those_of_cuda_occupancy_h(tmp_path):

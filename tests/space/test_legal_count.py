@@ -23,6 +23,7 @@ NARROW = {
     "load_hint": ("default", "nc"),
     "store_hint": ("default",),
     "min_blocks": (1, 4),
+    "cluster": (1, 16),
 }
 
 

@@ -20,6 +20,9 @@ _C_TYPES: dict[Kind, Any] = {
 }
 """The C type of each kind of number."""
 
+PORTABLE_CLUSTER = 8
+"""Blocks of the largest cluster that every GPU with clusters has; larger ones are asked for."""
+
 Bound = Mapping[str, tuple[Any, Any]]
 """Arguments by name: a C type, and a value of it."""
 
@@ -44,6 +47,8 @@ class Program:
         types = tuple(values[name][0] for name in launch.arguments)
         arguments = tuple(values[name][1] for name in launch.arguments)
         grid = launch.grid_on(_sm_count()) if launch.blocks_per_sm else launch.grid
+        if launch.cluster > PORTABLE_CLUSTER:
+            self._allow_large_clusters(launch.entry)
         self.launch_raw(
             launch.entry, grid, launch.block, launch.shared_bytes, arguments, types, stream
         )
@@ -76,6 +81,10 @@ class Program:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             checked(driver.cuFuncSetAttribute(function, attribute, shared_bytes))
         return function
+
+    def _allow_large_clusters(self, entry: str) -> None:
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        checked(driver.cuFuncSetAttribute(self._function(entry, 0), attribute, 1))
 
     def __enter__(self) -> "Program":
         return self

@@ -34,6 +34,7 @@ _REFUSED = {
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
     "CUDA_ERROR_NO_BINARY_FOR_GPU",
     "CUDA_ERROR_INVALID_IMAGE",
+    "CUDA_ERROR_INVALID_CLUSTER_SIZE",
 }
 """Failures of a launch that leave the context whole."""
 
