@@ -140,6 +140,8 @@ def _front_notes(finals: Finals) -> list[tuple[str, str]]:
 
 
 def _ties(front: tuple[FrontMember, ...], finals: Finals) -> str:
+    if len(front) == 1:
+        return "None: one kernel is both the fastest and the most exact."
     tied = sum(member.tied for member in front)
     how = "interleaved" if finals.interleaved else "not interleaved: recorded one after another"
     what = (
@@ -156,8 +158,8 @@ def _since(view: StudyView, finals: Finals, storage: str | None) -> list[tuple[s
         return []
     search = search_command(view.summary, storage)
     sentence = (
-        f"{counted(len(later), 'trial')} would be on the front of a search that was stopped before "
-        f"its finals; compare with the others: {search}"
+        f"{counted(len(later), 'trial')} of a search that was stopped before its finals would be "
+        f"on the front; compare with the others: {search}"
     )
     return [("since", sentence)]
 
