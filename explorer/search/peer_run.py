@@ -1,6 +1,5 @@
 """Time our best, copy and every peer in one interleaved run, problem by problem."""
 
-import random
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from statistics import median
@@ -12,8 +11,7 @@ from explorer.outcome import Rejected
 from explorer.peer import Entered, NotEntered, PeerBench, PeerName, PeerTimes
 from explorer.problem import Problem
 from explorer.search.peer_results import PeerComparison, PeerOut, PeerTime
-from explorer.search.seeds import seeds
-from explorer.space import Space
+from explorer.space.heuristic import config_for
 
 ROUNDS = 30
 PEER_LIMIT_S = 180.0
@@ -32,9 +30,8 @@ class Ours:
 
 
 def unsearched(problem: Problem, gpu: GpuSpec) -> Ours:
-    """What is taken where nothing was searched: the config that a search would try first."""
-    config = seeds(Space(problem, gpu), random.Random(0))[0]
-    return Ours(config, "the first config that a search would try; nothing was searched")
+    """What is taken where nothing was searched: the heuristic's config."""
+    return Ours(config_for(problem, gpu), "the heuristic's config; nothing was searched")
 
 
 def compare_with_peers(

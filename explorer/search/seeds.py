@@ -7,6 +7,7 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.problem import Problem
 from explorer.space import Space
+from explorer.space.heuristic import promising
 
 REGISTERS_FOR_A_ROW = 32
 """Registers of cached row a thread: beyond this, occupancy falls faster than passes get shorter."""
@@ -19,8 +20,9 @@ def seeds(space: Space, rng: random.Random) -> list[Config]:
 
 
 def _ideas(space: Space) -> Iterator[Config]:
-    """A row in registers, 16-byte accesses, 32, 16 or 8 elements a thread; then other caches."""
+    """The heuristic; then a row in registers, 32, 16 or 8 elements a thread; other caches."""
     problem = space.problem
+    yield promising(problem, space.gpu)
     plain = Config(exp="ex2.approx", store_hint="cs")
     shares = [_shaped(plain, problem, share) for share in (REGISTERS_FOR_A_ROW, 16, 8)]
     yield shares[0]

@@ -1,0 +1,50 @@
+"""The heuristic: legal for every problem and GPU, the same each time, and its regimes."""
+
+import pytest
+
+from explorer.dtype import DType
+from explorer.gpu_spec import known_gpu
+from explorer.op import Mask, Op
+from explorer.problem import Problem
+from explorer.space import Space
+from explorer.space.heuristic import config_for, promising
+
+H200 = known_gpu("NVIDIA H200")
+COLS = (1, 5, 17, 64, 1000, 4096, 4097, 16384, 50257, 131072, 262144, 1048576)
+
+
+@pytest.mark.parametrize("gpu", ["NVIDIA H200", "NVIDIA A100-SXM4-80GB", "Tesla T4"])
+@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("cols", COLS)
+def test_it_is_legal(gpu, dtype, cols):
+    problem = Problem(64, cols, dtype)
+    gpu = known_gpu(gpu)
+    assert Space(problem, gpu).is_legal(config_for(problem, gpu))
+    assert config_for(problem, gpu) == config_for(problem, gpu)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(64, 4096, op=Op.SOFTMAX_BACKWARD),
+        Problem(64, 17, op=Op.LOG_SOFTMAX),
+        Problem(64, 50257, mask=Mask.CAUSAL),
+        Problem(64, 4096, inner=64),
+        Problem(64, 100, in_place=True),
+    ],
+    ids=str,
+)
+def test_it_is_legal_for_other_problems(problem):
+    assert Space(problem, H200).is_legal(config_for(problem, H200))
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
+@pytest.mark.parametrize("cols", COLS)
+def test_plain_problems_need_no_repair_on_an_h200(dtype, cols):
+    problem = Problem(64, cols, dtype)
+    assert config_for(problem, H200) == promising(problem, H200)
+
+
+def test_the_wider_the_row_the_more_blocks_share_it():
+    blocks = [config_for(Problem(64, cols), H200).cluster for cols in (4096, 50257, 131072, 262144)]
+    assert blocks == [1, 2, 8, 16]
