@@ -21,6 +21,12 @@ MOST_OF_A_CLUSTER = 16 * 256 * MOST_KEPT
 WIDEST_OF_ONE_BLOCK = 32768
 """Elements of the widest row that 1024 threads keep in registers: 94 % of copy in f32."""
 
+LEAST_SHARED = 8192
+"""Elements of the narrowest row that several blocks share."""
+
+LEAST_PART = 2048
+"""Elements of a row that are worth a block where the GPU has more SMs than rows."""
+
 CLUSTER_THREADS = 256
 """Threads of a cluster's block: several such blocks an SM did better than one of 1024 threads."""
 
@@ -40,17 +46,21 @@ def promising(problem: Problem, gpu: GpuSpec) -> Config:
     """What fits the regime of a problem, legal or not."""
     if problem.cols <= SHORT_ROW and problem.inner == 1:
         return _short(problem)
+    if problem.inner == 1 and problem.cols >= LEAST_SHARED and gpu.cluster_blocks > 1:
+        blocks = _blocks_of_a_row(problem, gpu)
+        if blocks > 1:
+            return _shared_by(blocks, problem)
     threads = _threads_of_one_block(problem)
-    if problem.cols > WIDEST_OF_ONE_BLOCK and problem.inner == 1 and gpu.cluster_blocks > 1:
-        return _wide(problem)
-    block = max(threads, 128)
-    return Config(
+    idea = Config(
         algorithm="online-block-max" if problem.cols >= 2048 else "three-pass",
-        threads=block,
+        threads=max(threads, 128),
         threads_per_row=threads,
         exp="ex2.approx",
         store_hint="cs" if problem.cols < 8192 else "default",
     )
+    if threads == 1024 and problem.dtype.itemsize == 2:
+        return replace(idea, cache="shared", cache_holds="input", unroll=4)
+    return idea
 
 
 def _short(problem: Problem) -> Config:
@@ -68,34 +78,43 @@ def _short(problem: Problem) -> Config:
 
 
 def _threads_of_one_block(problem: Problem) -> int:
-    """Threads for two 16-byte accesses of the row each, or four of longer rows; 1024 at most."""
-    accesses = 2 if problem.cols < 2048 else 4
+    """Threads for two 16-byte accesses of the row each, four of wide 16-bit rows; 1024 at most."""
+    accesses = 4 if problem.dtype.itemsize == 2 and problem.cols >= 8192 else 2
     wanted = max(1, problem.cols * problem.dtype.itemsize // (16 * accesses))
     return min(1024, 1 << (wanted - 1).bit_length())
 
 
-def _wide(problem: Problem) -> Config:
-    """A row over the smallest cluster whose threads can keep it in registers.
+def _blocks_of_a_row(problem: Problem, gpu: GpuSpec) -> int:
+    """Blocks whose threads keep a row in registers; more of them where rows leave SMs idle."""
+    blocks = 1
+    if problem.cols > WIDEST_OF_ONE_BLOCK:
+        while blocks < 16 and problem.cols > blocks * CLUSTER_THREADS * MOST_KEPT:
+            blocks *= 2
+    while blocks < 8 and problem.rows * 2 * blocks <= gpu.sm_count:
+        if problem.cols < 2 * blocks * LEAST_PART:
+            break
+        blocks *= 2
+    return blocks
+
+
+def _shared_by(blocks: int, problem: Problem) -> Config:
+    """A row over a cluster, in registers where they hold it.
 
     On an H200, of copy: 94 % at 50257 f32, 91 % at 65536, 90 % at 131072, 85 % at 262144. Where
     that takes 16 blocks, 16-bit rows do better in the shared memory of 8 (77 % against 63 %). What
     no cluster keeps is read twice, the second time from L2 if rows are few.
     """
+    kept = Config(algorithm="online-block-max", exp="ex2.approx", cluster=blocks, min_blocks=2)
     if problem.cols > MOST_OF_A_CLUSTER:
-        return Config(
-            algorithm="online-block-max",
+        return replace(
+            kept,
             threads=1024,
             threads_per_row=1024,
             cache="none",
             cache_holds="input",
-            exp="ex2.approx",
             unroll=4,
-            cluster=16,
+            min_blocks=1,
         )
-    blocks = 1
-    while blocks < 16 and problem.cols > blocks * CLUSTER_THREADS * MOST_KEPT:
-        blocks *= 2
-    kept = Config(algorithm="online-block-max", exp="ex2.approx", cluster=blocks)
     if blocks == 16 and problem.dtype.itemsize == 2:
-        return replace(kept, cluster=8, cache="shared", cache_holds="input", unroll=4)
+        return replace(kept, cluster=8, cache="shared", cache_holds="input", unroll=4, min_blocks=1)
     return kept

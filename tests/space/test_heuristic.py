@@ -17,7 +17,7 @@ COLS = (1, 5, 17, 64, 1000, 4096, 4097, 16384, 50257, 131072, 262144, 1048576)
 @pytest.mark.parametrize("dtype", DType)
 @pytest.mark.parametrize("cols", COLS)
 def test_it_is_legal(gpu, dtype, cols):
-    problem = Problem(64, cols, dtype)
+    problem = Problem(256, cols, dtype)
     gpu = known_gpu(gpu)
     assert Space(problem, gpu).is_legal(config_for(problem, gpu))
     assert config_for(problem, gpu) == config_for(problem, gpu)
@@ -41,10 +41,16 @@ def test_it_is_legal_for_other_problems(problem):
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
 @pytest.mark.parametrize("cols", COLS)
 def test_plain_problems_need_no_repair_on_an_h200(dtype, cols):
-    problem = Problem(64, cols, dtype)
+    problem = Problem(256, cols, dtype)
     assert config_for(problem, H200) == promising(problem, H200)
 
 
 def test_the_wider_the_row_the_more_blocks_share_it():
-    blocks = [config_for(Problem(64, cols), H200).cluster for cols in (4096, 50257, 131072, 262144)]
+    blocks = [config_for(Problem(256, cols), H200).cluster for cols in (4096, 50257, 131072, 262144)]
     assert blocks == [1, 2, 8, 16]
+
+
+def test_blocks_share_rows_that_are_fewer_than_sms():
+    assert config_for(Problem(1, 32000), H200).cluster == 8
+    assert config_for(Problem(32, 32000), H200).cluster == 4
+    assert config_for(Problem(1024, 32000), H200).cluster == 1
