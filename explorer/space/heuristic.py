@@ -58,9 +58,25 @@ def promising(problem: Problem, gpu: GpuSpec) -> Config:
         exp="ex2.approx",
         store_hint="cs" if problem.cols < 8192 else "default",
     )
-    if threads == 1024 and problem.dtype.itemsize == 2:
-        return replace(idea, cache="shared", cache_holds="input", unroll=4)
+    if problem.dtype.itemsize > 2:
+        return idea
+    if threads == 1024:
+        shared = replace(idea, cache="shared", cache_holds="input", unroll=4)
+        return replace(shared, store_hint="cs", min_blocks=2)
+    if problem.row_bytes % 16 and 2048 <= problem.cols < 8192:
+        return _odd(idea, problem)
     return idea
+
+
+def _odd(idea: Config, problem: Problem) -> Config:
+    """16-bit rows of odd width: their ends cost less in words of 8 bytes, of 32 elements a thread.
+
+    On an H200, 8192 x 4097 bf16 comes to 95 % of copy, and to 75 % in words of 16 bytes.
+    """
+    threads = 1 << (problem.cols // 32 - 1).bit_length()
+    return replace(
+        idea, algorithm="three-pass", threads=threads, threads_per_row=threads, vector_bytes=8
+    )
 
 
 def _short(problem: Problem) -> Config:
