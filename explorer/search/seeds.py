@@ -30,7 +30,7 @@ def _ideas(space: Space) -> Iterator[Config]:
     yield replace(shares[0], algorithm="online-block-max", exp="exp2f")
     yield shares[2]
     yield replace(shares[0], threads=_block(shares[0].threads_per_row, 256), store_hint="default")
-    yield replace(shares[1], cache="shared", cache_holds="input", unroll=2)
+    yield replace(shares[1], cache="shared", cache_holds="input", unroll=8)
     yield replace(
         shares[0], algorithm="online-block-max", cache="none", cache_holds="input", unroll=4
     )
