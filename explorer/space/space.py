@@ -16,7 +16,7 @@ from explorer.space.rules import RULES, Point, Rule
 MAX_REPAIR_STEPS = 32
 
 TRIES = 1000
-"""Random points tried before all legal ones are counted, which takes up to a second."""
+"""Random points that a space tries before it counts its legal ones, which takes up to a second."""
 
 
 class Space:
@@ -31,6 +31,7 @@ class Space:
         self.problem = problem
         self.gpu = gpu
         self.parameters = _narrowed(parameters(problem.dtype), fixed or {})
+        self._tries = 0
 
     def broken_rule(self, config: Config) -> Rule | None:
         """The first rule that `config` breaks, or None if it is legal."""
@@ -51,7 +52,8 @@ class Space:
 
     def sample(self, rng: random.Random) -> Config:
         """A legal config drawn uniformly; raises InvalidInput if there is none."""
-        for _ in range(TRIES):
+        while self._tries < TRIES:  # of all samples together: once counted, drawing is fast
+            self._tries += 1
             config = self.draw(rng)
             if self.broken_rule(config) is None:
                 return config
