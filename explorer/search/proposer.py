@@ -34,10 +34,10 @@ class Origin(StrEnum):
 SHARES = {Origin.STEP: 0.6, Origin.TPE: 0.3, Origin.RANDOM: 0.1}
 """How the proposals after the seeds are divided."""
 
-DRAWS = 12
+DRAWS = 48
 """Random points that compete with the steps."""
 
-JUMPS = 36
+JUMPS = 72
 """Configs with several choices changed that compete with the steps."""
 
 JUMP_CHANGES = 4
