@@ -140,7 +140,11 @@ def space_data(space: Space) -> Data:
         "points": space.point_count,
         "legal": space.legal_count(),
         "rules": [
-            {"name": rule.name, "sentence": rule.sentence, "excluded": space.excluded(rule)}
+            {
+                "name": rule.name,
+                "sentence": rule.sentence,
+                "excluded_share": space.excluded_share(rule),
+            }
             for rule in RULES
         ],
     }

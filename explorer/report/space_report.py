@@ -39,5 +39,5 @@ def _rules_table(space: Space) -> Table:
     table.add_column("rule", no_wrap=True)
     table.add_column("what a legal config satisfies", overflow="fold")
     for rule in RULES:
-        table.add_row(percent(space.excluded(rule) / space.point_count), rule.name, rule.sentence)
+        table.add_row(percent(space.excluded_share(rule)), rule.name, rule.sentence)
     return table

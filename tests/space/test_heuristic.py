@@ -46,7 +46,9 @@ def test_plain_problems_need_no_repair_on_an_h200(dtype, cols):
 
 
 def test_the_wider_the_row_the_more_blocks_share_it():
-    blocks = [config_for(Problem(256, cols), H200).cluster for cols in (4096, 50257, 131072, 262144)]
+    blocks = [
+        config_for(Problem(256, cols), H200).cluster for cols in (4096, 50257, 131072, 262144)
+    ]
     assert blocks == [1, 2, 8, 16]
 
 

@@ -13,16 +13,18 @@ from explorer.space import Space
 NARROW = {
     # Of each parameter the values at which some rule turns, so that every rule excludes something.
     "algorithm": ("three-pass", "online", "online-block-max"),
-    "threads": (32, 96, 1024),
-    "threads_per_row": (1, 32, 96, 1024),
+    "threads": (96, 1024),
+    "threads_per_row": (1, 96, 1024),
     "vector_bytes": (4, 16),
     "reduction": ("shuffle", "shared-tree"),
     "exp": ("expf",),
     "normalise": ("divide",),
     "unroll": (1, 8),
-    "load_hint": ("default", "nc"),
+    "load_hint": ("default",),
     "store_hint": ("default",),
     "min_blocks": (1, 4),
+    "rows_per_thread": (1, 2),
+    "persistent": (0, 2),
     "cluster": (1, 16),
 }
 

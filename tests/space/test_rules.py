@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, replace
+from itertools import product
 
 import pytest
 
@@ -15,6 +16,7 @@ from explorer.space import RULES, Space, parameters
 from explorer.space.covering import covering_array
 from explorer.space.parameters import MEANING
 from explorer.space.rules import Point
+from explorer.space.space import MOST_JUDGED
 
 H200 = known_gpu("NVIDIA H200")
 NEED_WIDE_ROWS = ("threads_per_row", "unroll", "vector_bytes", "reduction")
@@ -61,7 +63,17 @@ def test_every_rule_excludes_something_somewhere(rule):
     problems.append(Problem(64, 64, DType.F16, op=Op.LOG_SOFTMAX, scale=2.0))
     problems += [Problem(96, 64, DType.F16, op, inner=6, scale=2.0) for op in Op]
     problems.append(Problem(96, 64, DType.F16, inner=48))
-    assert any(Space(problem, H200).excluded(rule) for problem in problems)
+    assert any(Space(problem, H200).excluded_share(rule) for problem in problems)
+
+
+def test_the_share_that_a_rule_of_many_parameters_excludes_is_close():
+    rule = next(rule for rule in RULES if rule.name == "registers-fit")
+    space = Space(Problem(64, 4096), H200, {"threads": (32, 256, 1024)})
+    values = [space.parameters[name] for name in rule.reads]
+    points = [Config(**dict(zip(rule.reads, point, strict=True))) for point in product(*values)]
+    assert len(points) > MOST_JUDGED
+    exact = sum(not rule.holds(Point(space.problem, H200, c)) for c in points) / len(points)
+    assert space.excluded_share(rule) == pytest.approx(exact, abs=0.01)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
@@ -102,7 +114,16 @@ def test_a_covering_array_covers_all_legal_pairs():
     narrow = Space(
         Problem(64, 4096),
         H200,
-        {"threads": (32, 256), "threads_per_row": (1, 32, 256), "exp": ("expf",), "unroll": (1, 4)},
+        {
+            "threads": (32, 256),
+            "threads_per_row": (1, 32, 256),
+            "exp": ("expf",),
+            "unroll": (1, 4),
+            "load_hint": ("default", "cs"),
+            "store_hint": ("default",),
+            "min_blocks": (1, 2),
+            "persistent": (0, 2),
+        },
     )
     legal = list(narrow.legal())
     array = covering_array(narrow, strength=2)
