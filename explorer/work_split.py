@@ -118,9 +118,8 @@ class WorkSplit:
     def cached_registers(self) -> int:
         """32-bit registers in which a thread keeps its share, where the cache is registers."""
         vectors = self.slots * self.config.rows_per_thread
-        vector_bytes = self.width * self.problem.dtype.itemsize
-        if self.config.staging == "span":
-            vector_bytes = max(4, vector_bytes)  # no register holds two of them
+        # No register holds two of what was loaded apart.
+        vector_bytes = max(4, self.width * self.problem.dtype.itemsize)
         loaded = self.cached_matrices * -(-vectors * vector_bytes // 4)
         if not self.keeps_numbers:
             return loaded
@@ -158,10 +157,17 @@ class WorkSplit:
         else:
             slots = self.config.threads if self.config.threads_per_row > 1 else 0
         slots *= self.config.rows_per_thread
-        # A maximum and a sum, each with its own scratch, or one (reference, sum) pair; a
-        # compensated sum is two numbers.
-        numbers = 2 if self.config.sum == "plain" else 3
-        return slots * numbers * self.problem.dtype.arithmetic.itemsize
+        return slots * self._reduced_numbers * self.problem.dtype.arithmetic.itemsize
+
+    @property
+    def _reduced_numbers(self) -> int:
+        """Numbers that a row's threads combine: a gradient's sum, else a maximum and a sum.
+
+        An online (reference, sum) pair is as many; a compensated sum is two numbers.
+        """
+        if self.problem.op.is_backward:
+            return 1
+        return 2 if self.config.sum == "plain" else 3
 
     @property
     def _cluster_shares(self) -> int:
@@ -183,8 +189,7 @@ class WorkSplit:
         left = self.row_shares if shuffles else self.config.threads_per_row
         values = left * self.block_rows if left > 1 else 0
         values += self.config.cluster * self.block_rows if self.config.cluster > 1 else 0
-        kinds = 1 if self.problem.op.is_backward else 2
-        return values * kinds * self.problem.dtype.arithmetic.itemsize
+        return values * self._reduced_numbers * self.problem.dtype.arithmetic.itemsize
 
     @property
     def span_bytes(self) -> int:

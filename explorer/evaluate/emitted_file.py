@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from explorer.asked import asked_from
-from explorer.codegen import Launch, emit, launches, split_source
+from explorer.codegen import Variant, emit, split_source
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -45,8 +45,9 @@ def read_emitted(path: Path) -> ProgramUnderTest:
         persistent=constants.get("kBlocksPerSm", config.persistent),
     )
     _check_split(config, problem, path)
-    entry = _entry(source, launches(problem, config), path)
-    _check_host(source, problem, config, entry, path)
+    variant = emit(problem, config)
+    entry = _entry(source, variant, path)
+    _check_host(source, variant, entry, path)
     cols = constants.get("kCols", problem.cols)
     return ProgramUnderTest(source, problem.resized(cols=cols), config, entry, path.name)
 
@@ -107,9 +108,8 @@ def _check_split(config: Config, problem: Problem, path: Path) -> None:
         )
 
 
-def _check_host(source: str, problem: Problem, config: Config, entry: str, path: Path) -> None:
+def _check_host(source: str, variant: Variant, entry: str, path: Path) -> None:
     """The host part is what templates emit, and nothing else depends on who compiles."""
-    variant = emit(problem, config)
     emitted = variant.source.replace(variant.launches[0].entry, entry) if entry else variant.source
     same_guards = source.count(_GUARD) == emitted.count(_GUARD)
     if split_source(source)[1] != split_source(emitted)[1] or not same_guards:
@@ -119,24 +119,30 @@ def _check_host(source: str, problem: Problem, config: Config, entry: str, path:
         )
 
 
-def _entry(source: str, launched: tuple[Launch, ...], path: Path) -> str:
+def _entry(source: str, variant: Variant, path: Path) -> str:
     """The kernel's name, or nothing where several have the names that they were emitted with.
 
-    A kernel's parameters must be those that are passed to it.
+    A kernel's parameters must be those that are passed to it, called as they were emitted.
     """
-    kernels = _KERNEL.findall(source)
-    if len(kernels) != len(launched):
+    kernels, emitted = _kernels(source), _kernels(variant.source)
+    if len(kernels) != len(emitted):
         raise InvalidInput(
-            f"{path} has {len(kernels)} __global__ functions; its config launches {len(launched)}"
+            f"{path} has {len(kernels)} __global__ functions; its config launches {len(emitted)}"
         )
-    for (name, parameters), step in zip(kernels, launched, strict=True):
-        parts = [part.split() for part in parameters.split(",")]
-        names = tuple(words[-1].lstrip("*&") for words in parts if words)
-        if names != step.arguments:
+    for (name, taken), (own_name, passed) in zip(kernels, emitted, strict=True):
+        if taken != passed:
             raise InvalidInput(
-                f"{path}: {name} takes ({', '.join(names)}); it must take "
-                f"({', '.join(step.arguments)})"
+                f"{path}: {name} takes ({', '.join(taken)}); it must take ({', '.join(passed)})"
             )
-        if len(launched) > 1 and name != step.entry:
-            raise InvalidInput(f"{path}: kernel {name} must be called {step.entry}")
-    return str(kernels[0][0]) if len(launched) == 1 else ""
+        if len(emitted) > 1 and name != own_name:
+            raise InvalidInput(f"{path}: kernel {name} must be called {own_name}")
+    return kernels[0][0] if len(emitted) == 1 else ""
+
+
+def _kernels(source: str) -> list[tuple[str, list[str]]]:
+    """Names of the `__global__` functions in a text, in order, and those of their parameters."""
+    found: list[tuple[str, list[str]]] = []
+    for name, parameters in _KERNEL.findall(source):
+        parts = [part.split() for part in parameters.split(",")]
+        found.append((name, [words[-1].lstrip("*&") for words in parts if words]))
+    return found

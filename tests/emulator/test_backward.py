@@ -1,9 +1,8 @@
 """Gradients of rows, on the emulator: every way to reduce, to keep and to reach both matrices."""
 
-import random
-
 import pytest
 
+from explorer.config import Config
 from explorer.dtype import DType
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -11,10 +10,12 @@ from explorer.gpu_spec import known_gpu
 from explorer.op import Op
 from explorer.problem import Problem
 from explorer.space import Space
+from explorer.space.covering import covering_array
 
 H200 = known_gpu("NVIDIA H200")
-KERNELS = 5
-"""Drawn for each kind."""
+
+SPLITS = {"threads": (32, 96, 128), "threads_per_row": (1, 8, 32, 96), "min_blocks": (1, 2)}
+"""Of how a row is divided, one of each kind; of all other parameters every choice is tried."""
 
 KINDS = {
     "whole vectors": {"cols": 96},
@@ -26,33 +27,35 @@ KINDS = {
 }
 
 
+def covering(problem):
+    """Configs in which every legal choice occurs."""
+    space = Space(problem, H200)
+    return covering_array(Space(problem, H200, {**space.parameters, **SPLITS}))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
 def test_gradients_are_right(op, kind):
     problem = Problem(rows=20, op=op, **KINDS[kind])
-    space, rng = Space(problem, H200), random.Random(kind)
-    for _ in range(KERNELS):
-        config = space.sample(rng)
+    configs = covering(problem)
+    assert {config.cache for config in configs} == {"registers", "shared", "none"}
+    for config in configs:
         verdict = Emulator("sm_90").verify(ProgramUnderTest.of_config(problem, config))
         assert verdict.status == "verified", (config.to_json(brief=True), verdict.sentence)
 
 
-def test_a_gradient_without_its_sum_is_wrong():
-    problem = Problem(rows=20, cols=96, op=Op.SOFTMAX_BACKWARD)
-    config = Space(problem, H200).sample(random.Random(1))
-    program = ProgramUnderTest.of_config(problem, config)
-    right = "return y * (dy - sum);"
+@pytest.mark.parametrize("cache", ["registers", "none"])
+@pytest.mark.parametrize(
+    ("op", "right", "wrong"),
+    [
+        (Op.SOFTMAX_BACKWARD, "return y * (dy - sum);", "return y * dy;"),
+        (Op.SOFTMAX_BACKWARD, "+= y[i] * dy[i];", "+= dy[i];"),
+        (Op.LOG_SOFTMAX_BACKWARD, "sum = reduce_row(sum, Sum{});", ""),
+    ],
+)
+def test_a_gradient_of_another_sum_is_wrong(op, right, wrong, cache):
+    config = Config(threads=64, threads_per_row=16, cache=cache, cache_holds="input")
+    program = ProgramUnderTest.of_config(Problem(20, 96, op=op), config)
     assert right in program.source
-    wrong = ProgramUnderTest(program.source.replace(right, "return y * dy;"), problem, config)
-    assert Emulator("sm_90").verify(wrong).status == "wrong"
-
-
-@pytest.mark.parametrize("arch", ["sm_75", "sm_120"])
-def test_gradients_compile_everywhere(arch):
-    from explorer.compile import Compiler
-
-    for op in (Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD):
-        problem = Problem(rows=20, cols=1000, dtype=DType.BF16, op=op, scale=2.0)
-        config = Space(problem, H200).sample(random.Random(arch))
-        variant = ProgramUnderTest.of_config(problem, config)
-        assert Compiler(arch).compile(variant.source).cubin
+    broken = ProgramUnderTest(program.source.replace(right, wrong), program.problem, config)
+    assert Emulator("sm_90").verify(broken).status == "wrong"

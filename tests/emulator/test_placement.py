@@ -1,10 +1,16 @@
 """Operands in emulated memory: gaps between rows, places past an aligned address, in place."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from explorer.config import Config
+from explorer.devices.emulated.emulation import Status
 from explorer.devices.emulated.findings import Kind
 from explorer.devices.emulated.placement import Placement
+from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.op import Mask, Op
 from explorer.problem import Problem
 from explorer.reference import NUMPY_DTYPES, verification_inputs
@@ -63,6 +69,22 @@ def test_a_write_between_rows_is_found():
     placed = Placement.of(problem, verification_inputs(problem))
     store(placed, np.zeros((6, 5), np.float32), stray=2)
     assert [f.kind for f in placed.findings()] == [Kind.OUT_OF_BOUNDS]
+
+
+@pytest.mark.parametrize("matrix", ["input", "grad"])
+def test_a_read_between_rows_is_found_though_nothing_comes_of_it(matrix):
+    problem = Problem(6, 64, op=Op.SOFTMAX_BACKWARD, input_stride=68)
+    program = ProgramUnderTest.of_config(
+        problem, Config(threads=32, threads_per_row=16, cache_holds="input")
+    )
+    assert Emulator("sm_90").verify(program).status is Status.VERIFIED
+    start = "  // Sum of products.\n"
+    assert start in program.source
+    stray = f"  if (index < 5) *static_cast<const volatile float*>(row.{matrix} + kCols);\n"
+    program = replace(program, source=program.source.replace(start, stray + start))
+    verdict = Emulator("sm_90").verify(program)
+    assert verdict.status is Status.WRONG
+    assert "between rows" in verdict.sentence
 
 
 def test_every_argument_of_a_launch_has_a_value():

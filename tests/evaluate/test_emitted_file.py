@@ -10,6 +10,7 @@ from explorer.errors import InvalidInput
 from explorer.evaluate.emitted_file import read_emitted
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.op import Mask, Op
 from explorer.problem import Problem
 
 CONFIGS = [
@@ -19,6 +20,16 @@ CONFIGS = [
     (Problem(8, 512), Config(threads=64, threads_per_row=32, rows_per_thread=2, persistent=2)),
     (Problem(8, 37), Config(threads=64, threads_per_row=2, staging="span")),
     (Problem(8, 512), Config(launches="three", cache="none", cache_holds="input")),
+    (Problem(8, 512, scale=0.5, mask=Mask.LENGTHS), Config(cache_holds="input")),
+    (Problem(8, 37, mask=Mask.CAUSAL, mask_rows=4), Config(threads_per_row=32)),
+    (Problem(8, 37, mask=Mask.ADDITIVE, scale=2.0), Config(threads_per_row=32)),
+    (Problem(8, 512, op=Op.LOG_SOFTMAX, in_place=True), Config(cache_holds="input")),
+    (Problem(8, 512, op=Op.SOFTMAX_BACKWARD, scale=-2.0), Config(cache_holds="input")),
+    (
+        Problem(8, 37, DType.F16, Op.LOG_SOFTMAX_BACKWARD, DType.F32, output_stride=40),
+        Config(cache="shared", cache_holds="input", threads_per_row=8, static_cols=False),
+    ),
+    (Problem(8, 37, inner=8, op=Op.SOFTMAX_BACKWARD), Config(cache_holds="input")),
 ]
 
 

@@ -7,6 +7,7 @@ import pytest
 from explorer.devices.cuda import CudaDevice
 from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
+from explorer.op import Op
 from explorer.outcome import Rejected, Stage
 from explorer.problem import Problem
 from explorer.space import Space
@@ -28,11 +29,21 @@ BUGS = (Stage.COMPILE, Stage.CRASH, Stage.TIMEOUT, Stage.INVALID)
 @pytest.mark.parametrize("dtype", list(DType))
 @pytest.mark.parametrize(("rows", "cols"), SHAPES)
 def test_pairs_of_choices_are_right(rows, cols, dtype):
+    check_choices(Problem(rows, cols, dtype), strength=2 if cols < 5000 else 1)
+
+
+@pytest.mark.parametrize("dtype", list(DType))
+@pytest.mark.parametrize(("rows", "cols"), SHAPES[:4])
+@pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
+def test_choices_of_gradients_are_right(op, rows, cols, dtype):
+    check_choices(Problem(rows, cols, dtype, op), strength=1)
+
+
+def check_choices(problem, strength):
     """The one rejection in verification that is no bug: a long serial sum's rounding, in f32."""
-    problem = Problem(rows, cols, dtype)
     outcomes = Counter()
     with LiveEvaluator(problem, CudaDevice(0, kernel_limit_s=20)) as live:
-        configs = covering_array(Space(problem, live.gpu), strength=2 if cols < 5000 else 1)
+        configs = covering_array(Space(problem, live.gpu), strength=strength)
         for config in configs:
             live.submit(config)
         for config in configs:
@@ -41,7 +52,10 @@ def test_pairs_of_choices_are_right(rows, cols, dtype):
                 outcomes[outcome.stage] += 1
                 assert outcome.stage not in BUGS, (config, outcome)
                 if outcome.stage is Stage.VERIFY:
-                    assert is_rounding(outcome.reason) and dtype is DType.F32, (config, outcome)
+                    assert is_rounding(outcome.reason) and problem.dtype is DType.F32, (
+                        config,
+                        outcome,
+                    )
     assert sum(outcomes.values()) <= 0.75 * len(configs)
 
 

@@ -47,6 +47,8 @@ class Allocation:
     """One flag a byte: some launch has stored there."""
     lead: int = 0
     """Bytes at its start that kernels must not touch: what they are given begins after them."""
+    gaps: NDArray[np.bool_] | None = None
+    """One flag a byte: it lies between rows, where there is nothing to read. None for no gap."""
 
     @property
     def start(self) -> int:

@@ -48,7 +48,7 @@ class Placement:
     ) -> "Placement":
         """Place inputs named as in `operands.inputs`, their matrices (rows, cols).
 
-        Gaps between rows hold the NaN of what nobody wrote.
+        Gaps between rows hold the NaN of what nobody wrote, and to read them is a finding.
         """
         memory = GlobalMemory()
         values: dict[str, Argument] = {
@@ -61,9 +61,11 @@ class Placement:
             gap = poisoned((), array.dtype)[()] if array.dtype.kind != "i" else 0
             data = in_memory(problem, operand, array, gap)
             over = problem.in_place and operand.name == "input"
-            values[operand.name] = _placed(
-                memory, operand.name, data, places.get(operand.name, 0), written=over
-            )
+            placed = _placed(memory, operand.name, data, places.get(operand.name, 0), written=over)
+            if operand.name in ("input", "grad") and data.size > problem.rows * problem.cols:
+                between = _gaps(problem, problem.input_stride, operand.itemsize)
+                placed.gaps = np.concatenate([np.zeros(placed.lead, np.bool_), between])
+            values[operand.name] = placed
         if problem.in_place:
             target = values["input"]
         else:
@@ -84,10 +86,10 @@ class Placement:
 
     def findings(self) -> list[Finding]:
         """Elements that nobody wrote, and writes between rows."""
-        lead, start = self.target.lead, self.target.offset
+        lead, start, problem = self.target.lead, self.target.offset, self.problem
         written = self.target.written
         written[:lead] = True
-        gaps = self._gaps()
+        gaps = _gaps(problem, problem.output_stride, problem.output_dtype.itemsize)
         strays = int(written[lead:][gaps].sum())
         written[lead:][gaps] = True
         self.memory.arena[start + lead : start + self.target.size][gaps] = 0  # no more poison
@@ -97,12 +99,11 @@ class Placement:
             found.append(Finding(Kind.OUT_OF_BOUNDS, stray, count=strays))
         return found
 
-    def _gaps(self) -> NDArray[np.bool_]:
-        """Which bytes of the output lie between its rows."""
-        problem = self.problem
-        inside = np.ones((problem.rows, problem.cols), np.bool_)
-        row = laid_out(problem, inside, problem.output_stride, gap=False)
-        return np.repeat(~row, self.problem.output_dtype.itemsize)
+
+def _gaps(problem: Problem, stride: int, itemsize: int) -> NDArray[np.bool_]:
+    """Which bytes of a matrix lie between its rows."""
+    inside = np.ones((problem.rows, problem.cols), np.bool_)
+    return np.repeat(~laid_out(problem, inside, stride, gap=False), itemsize)
 
 
 def _empty(problem: Problem) -> Array:

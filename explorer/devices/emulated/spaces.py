@@ -148,7 +148,23 @@ class GlobalSpace(Space):
         data = self._memory.arena[allocation.offset :]
         data = data[: len(data) // 32 * 32]
         index = addresses - allocation.address
+        if access.action == "read" and allocation.gaps is not None:
+            self._check_gaps(allocation.gaps, index, lanes, access)
         return [Place(lanes, index, data, self.shadow(allocation), chosen)]
+
+    def _check_gaps(
+        self, gaps: NDArray[np.bool_], index: Addresses, lanes: Lanes, access: Access
+    ) -> None:
+        """Report reads of what lies between rows; they get what is there."""
+        bad = gaps[index[:, None] + np.arange(access.size)].any(axis=1)
+        if bad.any():
+            self.machine.report(
+                Kind.OUT_OF_BOUNDS,
+                f"read of {access.size} bytes reaches between rows, where nothing is to be read",
+                access.instruction,
+                int(lanes.flat[int(np.argmax(bad))]),
+                count=int(np.count_nonzero(bad)),
+            )
 
     def shadow(self, allocation: Allocation) -> Shadow | None:
         """The allocation's shadow in this launch; none for what is only read."""

@@ -1,0 +1,105 @@
+"""Gradients of rows compile for every architecture, as Python plans them; so does their host."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from explorer.codegen import emit
+from explorer.compile import CompilePool, Compiler, KernelCache
+from explorer.config import Config
+from explorer.dtype import DType
+from explorer.gpu_spec import known_gpu_for
+from explorer.op import Op
+from explorer.problem import Problem
+from explorer.space import Space
+from explorer.space.covering import covering_array
+from explorer.work_split import WorkSplit
+
+ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
+
+KINDS = {
+    "f32": Problem(64, 1000, op=Op.SOFTMAX_BACKWARD),
+    "bf16, ragged, scaled": Problem(64, 1001, DType.BF16, Op.LOG_SOFTMAX_BACKWARD, scale=2.0),
+    "f64": Problem(64, 1000, DType.F64, Op.LOG_SOFTMAX_BACKWARD),
+    "f16 to f32, gaps": Problem(
+        64, 1000, DType.F16, Op.SOFTMAX_BACKWARD, DType.F32, output_stride=1003
+    ),
+}
+
+SPLITS = {"threads": (96, 256, 1024), "threads_per_row": (1, 8, 32, 96, 256)}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return KernelCache(tmp_path_factory.mktemp("kernels"))
+
+
+def asserted(problem, config):
+    """The source, with static asserts that compare its constants with WorkSplit."""
+    split, variant = WorkSplit(problem, config), emit(problem, config)
+    facts = [f"kWidth == {split.width}", f"kRowsPerBlock == {split.block_rows}"]
+    if config.static_cols:
+        facts.append(f"kRowVectors == {split.row_vectors}")
+    if config.cache == "registers":
+        facts.append(f"kSlots == {split.slots}")
+    name = variant.launches[0].entry.removesuffix("_kernel")
+    lines = [f'static_assert({fact}, "as in WorkSplit");' for fact in facts]
+    return "\n".join([variant.source, f"namespace {name} {{", *lines, "}", ""])
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_choice_compiles_as_planned(arch, kind, cache):
+    problem = KINDS[kind]
+    space = Space(problem, known_gpu_for(arch))
+    configs = covering_array(Space(problem, space.gpu, {**space.parameters, **SPLITS}))
+    with CompilePool(Compiler(arch, cache)) as pool:
+        kernels = [pool.submit(asserted(problem, config)) for config in configs]
+        for config, kernel in zip(configs, kernels, strict=True):
+            declared = kernel.result().resources.static_shared_bytes
+            padding = declared - WorkSplit(problem, config).static_bytes
+            assert 0 <= padding < 16, config.to_json()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "vector_bytes", "registers"),
+    [
+        (DType.F32, 4, 128),
+        (DType.F32, 16, 128),
+        (DType.BF16, 2, 128),
+        (DType.BF16, 4, 64),
+        (DType.BF16, 16, 64),
+    ],
+)
+def test_both_matrices_are_kept_in_registers(dtype, vector_bytes, registers, cache):
+    """Of 64 elements each; those of 16 bits that were loaded alone take a register each."""
+    problem = Problem(64, 4096, dtype, Op.SOFTMAX_BACKWARD)
+    config = Config(threads=64, threads_per_row=64, vector_bytes=vector_bytes, cache_holds="input")
+    assert WorkSplit(problem, config).cached_registers == registers
+    resources = Compiler("sm_90", cache).compile(emit(problem, config).source).resources
+    assert resources.spill_store_bytes == 0
+    assert registers <= resources.registers
+
+
+def test_accesses_of_full_width_survive_compilation(cache):
+    """16-byte loads of both matrices, and stores, for aligned rows and those that are not."""
+    for cols in (4096, 4097):
+        problem, config = Problem(64, cols, op=Op.SOFTMAX_BACKWARD), Config(cache_holds="input")
+        ptx = Compiler("sm_90", cache).compile(emit(problem, config).source).ptx
+        slots = WorkSplit(problem, config).slots
+        assert ptx.count("ld.global.nc.v4") == 2 * slots
+        assert ptx.count("st.global.v4") == slots
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_host_part_compiles(kind, tmp_path):
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("nvcc is not installed")
+    path = tmp_path / "gradient.cu"
+    config = Config(cache="shared", cache_holds="input", static_cols=kind == "f32")
+    path.write_text(emit(KINDS[kind], config).source)
+    command = [nvcc, "-std=c++17", "-arch=sm_90", "-Werror=all-warnings", "-c", str(path)]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
