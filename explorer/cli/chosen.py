@@ -8,6 +8,7 @@ from explorer.cli.exits import say
 from explorer.cli.gpu_limits import gpu_limits
 from explorer.cli.problem import rows_notice
 from explorer.gpu_spec import GpuSpec, is_known_gpu, known_gpu
+from explorer.search.goal import Goal
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
@@ -24,9 +25,16 @@ class Chosen:
     """That GPU's limits, where they are known."""
 
 
-def chosen_variant(what: str, asked: AskedProblem, gpu: str | None, storage: str | None) -> Chosen:
+def chosen_variant(
+    what: str,
+    asked: AskedProblem,
+    gpu: str | None,
+    storage: str | None,
+    goal: Goal | None = None,
+) -> Chosen:
     """What WHAT names, with the GPU that it was measured on unless another one is named.
 
+    The best and trials are of the study with that goal; left out: of time under `default`.
     Raises InvalidInput for what is none of the four or no legal config, NotFound for a trial
     that is not there.
     """
@@ -49,10 +57,10 @@ def chosen_variant(what: str, asked: AskedProblem, gpu: str | None, storage: str
     from explorer.search import find_trial, load_study, open_storage
 
     opened = open_storage(storage, read_only=True)
-    study = load_study(opened, asked)
+    study = load_study(opened, asked, goal or Goal())
     problem = study.summary.problem
     replayed = study.circumstances if study.summary.replayed else None
-    variant = variant_of(find_trial(opened, problem, choice), problem, replayed)
+    variant = variant_of(find_trial(opened, problem, choice, study.summary.goal), problem, replayed)
     name = gpu or study.circumstances.gpu
     measured_on = known_gpu(name) if gpu or is_known_gpu(name) else None
     arch = measured_on.arch if measured_on else study.circumstances.arch

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.cli.exits import INTERRUPTED, say
-from explorer.cli.options import Json, RecordedDevice, Seed, Storage, Timing
+from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Storage, Timing
 from explorer.cli.values import duration, extents, words
 from explorer.cli.writable import check_writable
 from explorer.dtype import DType
@@ -94,6 +95,7 @@ def compare(
     heuristic: Heuristic = False,
     device: RecordedDevice = "auto",
     timing: Timing = "cold",
+    accuracy: AccuracyLevel = Accuracy.DEFAULT,
     seed: Seed = 0,
     storage: Storage = None,
     save: Save = None,
@@ -118,7 +120,7 @@ def compare(
     chosen = chosen_peers(words("peers", peers) if peers is not None else [])
     if save is not None:
         check_writable(save, "--save")
-    benches = open_peer_benches(device, timing, seed)
+    benches = open_peer_benches(device, timing, seed, accuracy)
 
     def ours(bench: "PeerBench") -> "Ours":
         return _ours(bench, storage, heuristic=heuristic)

@@ -5,11 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.cli.exits import say
-from explorer.cli.options import Gpu, Json, Storage
+from explorer.cli.options import AccuracyOrNone, Gpu, Json, Minimised, Storage
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import ExplorerError, WrongKernel
+from explorer.search.goal import Goal
+from explorer.search.objectives import Objectives
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
@@ -45,6 +48,8 @@ def emit(
     force: Force = False,
     no_verify: NoVerify = False,
     gpu: Gpu = None,
+    accuracy: AccuracyOrNone = None,
+    objectives: Minimised = Objectives.TIME,
     storage: Storage = None,
     json: Json = False,
 ) -> None:
@@ -55,10 +60,12 @@ def emit(
 
     if json and output == STDOUT:
         raise typer.BadParameter("--json and --output - both want stdout; drop one of them")
-    chosen = chosen_variant(what, needed(asked), gpu, storage)
+    goal = Goal.of(objectives, accuracy)
+    chosen = chosen_variant(what, needed(asked), gpu, storage, goal)
     variant, arch = chosen.variant, chosen.arch
     resources = _resources(variant, arch)
-    verdict = None if no_verify or resources is None else _verified(variant, arch)
+    unchecked = no_verify or resources is None
+    verdict = None if unchecked else _verified(variant, arch, goal.accuracy)
     if output == STDOUT:
         print(variant.source, end="")
         return
@@ -86,13 +93,13 @@ def _resources(variant: "Variant", arch: str) -> "Resources | None":
     return resources
 
 
-def _verified(variant: "Variant", arch: str) -> "Verdict":
+def _verified(variant: "Variant", arch: str, accuracy: Accuracy) -> "Verdict":
     """Check the kernel on the emulator; raises WrongKernel, having said what is wrong."""
     from explorer.emit import verify_variant
     from explorer.report.console import notices
     from explorer.report.verification_report import emission_sentence, print_findings
 
-    verdict = verify_variant(variant, arch)
+    verdict = verify_variant(variant, arch, accuracy)
     sentence = emission_sentence(verdict)
     if verdict.status == "wrong":
         print_findings(verdict, notices())

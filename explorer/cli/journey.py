@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.cli.exits import INTERRUPTED, say
-from explorer.cli.options import Device, Json, Seed, Storage, Timing
+from explorer.cli.options import AccuracyLevel, Device, Json, Seed, Storage, Timing
 from explorer.cli.problem import needed, rows_notice, with_problem
 from explorer.cli.values import duration_s
 from explorer.cli.writable import check_writable
@@ -64,6 +65,7 @@ def journey(
     storage: Storage = None,
     seed: Seed = 0,
     timing: Timing = "cold",
+    accuracy: AccuracyLevel = Accuracy.DEFAULT,
     json: Json = False,
 ) -> None:
     """Time every published kernel and the search's best; tell the story."""
@@ -82,7 +84,9 @@ def journey(
         told = read_journey(kept)
     else:
         wanted = needed(asked)
-        plan = _Plan(wanted.problem(), wanted.rows, device, timing, seed, storage, budget, save)
+        plan = _Plan(
+            wanted.problem(), wanted.rows, device, timing, accuracy, seed, storage, budget, save
+        )
         told = _run(plan)
     if plot is not None:
         plot.write_text(journey_svg(told))
@@ -98,6 +102,7 @@ class _Plan:
     rows: int | None
     device: str
     timing: str
+    accuracy: Accuracy
     seed: int
     storage: str | None
     budget_s: float | None
@@ -126,7 +131,9 @@ def _run(plan: _Plan) -> "Journey":
 
     why = _why_no_gpu(plan.device)
     try:
-        with open_evaluator(plan.problem, plan.device, plan.timing, plan.seed) as evaluator:
+        with open_evaluator(
+            plan.problem, plan.device, plan.timing, plan.seed, plan.accuracy
+        ) as evaluator:
             path = _path(evaluator) if plan.save else None
             for notice in rows_notice(plan.problem, plan.rows):
                 say(notice)
@@ -174,8 +181,9 @@ def _path(evaluator: "Evaluator") -> Path:
     from explorer.devices.recorded.find import local_path
     from explorer.devices.recorded.recording_file import SUFFIX
 
-    timing = evaluator.circumstances.timing
-    name = local_path(evaluator.problem, evaluator.gpu, timing).name.removesuffix(SUFFIX)
+    made = evaluator.circumstances
+    file = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)
+    name = file.name.removesuffix(SUFFIX)
     path = FOLDER / f"journey-{name}.json"
     check_writable(path, "folder")
     return path

@@ -88,7 +88,7 @@ def search(
     if json:
         print(as_text(search_data(result, storage, checked)))
     elif objectives is Objectives.TIME_ERROR:
-        print_front(result, results(), checked)
+        print_front(result, results(), storage, checked)
     else:
         print_search(result, results(), storage, checked)
 

@@ -3,6 +3,7 @@
 from explorer.asked import AskedProblem
 from explorer.cli.options import AccuracyOrNone, Json, Minimised, Storage
 from explorer.cli.problem import needed, with_problem
+from explorer.search.goal import Goal
 from explorer.search.objectives import Objectives
 
 
@@ -22,7 +23,7 @@ def show(
     from explorer.search import load_study, open_storage
 
     opened = open_storage(storage, read_only=True)
-    view = load_study(opened, needed(asked), objectives, accuracy)
+    view = load_study(opened, needed(asked), Goal.of(objectives, accuracy))
     if json:
         print(as_text(study_data(view, storage)))
     elif objectives is Objectives.TIME_ERROR:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
+from explorer.accuracy import Accuracy
 from explorer.devices.cuda import CudaDevice, driver_problem
 from explorer.errors import ExplorerError, InvalidInput
 from explorer.evaluate.live import LiveEvaluator
@@ -15,10 +16,11 @@ from explorer.problem import Problem
 class PeerBenches:
     """Opens one problem after another on a GPU. Use as a context manager."""
 
-    def __init__(self, index: int, timing: str, seed: int) -> None:
+    def __init__(self, index: int, timing: str, seed: int, accuracy: Accuracy) -> None:
         self._index = index
         self._timing = timing
         self._seed = seed
+        self._accuracy = accuracy
         self._device: CudaDevice | None = None
 
     @contextmanager
@@ -28,7 +30,12 @@ class PeerBenches:
             self._device = CudaDevice(self._index)
         try:
             with LiveEvaluator(
-                problem, self._device, self._timing, self._seed, keep_device=True
+                problem,
+                self._device,
+                self._timing,
+                self._seed,
+                self._accuracy,
+                keep_device=True,
             ) as live:
                 yield live
         except ExplorerError:
@@ -52,8 +59,13 @@ class PeerBenches:
         self._give_up()
 
 
-def open_peer_benches(device: str, timing: str, seed: int) -> PeerBenches:
-    """Of `auto` or `cuda:N`; raises InvalidInput for what is no GPU, or where there is none."""
+def open_peer_benches(
+    device: str, timing: str, seed: int, accuracy: Accuracy = Accuracy.DEFAULT
+) -> PeerBenches:
+    """Of `auto` or `cuda:N`; kernels and peers must meet `accuracy`.
+
+    Raises InvalidInput for what is no GPU, or where there is none.
+    """
     if timing not in TIMINGS:
         raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
     kind, _, name = device.partition(":")
@@ -69,4 +81,4 @@ def open_peer_benches(device: str, timing: str, seed: int) -> PeerBenches:
             f"a comparison needs a GPU, and there is none: {problem}; show one that was kept: "
             "--from FILE"
         )
-    return PeerBenches(int(name), timing, seed)
+    return PeerBenches(int(name), timing, seed, accuracy)

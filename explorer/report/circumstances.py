@@ -1,14 +1,17 @@
 """The line that says under what circumstances something was measured."""
 
+from explorer.accuracy import Accuracy
 from explorer.circumstances import Circumstances
 
 
 def circumstances_line(circumstances: Circumstances) -> str:
-    """GPU, driver, NVRTC, clocks, throttling, timing mode and date, as far as they are known."""
+    """GPU, driver, NVRTC, clocks, throttling, timing mode, accuracy, date: what is known."""
     c = circumstances
     parts = [c.gpu, f"driver {c.driver}", f"NVRTC {c.nvrtc}", _clocks(c)]
     parts += [_throttling(c)]
-    parts += [f"{c.timing} L2" if c.timing in ("cold", "warm") else c.timing, short_date(c.date)]
+    parts += [f"{c.timing} L2" if c.timing in ("cold", "warm") else c.timing]
+    parts += [] if c.accuracy is Accuracy.DEFAULT else [f"{c.accuracy} accuracy"]
+    parts += [short_date(c.date)]
     return " · ".join(part for part in parts if part)
 
 

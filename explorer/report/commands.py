@@ -6,28 +6,30 @@ from collections.abc import Sequence
 from explorer.asked import AskedProblem
 from explorer.codegen import emit
 from explorer.problem import Problem
-from explorer.search.objectives import Objectives
+from explorer.search.goal import Goal
 from explorer.search.results import StudySummary, TrialRecord
 
 CHANGED = "the templates have changed since: the last line writes what they emit now for its config"
 """What to say of a trial that is not reproducible."""
 
 
-def emit_command(what: str, problem: Problem, storage: str | None = None) -> str:
-    """The `explorer emit` that writes a trial (or best, or a config as JSON) of a problem."""
-    return _command("emit", what, problem, storage)
-
-
 def reproducing_command(
-    trial: TrialRecord, problem: Problem, storage: str | None = None, *, usual: bool = True
+    trial: TrialRecord, problem: Problem, goal: Goal, storage: str | None = None
 ) -> str:
-    """The `explorer emit` of a trial: by number, which means one of the `usual` study.
+    """The `explorer emit` of a trial of the study with that goal: by number.
 
-    By config where it is of another study, or templates have changed since.
+    By config where templates have changed since.
     """
-    by_number = usual and is_reproducible(trial, problem)
-    what = str(trial.number) if by_number else trial.config.to_json(brief=True)
-    return emit_command(what, problem, storage if by_number else None)
+    if is_reproducible(trial, problem):
+        return _command("emit", str(trial.number), problem, storage, goal.options)
+    return config_command(trial, problem, goal)
+
+
+def config_command(trial: TrialRecord, problem: Problem, goal: Goal) -> str:
+    """The `explorer emit` of a trial's config, wherever its study is stored."""
+    accuracy = Goal(accuracy=goal.accuracy)
+    what = trial.config.to_json(brief=True)
+    return _command("emit", what, problem, more=accuracy.options)
 
 
 def is_reproducible(trial: TrialRecord, problem: Problem) -> bool:
@@ -37,15 +39,15 @@ def is_reproducible(trial: TrialRecord, problem: Problem) -> bool:
 
 def search_command(study: StudySummary, storage: str | None = None) -> str:
     """The `explorer search` that continues a study."""
-    two = study.objectives is not Objectives.TIME
-    words = ["--objectives", str(study.objectives)] if two else []
-    usual = study.accuracy is study.objectives.usual_accuracy
-    words += [] if usual else ["--accuracy", str(study.accuracy)]
-    return _command("search", None, study.problem, storage, words)
+    return _command("search", None, study.problem, storage, study.goal.options)
 
 
 def _command(
-    name: str, what: str | None, problem: Problem, storage: str | None, more: Sequence[str] = ()
+    name: str,
+    what: str | None,
+    problem: Problem,
+    storage: str | None = None,
+    more: Sequence[str] = (),
 ) -> str:
     words = ["explorer", name, *([what] if what is not None else [])]
     words += [*AskedProblem.of(problem).options, *more]

@@ -6,6 +6,7 @@ from explorer.outcome import Measured
 from explorer.problem import Problem
 from explorer.report.commands import reproducing_command
 from explorer.report.figures import share_of_copy
+from explorer.search.goal import Goal
 from explorer.search.pareto import front_of
 from explorer.search.results import Finalist, Finals, TrialRecord
 
@@ -66,14 +67,16 @@ def winner_data(finals: Finals, problem: Problem) -> Data:
     return _finalist(1, finals.winner, finals, problem)
 
 
-def front_data(finals: Finals, problem: Problem) -> list[Data]:
+def front_data(
+    finals: Finals, problem: Problem, goal: Goal, storage: str | None = None
+) -> list[Data]:
     """The Pareto front, the fastest first: the finalist, how it compares with the next, emit."""
     return [
         {
             **_finalist(rank, member.finalist, finals, problem),
             "ratio_to_next": member.to_next.median if member.to_next else None,
             "tied_with_next": member.tied,
-            "emit": reproducing_command(member.finalist.trial, problem, usual=False),
+            "emit": reproducing_command(member.finalist.trial, problem, goal, storage),
         }
         for rank, member in enumerate(front_of(finals), start=1)
     ]

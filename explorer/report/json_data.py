@@ -41,7 +41,8 @@ def search_data(
 
     Of a search for time and error `front` lists the members of the Pareto front; else it is null.
     """
-    best, two = result.finals.winner.trial, result.objectives is Objectives.TIME_ERROR
+    best, goal = result.finals.winner.trial, result.goal
+    two = goal.objectives is Objectives.TIME_ERROR
     return {
         "study": result.study,
         "problem": problem_data(result.problem),
@@ -56,9 +57,9 @@ def search_data(
         "objectives": str(result.objectives),
         "best": winner_data(result.finals, result.problem),
         "finals": finals_data(result.finals, result.problem),
-        "front": front_data(result.finals, result.problem) if two else None,
+        "front": front_data(result.finals, result.problem, goal, storage) if two else None,
         "verification": None if checked is None else asdict(checked),
-        "emit": reproducing_command(best, result.problem, storage, usual=result.is_usual),
+        "emit": reproducing_command(best, result.problem, goal, storage),
     }
 
 
@@ -70,7 +71,7 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
         "circumstances": view.circumstances.as_dict(),
         "best": _best(view),
         "finals": None if view.finals is None else finals_data(view.finals, problem),
-        "front": _front(view),
+        "front": _front(view, storage),
         "rejected": _rejected(view.rejected),
         "reasons": [
             {"stage": str(stage), "reason": reason, "count": count}
@@ -87,7 +88,7 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
             }
             for effect in view.effects
         ],
-        "emit": reproducing_command(view.best, problem, storage, usual=view.summary.is_usual),
+        "emit": reproducing_command(view.best, problem, view.summary.goal, storage),
     }
 
 
@@ -97,14 +98,14 @@ def _best(view: StudyView) -> Data:
     return trial_data(view.best, problem) if finals is None else winner_data(finals, problem)
 
 
-def _front(view: StudyView) -> list[Data] | None:
+def _front(view: StudyView, storage: str | None) -> list[Data] | None:
     """As finalists where there were finals; else as the search measured them."""
     problem = view.summary.problem
     if view.summary.objectives is Objectives.TIME:
         return None
     if view.finals is None:
         return [trial_data(trial, problem) for trial in view.front]
-    return front_data(view.finals, problem)
+    return front_data(view.finals, problem, view.summary.goal, storage)
 
 
 def summary_data(summary: StudySummary) -> Data:

@@ -5,7 +5,6 @@ from rich.table import Table
 from rich.text import Text
 
 from explorer.evaluate.finalists import FinalistCheck
-from explorer.problem import Problem
 from explorer.report.circumstances import measurement_lines
 from explorer.report.commands import reproducing_command, search_command
 from explorer.report.console import cell, notes, plain_table
@@ -34,7 +33,10 @@ _NUMBERS = ("trial", "µs", "of copy", "max ulp", "mean ulp", "regs")
 
 
 def print_front(
-    result: SearchResult, console: Console, checked: FinalistCheck | None = None
+    result: SearchResult,
+    console: Console,
+    storage: str | None = None,
+    checked: FinalistCheck | None = None,
 ) -> None:
     """What a search for time and error found, and the command that writes each member."""
     problem, origin = result.problem, "recorded on" if result.replayed else "on"
@@ -47,7 +49,10 @@ def print_front(
     lines += measurement_lines(result.circumstances, replayed=result.replayed)
     lines += [] if checked is None else [("verified", checked_sentence(checked, FRONT))]
     console.print(notes(lines))
-    _print_commands([m.finalist.trial for m in front_of(result.finals)], problem, console)
+    console.print()
+    for member in front_of(result.finals):
+        command = reproducing_command(member.finalist.trial, problem, result.goal, storage)
+        console.print(command, style="bold", soft_wrap=True)
 
 
 def print_front_study(view: StudyView, console: Console, storage: str | None = None) -> None:
@@ -70,7 +75,10 @@ def print_front_study(view: StudyView, console: Console, storage: str | None = N
     lines += measurement_lines(view.circumstances, replayed=summary.replayed)
     console.print()
     console.print(notes(lines))
-    _print_commands(members, summary.problem, console)
+    console.print()
+    for trial in members:
+        command = reproducing_command(trial, summary.problem, summary.goal, storage)
+        console.print(command, style="bold", soft_wrap=True)
 
 
 def _front_table(finals: Finals) -> Table:
@@ -162,11 +170,3 @@ def _since(view: StudyView, finals: Finals, storage: str | None) -> list[tuple[s
         f"on the front; compare with the others: {search}"
     )
     return [("since", sentence)]
-
-
-def _print_commands(trials: list[TrialRecord], problem: Problem, console: Console) -> None:
-    """One a member: their numbers are not those of the study that `explorer emit` looks into."""
-    console.print()
-    for trial in trials:
-        command = reproducing_command(trial, problem, usual=False)
-        console.print(command, style="bold", soft_wrap=True)

@@ -37,7 +37,7 @@ def print_search(
     lines += [] if is_reproducible(trial, problem) else [("code", CHANGED)]
     console.print(notes(lines))
     console.print()
-    command = reproducing_command(trial, problem, storage, usual=result.is_usual)
+    command = reproducing_command(trial, problem, result.goal, storage)
     console.print(command, style="bold", soft_wrap=True)
 
 

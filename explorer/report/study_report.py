@@ -44,7 +44,7 @@ def print_study(view: StudyView, console: Console, storage: str | None = None) -
         title = "Parameters, with the median µs of their fastest and slowest value"
         print_titled(title, _effects_table(view.effects), console)
     console.print()
-    command = reproducing_command(view.best, summary.problem, storage, usual=summary.is_usual)
+    command = reproducing_command(view.best, summary.problem, summary.goal, storage)
     console.print(command, style="bold", soft_wrap=True)
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 from optuna.storages import BaseStorage
 
-from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.outcome import Rejected, Stage
 from explorer.problem import Problem
 from explorer.search.effects import effects
+from explorer.search.goal import Goal
 from explorer.search.objectives import Objectives
 from explorer.search.pareto import front_trials
 from explorer.search.results import StudySummary, StudyView, TrialRecord
@@ -20,6 +20,8 @@ from explorer.search.stored_study import StoredStudy, stored_studies
 from explorer.search.trial_attributes import to_outcome
 
 BEST = "best"
+TIME = Goal()
+"""What a search is after where nothing else is said."""
 
 
 def list_studies(storage: BaseStorage) -> list[StudySummary]:
@@ -31,15 +33,13 @@ def list_studies(storage: BaseStorage) -> list[StudySummary]:
 def load_study(
     storage: BaseStorage,
     problem: Problem | AskedProblem,
-    objectives: Objectives = Objectives.TIME,
-    accuracy: Accuracy | None = None,
+    goal: Goal = TIME,
 ) -> StudyView:
-    """What the problem's study found; a live study goes before a replay.
+    """What the problem's study with that goal found; a live study goes before a replay.
 
-    `accuracy` left out is what is usual for the objectives. Raises NotFound where there is none, or
-    none of the installed space.
+    Raises NotFound where there is none, or none of the installed space.
     """
-    study = _choose(storage, _Wanted(_filter(problem), objectives, accuracy))
+    study = _choose(storage, _Wanted(_filter(problem), goal))
     return replace(_view(study), effects=effects(study.measured()))
 
 
@@ -52,13 +52,13 @@ def list_views(storage: BaseStorage) -> list[StudyView]:
 
 
 def find_trial(
-    storage: BaseStorage, problem: Problem | AskedProblem, which: str | int
+    storage: BaseStorage, problem: Problem | AskedProblem, which: str | int, goal: Goal = TIME
 ) -> TrialRecord:
-    """The `best` trial of the problem's study, or a trial by its number.
+    """The `best` trial of the problem's study with that goal, or a trial by its number.
 
     Raises NotFound for a study or number that does not exist, InvalidInput for a rejected trial.
     """
-    study = _choose(storage, _Wanted(_filter(problem)))
+    study = _choose(storage, _Wanted(_filter(problem), goal))
     if which == BEST:
         best = study.best()
         assert best is not None  # _choose passes studies over that measured nothing
@@ -117,24 +117,19 @@ class _Wanted:
     """Which study is meant."""
 
     problem: AskedProblem
-    objectives: Objectives = Objectives.TIME
-    accuracy: Accuracy | None = None
+    goal: Goal
 
     def matches(self, study: StoredStudy) -> bool:
-        accuracy = self.accuracy or self.objectives.usual_accuracy
-        same = study.objectives is self.objectives and study.circumstances.accuracy is accuracy
-        return same and self.problem.matches(study.problem)
+        goal = Goal(study.objectives, study.circumstances.accuracy)
+        return goal == self.goal and self.problem.matches(study.problem)
 
     @property
     def command(self) -> str:
         """The command that searches it."""
-        return search_command(self.problem, self.objectives, self.accuracy)
+        return shlex.join(["explorer", "search", *self.problem.options, *self.goal.options])
 
     def __str__(self) -> str:
-        two = self.objectives is Objectives.TIME_ERROR
-        return f"{self.problem}{' for time and error' if two else ''}" + (
-            f" under {self.accuracy}" if self.accuracy else ""
-        )
+        return f"{self.problem}{self.goal}"
 
 
 def _choose(storage: BaseStorage, wanted: _Wanted) -> StoredStudy:
@@ -171,18 +166,6 @@ def _filter(problem: Problem | AskedProblem) -> AskedProblem:
     if isinstance(problem, AskedProblem):
         return problem
     return AskedProblem.of(problem)
-
-
-def search_command(
-    wanted: AskedProblem,
-    objectives: Objectives = Objectives.TIME,
-    accuracy: Accuracy | None = None,
-) -> str:
-    """The command that searches what was asked."""
-    words = ["explorer", "search", *wanted.options]
-    words += [] if objectives is Objectives.TIME else ["--objectives", str(objectives)]
-    words += [] if accuracy is None else ["--accuracy", str(accuracy)]
-    return shlex.join(words)
 
 
 def _short(rejected: Rejected) -> str:

@@ -7,6 +7,7 @@ from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.outcome import Measured, Stage
 from explorer.problem import Problem
+from explorer.search.goal import Goal
 from explorer.search.objectives import Objectives
 
 
@@ -105,11 +106,9 @@ class SearchResult:
     objectives: Objectives = Objectives.TIME
 
     @property
-    def is_usual(self) -> bool:
-        """Whether commands that name no accuracy and no objectives mean its study."""
-        return self.objectives is Objectives.TIME and (
-            self.circumstances.accuracy is Accuracy.DEFAULT
-        )
+    def goal(self) -> Goal:
+        """What was searched for."""
+        return Goal(self.objectives, self.circumstances.accuracy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +134,9 @@ class StudySummary:
     objectives: Objectives = Objectives.TIME
 
     @property
-    def is_usual(self) -> bool:
-        """Whether commands that name no accuracy and no objectives mean it."""
-        return self.objectives is Objectives.TIME and self.accuracy is Accuracy.DEFAULT
+    def goal(self) -> Goal:
+        """What was searched for."""
+        return Goal(self.objectives, self.accuracy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import json
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from by_hand import SHAPE
@@ -47,10 +48,13 @@ def test_the_front_is_printed_with_a_command_for_each_member(explorer, exact):
     assert "the recording was made under --accuracy default" in ran.err
     title, *_ = ran.out.splitlines()
     assert title == "softmax f32 256x512 recorded on NVIDIA H200: time against error"
-    commands = [line for line in ran.out.splitlines() if line.startswith("explorer emit '{")]
+    commands = [line for line in ran.out.splitlines() if line.startswith("explorer emit ")]
     assert len(commands) == len(front(exact)) >= 2
+    assert all(line.endswith("--objectives time,error") for line in commands)
     assert "finalists (the front) by emulation" in ran.out
-    assert explorer(*shlex.split(commands[0])[1:]).code == 0
+    written = explorer(*shlex.split(commands[-1])[1:])
+    assert written.code == 0, written.err
+    assert '"exp":"expf"' in Path(written.out.split(":")[0]).read_text()
 
 
 def test_the_front_is_that_of_the_recording_and_is_shown_again(explorer, exact):
@@ -61,7 +65,7 @@ def test_the_front_is_that_of_the_recording_and_is_shown_again(explorer, exact):
     assert again["study"] == found["study"] and again["front"] == found["front"]
     shown = explorer("show", *SHAPE, *BOTH)
     assert shown.code == 0 and "time against error" in shown.out
-    assert shown.out.count("explorer emit '{") == len(values)
+    assert shown.out.count("explorer emit ") == len(values)
     assert json.loads(explorer("show", *SHAPE, *BOTH, "--json").out)["front"] == found["front"]
     assert "time against error, replayed" in explorer("studies").out
 
@@ -84,6 +88,16 @@ def test_studies_of_other_objectives_and_accuracies_are_kept_apart(explorer, exa
     strict = json.loads(explorer("show", *SHAPE, "--accuracy", "strict", "--json").out)
     assert strict["best"]["max_ulp"] <= 20 and strict["rejected"]["verify"] > 0
     assert json.loads(explorer("show", *SHAPE, "--json").out)["best"]["max_ulp"] > 20
+    exact_source = explorer("emit", "best", *SHAPE, "--accuracy", "strict", "--output", "-").out
+    assert '"exp":"expf"' in exact_source
+    assert exact_source != explorer("emit", "best", *SHAPE, "--output", "-").out
+
+
+def test_what_is_emitted_is_judged_by_the_accuracy_asked_for(explorer):
+    inexact = ('{"exp":"exp2f"}', "--cols", "4096", "--output", "-")
+    assert "warning" not in explorer("emit", *inexact).err
+    strict = explorer("emit", *inexact, "--accuracy", "strict")
+    assert "warning: inaccurate" in strict.err and "under strict is 20 ulp" in strict.err
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from explorer.search import (
     run_search,
 )
 from explorer.search.elite import Fastest, Front
+from explorer.search.goal import Goal
 from explorer.search.objectives import Objectives
 from explorer.search.pareto import (
     MOST_CONTENDERS,
@@ -38,6 +39,7 @@ from explorer.search.results import Finalist, Finals, TrialRecord
 from explorer.space import Space
 
 BOTH = Objectives.TIME_ERROR
+GOAL = Goal.of(BOTH, None)
 
 
 def fast_evaluator(**changes):
@@ -134,7 +136,7 @@ def test_a_search_finds_the_fastest_and_the_most_exact(searched):
 
 def test_none_of_its_trials_dominates_a_finalist(searched):
     storage, _, result = searched
-    view = load_study(storage, result.problem, BOTH)
+    view = load_study(storage, result.problem, GOAL)
     values = [(t.outcome.time_us, t.outcome.max_ulp) for t in view.front]
     for finalist in result.finals.finalists:
         outcome = finalist.trial.outcome
@@ -175,9 +177,9 @@ def test_an_accuracy_that_is_not_usual_is_a_study_of_its_own(storage):
     assert strict.study == f"{plain.study} | strict"
     problem = plain.problem
     assert load_study(storage, problem).summary.name == plain.study
-    assert load_study(storage, problem, accuracy=Accuracy.STRICT).summary.name == strict.study
+    assert load_study(storage, problem, Goal(accuracy=Accuracy.STRICT)).summary.name == strict.study
     with pytest.raises(NotFound, match="--accuracy fast"):
-        load_study(storage, problem, accuracy=Accuracy.FAST)
+        load_study(storage, problem, Goal(accuracy=Accuracy.FAST))
 
 
 def test_json_lists_the_front_and_how_to_write_each_member(searched):
@@ -185,9 +187,12 @@ def test_json_lists_the_front_and_how_to_write_each_member(searched):
     data = json.loads(json.dumps(search_data(result)))
     assert data["objectives"] == "time,error"
     assert [m["rank"] for m in data["front"]] == list(range(1, len(data["front"]) + 1))
-    assert all("explorer emit '{" in m["emit"] for m in data["front"])
+    for member in data["front"]:
+        assert f"explorer emit {member['trial']} " in member["emit"]
+        assert member["emit"].endswith("--objectives time,error")
+        assert find_trial(storage, result.problem, member["trial"], GOAL).number == member["trial"]
     assert data["front"][-1]["ratio_to_next"] is None
-    shown = study_data(load_study(storage, result.problem, BOTH))
+    shown = study_data(load_study(storage, result.problem, GOAL))
     assert len(shown["front"]) >= 2 and shown["objectives"] == "time,error"
 
 
