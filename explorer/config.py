@@ -41,6 +41,11 @@ class Config:
         return self.threads // self.threads_per_row * self.rows_per_thread
 
     @property
+    def splits_launches(self) -> bool:
+        """Whether a row's parts are combined between two launches, each of which reads them."""
+        return self.launches in ("two", "two-overlapped")
+
+    @property
     def rewrites(self) -> bool:
         """Whether the output is written twice: with exponentials first."""
         return self.cache == "output"

@@ -35,6 +35,11 @@ class GpuSpec:
         return 16 if self._major in (9, 10) else 8
 
     @property
+    def overlaps_launches(self) -> bool:
+        """Whether a launch can begin before the one before it has ended (programmatic launch)."""
+        return self._major >= 9
+
+    @property
     def shared_unit_bytes(self) -> int:
         """Shared memory is allotted to a block in multiples of this."""
         return 128 if self._major >= 8 else 256

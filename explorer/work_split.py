@@ -100,8 +100,17 @@ class WorkSplit:
         return -(-row_vectors // (blocks * line)) * line
 
     @property
+    def parts(self) -> int:
+        """Blocks that each have a part of a row, in one launch and the next; 1 for whole rows."""
+        if not self.config.splits_launches:
+            return 1
+        return -(-self.row_vectors // (self.config.threads * self.config.unroll))
+
+    @property
     def equal_parts(self) -> bool:
-        """Whether the blocks of a cluster have as many whole vectors of each row."""
+        """Whether the blocks that share a row have as many whole vectors of it each."""
+        if self.config.splits_launches:
+            return self.row_vectors % (self.config.threads * self.config.unroll) == 0
         return self.row_vectors * self.config.cluster * self.row_width == self.problem.cols
 
     @property

@@ -18,9 +18,8 @@ def namespace(problem: Problem, config: Config) -> str:
 def entries(problem: Problem, config: Config) -> tuple[str, ...]:
     """The kernels' names, in the order of their launches."""
     name = namespace(problem, config)
-    if config.launches == "three":
-        return tuple(f"{name}_{step}_kernel" for step in ("max", "exp", "sum"))
-    return (f"{name}_kernel",)
+    steps = {"three": ("_max", "_exp", "_sum"), "one": ("",)}
+    return tuple(f"{name}{step}_kernel" for step in steps.get(config.launches, ("_part", "_row")))
 
 
 def arguments(problem: Problem, config: Config) -> tuple[str, ...]:
@@ -34,7 +33,7 @@ def arguments(problem: Problem, config: Config) -> tuple[str, ...]:
         *(("grad",) if problem.op.is_backward else ()),
         *masks.get(problem.mask, ()),
         "output",
-        *(("scratch",) if config.launches == "three" else ()),
+        *(("scratch",) if config.launches != "one" else ()),
         "rows",
         *(() if config.static_cols else ("cols",)),
         *(("mask_rows",) if problem.mask_rows else ()),
@@ -47,7 +46,7 @@ def arguments(problem: Problem, config: Config) -> tuple[str, ...]:
 def launches(problem: Problem, config: Config) -> tuple[Launch, ...]:
     """Grid, block, shared bytes and arguments of each launch, in order."""
     split = WorkSplit(problem, config)
-    blocks = -(-problem.rows // split.block_rows) * config.cluster
+    blocks = -(-problem.rows // split.block_rows) * config.cluster * split.parts
     return tuple(
         Launch(
             entry=entry,
@@ -57,8 +56,9 @@ def launches(problem: Problem, config: Config) -> tuple[Launch, ...]:
             arguments=arguments(problem, config),
             blocks_per_sm=config.persistent,
             cluster=config.cluster,
+            overlaps=config.launches == "two-overlapped" and number > 0,
         )
-        for entry in entries(problem, config)
+        for number, entry in enumerate(entries(problem, config))
     )
 
 
@@ -69,6 +69,9 @@ def scratch_bytes(problem: Problem, config: Config) -> int:
     """
     if config.launches == "one":
         return 0
-    width = WorkSplit(problem, config).width
+    split = WorkSplit(problem, config)
+    if config.launches != "three":
+        return problem.rows * split.parts * 2 * problem.dtype.arithmetic.itemsize
+    width = split.width
     kept = (problem.cols + 2 * (width - 1)) // width * width
     return problem.rows * (kept + 1) * problem.dtype.arithmetic.itemsize

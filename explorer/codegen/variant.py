@@ -25,13 +25,15 @@ class Launch:
     """Where not 0, the grid is at most so many blocks on each SM: blocks stride over the rows."""
     cluster: int = 1
     """Blocks of a cluster, as the kernel declares them."""
+    overlaps: bool = False
+    """It may begin before the launch before it has ended, and waits in its code for that one."""
 
     def __repr__(self) -> str:
         """Digests are made of it: a grid of all blocks reads as before there were others.
 
-        The code itself says what a cluster is.
+        The code itself says what a cluster is, and where a launch waits for another.
         """
-        untold = {"cluster"} if self.blocks_per_sm else {"cluster", "blocks_per_sm"}
+        untold = {"cluster", "overlaps"} | (set() if self.blocks_per_sm else {"blocks_per_sm"})
         shown = [f for f in fields(self) if f.name not in untold]
         return f"Launch({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from explorer.config import Config
 
+_LAUNCHES = {"one": "one launch", "two-overlapped": "two overlapped launches"}
+
 _WORDS: dict[str, Callable[[Any], str]] = {
     "algorithm": str,
     "threads": lambda value: f"{value} thread{'' if value == 1 else 's'}",
@@ -22,7 +24,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "store_hint": "store {}".format,
     "min_blocks": "min_blocks {}".format,
     "static_cols": lambda value: "static cols" if value else "run-time cols",
-    "launches": lambda value: f"{value} launch{'' if value == 'one' else 'es'}",
+    "launches": lambda value: _LAUNCHES.get(value, f"{value} launches"),
     "persistent": lambda value: (
         f"{value} block{'' if value == 1 else 's'} an SM" if value else "a block a tile"
     ),

@@ -4,6 +4,7 @@ from explorer.space import cluster_rules as _cluster_rules  # noqa: F401 - adds 
 from explorer.space import column_rules as _column_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import design_rules as _design_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import op_rules as _op_rules  # noqa: F401 - adds its rules to RULES
+from explorer.space import split_rules as _split_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space.parameters import parameters
 from explorer.space.rules import RULES, Rule
 from explorer.space.space import Space

@@ -56,10 +56,10 @@ class LegalPoints:
     def __init__(
         self, problem: Problem, gpu: GpuSpec, parameters: dict[str, tuple[Value, ...]]
     ) -> None:
-        parameters = _possible(problem, gpu, parameters)
-        reads = {name for rule in RULES for name in rule.reads}
-        order = _order([name for name in parameters if name in reads], parameters)
-        self._levels = [_level(order, depth, parameters) for depth in range(len(order))]
+        parameters, rules = _possible(problem, gpu, parameters)
+        reads = {name for rule in rules for name in rule.reads}
+        order = _order([name for name in parameters if name in reads], parameters, rules)
+        self._levels = [_level(order, depth, parameters, rules) for depth in range(len(order))]
         self._free = {name: v for name, v in parameters.items() if name not in reads}
         self._draft = Config()
         """Assigned in place while counting: a Config for each step would take seconds."""
@@ -105,30 +105,37 @@ class LegalPoints:
 
 def _possible(
     problem: Problem, gpu: GpuSpec, parameters: dict[str, tuple[Value, ...]]
-) -> dict[str, tuple[Value, ...]]:
-    """The values that no rule excludes whatever the others are: other kernels' choices go.
+) -> tuple[dict[str, tuple[Value, ...]], list[Rule]]:
+    """The values that no rule excludes whatever the others are, and the rules that exclude others.
 
-    Rules of very many combinations are left out: they seldom exclude a value altogether.
+    Other kernels' choices go, and the rules of those. Rules of very many combinations are not
+    tried: they seldom exclude a value altogether.
     """
     possible = dict(parameters)
+    rules = []
     for rule in RULES:
         values = [possible[name] for name in rule.reads]
         if prod(map(len, values)) > MOST_COMBINATIONS:
+            rules.append(rule)
             continue
         drafts = [dict(zip(rule.reads, chosen, strict=True)) for chosen in product(*values)]
         held = [d for d in drafts if rule.holds(Point(problem, gpu, Config(**d)))]  # type: ignore[arg-type]
         for name in rule.reads:
             found = {draft[name] for draft in held}
             possible[name] = tuple(v for v in possible[name] if v in found)
-    return possible
+        if len(held) < prod(len(possible[name]) for name in rule.reads):
+            rules.append(rule)
+    return possible, rules
 
 
-def _order(names: list[str], parameters: dict[str, tuple[Value, ...]]) -> list[str]:
+def _order(
+    names: list[str], parameters: dict[str, tuple[Value, ...]], rules: list[Rule]
+) -> list[str]:
     """The names, next always one that leaves fewest cases to tell apart."""
     order: list[str] = []
     while len(order) < len(names):
         cases = {
-            name: prod(len(parameters[told]) for told in _telling([*order, name]))
+            name: prod(len(parameters[told]) for told in _telling([*order, name], rules))
             for name in names
             if name not in order
         }
@@ -136,20 +143,22 @@ def _order(names: list[str], parameters: dict[str, tuple[Value, ...]]) -> list[s
     return order
 
 
-def _telling(chosen: list[str]) -> tuple[str, ...]:
+def _telling(chosen: list[str], rules: list[Rule]) -> tuple[str, ...]:
     """Those of the chosen that a rule reads together with one not chosen yet."""
-    pending = [rule for rule in RULES if not set(rule.reads) <= set(chosen)]
+    pending = [rule for rule in rules if not set(rule.reads) <= set(chosen)]
     read = {name for rule in pending for name in rule.reads}
     return tuple(name for name in chosen if name in read)
 
 
-def _level(order: list[str], depth: int, parameters: dict[str, tuple[Value, ...]]) -> _Level:
+def _level(
+    order: list[str], depth: int, parameters: dict[str, tuple[Value, ...]], rules: list[Rule]
+) -> _Level:
     above, chosen = set(order[:depth]), set(order[: depth + 1])
-    pending = [rule for rule in RULES if not set(rule.reads) <= above]
+    pending = [rule for rule in rules if not set(rule.reads) <= above]
     due = [rule for rule in pending if set(rule.reads) <= chosen]
     return _Level(
         name=order[depth],
         values=parameters[order[depth]],
-        telling=_telling(order[:depth]),
+        telling=_telling(order[:depth], rules),
         due=tuple(map(_Judge, sorted(due, key=lambda rule: len(rule.reads)))),
     )

@@ -24,8 +24,9 @@ MEANING = {
     "min_blocks": "blocks an SM that __launch_bounds__ asks for",
     "static_cols": "cols known at compile time, or a run-time argument",
     "rows_per_thread": "rows that the same threads work on at once, all their loads in flight",
-    "launches": "one kernel; or three, for maxima, exponentials, and sums and quotients, with a "
-    "scratch matrix of fp32 or fp64",
+    "launches": "one kernel; or two, of which the first combines parts of rows, and the second all "
+    "parts, begun before the first has ended where they overlap; or three, for maxima, "
+    "exponentials, and sums and quotients, with a scratch matrix of fp32 or fp64",
     "persistent": "blocks an SM that are launched and stride over the rows; 0: a block for every "
     "tile of them",
     "staging": "rows straight to their threads; or the span of all a block's rows by way of shared "
@@ -54,7 +55,7 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "min_blocks": (1, 2, 4, 8),
         "static_cols": (True, False),
         "rows_per_thread": (1, 2, 4, 8),
-        "launches": ("one", "three"),
+        "launches": ("one", "three", "two", "two-overlapped"),
         "persistent": (0, 1, 2, 4, 8),
         "staging": ("direct", "span"),
         "sum": ("plain", "compensated"),

@@ -96,6 +96,12 @@ def test_code_of_clusters_is_clean_under_clang_format(cols, kind):
     check_format(problem, {"cluster": (2, 16)})
 
 
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F64])
+@pytest.mark.parametrize("cols", [16384, 8193])
+def test_code_of_two_launches_is_clean_under_clang_format(cols, dtype):
+    check_format(Problem(64, cols, dtype), {"launches": ("two", "two-overlapped")})
+
+
 def check_format(problem, fixed=None):
     formatter = shutil.which("clang-format")
     if formatter is None:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from statistics import median
 
 import optuna
 import pytest
@@ -129,9 +130,22 @@ def test_a_search_finds_the_fastest_and_the_most_exact(searched):
     assert model_us(front[0].finalist.trial.config) <= 1.03 * min(
         map(model_us, evaluator.evaluated)
     )
-    usable = [model_ulp(c) for c in evaluator.evaluated if failure(c) is None]
-    assert errors[-1] == min(usable) < 18.2
+    assert errors[-1] == most_exact(evaluator)
     assert len(evaluator.evaluated) == 60 and result.objectives is BOTH
+
+
+def most_exact(evaluator):
+    return min(model_ulp(c) for c in evaluator.evaluated if failure(c) is None)
+
+
+def test_searches_mostly_come_near_the_most_exact():
+    """Within 0.2 ulp of it, which is 18.0, in the median of seven."""
+    found = []
+    for seed in range(1, 8):
+        evaluator = fast_evaluator()
+        run_search(evaluator, InMemoryStorage(), trials=60, seed=seed, ahead=8, objectives=BOTH)
+        found.append(most_exact(evaluator))
+    assert median(found) < 18.2
 
 
 def test_none_of_its_trials_dominates_a_finalist(searched):

@@ -37,6 +37,8 @@ class Spy:
     def __getattr__(self, name):
         if name == "rows_per_block":
             return self.threads // self.threads_per_row * self.rows_per_thread
+        if name == "splits_launches":
+            return self.launches.startswith("two")
         self.seen.add(name)
         return getattr(self.config, name)
 
@@ -63,7 +65,9 @@ def test_every_rule_excludes_something_somewhere(rule):
     problems.append(Problem(64, 64, DType.F16, op=Op.LOG_SOFTMAX, scale=2.0))
     problems += [Problem(96, 64, DType.F16, op, inner=6, scale=2.0) for op in Op]
     problems.append(Problem(96, 64, DType.F16, inner=48))
-    assert any(Space(problem, H200).excluded_share(rule) for problem in problems)
+    spaces = [Space(problem, H200) for problem in problems]
+    spaces.append(Space(problems[0], known_gpu("Tesla T4")))
+    assert any(space.excluded_share(rule) for space in spaces)
 
 
 def test_the_share_that_a_rule_of_many_parameters_excludes_is_close():
@@ -98,8 +102,8 @@ def test_no_column_count_is_refused(cols, dtype, arch):
 
 @pytest.mark.parametrize("cols", [8, 37, 4097])
 def test_every_value_has_a_legal_config(cols):
-    """But for threads a row where rows are short, spans where they are long, and clusters, which
-    are for rows that are longer still. In f16, where a folded exponent is safe.
+    """But for threads a row where rows are short, spans where they are long, and clusters and two
+    launches, which are for rows that are longer still. In f16, where a folded exponent is safe.
     """
     space = Space(Problem(64, cols, DType.F16), H200)
     array = covering_array(space)
@@ -107,6 +111,7 @@ def test_every_value_has_a_legal_config(cols):
         found = {getattr(config, name) for config in array}
         missing = set(values) - found - TOO_FEW_DIGITS
         missing -= {"span"} if cols > 64 * 32 else set()
+        missing -= {"two", "two-overlapped"}
         assert not missing or name == "cluster" or (name in NEED_WIDE_ROWS and cols < 64)
 
 

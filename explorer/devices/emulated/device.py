@@ -113,6 +113,7 @@ def _launched(
                 memory=memory,
                 shared_bytes=step.shared_bytes,
                 step_limit=step_limit,
+                overlaps=step.overlaps,
             )
         except UnsupportedPtx as error:
             return error

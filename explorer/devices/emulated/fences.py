@@ -32,7 +32,17 @@ def _fence_proxy(binder: Binder, instruction: Instruction, lanes: Lanes) -> None
     binder.machine.proxy_fences[lanes.flat] = binder.machine.tick(instruction)
 
 
-@binds("nanosleep", "prefetch", "prefetchu", "griddepcontrol", "setmaxnreg", "pmevent")
+@binds("griddepcontrol")
+def bind_griddepcontrol(binder: Binder, instruction: Instruction) -> Step:
+    """A wait for the launch before this one. That the next one may begin changes nothing here."""
+    mods = binder.modifiers(instruction)
+    machine = binder.machine
+    waits = mods.one_of(("wait", "launch_dependents")) == "wait"
+    mods.finish()
+    return lambda lanes: machine.wait_for_launch_before(lanes) if waits else None
+
+
+@binds("nanosleep", "prefetch", "prefetchu", "setmaxnreg", "pmevent")
 def bind_nothing(binder: Binder, instruction: Instruction) -> Step:
     """Hints on timing and caching."""
     return lambda lanes: None

@@ -59,6 +59,7 @@ def launch(
     batch_lanes: int = BATCH_LANES,
     step_limit: int = STEP_LIMIT,
     staggered: bool = False,
+    overlaps: bool = False,
 ) -> LaunchResult:
     """Execute kernel `entry` for every thread of the grid, checked.
 
@@ -66,7 +67,8 @@ def launch(
     to the parameter's size. `shared_bytes` is dynamic shared memory a block. Blocks of a kernel
     that waits for other blocks all run together, but no more than `resident_blocks`, if given.
     Blocks advance in step; `staggered` starts each one only when those before it can go no further,
-    which is slower and shows a flag that is waited for too briefly.
+    which is slower and shows a flag that is waited for too briefly. One that `overlaps` may begin
+    before the launch before it has ended: threads wait for that by griddepcontrol.wait.
 
     Raises UnsupportedPtx for opcodes that are not known (the kernel is then unverified),
     LaunchError for an entry, arguments or extents that do not fit.
@@ -79,7 +81,7 @@ def launch(
     explicit = cluster is not None or kernel.cluster is not None
     geometry = Geometry(grid, block, extents, explicit, shared_bytes, total)
     params = _pack(kernel, args)
-    state = LaunchState(kernel, geometry, memory, layout, params)
+    state = LaunchState(kernel, geometry, memory, layout, params, overlaps=overlaps)
     complete = _run_batches(state, resident_blocks, batch_lanes, step_limit, staggered=staggered)
     _note_written(state)
     return LaunchResult(tuple(state.findings), state.counters, complete)

@@ -11,7 +11,7 @@ from explorer.devices.emulated.communication import communicates
 from explorer.devices.emulated.counters import Counters, TrafficCounter
 from explorer.devices.emulated.findings import FindingLog, Kind, UnsupportedPtx
 from explorer.devices.emulated.geometry import Geometry, SpecialRegisters
-from explorer.devices.emulated.lanes import WARP
+from explorer.devices.emulated.lanes import WARP, Lanes
 from explorer.devices.emulated.layout import Layout
 from explorer.devices.emulated.mbarriers import Mbarriers
 from explorer.devices.emulated.memory import GlobalMemory
@@ -42,6 +42,8 @@ class LaunchState:
     counters: Counters = field(default_factory=Counters)
     traffic: TrafficCounter = field(default_factory=TrafficCounter)
     shadows: dict[int, Shadow] = field(default_factory=dict)
+    overlaps: bool = False
+    """The launch before may not have ended yet."""
     pcs: list[int] = field(default_factory=lambda: [0])
     """The instruction executed at each time; its length is the present time plus one."""
 
@@ -79,6 +81,8 @@ class Machine:
         self.bulk = BulkGroups()
         self.proxy_fences = np.zeros(self.ordering.lanes, np.int64)
         """When each thread last executed fence.proxy.async."""
+        self.unordered = np.full(self.ordering.lanes, launch.overlaps)
+        """Threads that have not waited for the launch before, which may not have ended yet."""
         self.published: dict[int, Row] = {}
         """What the last strong writes to a place let its readers know."""
         self.progress = False
@@ -103,6 +107,10 @@ class Machine:
         if keep and earlier is not None:
             row = np.maximum(earlier, row)
         self.published[place] = row
+
+    def wait_for_launch_before(self, lanes: Lanes) -> None:
+        """These threads go on once the launch before has ended."""
+        self.unordered[lanes.flat] = False
 
     # Names and places.
 

@@ -148,9 +148,27 @@ class GlobalSpace(Space):
         data = self._memory.arena[allocation.offset :]
         data = data[: len(data) // 32 * 32]
         index = addresses - allocation.address
+        if self.machine.launch.overlaps and allocation.writable:
+            self._check_waited(allocation, index, lanes, access)
         if access.action == "read" and allocation.gaps is not None:
             self._check_gaps(allocation.gaps, index, lanes, access)
         return [Place(lanes, index, data, self.shadow(allocation), chosen)]
+
+    def _check_waited(
+        self, allocation: Allocation, index: Addresses, lanes: Lanes, access: Access
+    ) -> None:
+        """Report accesses to what launches before have written, by threads that did not wait."""
+        touched = allocation.written[index[:, None] + np.arange(access.size)].any(axis=1)
+        bad = touched & self.machine.unordered[lanes.flat]
+        if bad.any():
+            self.machine.report(
+                Kind.GLOBAL_RACE,
+                f"{access.action} of {allocation.name} without a wait for the launch before, which "
+                "writes it and may not have ended yet",
+                access.instruction,
+                int(lanes.flat[int(np.argmax(bad))]),
+                count=int(np.count_nonzero(bad)),
+            )
 
     def _check_gaps(
         self, gaps: NDArray[np.bool_], index: Addresses, lanes: Lanes, access: Access

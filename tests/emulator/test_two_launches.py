@@ -1,0 +1,90 @@
+"""Rows over blocks of two launches, verified by emulation; what breaks them is found out."""
+
+from dataclasses import replace
+
+import pytest
+
+from explorer.config import Config
+from explorer.devices.emulated.emulation import Status
+from explorer.dtype import DType
+from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.gpu_spec import known_gpu
+from explorer.problem import Problem
+from explorer.space import Space
+from explorer.space.covering import covering_array
+
+H200 = known_gpu("NVIDIA H200")
+
+TWO = {"launches": ("two", "two-overlapped")}
+
+SPLIT = {
+    "algorithm": "online-block-max",
+    "threads": 128,
+    "threads_per_row": 128,
+    "cache": "none",
+    "cache_holds": "input",
+    "unroll": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def emulator():
+    return Emulator("sm_90")
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype"),
+    [(8193, DType.F32), (8200, DType.BF16), (16384, DType.F32), (9001, DType.F64)],
+)
+def test_every_choice_at_ragged_and_whole_rows(emulator, cols, dtype):
+    problem = Problem(3, cols, dtype)
+    configs = covering_array(Space(problem, H200, TWO))
+    assert {config.launches for config in configs} == set(TWO["launches"])
+    for config in configs:
+        verdict = emulator.verify(ProgramUnderTest.of_config(problem, config))
+        told = f"{config.to_json(brief=True)}: {verdict.sentence}"
+        assert verdict.status is Status.VERIFIED, told
+
+
+WAIT = "  wait_for_launch_before();\n"
+
+DEFECTS = {
+    "the launch before is not waited for": [(WAIT, "")],
+    "some threads do not wait": [(WAIT, "  if (lane < 64) wait_for_launch_before();\n")],
+    "the wait comes after the read": [
+        (WAIT, ""),
+        (
+            "  const float scale = normaliser(state.sum);\n",
+            f"  const float scale = normaliser(state.sum);\n{WAIT}",
+        ),
+    ],
+    "the last part is left out": [("k < kParts; k += 32", "k < kParts - 1; k += 32")],
+    "parts of the row before": [("scratch + index * kParts", "scratch + index * (kParts - 1)")],
+    "every part takes the first one's place": [("scratch[blockIdx.x] =", "scratch[index] =")],
+    "a part of one warp alone": [("  state = reduce_row(state, Merge{});\n", "")],
+    "parts overlap": [("% kParts * kBlockVectors", "% kParts * (kBlockVectors - 1)")],
+    "the pairs are not rescaled": [
+        ("state = Merge{}(state, parts[k]);", "state.sum += parts[k].sum;"),
+    ],
+    "a warp's lanes keep their own pairs": [
+        ("state = reduce_lanes<32>(state, Merge{});", "state = reduce_lanes<16>(state, Merge{});")
+    ],
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_defects_are_found_out(emulator, defect):
+    config = Config(**SPLIT, launches="two-overlapped")
+    program = ProgramUnderTest.of_config(Problem(3, 8193), config)
+    source = program.source
+    for right, wrong in DEFECTS[defect]:
+        assert source.count(right) == 1
+        source = source.replace(right, wrong)
+    assert emulator.verify(replace(program, source=source)).status is Status.WRONG
+
+
+def test_a_launch_that_follows_another_need_not_wait_for_it(emulator):
+    program = ProgramUnderTest.of_config(Problem(3, 8193), Config(**SPLIT, launches="two"))
+    assert "griddepcontrol" not in program.source
+    assert emulator.verify(program).status is Status.VERIFIED
