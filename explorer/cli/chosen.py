@@ -1,4 +1,4 @@
-"""The variant that WHAT names: best, a trial, a preset, or a config as JSON."""
+"""The variant that WHAT names: best, a trial, the heuristic, a preset, or a config as JSON."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -7,6 +7,7 @@ from explorer.asked import AskedProblem
 from explorer.cli.exits import say
 from explorer.cli.gpu_limits import gpu_limits
 from explorer.cli.problem import rows_notice
+from explorer.errors import InvalidInput
 from explorer.gpu_spec import GpuSpec, is_known_gpu, known_gpu
 from explorer.search.goal import Goal
 
@@ -31,22 +32,33 @@ def chosen_variant(
     gpu: str | None,
     storage: str | None,
     goal: Goal | None = None,
+    *,
+    batch_invariant: bool = False,
 ) -> Chosen:
     """What WHAT names, with the GPU that it was measured on unless another one is named.
 
     The best and trials are of the study with that goal; left out: of time under `default`.
-    Raises InvalidInput for what is none of the four or no legal config, NotFound for a trial
+    Of the heuristic a `batch_invariant` config is the same for all numbers of rows.
+    Raises InvalidInput for what is none of these or no legal config, NotFound for a trial
     that is not there.
     """
     from explorer.codegen import emit
     from explorer.config import Config
-    from explorer.emit import checked_config, parse_choice, variant_of
+    from explorer.emit import HEURISTIC, checked_config, parse_choice, variant_of
+    from explorer.space import config_for
 
     choice = parse_choice(what)
-    if not isinstance(choice, str | int):
+    if batch_invariant and choice != HEURISTIC:
+        raise InvalidInput(
+            f"--batch-invariant makes the heuristic take one config for all rows; {what} is one "
+            "config whatever the rows: leave it out"
+        )
+    if choice == HEURISTIC or not isinstance(choice, str | int):
         limits = gpu_limits(gpu)
         problem = asked.problem()
-        if isinstance(choice, Config):
+        if isinstance(choice, str | int):
+            config = config_for(problem, limits, batch_invariant=batch_invariant)
+        elif isinstance(choice, Config):
             config = checked_config(choice, problem, limits)
         else:
             config = choice.config(problem, limits)

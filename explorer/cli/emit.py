@@ -23,7 +23,10 @@ STDOUT = "-"
 
 What = Annotated[
     str,
-    typer.Argument(metavar="WHAT", help="best, a trial's number, a preset, or a config as JSON."),
+    typer.Argument(
+        metavar="WHAT",
+        help="best, a trial's number, heuristic, a preset, or a config as JSON.",
+    ),
 ]
 Output = Annotated[
     str | None,
@@ -35,6 +38,10 @@ Output = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that holds other code.")]
+BatchInvariant = Annotated[
+    bool,
+    typer.Option("--batch-invariant", help="Of the heuristic: one config whatever the rows are."),
+]
 NoVerify = Annotated[
     bool, typer.Option("--no-verify", help="Write the source without checking that it is right.")
 ]
@@ -47,13 +54,14 @@ def emit(
     output: Output = None,
     force: Force = False,
     no_verify: NoVerify = False,
+    batch_invariant: BatchInvariant = False,
     gpu: Gpu = None,
     accuracy: AccuracyOrNone = None,
     objectives: Minimised = Objectives.TIME,
     storage: Storage = None,
     json: Json = False,
 ) -> None:
-    """Write the source of the best, a trial, a preset or a config."""
+    """Write the source of the best, a trial, the heuristic, a preset or a config."""
     from explorer.cli.chosen import chosen_variant
     from explorer.emit import default_path, write_source
     from explorer.report.json_data import as_text, emission_data
@@ -61,7 +69,9 @@ def emit(
     if json and output == STDOUT:
         raise typer.BadParameter("--json and --output - both want stdout; drop one of them")
     goal = Goal.of(objectives, accuracy)
-    chosen = chosen_variant(what, needed(asked), gpu, storage, goal)
+    chosen = chosen_variant(
+        what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant
+    )
     variant, arch = chosen.variant, chosen.arch
     resources = _resources(variant, arch)
     unchecked = no_verify or resources is None

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 What = Annotated[
     str,
-    typer.Argument(metavar="WHAT", help="best, a trial's number, a preset, or a config as JSON."),
+    typer.Argument(
+        metavar="WHAT",
+        help="best, a trial's number, heuristic, a preset, or a config as JSON.",
+    ),
 ]
 ProfileDevice = Annotated[
     str,

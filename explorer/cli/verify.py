@@ -20,7 +20,8 @@ What = Annotated[
     str | None,
     typer.Argument(
         metavar="[WHAT]",
-        help="best, a trial's number, a preset, a config as JSON, or an emitted FILE.cu.",
+        help="best, a trial's number, heuristic, a preset, a config as JSON, or an emitted "
+        "FILE.cu.",
         show_default=False,
     ),
 ]
@@ -86,8 +87,8 @@ def verify(
 
     if (what is not None) + all_ + (sample is not None) != 1:
         raise InvalidInput(
-            "what to verify is not said: give one of best, a trial's number, a preset, a config as "
-            "JSON, an emitted FILE.cu, --all, or --sample 20"
+            "what to verify is not said: give one of best, a trial's number, heuristic, a preset, "
+            "a config as JSON, an emitted FILE.cu, --all, or --sample 20"
         )
     if what is not None and what.endswith(".cu"):
         _check_file_says_the_rest(context)

@@ -1,18 +1,24 @@
-"""What to emit, as a user names it: best, a trial's number, a preset, or a config as JSON."""
+"""What to emit, as a user names it.
+
+`best`, a trial's number, `heuristic`, a preset, or a config as JSON.
+"""
 
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.presets import Preset, find_preset
 
+BEST = "best"
+HEURISTIC = "heuristic"
+
 Choice = str | int | Config | Preset
-"""`best`, a trial's number, a config, or a published kernel."""
+"""BEST or HEURISTIC, a trial's number, a config, or a published kernel."""
 
 
 def parse_choice(text: str) -> Choice:
-    """Read WHAT of `explorer emit`; raises InvalidInput saying the four forms."""
+    """Read WHAT of `explorer emit`; raises InvalidInput saying its forms."""
     stripped = text.strip()
-    if stripped == "best":
-        return "best"
+    if stripped in (BEST, HEURISTIC):
+        return stripped
     if stripped.isascii() and stripped.isdigit():
         return int(stripped)
     if stripped.startswith("{"):
@@ -21,6 +27,6 @@ def parse_choice(text: str) -> Choice:
         return find_preset(stripped)
     except InvalidInput as error:
         raise InvalidInput(
-            f"'{text}' cannot be emitted: write best, a trial's number such as 12, a preset, "
-            f"or a config as JSON such as '{{\"threads\":256}}'; {error}"
+            f"'{text}' cannot be emitted: write best, a trial's number such as 12, heuristic, "
+            f"a preset, or a config as JSON such as '{{\"threads\":256}}'; {error}"
         ) from None

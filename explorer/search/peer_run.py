@@ -11,7 +11,7 @@ from explorer.outcome import Rejected
 from explorer.peer import Entered, NotEntered, PeerBench, PeerName, PeerTimes
 from explorer.problem import Problem
 from explorer.search.peer_results import PeerComparison, PeerOut, PeerTime
-from explorer.space.heuristic import config_for
+from explorer.space import config_for
 
 ROUNDS = 30
 PEER_LIMIT_S = 180.0

@@ -5,8 +5,9 @@ from explorer.space import column_rules as _column_rules  # noqa: F401 - adds it
 from explorer.space import design_rules as _design_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import op_rules as _op_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import split_rules as _split_rules  # noqa: F401 - adds its rules to RULES
+from explorer.space.heuristic import config_for
 from explorer.space.parameters import parameters
 from explorer.space.rules import RULES, Rule
 from explorer.space.space import Space
 
-__all__ = ["RULES", "Rule", "Space", "parameters"]
+__all__ = ["RULES", "Rule", "Space", "config_for", "parameters"]

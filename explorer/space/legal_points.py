@@ -123,7 +123,7 @@ def _possible(
         for name in rule.reads:
             found = {draft[name] for draft in held}
             possible[name] = tuple(v for v in possible[name] if v in found)
-        if len(held) < prod(len(possible[name]) for name in rule.reads):
+        if not held or len(held) < prod(len(possible[name]) for name in rule.reads):
             rules.append(rule)
     return possible, rules
 

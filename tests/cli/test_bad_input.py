@@ -83,6 +83,10 @@ USAGE = {
     "no such recording": ("search --cols 8 --device recorded:x", "'x' does not exist; there are:"),
     "gpu": ("space --cols 8 --gpu H100", "GPU 'H100' is not known; there are Tesla T4"),
     "what": ("emit worst --cols 8", "write best, a trial's number such as 12"),
+    "rows of no heuristic": (
+        "emit {} --cols 8 --batch-invariant",
+        "--batch-invariant makes the heuristic take one config for all rows",
+    ),
     "config no JSON": ("emit {threads:1} --cols 8", "config is not JSON"),
     "config unknown": ('emit {"warps":1} --cols 8', "config parameter 'warps' is not known"),
     "config illegal": ('emit {"threads":96} --cols 4096', "threads_per_row divides threads"),

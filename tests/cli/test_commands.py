@@ -12,6 +12,7 @@ from by_hand import KERNELS, SHAPE
 
 from explorer import __version__
 from explorer.cli.values import duration_s
+from explorer.codegen import split_source
 from explorer.errors import InvalidInput
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,3 +166,15 @@ def test_durations(text, seconds):
 def test_no_durations(text):
     with pytest.raises(InvalidInput, match="such as 30s, 2m or 90"):
         duration_s(text)
+
+
+def test_the_heuristic_is_emitted_without_a_search(explorer):
+    few = ("emit", "heuristic", "--cols", "131072", "--rows", "2", "--output", "-", "--no-verify")
+    many = (*few[:5], "10000", *few[6:])
+    invariant = explorer(*few, "--batch-invariant")
+    assert "constexpr int kCols = 131072;" in explorer(*few).out
+    assert invariant.code == 0, invariant.err
+    assert split_source(invariant.out)[0] == split_source(explorer(*many).out)[0]
+    wide = ("heuristic", "--cols", "32000", "--rows", "1")
+    assert explorer("verify", *wide[:3]).code == 0
+    assert explorer("profile", *wide).code == 0

@@ -1,5 +1,6 @@
 """The fast count of legal points equals plain enumeration."""
 
+import random
 from itertools import product
 
 import pytest
@@ -35,6 +36,11 @@ def test_count_equals_enumeration(cols):
     names, values = zip(*space.parameters.items(), strict=True)
     configs = (Config(**dict(zip(names, point, strict=True))) for point in product(*values))
     assert space.legal_count() == sum(space.broken_rule(config) is None for config in configs)
+
+
+def test_where_nothing_is_legal_none_is_counted_and_none_drawn():
+    space = Space(Problem(8, 37), known_gpu("NVIDIA H200"), {"launches": ("two",)})
+    assert space.legal_count() == 0 and space.legal_draw(random.Random(0)) is None
 
 
 def test_count_equals_the_legal_iterator():

@@ -1,0 +1,53 @@
+"""A row comes to the same bits however many rows there are."""
+
+import numpy as np
+import pytest
+
+from explorer.codegen import emit
+from explorer.compile import Compiler
+from explorer.devices.emulated.device import EmulatedKernel, output_of
+from explorer.dtype import DType
+from explorer.gpu_spec import known_gpu
+from explorer.problem import Problem
+from explorer.reference import verification_inputs
+from explorer.space import Space, config_for
+from explorer.space.covering import covering_array
+
+H200 = known_gpu("NVIDIA H200")
+
+MANY, FEW = 19, 5
+
+
+def first_rows(problem, config, arrays):
+    """The bits of the first FEW rows."""
+    variant = emit(problem, config)
+    ptx = Compiler("sm_90").compile(variant.source).ptx
+    kernel = EmulatedKernel.of(ptx, variant.launches, variant.scratch_bytes)
+    output = output_of(kernel, problem, arrays)[:FEW]
+    return np.ascontiguousarray(output).view(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype"), [(37, DType.F32), (1000, DType.BF16), (1001, DType.F32), (8193, DType.F16)]
+)
+def test_no_choice_makes_a_row_depend_on_the_others(cols, dtype):
+    many = Problem(MANY, cols, dtype)
+    arrays = verification_inputs(many)
+    few = {name: array[:FEW] for name, array in arrays.items()}
+    for config in covering_array(Space(many, H200)):
+        expected = first_rows(many, config, arrays)
+        got = first_rows(many.resized(rows=FEW), config, few)
+        assert (got == expected).all(), config.to_json(brief=True)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+@pytest.mark.parametrize("cols", [17, 4096, 32000, 131072, 1048576])
+def test_the_heuristic_can_be_without_regard_to_rows(cols, dtype):
+    problems = [Problem(rows, cols, dtype) for rows in (1, 8, 100, 10_000)]
+    chosen = {config_for(problem, H200, batch_invariant=True) for problem in problems}
+    assert chosen == {config_for(problems[-1], H200)}
+
+
+def test_over_a_middle_axis_rows_have_no_say():
+    problem = Problem(96, 100, inner=48)
+    assert config_for(problem, H200, batch_invariant=True) == config_for(problem, H200)
