@@ -3,9 +3,6 @@
 from explorer.op import Mask
 from explorer.space.rules import Point, rule
 
-ACROSS_ROWS = 8
-"""Blocks of the largest cluster over a middle axis."""
-
 WIDE_ROW = 8192
 """Elements of the narrowest row whose parts are work enough for blocks of a cluster."""
 
@@ -16,11 +13,10 @@ LEAST_THREADS = 128
 @rule(
     "cluster",
     says="clusters are of sm_90 and later: of 16 blocks at most on sm_90 and sm_100, of 8 "
-    "elsewhere and over a middle axis",
+    "elsewhere",
 )
 def largest_cluster(p: Point) -> bool:
-    most = p.gpu.cluster_blocks
-    return p.config.cluster <= (min(most, ACROSS_ROWS) if p.split.across_rows else most)
+    return p.config.cluster <= p.gpu.cluster_blocks
 
 
 @rule(

@@ -92,6 +92,7 @@ def test_problems_of_all_kinds(emulator, changes, cache):
             {"algorithm": "online", "cache": "none", "static_cols": False, "cluster": 8},
         ),
         ({}, {"algorithm": "online-block-max", "cache": "shared", "cluster": 2}),
+        ({}, {"threads": 256, "threads_per_row": 16, "cluster": 16}),
         (
             {"op": Op.SOFTMAX_BACKWARD, "dtype": DType.F64},
             {"cache": "shared", "reduction": "shared-tree", "static_cols": False, "cluster": 4},
