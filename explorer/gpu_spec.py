@@ -35,6 +35,11 @@ class GpuSpec:
         return 16 if self._major in (9, 10) else 8
 
     @property
+    def copies_asynchronously(self) -> bool:
+        """Whether threads can copy to shared memory without a register in between (cp.async)."""
+        return self._major >= 8
+
+    @property
     def overlaps_launches(self) -> bool:
         """Whether a launch can begin before the one before it has ended (programmatic launch)."""
         return self._major >= 9

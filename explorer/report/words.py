@@ -7,6 +7,12 @@ from explorer.config import Config
 
 _LAUNCHES = {"one": "one launch", "two-overlapped": "two overlapped launches"}
 
+_STAGING = {
+    "direct": "staged nowhere",
+    "span": "staged as a span",
+    "async": "asynchronous copies",
+}
+
 _WORDS: dict[str, Callable[[Any], str]] = {
     "algorithm": str,
     "threads": lambda value: f"{value} thread{'' if value == 1 else 's'}",
@@ -28,7 +34,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "persistent": lambda value: (
         f"{value} block{'' if value == 1 else 's'} an SM" if value else "a block a tile"
     ),
-    "staging": "staged as a {}".format,
+    "staging": lambda value: _STAGING.get(value, str(value)),
     "sum": "{} sum".format,
     "cluster": lambda value: f"clusters of {value}" if value > 1 else "no clusters",
     "rows_per_thread": lambda value: f"{value} row{'' if value == 1 else 's'} a thread",

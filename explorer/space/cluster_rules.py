@@ -82,7 +82,7 @@ def clusters_do_the_usual(p: Point) -> bool:
         p.config.cache != "output"
         and p.config.launches == "one"
         and p.config.persistent == 0
-        and p.config.staging == "direct"
+        and p.config.staging != "span"
         and p.config.sum == "plain"
     )
 

@@ -33,7 +33,7 @@ def _is_usual(config: Config) -> bool:
         and config.cache != "output"
         and config.launches == "one"
         and config.persistent == 0
-        and config.staging == "direct"
+        and config.staging != "span"
         and config.sum == "plain"
     )
 
@@ -140,7 +140,7 @@ def persistent_blocks_fit(p: Point) -> bool:
     says="what came by way of shared memory as a span is kept in registers: cache is registers",
 )
 def span_to_registers(p: Point) -> bool:
-    return p.config.staging == "direct" or p.config.cache == "registers"
+    return p.config.staging != "span" or p.config.cache == "registers"
 
 
 @rule(
@@ -152,7 +152,7 @@ def span_to_registers(p: Point) -> bool:
     says="a span is staged for short rows: of one warp's threads, at most 64 elements a thread",
 )
 def span_of_short_rows(p: Point) -> bool:
-    if p.config.staging == "direct":
+    if p.config.staging != "span":
         return True
     elements = p.split.slots * p.config.rows_per_thread
     return p.config.threads_per_row <= WARP and elements <= MOST_STAGED
@@ -170,7 +170,7 @@ def span_of_short_rows(p: Point) -> bool:
     says="the span of a block's rows fits the 48 KiB of shared memory that every launch may have",
 )
 def span_fits(p: Point) -> bool:
-    return p.config.staging == "direct" or p.split.static_bytes <= STATIC_SHARED_BYTES
+    return p.config.staging != "span" or p.split.static_bytes <= STATIC_SHARED_BYTES
 
 
 @rule(

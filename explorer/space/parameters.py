@@ -30,7 +30,8 @@ MEANING = {
     "persistent": "blocks an SM that are launched and stride over the rows; 0: a block for every "
     "tile of them",
     "staging": "rows straight to their threads; or the span of all a block's rows by way of shared "
-    "memory, so that accesses are of full width wherever rows start",
+    "memory, so that accesses are of full width wherever rows start; or async copies of a row, all "
+    "in flight at once, into the shared memory that keeps it",
     "sum": "a thread's sum rounded at each step, or with what rounding took kept beside it",
     "cluster": "blocks of a thread-block cluster that share rows, each a part of their elements",
 }
@@ -57,7 +58,7 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "rows_per_thread": (1, 2, 4, 8),
         "launches": ("one", "three", "two", "two-overlapped"),
         "persistent": (0, 1, 2, 4, 8),
-        "staging": ("direct", "span"),
+        "staging": ("direct", "span", "async"),
         "sum": ("plain", "compensated"),
         "cluster": (1, 2, 4, 8, 16),
     }

@@ -102,6 +102,12 @@ def test_code_of_two_launches_is_clean_under_clang_format(cols, dtype):
     check_format(Problem(64, cols, dtype), {"launches": ("two", "two-overlapped")})
 
 
+@pytest.mark.parametrize("dtype", [DType.F16, DType.F32])
+@pytest.mark.parametrize("cols", [8192, 1003])
+def test_code_of_asynchronous_copies_is_clean_under_clang_format(cols, dtype):
+    check_format(Problem(64, cols, dtype), {"staging": ("async",)})
+
+
 def check_format(problem, fixed=None):
     formatter = shutil.which("clang-format")
     if formatter is None:

@@ -25,6 +25,8 @@ class Verdict:
 
     kinds: frozenset[str]
     text: str
+    error: float = 0.0
+    """The largest relative error of an element."""
 
     @property
     def clean(self):
@@ -75,7 +77,7 @@ def run_variant(variant, source=None, *, edit=None, lead=0, arch="compute_90", s
     if compared.wrong:
         kinds.add(WRONG_NUMBERS)
         lines.append(f"{compared.wrong} wrong, first at {compared.first}; {compared.error:.1e}")
-    return Verdict(frozenset(kinds), "\n".join(lines))
+    return Verdict(frozenset(kinds), "\n".join(lines), compared.error)
 
 
 def _scratch(memory, size):

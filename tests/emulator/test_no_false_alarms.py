@@ -2,7 +2,8 @@
 
 Rows are few, as the cost is one of instructions and not of elements, but more than a block has in
 some variants and no multiple of it in most. Every variant drawn is checked. Not drawn are threads
-that sum more than MOST_TERMS elements of an f32 row: rounding alone can exceed the tolerance.
+that sum more than MOST_TERMS elements of an f32 row: rounding alone can exceed the tolerance, which
+the emulator tells from a defect.
 """
 
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ import pytest
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 
-from corpus_run import verdict_on  # noqa: E402
+from corpus_run import WRONG_NUMBERS, verdict_on  # noqa: E402
 
 from explorer.dtype import DType  # noqa: E402
-from explorer.gpu_spec import known_gpu  # noqa: E402
+from explorer.evaluate.program_under_test import ProgramUnderTest  # noqa: E402
+from explorer.gpu_spec import known_gpu_for  # noqa: E402
 from explorer.problem import Problem  # noqa: E402
 from explorer.space import Space  # noqa: E402
 from explorer.space.covering import covering_array  # noqa: E402
@@ -43,7 +45,7 @@ class Group:
         return Problem(self.rows, self.cols, self.dtype)
 
     def variants(self):
-        configs = covering(self.problem, self.strength)
+        configs = covering(self.problem, self.strength, self.arch)
         return configs if self.part is None else configs[self.part :: PARTS]
 
     def __str__(self):
@@ -53,8 +55,8 @@ class Group:
 
 
 @cache
-def covering(problem, strength):
-    space = Space(problem, known_gpu("NVIDIA H200"))
+def covering(problem, strength, arch):
+    space = Space(problem, known_gpu_for(arch.replace("compute", "sm")))
     if problem.dtype is DType.F32:
         shared_by = space.parameters["threads_per_row"]
         enough = tuple(n for n in shared_by if problem.cols <= n * MOST_TERMS)
@@ -73,12 +75,18 @@ GROUPS = [
 ]
 
 
+def is_rounding(problem, config, verdict):
+    """Whether sums of fp32, in the kernel's own order, can come to that."""
+    most = ProgramUnderTest.of_config(problem, config).rounding(problem)
+    return verdict.kinds == {WRONG_NUMBERS} and verdict.error <= most
+
+
 @pytest.mark.parametrize("group", GROUPS, ids=str)
 def test_correct_variants_raise_no_alarm(group):
     alarms = []
     for config in group.variants():
         verdict = verdict_on(group.problem, config, lead=group.lead, arch=group.arch)
-        if not verdict.clean:
+        if not verdict.clean and not is_rounding(group.problem, config, verdict):
             alarms.append(f"{config.to_json(brief=True)}\n{verdict.text}")
     assert not alarms, "\n\n".join(alarms)
 

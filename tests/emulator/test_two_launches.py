@@ -16,7 +16,7 @@ from explorer.space.covering import covering_array
 
 H200 = known_gpu("NVIDIA H200")
 
-TWO = {"launches": ("two", "two-overlapped")}
+TWO = {"launches": ("two", "two-overlapped"), "threads": (128, 512)}
 
 SPLIT = {
     "algorithm": "online-block-max",

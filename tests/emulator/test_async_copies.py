@@ -1,0 +1,110 @@
+"""Rows copied asynchronously into shared memory, by emulation; what breaks them is found out."""
+
+from dataclasses import replace
+
+import pytest
+
+from explorer.config import Config
+from explorer.devices.emulated.emulation import Status
+from explorer.dtype import DType
+from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.gpu_spec import known_gpu, known_gpu_for
+from explorer.op import Mask, Op
+from explorer.problem import Problem
+from explorer.space import Space
+from explorer.space.covering import covering_array
+
+H200 = known_gpu("NVIDIA H200")
+
+ASYNC = {"cache": "shared", "cache_holds": "input", "staging": "async"}
+
+
+@pytest.fixture(scope="module")
+def emulator():
+    return Emulator("sm_90")
+
+
+def verify(emulator, problem, config):
+    verdict = emulator.verify(ProgramUnderTest.of_config(problem, config))
+    told = f"{config.to_json(brief=True)}: {verdict.sentence}"
+    assert verdict.status is Status.VERIFIED, told
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "dtype"),
+    [
+        (9, 37, DType.F32),
+        (9, 1000, DType.BF16),
+        (9, 1003, DType.F16),
+        (9, 1000, DType.F64),
+        (3, 8193, DType.BF16),
+    ],
+)
+def test_every_choice_at_ragged_and_whole_rows(emulator, rows, cols, dtype):
+    problem = Problem(rows, cols, dtype)
+    configs = covering_array(Space(problem, H200, {"staging": ("async",), "threads": (64, 256)}))
+    assert len(configs) >= 5
+    for config in configs:
+        verify(emulator, problem, config)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"op": Op.LOG_SOFTMAX, "dtype": DType.F16, "scale": -0.5},
+        {"dtype": DType.BF16, "out_dtype": DType.F32, "input_stride": 1007},
+        {"dtype": DType.F32, "out_dtype": DType.F16, "output_stride": 1004},
+        {"in_place": True},
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["three-pass", "online-block-max", "online-branchy"])
+def test_rows_of_every_kind(emulator, changes, algorithm):
+    config = Config(algorithm=algorithm, threads=64, threads_per_row=64, unroll=2, **ASYNC)
+    verify(emulator, Problem(5, 1003, **changes), config)
+
+
+def test_what_excludes_them():
+    config = Config(**ASYNC)
+
+    def broken(problem, changes=None, arch="sm_90"):
+        rule = Space(problem, known_gpu_for(arch)).broken_rule(replace(config, **changes or {}))
+        return rule.name if rule else None
+
+    assert broken(Problem(8, 4096)) is None
+    assert broken(Problem(8, 4096), arch="sm_80") is None
+    assert broken(Problem(8, 4096), arch="sm_75") == "asynchronous-since"
+    assert broken(Problem(8, 4096, mask=Mask.CAUSAL)) == "asynchronous-rows"
+    assert broken(Problem(8, 4096, op=Op.SOFTMAX_BACKWARD)) == "asynchronous-rows"
+    assert broken(Problem(8, 4096, inner=8)) == "asynchronous-rows"
+    assert broken(Problem(8, 4096), {"cache_holds": "exp"}) == "asynchronous-to-shared"
+    assert broken(Problem(8, 4096), {"load_hint": "nc"}) == "asynchronous-vectors"
+    assert broken(Problem(8, 4096, DType.F16), {"vector_bytes": 2}) == "asynchronous-vectors"
+
+
+WAIT = "  wait_for_copies();\n"
+
+DEFECTS = {
+    "copies are not waited for": [(WAIT, "")],
+    "only a warp waits": [(WAIT, "  if (threadIdx.x < 32) wait_for_copies();\n")],
+    "copies land one vector late": [
+        ("copy_vector(row, k, cache[k])", "copy_vector(row, k, cache[k + 1])")
+    ],
+    "copies of the row's ends are of other bytes": [
+        ("if (inside(row, k)) {\n    const unsigned", "if (k >= 0) {\n    const unsigned")
+    ],
+    "the last vector is not copied": [
+        ("k < vectors; k += kThreadsPerRow) copy", "k < vectors - 1; k += kThreadsPerRow) copy")
+    ],
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_defects_are_found_out(emulator, defect):
+    config = Config(threads=64, threads_per_row=64, **ASYNC)
+    program = ProgramUnderTest.of_config(Problem(5, 1003), config)
+    source = program.source
+    for right, wrong in DEFECTS[defect]:
+        assert source.count(right) == 1, right
+        source = source.replace(right, wrong)
+    assert emulator.verify(replace(program, source=source)).status is Status.WRONG
