@@ -7,6 +7,7 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.problem import Problem
 from explorer.space import Space
+from explorer.space.cluster_rules import WIDE_ROW
 from explorer.space.heuristic import promising
 
 REGISTERS_FOR_A_ROW = 32
@@ -35,6 +36,29 @@ def _ideas(space: Space) -> Iterator[Config]:
         shares[0], algorithm="online-block-max", cache="none", cache_holds="input", unroll=4
     )
     yield replace(shares[0], vector_bytes=8, cache_holds="input")
+    if problem.cols >= WIDE_ROW and problem.inner == 1:
+        yield from _of_wide_rows(promising(problem, space.gpu))
+
+
+def _of_wide_rows(idea: Config) -> Iterator[Config]:
+    """Asynchronous copies, by a block and by a cluster; parts of rows in two launches."""
+    copied = replace(
+        idea, cache="shared", cache_holds="input", staging="async", unroll=4, min_blocks=1
+    )
+    yield copied
+    yield replace(copied, threads=256, threads_per_row=256, cluster=max(2, idea.cluster))
+    yield replace(
+        idea,
+        algorithm="online-block-max",
+        threads=256,
+        threads_per_row=256,
+        cache="none",
+        cache_holds="input",
+        unroll=4,
+        min_blocks=1,
+        launches="two-overlapped",
+        cluster=1,
+    )
 
 
 def _shaped(config: Config, problem: Problem, share: int) -> Config:

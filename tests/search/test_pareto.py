@@ -139,13 +139,13 @@ def most_exact(evaluator):
 
 
 def test_searches_mostly_come_near_the_most_exact():
-    """Within 0.2 ulp of it, which is 18.0, in the median of seven."""
+    """Within 2 % of it, which is 18.04, in the median of seven."""
     found = []
     for seed in range(1, 8):
         evaluator = fast_evaluator()
         run_search(evaluator, InMemoryStorage(), trials=60, seed=seed, ahead=8, objectives=BOTH)
         found.append(most_exact(evaluator))
-    assert median(found) < 18.2
+    assert median(found) <= 1.02 * (18.0 + 40.0 / 1024)
 
 
 def test_none_of_its_trials_dominates_a_finalist(searched):
