@@ -87,6 +87,24 @@ def test_code_of_every_kind_is_clean_under_clang_format(cols, kind):
     check_format(Problem(64, cols, input_stride=stride, output_stride=stride, **fields))
 
 
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(64, 4096, op=Op.SOFTMAX_BACKWARD),
+        Problem(64, 37, DType.BF16, op=Op.SOFTMAX_BACKWARD, scale=0.5),
+        Problem(64, 4097, DType.F64, op=Op.LOG_SOFTMAX_BACKWARD),
+        Problem(64, 999, DType.F16, Op.LOG_SOFTMAX_BACKWARD, DType.F32, output_stride=1003),
+        Problem(96, 1000, inner=48),
+        Problem(93, 1000, DType.BF16, Op.LOG_SOFTMAX, inner=31, scale=2.0),
+        Problem(96, 1000, DType.F64, inner=48, in_place=True),
+        Problem(96, 9000, DType.F16, Op.SOFTMAX_BACKWARD, DType.F32, inner=48),
+    ],
+    ids=str,
+)
+def test_code_of_gradients_and_columns_is_clean_under_clang_format(problem):
+    check_format(problem)
+
+
 @pytest.mark.parametrize("cols", [8200, 8193])
 @pytest.mark.parametrize("kind", ["f64 in place, gaps", "bf16 to f32", "log"])
 def test_code_of_clusters_is_clean_under_clang_format(cols, kind):
