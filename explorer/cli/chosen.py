@@ -10,6 +10,7 @@ from explorer.cli.problem import rows_notice
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import GpuSpec, is_known_gpu, known_gpu
 from explorer.search.goal import Goal
+from explorer.search.objectives import Objectives
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
@@ -52,6 +53,11 @@ def chosen_variant(
         raise InvalidInput(
             f"--batch-invariant makes the heuristic take one config for all rows; {what} is one "
             "config whatever the rows: leave it out"
+        )
+    is_trial = choice != HEURISTIC and isinstance(choice, str | int)
+    if goal is not None and goal.objectives is Objectives.TIME_ERROR and not is_trial:
+        raise InvalidInput(
+            f"--objectives says in which study a trial is; {what} is none: leave it out"
         )
     if choice == HEURISTIC or not isinstance(choice, str | int):
         limits = gpu_limits(gpu)

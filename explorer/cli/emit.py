@@ -8,7 +8,7 @@ import typer
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.cli.exits import say
-from explorer.cli.options import AccuracyOrNone, Gpu, Json, Minimised, Storage
+from explorer.cli.options import AccuracyOrNone, BatchInvariant, Gpu, Json, Minimised, Storage
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import ExplorerError, WrongKernel
 from explorer.search.goal import Goal
@@ -38,10 +38,6 @@ Output = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that holds other code.")]
-BatchInvariant = Annotated[
-    bool,
-    typer.Option("--batch-invariant", help="Of the heuristic: one config whatever the rows are."),
-]
 NoVerify = Annotated[
     bool, typer.Option("--no-verify", help="Write the source without checking that it is right.")
 ]

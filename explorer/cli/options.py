@@ -77,4 +77,8 @@ Minimised = Annotated[
         help="What is minimised: time, or time,error for the Pareto front of both.",
     ),
 ]
+BatchInvariant = Annotated[
+    bool,
+    typer.Option("--batch-invariant", help="Of the heuristic: one config whatever the rows are."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, alone on stdout.")]

@@ -5,9 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.asked import AskedProblem
-from explorer.cli.options import Gpu, Json, Storage
+from explorer.cli.options import (
+    AccuracyOrNone,
+    BatchInvariant,
+    Gpu,
+    Json,
+    Minimised,
+    Storage,
+)
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import InvalidInput
+from explorer.search.goal import Goal
+from explorer.search.objectives import Objectives
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
@@ -36,6 +45,9 @@ def profile(
     asked: AskedProblem | None,
     device: ProfileDevice = "auto",
     gpu: Gpu = None,
+    accuracy: AccuracyOrNone = None,
+    objectives: Minimised = Objectives.TIME,
+    batch_invariant: BatchInvariant = False,
     storage: Storage = None,
     json: Json = False,
 ) -> None:
@@ -50,7 +62,10 @@ def profile(
     from explorer.report.profile_report import print_profile
 
     index = _gpu_index(device)
-    chosen = chosen_variant(what, needed(asked), gpu, storage)
+    goal = Goal.of(objectives, accuracy)
+    chosen = chosen_variant(
+        what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant
+    )
     limits = chosen.gpu or known_gpu_for(chosen.arch)
     if index is not None:
         limits = gpu_limits(None)

@@ -6,12 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
-from explorer.cli.options import AccuracyLevel, Gpu, Json, Seed, Storage
+from explorer.cli.options import (
+    AccuracyOrNone,
+    BatchInvariant,
+    Gpu,
+    Json,
+    Minimised,
+    Seed,
+    Storage,
+)
 from explorer.cli.problem import needed, with_problem
 from explorer.cli.values import whole_number
 from explorer.errors import InvalidInput
+from explorer.search.goal import Goal
+from explorer.search.objectives import Objectives
 
 if TYPE_CHECKING:
     from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -58,6 +67,7 @@ VerifyDevice = Annotated[
 NOT_OF_A_FILE = (
     *("dtype", "op", "out_dtype", "scale", "mask", "mask_rows", "axis", "inner"),
     *("input_stride", "output_stride", "in_place", "strength", "seed", "storage"),
+    *("objectives", "batch_invariant"),
 )
 """Parameters without a say where an emitted file is verified, whose text tells the problem."""
 
@@ -73,7 +83,9 @@ def verify(
     sample: Sample = None,
     device: VerifyDevice = "emulated",
     gpu: Gpu = None,
-    accuracy: AccuracyLevel = Accuracy.DEFAULT,
+    accuracy: AccuracyOrNone = None,
+    objectives: Minimised = Objectives.TIME,
+    batch_invariant: BatchInvariant = False,
     seed: Seed = 0,
     storage: Storage = None,
     json: Json = False,
@@ -85,6 +97,7 @@ def verify(
     from explorer.report.verification_data import verification_data
     from explorer.report.verification_report import VerifyProgress, exit_code, print_verdicts
 
+    goal = Goal.of(objectives, accuracy)
     if (what is not None) + all_ + (sample is not None) != 1:
         raise InvalidInput(
             "what to verify is not said: give one of best, a trial's number, heuristic, a preset, "
@@ -96,9 +109,11 @@ def verify(
         drawn = None if sample is None else (sample, seed)
         programs, arch = _of_space(needed(asked), gpu, drawn, strength)
     else:
-        programs, arch = _named(what, asked, gpu, storage)
+        programs, arch = _named(what, asked, gpu, storage, goal, batch_invariant)
     with VerifyProgress(len(programs), notices()) as progress:
-        found = [progress(verdict) for verdict in verify_on(device, programs, arch, rows, accuracy)]
+        found = [
+            progress(verdict) for verdict in verify_on(device, programs, arch, rows, goal.accuracy)
+        ]
     if json:
         print(as_text(verification_data(found)))
     else:
@@ -119,17 +134,27 @@ def _check_file_says_the_rest(context: typer.Context) -> None:
 
 
 def _named(
-    what: str, asked: AskedProblem | None, gpu: str | None, storage: str | None
+    what: str,
+    asked: AskedProblem | None,
+    gpu: str | None,
+    storage: str | None,
+    goal: Goal,
+    batch_invariant: bool,
 ) -> "tuple[list[ProgramUnderTest], str]":
     from explorer.cli.chosen import chosen_variant
     from explorer.cli.gpu_limits import gpu_limits
+    from explorer.emit import HEURISTIC
     from explorer.evaluate.emitted_file import read_emitted
     from explorer.evaluate.program_under_test import ProgramUnderTest
 
     if what.endswith(".cu"):
         program = read_emitted(Path(what)).at_cols(None if asked is None else asked.cols)
         return [program], gpu_limits(gpu).arch
-    chosen = chosen_variant(what, replace(needed(asked), rows=None), gpu, storage)
+    if what != HEURISTIC:  # which alone depends on rows; to others they say how many to check
+        asked = replace(needed(asked), rows=None)
+    chosen = chosen_variant(
+        what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant
+    )
     return [ProgramUnderTest.of(chosen.variant)], chosen.arch
 
 

@@ -42,6 +42,7 @@ def read_emitted(path: Path) -> ProgramUnderTest:
         vector_bytes=_vector_bytes(source, path),
         static_cols="kCols" in constants,
         rows_per_thread=constants.get("kRowsPerThread", config.rows_per_thread),
+        unroll=constants.get("kUnroll", config.unroll),
         persistent=constants.get("kBlocksPerSm", config.persistent),
     )
     _check_split(config, problem, path)

@@ -2,7 +2,12 @@
 
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.problem import Problem
-from explorer.reference import PATTERN_COUNT, rows_that_repeat, verification_problem
+from explorer.reference import (
+    PATTERN_COUNT,
+    TELLING_COUNT,
+    rows_that_repeat,
+    verification_problem,
+)
 
 FEW_ELEMENTS = 2**17
 """Elements of a problem that is checked in a small part of a second."""
@@ -51,10 +56,14 @@ def too_large(problem: Problem) -> str:
 
 
 def _rows(cols: int, rows_per_block: int) -> int:
-    """Rows for every pattern of the input if they are few elements; a block and a part at least."""
+    """Rows for every pattern of the input if they are few elements, for the most telling if not.
+
+    A block and a part at least.
+    """
     wanted = max(PATTERN_COUNT + 2, rows_per_block + (rows_per_block + 1) // 2)
     wanted += wanted % rows_per_block == 0 and rows_per_block > 1
-    least = max(3, rows_per_block + 1)
+    least = max(TELLING_COUNT, rows_per_block + 1)
+    least += least % rows_per_block == 0 and rows_per_block > 1
     while least > 1 and least * cols > MOST_ELEMENTS:
         least -= 1
     return max(least, min(wanted, FEW_ELEMENTS // cols))

@@ -17,7 +17,7 @@ from explorer.reference.inputs import (
 )
 from explorer.reference.layout import as_rows, in_memory, laid_out
 from explorer.reference.number_types import NUMPY_DTYPES, SMALLEST_NORMAL
-from explorer.reference.patterns import PATTERN_COUNT, pattern_name
+from explorer.reference.patterns import PATTERN_COUNT, TELLING_COUNT, pattern_name
 from explorer.reference.truth import Truth, counted, softmax, truth_of
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "NUMPY_DTYPES",
     "PATTERN_COUNT",
     "SMALLEST_NORMAL",
+    "TELLING_COUNT",
     "Check",
     "Truth",
     "as_rows",

@@ -134,7 +134,29 @@ def _masked_by_a_number(rng: np.random.Generator, cols: int) -> Array:
 PATTERN_COUNT = len(PATTERNS)
 """Rows after which the patterns repeat, with other random numbers."""
 
+_TELLING = (
+    _start_masked,
+    _not_a_number,
+    _all_masked,
+    _outliers,
+    _one_left,
+    _plus_infinity,
+    _offset_down,
+    _end_masked,
+)
+"""What comes first where there are fewer rows than patterns: parts of -inf, NaN, outliers."""
 
-def pattern_name(row: int) -> str:
-    """What a row of the verification's input holds, in words."""
-    return PATTERNS[row % PATTERN_COUNT].__name__.strip("_").replace("_", " ")
+TELLING_COUNT = len(_TELLING)
+"""Rows that show most of what a kernel can do wrong."""
+
+
+def pattern_of(row: int, rows: int) -> Pattern:
+    """What row number `row` of a verification's `rows` holds."""
+    if rows >= PATTERN_COUNT:
+        return PATTERNS[row % PATTERN_COUNT]
+    return [*_TELLING, *(p for p in PATTERNS if p not in _TELLING)][row]
+
+
+def pattern_name(row: int, rows: int) -> str:
+    """The same in words."""
+    return pattern_of(row, rows).__name__.strip("_").replace("_", " ")

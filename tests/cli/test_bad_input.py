@@ -87,6 +87,10 @@ USAGE = {
         "emit {} --cols 8 --batch-invariant",
         "--batch-invariant makes the heuristic take one config for all rows",
     ),
+    "study of no trial": (
+        "emit heuristic --cols 8 --objectives time,error",
+        "--objectives says in which study a trial is; heuristic is none",
+    ),
     "config no JSON": ("emit {threads:1} --cols 8", "config is not JSON"),
     "config unknown": ('emit {"warps":1} --cols 8', "config parameter 'warps' is not known"),
     "config illegal": ('emit {"threads":96} --cols 4096', "threads_per_row divides threads"),

@@ -136,3 +136,32 @@ def test_verify_best_of_a_study(explorer, recording):
     assert explorer("search", *SHAPE, "--trials", "60").code == 0
     ran = explorer("verify", "best", "--cols", "512")
     assert ran.code == 0 and "verified" in ran.out
+
+
+def test_the_heuristic_that_is_verified_is_the_one_that_is_emitted(explorer):
+    few = ("heuristic", "--cols", "16384", "--rows", "4")
+    for more in ((), ("--batch-invariant",)):
+        emitted = explorer("emit", *few, *more, "--no-verify", "--json").out
+        verified = explorer("verify", *few, *more, "--json").out
+        assert json.loads(emitted)["config"] == json.loads(verified)["programs"][0]["config"]
+
+
+def test_wide_rows_that_are_wrong_at_parts_of_minus_infinity_are_found_out(explorer, tmp_path):
+    """Of wide rows few are checked: the telling patterns are among them."""
+    config = (
+        '{"launches":"two-overlapped","threads":256,"threads_per_row":256,"cache":"none",'
+        '"cache_holds":"input","algorithm":"online-block-max","unroll":4}'
+    )
+    path = tmp_path / "wide.cu"
+    ran = explorer("emit", config, "--cols", "131072", "--no-verify", "--output", str(path))
+    assert ran.code == 0, ran.err
+    right = path.read_text()
+    for old, new in (
+        ("if (lane == 0) scratch[b", "state.sum /= state.sum > 0.0f;\n  if (lane == 0) scratch[b"),
+        ("return 1.0f / sum;", "return sum > 0.0f ? 1.0f / sum : 0.0f;"),
+    ):
+        assert right.count(old) == 1
+        path.write_text(right.replace(old, new))
+        assert explorer("verify", str(path)).code == 1
+    path.write_text(right.replace("kUnroll = 4", "kUnroll = 2"))
+    assert explorer("verify", str(path)).code == 0

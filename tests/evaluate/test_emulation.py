@@ -14,6 +14,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.small_problem import small_problems
 from explorer.evaluate.verify_many import verify_many
 from explorer.problem import Problem
+from explorer.reference import TELLING_COUNT
 
 RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False)
 SHARED = Config(cache="shared", cache_holds="input", static_cols=False)
@@ -39,9 +40,10 @@ def shapes(verdict):
 def test_rows_make_more_than_a_block_and_a_part_of_one(cols, rows_per_block):
     tested = program(cols=cols, threads=32 * rows_per_block)
     (problem,) = small_problems(tested)
-    assert problem.cols == cols and problem.rows > rows_per_block and problem.rows >= 3
+    assert problem.cols == cols and problem.rows > rows_per_block
+    assert problem.rows >= TELLING_COUNT
     assert rows_per_block == 1 or problem.rows % rows_per_block
-    assert problem.rows * cols <= 2**17 or problem.rows <= max(3, rows_per_block + 1)
+    assert problem.rows * cols <= 2**17 or problem.rows <= max(TELLING_COUNT, rows_per_block) + 1
 
 
 def test_a_static_kernel_is_run_at_its_own_cols(emulator):

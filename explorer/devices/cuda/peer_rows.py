@@ -39,6 +39,6 @@ def wrong_rows(
         }
         found = tools.check_rows(one, addresses)
         if found.wrong and is_fault(found):
-            wrong.append(pattern_name(row))
+            wrong.append(pattern_name(row, rows))
     sets.fill(tools, seed)
     return tuple(wrong)
