@@ -14,6 +14,7 @@ from explorer.search.objectives import Objectives
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
+    from explorer.emit import Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +33,17 @@ def chosen_variant(
     asked: AskedProblem,
     gpu: str | None,
     storage: str | None,
-    goal: Goal | None = None,
+    goal: Goal,
     *,
     batch_invariant: bool = False,
 ) -> Chosen:
     """What WHAT names, with the GPU that it was measured on unless another one is named.
 
-    The best and trials are of the study with that goal; left out: of time under `default`.
-    Of the heuristic a `batch_invariant` config is the same for all numbers of rows.
-    Raises InvalidInput for what is none of these or no legal config, NotFound for a trial
-    that is not there.
+    The best and trials are of the study with that goal. Of the heuristic a `batch_invariant`
+    config is the same for all numbers of rows. Raises InvalidInput for what is none of these or no
+    legal config, NotFound for a trial that is not there.
     """
-    from explorer.codegen import emit
-    from explorer.config import Config
-    from explorer.emit import HEURISTIC, checked_config, parse_choice, variant_of
-    from explorer.space import config_for
+    from explorer.emit import HEURISTIC, parse_choice
 
     choice = parse_choice(what)
     if batch_invariant and choice != HEURISTIC:
@@ -54,31 +51,50 @@ def chosen_variant(
             f"--batch-invariant makes the heuristic take one config for all rows; {what} is one "
             "config whatever the rows: leave it out"
         )
-    is_trial = choice != HEURISTIC and isinstance(choice, str | int)
-    if goal is not None and goal.objectives is Objectives.TIME_ERROR and not is_trial:
+    if choice != HEURISTIC and isinstance(choice, str | int):
+        return _of_study(choice, asked, gpu, storage, goal)
+    if goal.objectives is Objectives.TIME_ERROR:
         raise InvalidInput(
             f"--objectives says in which study a trial is; {what} is none: leave it out"
         )
-    if choice == HEURISTIC or not isinstance(choice, str | int):
-        limits = gpu_limits(gpu)
-        problem = asked.problem()
-        if isinstance(choice, str | int):
-            config = config_for(problem, limits, batch_invariant=batch_invariant)
-        elif isinstance(choice, Config):
-            config = checked_config(choice, problem, limits)
-        else:
-            config = choice.config(problem, limits)
-        variant = emit(problem, config)
-        for notice in rows_notice(problem, asked.rows):
-            say(notice)
-        return Chosen(variant, limits.arch, limits)
+    return _of_config(choice, asked, gpu, batch_invariant=batch_invariant)
+
+
+def _of_config(
+    choice: "Choice", asked: AskedProblem, gpu: str | None, *, batch_invariant: bool
+) -> Chosen:
+    """A config that is written out, a preset's, or the heuristic's."""
+    from explorer.codegen import emit
+    from explorer.config import Config
+    from explorer.emit import checked_config
+    from explorer.space import config_for
+
+    limits = gpu_limits(gpu)
+    problem = asked.problem()
+    if isinstance(choice, str | int):
+        config = config_for(problem, limits, batch_invariant=batch_invariant)
+    elif isinstance(choice, Config):
+        config = checked_config(choice, problem, limits)
+    else:
+        config = choice.config(problem, limits)
+    variant = emit(problem, config)
+    for notice in rows_notice(problem, asked.rows):
+        say(notice)
+    return Chosen(variant, limits.arch, limits)
+
+
+def _of_study(
+    which: str | int, asked: AskedProblem, gpu: str | None, storage: str | None, goal: Goal
+) -> Chosen:
+    """The best trial of a study, or one by its number."""
+    from explorer.emit import variant_of
     from explorer.search import find_trial, load_study, open_storage
 
     opened = open_storage(storage, read_only=True)
-    study = load_study(opened, asked, goal or Goal())
+    study = load_study(opened, asked, goal)
     problem = study.summary.problem
     replayed = study.circumstances if study.summary.replayed else None
-    variant = variant_of(find_trial(opened, problem, choice, study.summary.goal), problem, replayed)
+    variant = variant_of(find_trial(opened, problem, which, goal), problem, replayed)
     name = gpu or study.circumstances.gpu
     measured_on = known_gpu(name) if gpu or is_known_gpu(name) else None
     arch = measured_on.arch if measured_on else study.circumstances.arch

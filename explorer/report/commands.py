@@ -22,14 +22,8 @@ def reproducing_command(
     """
     if is_reproducible(trial, problem):
         return _command("emit", str(trial.number), problem, storage, goal.options)
-    return config_command(trial, problem, goal)
-
-
-def config_command(trial: TrialRecord, problem: Problem, goal: Goal) -> str:
-    """The `explorer emit` of a trial's config, wherever its study is stored."""
-    accuracy = Goal(accuracy=goal.accuracy)
-    what = trial.config.to_json(brief=True)
-    return _command("emit", what, problem, more=accuracy.options)
+    accuracy = Goal(accuracy=goal.accuracy)  # all that a config by itself has of a goal
+    return _command("emit", trial.config.to_json(brief=True), problem, more=accuracy.options)
 
 
 def is_reproducible(trial: TrialRecord, problem: Problem) -> bool:

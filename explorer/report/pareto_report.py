@@ -49,10 +49,10 @@ def print_front(
     lines += measurement_lines(result.circumstances, replayed=result.replayed)
     lines += [] if checked is None else [("verified", checked_sentence(checked, FRONT))]
     console.print(notes(lines))
-    console.print()
-    for member in front_of(result.finals):
-        command = reproducing_command(member.finalist.trial, problem, result.goal, storage)
-        console.print(command, style="bold", soft_wrap=True)
+    trials = [member.finalist.trial for member in front_of(result.finals)]
+    _print_commands(
+        [reproducing_command(t, problem, result.goal, storage) for t in trials], console
+    )
 
 
 def print_front_study(view: StudyView, console: Console, storage: str | None = None) -> None:
@@ -75,10 +75,8 @@ def print_front_study(view: StudyView, console: Console, storage: str | None = N
     lines += measurement_lines(view.circumstances, replayed=summary.replayed)
     console.print()
     console.print(notes(lines))
-    console.print()
-    for trial in members:
-        command = reproducing_command(trial, summary.problem, summary.goal, storage)
-        console.print(command, style="bold", soft_wrap=True)
+    problem, goal = summary.problem, summary.goal
+    _print_commands([reproducing_command(t, problem, goal, storage) for t in members], console)
 
 
 def _front_table(finals: Finals) -> Table:
@@ -170,3 +168,10 @@ def _since(view: StudyView, finals: Finals, storage: str | None) -> list[tuple[s
         f"on the front; compare with the others: {search}"
     )
     return [("since", sentence)]
+
+
+def _print_commands(commands: list[str], console: Console) -> None:
+    """One a member of the front."""
+    console.print()
+    for command in commands:
+        console.print(command, style="bold", soft_wrap=True)

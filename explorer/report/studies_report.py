@@ -39,8 +39,7 @@ def remark(summary: StudySummary) -> str:
     """What a reader of a study's line must know: what was asked, replayed, of an older space."""
     two = summary.objectives is not Objectives.TIME
     remarks = ["time against error"] if two else []
-    usual = summary.accuracy is summary.objectives.usual_accuracy
-    remarks += [] if usual else [str(summary.accuracy)]
+    remarks += [] if summary.goal.is_usually_exact else [str(summary.accuracy)]
     remarks += ["replayed"] if summary.replayed else []
     remarks += [] if summary.is_current else ["older space"]
     return ", ".join(remarks)

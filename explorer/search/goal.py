@@ -22,11 +22,14 @@ class Goal:
     def options(self) -> list[str]:
         """The options of a command that mean it; none for time alone under `default`."""
         words = [] if self.objectives is Objectives.TIME else ["--objectives", str(self.objectives)]
-        usual = self.accuracy is self.objectives.usual_accuracy
-        return words + ([] if usual else ["--accuracy", str(self.accuracy)])
+        return words + ([] if self.is_usually_exact else ["--accuracy", str(self.accuracy)])
+
+    @property
+    def is_usually_exact(self) -> bool:
+        """Whether the accuracy is what is usual for the objectives, and goes without saying."""
+        return self.accuracy is self.objectives.usual_accuracy
 
     def __str__(self) -> str:
         """What it adds to a problem's name, such as ` under strict`."""
         words = "" if self.objectives is Objectives.TIME else " for time and error"
-        usual = self.accuracy is self.objectives.usual_accuracy
-        return words if usual else f"{words} under {self.accuracy}"
+        return words if self.is_usually_exact else f"{words} under {self.accuracy}"

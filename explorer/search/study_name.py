@@ -5,6 +5,7 @@ A replay is a study of its own.
 
 from explorer.circumstances import Circumstances
 from explorer.problem import Problem
+from explorer.search.goal import Goal
 from explorer.search.objectives import Objectives
 
 REPLAY_SUFFIX = " | replay"
@@ -24,6 +25,6 @@ def study_name(
     """
     parts = [str(problem), circumstances.gpu, circumstances.timing, version]
     parts += [] if objectives is Objectives.TIME else [str(objectives)]
-    usual = circumstances.accuracy is objectives.usual_accuracy
-    parts += [] if usual else [str(circumstances.accuracy)]
+    goal = Goal(objectives, circumstances.accuracy)
+    parts += [] if goal.is_usually_exact else [str(goal.accuracy)]
     return " | ".join(parts) + (REPLAY_SUFFIX if replayed else "")

@@ -1,12 +1,10 @@
 """Gradients of rows compile for every architecture, as Python plans them; so does their host."""
 
-import shutil
-import subprocess
-
 import pytest
+from as_planned import asserted, compile_host
 
 from explorer.codegen import emit
-from explorer.compile import CompilePool, Compiler, KernelCache
+from explorer.compile import CompilePool, Compiler
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu_for
@@ -30,24 +28,6 @@ KINDS = {
 SPLITS = {"threads": (96, 256, 1024), "threads_per_row": (1, 8, 32, 96, 256)}
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return KernelCache(tmp_path_factory.mktemp("kernels"))
-
-
-def asserted(problem, config):
-    """The source, with static asserts that compare its constants with WorkSplit."""
-    split, variant = WorkSplit(problem, config), emit(problem, config)
-    facts = [f"kWidth == {split.width}", f"kRowsPerBlock == {split.block_rows}"]
-    if config.static_cols:
-        facts.append(f"kRowVectors == {split.row_vectors}")
-    if config.cache == "registers":
-        facts.append(f"kSlots == {split.slots}")
-    name = variant.launches[0].entry.removesuffix("_kernel")
-    lines = [f'static_assert({fact}, "as in WorkSplit");' for fact in facts]
-    return "\n".join([variant.source, f"namespace {name} {{", *lines, "}", ""])
-
-
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_choice_compiles_as_planned(arch, kind, cache):
@@ -55,7 +35,7 @@ def test_each_choice_compiles_as_planned(arch, kind, cache):
     space = Space(problem, known_gpu_for(arch))
     configs = covering_array(Space(problem, space.gpu, {**space.parameters, **SPLITS}))
     with CompilePool(Compiler(arch, cache)) as pool:
-        kernels = [pool.submit(asserted(problem, config)) for config in configs]
+        kernels = [pool.submit(asserted(problem, config, "kRowVectors")) for config in configs]
         for config, kernel in zip(configs, kernels, strict=True):
             declared = kernel.result().resources.static_shared_bytes
             padding = declared - WorkSplit(problem, config).static_bytes
@@ -94,12 +74,5 @@ def test_accesses_of_full_width_survive_compilation(cache):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_host_part_compiles(kind, tmp_path):
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        pytest.skip("nvcc is not installed")
-    path = tmp_path / "gradient.cu"
     config = Config(cache="shared", cache_holds="input", static_cols=kind == "f32")
-    path.write_text(emit(KINDS[kind], config).source)
-    command = [nvcc, "-std=c++17", "-arch=sm_90", "-Werror=all-warnings", "-c", str(path)]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
+    compile_host(emit(KINDS[kind], config).source, tmp_path)

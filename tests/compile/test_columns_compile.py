@@ -1,9 +1,9 @@
 """Kernels of rows over a middle axis compile for every architecture, as Python plans them."""
 
 import pytest
+from as_planned import asserted
 
-from explorer.codegen import emit
-from explorer.compile import CompilePool, Compiler, KernelCache
+from explorer.compile import CompilePool, Compiler
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu_for
 from explorer.op import Op
@@ -15,22 +15,6 @@ from explorer.work_split import WorkSplit
 ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 
 KINDS = list(zip(Op, (DType.F32, DType.BF16, DType.F64, DType.F16), strict=True))
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return KernelCache(tmp_path_factory.mktemp("kernels"))
-
-
-def asserted(problem, config):
-    """The source, with static asserts that compare its constants with WorkSplit."""
-    split, variant = WorkSplit(problem, config), emit(problem, config)
-    facts = [f"kWidth == {split.width}", f"kRowsPerBlock == {split.block_rows}"]
-    if config.cache == "registers":
-        facts.append(f"kSlots == {split.slots}")
-    lines = [f'static_assert({fact}, "as in WorkSplit");' for fact in facts]
-    name = variant.launches[0].entry.removesuffix("_kernel")
-    return "\n".join([variant.source, f"namespace {name} {{", *lines, "}", ""])
 
 
 @pytest.mark.parametrize("arch", ARCHS)

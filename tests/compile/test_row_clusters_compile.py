@@ -1,12 +1,10 @@
 """Kernels whose clusters share rows compile, as Python plans them; their host part does too."""
 
-import shutil
-import subprocess
-
 import pytest
+from as_planned import asserted, compile_host
 
 from explorer.codegen import emit
-from explorer.compile import CompilePool, Compiler, KernelCache
+from explorer.compile import CompilePool, Compiler
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu_for
@@ -14,24 +12,6 @@ from explorer.problem import Problem
 from explorer.space import Space
 from explorer.space.covering import covering_array
 from explorer.work_split import WorkSplit
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return KernelCache(tmp_path_factory.mktemp("kernels"))
-
-
-def asserted(problem, config):
-    """The source, with static asserts that compare its constants with WorkSplit."""
-    split, variant = WorkSplit(problem, config), emit(problem, config)
-    facts = [f"kWidth == {split.width}", f"kRowsPerBlock == {split.block_rows}"]
-    if config.static_cols:
-        facts.append(f"kBlockVectors == {split.row_vectors}")
-    if config.cache == "registers":
-        facts.append(f"kSlots == {split.slots}")
-    lines = [f'static_assert({fact}, "as in WorkSplit");' for fact in facts]
-    name = variant.launches[0].entry.removesuffix("_kernel")
-    return "\n".join([variant.source, f"namespace {name} {{", *lines, "}", ""])
 
 
 @pytest.mark.parametrize(
@@ -42,7 +22,7 @@ def test_clusters_compile_as_planned(arch, clusters, cols, dtype, cache):
     problem = Problem(64, cols, dtype)
     configs = covering_array(Space(problem, known_gpu_for(arch), {"cluster": clusters}))
     with CompilePool(Compiler(arch, cache)) as pool:
-        kernels = [pool.submit(asserted(problem, config)) for config in configs]
+        kernels = [pool.submit(asserted(problem, config, "kBlockVectors")) for config in configs]
         for config, kernel in zip(configs, kernels, strict=True):
             declared = kernel.result().resources.static_shared_bytes
             scratch = WorkSplit(problem, config).scratch_bytes
@@ -52,14 +32,7 @@ def test_clusters_compile_as_planned(arch, clusters, cols, dtype, cache):
 @pytest.mark.parametrize("static_cols", [True, False])
 def test_the_host_part_compiles(static_cols, tmp_path):
     """Sixteen blocks a cluster and half of what an SM has of shared memory: both are asked for."""
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        pytest.skip("nvcc is not installed")
     config = Config(cluster=16, cache="shared", static_cols=static_cols)
     source = emit(Problem(8, 401408), config).source
     assert "cudaFuncAttributeNonPortableClusterSizeAllowed" in source
-    path = tmp_path / "softmax.cu"
-    path.write_text(source)
-    command = [nvcc, "-std=c++17", "-arch=sm_90", "-Werror=all-warnings", "-c", str(path)]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
+    compile_host(source, tmp_path)

@@ -6,7 +6,7 @@ import pytest
 
 from explorer.codegen import emit
 from explorer.codegen.launches import namespace
-from explorer.compile import CompilePool, Compiler, Kernel, KernelCache
+from explorer.compile import CompilePool, Compiler, Kernel
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu_for
@@ -16,11 +16,6 @@ from explorer.space.covering import covering_array
 from explorer.work_split import WorkSplit
 
 ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return KernelCache(tmp_path_factory.mktemp("kernels"))
 
 
 def compiled(arch: str, problem: Problem, configs: list[Config], cache, extra="") -> list[Kernel]:

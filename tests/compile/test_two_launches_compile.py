@@ -1,9 +1,7 @@
 """Two launches: what the second reads early, what it must not, and the host that starts it."""
 
-import shutil
-import subprocess
-
 import pytest
+from as_planned import compile_host
 
 from explorer.codegen import emit
 from explorer.compile import Compiler
@@ -50,11 +48,4 @@ def test_a_part_for_each_block():
 @pytest.mark.parametrize("launches", ["two", "two-overlapped"])
 @pytest.mark.parametrize("cols", [65536, 65537])
 def test_the_host_part_compiles(launches, cols, tmp_path):
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        pytest.skip("nvcc is not installed")
-    path = tmp_path / "split.cu"
-    path.write_text(emit(Problem(4, cols, DType.BF16), split(launches)).source)
-    command = [nvcc, "-std=c++17", "-arch=sm_90", "-Werror=all-warnings", "-c", str(path)]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
+    compile_host(emit(Problem(4, cols, DType.BF16), split(launches)).source, tmp_path)

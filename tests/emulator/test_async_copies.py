@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from planted import planted
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
@@ -103,8 +104,5 @@ DEFECTS = {
 def test_defects_are_found_out(emulator, defect):
     config = Config(threads=64, threads_per_row=64, **ASYNC)
     program = ProgramUnderTest.of_config(Problem(5, 1003), config)
-    source = program.source
-    for right, wrong in DEFECTS[defect]:
-        assert source.count(right) == 1, right
-        source = source.replace(right, wrong)
-    assert emulator.verify(replace(program, source=source)).status is Status.WRONG
+    edited = planted(program, DEFECTS[defect])
+    assert emulator.verify(edited).status is Status.WRONG

@@ -1,8 +1,7 @@
 """Rows over the blocks of a cluster, verified by emulation; what breaks them is found out."""
 
-from dataclasses import replace
-
 import pytest
+from planted import planted
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
@@ -87,8 +86,5 @@ DEFECTS = {
 def test_defects_are_found_out(emulator, defect):
     config = Config(algorithm="online-block-max", cluster=8, threads=128, threads_per_row=128)
     program = ProgramUnderTest.of_config(Problem(3, 8193), config)
-    source = program.source
-    for right, wrong in DEFECTS[defect]:
-        assert source.count(right) == 1
-        source = source.replace(right, wrong)
-    assert emulator.verify(replace(program, source=source)).status is Status.WRONG
+    edited = planted(program, DEFECTS[defect])
+    assert emulator.verify(edited).status is Status.WRONG

@@ -1,8 +1,7 @@
 """Rows over blocks of two launches, verified by emulation; what breaks them is found out."""
 
-from dataclasses import replace
-
 import pytest
+from planted import planted
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
@@ -77,11 +76,8 @@ DEFECTS = {
 def test_defects_are_found_out(emulator, defect):
     config = Config(**SPLIT, launches="two-overlapped")
     program = ProgramUnderTest.of_config(Problem(3, 8193), config)
-    source = program.source
-    for right, wrong in DEFECTS[defect]:
-        assert source.count(right) == 1
-        source = source.replace(right, wrong)
-    assert emulator.verify(replace(program, source=source)).status is Status.WRONG
+    edited = planted(program, DEFECTS[defect])
+    assert emulator.verify(edited).status is Status.WRONG
 
 
 def test_a_launch_that_follows_another_need_not_wait_for_it(emulator):

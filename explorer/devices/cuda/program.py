@@ -49,8 +49,13 @@ class Program:
         grid = launch.grid_on(_sm_count()) if launch.blocks_per_sm else launch.grid
         if launch.cluster > PORTABLE_CLUSTER:
             self._allow_large_clusters(launch.entry)
-        start = self._launch_overlapping if launch.overlaps else self.launch_raw
-        start(launch.entry, grid, launch.block, launch.shared_bytes, arguments, types, stream)
+        shared = launch.shared_bytes
+        if launch.overlaps:
+            config = _overlapping(grid, launch.block, shared, stream)
+            function = self._function(launch.entry, shared)
+            checked(driver.cuLaunchKernelEx(config, function, (arguments, types), 0))
+        else:
+            self.launch_raw(launch.entry, grid, launch.block, shared, arguments, types, stream)
 
     def launch_raw(
         self,
@@ -69,30 +74,6 @@ class Program:
                 function, grid, 1, 1, block, 1, 1, shared_bytes, stream, (arguments, types), 0
             )
         )
-
-    def _launch_overlapping(
-        self,
-        entry: str,
-        grid: int,
-        block: int,
-        shared_bytes: int,
-        arguments: tuple[Any, ...],
-        types: tuple[Any, ...],
-        stream: Any,
-    ) -> None:
-        """As `launch_raw`; it may begin before the launch before it on the stream has ended."""
-        overlap = driver.CUlaunchAttribute()
-        ids = driver.CUlaunchAttributeID
-        overlap.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        overlap.value.programmaticStreamSerializationAllowed = 1
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
-        config.sharedMemBytes = shared_bytes
-        config.hStream = stream
-        config.attrs, config.numAttrs = [overlap], 1
-        function = self._function(entry, shared_bytes)
-        checked(driver.cuLaunchKernelEx(config, function, (arguments, types), 0))
 
     def _function(self, entry: str, shared_bytes: int) -> Any:
         if entry not in self._functions:
@@ -127,3 +108,18 @@ def _sm_count() -> int:
     attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
     device = checked(driver.cuCtxGetDevice())
     return int(checked(driver.cuDeviceGetAttribute(attribute, device)))
+
+
+def _overlapping(grid: int, block: int, shared_bytes: int, stream: Any) -> Any:
+    """A launch that may begin before the one before it on the stream has ended."""
+    overlap = driver.CUlaunchAttribute()
+    ids = driver.CUlaunchAttributeID
+    overlap.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    overlap.value.programmaticStreamSerializationAllowed = 1
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
+    config.sharedMemBytes = shared_bytes
+    config.hStream = stream
+    config.attrs, config.numAttrs = [overlap], 1
+    return config

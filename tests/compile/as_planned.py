@@ -1,0 +1,37 @@
+"""Sources that compile only as Python plans them, and host parts that compile at all."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from explorer.codegen import emit
+from explorer.work_split import WorkSplit
+
+
+def asserted(problem, config, vectors=None):
+    """The source, with static asserts that compare its constants with WorkSplit.
+
+    `vectors` names the constant that says how many vectors of a row a block has, if one does.
+    """
+    split, variant = WorkSplit(problem, config), emit(problem, config)
+    facts = [f"kWidth == {split.width}", f"kRowsPerBlock == {split.block_rows}"]
+    if vectors is not None and config.static_cols:
+        facts.append(f"{vectors} == {split.row_vectors}")
+    if config.cache == "registers":
+        facts.append(f"kSlots == {split.slots}")
+    name = variant.launches[0].entry.removesuffix("_kernel")
+    lines = [f'static_assert({fact}, "as in WorkSplit");' for fact in facts]
+    return "\n".join([variant.source, f"namespace {name} {{", *lines, "}", ""])
+
+
+def compile_host(source, folder):
+    """Compile a whole source with nvcc, without a warning; skips where there is no nvcc."""
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("nvcc is not installed")
+    path = folder / "softmax.cu"
+    path.write_text(source)
+    command = [nvcc, "-std=c++17", "-arch=sm_90", "-Werror=all-warnings", "-c", str(path)]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
