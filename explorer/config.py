@@ -34,6 +34,7 @@ class Config:
     staging: str = "direct"
     sum: str = "plain"
     cluster: int = 1
+    exchange: str = "barrier"
 
     @property
     def rows_per_block(self) -> int:

@@ -166,7 +166,8 @@ class WorkSplit:
         else:
             slots = self.config.threads if self.config.threads_per_row > 1 else 0
         slots *= self.config.rows_per_thread
-        return slots * self._reduced_numbers * self.problem.dtype.arithmetic.itemsize
+        numbers = slots * self._reduced_numbers
+        return numbers * self.problem.dtype.arithmetic.itemsize + self._mbarrier_bytes
 
     @property
     def _reduced_numbers(self) -> int:
@@ -198,7 +199,16 @@ class WorkSplit:
         left = self.row_shares if shuffles else self.config.threads_per_row
         values = left * self.block_rows if left > 1 else 0
         values += self.config.cluster * self.block_rows if self.config.cluster > 1 else 0
-        return values * self._reduced_numbers * self.problem.dtype.arithmetic.itemsize
+        numbers = values * self._reduced_numbers
+        return numbers * self.problem.dtype.arithmetic.itemsize + self._mbarrier_bytes
+
+    @property
+    def _mbarrier_bytes(self) -> int:
+        """Bytes of the mbarriers that count what a cluster exchanges, one a kind of reduction."""
+        if self.config.exchange == "barrier":
+            return 0
+        twice = self.config.algorithm == "three-pass" and not self.problem.op.is_backward
+        return 16 if twice else 8
 
     @property
     def span_bytes(self) -> int:

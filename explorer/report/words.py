@@ -37,6 +37,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "staging": lambda value: _STAGING.get(value, str(value)),
     "sum": "{} sum".format,
     "cluster": lambda value: f"clusters of {value}" if value > 1 else "no clusters",
+    "exchange": "exchange by {}".format,
     "rows_per_thread": lambda value: f"{value} row{'' if value == 1 else 's'} a thread",
 }
 

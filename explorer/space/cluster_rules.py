@@ -53,6 +53,11 @@ def whole_block_of_a_cluster(p: Point) -> bool:
     return p.config.threads_per_row == p.config.threads >= LEAST_THREADS
 
 
+@rule("cluster", "exchange", says="an mbarrier counts what the blocks of a cluster exchange")
+def exchange_of_a_cluster(p: Point) -> bool:
+    return p.config.cluster > 1 or p.config.exchange == "barrier"
+
+
 @rule(
     "reduction",
     "cluster",

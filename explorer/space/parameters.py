@@ -34,6 +34,8 @@ MEANING = {
     "in flight at once, into the shared memory that keeps it",
     "sum": "a thread's sum rounded at each step, or with what rounding took kept beside it",
     "cluster": "blocks of a thread-block cluster that share rows, each a part of their elements",
+    "exchange": "how a cluster's blocks know that what they found has come: a barrier of all, or an "
+    "mbarrier in each that counts the bytes of asynchronous stores",
 }
 """A sentence for each parameter of Config, in the order of its fields."""
 
@@ -61,4 +63,5 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "staging": ("direct", "span", "async"),
         "sum": ("plain", "compensated"),
         "cluster": (1, 2, 4, 8, 16),
+        "exchange": ("barrier", "mbarrier"),
     }

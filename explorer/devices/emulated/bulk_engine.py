@@ -66,14 +66,16 @@ class BulkEngine:
         place.shadow.mark(
             place.index, width, np.full(len(place.index), PENDING_TIME << 32 | engine)
         )
-        barrier = machine.mbarriers.get(mbarrier, self.instruction, lane)
+        barrier = machine.mbarriers.get(mbarrier, self.instruction, np.array([lane]))
         machine.counters.async_copy_bytes += size
 
         def land(now: int) -> None:
             assert place.shadow is not None
             place.write(width, values)
             place.shadow.mark(place.index, width, np.full(len(place.index), now << 32 | engine))
+            machine.clusters.note_landed(target, lane // machine.ordering.per_block, now)
 
+        target = int(place.index[0]) // machine.shared_space.block_bytes
         if barrier is not None:
             barrier.landings.append(land)
             barrier.bytes_due -= size

@@ -40,6 +40,11 @@ class Clusters:
         for target, block, lane in zip(targets.tolist(), own.tolist(), lanes.tolist(), strict=True):
             self._remote[target, block] = (lane, now)
 
+    def note_landed(self, target: int, block: int, now: int) -> None:
+        """What `block` stored asynchronously has come: it is known to who waits for its mbarrier."""
+        if (target, block) in self._remote:
+            self._remote[target, block] = (self._machine.ordering.async_lane, now)
+
     def _report(self, bad: Array, lanes: Array, access: Access, when: str) -> None:
         if bad.any():
             self._machine.report(

@@ -22,6 +22,8 @@ class _Phase:
     row: Row | None
     """When each thread arrived, where they did so at different times."""
     relaxed: bool
+    fenced: NDArray[np.int64]
+    """For each lane of the batch: its last fence.mbarrier_init before it arrived."""
 
 
 class ClusterBarriers:
@@ -40,6 +42,7 @@ class ClusterBarriers:
         self._passed: NDArray[np.bool_] = np.zeros(lanes, np.bool_)
         """Arrived in a phase that has completed, not yet waited."""
         self._waiting: NDArray[np.int32] = np.full(lanes, -1, np.int32)
+        self._fenced: NDArray[np.int64] = np.zeros(lanes, np.int64)
         self._relaxed: set[int] = set()
         self._completed: dict[int, _Phase] = {}
         """By cluster, its last phase."""
@@ -70,6 +73,7 @@ class ClusterBarriers:
             self._machine.report(Kind.BARRIER, message, instruction, lane)
         self._instruction = instruction
         self._arrived[lanes.flat] = self._machine.tick(instruction)
+        self._fenced[lanes.flat] = self._machine.mbarriers.fenced[lanes.flat]
         clusters = self._clusters(lanes)
         if relaxed:
             self._relaxed.update(clusters)
@@ -132,7 +136,8 @@ class ClusterBarriers:
         if times.min() != times.max() and not relaxed:
             row = np.zeros(self._machine.ordering.lanes + 1, np.int64)
             row[np.flatnonzero(present) + threads.start] = times
-        self._completed[cluster] = _Phase(int(times.min()), row, relaxed)
+        fenced = self._fenced.copy()
+        self._completed[cluster] = _Phase(int(times.min()), row, relaxed, fenced)
 
     def _learn(self, members: NDArray[np.intp]) -> None:
         """These lanes have waited."""
@@ -144,6 +149,7 @@ class ClusterBarriers:
                 continue
             lanes = members[clusters == cluster]
             ordering.cluster_met[lanes] = phase.met
+            self._machine.mbarriers.tell(lanes, phase.fenced)
             if not phase.relaxed:
                 ordering.cluster_sync[lanes] = np.maximum(ordering.cluster_sync[lanes], phase.met)
             if phase.row is not None:

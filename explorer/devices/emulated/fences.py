@@ -19,7 +19,10 @@ def bind_fence(binder: Binder, instruction: Instruction) -> Step:
         mods.finish()
         return lambda lanes: _fence_proxy(binder, instruction, lanes)
     if mods.take("mbarrier_init"):
-        return lambda lanes: None
+        mods.take("release")
+        mods.take("cluster")
+        mods.finish()
+        return lambda lanes: _fence_mbarrier_init(binder, instruction, lanes)
     mods.one_of(("sc", "acq_rel", "acquire", "release"), "sc")
     scope = mods.one_of(("cta", "cluster", "gpu", "sys", "gl"))
     mods.finish()
@@ -30,6 +33,10 @@ def bind_fence(binder: Binder, instruction: Instruction) -> Step:
 
 def _fence_proxy(binder: Binder, instruction: Instruction, lanes: Lanes) -> None:
     binder.machine.proxy_fences[lanes.flat] = binder.machine.tick(instruction)
+
+
+def _fence_mbarrier_init(binder: Binder, instruction: Instruction, lanes: Lanes) -> None:
+    binder.machine.mbarriers.fenced[lanes.flat] = binder.machine.tick(instruction)
 
 
 @binds("griddepcontrol")

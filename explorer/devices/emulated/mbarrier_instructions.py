@@ -1,9 +1,10 @@
 """mbarrier instructions. PTX ISA, "mbarrier"."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from explorer.devices.emulated.access import Access
 from explorer.devices.emulated.addresses import SCOPES, bind_address, split_generic
@@ -11,12 +12,15 @@ from explorer.devices.emulated.binder import Binder
 from explorer.devices.emulated.instruction_set import Modifiers, Step, binds
 from explorer.devices.emulated.lanes import Lanes
 from explorer.devices.emulated.mbarriers import Mbarrier
+from explorer.devices.emulated.ordering import LaneIds
 from explorer.devices.emulated.program import Instruction, Operand
 from explorer.devices.emulated.registers import Target
 
 if TYPE_CHECKING:
     pass
 
+
+Rows = NDArray[np.int64]
 
 Operation = Callable[[Mbarrier, int, int], Any]
 """What an instruction does to one object, for (object, lane, row of the operands)."""
@@ -43,23 +47,29 @@ class BoundMbarrier:
             _, window, _ = split_generic(machine, addresses)[0]
             addresses = addresses - window
         now = machine.tick(self._instruction)
+        creates = action == "write"
         found: list[tuple[int, int, int]] = []
         for place in machine.shared_space.locate(addresses, lanes, access):
             shadow = machine.shared_space.shadow
-            if action == "write":
-                shadow.store(place.index, place.lanes, access, now)
-            else:
-                shadow.atomic(place.index, place.lanes, access, now, reads=True)
+            shadow.atomic(place.index, place.lanes, access, now, reads=not creates)
             rows = np.arange(lanes.count) if place.chosen is None else np.flatnonzero(place.chosen)
             lane_ids = place.lanes.flat.tolist()
             found += zip(rows.tolist(), lane_ids, place.index.tolist(), strict=True)
         return found
 
+    def objects(self, lanes: Lanes) -> Iterator[tuple[Mbarrier | None, Rows, LaneIds]]:
+        """Each object that lanes name, with their rows of the operands and the lanes."""
+        places = np.array(self.places(lanes, "atomic"), np.int64).reshape(-1, 3)
+        for place in np.unique(places[:, 2]).tolist():
+            rows, of, _ = places[places[:, 2] == place].T
+            yield self._machine.mbarriers.get(place, self._instruction, of), rows, of
+
     def each(self, lanes: Lanes, operation: Operation) -> list[Any]:
         """Apply an operation to the object of every lane; None where there is no object."""
         results: list[Any] = [None] * lanes.count
         for row, lane, place in self.places(lanes, "atomic"):
-            barrier = self._machine.mbarriers.get(place, self._instruction, lane)
+            who = np.array([lane])
+            barrier = self._machine.mbarriers.get(place, self._instruction, who)
             if barrier is not None:
                 results[row] = operation(barrier, lane, row)
         return results
@@ -98,8 +108,9 @@ def _bind_init(binder: Binder, instruction: Instruction, mods: Modifiers, space:
 
     def step(lanes: Lanes) -> None:
         counts = count.each(lanes)
-        for row, _, place in bound.places(lanes, "write"):
-            binder.machine.mbarriers.init(place, int(counts[row]))
+        for row, lane, place in bound.places(lanes, "write"):
+            now = binder.machine.tick(instruction)
+            binder.machine.mbarriers.init(place, int(counts[row]), lane, now)
 
     return step
 
@@ -171,19 +182,17 @@ def _bind_wait(binder: Binder, instruction: Instruction, mods: Modifiers, space:
     machine = binder.machine
 
     def step(lanes: Lanes) -> None:
-        phases = phase.each(lanes)
-
-        def test(barrier: Mbarrier, lane: int, row: int) -> bool:
-            if parity:
-                complete = barrier.phase & 1 != int(phases[row]) & 1
-            else:
-                complete = barrier.phase > int(phases[row])
-            if complete:
-                machine.ordering.acquire(np.array([lane]), barrier.row)
-            return complete
-
+        phases = np.asarray(phase.each(lanes)).astype(np.int64)
         # An object that was never initialised must not hang the emulator too.
-        results = [True if r is None else r for r in bound.each(lanes, test)]
-        target.put(lanes, np.array(results, np.bool_))
+        results = np.ones(lanes.count, np.bool_)
+        for barrier, rows, of in bound.objects(lanes):
+            if barrier is None:
+                continue
+            if parity:
+                results[rows] = barrier.phase & 1 != phases[rows] & 1
+            else:
+                results[rows] = barrier.phase > phases[rows]
+            machine.ordering.acquire(of[results[rows]], barrier.row)
+        target.put(lanes, results)
 
     return step

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from explorer.devices.emulated.findings import Kind
-from explorer.devices.emulated.ordering import Row
+from explorer.devices.emulated.ordering import LaneIds, Row
 from explorer.devices.emulated.program import Instruction
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ class Mbarrier:
     pending: int
     row: Row
     """What the arrivals made known."""
+    opener: int
+    """The lane that initialised it."""
+    opened: int
+    """When it did."""
+    known: NDArray[np.bool_]
+    """For each lane: whether it is known to know that."""
     phase: int = 0
     bytes_due: int = 0
     landings: list[Callable[[int], None]] = field(default_factory=list)
@@ -38,23 +45,46 @@ class Mbarriers:
     def __init__(self, machine: "Machine") -> None:
         self._machine = machine
         self._objects: dict[int, Mbarrier] = {}
+        self.fenced = np.zeros(machine.ordering.lanes, np.int64)
+        """For each lane, the time of its last fence.mbarrier_init."""
 
-    def init(self, place: int, count: int) -> None:
+    def init(self, place: int, count: int, lane: int, now: int) -> None:
         """A new object that expects `count` arrivals a phase."""
-        row = np.zeros(self._machine.ordering.lanes + 1, np.int64)
-        self._objects[place] = Mbarrier(count, count, row)
+        lanes = self._machine.ordering.lanes
+        known = np.zeros(lanes, np.bool_)
+        known[lane] = True
+        row = np.zeros(lanes + 1, np.int64)
+        self._objects[place] = Mbarrier(count, count, row, lane, now, known)
+
+    def tell(self, lanes: LaneIds, fenced: NDArray[np.int64]) -> None:
+        """These lanes learn of what lane i initialised before fenced[i]."""
+        for barrier in self._objects.values():
+            if barrier.opened < fenced[barrier.opener]:
+                barrier.known[lanes] = True
 
     def remove(self, place: int) -> None:
         """The object is no more."""
         self._objects.pop(place, None)
 
-    def get(self, place: int, instruction: Instruction, lane: int) -> Mbarrier | None:
-        """The object at a place; what is not initialised is reported."""
+    def get(self, place: int, instruction: Instruction, lanes: LaneIds) -> Mbarrier | None:
+        """The object at a place for these lanes; what is not initialised is reported."""
         found = self._objects.get(place)
         if found is None:
             message = "operation on an mbarrier that is not initialised"
-            self._machine.report(Kind.MBARRIER, message, instruction, lane)
+            self._machine.report(Kind.MBARRIER, message, instruction, int(lanes[0]))
+        elif not found.known[lanes].all():
+            self._check_known(found, instruction, lanes)
         return found
+
+    def _check_known(self, barrier: Mbarrier, instruction: Instruction, lanes: LaneIds) -> None:
+        opener = np.full(len(lanes), barrier.opener)
+        opened = np.full(len(lanes), barrier.opened, np.int64)
+        known = barrier.known[lanes] | self._machine.ordering.ordered(opener, opened, lanes)
+        if not known.all():
+            message = "operation on an mbarrier whose initialisation may not be known to the thread"
+            lane = int(lanes[int(np.argmin(known))])
+            self._machine.report(Kind.MBARRIER, message, instruction, lane)
+        barrier.known[lanes] = True
 
     def arrive(self, barrier: Mbarrier, count: int, row: Row, at: Instruction, lane: int) -> None:
         """`count` arrivals that make `row` known."""
