@@ -35,6 +35,11 @@ class GpuSpec:
         return 16 if self._major in (9, 10) else 8
 
     @property
+    def reduces_warps(self) -> bool:
+        """Whether redux.sync combines integers of a warp in one instruction."""
+        return self._major >= 8
+
+    @property
     def copies_asynchronously(self) -> bool:
         """Whether threads can copy to shared memory without a register in between (cp.async)."""
         return self._major >= 8

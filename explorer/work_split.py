@@ -78,6 +78,43 @@ class WorkSplit:
         )
 
     @property
+    def borrows_ends(self) -> bool:
+        """Whether a row's first and last vector are loaded with what they hold of its neighbours.
+
+        16-bit elements that are loaded one by one must be packed in pairs, for which a warp would
+        wait before its next load. Only a dense matrix, not written in place, has neighbours there.
+        """
+        problem, config = self.problem, self.config
+        plain = problem.is_dense and not problem.in_place and problem.mask is Mask.NONE
+        kept = config.cache == "registers" and config.rows_per_thread == 1
+        known = config.static_cols and problem.cols >= self.width
+        return (
+            problem.dtype.itemsize == 2
+            and plain
+            and kept
+            and known
+            and not (self.across_rows or self.aligned or problem.op.is_backward)
+            and config.staging == "direct"
+            and not config.persistent
+        )
+
+    @property
+    def keeps_packed(self) -> bool:
+        """Whether registers keep 16-bit elements as they came, two in each."""
+        config = self.config
+        return (
+            self.problem.dtype.itemsize == 2
+            and self.width > 1
+            and config.cache == "registers"
+            and config.cache_holds == "input"
+            and config.rows_per_thread == 1
+            and config.staging == "direct"
+            and config.sum == "plain"
+            and self.problem.mask is not Mask.ADDITIVE
+            and not (self.across_rows or self.problem.op.is_backward)
+        )
+
+    @property
     def row_vectors(self) -> int:
         """Vectors that cover a row; where rows are misaligned, in the worst case of their start.
 

@@ -18,7 +18,7 @@ DRAWS_PER_CONFIG = 200
 SENSIBLE: dict[str, tuple[Value, ...]] = {
     "algorithm": ("three-pass", "online-block-max"),
     "threads": (64, 128, 192, 256, 384, 512, 768, 1024),
-    "reduction": ("shuffle",),
+    "reduction": ("shuffle", "shuffle-redux"),
     "exp": ("__expf", "exp2f", "ex2.approx"),
     "normalise": ("reciprocal",),
 }

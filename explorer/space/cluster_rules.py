@@ -61,13 +61,13 @@ def exchange_of_a_cluster(p: Point) -> bool:
 @rule(
     "reduction",
     "cluster",
-    says="the blocks of a cluster exchange what shuffles found: reduction is shuffle or "
-    "shuffle-first-warp",
+    says="the blocks of a cluster exchange what shuffles found: reduction is shuffle, "
+    "shuffle-first-warp or shuffle-redux",
 )
 def clusters_shuffle(p: Point) -> bool:
     if p.config.cluster == 1 or p.split.across_rows:
         return True
-    return p.config.reduction in ("shuffle", "shuffle-first-warp")
+    return p.config.reduction.startswith("shuffle")
 
 
 @rule(

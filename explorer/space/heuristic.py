@@ -12,23 +12,17 @@ from explorer.space.space import Space
 SHORT_ROW = 48
 """Elements of the longest row that one or two threads work on, out of a span in shared memory."""
 
-MOST_KEPT = 100
-"""Elements of a row that a thread keeps in registers before more blocks should share the row."""
-
-MOST_OF_A_CLUSTER = 16 * 256 * MOST_KEPT
-"""Elements of the widest row that the largest cluster keeps so; wider ones are read twice."""
-
-WIDEST_OF_ONE_BLOCK = 32768
-"""Elements of the widest row that 1024 threads keep in registers: 94 % of copy in f32."""
-
 LEAST_SHARED = 8192
 """Elements of the narrowest row that several blocks share."""
 
 LEAST_PART = 2048
 """Elements of a row that are worth a block where the GPU has more SMs than rows."""
 
-CLUSTER_THREADS = 256
-"""Threads of a cluster's block: several such blocks an SM did better than one of 1024 threads."""
+FEWEST_THREADS = 128
+"""Threads of a cluster's block: small blocks leave an SM room for several clusters' parts."""
+
+MOST_KEPT = 128
+"""Elements of a row that a thread keeps in registers."""
 
 
 def config_for(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> Config:
@@ -54,7 +48,7 @@ def promising(problem: Problem, gpu: GpuSpec) -> Config:
     if problem.inner == 1 and problem.cols >= LEAST_SHARED and gpu.cluster_blocks > 1:
         blocks = _blocks_of_a_row(problem, gpu)
         if blocks > 1:
-            return _shared_by(blocks, problem)
+            return _shared_by(blocks, problem, gpu)
     threads = _threads_of_one_block(problem)
     idea = Config(
         algorithm="online-block-max" if problem.cols >= 2048 else "three-pass",
@@ -105,37 +99,62 @@ def _threads_of_one_block(problem: Problem) -> int:
     return min(1024, 1 << (wanted - 1).bit_length())
 
 
+def _share(problem: Problem) -> int:
+    """Elements of a wide row for each thread of a cluster: as few as its 2048 threads allow."""
+    if problem.dtype.itemsize == 2:
+        return 32 if problem.cols <= 16384 else 64
+    return 16 if problem.cols <= 16384 else 32
+
+
 def _blocks_of_a_row(problem: Problem, gpu: GpuSpec) -> int:
-    """Blocks whose threads keep a row in registers; more of them where rows leave SMs idle."""
+    """Blocks for a thread's share of a wide row; more of them where rows leave SMs idle."""
     blocks = 1
-    if problem.cols > WIDEST_OF_ONE_BLOCK:
-        while blocks < 16 and problem.cols > blocks * CLUSTER_THREADS * MOST_KEPT:
-            blocks *= 2
-    while blocks < 8 and problem.rows * 2 * blocks <= gpu.sm_count:
-        if problem.cols < 2 * blocks * LEAST_PART:
-            break
+    while blocks < gpu.cluster_blocks and problem.cols > blocks * FEWEST_THREADS * _share(problem):
         blocks *= 2
+    few = min(8 if problem.rows > 2 else 16, gpu.cluster_blocks)
+    if problem.rows * few <= gpu.sm_count:
+        blocks = few
+        while blocks > 1 and problem.cols < blocks * LEAST_PART:
+            blocks //= 2
     return blocks
 
 
-def _shared_by(blocks: int, problem: Problem) -> Config:
+def _shared_by(blocks: int, problem: Problem, gpu: GpuSpec) -> Config:
     """A row over a cluster, in registers where they hold it.
 
-    On an H200, of copy: 94 % at 50257 f32, 91 % at 65536, 90 % at 131072, 85 % at 262144. Where
-    that takes 16 blocks, 16-bit rows do better in the shared memory of 8 (77 % against 63 %). What
-    no cluster keeps is read twice, the second time from L2 if rows are few.
+    On an H200, of copy in f32: 99 % at 16384, 98 % at 32768 and 65536, 97 % at 50257 and 131072,
+    95 % at 262144; in bf16: 98, 97, 96, 91, 96 and 89 %.
     """
-    kept = Config(algorithm="online-block-max", exp="ex2.approx", cluster=blocks, min_blocks=2)
-    if problem.cols > MOST_OF_A_CLUSTER:
-        return replace(
-            kept,
-            threads=1024,
-            threads_per_row=1024,
-            cache="none",
-            cache_holds="input",
-            unroll=4,
-            min_blocks=1,
-        )
-    if blocks == 16 and problem.dtype.itemsize == 2:
-        return replace(kept, cluster=8, cache="shared", cache_holds="input", unroll=4, min_blocks=1)
-    return kept
+    few = problem.rows * blocks <= 8 * gpu.sm_count
+    kept = Config(
+        algorithm="online-block-max",
+        exp="ex2.approx",
+        store_hint="cs" if few else "default",
+        cluster=blocks,
+        exchange="mbarrier",
+    )
+    threads = FEWEST_THREADS
+    if problem.cols > blocks * threads * _share(problem):
+        threads *= 2  # beyond 2 x 128 threads more clusters wait for room than a share is worth
+    if problem.cols > blocks * threads * MOST_KEPT:
+        return _read_twice(problem, gpu)
+    return replace(kept, threads=threads, threads_per_row=threads)
+
+
+def _read_twice(problem: Problem, gpu: GpuSpec) -> Config:
+    """What no cluster keeps: few rows over all SMs in two launches, others a row a block.
+
+    On an H200, 1 x 1048576 f32 comes to 55 % of copy; the second reading is from L2.
+    """
+    looped = Config(
+        algorithm="online-block-max",
+        exp="ex2.approx",
+        cache="none",
+        cache_holds="input",
+        load_hint="nc",
+        store_hint="cs",
+        unroll=8,
+    )
+    if problem.rows < gpu.sm_count and gpu.cluster_blocks > 1:
+        return replace(looped, launches="two-overlapped")
+    return replace(looped, threads=1024, threads_per_row=1024, load_hint="default", unroll=4)

@@ -11,7 +11,8 @@ MEANING = {
     "threads_per_row * rows_per_thread rows",
     "vector_bytes": "bytes of one global access; the element's own size is scalar",
     "reduction": "how the threads of a row combine: warp shuffles (then every warp folds what the "
-    "warps found, or the first alone does), or a shared-memory tree or fold",
+    "warps found, or the first alone does; redux: their maxima in one instruction), or a "
+    "shared-memory tree or fold",
     "cache": "where a thread keeps its share of the row between passes: none reads it again; "
     "in the output its exponentials wait to be normalised",
     "cache_holds": "what is kept: the exponentials (in fp32 or fp64) or the input as it came",
@@ -34,8 +35,8 @@ MEANING = {
     "in flight at once, into the shared memory that keeps it",
     "sum": "a thread's sum rounded at each step, or with what rounding took kept beside it",
     "cluster": "blocks of a thread-block cluster that share rows, each a part of their elements",
-    "exchange": "how a cluster's blocks know that what they found has come: a barrier of all, or an "
-    "mbarrier in each that counts the bytes of asynchronous stores",
+    "exchange": "how a cluster's blocks know that what they found has come: after a barrier of all, "
+    "or by an mbarrier in each that counts the bytes of asynchronous stores",
 }
 """A sentence for each parameter of Config, in the order of its fields."""
 
@@ -47,7 +48,13 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "threads": (1, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
         "threads_per_row": (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
         "vector_bytes": tuple(b for b in (2, 4, 8, 16) if b >= dtype.itemsize),
-        "reduction": ("shuffle", "shared-tree", "shared-serial", "shuffle-first-warp"),
+        "reduction": (
+            "shuffle",
+            "shared-tree",
+            "shared-serial",
+            "shuffle-first-warp",
+            "shuffle-redux",
+        ),
         "cache": ("registers", "shared", "none", "output"),
         "cache_holds": ("exp", "input"),
         "exp": ("expf", "__expf", "exp2f", "ex2.approx", "exp2f-folded", "ex2.approx-folded"),

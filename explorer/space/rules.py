@@ -120,6 +120,24 @@ def warps_to_fold(p: Point) -> bool:
     return p.config.threads_per_row > WARP or p.config.reduction != "shuffle-first-warp"
 
 
+@_rule("reduction", says="redux.sync is of sm_80 and later")
+def redux_exists(p: Point) -> bool:
+    return p.gpu.reduces_warps or p.config.reduction != "shuffle-redux"
+
+
+@_rule(
+    "threads_per_row",
+    "reduction",
+    says="redux.sync finds fp32 maxima of whole warps, along rows: others shuffle",
+)
+def redux_of_warps(p: Point) -> bool:
+    if p.config.reduction != "shuffle-redux":
+        return True
+    single = p.problem.dtype is not DType.F64
+    maxima = not p.problem.op.is_backward and not p.split.across_rows
+    return single and maxima and p.config.threads_per_row % WARP == 0
+
+
 @_rule(
     "cache",
     "cache_holds",

@@ -25,14 +25,14 @@ def launches_overlap(p: Point) -> bool:
     "static_cols",
     "sum",
     says="parts of rows in two launches are of static cols, their pairs found by online-block-max, "
-    "by shuffle, and summed plainly",
+    "by shuffle or shuffle-redux, and summed plainly",
 )
 def two_launches_exchange_pairs(p: Point) -> bool:
     if not p.config.splits_launches:
         return True
     return (
         p.config.algorithm == "online-block-max"
-        and p.config.reduction == "shuffle"
+        and p.config.reduction in ("shuffle", "shuffle-redux")
         and p.config.static_cols
         and p.config.sum == "plain"
     )

@@ -41,7 +41,7 @@ class Clusters:
             self._remote[target, block] = (lane, now)
 
     def note_landed(self, target: int, block: int, now: int) -> None:
-        """What `block` stored asynchronously has come: it is known to who waits for its mbarrier."""
+        """An asynchronous store of `block` has come: who waited for its mbarrier knows."""
         if (target, block) in self._remote:
             self._remote[target, block] = (self._machine.ordering.async_lane, now)
 
