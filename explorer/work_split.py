@@ -78,43 +78,6 @@ class WorkSplit:
         )
 
     @property
-    def borrows_ends(self) -> bool:
-        """Whether a row's first and last vector are loaded with what they hold of its neighbours.
-
-        16-bit elements that are loaded one by one must be packed in pairs, for which a warp would
-        wait before its next load. Only a dense matrix, not written in place, has neighbours there.
-        """
-        problem, config = self.problem, self.config
-        plain = problem.is_dense and not problem.in_place and problem.mask is Mask.NONE
-        kept = config.cache == "registers" and config.rows_per_thread == 1
-        known = config.static_cols and problem.cols >= self.width
-        return (
-            problem.dtype.itemsize == 2
-            and plain
-            and kept
-            and known
-            and not (self.across_rows or self.aligned or problem.op.is_backward)
-            and config.staging == "direct"
-            and not config.persistent
-        )
-
-    @property
-    def keeps_packed(self) -> bool:
-        """Whether registers keep 16-bit elements as they came, two in each."""
-        config = self.config
-        return (
-            self.problem.dtype.itemsize == 2
-            and self.width > 1
-            and config.cache == "registers"
-            and config.cache_holds == "input"
-            and config.rows_per_thread == 1
-            and config.staging == "direct"
-            and config.sum == "plain"
-            and self.problem.mask is not Mask.ADDITIVE
-            and not (self.across_rows or self.problem.op.is_backward)
-        )
-
-    @property
     def row_vectors(self) -> int:
         """Vectors that cover a row; where rows are misaligned, in the worst case of their start.
 
@@ -193,7 +156,7 @@ class WorkSplit:
 
     @property
     def scratch_bytes(self) -> int:
-        """Static shared memory of a block's reductions."""
+        """Static shared memory of a block's reductions, at most."""
         if self.across_rows:
             return self._scratch_across_rows
         if self.config.cluster > 1:
@@ -241,11 +204,8 @@ class WorkSplit:
 
     @property
     def _mbarrier_bytes(self) -> int:
-        """Bytes of the mbarriers that count what a cluster exchanges, one a kind of reduction."""
-        if self.config.exchange == "barrier":
-            return 0
-        twice = self.config.algorithm == "three-pass" and not self.problem.op.is_backward
-        return 16 if twice else 8
+        """What mbarriers of a cluster's exchanges take at most: one a kind of reduction."""
+        return 16 if self.config.cluster > 1 else 0
 
     @property
     def span_bytes(self) -> int:

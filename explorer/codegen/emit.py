@@ -6,6 +6,7 @@ from functools import cache
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from explorer.asked import AskedProblem
+from explorer.codegen.half_words import borrows_ends, keeps_packed
 from explorer.codegen.launches import launches, namespace, scratch_bytes
 from explorer.codegen.templates import template_dir
 from explorer.codegen.variant import Variant
@@ -41,6 +42,8 @@ def emit(problem: Problem, config: Config) -> Variant:
             problem=problem,
             config=config,
             split=WorkSplit(problem, config),
+            packed=keeps_packed(problem, config),
+            borrows=borrows_ends(problem, config),
             name=namespace(problem, config),
             entries=[step.entry for step in steps],
             arguments=steps[0].arguments,

@@ -41,12 +41,18 @@ def _ideas(space: Space) -> Iterator[Config]:
 
 
 def _of_wide_rows(idea: Config) -> Iterator[Config]:
-    """Asynchronous copies, by a block and by a cluster; parts of rows in two launches."""
+    """Fewer and larger blocks; packed 16-bit elements; asynchronous copies; two launches."""
+    if idea.cluster > 2:
+        twice = 2 * idea.threads
+        yield replace(idea, cluster=idea.cluster // 2)
+        yield replace(idea, cluster=idea.cluster // 2, threads=twice, threads_per_row=twice)
+    yield replace(idea, cache_holds="input", min_blocks=max(1, 1024 // idea.threads))
     copied = replace(
         idea, cache="shared", cache_holds="input", staging="async", unroll=4, min_blocks=1
     )
     yield copied
-    yield replace(copied, threads=256, threads_per_row=256, cluster=max(2, idea.cluster))
+    shared = replace(copied, cluster=max(2, idea.cluster), exchange="mbarrier")
+    yield replace(shared, threads=256, threads_per_row=256)
     yield replace(
         idea,
         algorithm="online-block-max",
@@ -58,6 +64,7 @@ def _of_wide_rows(idea: Config) -> Iterator[Config]:
         min_blocks=1,
         launches="two-overlapped",
         cluster=1,
+        exchange="barrier",
     )
 
 

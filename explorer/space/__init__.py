@@ -5,6 +5,7 @@ from explorer.space import cluster_rules as _cluster_rules  # noqa: F401 - adds 
 from explorer.space import column_rules as _column_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import design_rules as _design_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import op_rules as _op_rules  # noqa: F401 - adds its rules to RULES
+from explorer.space import reduction_rules as _reduction_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import split_rules as _split_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space.heuristic import config_for
 from explorer.space.parameters import parameters

@@ -35,13 +35,11 @@ def shuffles_across_rows(p: Point) -> bool:
 
 
 @rule(
-    "algorithm",
     "threads",
     "threads_per_row",
     "vector_bytes",
     "reduction",
     "cluster",
-    "exchange",
     says="what reductions across rows leave in shared memory is at most 48 KiB",
 )
 def scratch_across_rows(p: Point) -> bool:

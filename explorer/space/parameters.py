@@ -35,7 +35,7 @@ MEANING = {
     "in flight at once, into the shared memory that keeps it",
     "sum": "a thread's sum rounded at each step, or with what rounding took kept beside it",
     "cluster": "blocks of a thread-block cluster that share rows, each a part of their elements",
-    "exchange": "how a cluster's blocks know that what they found has come: after a barrier of all, "
+    "exchange": "how a cluster's blocks know that what they found has come: by a barrier of all, "
     "or by an mbarrier in each that counts the bytes of asynchronous stores",
 }
 """A sentence for each parameter of Config, in the order of its fields."""

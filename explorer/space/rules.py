@@ -7,7 +7,7 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.work_split import WARP, WorkSplit
+from explorer.work_split import WorkSplit
 
 MAX_REGISTERS = 255
 """Registers a thread can have, every architecture since sm_35."""
@@ -102,40 +102,6 @@ def whole_rows(p: Point) -> bool:
 )
 def idle_threads(p: Point) -> bool:
     return p.config.threads_per_row == 1 or p.config.threads_per_row < 2 * p.split.row_vectors
-
-
-@_rule(
-    "threads_per_row", "reduction", says="a row of one thread has nothing to reduce: use shuffle"
-)
-def lone_thread(p: Point) -> bool:
-    return p.config.threads_per_row > 1 or p.config.reduction == "shuffle"
-
-
-@_rule(
-    "threads_per_row",
-    "reduction",
-    says="a row of one warp or less leaves its first warp nothing to fold: use shuffle",
-)
-def warps_to_fold(p: Point) -> bool:
-    return p.config.threads_per_row > WARP or p.config.reduction != "shuffle-first-warp"
-
-
-@_rule("reduction", says="redux.sync is of sm_80 and later")
-def redux_exists(p: Point) -> bool:
-    return p.gpu.reduces_warps or p.config.reduction != "shuffle-redux"
-
-
-@_rule(
-    "threads_per_row",
-    "reduction",
-    says="redux.sync finds fp32 maxima of whole warps, along rows: others shuffle",
-)
-def redux_of_warps(p: Point) -> bool:
-    if p.config.reduction != "shuffle-redux":
-        return True
-    single = p.problem.dtype is not DType.F64
-    maxima = not p.problem.op.is_backward and not p.split.across_rows
-    return single and maxima and p.config.threads_per_row % WARP == 0
 
 
 @_rule(

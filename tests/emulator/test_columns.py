@@ -101,8 +101,10 @@ def test_problems_of_all_kinds(emulator, changes, cache):
     ],
 )
 def test_clusters_share_rows(emulator, changes, choices):
-    usual = {"threads": 64, "threads_per_row": 16, "cache_holds": "input"}
-    verify(emulator, Problem(96, 301, inner=48, **changes), Config(**{**usual, **choices}))
+    usual = {"threads": 64, "threads_per_row": 16, "cache_holds": "input", **choices}
+    problem = Problem(96, 301, inner=48, **changes)
+    for exchange in ("barrier", "mbarrier"):
+        verify(emulator, problem, Config(**usual, exchange=exchange))
 
 
 def test_a_cluster_that_does_not_wait_is_found_out(emulator):

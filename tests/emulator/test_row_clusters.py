@@ -1,5 +1,7 @@
 """Rows over the blocks of a cluster, verified by emulation; what breaks them is found out."""
 
+from dataclasses import replace
+
 import pytest
 from planted import planted
 
@@ -62,6 +64,20 @@ def test_several_rows_are_exchanged_at_once(emulator, rows):
     verify(emulator, Problem(rows, 8193), [config])
 
 
+@pytest.mark.parametrize(
+    ("problem", "config"),
+    [
+        (Problem(3, 8193), Config(cluster=4, rows_per_thread=2)),
+        (Problem(2, 8192, DType.F64), Config(algorithm="online", cache_holds="input", cluster=2)),
+        (Problem(2, 8199, DType.F64), Config(cluster=8, reduction="shuffle-first-warp")),
+        (Problem(3, 9001, DType.BF16, Op.LOG_SOFTMAX), Config(cluster=4, cache_holds="input")),
+    ],
+    ids=str,
+)
+def test_stores_that_mbarriers_count(emulator, problem, config):
+    verify(emulator, problem, [replace(config, exchange="mbarrier")])
+
+
 ARRIVE = "row_at(input, output, index);\n  arrive_at_cluster();\n"
 BEGUN = "  wait_for_cluster();  // its blocks have begun: their shared memory can be written\n"
 EXCHANGED = "  arrive_at_cluster();\n  wait_for_cluster();\n"
@@ -82,9 +98,39 @@ DEFECTS = {
 }
 
 
+CLUSTER_OF_8 = Config(algorithm="online-block-max", cluster=8, threads=128, threads_per_row=128)
+
+
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
-    config = Config(algorithm="online-block-max", cluster=8, threads=128, threads_per_row=128)
-    program = ProgramUnderTest.of_config(Problem(3, 8193), config)
+    program = ProgramUnderTest.of_config(Problem(3, 8193), CLUSTER_OF_8)
     edited = planted(program, DEFECTS[defect])
+    assert emulator.verify(edited).status is Status.WRONG
+
+
+AWAITED = "  wait_for_values<Combine>();\n"
+FENCE = '    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");\n'
+BYTES = "kCluster * kWarpsPerRow * sizeof(ValueOf<Combine>)"
+
+DEFECTS_OF_MBARRIERS = {
+    "values are not waited for": (AWAITED, ""),
+    "threads wait for each other instead": (AWAITED, "  __syncthreads();\n"),
+    "one thread alone waits": (AWAITED, f"  if (lane == 0) {{ {AWAITED.strip()} }}\n"),
+    "fewer bytes are expected": (BYTES, f"{BYTES} / 2"),
+    "more bytes are expected": (BYTES, f"{BYTES} + 8"),
+    "mbarriers are not known to be initialised": (FENCE, ""),
+    "blocks may not have begun": (BEGUN, ""),
+    "the wrong phase is waited for": ("complete, [%1], 0", "complete, [%1], 1"),
+    "a block counts what it sends itself": (
+        "remote_address(mbarrier_of<Combine>(), rank)",
+        f"remote_address(mbarrier_of<Combine>(), {RANK})",
+    ),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS_OF_MBARRIERS)
+def test_defects_of_mbarriers_are_found_out(emulator, defect):
+    config = replace(CLUSTER_OF_8, exchange="mbarrier")
+    program = ProgramUnderTest.of_config(Problem(3, 8193), config)
+    edited = planted(program, [DEFECTS_OF_MBARRIERS[defect]])
     assert emulator.verify(edited).status is Status.WRONG

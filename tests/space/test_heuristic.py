@@ -47,12 +47,27 @@ def test_plain_problems_need_no_repair_on_an_h200(dtype, cols):
 
 def test_the_wider_the_row_the_more_blocks_share_it():
     blocks = [
-        config_for(Problem(256, cols), H200).cluster for cols in (4096, 50257, 131072, 262144)
+        config_for(Problem(256, cols), H200).cluster for cols in (4096, 8192, 32768, 50257, 262144)
     ]
-    assert blocks == [1, 2, 8, 16]
+    assert blocks == [1, 4, 8, 16, 16]
 
 
 def test_blocks_share_rows_that_are_fewer_than_sms():
-    assert config_for(Problem(1, 32000), H200).cluster == 8
-    assert config_for(Problem(32, 32000), H200).cluster == 4
-    assert config_for(Problem(1024, 32000), H200).cluster == 1
+    assert config_for(Problem(1, 32000), H200).cluster == 16
+    assert config_for(Problem(1024, 32000), H200).cluster == 8
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+@pytest.mark.parametrize("cols", [8192, 50257, 131072, 300000, 1048576])
+def test_a_batch_invariant_config_is_one_for_all_rows(cols, dtype):
+    problems = [Problem(rows, cols, dtype) for rows in (1, 17, 131, 133, 4096)]
+    assert len({config_for(p, H200, batch_invariant=True) for p in problems}) == 1
+
+
+def test_no_part_of_a_row_is_too_little_for_a_block():
+    """Blocks of fewer bytes than these come slower than the GPU's memory could serve them."""
+    for cols in range(8192, 60000, 1111):
+        for dtype in (DType.F32, DType.BF16):
+            problem = Problem(4096, cols, dtype)
+            part = problem.row_bytes / config_for(problem, H200).cluster
+            assert part >= 6144, str(problem)

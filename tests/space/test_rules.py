@@ -111,7 +111,7 @@ def test_every_value_has_a_legal_config(cols):
         found = {getattr(config, name) for config in array}
         missing = set(values) - found - TOO_FEW_DIGITS
         missing -= {"span"} if cols > 64 * 32 else set()
-        missing -= {"two", "two-overlapped"}
+        missing -= {"two", "two-overlapped", "mbarrier"}
         assert not missing or name == "cluster" or (name in NEED_WIDE_ROWS and cols < 64)
 
 

@@ -1,0 +1,118 @@
+"""Configs without a search for rows that several blocks share: what an H200 says of each regime."""
+
+from dataclasses import replace
+
+from explorer.config import Config
+from explorer.gpu_spec import GpuSpec
+from explorer.problem import Problem
+
+MOST_KEPT = 128
+"""Elements of a row that a thread keeps in registers."""
+
+LEAST_PART = 1024
+"""Elements of a row that are worth a block where the GPU has room for more of them."""
+
+WIDEST_UNPACKED = 32768
+"""Elements of the widest 16-bit row whose exponentials are kept; of wider ones what was loaded."""
+
+PACKED = 80
+"""Elements that a thread keeps so, two in a register, where four blocks of 256 share an SM."""
+
+
+def of_wide_rows(problem: Problem, gpu: GpuSpec) -> Config:
+    """A config, legal or not, for rows of WIDE_ROW elements or more on a GPU with clusters."""
+    if problem.cols > gpu.cluster_blocks * 256 * MOST_KEPT:
+        return _read_twice(problem, gpu)
+    if problem.rows * gpu.cluster_blocks <= 2 * gpu.sm_count:
+        return _few(problem, gpu)
+    if problem.dtype.itemsize == 2 and problem.cols > WIDEST_UNPACKED:
+        return _packed(problem, gpu)
+    shared = replace(_shared_by(*_shape(problem, gpu)), reduction="shuffle-redux")
+    return replace(shared, store_hint="cs") if problem.rows < gpu.sm_count else shared
+
+
+def _few(problem: Problem, gpu: GpuSpec) -> Config:
+    """Each row over as many blocks as its parts are worth: what counts is the time of one row.
+
+    On an H200, 16 x 131072 f32 comes to 70 % of copy, 8 x 151936 to 64 %.
+    """
+    blocks = gpu.cluster_blocks
+    while blocks > 1 and problem.cols < blocks * LEAST_PART:
+        blocks //= 2
+    threads = 128 if problem.cols < blocks * 4096 else 256
+    return replace(_shared_by(blocks, threads), reduction="shuffle-first-warp", store_hint="cs")
+
+
+def _shape(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
+    """Blocks of a row and threads of each: small blocks, of which an SM holds several clusters'.
+
+    Blocks of less than 8 KiB are fewer bytes than the GPU can launch blocks for. On an H200, of
+    copy in f32: 98 % at 8192, 99 % at 16384, 98 % at 32768 and 65536, 97 % at 50257 and 131072,
+    95 % at 262144; in bf16 97 % at 8192, 99 % at 16384, 97 % at 32768.
+    """
+    cols = problem.cols
+    if problem.dtype.itemsize == 2:
+        threads = 128 if cols <= 16384 else 256
+        return _blocks(cols, threads * (50 if cols <= 16384 else 32), gpu), threads
+    if cols <= 16384:
+        blocks = min(1 << (cols // 2048).bit_length() - 1, gpu.cluster_blocks)
+        return blocks, 128 if cols <= blocks * 2048 else 256
+    if cols <= 65536:
+        return _blocks(cols, 128 * 32, gpu), 128
+    if cols <= 163840:
+        return _blocks(cols, 256 * 40, gpu), 256
+    return gpu.cluster_blocks, 128 if cols <= gpu.cluster_blocks * 128 * MOST_KEPT else 256
+
+
+def _packed(problem: Problem, gpu: GpuSpec) -> Config:
+    """16-bit rows that stay packed in half the registers, for twice the blocks an SM.
+
+    On an H200, of copy in bf16: 95 % at 50257, 96 % at 65536, 97 % at 131072, 96 % at 262144.
+    """
+    threads = 128 if problem.cols <= gpu.cluster_blocks * 128 * PACKED else 256
+    blocks = _blocks(problem.cols, threads * PACKED, gpu)
+    room = 1024 if problem.cols <= blocks * threads * PACKED else 512
+    kept = replace(
+        _shared_by(blocks, threads),
+        reduction="shuffle-redux",
+        cache_holds="input",
+        min_blocks=room // threads,
+    )
+    return replace(kept, store_hint="cs") if problem.rows < gpu.sm_count else kept
+
+
+def _read_twice(problem: Problem, gpu: GpuSpec) -> Config:
+    """What no cluster keeps: few rows over all SMs in two launches, others a row a block.
+
+    On an H200, 1 x 1048576 f32 comes to 55 % of copy; the second reading is from L2.
+    """
+    looped = Config(
+        algorithm="online-block-max",
+        exp="ex2.approx",
+        cache="none",
+        cache_holds="input",
+        store_hint="cs",
+    )
+    if problem.rows < gpu.sm_count:
+        return replace(looped, launches="two-overlapped", load_hint="nc", unroll=8)
+    return replace(looped, threads=1024, threads_per_row=1024, unroll=4)
+
+
+def _blocks(cols: int, part: int, gpu: GpuSpec) -> int:
+    """The fewest blocks of a cluster, two or more, whose parts are `part` elements at most."""
+    blocks = 2
+    while blocks < gpu.cluster_blocks and cols > blocks * part:
+        blocks *= 2
+    return blocks
+
+
+def _shared_by(blocks: int, threads: int) -> Config:
+    """A row over a cluster, in registers, exchanged by asynchronous stores."""
+    return Config(
+        algorithm="online-block-max",
+        threads=threads,
+        threads_per_row=threads,
+        exp="ex2.approx",
+        cluster=blocks,
+        exchange="mbarrier" if blocks > 1 else "barrier",
+    )

@@ -1,0 +1,77 @@
+"""16-bit rows at any element: ends loaded with their neighbours, elements kept two a register."""
+
+import pytest
+from planted import planted
+
+from explorer.config import Config
+from explorer.devices.emulated.emulation import Status
+from explorer.dtype import DType
+from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.op import Op
+from explorer.problem import Problem
+
+ONE_WARP = Config(threads=64, threads_per_row=32)
+
+
+@pytest.fixture(scope="module")
+def emulator():
+    return Emulator("sm_90")
+
+
+def verdict(emulator, problem, **choices):
+    config = Config(**{"threads": 64, "threads_per_row": 32, **choices})
+    return emulator.verify(ProgramUnderTest.of_config(problem, config))
+
+
+@pytest.mark.parametrize("algorithm", ["three-pass", "online", "online-block-max"])
+@pytest.mark.parametrize("holds", ["exp", "input"])
+@pytest.mark.parametrize(
+    ("rows", "cols", "vector_bytes"),
+    [(1, 521, 16), (2, 521, 16), (9, 515, 8), (7, 255, 4), (5, 512, 16)],
+)
+def test_rows_that_start_anywhere(emulator, algorithm, holds, rows, cols, vector_bytes):
+    if algorithm == "online" and holds == "exp":
+        pytest.skip("an element-wise online pass cannot hold exponentials")
+    problem = Problem(rows, cols, DType.BF16)
+    found = verdict(
+        emulator, problem, algorithm=algorithm, cache_holds=holds, vector_bytes=vector_bytes
+    )
+    assert found.status is Status.VERIFIED, found.sentence
+
+
+@pytest.mark.parametrize("reduction", ["shuffle", "shuffle-redux"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"op": Op.LOG_SOFTMAX},
+        {"scale": -1.5},
+        {"out_dtype": DType.F32},
+        {"in_place": True},
+        {"input_stride": 530, "output_stride": 531},
+    ],
+    ids=str,
+)
+def test_rows_of_every_kind(emulator, reduction, changes):
+    problem = Problem(5, 523, **{"dtype": DType.F16, **changes})
+    found = verdict(
+        emulator, problem, algorithm="online-block-max", cache_holds="input", reduction=reduction
+    )
+    assert found.status is Status.VERIFIED, found.sentence
+
+
+DEFECTS = {
+    "what lies before the matrix is read": ("index > 0 && ", ""),
+    "what lies after the matrix is read": (" && index + 1 < rows", ""),
+    "neighbours are not hidden": ("hide_others(row, k, loaded[slot]);", "{}"),
+    "the next row is not hidden": (
+        "place >= row.begin && place < row.end ? 0x0000",
+        "true ? 0x0000",
+    ),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_defects_are_found_out(emulator, defect):
+    program = ProgramUnderTest.of_config(Problem(5, 523, DType.BF16), ONE_WARP)
+    assert emulator.verify(planted(program, [DEFECTS[defect]])).status is Status.WRONG
