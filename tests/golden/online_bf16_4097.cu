@@ -93,6 +93,7 @@ struct Row {
   int begin;
   int end;
   bool in_step;  // the output row starts at the same place within a vector as the input row
+  bool between;  // other rows of the matrix
 };
 
 __device__ __forceinline__ int place_in_vector(const Element* element) {
@@ -100,12 +101,14 @@ __device__ __forceinline__ int place_in_vector(const Element* element) {
   return static_cast<int>(address % sizeof(Word) / sizeof(Element));
 }
 
-__device__ __forceinline__ Row row_at(const Element* input, Element* output, long long index) {
+__device__ __forceinline__ Row
+row_at(const Element* input, Element* output, long long index, long long rows) {
   input += index * kCols;
   output += index * kCols;
   const int begin = place_in_vector(input);
   const bool in_step = place_in_vector(output) == begin;
-  return {input - begin, output - begin, begin, begin + kCols, in_step};
+  const bool between = index > 0 && index + 1 < rows;
+  return {input - begin, output - begin, begin, begin + kCols, in_step, between};
 }
 
 // Whether a thread's vector `slot` lies inside the row for every thread and row start.
@@ -117,11 +120,15 @@ __device__ __forceinline__ bool inside(const Row& row, int k) {
   return k * kWidth >= row.begin && (k + 1) * kWidth <= row.end;
 }
 
-// Vector `k` of the span; outside the row -inf, which changes neither maximum nor sum, and
-// which is not read: the matrix may end there.
+__device__ __forceinline__ bool overlaps(const Row& row, int k) {
+  return (k + 1) * kWidth > row.begin && k * kWidth < row.end;
+}
+
+// Vector `k` of the span, in the first and the last of it with elements of the neighbouring rows.
+// Where there are none the matrix may end, and elements are loaded one by one.
 __device__ __forceinline__ Vector load_vector(const Row& row, int k, bool is_inside) {
   Vector vector;
-  if (is_inside) {
+  if (is_inside || (row.between && overlaps(row, k))) {
     as_word(vector) = load_word(reinterpret_cast<const Word*>(row.input) + k);
   } else {
 #pragma unroll
@@ -134,12 +141,27 @@ __device__ __forceinline__ Vector load_vector(const Row& row, int k, bool is_ins
   return vector;
 }
 
+// Hides the elements of vector `k` that are not the row's: they count as -inf, which changes
+// neither maximum nor sum. In pairs: to take it apart, the compiler would have every vector waited
+// for before the next is loaded.
+__device__ __forceinline__ void hide_others(const Row& row, int k, Vector& vector) {
+  constexpr unsigned kHidden = 0xff80ff80u;
+  auto* const pairs = reinterpret_cast<unsigned*>(vector.elements);
+#pragma unroll
+  for (int i = 0; i < kWidth / 2; ++i) {
+    const int place = k * kWidth + 2 * i;
+    const unsigned low = place >= row.begin && place < row.end ? 0x0000ffffu : 0u;
+    const unsigned high = place + 1 >= row.begin && place + 1 < row.end ? 0xffff0000u : 0u;
+    pairs[i] = (pairs[i] & (low | high)) | (kHidden & ~(low | high));
+  }
+}
+
 __device__ __forceinline__ void store_vector(
     const Row& row, int k, bool is_inside, const float (&x)[kWidth]) {
   Vector vector = from_floats(x);
   if (is_inside && row.in_step) {
     store_word(reinterpret_cast<Word*>(row.output) + k, as_word(vector));
-  } else {
+  } else if (overlaps(row, k)) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       const int place = k * kWidth + i;
@@ -253,7 +275,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16_
   const int lane = threadIdx.x % kThreadsPerRow;
   const long long first_row = static_cast<long long>(blockIdx.x) * kRowsPerBlock;
   const long long index = first_row + threadIdx.x / kThreadsPerRow;
-  const Row row = row_at(input, output, index);
+  const Row row = row_at(input, output, index, rows);
 
   // Load this thread's share of the row, all of it in flight at once.
   Vector loaded[kSlots];
@@ -261,6 +283,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16_
   for (int slot = 0; slot < kSlots; ++slot) {
     const int k = slot * kThreadsPerRow + lane;
     loaded[slot] = load_vector(row, k, always_inside(slot) || inside(row, k));
+  }
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const int k = slot * kThreadsPerRow + lane;
+    if (!always_inside(slot) && !inside(row, k)) hide_others(row, k, loaded[slot]);
   }
   float x[kSlots * kWidth];
 #pragma unroll
