@@ -204,8 +204,8 @@ class WorkSplit:
 
     @property
     def _mbarrier_bytes(self) -> int:
-        """What mbarriers of a cluster's exchanges take at most: one a kind of reduction."""
-        return 16 if self.config.cluster > 1 else 0
+        """What the mbarriers of a cluster's exchanges take at most, alignment included."""
+        return 32 if self.config.cluster > 1 else 0
 
     @property
     def span_bytes(self) -> int:

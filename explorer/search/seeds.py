@@ -51,7 +51,7 @@ def _of_wide_rows(idea: Config) -> Iterator[Config]:
         idea, cache="shared", cache_holds="input", staging="async", unroll=4, min_blocks=1
     )
     yield copied
-    shared = replace(copied, cluster=max(2, idea.cluster), exchange="mbarrier")
+    shared = replace(copied, cluster=max(2, idea.cluster), exchange="barrier")
     yield replace(shared, threads=256, threads_per_row=256)
     yield replace(
         idea,

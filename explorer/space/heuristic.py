@@ -1,9 +1,11 @@
 """A config for a problem without any search: what measurements on an H200 say of each regime."""
 
+import math
 import random
 from dataclasses import replace
 
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.op import Mask
 from explorer.problem import Problem
@@ -14,6 +16,9 @@ from explorer.space.wide_rows import of_wide_rows
 SHORT_ROW = 48
 """Elements of the longest row that one or two threads work on, out of a span in shared memory."""
 
+
+MOST_HELD = 128 * 1024
+"""Bytes of a row, for a gradient of two, that a block of 1024 threads keeps."""
 
 LEAST_SHARED_ACROSS = 1024
 """Elements of the shortest row over a middle axis that several blocks share."""
@@ -37,12 +42,31 @@ def config_for(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False)
 
 def promising(problem: Problem, gpu: GpuSpec) -> Config:
     """What fits the regime of a problem, legal or not."""
+    return _adapted(_of_regime(problem, gpu), problem)
+
+
+def _of_regime(problem: Problem, gpu: GpuSpec) -> Config:
     if problem.cols <= SHORT_ROW and problem.inner == 1:
         return _short(problem)
     if problem.inner > 1 and problem.cols >= LEAST_SHARED_ACROSS and gpu.cluster_blocks > 1:
-        return _across(problem)
-    if problem.inner == 1 and problem.cols >= WIDE_ROW and gpu.cluster_blocks > 1:
+        return _across(problem, gpu)
+    if problem.cols >= WIDE_ROW and _are_shared(problem, gpu):
         return of_wide_rows(problem, gpu)
+    return _of_one_block(problem)
+
+
+def _adapted(idea: Config, problem: Problem) -> Config:
+    """What a gradient or double takes of it: neither has the choices that fp32 has."""
+    if problem.op.is_backward:
+        return replace(idea, algorithm="three-pass", exp=Config().exp, cache_holds="input")
+    if problem.dtype is DType.F64:
+        redux = idea.reduction == "shuffle-redux"
+        return replace(idea, exp="exp2f", reduction="shuffle" if redux else idea.reduction)
+    return idea
+
+
+def _of_one_block(problem: Problem) -> Config:
+    """A row in registers; wide 16-bit rows in shared memory; what neither holds is read twice."""
     threads = _threads_of_one_block(problem)
     idea = Config(
         algorithm="online-block-max" if problem.cols >= 2048 else "three-pass",
@@ -50,33 +74,54 @@ def promising(problem: Problem, gpu: GpuSpec) -> Config:
         threads_per_row=threads,
         exp="ex2.approx",
     )
-    if problem.dtype.itemsize > 2:
+    held = problem.row_bytes * (2 if problem.op.is_backward else 1)
+    if problem.dtype is DType.F64:
+        held *= 2  # its exponential takes as many registers as the row
+    if held > MOST_HELD:
+        return replace(idea, cache="none", cache_holds="input", unroll=4)
+    if problem.dtype.itemsize > 2 or threads < 1024:
         return idea
-    if threads == 1024:
-        shared = replace(idea, cache="shared", cache_holds="input", unroll=4)
-        return replace(shared, store_hint="cs", min_blocks=2)
-    return idea
+    shared = replace(idea, cache="shared", cache_holds="input", store_hint="cs", unroll=4)
+    return replace(shared, min_blocks=2) if held <= MOST_HELD * 5 // 6 else shared
 
 
-def _across(problem: Problem) -> Config:
+def _are_shared(problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether rules let the blocks of a cluster share rows that lie along memory."""
+    plain = problem.mask is Mask.NONE and not problem.op.is_backward
+    return gpu.cluster_blocks > 1 and problem.inner == 1 and plain
+
+
+def _across(problem: Problem, gpu: GpuSpec) -> Config:
     """Rows over a middle axis: 64 numbers a thread, and tiles of 128 bytes along the inner one.
 
-    On an H200, axis 0 of 4096 x 8192 f32 comes to 81 % of copy.
+    On an H200, axis 0 of 4096 x 8192 f32 comes to 81 % of copy. What no cluster of 8 blocks of 512
+    threads keeps is read twice.
     """
-    width = 16 // problem.dtype.itemsize
-    threads_per_row = max(32, 8 * width)
-    blocks = 2
-    while blocks < 8 and problem.cols * width > blocks * threads_per_row * 64:
-        blocks *= 2
-    return Config(
+    size = problem.dtype.itemsize
+    vector_bytes = max(size, math.gcd(16, problem.inner * size))
+    width = vector_bytes // size
+    groups = min(8, 1 << (-(-problem.inner // width) - 1).bit_length())
+    idea = Config(
         algorithm="online-block-max",
-        threads=8 * threads_per_row,
-        threads_per_row=threads_per_row,
+        threads=32 * groups,
+        threads_per_row=32,
+        vector_bytes=vector_bytes,
         exp="ex2.approx",
-        min_blocks=2 if threads_per_row == 32 else 1,
-        cluster=blocks,
-        exchange="mbarrier",
+        min_blocks=2,
     )
+    numbers = problem.cols * width * problem.dtype.arithmetic.itemsize // 4
+    numbers *= 2 if problem.op.is_backward else 1
+    blocks = 1
+    while blocks < min(8, gpu.cluster_blocks) and numbers > blocks * 32 * 64:
+        blocks *= 2
+    if blocks > 1:
+        idea = replace(idea, cluster=blocks, exchange="mbarrier")
+    if numbers <= blocks * 32 * 64:
+        return idea
+    idea = replace(idea, threads=64 * groups, threads_per_row=64, min_blocks=1)
+    if numbers <= blocks * 64 * 64:
+        return idea
+    return replace(idea, cache="none", cache_holds="input", unroll=4)
 
 
 def _short(problem: Problem) -> Config:

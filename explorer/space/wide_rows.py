@@ -5,6 +5,7 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
+from explorer.work_split import WorkSplit
 
 MOST_KEPT = 128
 """Elements of a row that a thread keeps in registers."""
@@ -21,7 +22,7 @@ PACKED = 80
 
 def of_wide_rows(problem: Problem, gpu: GpuSpec) -> Config:
     """A config, legal or not, for rows of WIDE_ROW elements or more on a GPU with clusters."""
-    if problem.cols > gpu.cluster_blocks * 256 * MOST_KEPT:
+    if _numbers(problem) > gpu.cluster_blocks * 256 * MOST_KEPT:
         return _read_twice(problem, gpu)
     if problem.rows * gpu.cluster_blocks <= 2 * gpu.sm_count:
         return _few(problem, gpu)
@@ -46,11 +47,11 @@ def _few(problem: Problem, gpu: GpuSpec) -> Config:
 def _shape(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
     """Blocks of a row and threads of each: small blocks, of which an SM holds several clusters'.
 
-    Blocks of less than 8 KiB are fewer bytes than the GPU can launch blocks for. On an H200, of
+    Blocks of less than 6 KiB are fewer bytes than the GPU can launch blocks for. On an H200, of
     copy in f32: 98 % at 8192, 99 % at 16384, 98 % at 32768 and 65536, 97 % at 50257 and 131072,
     95 % at 262144; in bf16 97 % at 8192, 99 % at 16384, 97 % at 32768.
     """
-    cols = problem.cols
+    cols = _numbers(problem)
     if problem.dtype.itemsize == 2:
         threads = 128 if cols <= 16384 else 256
         return _blocks(cols, threads * (50 if cols <= 16384 else 32), gpu), threads
@@ -64,21 +65,36 @@ def _shape(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
     return gpu.cluster_blocks, 128 if cols <= gpu.cluster_blocks * 128 * MOST_KEPT else 256
 
 
+def _numbers(problem: Problem) -> int:
+    """Registers that a row takes as it is computed with: its elements, or twice as many in f64."""
+    return problem.cols * problem.dtype.arithmetic.itemsize // 4
+
+
 def _packed(problem: Problem, gpu: GpuSpec) -> Config:
     """16-bit rows that stay packed in half the registers, for twice the blocks an SM.
 
     On an H200, of copy in bf16: 95 % at 50257, 96 % at 65536, 97 % at 131072, 96 % at 262144.
     """
-    threads = 128 if problem.cols <= gpu.cluster_blocks * 128 * PACKED else 256
-    blocks = _blocks(problem.cols, threads * PACKED, gpu)
-    room = 1024 if problem.cols <= blocks * threads * PACKED else 512
-    kept = replace(
+    for threads in (128, 256):
+        blocks = 2
+        while blocks < gpu.cluster_blocks and _kept(problem, blocks, threads) > PACKED:
+            blocks *= 2
+        if _kept(problem, blocks, threads) <= PACKED:
+            break
+    room = 1024 if _kept(problem, blocks, threads) <= PACKED else 512
+    shared = replace(
         _shared_by(blocks, threads),
         reduction="shuffle-redux",
         cache_holds="input",
         min_blocks=room // threads,
     )
-    return replace(kept, store_hint="cs") if problem.rows < gpu.sm_count else kept
+    return replace(shared, store_hint="cs") if problem.rows < gpu.sm_count else shared
+
+
+def _kept(problem: Problem, blocks: int, threads: int) -> int:
+    """Elements of a row for each thread, wherever the row starts."""
+    split = WorkSplit(problem, _shared_by(blocks, threads))
+    return split.slots * split.width
 
 
 def _read_twice(problem: Problem, gpu: GpuSpec) -> Config:

@@ -26,7 +26,7 @@ def test_clusters_compile_as_planned(arch, clusters, cols, dtype, cache):
         for config, kernel in zip(configs, kernels, strict=True):
             declared = kernel.result().resources.static_shared_bytes
             scratch = WorkSplit(problem, config).scratch_bytes
-            assert abs(declared - scratch) <= 16, config.to_json()
+            assert 0 <= scratch - declared <= 32, config.to_json()
 
 
 @pytest.mark.parametrize("static_cols", [True, False])

@@ -64,6 +64,9 @@ def test_several_rows_are_exchanged_at_once(emulator, rows):
     verify(emulator, Problem(rows, 8193), [config])
 
 
+PACKED = Config(algorithm="online-block-max", cluster=4, reduction="shuffle-redux")
+
+
 @pytest.mark.parametrize(
     ("problem", "config"),
     [
@@ -71,6 +74,9 @@ def test_several_rows_are_exchanged_at_once(emulator, rows):
         (Problem(2, 8192, DType.F64), Config(algorithm="online", cache_holds="input", cluster=2)),
         (Problem(2, 8199, DType.F64), Config(cluster=8, reduction="shuffle-first-warp")),
         (Problem(3, 9001, DType.BF16, Op.LOG_SOFTMAX), Config(cluster=4, cache_holds="input")),
+        (Problem(4, 9001, DType.BF16), replace(PACKED, cache_holds="input")),
+        (Problem(4, 9001, DType.BF16), PACKED),
+        (Problem(3, 8193), Config(cluster=4, reduction="shuffle-redux")),
     ],
     ids=str,
 )

@@ -64,6 +64,34 @@ def test_a_batch_invariant_config_is_one_for_all_rows(cols, dtype):
     assert len({config_for(p, H200, batch_invariant=True) for p in problems}) == 1
 
 
+@pytest.mark.parametrize("cols", [8192, 16384, 32768, 40959, 50257, 131072, 163839])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mask": Mask.CAUSAL},
+        {"mask": Mask.LENGTHS},
+        {"op": Op.SOFTMAX_BACKWARD},
+        {"op": Op.LOG_SOFTMAX_BACKWARD},
+        {},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", DType)
+def test_wide_rows_of_every_kind_need_no_repair(cols, fields, dtype):
+    """A repaired config is legal, but nobody has thought of it."""
+    problem = Problem(cols if fields.get("mask") else 1000, cols, dtype, **fields)
+    assert Space(problem, H200).broken_rule(promising(problem, H200)) is None
+
+
+@pytest.mark.parametrize("inner", [2, 3, 48, 512, 4096])
+@pytest.mark.parametrize("cols", [1024, 4096, 8192, 16384])
+@pytest.mark.parametrize("op", [Op.SOFTMAX, Op.SOFTMAX_BACKWARD])
+@pytest.mark.parametrize("dtype", DType)
+def test_rows_over_a_middle_axis_need_no_repair(inner, cols, op, dtype):
+    problem = Problem(4 * inner, cols, dtype, op, inner=inner)
+    assert Space(problem, H200).broken_rule(promising(problem, H200)) is None
+
+
 def test_no_part_of_a_row_is_too_little_for_a_block():
     """Blocks of fewer bytes than these come slower than the GPU's memory could serve them."""
     for cols in range(8192, 60000, 1111):

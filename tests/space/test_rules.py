@@ -111,8 +111,28 @@ def test_every_value_has_a_legal_config(cols):
         found = {getattr(config, name) for config in array}
         missing = set(values) - found - TOO_FEW_DIGITS
         missing -= {"span"} if cols > 64 * 32 else set()
-        missing -= {"two", "two-overlapped", "mbarrier"}
+        missing -= {"two", "two-overlapped", "mbarrier"}  # see the test below
         assert not missing or name == "cluster" or (name in NEED_WIDE_ROWS and cols < 64)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(algorithm="online-block-max", cluster=4, exchange="mbarrier"),
+        Config(cluster=16, exchange="mbarrier", reduction="shuffle-redux", cache_holds="input"),
+        Config(
+            algorithm="online-block-max",
+            cache="none",
+            cache_holds="input",
+            launches="two-overlapped",
+            reduction="shuffle-redux",
+        ),
+    ],
+    ids=lambda config: config.to_json(brief=True),
+)
+def test_what_wide_rows_alone_have_is_legal_there(config):
+    assert Space(Problem(64, 16384), H200).is_legal(config)
+    assert not Space(Problem(64, 4096), H200).is_legal(config)
 
 
 def test_a_covering_array_covers_all_legal_pairs():

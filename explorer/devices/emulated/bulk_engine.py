@@ -73,9 +73,10 @@ class BulkEngine:
             assert place.shadow is not None
             place.write(width, values)
             place.shadow.mark(place.index, width, np.full(len(place.index), now << 32 | engine))
-            machine.clusters.note_landed(target, lane // machine.ordering.per_block, now)
+            machine.clusters.note_sent(target, mbarrier, lane, machine.ordering.async_lane, now)
 
         target = int(place.index[0]) // machine.shared_space.block_bytes
+        machine.clusters.note_sent(target, mbarrier, lane, lane, machine.now)
         if barrier is not None:
             barrier.landings.append(land)
             barrier.bytes_due -= size

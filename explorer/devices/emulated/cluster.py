@@ -27,23 +27,29 @@ class Clusters:
         self._machine = machine
         self._remote: dict[tuple[int, int], tuple[int, int]] = {}
         """(target block, accessing block) to the last accessing lane and its time."""
+        self._sent: dict[tuple[int, int, int], tuple[int, int]] = {}
+        """(target block, storing block, mbarrier) to the lane and time of its last asynchronous
+        store; once that has come, to the copy engine and when it did."""
         self._ended = np.zeros(machine.blocks, np.bool_)
 
     def note_remote(self, targets: Array, lanes: Array, access: Access) -> None:
         """These lanes access the shared memory of `targets`: it must have begun and not ended."""
         machine = self._machine
-        now = len(machine.launch.pcs) - 1
+        now = machine.now
         early = machine.ordering.cluster_met[lanes] == 0
         self._report(early, lanes, access, "before a cluster barrier says that it has started")
         self._report(self._ended[targets], lanes, access, "after it has exited")
+        if "async" in access.instruction.modifiers:
+            return  # under way until it comes, as its mbarrier counts
         own = lanes // machine.ordering.per_block
         for target, block, lane in zip(targets.tolist(), own.tolist(), lanes.tolist(), strict=True):
             self._remote[target, block] = (lane, now)
 
-    def note_landed(self, target: int, block: int, now: int) -> None:
-        """An asynchronous store of `block` has come: who waited for its mbarrier knows."""
-        if (target, block) in self._remote:
-            self._remote[target, block] = (self._machine.ordering.async_lane, now)
+    def note_sent(self, target: int, mbarrier: int, lane: int, sender: int, now: int) -> None:
+        """`lane` stores to `target`, counted by an mbarrier; or the engine, as `sender`, has."""
+        block = lane // self._machine.ordering.per_block
+        if target != block:
+            self._sent[target, block, mbarrier] = (sender, now)
 
     def _report(self, bad: Array, lanes: Array, access: Access, when: str) -> None:
         if bad.any():
@@ -58,7 +64,7 @@ class Clusters:
 
     def exited(self, lanes: Lanes, all_exited: Array) -> None:
         """A block whose last threads exit must know that no other block still reads from it."""
-        if not self._remote:
+        if not self._remote and not self._sent:
             return
         machine = self._machine
         per_block = machine.ordering.per_block
@@ -67,7 +73,7 @@ class Clusters:
                 continue
             self._ended[block] = True
             leaving = lanes.flat[lanes.flat // per_block == block]
-            for (target, _), (lane, when) in self._remote.items():
+            for (target, *_), (lane, when) in (*self._remote.items(), *self._sent.items()):
                 if target == block:
                     self._check_exit(leaving, lane, when)
 

@@ -97,6 +97,11 @@ class Machine:
         self.launch.pcs.append(instruction.pc)
         return len(self.launch.pcs) - 1
 
+    @property
+    def now(self) -> int:
+        """The time of the last access or synchronisation."""
+        return len(self.launch.pcs) - 1
+
     def instruction_at(self, when: int) -> Instruction:
         """The instruction that was executed at a time."""
         return self.launch.entry.instructions[self.launch.pcs[when]]
