@@ -225,9 +225,9 @@ def test_a_killed_run_leaves_a_study_that_goes_on(path):
 
 
 def test_a_time_budget_covers_search_and_finals(storage, evaluator):
-    result = run_search(evaluator, storage, budget_s=2.0)
+    result = run_search(evaluator, storage, budget_s=4.0)
     assert result.measured > 10
-    assert result.elapsed_s < 2.5
+    assert result.elapsed_s < 4.5
 
 
 def test_no_usable_kernel_is_said_with_the_stages(storage):
