@@ -136,7 +136,7 @@ DEFECTS_OF_MBARRIERS = {
 
 @pytest.mark.parametrize("defect", DEFECTS_OF_MBARRIERS)
 def test_defects_of_mbarriers_are_found_out(emulator, defect):
-    config = replace(CLUSTER_OF_8, exchange="mbarrier")
+    config = replace(CLUSTER_OF_8, cluster=2, exchange="mbarrier")
     program = ProgramUnderTest.of_config(Problem(3, 8193), config)
     edited = planted(program, [DEFECTS_OF_MBARRIERS[defect]])
     assert emulator.verify(edited).status is Status.WRONG
