@@ -11,7 +11,7 @@ from explorer.op import Mask
 from explorer.problem import Problem
 from explorer.space.cluster_rules import WIDE_ROW
 from explorer.space.space import Space
-from explorer.space.wide_rows import of_wide_rows
+from explorer.space.wide_rows import fewest_blocks, numbers_of_row, of_wide_rows
 
 SHORT_ROW = 48
 """Elements of the longest row that one or two threads work on, out of a span in shared memory."""
@@ -98,7 +98,7 @@ def _across(problem: Problem, gpu: GpuSpec) -> Config:
     threads keeps is read twice.
     """
     size = problem.dtype.itemsize
-    vector_bytes = max(size, math.gcd(16, problem.inner * size))
+    vector_bytes = math.gcd(16, problem.inner * size)
     width = vector_bytes // size
     groups = min(8, 1 << (-(-problem.inner // width) - 1).bit_length())
     idea = Config(
@@ -109,11 +109,8 @@ def _across(problem: Problem, gpu: GpuSpec) -> Config:
         exp="ex2.approx",
         min_blocks=2,
     )
-    numbers = problem.cols * width * problem.dtype.arithmetic.itemsize // 4
-    numbers *= 2 if problem.op.is_backward else 1
-    blocks = 1
-    while blocks < min(8, gpu.cluster_blocks) and numbers > blocks * 32 * 64:
-        blocks *= 2
+    numbers = numbers_of_row(problem) * width * (2 if problem.op.is_backward else 1)
+    blocks = fewest_blocks(numbers, 32 * 64, least=1, most=min(8, gpu.cluster_blocks))
     if blocks > 1:
         idea = replace(idea, cluster=blocks, exchange="mbarrier")
     if numbers <= blocks * 32 * 64:

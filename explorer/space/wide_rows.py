@@ -22,14 +22,27 @@ PACKED = 80
 
 def of_wide_rows(problem: Problem, gpu: GpuSpec) -> Config:
     """A config, legal or not, for rows of WIDE_ROW elements or more on a GPU with clusters."""
-    if _numbers(problem) > gpu.cluster_blocks * 256 * MOST_KEPT:
+    if numbers_of_row(problem) > gpu.cluster_blocks * 256 * MOST_KEPT:
         return _read_twice(problem, gpu)
     if problem.rows * gpu.cluster_blocks <= 2 * gpu.sm_count:
         return _few(problem, gpu)
-    if problem.dtype.itemsize == 2 and problem.cols > WIDEST_UNPACKED:
-        return _packed(problem, gpu)
-    shared = replace(_shared_by(*_shape(problem, gpu)), reduction="shuffle-redux")
-    return replace(shared, store_hint="cs") if problem.rows < gpu.sm_count else shared
+    packed = problem.dtype.itemsize == 2 and problem.cols > WIDEST_UNPACKED
+    kept = _packed(problem, gpu) if packed else _shared_by(*_shape(problem, gpu))
+    store_hint = "cs" if problem.rows < gpu.sm_count else "default"
+    return replace(kept, reduction="shuffle-redux", store_hint=store_hint)
+
+
+def numbers_of_row(problem: Problem) -> int:
+    """Registers that a row takes as it is computed with: its elements, or twice as many in f64."""
+    return problem.cols * problem.dtype.arithmetic.itemsize // 4
+
+
+def fewest_blocks(row: int, part: int, *, least: int, most: int) -> int:
+    """The fewest blocks, from `least` on and `most` at most, for parts of `part` at most."""
+    blocks = least
+    while blocks < most and row > blocks * part:
+        blocks *= 2
+    return blocks
 
 
 def _few(problem: Problem, gpu: GpuSpec) -> Config:
@@ -51,23 +64,18 @@ def _shape(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
     copy in f32: 98 % at 8192, 99 % at 16384, 98 % at 32768 and 65536, 97 % at 50257 and 131072,
     95 % at 262144; in bf16 97 % at 8192, 99 % at 16384, 97 % at 32768.
     """
-    cols = _numbers(problem)
+    cols, most = numbers_of_row(problem), gpu.cluster_blocks
     if problem.dtype.itemsize == 2:
-        threads = 128 if cols <= 16384 else 256
-        return _blocks(cols, threads * (50 if cols <= 16384 else 32), gpu), threads
+        threads, share = (128, 50) if cols <= 16384 else (256, 32)
+        return fewest_blocks(cols, threads * share, least=2, most=most), threads
     if cols <= 16384:
-        blocks = min(1 << (cols // 2048).bit_length() - 1, gpu.cluster_blocks)
+        blocks = min(1 << (cols // 2048).bit_length() - 1, most)
         return blocks, 128 if cols <= blocks * 2048 else 256
     if cols <= 65536:
-        return _blocks(cols, 128 * 32, gpu), 128
+        return fewest_blocks(cols, 128 * 32, least=2, most=most), 128
     if cols <= 163840:
-        return _blocks(cols, 256 * 40, gpu), 256
-    return gpu.cluster_blocks, 128 if cols <= gpu.cluster_blocks * 128 * MOST_KEPT else 256
-
-
-def _numbers(problem: Problem) -> int:
-    """Registers that a row takes as it is computed with: its elements, or twice as many in f64."""
-    return problem.cols * problem.dtype.arithmetic.itemsize // 4
+        return fewest_blocks(cols, 256 * 40, least=2, most=most), 256
+    return most, 128 if cols <= most * 128 * MOST_KEPT else 256
 
 
 def _packed(problem: Problem, gpu: GpuSpec) -> Config:
@@ -75,20 +83,15 @@ def _packed(problem: Problem, gpu: GpuSpec) -> Config:
 
     On an H200, of copy in bf16: 95 % at 50257, 96 % at 65536, 97 % at 131072, 96 % at 262144.
     """
-    for threads in (128, 256):
-        blocks = 2
-        while blocks < gpu.cluster_blocks and _kept(problem, blocks, threads) > PACKED:
-            blocks *= 2
-        if _kept(problem, blocks, threads) <= PACKED:
-            break
+    shapes = ((blocks, threads) for threads in (128, 256) for blocks in _clusters(gpu))
+    fitting = (shape for shape in shapes if _kept(problem, *shape) <= PACKED)
+    blocks, threads = next(fitting, (gpu.cluster_blocks, 256))
     room = 1024 if _kept(problem, blocks, threads) <= PACKED else 512
-    shared = replace(
-        _shared_by(blocks, threads),
-        reduction="shuffle-redux",
-        cache_holds="input",
-        min_blocks=room // threads,
-    )
-    return replace(shared, store_hint="cs") if problem.rows < gpu.sm_count else shared
+    return replace(_shared_by(blocks, threads), cache_holds="input", min_blocks=room // threads)
+
+
+def _clusters(gpu: GpuSpec) -> list[int]:
+    return [blocks for blocks in (2, 4, 8, 16) if blocks <= gpu.cluster_blocks]
 
 
 def _kept(problem: Problem, blocks: int, threads: int) -> int:
@@ -112,14 +115,6 @@ def _read_twice(problem: Problem, gpu: GpuSpec) -> Config:
     if problem.rows < gpu.sm_count:
         return replace(looped, launches="two-overlapped", load_hint="nc", unroll=8)
     return replace(looped, threads=1024, threads_per_row=1024, unroll=4)
-
-
-def _blocks(cols: int, part: int, gpu: GpuSpec) -> int:
-    """The fewest blocks of a cluster, two or more, whose parts are `part` elements at most."""
-    blocks = 2
-    while blocks < gpu.cluster_blocks and cols > blocks * part:
-        blocks *= 2
-    return blocks
 
 
 def _shared_by(blocks: int, threads: int) -> Config:

@@ -67,11 +67,10 @@ class BoundMbarrier:
     def each(self, lanes: Lanes, operation: Operation) -> list[Any]:
         """Apply an operation to the object of every lane; None where there is no object."""
         results: list[Any] = [None] * lanes.count
-        for row, lane, place in self.places(lanes, "atomic"):
-            who = np.array([lane])
-            barrier = self._machine.mbarriers.get(place, self._instruction, who)
+        for barrier, rows, of in self.objects(lanes):
             if barrier is not None:
-                results[row] = operation(barrier, lane, row)
+                for row, lane in zip(rows.tolist(), of.tolist(), strict=True):
+                    results[row] = operation(barrier, lane, row)
         return results
 
 

@@ -71,7 +71,9 @@ class Mbarriers:
         found = self._objects.get(place)
         if found is None:
             message = "operation on an mbarrier that is not initialised"
-            self._machine.report(Kind.MBARRIER, message, instruction, int(lanes[0]))
+            self._machine.report(
+                Kind.MBARRIER, message, instruction, int(lanes[0]), count=len(lanes)
+            )
         elif not found.known[lanes].all():
             self._check_known(found, instruction, lanes)
         return found
