@@ -35,6 +35,7 @@ class Config:
     sum: str = "plain"
     cluster: int = 1
     exchange: str = "barrier"
+    row_order: str = "ascending"
 
     @property
     def rows_per_block(self) -> int:

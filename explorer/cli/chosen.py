@@ -57,11 +57,11 @@ def chosen_variant(
         raise InvalidInput(
             f"--objectives says in which study a trial is; {what} is none: leave it out"
         )
-    return _of_config(choice, asked, gpu, batch_invariant=batch_invariant)
+    return _of_config(choice, asked, gpu, goal, batch_invariant=batch_invariant)
 
 
 def _of_config(
-    choice: "Choice", asked: AskedProblem, gpu: str | None, *, batch_invariant: bool
+    choice: "Choice", asked: AskedProblem, gpu: str | None, goal: Goal, *, batch_invariant: bool
 ) -> Chosen:
     """A config that is written out, a preset's, or the heuristic's."""
     from explorer.codegen import emit
@@ -72,7 +72,9 @@ def _of_config(
     limits = gpu_limits(gpu)
     problem = asked.problem()
     if isinstance(choice, str | int):
-        config = config_for(problem, limits, batch_invariant=batch_invariant)
+        config = config_for(
+            problem, limits, batch_invariant=batch_invariant, accuracy=goal.accuracy
+        )
     elif isinstance(choice, Config):
         config = checked_config(choice, problem, limits)
     else:

@@ -189,7 +189,7 @@ def _ours(bench: "PeerBench", storage: str | None, *, heuristic: bool) -> "Ours"
     from explorer.search.peer_run import Ours, unsearched
 
     found = None if heuristic else _searched(bench, storage)
-    return Ours(found.config, found.origin) if found else unsearched(bench.problem, bench.gpu)
+    return Ours(found.config, found.origin) if found else unsearched(bench)
 
 
 def _searched(bench: "PeerBench", storage: str | None) -> "Found | None":

@@ -38,6 +38,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "sum": "{} sum".format,
     "cluster": lambda value: f"clusters of {value}" if value > 1 else "no clusters",
     "exchange": "exchange by {}".format,
+    "row_order": "{} rows".format,
     "rows_per_thread": lambda value: f"{value} row{'' if value == 1 else 's'} a thread",
 }
 

@@ -6,10 +6,8 @@ from statistics import median
 
 from explorer.config import Config
 from explorer.errors import WrongKernel
-from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Rejected
 from explorer.peer import Entered, NotEntered, PeerBench, PeerName, PeerTimes
-from explorer.problem import Problem
 from explorer.search.peer_results import PeerComparison, PeerOut, PeerTime
 from explorer.space import config_for
 
@@ -29,9 +27,10 @@ class Ours:
     origin: str
 
 
-def unsearched(problem: Problem, gpu: GpuSpec) -> Ours:
+def unsearched(bench: PeerBench) -> Ours:
     """What is taken where nothing was searched: the heuristic's config."""
-    return Ours(config_for(problem, gpu), "the heuristic's config; nothing was searched")
+    config = config_for(bench.problem, bench.gpu, accuracy=bench.circumstances.accuracy)
+    return Ours(config, "the heuristic's config; nothing was searched")
 
 
 def compare_with_peers(
@@ -80,7 +79,7 @@ def compare_with_peers(
 
 def _heuristic(bench: PeerBench, ours: Ours) -> tuple[list[Config], list[PeerOut]]:
     """What would be taken without a search, if that is another config; why it cannot be timed."""
-    config = unsearched(bench.problem, bench.gpu).config
+    config = unsearched(bench).config
     if config == ours.config:
         return [], []
     outcome = bench.evaluate(config)

@@ -18,13 +18,14 @@ from explorer.outcome import Measured, Outcome, Rejected, Stage
 from explorer.search.budget import Budget
 from explorer.search.catalogue import Catalogue
 from explorer.search.finals import DEFAULT_ROUNDS, run_finals, time_in_turn
+from explorer.search.goal import Goal
 from explorer.search.ledger import Ledger
 from explorer.search.objectives import Objectives
 from explorer.search.offer import Offer, OpenOffer
 from explorer.search.pareto import front_contenders
 from explorer.search.proposer import Origin, Proposal, Proposer
 from explorer.search.results import Progress, SearchResult
-from explorer.search.seeds import seeds
+from explorer.search.seeds import seeds_of
 from explorer.search.study_name import study_name
 from explorer.search.tally import Tally
 from explorer.search.tpe import distributions
@@ -90,7 +91,8 @@ class _Search:
         self._tally = Tally()
         self._exhausted = False
         self._offer = offer = _offer(evaluator, space)
-        first = seeds(space, random.Random(seed))
+        goal = Goal(objectives, evaluator.circumstances.accuracy)
+        first = seeds_of(goal, space, random.Random(seed))
         self._proposer = Proposer(
             offer, evaluator.identity, first, seed, self._add_illegal, objectives
         )

@@ -3,21 +3,37 @@
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain, zip_longest
 
+from explorer.accuracy import Accuracy
 from explorer.config import Config
 from explorer.problem import Problem
+from explorer.search.goal import Goal
+from explorer.search.objectives import Objectives
 from explorer.space import Space
 from explorer.space.cluster_rules import WIDE_ROW
-from explorer.space.heuristic import promising
+from explorer.space.heuristic import exact, promising
 
 REGISTERS_FOR_A_ROW = 32
 """Registers of cached row a thread: beyond this, occupancy falls faster than passes get shorter."""
 
 
-def seeds(space: Space, rng: random.Random) -> list[Config]:
-    """Legal configs, most promising first; illegal ideas are repaired."""
-    repaired = [space.repair(_into(space, config), rng) for config in _ideas(space)]
+def seeds(space: Space, rng: random.Random, accuracy: Accuracy = Accuracy.DEFAULT) -> list[Config]:
+    """Legal configs, most promising first, as exact as asked; illegal ideas are repaired."""
+    ideas = (exact(idea, space.problem, accuracy) for idea in _ideas(space))
+    repaired = [space.repair(_into(space, idea), rng) for idea in ideas]
     return list(dict.fromkeys(repaired))
+
+
+def seeds_of(goal: Goal, space: Space, rng: random.Random) -> list[Config]:
+    """What a search with that goal tries first: of a front, its fast and its exact end by turns."""
+    first = seeds(space, rng, goal.accuracy)
+    if goal.objectives is Objectives.TIME:
+        return first
+    most = _shaped(Config(exp="expf", normalise="divide", sum="compensated"), space.problem, 16)
+    last = [space.repair(_into(space, most), rng), *seeds(space, rng, Accuracy.STRICT)]
+    by_turns = chain.from_iterable(zip_longest(first, last))
+    return list(dict.fromkeys(config for config in by_turns if config))
 
 
 def _ideas(space: Space) -> Iterator[Config]:

@@ -4,10 +4,11 @@ import math
 import random
 from dataclasses import replace
 
+from explorer.accuracy import Accuracy
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
-from explorer.op import Mask
+from explorer.op import Mask, Op
 from explorer.problem import Problem
 from explorer.space.cluster_rules import WIDE_ROW
 from explorer.space.space import Space
@@ -16,16 +17,24 @@ from explorer.space.wide_rows import fewest_blocks, numbers_of_row, of_wide_rows
 SHORT_ROW = 48
 """Elements of the longest row that one or two threads work on, out of a span in shared memory."""
 
-
 MOST_HELD = 128 * 1024
 """Bytes of a row, for a gradient of two, that a block of 1024 threads keeps."""
 
 LEAST_SHARED_ACROSS = 1024
 """Elements of the shortest row over a middle axis that several blocks share."""
 
+KEPT_ACROSS = 2048
+"""Numbers that a block keeps of as many such rows as a vector is wide: 16 threads keep 128 each."""
 
-def config_for(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> Config:
-    """A legal config that needs no search.
+
+def config_for(
+    problem: Problem,
+    gpu: GpuSpec,
+    *,
+    batch_invariant: bool = False,
+    accuracy: Accuracy = Accuracy.DEFAULT,
+) -> Config:
+    """A legal config that needs no search, as exact as `accuracy` asks.
 
     It depends on rows where they are too few to fill the GPU. A `batch_invariant` one does not, so
     that neither does the kernel: a row comes to the same bits however many rows there are.
@@ -36,13 +45,21 @@ def config_for(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False)
     if batch_invariant and problem.inner == 1:  # over a middle axis rows have no say
         problem = problem.resized(rows=max(problem.rows, gpu.sm_count))
     space = Space(problem, gpu)
-    idea = promising(problem, gpu)
+    idea = promising(problem, gpu, accuracy)
     return idea if space.is_legal(idea) else space.repair(idea, random.Random(0))
 
 
-def promising(problem: Problem, gpu: GpuSpec) -> Config:
+def promising(problem: Problem, gpu: GpuSpec, accuracy: Accuracy = Accuracy.DEFAULT) -> Config:
     """What fits the regime of a problem, legal or not."""
-    return _adapted(_of_regime(problem, gpu), problem)
+    return exact(_adapted(_of_regime(problem, gpu), problem), problem, accuracy)
+
+
+def exact(idea: Config, problem: Problem, accuracy: Accuracy) -> Config:
+    """The idea with the one exponential that meets `strict` where 32 bits or more are stored."""
+    exponentiates = problem.op is not Op.SOFTMAX_BACKWARD
+    if accuracy is Accuracy.STRICT and problem.output_dtype.itemsize >= 4 and exponentiates:
+        return replace(idea, exp="expf")
+    return idea
 
 
 def _of_regime(problem: Problem, gpu: GpuSpec) -> Config:
@@ -68,11 +85,13 @@ def _adapted(idea: Config, problem: Problem) -> Config:
 def _of_one_block(problem: Problem) -> Config:
     """A row in registers; wide 16-bit rows in shared memory; what neither holds is read twice."""
     threads = _threads_of_one_block(problem)
+    causal = problem.mask is Mask.CAUSAL
     idea = Config(
         algorithm="online-block-max" if problem.cols >= 2048 else "three-pass",
         threads=max(threads, 128),
         threads_per_row=threads,
         exp="ex2.approx",
+        row_order="descending" if causal else "ascending",
     )
     held = problem.row_bytes * (2 if problem.op.is_backward else 1)
     if problem.dtype is DType.F64:
@@ -92,31 +111,33 @@ def _are_shared(problem: Problem, gpu: GpuSpec) -> bool:
 
 
 def _across(problem: Problem, gpu: GpuSpec) -> Config:
-    """Rows over a middle axis: 64 numbers a thread, and tiles of 128 bytes along the inner one.
+    """Rows over a middle axis: 128 numbers a thread, and tiles of 128 bytes along the inner one.
 
-    On an H200, axis 0 of 4096 x 8192 f32 comes to 81 % of copy. What no cluster of 8 blocks of 512
+    Three blocks of 128 threads keep more on an SM than two of 256 with half as much each. On an
+    H200, axis 0 of 4096 x 8192 f32 comes to 83 % of copy. What no cluster of 8 blocks of 512
     threads keeps is read twice.
     """
     size = problem.dtype.itemsize
     vector_bytes = math.gcd(16, problem.inner * size)
     width = vector_bytes // size
     groups = min(8, 1 << (-(-problem.inner // width) - 1).bit_length())
+    lanes = 16 if groups > 1 else 32  # a warp at least
     idea = Config(
         algorithm="online-block-max",
-        threads=32 * groups,
-        threads_per_row=32,
+        threads=lanes * groups,
+        threads_per_row=lanes,
         vector_bytes=vector_bytes,
         exp="ex2.approx",
-        min_blocks=2,
+        min_blocks=3,
     )
     numbers = numbers_of_row(problem) * width * (2 if problem.op.is_backward else 1)
-    blocks = fewest_blocks(numbers, 32 * 64, least=1, most=min(8, gpu.cluster_blocks))
+    blocks = fewest_blocks(numbers, KEPT_ACROSS, least=1, most=min(8, gpu.cluster_blocks))
     if blocks > 1:
         idea = replace(idea, cluster=blocks, exchange="mbarrier")
-    if numbers <= blocks * 32 * 64:
+    if numbers <= blocks * KEPT_ACROSS:
         return idea
     idea = replace(idea, threads=64 * groups, threads_per_row=64, min_blocks=1)
-    if numbers <= blocks * 64 * 64:
+    if numbers <= blocks * 2 * KEPT_ACROSS:
         return idea
     return replace(idea, cache="none", cache_holds="input", unroll=4)
 
@@ -146,12 +167,15 @@ def _threads_of_one_block(problem: Problem) -> int:
     """Threads for two 16-byte accesses of the row each; 1024 at most.
 
     One of the shortest rows; four of 16-bit rows that are wide or odd, whose ends cost less among
-    more elements; eight of fp32 rows that two warps can hold.
+    more elements; eight of fp32 rows that two warps can hold. 32 elements under a causal mask, on
+    whose short rows large blocks would be lost.
     """
     wide = problem.dtype.itemsize == 2 and problem.cols >= 8192
     accesses = 4 if wide or _is_odd(problem) else 2
     if problem.cols <= 64:
         accesses = 1
+    elif problem.mask is Mask.CAUSAL:
+        accesses = min(8, 2 * problem.dtype.itemsize)
     elif problem.dtype.itemsize == 4 and 1536 <= problem.cols <= 3072:
         accesses = 8
     wanted = max(1, problem.cols * problem.dtype.itemsize // (16 * accesses))

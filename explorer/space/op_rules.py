@@ -1,6 +1,6 @@
 """What rules out choices where something else than a plain softmax is asked for."""
 
-from explorer.op import Op
+from explorer.op import Mask, Op
 from explorer.space.rules import Point, rule
 
 
@@ -56,6 +56,14 @@ def gradient_exponent(p: Point) -> bool:
 @rule("normalise", says="a gradient divides by nothing: normalise is reciprocal")
 def gradient_divides_by_nothing(p: Point) -> bool:
     return not p.problem.op.is_backward or p.config.normalise == "reciprocal"
+
+
+@rule(
+    "row_order",
+    says="only of rows under a causal mask do the last take longer: row_order is ascending",
+)
+def last_rows_take_longest(p: Point) -> bool:
+    return p.config.row_order == "ascending" or p.problem.mask is Mask.CAUSAL
 
 
 @rule(

@@ -37,6 +37,7 @@ MEANING = {
     "cluster": "blocks of a thread-block cluster that share rows, each a part of their elements",
     "exchange": "how a cluster's blocks know that what they found has come: by a barrier of all, "
     "or by an mbarrier in each that counts the bytes of asynchronous stores",
+    "row_order": "the rows that the first blocks to run work on: the first, or the last",
 }
 """A sentence for each parameter of Config, in the order of its fields."""
 
@@ -62,7 +63,7 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "unroll": (1, 2, 4, 8),
         "load_hint": ("default", "nc", "cs", "no-allocate"),
         "store_hint": ("default", "cs", "cg"),
-        "min_blocks": (1, 2, 4, 8),
+        "min_blocks": (1, 2, 3, 4, 8),
         "static_cols": (True, False),
         "rows_per_thread": (1, 2, 4, 8),
         "launches": ("one", "three", "two", "two-overlapped"),
@@ -71,4 +72,5 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "sum": ("plain", "compensated"),
         "cluster": (1, 2, 4, 8, 16),
         "exchange": ("barrier", "mbarrier"),
+        "row_order": ("ascending", "descending"),
     }

@@ -31,7 +31,7 @@ def benches():
 
 def compared(benches, problem, peers, **options):
     with benches.on(problem) as bench:
-        ours = unsearched(problem, bench.gpu)
+        ours = unsearched(bench)
         return compare_with_peers(bench, ours, peers, rounds=ROUNDS, **options)
 
 

@@ -33,7 +33,7 @@ def test_peers_are_timed_beside_ours_and_failures_are_named():
 
 def test_beside_a_searched_config_stands_what_needs_no_search():
     bench = FakePeerBench(noise=1e-5)
-    plain = unsearched(bench.problem, bench.gpu)
+    plain = unsearched(bench)
     one = compare_with_peers(bench, OURS, peers("torch"), rounds=12)
     expected = model_us(plain.config) / model_us(OURS.config)
     assert one.heuristic == plain.config
@@ -77,7 +77,7 @@ def test_a_kernel_of_ours_that_is_wrong_is_not_compared():
 @pytest.mark.parametrize("cols", [5, 1000, 4097, 131072])
 def test_the_config_without_a_search_is_legal(cols):
     bench = FakePeerBench(Problem(16, cols, DType.BF16))
-    ours = unsearched(bench.problem, bench.gpu)
+    ours = unsearched(bench)
     assert "nothing was searched" in ours.origin
     from explorer.space import Space
 

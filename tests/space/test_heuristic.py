@@ -2,12 +2,13 @@
 
 import pytest
 
+from explorer.accuracy import Accuracy
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
 from explorer.op import Mask, Op
 from explorer.problem import Problem
 from explorer.space import Space
-from explorer.space.heuristic import config_for, promising
+from explorer.space.heuristic import SHORT_ROW, config_for, promising
 
 H200 = known_gpu("NVIDIA H200")
 COLS = (1, 5, 17, 64, 1000, 4096, 4097, 16384, 50257, 131072, 262144, 1048576)
@@ -99,3 +100,27 @@ def test_no_part_of_a_row_is_too_little_for_a_block():
             problem = Problem(4096, cols, dtype)
             part = problem.row_bytes / config_for(problem, H200).cluster
             assert part >= 6144, str(problem)
+
+
+@pytest.mark.parametrize("cols", COLS)
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+@pytest.mark.parametrize("op", Op)
+def test_a_strict_one_exponentiates_as_exactly_as_it_can(cols, dtype, op):
+    problem = Problem(256, cols, dtype, op)
+    strict = config_for(problem, H200, accuracy=Accuracy.STRICT)
+    assert Space(problem, H200).is_legal(strict)
+    assert strict.exp == ("exp2f" if op is Op.SOFTMAX_BACKWARD else "expf")
+
+
+def test_16_bits_are_exact_enough_with_any_exponential():
+    problem = Problem(256, 4096, DType.BF16)
+    strict = config_for(problem, H200, accuracy=Accuracy.STRICT)
+    assert strict == config_for(problem, H200)
+
+
+@pytest.mark.parametrize("cols", [48, 64, 1000, 4096, 32768])
+def test_under_a_causal_mask_the_longest_rows_come_first(cols):
+    problem = Problem(4096, cols, mask=Mask.CAUSAL)
+    order = config_for(problem, H200).row_order
+    assert order == ("descending" if cols > SHORT_ROW else "ascending")
+    assert config_for(Problem(4096, cols), H200).row_order == "ascending"
