@@ -57,8 +57,7 @@ class RotatingBuffers:
         """Fill every input of every set, and outputs of problems in place, which keep them."""
         for number, operand in enumerate(inputs(self.problem)):
             count = self.count * self._pitch[operand.name] // operand.itemsize
-            base, cols = self._bases[operand.name], self.problem.cols
-            tools.fill(operand, base, count, cols, seed + number)
+            tools.fill(self.problem, operand, self._bases[operand.name], count, seed + number)
         if self.problem.in_place:
             size = self.count * self._pitch["input"]
             checked(driver.cuMemcpyDtoD(self._bases["output"], self._bases["input"], size))

@@ -134,15 +134,21 @@ class Tools:
         checked(driver.cuMemFree(self._report))
         self._program.__exit__(None, None, None)
 
-    def fill(self, operand: Operand, address: int, count: int, cols: int, seed: int) -> None:
-        """Fill `count` elements of an operand: about normal noise and outliers, or lengths."""
-        blocks = min(4096, -(-count // 256))
+    def fill(self, problem: Problem, operand: Operand, address: int, count: int, seed: int) -> None:
+        """Fill `count` elements of an operand: about normal noise with some outliers, or lengths.
+
+        A backward op's `input` gets what the forward could have put out for such noise.
+        """
         if operand.dtype is None:
-            entry, types = "fill_lengths", (_POINTER, _LONG, _INT, ctypes.c_uint)
-            arguments: tuple[Any, ...] = (address, count, cols, seed & 0xFFFFFFFF)
+            entry = "fill_lengths"
+        elif operand.name == "input" and problem.op.is_backward:
+            entry = f"fill_{problem.op.forward}"
         else:
-            entry, types = "fill_input", (_POINTER, _LONG, ctypes.c_uint)  # type: ignore[assignment]
-            arguments = (address, count, seed & 0xFFFFFFFF)
+            entry = "fill_noise"
+        cols = () if entry == "fill_noise" else (problem.cols,)
+        arguments = (address, count, *cols, seed & 0xFFFFFFFF)
+        types = (_POINTER, _LONG, *(_INT for _ in cols), ctypes.c_uint)
+        blocks = min(4096, -(-count // 256))
         self._program.launch_raw(entry, blocks, 256, 0, arguments, types, self._stream)
 
     def copy(self, shape: LimitShape, source: int, target: int, size: int) -> None:
