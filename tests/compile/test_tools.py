@@ -25,7 +25,7 @@ FILLS = {"fill_noise", "fill_softmax", "fill_log_softmax", "fill_lengths"}
 def test_they_compile(problem):
     cubin = Compiler("sm_90").compile(tools_source(problem)).cubin
     kind = "copy" if is_plain_copy(problem) else "stream"
-    names = {shape.entry(kind) for shape in LIMIT_SHAPES} | {"check_rows"}
+    names = {shape.entry(kind) for shape in LIMIT_SHAPES} | {"check_rows", "write_truths"}
     assert all(name.encode() in cubin for name in names | FILLS)
     assert len(LIMIT_HINTS) == 9
 
