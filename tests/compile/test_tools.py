@@ -18,13 +18,15 @@ KINDS = [
     Problem(64, 64, mask=Mask.ADDITIVE),
 ]
 
+FILLS = {"fill_noise", "fill_softmax", "fill_log_softmax", "fill_lengths"}
+
 
 @pytest.mark.parametrize("problem", KINDS, ids=str)
 def test_they_compile(problem):
     cubin = Compiler("sm_90").compile(tools_source(problem)).cubin
     kind = "copy" if is_plain_copy(problem) else "stream"
-    names = {shape.entry(kind) for shape in LIMIT_SHAPES} | {"check_rows", "fill_input"}
-    assert all(name.encode() in cubin for name in names | {"fill_lengths"})
+    names = {shape.entry(kind) for shape in LIMIT_SHAPES} | {"check_rows", "write_truths"}
+    assert all(name.encode() in cubin for name in names | FILLS)
     assert len(LIMIT_HINTS) == 9
 
 

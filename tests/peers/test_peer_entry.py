@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from explorer.devices.cuda import peer_entry, peer_rows
+from explorer.devices.cuda.device_check import DeviceCheck
 from explorer.devices.cuda.messages import Enter, Failed
 from explorer.devices.cuda.supervisor import CudaDevice
-from explorer.devices.cuda.tools import DeviceCheck
 from explorer.op import Op
 from explorer.peer import Entered, NotEntered, PeerName, PeerRefuses
 from explorer.problem import Problem

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from cuda.bindings import driver
@@ -39,12 +40,18 @@ class Bench:
         self._stream = stream
         self._scratch: Any = None
         self._flush = self._cache_flush(gpu, timing)
-        self.sets.fill(tools, seed)
+        self._fill = partial(self.sets.fill, tools, seed)
+        self._fill()
         limits = Limits(tools, self.sets, stream)
         rough_us = min(self.samples_us(limits.rough, ROUGH_SAMPLES))
         self.launches *= max(1, round(SAMPLE_US / (rough_us * self.sets.count)))
         self.copies = limits.fastest(self.samples_us)
-        self.sets.fill(tools, seed)  # in place, limits have written over what was kept
+        self.restore_inputs()
+
+    def restore_inputs(self) -> None:
+        """After limits were timed: in place, they write where the inputs are kept."""
+        if self.problem.in_place:
+            self._fill()
 
     def _cache_flush(self, gpu: GpuSpec, timing: str) -> Callable[[], None] | None:
         """What empties the L2 before a sample, where buffers to rotate over do not suffice.

@@ -24,6 +24,11 @@ NAN_BYTE = 0xFF
 _USABLE_SHARE = 0.85  # of the free memory: the rest is for code, tools and others
 
 
+def _whole_pitches(size: int) -> int:
+    """Bytes from one buffer to the next: each begins as aligned as an allocation."""
+    return -(-size // _PITCH_BYTES) * _PITCH_BYTES
+
+
 class RotatingBuffers:
     """Operands of a problem, so many times that they exceed the cache several times.
 
@@ -35,7 +40,7 @@ class RotatingBuffers:
     def __init__(self, problem: Problem, l2_bytes: int, timing: str) -> None:
         self.problem = problem
         self._operands = (*inputs(problem), output(problem))
-        self._pitch = {o.name: -(-o.bytes // _PITCH_BYTES) * _PITCH_BYTES for o in self._operands}
+        self._pitch = {o.name: _whole_pitches(o.bytes) for o in self._operands}
         needed = sum(self._pitch.values())
         free, _ = checked(driver.cuMemGetInfo())
         fitting = int(free * _USABLE_SHARE) // needed
@@ -57,8 +62,7 @@ class RotatingBuffers:
         """Fill every input of every set, and outputs of problems in place, which keep them."""
         for number, operand in enumerate(inputs(self.problem)):
             count = self.count * self._pitch[operand.name] // operand.itemsize
-            base, cols = self._bases[operand.name], self.problem.cols
-            tools.fill(operand, base, count, cols, seed + number)
+            tools.fill(self.problem, operand, self._bases[operand.name], count, seed + number)
         if self.problem.in_place:
             size = self.count * self._pitch["input"]
             checked(driver.cuMemcpyDtoD(self._bases["output"], self._bases["input"], size))
@@ -106,8 +110,20 @@ class RotatingBuffers:
 class Scratch:
     """Device memory that the launches of one kernel share, for each set; a context manager."""
 
+    @staticmethod
+    def lacking(size: int, count: int) -> str | None:
+        """Why `count` sets of `size` bytes cannot be had, or None."""
+        free, _ = checked(driver.cuMemGetInfo())
+        needed = _whole_pitches(size) * count
+        if needed <= free * _USABLE_SHARE:
+            return None
+        return (
+            f"it needs {needed / 1e9:.1f} GB of scratch memory for {count} sets of buffers, and "
+            f"the GPU has {free / 1e9:.1f} GB free"
+        )
+
     def __init__(self, size: int, count: int) -> None:
-        self._pitch = -(-size // _PITCH_BYTES) * _PITCH_BYTES
+        self._pitch = _whole_pitches(size)
         self._count = count
         self._base = int(checked(driver.cuMemAlloc(self._pitch * count))) if size else 0
 

@@ -32,7 +32,7 @@ struct Report {
   unsigned long long error_bits;  // largest error over magnitude, a non-negative double's bits
   unsigned long long infinite;    // wrong elements that are NaN or infinite, or should be
   unsigned long long ulp_bits;    // largest error in ulps of the output's type, a double's bits
-  unsigned long long counted;     // elements whose truth is finite
+  double counted;                 // elements that are finite and should be
   double ulps;                    // sum of their errors in ulps
 };
 
@@ -65,6 +65,16 @@ __device__ double counted(const Question& q, long long row, int limit, int col) 
 
 __device__ double gradient(const Question& q, long long row, int col) {
   return widen(q.grad[place(q, row, q.input_stride, col)]);
+}
+
+// exp(x - y): what rounding takes from the difference, many ulps of the result, is put back.
+__device__ double exp_of_difference(double x, double y) {
+  const double difference = x - y;
+  const double result = exp(difference);
+  if (!isfinite(difference)) return result;
+  const double of_y = difference - x;
+  const double taken = (x - (difference - of_y)) - (y + of_y);
+  return fma(result, taken, result);
 }
 
 template <typename Combine>
@@ -105,7 +115,7 @@ __device__ Row row_of(const Question& q, long long row) {
     double maximum = -INFINITY_64;
     for (int i = threadIdx.x; i < q.cols; i += blockDim.x) maximum = fmax(maximum, counted(q, row, r.limit, i));
     r.maximum = reduce_block(maximum, -INFINITY_64, [](double a, double b) { return fmax(a, b); });
-    r.sum = sum_row(q, [&](int i) { return exp(counted(q, row, r.limit, i) - r.maximum); });
+    r.sum = sum_row(q, [&](int i) { return exp_of_difference(counted(q, row, r.limit, i), r.maximum); });
     return r;
   }
   const auto term = [&](int i) {
@@ -119,7 +129,7 @@ __device__ Row row_of(const Question& q, long long row) {
 
 __device__ Truth truth_of(const Question& q, long long row, const Row& r, int col) {
   if (q.op == kSoftmax) {
-    const double y = exp(counted(q, row, r.limit, col) - r.maximum) / r.sum;
+    const double y = exp_of_difference(counted(q, row, r.limit, col), r.maximum) / r.sum;
     return {y, y};
   }
   if (q.op == kLogSoftmax) {
@@ -151,9 +161,10 @@ __device__ bool are_neighbours(const T& output, double truth, int most) {
 __device__ bool are_neighbours(float, double, int) { return false; }
 __device__ bool are_neighbours(double, double, int) { return false; }
 
+// From a number of the output's type to the next, at a magnitude.
 __device__ double spacing_at(double magnitude) {
-  const int exponent = magnitude > 0.0 ? max(ilogb(magnitude), Format<Output>::kLeast) : Format<Output>::kLeast;
-  return ldexp(1.0, exponent - Format<Output>::kMantissa);
+  const double normal = fmax(magnitude, Format<Output>::kSmallestNormal);
+  return ldexp(1.0, ilogb(normal) - Format<Output>::kMantissa);
 }
 
 __device__ bool is_right(const Question& q, const Output& output, double got, const Truth& truth) {
@@ -165,43 +176,75 @@ __device__ bool is_right(const Question& q, const Output& output, double got, co
   return are_neighbours(output, truth.value, q.steps);
 }
 
+// What one thread found in all its elements.
+struct Found {
+  unsigned long long wrong = 0;
+  unsigned long long first = ~0ull;
+  unsigned long long infinite = 0;
+  double error = 0.0;
+  double most_ulps = 0.0;
+  double counted = 0.0;
+  double ulps = 0.0;
+
+  __device__ void add(const Question& q, const Output& output, const Truth& truth, unsigned long long index) {
+    const double got = widen(output);
+    const bool are_finite = isfinite(got) && isfinite(truth.value);
+    if (!is_right(q, output, got, truth)) {
+      ++wrong;
+      first = min(first, index);
+      infinite += !are_finite;
+    }
+    if (!are_finite) return;
+    const double off = fabs(got - truth.value);
+    const bool flushed = !kWide && got == 0.0 && off <= kFlushed;  // as fp32 arithmetic may
+    const double in_ulps = flushed ? 0.0 : off / spacing_at(truth.magnitude);
+    counted += 1.0;
+    ulps += in_ulps;
+    most_ulps = fmax(most_ulps, in_ulps);
+    if (truth.magnitude >= Format<Output>::kSmallestNormal) error = fmax(error, off / truth.magnitude);
+  }
+};
+
 __device__ void keep_largest(unsigned long long* bits, double value) {
-  if (value > 0.0) atomicMax(bits, static_cast<unsigned long long>(__double_as_longlong(value)));
+  atomicMax(bits, static_cast<unsigned long long>(__double_as_longlong(value)));
 }
 
-// One block a row. Writes the truth too if `truths` is given, for the check of this check.
-extern "C" __global__ void check_rows(Question q, Report* report, double* truths) {
+// Called by all threads of a block, once: atomics for every row would take longer than the check.
+__device__ void report_block(const Found& found, Report* report) {
+  if (found.wrong > 0) {
+    atomicAdd(&report->wrong, found.wrong);
+    atomicMin(&report->first, found.first);
+    atomicAdd(&report->infinite, found.infinite);
+  }
+  const auto larger = [](double a, double b) { return fmax(a, b); };
+  const auto plus = [](double a, double b) { return a + b; };
+  const double error = reduce_block(found.error, 0.0, larger);
+  const double most_ulps = reduce_block(found.most_ulps, 0.0, larger);
+  const double counted = reduce_block(found.counted, 0.0, plus);
+  const double ulps = reduce_block(found.ulps, 0.0, plus);
+  if (threadIdx.x > 0) return;
+  keep_largest(&report->error_bits, error);
+  keep_largest(&report->ulp_bits, most_ulps);
+  atomicAdd(&report->counted, counted);
+  atomicAdd(&report->ulps, ulps);
+}
+
+// Compares an output with the truth: a block works on one row, then on another.
+extern "C" __global__ void __launch_bounds__(1024) check_rows(Question q, Report* report) {
+  Found found;
   for (long long row = blockIdx.x; row < q.rows; row += gridDim.x) {
     const Row r = row_of(q, row);
-    double error = 0.0, most_ulps = 0.0, ulps = 0.0;
-    unsigned long long finite = 0;
     for (int i = threadIdx.x; i < q.cols; i += blockDim.x) {
-      const Truth truth = truth_of(q, row, r, i);
-      if (truths != nullptr) {
-        truths[row * q.cols + i] = truth.value;
-        continue;
-      }
-      const Output& output = q.output[place(q, row, q.output_stride, i)];
-      const double got = widen(output);
-      if (!is_right(q, output, got, truth)) {
-        atomicAdd(&report->wrong, 1ull);
-        atomicMin(&report->first, static_cast<unsigned long long>(row * q.cols + i));
-        if (!isfinite(got) || !isfinite(truth.value)) atomicAdd(&report->infinite, 1ull);
-      }
-      if (!isfinite(truth.value) || !isfinite(got)) continue;
-      const double off = fabs(got - truth.value);
-      const bool flushed = !kWide && got == 0.0 && off <= kFlushed;  // as fp32 arithmetic may
-      const double inexact = flushed ? 0.0 : off / spacing_at(truth.magnitude);
-      ++finite;
-      ulps += inexact;
-      most_ulps = fmax(most_ulps, inexact);
-      if (truth.magnitude >= ldexp(1.0, Format<Output>::kLeast)) error = fmax(error, off / truth.magnitude);
+      found.add(q, q.output[place(q, row, q.output_stride, i)], truth_of(q, row, r, i), row * q.cols + i);
     }
-    keep_largest(&report->error_bits, error);
-    keep_largest(&report->ulp_bits, most_ulps);
-    if (finite > 0) {
-      atomicAdd(&report->counted, finite);
-      atomicAdd(&report->ulps, ulps);
-    }
+  }
+  report_block(found, report);
+}
+
+// The truth itself, (rows, cols): for the check of this check.
+extern "C" __global__ void __launch_bounds__(1024) write_truths(Question q, double* truths) {
+  for (long long row = blockIdx.x; row < q.rows; row += gridDim.x) {
+    const Row r = row_of(q, row);
+    for (int i = threadIdx.x; i < q.cols; i += blockDim.x) truths[row * q.cols + i] = truth_of(q, row, r, i).value;
   }
 }

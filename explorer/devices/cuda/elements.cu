@@ -4,23 +4,27 @@
 #include <cuda_fp16.h>
 
 template <typename T>
-struct Format;  // bits of mantissa, exponent of the smallest normal number
+struct Format;  // bits of mantissa, the smallest normal number
 
 template <>
 struct Format<float> {
-  static constexpr int kMantissa = 23, kLeast = -126;
+  static constexpr int kMantissa = 23;
+  static constexpr double kSmallestNormal = 0x1p-126;
 };
 template <>
 struct Format<double> {
-  static constexpr int kMantissa = 52, kLeast = -1022;
+  static constexpr int kMantissa = 52;
+  static constexpr double kSmallestNormal = 0x1p-1022;
 };
 template <>
 struct Format<__half> {
-  static constexpr int kMantissa = 10, kLeast = -14;
+  static constexpr int kMantissa = 10;
+  static constexpr double kSmallestNormal = 0x1p-14;
 };
 template <>
 struct Format<__nv_bfloat16> {
-  static constexpr int kMantissa = 7, kLeast = -126;
+  static constexpr int kMantissa = 7;
+  static constexpr double kSmallestNormal = 0x1p-126;
 };
 
 using F32 = float;

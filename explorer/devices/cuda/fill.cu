@@ -8,21 +8,42 @@ __device__ unsigned mix(unsigned x) {
 }
 
 // About normal, standard deviation 1; one element in 512 lifted by 8, so that maxima matter.
-extern "C" __global__ void fill_input(Element* out, long long count, unsigned seed) {
+__device__ float noise(long long i, unsigned seed) {
+  const unsigned a = mix(static_cast<unsigned>(i) ^ mix(static_cast<unsigned>(i >> 32) ^ seed));
+  const unsigned b = mix(a + 0x9e3779b9u);
+  const float sum = static_cast<float>((a & 0xffffu) + (a >> 16) + (b & 0xffffu)) * (1.0f / 65536.0f);
+  return (sum - 1.5f) * 2.0f + (b >> 23 == 0 ? 8.0f : 0.0f);
+}
+
+template <typename T, typename Make>
+__device__ void fill_with(T* out, long long count, Make make) {
   const long long stride = static_cast<long long>(gridDim.x) * blockDim.x;
   for (long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x; i < count; i += stride) {
-    const unsigned a = mix(static_cast<unsigned>(i) ^ mix(static_cast<unsigned>(i >> 32) ^ seed));
-    const unsigned b = mix(a + 0x9e3779b9u);
-    const float sum = static_cast<float>((a & 0xffffu) + (a >> 16) + (b & 0xffffu)) * (1.0f / 65536.0f);
-    narrow((sum - 1.5f) * 2.0f + (b >> 23 == 0 ? 8.0f : 0.0f), out[i]);
+    make(i, out[i]);
   }
 }
 
-// Lengths of rows from 1 to `most`, every fourth of them whole.
-extern "C" __global__ void fill_lengths(int* out, long long count, int most, unsigned seed) {
-  const long long stride = static_cast<long long>(gridDim.x) * blockDim.x;
-  for (long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x; i < count; i += stride) {
+extern "C" __global__ void fill_noise(Element* out, long long count, unsigned seed) {
+  fill_with(out, count, [=](long long i, Element& to) { narrow(noise(i, seed), to); });
+}
+
+// About what softmax gives for the noise, or its logarithm: rows of `cols` that sum up to about 1.
+constexpr float kLogOfMeanExp = 2.4f;
+
+extern "C" __global__ void fill_softmax(Element* out, long long count, int cols, unsigned seed) {
+  const float log_sum = logf(static_cast<float>(cols)) + kLogOfMeanExp;
+  fill_with(out, count, [=](long long i, Element& to) { narrow(expf(noise(i, seed) - log_sum), to); });
+}
+
+extern "C" __global__ void fill_log_softmax(Element* out, long long count, int cols, unsigned seed) {
+  const float log_sum = logf(static_cast<float>(cols)) + kLogOfMeanExp;
+  fill_with(out, count, [=](long long i, Element& to) { narrow(noise(i, seed) - log_sum, to); });
+}
+
+// Lengths of rows from 1 to `cols`; a quarter of the rows are whole.
+extern "C" __global__ void fill_lengths(int* out, long long count, int cols, unsigned seed) {
+  fill_with(out, count, [=](long long i, int& to) {
     const unsigned random = mix(static_cast<unsigned>(i) ^ mix(static_cast<unsigned>(i >> 32) ^ seed));
-    out[i] = random % 4 == 0 ? most : 1 + static_cast<int>(mix(random) % static_cast<unsigned>(most));
-  }
+    to = random % 4 == 0 ? cols : 1 + static_cast<int>(mix(random) % static_cast<unsigned>(cols));
+  });
 }

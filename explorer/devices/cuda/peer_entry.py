@@ -11,10 +11,11 @@ from cuda.bindings import driver
 
 from explorer.devices.cuda.bench import CHECKED_SETS, SLOW_SAMPLE_US, Bench
 from explorer.devices.cuda.buffers import NAN_BYTE
+from explorer.devices.cuda.device_check import DeviceCheck
 from explorer.devices.cuda.driver import CudaError, checked
 from explorer.devices.cuda.peer_rows import wrong_rows
 from explorer.devices.cuda.timing import LaunchGraph
-from explorer.devices.cuda.tools import DeviceCheck, Tools
+from explorer.devices.cuda.tools import Tools
 from explorer.devices.cuda.verification import INEXACT, sentence
 from explorer.errors import ExplorerError
 from explorer.operands import inputs

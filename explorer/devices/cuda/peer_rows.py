@@ -5,8 +5,9 @@ from collections.abc import Callable
 from cuda.bindings import driver
 
 from explorer.devices.cuda.bench import Bench
+from explorer.devices.cuda.device_check import DeviceCheck
 from explorer.devices.cuda.driver import checked
-from explorer.devices.cuda.tools import DeviceCheck, Tools
+from explorer.devices.cuda.tools import Tools
 from explorer.reference import PATTERN_COUNT, pattern_name, verification_inputs
 
 Check = Callable[[DeviceCheck], bool]

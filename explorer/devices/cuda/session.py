@@ -10,11 +10,12 @@ from explorer.devices.cuda.bench import CHECKED_SETS, SLOW_SAMPLE_US, Bench
 from explorer.devices.cuda.buffers import Scratch
 from explorer.devices.cuda.clocks import ClockReader
 from explorer.devices.cuda.copy_limit import Enqueue
+from explorer.devices.cuda.device_check import DeviceCheck
 from explorer.devices.cuda.driver import CudaError
 from explorer.devices.cuda.messages import Compare, Compared, Job, Open, SessionFacts
 from explorer.devices.cuda.peer_entry import PeerEntry, enter
 from explorer.devices.cuda.program import Program, bound
-from explorer.devices.cuda.tools import DeviceCheck, Tools
+from explorer.devices.cuda.tools import Tools
 from explorer.devices.cuda.verification import Verifier, sentence
 from explorer.errors import ExplorerError
 from explorer.gpu_spec import GpuSpec
@@ -80,7 +81,11 @@ class Session:
             if reason is not None:
                 return Rejected(Stage.VERIFY, reason)
             assert found is not None
-            with Scratch(job.scratch_bytes, self._bench.sets.count) as scratch:
+            sets = self._bench.sets.count
+            lacking = Scratch.lacking(job.scratch_bytes, sets)
+            if lacking is not None:
+                return Rejected(Stage.RESOURCES, lacking)
+            with Scratch(job.scratch_bytes, sets) as scratch:
                 return self._whole_problem(program, job, scratch, found)
 
     def _whole_problem(
@@ -174,13 +179,15 @@ class Session:
     def compare(self, request: Compare) -> Compared:
         """Verify contenders once more, then time them, peers and the fastest copies in turn.
 
-        Raises ExplorerError if a contender is wrong.
+        Launches follow each other, so that contenders can share scratch memory. Raises
+        ExplorerError if a contender is wrong.
         """
         with ExitStack() as stack:
             graphs = []
+            most = max((job.scratch_bytes for job in request.contenders), default=0)
+            scratch = stack.enter_context(Scratch(most, self._bench.sets.count))
             for job in request.contenders:
                 program = stack.enter_context(Program(job.cubin))
-                scratch = stack.enter_context(Scratch(job.scratch_bytes, self._bench.sets.count))
                 enqueue = partial(self._enqueue, program, job.launches, scratch)
                 self._check_contender(program, job, enqueue)
                 graphs.append(stack.enter_context(self._bench.graph(enqueue, self._few(enqueue))))
@@ -192,6 +199,7 @@ class Session:
             samples, clocks = self._bench.interleaved_us(
                 graphs_in_turn, request.rounds, request.seed, self._clocks
             )
+        self._bench.restore_inputs()
         peer_samples = samples[len(graphs) : len(samples) - len(copies)]
         copy_samples = samples[len(samples) - len(copies) :]
         fastest = min(range(len(copies)), key=lambda i: median(copy_samples[i]))
@@ -206,7 +214,11 @@ class Session:
         )
 
     def _few(self, enqueue: Enqueue) -> int:
-        """Launches of a contender's graph: fewer than usual for one that is very slow."""
+        """Launches of a contender's graph: fewer than usual for one that is very slow.
+
+        They may then leave some of the sets out, and find the others in the cache, which is not
+        what a kernel so slow waits for.
+        """
         with self._bench.graph(enqueue, 1) as graph:
             one_us = self._bench.laps_us(graph, 1)[0]
         return max(1, min(self._bench.launches, int(SLOW_SAMPLE_US / one_us)))

@@ -4,9 +4,11 @@
 __device__ uint2 mixed(uint2 a, uint2 b) { return {a.x ^ b.x, a.y ^ b.y}; }
 __device__ uint4 mixed(uint4 a, uint4 b) { return {a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w}; }
 
-// The words of `total` that fall to a block: blocks share them as evenly as whole words allow.
+// Where a block's words of `total` begin: blocks share them as evenly as whole lines allow.
+template <typename Word>
 __device__ long long share(long long total, long long block) {
-  return total * block / gridDim.x;
+  constexpr long long kLine = 128 / sizeof(Word);
+  return block == gridDim.x ? total : total * block / gridDim.x / kLine * kLine;
 }
 
 // One block's words of a matrix, from `first` on this thread's, to `end`.
@@ -15,8 +17,9 @@ struct Share {
   long long end;
 };
 
+template <typename Word>
 __device__ Share share_of(long long words) {
-  return {share(words, blockIdx.x) + threadIdx.x, share(words, blockIdx.x + 1)};
+  return {share<Word>(words, blockIdx.x) + threadIdx.x, share<Word>(words, blockIdx.x + 1)};
 }
 
 template <typename Word, int kUnroll, Load kLoad>
@@ -40,7 +43,8 @@ __device__ Word read_rest(const Word* in, Share s, Word all) {
 template <typename Word, int kUnroll, Load kLoad, Store kStore>
 __device__ void stream_words(const Word* in, long long in_words, const Word* second,
                              long long second_words, Word* out, long long out_words) {
-  const Share ours = share_of(in_words), also = share_of(second_words), written = share_of(out_words);
+  const Share ours = share_of<Word>(in_words), also = share_of<Word>(second_words);
+  const Share written = share_of<Word>(out_words);
   Word held[kUnroll], more[kUnroll];
   read_first<Word, kUnroll, kLoad>(in, ours, held);
   read_first<Word, kUnroll, kLoad>(second, also, more);

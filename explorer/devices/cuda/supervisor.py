@@ -32,6 +32,12 @@ OPEN_LIMIT_S = 120.0
 KERNEL_LIMIT_S = 5.0
 """How long a kernel may take to be verified and timed; what exceeds it is taken to hang."""
 
+ROUNDS_IN_LIMIT = 5
+"""Rounds of one kernel in the time that it may take to be verified and timed.
+
+The slowest are launched 14 times for that (`Session._samples`), and twice a round.
+"""
+
 PEER_TIMED_LIMIT_S = 20.0
 """How long the rounds of one peer may take, once it is prepared."""
 
@@ -107,7 +113,9 @@ class CudaDevice:
 
         Raises DeviceLost if one fails now.
         """
-        limit = self._limit_s * (len(contenders) + 1) + PEER_TIMED_LIMIT_S * len(self._entered)
+        verified_and_timed = 1 + rounds / ROUNDS_IN_LIMIT
+        limit = self._limit_s * (len(contenders) * verified_and_timed + 1)
+        limit = round(limit + PEER_TIMED_LIMIT_S * len(self._entered), 1)
         reply = self._ask(Compare(tuple(contenders), rounds, seed), limit)
         if isinstance(reply, Compared):
             return reply

@@ -3,7 +3,6 @@
 from functools import cache
 from pathlib import Path
 
-from explorer.dtype import DType
 from explorer.problem import Problem
 
 
@@ -15,13 +14,20 @@ def is_plain_copy(problem: Problem) -> bool:
 
 def tools_source(problem: Problem) -> str:
     """CUDA C++ that fills inputs, moves what the limit moves, and checks an output."""
-    limit = "copies" if is_plain_copy(problem) else "streams"
-    return _source(problem.dtype, problem.output_dtype, limit)
+    return f"{check_source(problem)}\n{limit_source(problem)}"
+
+
+def check_source(problem: Problem) -> str:
+    """The part that fills inputs and checks an output."""
+    types = [f"#define IN {problem.dtype.name}", f"#define OUT {problem.output_dtype.name}"]
+    return "\n".join([*types, *(_text(part) for part in ("elements", "fill", "check"))])
+
+
+def limit_source(problem: Problem) -> str:
+    """The part that moves bytes."""
+    return _text("hints") + _text("copies" if is_plain_copy(problem) else "streams")
 
 
 @cache
-def _source(dtype: DType, out_dtype: DType, limit: str) -> str:
-    folder = Path(__file__).parent
-    parts = ("elements", "fill", "hints", limit, "check")
-    texts = [(folder / f"{part}.cu").read_text() for part in parts]
-    return "\n".join([f"#define IN {dtype.name}", f"#define OUT {out_dtype.name}", *texts])
+def _text(part: str) -> str:
+    return Path(__file__).with_name(f"{part}.cu").read_text()

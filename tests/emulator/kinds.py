@@ -1,0 +1,158 @@
+"""Problems of every kind, and kernels of each made wrong on purpose: for the emulator and a GPU."""
+
+from explorer.config import Config
+from explorer.dtype import DType
+from explorer.op import Mask, Op
+from explorer.problem import Problem
+
+HELD = Config(threads_per_row=64, cache_holds="input")
+"""Rows in registers, several in a block, whose last is not whole."""
+
+KINDS = {
+    "softmax": {},
+    "log_softmax": {"op": Op.LOG_SOFTMAX},
+    "softmax_backward": {"op": Op.SOFTMAX_BACKWARD},
+    "log_softmax_backward": {"op": Op.LOG_SOFTMAX_BACKWARD},
+    "scale": {"scale": 0.3},
+    "negative scale": {"op": Op.LOG_SOFTMAX, "scale": -0.5},
+    "scale 0": {"scale": 0.0},
+    "scaled backward": {"op": Op.SOFTMAX_BACKWARD, "scale": 128**-0.5},
+    "causal": {"mask": Mask.CAUSAL},
+    "causal, repeated": {"mask": Mask.CAUSAL, "mask_rows": 100, "op": Op.LOG_SOFTMAX},
+    "lengths": {"mask": Mask.LENGTHS},
+    "additive": {"mask": Mask.ADDITIVE},
+    "additive, repeated, scaled": {"mask": Mask.ADDITIVE, "mask_rows": 4, "scale": 0.7},
+    "gaps": {"input_gap": 24, "output_gap": 8},
+    "ragged gaps": {"input_gap": 3, "output_gap": 5},
+    "gaps, backward": {"input_gap": 8, "output_gap": 8, "op": Op.LOG_SOFTMAX_BACKWARD},
+    "in place": {"in_place": True},
+    "in place, gaps": {"in_place": True, "input_gap": 4, "output_gap": 4},
+    "middle axis": {"inner": 100},
+    "middle axis, in place": {"inner": 100, "in_place": True},
+    "middle axis, backward": {"inner": 100, "op": Op.SOFTMAX_BACKWARD},
+    "bf16": {"dtype": DType.BF16, "op": Op.LOG_SOFTMAX},
+    "bf16, backward": {"dtype": DType.BF16, "op": Op.SOFTMAX_BACKWARD},
+    "f16, backward": {"dtype": DType.F16, "op": Op.LOG_SOFTMAX_BACKWARD},
+    "bf16 to f32": {"dtype": DType.BF16, "out_dtype": DType.F32},
+    "f32 to f16": {"out_dtype": DType.F16},
+    "f64": {"dtype": DType.F64},
+    "f64, scaled": {"dtype": DType.F64, "op": Op.LOG_SOFTMAX, "scale": 128**-0.5},
+    "f64, backward": {"dtype": DType.F64, "op": Op.SOFTMAX_BACKWARD},
+}
+"""Fields of a problem; gaps are elements between rows."""
+
+
+def problem_of(kind: str, rows: int, cols: int) -> Problem:
+    """A problem of a kind."""
+    fields = dict(KINDS[kind])
+    gaps = fields.pop("input_gap", 0), fields.pop("output_gap", 0)
+    return Problem(rows, cols, input_stride=cols + gaps[0], output_stride=cols + gaps[1], **fields)
+
+
+SABOTAGE = {
+    # name: kind, text of the emitted code, what it becomes
+    "log of softmax": (
+        "log_softmax",
+        "return shifted - logarithm;",
+        "return logf(expf(shifted) / expf(logarithm));",
+    ),
+    "log of the sum forgotten": ("log_softmax", "return shifted - logarithm;", "return shifted;"),
+    "sum of products forgotten": ("softmax_backward", "return y * (dy - sum);", "return y * dy;"),
+    "sum of gradients forgotten": (
+        "log_softmax_backward",
+        "reference_of(0.0f)) * sum",
+        "reference_of(0.0f)) * 0.0f",
+    ),
+    "output taken for its logarithm": (
+        "log_softmax_backward",
+        "exponential(y, reference_of(0.0f))",
+        "y",
+    ),
+    "gradient read for output": (
+        "softmax_backward",
+        "load_vector(row, row.input, k)",
+        "load_vector(row, row.grad, k)",
+    ),
+    "scale forgotten backward": ("scaled backward", "return scale * y", "return y"),
+    "-inf scaled to +inf": (
+        "negative scale",
+        "x[i] == -infinity() ? x[i] : __fmul_rn(scale, x[i])",
+        "__fmul_rn(scale, x[i])",
+    ),
+    "scale on the result": ("scale", "__fmul_rn(scale, x[i])", "x[i] + scale"),
+    "causal mask ignored": ("causal", "visible_elements(index, mask_rows);", "kCols;"),
+    "causal mask one short": ("causal", "mask_row + 1 + kCols", "mask_row + kCols"),
+    "causal mask from the top left": ("causal", "mask_row + 1 + kCols - mask_rows", "mask_row + 1"),
+    "causal mask not repeated": (
+        "causal, repeated",
+        "index < mask_rows ? index : index % mask_rows",
+        "index",
+    ),
+    "masked by whole vectors": (
+        "causal",
+        "k * kWidth + i >= row.visible",
+        "k * kWidth >= row.visible",
+    ),
+    "one length for all rows": ("lengths", "lengths[index]", "lengths[0]"),
+    "additive mask not repeated": (
+        "additive, repeated, scaled",
+        "mask + index % mask_rows * kCols",
+        "mask",
+    ),
+    "mask scaled too": (
+        "additive, repeated, scaled",
+        "fmaf(scale, x[i], added[i])",
+        "scale * (x[i] + added[i])",
+    ),
+    "dense output": ("gaps", "output + index * output_stride", "output + index * kCols"),
+    "dense input": ("gaps", "input + index * input_stride", "input + index * kCols"),
+    "a gap written": (
+        "gaps",
+        "  const bool is_row = index < rows;\n",
+        "  const bool is_row = index < rows;\n"
+        "  if (lane == 0 && index + 1 < rows) output[index * output_stride + kCols] = 0.0f;\n",
+    ),
+    "a gap written in place": (
+        "in place, gaps",
+        "  const bool is_row = index < rows;\n",
+        "  const bool is_row = index < rows;\n"
+        "  if (lane == 0 && index + 1 < rows) output[index * output_stride + kCols] = 0.0f;\n",
+    ),
+    "nothing done in place": (
+        "in place",
+        "    store_word(reinterpret_cast<Word*>(row.output) + k, as_word(vector));",
+        "",
+    ),
+    "the row before in place": (
+        "in place",
+        "{input + index * kCols, output",
+        "{input + index / 2 * 2 * kCols, output",
+    ),
+    "one warp's sum over a middle axis": (
+        "middle axis",
+        "reduce_rows(sums, Sum{});",
+        "reduce_warp(sums, Sum{});",
+    ),
+    "the slice before over a middle axis": (
+        "middle axis",
+        "const long long slice = row / inner * kCols * inner;",
+        "const long long slice = 0;",
+    ),
+    "rounded to bf16 on the way": (
+        "bf16 to f32",
+        "vector.elements[i] = x[i];",
+        "vector.elements[i] = __bfloat162float(__float2bfloat16_rn(x[i]));",
+    ),
+    "f64 in single precision": (
+        "f64",
+        "return exp2((x - reference) * kLog2E);",
+        "return exp2f(static_cast<float>((x - reference) * kLog2E));",
+    ),
+}
+
+
+def sabotaged(name: str, source: str) -> str:
+    """A kernel's source made wrong; asserts that there is what is changed."""
+    _, text, becomes = SABOTAGE[name]
+    assert text in source, f"{name}: the emitted code has no {text!r}"
+    return source.replace(text, becomes)

@@ -1,0 +1,182 @@
+"""The GPU's own check, executed: the emulator needs no GPU to run it."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from explorer.accuracy import Accuracy
+from explorer.compile import Compiler
+from explorer.devices.cuda.device_check import NOTHING_FOUND, DeviceCheck, Question, check_grid
+from explorer.devices.cuda.tools_source import check_source
+from explorer.devices.emulated.launch import launch
+from explorer.devices.emulated.memory import Allocation
+from explorer.devices.emulated.parse import parse
+from explorer.devices.emulated.placement import Placement
+from explorer.dtype import DType
+from explorer.op import Mask, Op
+from explorer.problem import Problem
+from explorer.reference import NUMPY_DTYPES, check, laid_out, truth_of, verification_inputs
+
+AGREEMENT = 1e-14
+
+KINDS = [
+    *(Problem(19, 37, dtype, op) for dtype in DType for op in Op),
+    Problem(19, 37, DType.BF16, out_dtype=DType.F32),
+    Problem(19, 37, DType.F32, Op.LOG_SOFTMAX, out_dtype=DType.F16),
+    *(Problem(19, 37, scale=scale) for scale in (0.3, -2.0, 0.0)),
+    Problem(19, 300, DType.F64, scale=128**-0.5),  # products near the middle of two numbers
+    Problem(19, 37, op=Op.SOFTMAX_BACKWARD, scale=-0.3),
+    Problem(20, 20, mask=Mask.CAUSAL),
+    Problem(20, 37, op=Op.LOG_SOFTMAX, mask=Mask.CAUSAL, mask_rows=5),
+    Problem(40, 7, mask=Mask.CAUSAL),  # rows that see nothing, and more of them than blocks
+    Problem(20, 37, op=Op.LOG_SOFTMAX, mask=Mask.LENGTHS),
+    Problem(20, 37, mask=Mask.ADDITIVE, mask_rows=4),
+    Problem(20, 37, DType.F64, scale=0.7, mask=Mask.ADDITIVE),
+    Problem(20, 37, inner=4),
+    Problem(20, 37, DType.F16, Op.LOG_SOFTMAX_BACKWARD, inner=5),
+    Problem(19, 37, input_stride=40, output_stride=64),
+    Problem(5, 600),  # blocks of 8 warps
+    Problem(2, 8200),  # of 32
+]
+
+
+@cache
+def parsed(source):
+    return parse(Compiler("sm_90").compile(source).ptx)
+
+
+class Checked:
+    """A problem's inputs in emulated memory, and the kernels of check.cu to launch on them."""
+
+    BLOCKS = 32
+    """At most, that some work on several rows."""
+
+    def __init__(self, problem: Problem, arrays=None):
+        arrays = arrays or verification_inputs(problem)
+        self.problem = problem
+        self.truth = truth_of(problem, arrays)
+        self.placed = Placement.of(problem, arrays)
+        self.module = parsed(check_source(problem))
+
+    def truths(self):
+        shape = (self.problem.rows, self.problem.cols)
+        return self._run("write_truths", np.full(shape, 7.5))
+
+    def check(self, output, accuracy=Accuracy.DEFAULT) -> DeviceCheck:
+        """What it says of a (rows, cols) output; gaps between rows hold NaN."""
+        flat = laid_out(self.problem, output, self.problem.output_stride, np.nan)
+        self.placed.memory.write(self.placed.target, flat)
+        self.placed.target.initialised = True
+        return DeviceCheck.of(self._run("check_rows", NOTHING_FOUND, accuracy), self.problem)
+
+    def _run(self, entry, result, accuracy=Accuracy.DEFAULT):
+        memory = self.placed.memory
+        at = {n: v.start for n, v in self.placed.values.items() if isinstance(v, Allocation)}
+        to = memory.allocate(result, name=entry)
+        blocks, threads = check_grid(self.problem)
+        ran = launch(
+            self.module,
+            entry,
+            grid=(min(blocks, self.BLOCKS), 1, 1),
+            block=(threads, 1, 1),
+            args=[bytes(Question.of(self.problem, at, accuracy)), to],
+            memory=memory,
+        )
+        assert ran.clean, ran.findings
+        return memory.read(to)
+
+
+@pytest.fixture(scope="module")
+def checked():
+    kept: dict[Problem, Checked] = {}
+    return lambda problem: kept.setdefault(problem, Checked(problem))
+
+
+@pytest.mark.parametrize("problem", KINDS, ids=str)
+def test_the_gpus_truth_is_the_references(checked, problem):
+    truth, got = checked(problem).truth, checked(problem).truths()
+    with np.errstate(invalid="ignore"):
+        close = np.abs(got - truth.values) <= np.maximum(AGREEMENT * truth.magnitude, 1e-300)
+    close &= np.isfinite(truth.values)
+    same = (got == truth.values) | (np.isnan(got) & np.isnan(truth.values))
+    assert (close | same).all()
+
+
+def ruined(output):
+    """Wrong in every way: elements are lost, moved, infinite or NaN; NaN and infinities are not."""
+    wide = output.astype(np.float64)
+    ways = [
+        wide,
+        np.zeros_like(wide),
+        np.roll(wide, 1, axis=1),
+        np.full_like(wide, np.inf),
+        np.full_like(wide, np.nan),
+        np.where(np.isfinite(wide), wide, 0.5),
+        np.where(np.isfinite(wide), wide, -1e4),
+        wide * (1 + 3e-5),
+    ]
+    return np.choose(np.random.default_rng(1).integers(0, len(ways), wide.shape), ways)
+
+
+JUDGED = [
+    *(Problem(19, 37, op=op) for op in Op),
+    *(Problem(19, 37, dtype) for dtype in DType if dtype is not DType.F32),
+    Problem(19, 37, DType.F32, Op.LOG_SOFTMAX, out_dtype=DType.F16),
+    Problem(20, 37, op=Op.LOG_SOFTMAX, mask=Mask.LENGTHS),
+    Problem(20, 37, inner=4),
+    Problem(19, 37, input_stride=40, output_stride=64),
+    Problem(40, 3),
+    Problem(5, 600),
+]
+"""Every op, output type and layout: truths were compared above."""
+
+
+@pytest.mark.parametrize("problem", JUDGED, ids=str)
+def test_the_gpus_verdict_is_the_references(checked, problem):
+    subject, dtype = checked(problem), problem.output_dtype
+    truth = subject.truth.values
+    blur = 4 if dtype is DType.F64 else 1e-3  # ulps that the GPU's truth is off itself
+
+    def rounded(values):
+        with np.errstate(over="ignore"):
+            return values.astype(NUMPY_DTYPES[dtype])
+
+    def judged(output, accuracy=Accuracy.DEFAULT):
+        output = rounded(output)
+        found = subject.check(output, accuracy)
+        due = check(output, subject.truth, dtype, accuracy)
+        assert found.wrong == due.wrong
+        assert (found.row, found.col) == (due.first or (0, 0))
+        assert found.max_ulp == pytest.approx(due.max_ulp, rel=1e-6, abs=blur)
+        assert found.mean_ulp == pytest.approx(due.mean_ulp, rel=1e-6, abs=blur)
+        assert found.error == pytest.approx(due.error, rel=1e-6, abs=1e-14)
+        finite = np.isfinite(output) & np.isfinite(truth)
+        same = (output == rounded(truth)) | (np.isnan(output) & np.isnan(truth))
+        assert found.counted == finite.sum()
+        assert found.infinite == (~finite & ~same).sum()
+        return found
+
+    assert judged(truth).wrong == 0
+    assert judged(ruined(truth)).wrong > truth.size / 8
+    off = [judged(truth * (1 + 3e-5), accuracy).wrong for accuracy in reversed(Accuracy)]
+    assert off == sorted(off)
+
+
+def test_results_may_be_flushed_to_zero():
+    row = np.linspace(-110, 0, 37, dtype=np.float32)
+    subject = Checked(Problem(1, 37), {"input": row[None]})
+    right = subject.truth.values.astype(np.float32)
+    subnormal = (right > 0) & (right < np.finfo(np.float32).smallest_normal)
+    assert subnormal.any()
+    found = subject.check(np.where(subnormal, np.float32(0), right))
+    assert found.wrong == 0 and found.max_ulp < 0.51
+
+
+def test_what_is_wrong_at_an_infinity_is_told_from_rounding(checked):
+    """Zeros where -inf is due have no error in numbers, and are no rounding."""
+    subject = checked(Problem(20, 37, op=Op.LOG_SOFTMAX, mask=Mask.LENGTHS))
+    right = subject.truth.values.astype(np.float32)
+    found = subject.check(np.where(np.isneginf(right), np.float32(0), right))
+    assert found.wrong == found.infinite == np.isneginf(right).sum() > 0
+    assert found.error < 1e-6

@@ -1,0 +1,36 @@
+"""Kernels of every kind, made wrong on purpose: what a GPU is to reject, the emulator rejects."""
+
+import pytest
+from kinds import HELD, KINDS, SABOTAGE, problem_of, sabotaged
+
+from explorer.devices.emulated.emulation import Status
+from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.gpu_spec import known_gpu
+from explorer.space import Space
+
+ROWS, COLS = 500, 520
+EMULATOR = Emulator("sm_90")
+
+
+@pytest.mark.parametrize("name", SABOTAGE)
+def test_a_wrong_kernel_is_found_out(name):
+    problem = problem_of(SABOTAGE[name][0], ROWS, COLS)
+    honest = ProgramUnderTest.of_config(problem, HELD)
+    wrong = ProgramUnderTest(sabotaged(name, honest.source), problem, HELD)
+    verdict = EMULATOR.verify(wrong)
+    assert verdict.status is Status.WRONG, verdict.sentence
+
+
+@pytest.mark.parametrize("kind", sorted({kind for kind, *_ in SABOTAGE.values()}))
+def test_its_honest_twin_is_verified(kind):
+    problem = problem_of(kind, ROWS, COLS)
+    verdict = EMULATOR.verify(ProgramUnderTest.of_config(problem, HELD))
+    assert verdict.status is Status.VERIFIED, verdict.sentence
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_has_kernels(kind):
+    space = Space(problem_of(kind, ROWS, COLS), known_gpu("NVIDIA H200"))
+    rule = space.broken_rule(HELD)
+    assert rule is None, rule.reason(HELD)
