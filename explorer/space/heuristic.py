@@ -13,6 +13,7 @@ from explorer.problem import Problem
 from explorer.space.cluster_rules import WIDE_ROW
 from explorer.space.space import Space
 from explorer.space.wide_rows import fewest_blocks, numbers_of_row, of_wide_rows
+from explorer.work_split import WARP
 
 SHORT_ROW = 48
 """Elements of the longest row that one or two threads work on, out of a span in shared memory."""
@@ -23,8 +24,9 @@ MOST_HELD = 128 * 1024
 LEAST_SHARED_ACROSS = 1024
 """Elements of the shortest row over a middle axis that several blocks share."""
 
-KEPT_ACROSS = 2048
-"""Numbers that a block keeps of as many such rows as a vector is wide: 16 threads keep 128 each."""
+TILES = ((16, 8, 128, 3), (8, 32, 64, 2), (4, 32, 128, 3))
+"""Of tiles of such rows, the widest first: vectors of 16 bytes side by side, threads that share a
+row, numbers that each keeps of as many rows as a vector is wide, blocks that an SM then holds."""
 
 
 def config_for(
@@ -111,35 +113,33 @@ def _are_shared(problem: Problem, gpu: GpuSpec) -> bool:
 
 
 def _across(problem: Problem, gpu: GpuSpec) -> Config:
-    """Rows over a middle axis: 128 numbers a thread, and tiles of 128 bytes along the inner one.
+    """Rows over a middle axis: kept by a cluster of 8 at most, in tiles as wide as that allows.
 
-    Three blocks of 128 threads keep more on an SM than two of 256 with half as much each. On an
-    H200, axis 0 of 4096 x 8192 f32 comes to 83 % of copy. What no cluster of 8 blocks of 512
-    threads keeps is read twice.
+    On an H200, in f32, axis 0 of 2048 x 16384 comes to 85 % of copy in tiles of 256 bytes, 4096 x
+    8192 to 81 % in tiles of 128, 8192 x 4096 to 69 % in tiles of 64. Beyond, rows are read twice.
     """
     size = problem.dtype.itemsize
     vector_bytes = math.gcd(16, problem.inner * size)
     width = vector_bytes // size
-    groups = min(8, 1 << (-(-problem.inner // width) - 1).bit_length())
-    lanes = 16 if groups > 1 else 32  # a warp at least
+    most = min(8, gpu.cluster_blocks)
+    numbers = numbers_of_row(problem) * width * (2 if problem.op.is_backward else 1)
+    groups, lanes, kept, min_blocks = next(
+        (tile for tile in TILES if numbers <= most * tile[1] * tile[2]), TILES[-1]
+    )
+    groups = min(groups, 1 << (-(-problem.inner // width) - 1).bit_length())
+    lanes = max(lanes, WARP // groups)
     idea = Config(
         algorithm="online-block-max",
         threads=lanes * groups,
         threads_per_row=lanes,
         vector_bytes=vector_bytes,
         exp="ex2.approx",
-        min_blocks=3,
+        min_blocks=min_blocks,
     )
-    numbers = numbers_of_row(problem) * width * (2 if problem.op.is_backward else 1)
-    blocks = fewest_blocks(numbers, KEPT_ACROSS, least=1, most=min(8, gpu.cluster_blocks))
-    if blocks > 1:
-        idea = replace(idea, cluster=blocks, exchange="mbarrier")
-    if numbers <= blocks * KEPT_ACROSS:
-        return idea
-    idea = replace(idea, threads=64 * groups, threads_per_row=64, min_blocks=1)
-    if numbers <= blocks * 2 * KEPT_ACROSS:
-        return idea
-    return replace(idea, cache="none", cache_holds="input", unroll=4)
+    blocks = fewest_blocks(numbers, lanes * kept, least=1, most=most)
+    if numbers > blocks * lanes * kept:
+        return replace(idea, cache="none", cache_holds="input", unroll=4)
+    return replace(idea, cluster=blocks, exchange="mbarrier") if blocks > 1 else idea
 
 
 def _short(problem: Problem) -> Config:
