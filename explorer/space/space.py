@@ -9,7 +9,7 @@ from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.space.legal_points import LegalPoints
+from explorer.space.legal_points import Choice, LegalPoints
 from explorer.space.parameters import Value, parameters
 from explorer.space.rules import RULES, Point, Rule
 
@@ -68,6 +68,16 @@ class Space:
     def legal_draw(self, rng: random.Random) -> Config | None:
         """As `sample`, by counting at once; None if no config is legal."""
         return self._points.draw(rng)
+
+    def legal_draws(
+        self, wanted: dict[str, Value], number: int, rng: random.Random
+    ) -> list[Config]:
+        """So many legal configs with the wanted values, repeats among them; [] if there is none."""
+        return self._points.draw_with(wanted, number, rng)
+
+    def legal_pairs(self) -> set[tuple[Choice, Choice]]:
+        """Every two choices that some legal config makes together, either one first."""
+        return self._points.pairs()
 
     def draw(self, rng: random.Random) -> Config:
         """A random value of each parameter, legal together or not."""
