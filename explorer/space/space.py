@@ -12,6 +12,7 @@ from explorer.problem import Problem
 from explorer.space.legal_points import Choice, LegalPoints
 from explorer.space.parameters import Value, parameters
 from explorer.space.rules import RULES, Point, Rule
+from explorer.space.verdicts import Verdicts
 
 MAX_REPAIR_STEPS = 32
 
@@ -35,11 +36,11 @@ class Space:
         self.gpu = gpu
         self.parameters = _narrowed(parameters(problem.dtype), fixed or {})
         self._tries = 0
+        self._verdicts = Verdicts(problem, gpu)
 
     def broken_rule(self, config: Config) -> Rule | None:
         """The first rule that `config` breaks, or None if it is legal."""
-        point = Point(self.problem, self.gpu, config)
-        return next((rule for rule in RULES if not rule.holds(point)), None)
+        return self._verdicts.broken_rule(config)
 
     def is_legal(self, config: Config) -> bool:
         """Whether no rule excludes `config` and every value is one of its parameter's."""
@@ -113,7 +114,7 @@ class Space:
                 for value in self.parameters[name]
                 if value != getattr(config, name)
             ]
-            mended = [step for step in steps if rule.holds(Point(self.problem, self.gpu, step))]
+            mended = [step for step in steps if self._verdicts.holds(rule, step)]
             legal = [step for step in mended if self.broken_rule(step) is None]
             config = rng.choice(legal or mended or steps)
         return self.sample(rng)
