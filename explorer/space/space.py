@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 from explorer.config import Config
@@ -23,6 +23,10 @@ MOST_JUDGED = 10_000
 """Combinations of values for which a rule is judged to say what share it excludes."""
 
 
+SPACES_KEPT = 4
+"""Problems of which what is known of their legal points is kept, up to 30 MB each."""
+
+
 class Space:
     """All configs for `problem` on `gpu`; `fixed` narrows parameters to some of their values."""
 
@@ -36,7 +40,7 @@ class Space:
         self.gpu = gpu
         self.parameters = _narrowed(parameters(problem.dtype), fixed or {})
         self._tries = 0
-        self._verdicts = Verdicts(problem, gpu)
+        self._verdicts = _verdicts(problem, gpu)
 
     def broken_rule(self, config: Config) -> Rule | None:
         """The first rule that `config` breaks, or None if it is legal."""
@@ -130,7 +134,7 @@ class Space:
 
     @cached_property
     def _points(self) -> LegalPoints:
-        return LegalPoints(self.problem, self.gpu, self.parameters)
+        return _legal_points(self.problem, self.gpu, tuple(self.parameters.items()))
 
     def legal(self) -> Iterator[Config]:
         """Every legal config, in a fixed order."""
@@ -178,6 +182,21 @@ class Space:
     @staticmethod
     def _with(config: Config, changes: dict[str, Value]) -> Config:
         return Config(**{**config.as_dict(), **changes})
+
+
+# Spaces of one problem are made anew for each search and each command; what they found is kept.
+
+
+@lru_cache(maxsize=SPACES_KEPT)
+def _verdicts(problem: Problem, gpu: GpuSpec) -> Verdicts:
+    return Verdicts(problem, gpu)
+
+
+@lru_cache(maxsize=SPACES_KEPT)
+def _legal_points(
+    problem: Problem, gpu: GpuSpec, parameters: tuple[tuple[str, tuple[Value, ...]], ...]
+) -> LegalPoints:
+    return LegalPoints(problem, gpu, dict(parameters))
 
 
 def _narrowed(
