@@ -16,7 +16,7 @@ class DType(StrEnum):
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""
-        return {"f32": 4, "f16": 2, "bf16": 2, "f64": 8}[self.value]
+        return _ITEMSIZE[self]
 
     @property
     def arithmetic(self) -> "DType":
@@ -31,3 +31,6 @@ class DType(StrEnum):
         except ValueError:
             names = ", ".join(cls)
             raise InvalidInput(f"dtype '{text}' is not known; choose one of {names}") from None
+
+
+_ITEMSIZE = {DType.F32: 4, DType.F16: 2, DType.BF16: 2, DType.F64: 8}

@@ -19,6 +19,7 @@ class CompileFailure(Exception):  # an outcome of a variant, not an error of the
 class Compiler:
     """Compiles for `arch`, such as sm_90. Safe to use from several threads.
 
+    For a virtual one, such as compute_90, nothing is assembled: kernels are PTX alone.
     `line_info` adds the source line of each instruction to the PTX: for checks, never for timing.
     """
 

@@ -11,10 +11,14 @@ _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) b
 def kernel_resources(log: str, cubin: bytes) -> Resources:
     """Resources of the one kernel in `cubin`; raises ValueError if it is no cubin.
 
+    Of none they are 0: kernels of a virtual architecture, such as compute_90, are PTX alone.
+
     NVRTC 13.0 can lose the log when several threads compile, so the log is not relied on: where
     it is silent, or speaks of another kernel, the whole stack frame counts as spilled. Our
     kernels have no other use for one.
     """
+    if not cubin:
+        return Resources(registers=0)
     facts = read_cubin(cubin)
     stores = loads = facts.stack_bytes
     frames = {int(m[1]): (int(m[2]), int(m[3])) for m in _STACK.finditer(log)}

@@ -4,10 +4,9 @@ import random
 from itertools import combinations
 
 from explorer.config import Config
-from explorer.space.parameters import Value
+from explorer.space.legal_points import Choice
 from explorer.space.space import Space
 
-Choice = tuple[str, Value]
 Combination = tuple[Choice, ...]
 
 CANDIDATES = 12
@@ -28,7 +27,7 @@ def covering_array(space: Space, strength: int = 1, seed: int = 0) -> list[Confi
     for wanted in missing:
         if wanted in covered:
             continue
-        candidates = _completions(space, wanted, rng)
+        candidates = space.legal_draws(dict(wanted), CANDIDATES, rng)
         if candidates:
             best = max(candidates, key=lambda c: len(_in(c, strength) - covered))
             covered |= _in(best, strength)
@@ -37,30 +36,24 @@ def covering_array(space: Space, strength: int = 1, seed: int = 0) -> list[Confi
 
 
 def _combinations(space: Space, strength: int) -> list[Combination]:
-    """Every combination of values of `strength` different parameters, legal or not."""
+    """Every combination of values of `strength` different parameters of which each two are legal.
+
+    That is every legal pair; of more values, some combinations may not be legal as a whole.
+    """
     result: list[Combination] = []
     for names in combinations(space.parameters, strength):
         partial: list[Combination] = [()]
         for name in names:
             partial = [(*c, (name, value)) for c in partial for value in space.parameters[name]]
         result += partial
-    return result
+    if strength == 1:
+        return result
+    legal = space.legal_pairs()
+    return [c for c in result if all(pair in legal for pair in combinations(c, 2))]
 
 
 def _in(config: Config, strength: int) -> set[Combination]:
     return set(combinations(config.as_dict().items(), strength))
-
-
-def _completions(space: Space, wanted: Combination, rng: random.Random) -> list[Config]:
-    """Some legal configs with the wanted values; none if no legal config has them."""
-    values = {**space.parameters, **{name: (value,) for name, value in wanted}}
-    narrowed = Space(space.problem, space.gpu, values)
-    drawn = [narrowed.draw(rng) for _ in range(40 * CANDIDATES)]
-    legal = [c for c in drawn if narrowed.broken_rule(c) is None][:CANDIDATES]
-    if not legal:
-        counted = (narrowed.legal_draw(rng) for _ in range(CANDIDATES))
-        legal = [config for config in counted if config is not None]
-    return legal
 
 
 def sampled(space: Space, number: int, seed: int = 0) -> list[Config]:

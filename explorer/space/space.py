@@ -2,16 +2,17 @@
 
 import random
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.space.legal_points import LegalPoints
+from explorer.space.legal_points import Choice, LegalPoints
 from explorer.space.parameters import Value, parameters
 from explorer.space.rules import RULES, Point, Rule
+from explorer.space.verdicts import Verdicts
 
 MAX_REPAIR_STEPS = 32
 
@@ -20,6 +21,10 @@ TRIES = 1000
 
 MOST_JUDGED = 10_000
 """Combinations of values for which a rule is judged to say what share it excludes."""
+
+
+SPACES_KEPT = 4
+"""Problems of which what is known of their legal points is kept, up to 30 MB each."""
 
 
 class Space:
@@ -35,11 +40,11 @@ class Space:
         self.gpu = gpu
         self.parameters = _narrowed(parameters(problem.dtype), fixed or {})
         self._tries = 0
+        self._verdicts = _verdicts(problem, gpu)
 
     def broken_rule(self, config: Config) -> Rule | None:
         """The first rule that `config` breaks, or None if it is legal."""
-        point = Point(self.problem, self.gpu, config)
-        return next((rule for rule in RULES if not rule.holds(point)), None)
+        return self._verdicts.broken_rule(config)
 
     def is_legal(self, config: Config) -> bool:
         """Whether no rule excludes `config` and every value is one of its parameter's."""
@@ -68,6 +73,16 @@ class Space:
     def legal_draw(self, rng: random.Random) -> Config | None:
         """As `sample`, by counting at once; None if no config is legal."""
         return self._points.draw(rng)
+
+    def legal_draws(
+        self, wanted: dict[str, Value], number: int, rng: random.Random
+    ) -> list[Config]:
+        """So many legal configs with the wanted values, repeats among them; [] if there is none."""
+        return self._points.draw_with(wanted, number, rng)
+
+    def legal_pairs(self) -> set[tuple[Choice, Choice]]:
+        """Every two choices that some legal config makes together, either one first."""
+        return self._points.pairs()
 
     def draw(self, rng: random.Random) -> Config:
         """A random value of each parameter, legal together or not."""
@@ -103,7 +118,7 @@ class Space:
                 for value in self.parameters[name]
                 if value != getattr(config, name)
             ]
-            mended = [step for step in steps if rule.holds(Point(self.problem, self.gpu, step))]
+            mended = [step for step in steps if self._verdicts.holds(rule, step)]
             legal = [step for step in mended if self.broken_rule(step) is None]
             config = rng.choice(legal or mended or steps)
         return self.sample(rng)
@@ -119,7 +134,7 @@ class Space:
 
     @cached_property
     def _points(self) -> LegalPoints:
-        return LegalPoints(self.problem, self.gpu, self.parameters)
+        return _legal_points(self.problem, self.gpu, tuple(self.parameters.items()))
 
     def legal(self) -> Iterator[Config]:
         """Every legal config, in a fixed order."""
@@ -167,6 +182,21 @@ class Space:
     @staticmethod
     def _with(config: Config, changes: dict[str, Value]) -> Config:
         return Config(**{**config.as_dict(), **changes})
+
+
+# Spaces of one problem are made anew for each search and each command; what they found is kept.
+
+
+@lru_cache(maxsize=SPACES_KEPT)
+def _verdicts(problem: Problem, gpu: GpuSpec) -> Verdicts:
+    return Verdicts(problem, gpu)
+
+
+@lru_cache(maxsize=SPACES_KEPT)
+def _legal_points(
+    problem: Problem, gpu: GpuSpec, parameters: tuple[tuple[str, tuple[Value, ...]], ...]
+) -> LegalPoints:
+    return LegalPoints(problem, gpu, dict(parameters))
 
 
 def _narrowed(

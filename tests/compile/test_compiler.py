@@ -47,6 +47,13 @@ def test_spills_are_found_with_and_without_a_log(compiler):
     assert kernel_resources("", kernel.cubin).spill_store_bytes > 0
 
 
+def test_a_virtual_architecture_gives_the_same_ptx_alone(compiler):
+    virtual = Compiler("compute_90", compiler.cache)
+    kernels = [virtual.compile(SOURCE), virtual.compile(SOURCE)]
+    assert all(kernel.ptx == compiler.compile(SOURCE).ptx for kernel in kernels)
+    assert all(not kernel.cubin and kernel.resources.registers == 0 for kernel in kernels)
+
+
 H200 = known_gpu("NVIDIA H200")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import nvidia
 from cuda.bindings import nvrtc
+from virtual_arch import ARCH
 
 from explorer.devices.emulated.launch import launch
 from explorer.devices.emulated.memory import GlobalMemory, check_output, poisoned
@@ -18,7 +19,7 @@ PRELUDE = """
 
 
 @functools.cache
-def compile_ptx(source, arch="sm_90"):
+def compile_ptx(source, arch=ARCH):
     """PTX of a CUDA C++ source; the compiler's log is in the error."""
     include = Path(next(iter(nvidia.__path__))) / "cu13" / "include"
     options = [f"--gpu-architecture={arch}", "-std=c++17", "-lineinfo", f"-I{include}"]

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from planted import planted
+from virtual_arch import ARCH
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
@@ -23,7 +24,7 @@ ASYNC = {"cache": "shared", "cache_holds": "input", "staging": "async"}
 
 @pytest.fixture(scope="module")
 def emulator():
-    return Emulator("sm_90")
+    return Emulator(ARCH)
 
 
 def verify(emulator, problem, config):

@@ -1,6 +1,7 @@
 """Gradients of rows, on the emulator: every way to reduce, to keep and to reach both matrices."""
 
 import pytest
+from virtual_arch import ARCH
 
 from explorer.config import Config
 from explorer.dtype import DType
@@ -40,7 +41,7 @@ def test_gradients_are_right(op, kind):
     configs = covering(problem)
     assert {config.cache for config in configs} == {"registers", "shared", "none"}
     for config in configs:
-        verdict = Emulator("sm_90").verify(ProgramUnderTest.of_config(problem, config))
+        verdict = Emulator(ARCH).verify(ProgramUnderTest.of_config(problem, config))
         assert verdict.status == "verified", (config.to_json(brief=True), verdict.sentence)
 
 
@@ -58,4 +59,4 @@ def test_a_gradient_of_another_sum_is_wrong(op, right, wrong, cache):
     program = ProgramUnderTest.of_config(Problem(20, 96, op=op), config)
     assert right in program.source
     broken = ProgramUnderTest(program.source.replace(right, wrong), program.problem, config)
-    assert Emulator("sm_90").verify(broken).status == "wrong"
+    assert Emulator(ARCH).verify(broken).status == "wrong"

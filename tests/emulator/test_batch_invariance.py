@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from virtual_arch import ARCH
 
 from explorer.codegen import emit
 from explorer.compile import Compiler
@@ -21,7 +22,7 @@ MANY, FEW = 19, 5
 def first_rows(problem, config, arrays):
     """The bits of the first FEW rows."""
     variant = emit(problem, config)
-    ptx = Compiler("sm_90").compile(variant.source).ptx
+    ptx = Compiler(ARCH).compile(variant.source).ptx
     kernel = EmulatedKernel.of(ptx, variant.launches, variant.scratch_bytes)
     output = output_of(kernel, problem, arrays)[:FEW]
     return np.ascontiguousarray(output).view(np.uint8)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from virtual_arch import ARCH
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
@@ -23,7 +24,7 @@ FEW = {"threads": (32, 64, 96, 128, 256), "threads_per_row": (1, 2, 4, 16, 32, 9
 
 @pytest.fixture(scope="module")
 def emulator():
-    return Emulator("sm_90")
+    return Emulator(ARCH)
 
 
 def verify(emulator, problem, config):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from virtual_arch import ARCH
 
 from explorer.codegen import emit
 from explorer.compile import Compiler
@@ -23,7 +24,7 @@ FIRST = "  const int lane = threadIdx.x % kThreadsPerRow;\n"
 def kernel_of(problem, config=CONFIG, spoil=lambda source: source):
     variant = emit(problem, config)
     source = spoil(variant.source)
-    ptx = Compiler("sm_90", line_info=True).compile(source).ptx
+    ptx = Compiler(ARCH, line_info=True).compile(source).ptx
     return EmulatedKernel.of(ptx, variant.launches)
 
 

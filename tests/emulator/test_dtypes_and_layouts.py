@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from virtual_arch import ARCH
 
 from explorer.codegen import emit
 from explorer.config import Config
@@ -18,7 +19,7 @@ from explorer.space import Space
 from explorer.space.covering import covering_array
 
 H200 = known_gpu("NVIDIA H200")
-EMULATOR = Emulator("sm_90")
+EMULATOR = Emulator(ARCH)
 
 FAULTLESS = (Status.VERIFIED, Status.INACCURATE)
 """A row summed by one thread in fp32 may miss the tolerance by rounding alone."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from virtual_arch import ARCH
 
 from explorer.codegen import emit
 from explorer.compile import Compiler
@@ -21,7 +22,7 @@ from explorer.space import Space
 from explorer.space.covering import covering_array
 
 H200 = known_gpu("NVIDIA H200")
-EMULATOR = Emulator("sm_90")
+EMULATOR = Emulator(ARCH)
 
 FEW = {"threads": (32, 64, 96, 128), "threads_per_row": (1, 4, 16, 32, 64, 96, 128)}
 """Blocks that an emulator steps through quickly, of all kinds: lanes, warps and both."""
@@ -111,7 +112,7 @@ def test_a_fault_is_seen(fault):
 def emulated(problem: Problem, config: Config, arrays):
     """One run on inputs of one's own."""
     variant = emit(problem, config)
-    ptx = Compiler("sm_90").compile(variant.source).ptx
+    ptx = Compiler(ARCH).compile(variant.source).ptx
     return emulate(EmulatedKernel.of(ptx, variant.launches), problem, arrays)
 
 
@@ -146,7 +147,7 @@ def test_a_mask_is_loaded_by_vectors_where_it_lies_as_the_input_does():
     """Rows of 37: of the mask's 8 each lies as every eighth of the input."""
     problem = Problem(16, 37, mask=Mask.ADDITIVE, mask_rows=8)
     variant = emit(problem, replace(TWO_ROWS, threads_per_row=4, threads=32))
-    compiled = Compiler("sm_90").compile(variant.source)
+    compiled = Compiler(ARCH).compile(variant.source)
     kernel = EmulatedKernel.of(compiled.ptx, variant.launches)
     ran = emulate(kernel, problem, verification_inputs(problem))
     assert ran.status is Status.VERIFIED

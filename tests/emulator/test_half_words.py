@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from planted import planted
+from virtual_arch import ARCH
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
@@ -18,7 +19,7 @@ ONE_WARP = Config(threads=64, threads_per_row=32)
 
 @pytest.fixture(scope="module")
 def emulator():
-    return Emulator("sm_90")
+    return Emulator(ARCH)
 
 
 def verdict(emulator, problem, **choices):

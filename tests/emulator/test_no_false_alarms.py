@@ -8,6 +8,7 @@ the emulator tells from a defect.
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 
 import pytest
 
@@ -92,4 +93,5 @@ def test_correct_variants_raise_no_alarm(group):
 
 
 def test_they_are_three_hundred_and_more():
-    assert sum(len(group.variants()) for group in GROUPS) >= 300
+    numbers = accumulate(len(group.variants()) for group in GROUPS)
+    assert any(number >= 300 for number in numbers)  # the first arrays are enough

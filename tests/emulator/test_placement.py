@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from virtual_arch import ARCH
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
@@ -77,12 +78,12 @@ def test_a_read_between_rows_is_found_though_nothing_comes_of_it(matrix):
     program = ProgramUnderTest.of_config(
         problem, Config(threads=32, threads_per_row=16, cache_holds="input")
     )
-    assert Emulator("sm_90").verify(program).status is Status.VERIFIED
+    assert Emulator(ARCH).verify(program).status is Status.VERIFIED
     start = "  // Sum of products.\n"
     assert start in program.source
     stray = f"  if (index < 5) *static_cast<const volatile float*>(row.{matrix} + kCols);\n"
     program = replace(program, source=program.source.replace(start, stray + start))
-    verdict = Emulator("sm_90").verify(program)
+    verdict = Emulator(ARCH).verify(program)
     assert verdict.status is Status.WRONG
     assert "between rows" in verdict.sentence
 

@@ -2,6 +2,7 @@
 
 import pytest
 from planted import planted
+from virtual_arch import ARCH
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
@@ -29,7 +30,7 @@ SPLIT = {
 
 @pytest.fixture(scope="module")
 def emulator():
-    return Emulator("sm_90")
+    return Emulator(ARCH)
 
 
 @pytest.mark.parametrize(

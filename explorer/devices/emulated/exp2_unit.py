@@ -34,19 +34,22 @@ def ex2_approx(x: Floats) -> Floats:
     x = np.asarray(x, np.float32)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         is_small = x < _LOWEST_NORMAL
+        if not is_small.any():
+            return _normal(x)
         result = _normal(np.where(is_small, x * np.float32(0.5), x))
         return np.where(is_small, result * result, result)
 
 
 def _normal(x: Floats) -> Floats:
     """2^x where the result is no subnormal number; 0, infinity and NaN included."""
-    magnitude = np.abs(np.clip(np.nan_to_num(x, nan=0.0), -200.0, 200.0)).astype(np.float64)
-    whole = np.floor(magnitude)
-    fraction = ((magnitude - whole) * _FRACTIONS).astype(np.int32)
+    # fmin takes NaN for 200: what it gives is not used.
+    magnitude = np.fmin(np.abs(x), np.float32(200.0)).astype(np.float64)
+    fixed = (magnitude * _FRACTIONS).astype(np.int32)
+    whole, fraction = fixed >> _FRACTION_BITS, fixed & (_FRACTIONS - 1)
     is_negative = np.signbit(x)
     sign = np.where(is_negative, -1.0, 1.0)
     # The table was read at 1 <= |x| < 2.
     rounded = np.exp2(sign * (1.0 + fraction / _FRACTIONS)).astype(np.float32)
     bits = rounded.view(np.int32) + _corrections()[is_negative.astype(np.int8), fraction]
-    result = np.ldexp(bits.view(np.float32), (sign * (whole - 1.0)).astype(np.int32))
+    result = np.ldexp(bits.view(np.float32), np.where(is_negative, 1 - whole, whole - 1))
     return np.where(np.isnan(x), x, result).astype(np.float32)

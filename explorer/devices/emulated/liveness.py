@@ -39,6 +39,12 @@ def register_slots(entry: Entry) -> dict[str, tuple[int, int]]:
 
     Lanes have storage of their own, so that it does not matter that they run apart.
     """
+    if entry.slots is None:
+        entry.slots = _allotted(entry)
+    return entry.slots
+
+
+def _allotted(entry: Entry) -> dict[str, tuple[int, int]]:
     ranges = _ranges(entry)
     loops = _loops(entry)
     for live in ranges.values():

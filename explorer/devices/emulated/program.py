@@ -2,6 +2,7 @@
 
 import struct
 from dataclasses import dataclass, field
+from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,17 @@ class Instruction:
     @property
     def root(self) -> str:
         """The opcode without its modifiers."""
-        return self.opcode.split(".", 1)[0]
+        return _parts(self.opcode)[0]
 
     @property
     def modifiers(self) -> tuple[str, ...]:
         """What follows the opcode's first dot."""
-        return tuple(self.opcode.split(".")[1:])
+        return _parts(self.opcode)[1:]
+
+
+@cache  # asked ten times of each instruction, of which there are thousands; opcodes are few
+def _parts(opcode: str) -> tuple[str, ...]:
+    return tuple(opcode.split("."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +141,8 @@ class Entry:
     branch_tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     cluster: tuple[int, int, int] | None = None
     """Cluster extents that the kernel itself requires, blocks along x, y, z."""
+    slots: dict[str, tuple[int, int]] | None = None
+    """Where its registers are kept, once `register_slots` has worked it out for any launch."""
 
 
 @dataclass(slots=True)
