@@ -81,6 +81,11 @@ class Proposer:
         self._elite: Elite = Fastest() if objectives is Objectives.TIME else Front()
         self._steps: dict[Config, list[Config]] = {}
 
+    @property
+    def waiting(self) -> int:
+        """Seeds that were not proposed yet."""
+        return len(self._waiting)
+
     def learn(self, config: Config, digest: str, values: tuple[float, ...]) -> None:
         """What became of a config: a value for each objective, infinite where it was rejected."""
         self._offer.take(config)

@@ -160,8 +160,13 @@ class _Search:
             self._tally.recall(number, config, outcome)
 
     def _fill(self, pending: deque[Proposal], ahead: int) -> None:
-        """Keep `ahead` proposals compiling, but none that would never be evaluated."""
-        while len(pending) <= ahead and self._budget.room(len(pending)):
+        """Keep `ahead` proposals compiling, but none that would never be evaluated.
+
+        All seeds at once, and then two for each that is evaluated: what comes first is not kept
+        waiting for proposals that know of no outcome yet.
+        """
+        most = max(self._proposer.waiting, len(pending) + 2)
+        while len(pending) < min(most, ahead + 1) and self._budget.room(len(pending)):
             proposal = self._proposer.propose()
             if proposal is None:
                 return

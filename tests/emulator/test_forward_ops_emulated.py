@@ -77,6 +77,7 @@ def test_a_kind_is_verified(kind, cols):
 
 TWO_ROWS = Config(threads=64, threads_per_row=32, vector_bytes=16)
 SHARED = replace(TWO_ROWS, cache="shared", static_cols=False)
+DESCENDING = replace(TWO_ROWS, row_order="descending")
 NO_CACHE = replace(TWO_ROWS, cache="none", cache_holds="input", static_cols=False)
 HOLDS_INPUT = replace(TWO_ROWS, cache_holds="input")
 
@@ -85,6 +86,7 @@ FAULTS = {
     "no scale": ("scale", SHARED, "__fmul_rn(scale, x[i])", "x[i]"),
     "a -inf loses its mask": ("scale and additive", TWO_ROWS, "x[i] + added[i] : fmaf", "0 : fmaf"),
     "one column more": ("causal", TWO_ROWS, "mask_row + 1 +", "mask_row + 2 +"),
+    "rows begin at another": ("causal", DESCENDING, "gridDim.x - 1 - ", "gridDim.x - "),
     "no repetition": ("causal, repeated", SHARED, "index % mask_rows", "mask_rows - 1"),
     "nothing is hidden": ("causal", NO_CACHE, "+ i >= row.visible)", "+ i > row.visible + 3)"),
     "hidden as 1": ("causal", SHARED, "x[i] = 0.0f;  // hidden", "x[i] = 1.0f;"),

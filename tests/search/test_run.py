@@ -37,7 +37,7 @@ def optimum_us():
 def _climb(space, config):
     while True:
         legal = [c for c in space.neighbours(config) if failure(c) is None]
-        step = min(legal, key=model_us)
+        step = min(legal, key=model_us, default=config)
         if model_us(step) >= model_us(config):
             return model_us(config)
         config = step

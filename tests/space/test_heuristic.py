@@ -123,4 +123,5 @@ def test_under_a_causal_mask_the_longest_rows_come_first(cols):
     problem = Problem(4096, cols, mask=Mask.CAUSAL)
     order = config_for(problem, H200).row_order
     assert order == ("descending" if cols > SHORT_ROW else "ascending")
-    assert config_for(Problem(4096, cols), H200).row_order == "ascending"
+    for other in (Problem(4096, cols), Problem(8192, cols, mask=Mask.CAUSAL, mask_rows=4096)):
+        assert config_for(other, H200).row_order == "ascending"

@@ -10,7 +10,7 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import known_gpu, known_gpu_for
-from explorer.op import Op
+from explorer.op import Mask, Op
 from explorer.problem import Problem
 from explorer.space import RULES, Space, parameters
 from explorer.space.covering import covering_array
@@ -104,6 +104,7 @@ def test_no_column_count_is_refused(cols, dtype, arch):
 def test_every_value_has_a_legal_config(cols):
     """But for threads a row where rows are short, spans where they are long, and clusters and two
     launches, which are for rows that are longer still. In f16, where a folded exponent is safe.
+    An order of rows is chosen under a causal mask.
     """
     space = Space(Problem(64, cols, DType.F16), H200)
     array = covering_array(space)
@@ -112,6 +113,7 @@ def test_every_value_has_a_legal_config(cols):
         missing = set(values) - found - TOO_FEW_DIGITS
         missing -= {"span"} if cols > 64 * 32 else set()
         missing -= {"two", "two-overlapped", "mbarrier"}  # see the test below
+        missing -= {"descending"}
         assert not missing or name == "cluster" or (name in NEED_WIDE_ROWS and cols < 64)
 
 
@@ -199,3 +201,10 @@ def test_a_value_of_no_parameter_is_named():
 def test_a_narrowing_that_is_not_possible_is_refused(fixed, message):
     with pytest.raises(InvalidInput, match=message):
         Space(Problem(8, 8), H200, fixed)
+
+
+def test_an_order_of_rows_is_chosen_under_a_causal_mask_alone():
+    descending = Config(row_order="descending")
+    assert Space(Problem(64, 4096, mask=Mask.CAUSAL), H200).is_legal(descending)
+    for other in (Problem(64, 4096), Problem(64, 4096, mask=Mask.LENGTHS)):
+        assert Space(other, H200).broken_rule(descending).name == "last-rows-take-longest"
