@@ -49,7 +49,7 @@ def refuses(problem, buffers, stream):
 
 
 def raises(problem, buffers, stream):
-    raise ValueError("no such kernel\nand more")
+    raise ValueError("\x1b[91m\x1b[1mno such\x1b[0m kernel\nand more")
 
 
 class Bench:

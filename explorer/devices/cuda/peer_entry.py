@@ -1,6 +1,7 @@
 """A peer, inside the worker: prepared, captured as a graph, verified by its replay."""
 
 import importlib
+import re
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,6 +36,8 @@ LEAST_US = 0.1
 
 INEXACT_ULP = 8.0
 """Largest error of 16-bit outputs, in ulps, that comes from rounding."""
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class PeerWrong(ExplorerError):
@@ -161,8 +164,8 @@ def _is_rounding(found: DeviceCheck, itemsize: int) -> bool:
 
 
 def _brief(error: BaseException) -> str:
-    """Type and first line of what was raised."""
-    lines = str(error).strip().splitlines() or [""]
+    """Type and first line of what was raised, without a terminal's colours."""
+    lines = _COLOUR.sub("", str(error)).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:300]}".removesuffix(": ")
 
 
