@@ -36,6 +36,7 @@ class Config:
     cluster: int = 1
     exchange: str = "barrier"
     row_order: str = "ascending"
+    stages: int = 1
 
     @property
     def rows_per_block(self) -> int:

@@ -45,6 +45,11 @@ class GpuSpec:
         return self._major >= 8
 
     @property
+    def copies_in_bulk(self) -> bool:
+        """Whether one thread can copy a row to shared memory, counted by an mbarrier."""
+        return self._major >= 9
+
+    @property
     def overlaps_launches(self) -> bool:
         """Whether a launch can begin before the one before it has ended (programmatic launch)."""
         return self._major >= 9

@@ -147,12 +147,17 @@ class WorkSplit:
         return (dtype.arithmetic if self.keeps_numbers else dtype).itemsize
 
     @property
+    def rows_in_shared(self) -> int:
+        """Rows of a block that shared memory has room for: those worked on, or on their way."""
+        return self.config.rows_per_block * self.config.stages
+
+    @property
     def cache_bytes(self) -> int:
         """Dynamic shared memory of a block: its rows, where the cache is shared memory."""
         if self.config.cache != "shared":
             return 0
         row = self.row_vectors * self.width * self.cached_element_bytes
-        return self.cached_matrices * self.config.rows_per_block * row
+        return self.cached_matrices * self.rows_in_shared * row
 
     @property
     def scratch_bytes(self) -> int:
@@ -218,8 +223,9 @@ class WorkSplit:
 
     @property
     def static_bytes(self) -> int:
-        """Static shared memory of a block."""
-        return self.scratch_bytes + self.span_bytes
+        """Static shared memory of a block; of bulk copies an mbarrier each, and its alignment."""
+        arrivals = 8 * (self.config.stages + 1) if self.config.staging == "bulk" else 0
+        return self.scratch_bytes + self.span_bytes + arrivals
 
     @property
     def shared_bytes(self) -> int:

@@ -114,4 +114,4 @@ class ProgramUnderTest:
         spare = 0 if split.aligned else 2 * (split.width - 1)
         share = split.block_vectors((cols + spare) // split.row_width)
         vectors = split.cached_matrices * share
-        return self.config.rows_per_block * vectors * split.width * split.cached_element_bytes
+        return split.rows_in_shared * vectors * split.width * split.cached_element_bytes

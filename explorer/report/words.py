@@ -11,6 +11,7 @@ _STAGING = {
     "direct": "staged nowhere",
     "span": "staged as a span",
     "async": "asynchronous copies",
+    "bulk": "bulk copies",
 }
 
 _WORDS: dict[str, Callable[[Any], str]] = {
@@ -39,6 +40,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "cluster": lambda value: f"clusters of {value}" if value > 1 else "no clusters",
     "exchange": "exchange by {}".format,
     "row_order": "{} rows".format,
+    "stages": lambda value: f"{value} stage{'' if value == 1 else 's'}",
     "rows_per_thread": lambda value: f"{value} row{'' if value == 1 else 's'} a thread",
 }
 

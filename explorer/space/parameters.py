@@ -32,12 +32,15 @@ MEANING = {
     "tile of them",
     "staging": "rows straight to their threads; or the span of all a block's rows by way of shared "
     "memory, so that accesses are of full width wherever rows start; or async copies of a row, all "
-    "in flight at once, into the shared memory that keeps it",
+    "in flight at once, into the shared memory that keeps it; or one bulk copy of it, which an "
+    "mbarrier counts",
     "sum": "a thread's sum rounded at each step, or with what rounding took kept beside it",
     "cluster": "blocks of a thread-block cluster that share rows, each a part of their elements",
     "exchange": "how a cluster's blocks know that what they found has come: by a barrier of all, "
     "or by an mbarrier in each that counts the bytes of asynchronous stores",
     "row_order": "the rows that the first blocks to run work on: the first, or the last",
+    "stages": "rows of a block that strides over them which are in shared memory at once: one is "
+    "worked on while bulk copies bring the others",
 }
 """A sentence for each parameter of Config, in the order of its fields."""
 
@@ -68,9 +71,10 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "rows_per_thread": (1, 2, 4, 8),
         "launches": ("one", "three", "two", "two-overlapped"),
         "persistent": (0, 1, 2, 4, 8),
-        "staging": ("direct", "span", "async"),
+        "staging": ("direct", "span", "async", "bulk"),
         "sum": ("plain", "compensated"),
         "cluster": (1, 2, 4, 8, 16),
         "exchange": ("barrier", "mbarrier"),
         "row_order": ("ascending", "descending"),
+        "stages": (1, 2, 3, 4),
     }

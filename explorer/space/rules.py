@@ -202,6 +202,7 @@ def registers_fit(p: Point) -> bool:
     "staging",
     "sum",
     "cluster",
+    "stages",
     says="a block's rows and its reduction scratch fit the shared memory of a block",
 )
 def shared_fits(p: Point) -> bool:
@@ -220,6 +221,7 @@ def shared_fits(p: Point) -> bool:
     "staging",
     "sum",
     "cluster",
+    "stages",
     says="the shared memory of min_blocks blocks fits an SM",
 )
 def shared_fits_min_blocks(p: Point) -> bool:

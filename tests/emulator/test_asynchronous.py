@@ -176,7 +176,7 @@ extern "C" __global__ void k(const float* x, float* y) {
   int t = threadIdx.x; x += blockIdx.x * 512;
   if (t == 0) for (int i = 0; i < 2; i++) {
     asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(at(full + i)));
-    asm volatile("mbarrier.init.shared.b64 [%0], 64;" :: "r"(at(empty + i))); }
+    asm volatile("mbarrier.init.shared.b64 [%0], 64;" :: "r"(at(empty + i))); FENCE }
   __syncthreads();
   if (t >= 64) { if (t == 64) for (int n = 0; n < 8; n++) { int i = n % 2;
       if (n >= 2) PRODUCER
@@ -187,6 +187,7 @@ extern "C" __global__ void k(const float* x, float* y) {
       sum += s[i][63 - t]; RELEASE }
     y[blockIdx.x * 64 + t] = sum; } }"""
 STAGES = {
+    "FENCE": 'asm volatile("fence.mbarrier_init.release.cluster;");',
     "PRODUCER": "wait(empty + i, (n / 2 - 1) & 1);",
     "CONSUMER": "wait(full + i, (n / 2) & 1);",
     "RELEASE": 'asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(at(empty + i)) : "memory");',
@@ -197,6 +198,7 @@ STAGES = {
     ("part", "kind"),
     [
         (None, None),
+        ("FENCE", "async-proxy"),
         ("PRODUCER", "async-wait"),
         ("CONSUMER", "async-wait"),
         ("RELEASE", "deadlock"),

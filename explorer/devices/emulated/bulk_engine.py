@@ -78,6 +78,8 @@ class BulkEngine:
         target = int(place.index[0]) // machine.shared_space.block_bytes
         machine.clusters.note_sent(target, mbarrier, lane, lane, machine.now)
         if barrier is not None:
+            if self.instruction.root == "cp":
+                machine.mbarriers.check_engine(barrier, self.instruction, lane)
             barrier.landings.append(land)
             barrier.bytes_due -= size
             machine.mbarriers.settle(barrier, self.instruction)

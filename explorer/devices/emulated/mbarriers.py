@@ -88,6 +88,16 @@ class Mbarriers:
             self._machine.report(Kind.MBARRIER, message, instruction, lane)
         barrier.known[lanes] = True
 
+    def check_engine(self, barrier: Mbarrier, at: Instruction, lane: int) -> None:
+        """The copy engine knows of an object once the lane that made it has passed a fence."""
+        fences = (self.fenced, self._machine.proxy_fences)
+        if all(fenced[barrier.opener] <= barrier.opened for fenced in fences):
+            message = (
+                "a bulk copy is counted by an mbarrier that was initialised without "
+                "fence.mbarrier_init or fence.proxy.async"
+            )
+            self._machine.report(Kind.ASYNC_PROXY, message, at, lane)
+
     def arrive(self, barrier: Mbarrier, count: int, row: Row, at: Instruction, lane: int) -> None:
         """`count` arrivals that make `row` known."""
         if count > barrier.pending:
