@@ -94,33 +94,34 @@ class Space:
 
         `threads` moves together with `threads_per_row` as well: a block of one row stays one.
         """
-        steps = [
-            self._with(config, {name: v}) for name in self.parameters for v in self.parameters[name]
-        ]
-        steps += [
-            self._with(config, {"threads": threads, "threads_per_row": threads_per_row})
+        changes = [{name: v} for name in self.parameters for v in self.parameters[name]]
+        changes += [
+            {"threads": threads, "threads_per_row": threads_per_row}
             for threads in self.parameters["threads"]
             for threads_per_row in self.parameters["threads_per_row"]
             if threads_per_row == threads
             or int(threads) * config.threads_per_row == config.threads * int(threads_per_row)
         ]
-        return [c for c in dict.fromkeys(steps) if c != config and self.broken_rule(c) is None]
+        broken = self._verdicts.broken_rules(config)
+        legal = self._verdicts.legal(config, broken, changes)
+        steps = dict.fromkeys(self._with(config, change) for change in legal)
+        return [step for step in steps if step != config]
 
     def repair(self, config: Config, rng: random.Random) -> Config:
         """A legal config near `config`: broken rules are mended one by one, at random ends."""
         for _ in range(MAX_REPAIR_STEPS):
-            rule = self.broken_rule(config)
-            if rule is None:
+            broken = self._verdicts.broken_rules(config)
+            if not broken:
                 return config
-            steps = [
-                self._with(config, {name: value})
-                for name in rule.reads
+            changes = [
+                {name: value}
+                for name in broken[0].reads
                 for value in self.parameters[name]
                 if value != getattr(config, name)
             ]
-            mended = [step for step in steps if self._verdicts.holds(rule, step)]
-            legal = [step for step in mended if self.broken_rule(step) is None]
-            config = rng.choice(legal or mended or steps)
+            mending = self._verdicts.mending(config, broken[0], changes)
+            legal = self._verdicts.legal(config, broken, mending)
+            config = self._with(config, rng.choice(legal or mending or changes))
         return self.sample(rng)
 
     @cached_property
