@@ -18,6 +18,14 @@ MAX_ROWS = 2**31 - 1
 """The largest grid: one row a block."""
 
 
+LEAST_FP32, MOST_FP32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+"""The least and the greatest normal number of fp32."""
+
+
+def _in_fp32(number: float) -> bool:
+    return LEAST_FP32 <= abs(number) <= MOST_FP32
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """An op over each row of a (rows, cols) matrix. Raises InvalidInput.
@@ -81,7 +89,7 @@ class Problem:
         if self.mask is Mask.NONE or self.mask is Mask.LENGTHS:
             if self.mask_rows:
                 return f"mask_rows is {self.mask_rows}; a mask '{self.mask}' has none: leave it out"
-        elif self.mask_rows < 1 or self.rows % self.mask_rows:
+        elif self.mask_rows < 1 or (self.rows % self.mask_rows and not self._begins_mask):
             return (
                 f"mask_rows is {self.mask_rows}; it must be at least 1 and divide rows, "
                 f"which is {self.rows}"
@@ -95,11 +103,21 @@ class Problem:
             )
         return ""
 
+    @property
+    def _begins_mask(self) -> bool:
+        """Whether these are the first rows of a causal mask that has more."""
+        return self.mask is Mask.CAUSAL and self.rows < self.mask_rows
+
     def _kind_fault(self) -> str:
         if (self.dtype is DType.F64) != (self.output_dtype is DType.F64):
             return f"out_dtype is {self.output_dtype}; for {self.dtype} it must be of the same kind"
         if self.scale is not None and not math.isfinite(self.scale):
             return f"scale is {self.scale}; it must be a finite number"
+        if self.scale and self.dtype is not DType.F64 and not _in_fp32(self.scale):
+            return (
+                f"scale is {self.scale}; kernels take it in fp32: it must be 0, or "
+                f"{LEAST_FP32:.2g} to {MOST_FP32:.2g} in size"
+            )
         if not self.in_place:
             return ""
         if self.op.is_backward:
@@ -146,8 +164,9 @@ class Problem:
         if self.mask is not Mask.CAUSAL:
             return self.rows * self.cols
         hidden = self.cols - self.mask_rows
-        seen = (min(max(row + 1 + hidden, 0), self.cols) for row in range(self.mask_rows))
-        return self.rows // self.mask_rows * sum(seen)
+        rows = min(self.rows, self.mask_rows)
+        seen = (min(max(row + 1 + hidden, 0), self.cols) for row in range(rows))
+        return self.rows // rows * sum(seen)
 
     @property
     def read_bytes(self) -> int:
@@ -186,7 +205,7 @@ class Problem:
         """
         rows, cols = rows or self.rows, cols or self.cols
         mask_rows = rows if self.mask_rows == self.rows else self.mask_rows
-        if mask_rows and rows % mask_rows:
+        if mask_rows and rows % mask_rows and not self._begins_mask:
             mask_rows = next(n for n in range(2, rows + 1) if rows % n == 0) if rows > 1 else 1
         return replace(
             self,

@@ -28,6 +28,10 @@ class SentenceErrors(TyperGroup):
         except _UsageError as error:
             say(f"error: {_usage_sentence(error)}")
             status = USER_ERROR
+        except MemoryError as error:
+            detail = str(error).rstrip(".") or "allocation failed"
+            say(f"error: not enough memory: {detail}; ask for fewer rows or smaller strides")
+            status = USER_ERROR
         except (typer.Abort, KeyboardInterrupt):
             say("stopped")
             status = INTERRUPTED

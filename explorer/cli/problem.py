@@ -190,6 +190,10 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 def _asked(chosen: dict[str, Any]) -> AskedProblem | None:
     """What the options ask for; None where they name no columns. Raises InvalidInput."""
     shape, axis = chosen.pop("shape"), chosen.pop("axis")
+    if shape is None and axis != -1:
+        raise InvalidInput(
+            f"axis is {axis}; it is an axis of an array: give --shape, or --inner with --cols"
+        )
     if shape is not None:
         if chosen["cols"] or chosen["rows"] or chosen["inner"] > 1:
             raise InvalidInput(

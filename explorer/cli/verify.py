@@ -110,6 +110,7 @@ def verify(
         programs, arch = _of_space(needed(asked), gpu, drawn, strength)
     else:
         programs, arch = _named(what, asked, gpu, storage, goal, batch_invariant)
+        rows = None if what == "heuristic" else rows  # of it they choose the config
     with VerifyProgress(len(programs), notices()) as progress:
         found = [
             progress(verdict) for verdict in verify_on(device, programs, arch, rows, goal.accuracy)
@@ -143,14 +144,15 @@ def _named(
 ) -> "tuple[list[ProgramUnderTest], str]":
     from explorer.cli.chosen import chosen_variant
     from explorer.cli.gpu_limits import gpu_limits
-    from explorer.emit import HEURISTIC
+    from explorer.emit import HEURISTIC, parse_choice
     from explorer.evaluate.emitted_file import read_emitted
     from explorer.evaluate.program_under_test import ProgramUnderTest
 
     if what.endswith(".cu"):
         program = read_emitted(Path(what)).at_cols(None if asked is None else asked.cols)
         return [program], gpu_limits(gpu).arch
-    if what != HEURISTIC:  # which alone depends on rows; to others they say how many to check
+    choice = parse_choice(what)
+    if choice != HEURISTIC and isinstance(choice, str | int):  # of the study of usual rows
         asked = replace(needed(asked), rows=None)
     chosen = chosen_variant(
         what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant

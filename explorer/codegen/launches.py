@@ -8,11 +8,21 @@ from explorer.work_split import WorkSplit
 
 
 def namespace(problem: Problem, config: Config) -> str:
-    """The namespace of what is emitted: the problem's, so that equal code is equal throughout."""
+    """The namespace of what is emitted: the problem's, so that equal code is equal throughout.
+
+    One program can include files of several problems.
+    """
     out = "" if problem.output_dtype is problem.dtype else f"_{problem.output_dtype}"
     cols = f"_{problem.cols}" if config.static_cols else ""
     middle = "_middle" if problem.inner > 1 else ""
-    return f"{problem.op}{middle}_{problem.dtype}{out}{cols}"
+    kinds = {
+        str(problem.mask): problem.mask is not Mask.NONE,
+        "scaled": problem.scale is not None,
+        "strided": not problem.is_dense,
+        "in_place": problem.in_place,
+    }
+    kind = "".join(f"_{name}" for name, is_so in kinds.items() if is_so)
+    return f"{problem.op}{middle}_{problem.dtype}{out}{cols}{kind}"
 
 
 def entries(problem: Problem, config: Config) -> tuple[str, ...]:

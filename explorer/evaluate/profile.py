@@ -13,9 +13,11 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.small_problem import FEW_ELEMENTS, MOST_ELEMENTS
 from explorer.gpu_spec import GpuSpec
 from explorer.occupancy import Occupancy, occupancy
+from explorer.op import Mask
 from explorer.outcome import Resources
 from explorer.problem import Problem
 from explorer.reference import normal_inputs
+from explorer.work_split import WorkSplit
 
 LEAST_ROWS = 4
 
@@ -83,6 +85,8 @@ def counted_problem(variant: Variant) -> Problem:
     problem, each = variant.problem, variant.config.rows_per_block
     if problem.rows * problem.cols <= FEW_ELEMENTS:
         return problem
+    if problem.inner > 1:
+        return _counted_across(problem, WorkSplit(problem, variant.config).block_rows)
     places = SECTOR_BYTES // gcd(problem.row_bytes, SECTOR_BYTES)
     unit = lcm(each, places)
     if unit * problem.cols > MOST_ELEMENTS:
@@ -95,4 +99,25 @@ def counted_problem(variant: Variant) -> Problem:
             f"a block of the kernel works on {each}x{problem.cols} elements, more than the "
             f"{MOST_ELEMENTS} that are emulated: take fewer --cols, or profile it on a GPU"
         )
-    return problem.resized(rows)
+    return _of_mean_length(problem.resized(rows), problem)
+
+
+def _of_mean_length(few: Problem, problem: Problem) -> Problem:
+    """Under a causal mask: rows that see as much as all of the problem's do on average."""
+    if problem.mask is not Mask.CAUSAL:
+        return few
+    seen = problem.visible // problem.rows
+    mask_rows = few.cols + few.rows // 2 - seen
+    return replace(few, mask_rows=mask_rows) if mask_rows > few.rows else few
+
+
+def _counted_across(problem: Problem, block_rows: int) -> Problem:
+    """Rows over a middle axis, of whole blocks: of one, or of some where inner is narrower."""
+    inner = min(problem.inner, block_rows)
+    rows = min(problem.rows, lcm(inner, block_rows))
+    if rows * problem.cols > MOST_ELEMENTS:
+        raise InvalidInput(
+            f"a block of the kernel works on {rows}x{problem.cols} elements, more than the "
+            f"{MOST_ELEMENTS} that are emulated: profile it on a GPU"
+        )
+    return replace(problem, rows=rows, inner=inner)

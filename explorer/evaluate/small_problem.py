@@ -1,6 +1,9 @@
 """Problems small enough to emulate that still make a kernel do everything it can do."""
 
+from dataclasses import replace
+
 from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.op import Mask
 from explorer.problem import Problem
 from explorer.reference import (
     PATTERN_COUNT,
@@ -30,7 +33,20 @@ def small_problems(program: ProgramUnderTest, rows: int | None = None) -> tuple[
     """
     own = program.cols
     others = [] if program.config.static_cols else _other_cols(program)
-    return tuple(_of_cols(program, cols, rows) for cols in (own, *others))
+    whole = tuple(_of_cols(program, cols, rows) for cols in (own, *others))
+    return (*whole, *_rows_of_a_triangle(whole[0]))
+
+
+def _rows_of_a_triangle(problem: Problem) -> tuple[Problem, ...]:
+    """The same rows elsewhere under a causal mask: where about half is seen, and little or none.
+
+    The last rows of the mask, which see nearly all, are what few rows of their own mask are.
+    """
+    rows, cols = problem.rows, problem.cols
+    if problem.mask is not Mask.CAUSAL:
+        return ()
+    masks = {cols // 2 + rows, max(rows, cols) + rows // 3} - {problem.mask_rows}
+    return tuple(replace(problem, mask_rows=mask_rows) for mask_rows in sorted(masks))
 
 
 def _of_cols(program: ProgramUnderTest, cols: int, rows: int | None) -> Problem:

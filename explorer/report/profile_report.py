@@ -7,6 +7,7 @@ from explorer.devices.emulated.counters import SECTOR_BYTES, Traffic
 from explorer.evaluate.nsight import NsightFigures
 from explorer.evaluate.profile import Profile
 from explorer.occupancy import Occupancy
+from explorer.op import Mask
 from explorer.report.console import notes, plain_table, print_titled
 from explorer.report.figures import count, percent
 from explorer.report.resources import resources_line
@@ -56,9 +57,11 @@ def counted_sentence(profile: Profile) -> str:
     rows, whole = profile.emulated.rows, profile.variant.problem.rows
     if rows == whole:
         return f"exactly, by emulation of all {count(rows)} rows"
+    mask = profile.variant.problem.mask
+    which = {Mask.CAUSAL: " of mean length", Mask.LENGTHS: " of random lengths"}.get(mask, "")
     return (
-        f"exactly for {count(rows)} of {count(whole)} rows, by emulation; totals are those times "
-        f"{profile.scale:.6g}"
+        f"exactly for {count(rows)} of {count(whole)} rows{which}, by emulation; totals are those "
+        f"times {profile.scale:.6g}"
     )
 
 
@@ -77,10 +80,13 @@ def occupancy_sentence(held: Occupancy, profile: Profile) -> str:
 def _global_table(profile: Profile) -> Table:
     table = _table("", "requests", "bytes", "in sectors", "an element", "of model", "access")
     counters, problem = profile.counters, profile.emulated
-    model = problem.rows * problem.row_bytes
     both = counters.global_loads + counters.global_stores
-    rows = (("loads", counters.global_loads, model), ("stores", counters.global_stores, model))
-    for name, traffic, due in (*rows, ("both", both, 2 * model)):
+    rows = (
+        ("loads", counters.global_loads, problem.read_bytes),
+        ("stores", counters.global_stores, problem.written_bytes),
+        ("both", both, problem.bytes),
+    )
+    for name, traffic, due in rows:
         moved = traffic.sectors * SECTOR_BYTES
         table.add_row(
             name,
@@ -143,16 +149,16 @@ def _opcodes(profile: Profile) -> Table:
 
 def _nsight_table(profile: Profile, nsight: NsightFigures) -> Table:
     table = _table("", "measured", "of model")
-    half = profile.variant.problem.bytes / 2
+    problem = profile.variant.problem
     loads, stores = nsight.load_sectors * SECTOR_BYTES, nsight.store_sectors * SECTOR_BYTES
     traffic = (
-        ("bytes that loads ask of the L1", loads),
-        ("bytes that stores ask of the L1", stores),
-        ("bytes read from DRAM", nsight.dram_read_bytes),
-        ("bytes written to DRAM", nsight.dram_write_bytes),
+        ("bytes that loads ask of the L1", loads, problem.read_bytes),
+        ("bytes that stores ask of the L1", stores, problem.written_bytes),
+        ("bytes read from DRAM", nsight.dram_read_bytes, problem.read_bytes),
+        ("bytes written to DRAM", nsight.dram_write_bytes, problem.written_bytes),
     )
-    for name, moved in traffic:
-        table.add_row(name, _known(moved), percent(moved / half))
+    for name, moved, due in traffic:
+        table.add_row(name, _known(moved), percent(moved / due))
     table.add_row("instructions", _known(nsight.warp_instructions), "")
     table.add_row("duration", f"{nsight.duration_ns / 1000:.2f} µs", "")
     table.add_row("achieved occupancy", f"{nsight.occupancy_percent:.1f} %", "")

@@ -3,6 +3,7 @@
 from rich.console import Console
 
 from explorer.evaluate.finalists import FinalistCheck
+from explorer.evaluate.space_version import space_version
 from explorer.report.circumstances import measurement_lines
 from explorer.report.commands import CHANGED, is_reproducible, reproducing_command
 from explorer.report.console import notes
@@ -75,4 +76,12 @@ def _measured_where(result: SearchResult) -> list[tuple[str, str]]:
     if peak:
         reached = result.problem.gbps(result.finals.winner.time_us) / peak
         line += f" · best at {percent(reached)} of the datasheet's {peak:.0f} GB/s"
-    return [(label, line), *copy]
+    return [(label, line), *_age(result), *copy]
+
+
+def _age(result: SearchResult) -> list[tuple[str, str]]:
+    """What a reader must know of an older recording: newer kernels, perhaps faster, it lacks."""
+    if not result.replayed or result.circumstances.space_version == space_version():
+        return []
+    advice = "explorer emit heuristic may be faster than its best"
+    return [("older", f"recorded of an older space, without the choices that came since: {advice}")]

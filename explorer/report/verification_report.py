@@ -9,6 +9,7 @@ from rich.console import Console
 
 from explorer.devices.emulated.emulation import Emulation, Status
 from explorer.evaluate.verdict import Verdict
+from explorer.op import Mask
 from explorer.report.console import cell
 from explorer.report.figures import count, seconds
 from explorer.report.findings_text import finding_lines
@@ -82,9 +83,15 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
 
 
 def _run_words(run: Emulation) -> str:
-    odd = " at odd elements" if run.odd_elements else ""
-    shape = f"{run.problem.rows} x {run.problem.cols}{odd}"
-    return f"{shape}: {run.status}, {run.sentence}"
+    return f"{_shape_words(run)}: {run.status}, {run.sentence}"
+
+
+def _shape_words(run: Emulation) -> str:
+    problem = run.problem
+    words = f"{problem.rows} x {problem.cols}"
+    if problem.mask is Mask.CAUSAL:
+        words += f" under a mask of {problem.mask_rows} rows"
+    return words + (" at odd elements" if run.odd_elements else "")
 
 
 def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) -> None:
@@ -94,8 +101,7 @@ def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) ->
     findings = told.findings if told is not None else ()
     line.append(" " + verdict.program.config.to_json(brief=True) if named else "")
     if told is not None and named:
-        odd = " at odd elements" if told.odd_elements else ""
-        line.append(f" on {told.problem.rows} x {told.problem.cols}{odd}")
+        line.append(f" on {_shape_words(told)}")
     line.append("" if findings else f": {verdict.sentence}")
     console.print(line, soft_wrap=True)
     print_findings(verdict, console)

@@ -48,7 +48,7 @@ def fewest_blocks(row: int, part: int, *, least: int, most: int) -> int:
 def _few(problem: Problem, gpu: GpuSpec) -> Config:
     """Each row over as many blocks as its parts are worth: what counts is the time of one row.
 
-    On an H200, 16 x 131072 f32 comes to 70 % of copy, 8 x 151936 to 64 %.
+    On an H200, 16 x 131072 f32 comes to 72 % of copy, 8 x 151936 to 63 %.
     """
     blocks = gpu.cluster_blocks
     while blocks > 1 and problem.cols < blocks * LEAST_PART:
@@ -61,8 +61,8 @@ def _shape(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
     """Blocks of a row and threads of each: small blocks, of which an SM holds several clusters'.
 
     Blocks of less than 6 KiB are fewer bytes than the GPU can launch blocks for. On an H200, of
-    copy in f32: 98 % at 8192, 99 % at 16384, 98 % at 32768 and 65536, 97 % at 50257 and 131072,
-    95 % at 262144; in bf16 97 % at 8192, 99 % at 16384, 97 % at 32768.
+    copy in f32: 98 % at 8192, 99 % at 16384, 98 % at 32768 and 65536, 97 % at 50257, 96 % at
+    131072, 95 % at 262144; in bf16 97 % at 8192, 99 % at 16384, 96 % at 32768.
     """
     cols, most = numbers_of_row(problem), gpu.cluster_blocks
     if problem.dtype.itemsize == 2:

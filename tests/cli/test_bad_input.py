@@ -60,6 +60,16 @@ USAGE = {
     ),
     "axis": ("search --shape 8,3,4 --axis 3", "axis is 3; an array of 3 axes has -3 to 2"),
     "shape": ("search --shape 8x3", "shape is '8x3'"),
+    "axis of no array": (
+        "emit heuristic --cols 8 --axis 0",
+        "give --shape, or --inner with --cols",
+    ),
+    "scale beyond fp32": ("emit heuristic --cols 8 --scale 1e39", "kernels take it in fp32"),
+    "scale below fp32": ("emit heuristic --cols 8 --scale 1e-50", "kernels take it in fp32"),
+    "strides beyond memory": (
+        "verify heuristic --cols 4096 --rows 10 --input-stride 1000000000000",
+        "not enough memory",
+    ),
     "shape and cols": ("search --shape 8,3 --cols 3", "--shape says rows, cols and inner"),
     "inner": ("search --cols 8 --rows 9 --inner 2", "it must be a multiple of inner, which is 2"),
     "trials": ("search --cols 8 --trials 0", "trials is '0'; it must be a whole number from 1"),

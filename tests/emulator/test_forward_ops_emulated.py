@@ -111,6 +111,16 @@ def test_a_fault_is_seen(fault):
     assert EMULATOR.verify(ProgramUnderTest.of(faulty)).status is Status.WRONG
 
 
+def test_rows_are_checked_all_over_a_wide_causal_mask():
+    """Of 19 rows the last of their own mask see nearly everything: short ones are wrong here."""
+    program = ProgramUnderTest.of_config(Problem(1024, 1024, mask=Mask.CAUSAL), TWO_ROWS)
+    right = "(limit > 0 ? limit : 0)"
+    assert program.source.count(right) == 1
+    for wrong in ("(limit > 0 ? limit : 1)", "(limit > 0 ? (limit < 900 ? limit + 1 : limit) : 0)"):
+        faulty = replace(program, source=program.source.replace(right, wrong))
+        assert EMULATOR.verify(faulty).status is Status.WRONG
+
+
 def emulated(problem: Problem, config: Config, arrays):
     """One run on inputs of one's own."""
     variant = emit(problem, config)

@@ -8,7 +8,9 @@ from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.profile import counted_problem, profile
 from explorer.gpu_spec import known_gpu
+from explorer.op import Mask, Op
 from explorer.problem import Problem
+from explorer.space import config_for
 
 H200 = known_gpu("NVIDIA H200")
 
@@ -46,3 +48,22 @@ def test_rows_too_wide_are_refused():
     config = Config(cache="none", cache_holds="input", static_cols=False)
     with pytest.raises(InvalidInput, match="on a GPU"):
         profile(emit(Problem(1, 2**24), config), H200)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(4096, 4096, mask=Mask.CAUSAL),
+        Problem(8192, 4096, mask=Mask.CAUSAL, mask_rows=1024),
+        Problem(8192, 4096, op=Op.SOFTMAX_BACKWARD),
+        Problem(8192, 4096, DType.BF16, out_dtype=DType.F32),
+        Problem(8192, 1024, inner=8192),
+        Problem(8200, 128, inner=5),
+    ],
+    ids=str,
+)
+def test_few_rows_stand_for_all(problem):
+    made = profile(emit(problem, config_for(problem, H200)), H200)
+    loads, stores = made.counters.global_loads.bytes, made.counters.global_stores.bytes
+    assert loads * made.scale == pytest.approx(problem.read_bytes, rel=0.01)
+    assert stores * made.scale == problem.written_bytes

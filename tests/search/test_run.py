@@ -45,7 +45,7 @@ def _climb(space, config):
 
 def test_it_finds_the_optimum_within_one_percent(optimum_us):
     found = []
-    for seed in range(4):
+    for seed in range(6):
         evaluator = FakeEvaluator(seed=seed)
         result = run_search(evaluator, InMemoryStorage(), trials=150, seed=seed, ahead=8)
         assert len(evaluator.evaluated) == 150

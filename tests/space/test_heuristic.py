@@ -110,6 +110,7 @@ def test_a_strict_one_exponentiates_as_exactly_as_it_can(cols, dtype, op):
     strict = config_for(problem, H200, accuracy=Accuracy.STRICT)
     assert Space(problem, H200).is_legal(strict)
     assert strict.exp == ("exp2f" if op is Op.SOFTMAX_BACKWARD else "expf")
+    assert strict.algorithm == "three-pass"
 
 
 def test_16_bits_are_exact_enough_with_any_exponential():
@@ -125,3 +126,9 @@ def test_under_a_causal_mask_the_longest_rows_come_first(cols):
     assert order == ("descending" if cols > SHORT_ROW else "ascending")
     for other in (Problem(4096, cols), Problem(8192, cols, mask=Mask.CAUSAL, mask_rows=4096)):
         assert config_for(other, H200).row_order == "ascending"
+
+
+@pytest.mark.parametrize("cols", [64, 4096, 50257])
+def test_a_batch_invariant_config_under_a_causal_mask(cols):
+    problems = [Problem(rows, cols, mask=Mask.CAUSAL, mask_rows=cols) for rows in (cols, 3 * cols)]
+    assert len({config_for(p, H200, batch_invariant=True) for p in problems}) == 1

@@ -1,0 +1,33 @@
+"""The heuristic's kernels are as exact as is asked of them, at every width."""
+
+import pytest
+from virtual_arch import ARCH
+
+from explorer.accuracy import Accuracy
+from explorer.devices.emulated.emulation import Status
+from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.gpu_spec import known_gpu
+from explorer.problem import Problem
+from explorer.space import config_for
+
+H200 = known_gpu("NVIDIA H200")
+
+
+def verdict(problem, accuracy):
+    config = config_for(problem, H200, accuracy=accuracy)
+    return Emulator(ARCH, accuracy=accuracy).verify(ProgramUnderTest.of_config(problem, config))
+
+
+@pytest.mark.parametrize(
+    "cols", [5, 33, 1000, 2048, 4097, 5000, 8192, 16384, 32768, 50257, 65536, 131072]
+)
+def test_strict(cols):
+    found = verdict(Problem(8192, cols), Accuracy.STRICT)
+    assert found.status is Status.VERIFIED, found.sentence
+
+
+@pytest.mark.parametrize(("cols", "inner"), [(1024, 48), (4096, 5), (40000, 3), (70000, 2)])
+def test_rows_over_a_middle_axis(cols, inner):
+    found = verdict(Problem(4 * inner, cols, inner=inner), Accuracy.DEFAULT)
+    assert found.status is Status.VERIFIED, found.sentence
