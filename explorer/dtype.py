@@ -1,5 +1,6 @@
 """Element types of matrices, and the arithmetic that goes with each."""
 
+import sys
 from enum import StrEnum
 
 from explorer.errors import InvalidInput
@@ -23,6 +24,11 @@ class DType(StrEnum):
         """The type that kernels compute in."""
         return DType.F64 if self is DType.F64 else DType.F32
 
+    def holds(self, number: float) -> bool:
+        """Whether a number is within the normal numbers of f32 or f64, 0 left aside."""
+        least, greatest = _NORMAL[self]
+        return least <= abs(number) <= greatest
+
     @classmethod
     def parse(cls, text: str) -> "DType":
         """Read a dtype's name; raises InvalidInput naming those there are."""
@@ -33,4 +39,8 @@ class DType(StrEnum):
             raise InvalidInput(f"dtype '{text}' is not known; choose one of {names}") from None
 
 
+_NORMAL = {
+    DType.F32: (2.0**-126, (2 - 2.0**-23) * 2.0**127),
+    DType.F64: (sys.float_info.min, sys.float_info.max),
+}
 _ITEMSIZE = {DType.F32: 4, DType.F16: 2, DType.BF16: 2, DType.F64: 8}

@@ -6,24 +6,11 @@ from typing import Any
 
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
+from explorer.extents import MAX_COLS, MAX_ROWS, check_extent
 from explorer.op import Mask, Op
 
 DEFAULT_TRAFFIC_BYTES = 256 * 2**20
 """Traffic of a problem whose rows were left out: several times the L2 of any GPU there is."""
-
-MAX_COLS = 2**31 - 1 - 2**16
-"""Kernels index within a row by 32-bit integers; the margin covers one block's stride."""
-
-MAX_ROWS = 2**31 - 1
-"""The largest grid: one row a block."""
-
-
-LEAST_FP32, MOST_FP32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127
-"""The least and the greatest normal number of fp32."""
-
-
-def _in_fp32(number: float) -> bool:
-    return LEAST_FP32 <= abs(number) <= MOST_FP32
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +41,8 @@ class Problem:
     """Whether the output is written over the input."""
 
     def __post_init__(self) -> None:
-        _check_extent("rows", self.rows, MAX_ROWS)
-        _check_extent("cols", self.cols, MAX_COLS)
+        check_extent("rows", self.rows, MAX_ROWS)
+        check_extent("cols", self.cols, MAX_COLS)
         self._default("out_dtype", self.out_dtype or self.dtype)
         self._default("input_stride", self.input_stride or self.cols)
         self._default("output_stride", self.output_stride or self.cols)
@@ -71,7 +58,7 @@ class Problem:
         object.__setattr__(self, name, value)
 
     def _layout_fault(self) -> str:
-        _check_extent("inner", self.inner, MAX_ROWS)
+        check_extent("inner", self.inner, MAX_ROWS)
         if self.rows % self.inner:
             return f"rows is {self.rows}; it must be a multiple of inner, which is {self.inner}"
         for name in ("input_stride", "output_stride"):
@@ -90,9 +77,10 @@ class Problem:
             if self.mask_rows:
                 return f"mask_rows is {self.mask_rows}; a mask '{self.mask}' has none: leave it out"
         elif self.mask_rows < 1 or (self.rows % self.mask_rows and not self._begins_mask):
+            more = ", or be more" if self.mask is Mask.CAUSAL else ""
             return (
                 f"mask_rows is {self.mask_rows}; it must be at least 1 and divide rows, "
-                f"which is {self.rows}"
+                f"which is {self.rows}{more}"
             )
         if self.mask is not Mask.NONE and self.inner > 1:
             return f"mask is {self.mask}; masks are for rows that are contiguous: inner must be 1"
@@ -113,11 +101,8 @@ class Problem:
             return f"out_dtype is {self.output_dtype}; for {self.dtype} it must be of the same kind"
         if self.scale is not None and not math.isfinite(self.scale):
             return f"scale is {self.scale}; it must be a finite number"
-        if self.scale and self.dtype is not DType.F64 and not _in_fp32(self.scale):
-            return (
-                f"scale is {self.scale}; kernels take it in fp32: it must be 0, or "
-                f"{LEAST_FP32:.2g} to {MOST_FP32:.2g} in size"
-            )
+        if self.scale and not self.dtype.arithmetic.holds(self.scale):
+            return f"scale is {self.scale}; kernels take it in fp32: from 1.2e-38 to 3.4e38, or 0"
         if not self.in_place:
             return ""
         if self.op.is_backward:
@@ -259,10 +244,5 @@ class Problem:
 
 def default_rows(cols: int, dtype: DType) -> int:
     """As many rows as make 256 MiB of traffic, one at least."""
-    _check_extent("cols", cols, MAX_COLS)
+    check_extent("cols", cols, MAX_COLS)
     return max(1, DEFAULT_TRAFFIC_BYTES // (cols * 2 * dtype.itemsize))
-
-
-def _check_extent(name: str, value: int, limit: int) -> None:
-    if not 1 <= value <= limit:
-        raise InvalidInput(f"{name} is {value}; it must be a whole number from 1 to {limit}")

@@ -223,8 +223,8 @@ class WorkSplit:
 
     @property
     def static_bytes(self) -> int:
-        """Static shared memory of a block; of bulk copies an mbarrier each, and its alignment."""
-        arrivals = 8 * (self.config.stages + 1) if self.config.staging == "bulk" else 0
+        """Static shared memory of a block; of bulk copies an mbarrier each."""
+        arrivals = 8 * self.config.stages if self.config.staging == "bulk" else 0
         return self.scratch_bytes + self.span_bytes + arrivals
 
     @property

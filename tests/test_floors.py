@@ -13,6 +13,7 @@ PACKAGE = ROOT / "explorer"
 FLOORS = {
     "errors": 0,
     "dtype": 0,
+    "extents": 0,
     "op": 0,
     "operands": 0,
     "asked": 0,

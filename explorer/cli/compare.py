@@ -16,8 +16,9 @@ from explorer.cli.values import duration, extents, words
 from explorer.cli.writable import check_writable
 from explorer.dtype import DType
 from explorer.errors import ExplorerError, InvalidInput, NotFound
+from explorer.extents import MAX_COLS, MAX_ROWS
 from explorer.op import Op
-from explorer.problem import MAX_COLS, MAX_ROWS, Problem
+from explorer.problem import Problem
 
 if TYPE_CHECKING:
     from explorer.evaluate.open_peer_bench import PeerBenches

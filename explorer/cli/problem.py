@@ -13,8 +13,9 @@ from explorer.asked import AskedProblem
 from explorer.cli.values import extents, number, whole_number
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
+from explorer.extents import MAX_COLS, MAX_ROWS
 from explorer.op import Mask, Op
-from explorer.problem import MAX_COLS, MAX_ROWS, Problem
+from explorer.problem import Problem
 
 Options = dict[str, tuple[Any, Any]]
 """Parameter names to (annotation, default)."""

@@ -38,7 +38,8 @@ def extra_of(problem: Problem, config: Config) -> str:
         facts.append(f"kSlots == {split.slots}")
     if config.cache == "shared" and config.static_cols:
         kept = "FloatVector" if config.cache_holds == "exp" else "Vector"
-        facts.append(f"kRowsPerBlock * kRowVectors * sizeof({kept}) == {split.cache_bytes}")
+        rows = "kStages" if config.stages > 1 else "kRowsPerBlock"
+        facts.append(f"{rows} * kRowVectors * sizeof({kept}) == {split.cache_bytes}")
     lines = [f'static_assert({fact}, "as in WorkSplit");' for fact in facts]
     return "\n".join([f"namespace {name} {{", *lines, "}", ""])
 

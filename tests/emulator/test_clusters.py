@@ -140,6 +140,7 @@ def test_multicast(run, out):
         + """extern "C" __global__ void k(const float* x, float* y) {
       __shared__ __align__(16) float s[32]; __shared__ __align__(8) unsigned long long bar; int t = threadIdx.x;
       if (t == 0) { asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(at(&bar)));
+        asm volatile("fence.mbarrier_init.release.cluster;");
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 128;" :: "r"(at(&bar))); }
       MEET
       if (rank() == 0 && t == 0) asm volatile(

@@ -28,6 +28,9 @@ NARROW = {
     "launches": ("one", "three", "two"),
     "persistent": (0, 2),
     "cluster": (1, 16),
+    "staging": ("direct", "span", "bulk"),
+    "stages": (1, 4),
+    "row_order": ("ascending",),
 }
 
 

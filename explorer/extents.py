@@ -1,0 +1,15 @@
+"""How large a matrix may be."""
+
+from explorer.errors import InvalidInput
+
+MAX_COLS = 2**31 - 1 - 2**16
+"""Kernels index within a row by 32-bit integers; the margin covers one block's stride."""
+
+MAX_ROWS = 2**31 - 1
+"""The largest grid: one row a block."""
+
+
+def check_extent(name: str, value: int, limit: int) -> None:
+    """Raises InvalidInput for what is not from 1 to the limit."""
+    if not 1 <= value <= limit:
+        raise InvalidInput(f"{name} is {value}; it must be a whole number from 1 to {limit}")
