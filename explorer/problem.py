@@ -190,7 +190,8 @@ class Problem:
         """
         rows, cols = rows or self.rows, cols or self.cols
         mask_rows = rows if self.mask_rows == self.rows else self.mask_rows
-        if mask_rows and rows % mask_rows and not self._begins_mask:
+        begins = self._begins_mask and rows < mask_rows
+        if mask_rows and rows % mask_rows and not begins:
             mask_rows = next(n for n in range(2, rows + 1) if rows % n == 0) if rows > 1 else 1
         return replace(
             self,

@@ -56,3 +56,9 @@ def test_resized_keeps_the_gaps_and_the_kind():
     problem = Problem(64, 16, input_stride=24, mask=Mask.CAUSAL, mask_rows=64).resized(5, 20)
     assert (problem.input_stride, problem.output_stride, problem.mask_rows) == (28, 20, 5)
     assert Problem(64, 16, mask=Mask.ADDITIVE, mask_rows=8).resized(9).mask_rows == 3
+
+
+def test_the_first_rows_of_a_causal_mask():
+    first = Problem(10, 100, mask=Mask.CAUSAL, mask_rows=100)
+    assert first.visible == sum(range(1, 11))
+    assert [first.resized(rows).mask_rows for rows in (5, 100, 69, 201)] == [100, 100, 100, 3]

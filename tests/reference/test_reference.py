@@ -168,6 +168,7 @@ KINDS = [Problem(20, 37, op=op, dtype=dtype) for op in Op for dtype in DType] + 
     Problem(20, 37, scale=0.0),
     Problem(20, 20, mask=Mask.CAUSAL),
     Problem(20, 37, mask=Mask.CAUSAL, mask_rows=5),
+    Problem(20, 37, mask=Mask.CAUSAL, mask_rows=44),
     Problem(20, 37, mask=Mask.LENGTHS),
     Problem(20, 37, mask=Mask.ADDITIVE, mask_rows=4),
     Problem(20, 37, DType.BF16, out_dtype=DType.F32),
