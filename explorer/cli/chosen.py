@@ -43,7 +43,7 @@ def chosen_variant(
     config is the same for all numbers of rows. Raises InvalidInput for what is none of these or no
     legal config, NotFound for a trial that is not there.
     """
-    from explorer.emit import HEURISTIC, parse_choice
+    from explorer.emit import HEURISTIC, is_of_study, parse_choice
 
     choice = parse_choice(what)
     if batch_invariant and choice != HEURISTIC:
@@ -51,7 +51,7 @@ def chosen_variant(
             f"--batch-invariant makes the heuristic take one config for all rows; {what} is one "
             "config whatever the rows: leave it out"
         )
-    if choice != HEURISTIC and isinstance(choice, str | int):
+    if is_of_study(choice):
         return _of_study(choice, asked, gpu, storage, goal)
     if goal.objectives is Objectives.TIME_ERROR:
         raise InvalidInput(

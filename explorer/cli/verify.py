@@ -91,6 +91,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check kernels for races, bounds and numbers. Exit code 1 if one is wrong."""
+    from explorer.emit import HEURISTIC
     from explorer.evaluate.verify_on import verify_on
     from explorer.report.console import notices, results
     from explorer.report.json_data import as_text
@@ -110,7 +111,7 @@ def verify(
         programs, arch = _of_space(needed(asked), gpu, drawn, strength)
     else:
         programs, arch = _named(what, asked, gpu, storage, goal, batch_invariant)
-        rows = None if what == "heuristic" else rows  # of it they choose the config
+        rows = None if what == HEURISTIC else rows  # of it they choose the config
     with VerifyProgress(len(programs), notices()) as progress:
         found = [
             progress(verdict) for verdict in verify_on(device, programs, arch, rows, goal.accuracy)
@@ -144,15 +145,14 @@ def _named(
 ) -> "tuple[list[ProgramUnderTest], str]":
     from explorer.cli.chosen import chosen_variant
     from explorer.cli.gpu_limits import gpu_limits
-    from explorer.emit import HEURISTIC, parse_choice
+    from explorer.emit import is_of_study, parse_choice
     from explorer.evaluate.emitted_file import read_emitted
     from explorer.evaluate.program_under_test import ProgramUnderTest
 
     if what.endswith(".cu"):
         program = read_emitted(Path(what)).at_cols(None if asked is None else asked.cols)
         return [program], gpu_limits(gpu).arch
-    choice = parse_choice(what)
-    if choice != HEURISTIC and isinstance(choice, str | int):  # of the study of usual rows
+    if is_of_study(parse_choice(what)):  # of usual rows
         asked = replace(needed(asked), rows=None)
     chosen = chosen_variant(
         what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant

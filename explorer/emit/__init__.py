@@ -1,7 +1,7 @@
 """A kernel's source for a person or a program: choose the config, check it, write the file."""
 
 from explorer.emit.check import checked_config, compile_for
-from explorer.emit.choice import HEURISTIC, Choice, parse_choice
+from explorer.emit.choice import HEURISTIC, Choice, is_of_study, parse_choice
 from explorer.emit.destination import Written, default_path, write_source
 from explorer.emit.from_trial import variant_of
 from explorer.emit.verified import verify_variant
@@ -13,6 +13,7 @@ __all__ = [
     "checked_config",
     "compile_for",
     "default_path",
+    "is_of_study",
     "parse_choice",
     "variant_of",
     "verify_variant",

@@ -3,6 +3,8 @@
 `best`, a trial's number, `heuristic`, a preset, or a config as JSON.
 """
 
+from typing import TypeGuard
+
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.presets import Preset, find_preset
@@ -12,6 +14,11 @@ HEURISTIC = "heuristic"
 
 Choice = str | int | Config | Preset
 """BEST or HEURISTIC, a trial's number, a config, or a published kernel."""
+
+
+def is_of_study(choice: Choice) -> TypeGuard[str | int]:
+    """Whether it is a trial of a study: its best, or one by its number."""
+    return isinstance(choice, int) or choice == BEST
 
 
 def parse_choice(text: str) -> Choice:

@@ -94,11 +94,7 @@ def counted_problem(variant: Variant) -> Problem:
     rows = min(problem.rows, -(-LEAST_ROWS // unit) * unit)
     if rows * problem.cols > MOST_ELEMENTS:
         rows = min(rows, each)
-    if rows * problem.cols > MOST_ELEMENTS:
-        raise InvalidInput(
-            f"a block of the kernel works on {each}x{problem.cols} elements, more than the "
-            f"{MOST_ELEMENTS} that are emulated: take fewer --cols, or profile it on a GPU"
-        )
+    _check_emulated(rows, problem.cols, "take fewer --cols, or profile it on a GPU")
     return _of_mean_length(problem.resized(rows), problem)
 
 
@@ -115,9 +111,14 @@ def _counted_across(problem: Problem, block_rows: int) -> Problem:
     """Rows over a middle axis, of whole blocks: of one, or of some where inner is narrower."""
     inner = min(problem.inner, block_rows)
     rows = min(problem.rows, lcm(inner, block_rows))
-    if rows * problem.cols > MOST_ELEMENTS:
-        raise InvalidInput(
-            f"a block of the kernel works on {rows}x{problem.cols} elements, more than the "
-            f"{MOST_ELEMENTS} that are emulated: profile it on a GPU"
-        )
+    _check_emulated(rows, problem.cols, "profile it on a GPU")
     return replace(problem, rows=rows, inner=inner)
+
+
+def _check_emulated(rows: int, cols: int, advice: str) -> None:
+    """Raises InvalidInput for what a block works on where that is too much."""
+    if rows * cols > MOST_ELEMENTS:
+        raise InvalidInput(
+            f"a block of the kernel works on {rows}x{cols} elements, more than the "
+            f"{MOST_ELEMENTS} that are emulated: {advice}"
+        )

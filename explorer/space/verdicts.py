@@ -8,6 +8,7 @@ from typing import Any
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
+from explorer.space.levels import choose
 from explorer.space.parameters import MEANING, Value
 from explorer.space.rules import RULES, Point, Rule
 
@@ -75,7 +76,7 @@ def _drafts(config: Config, changes: Iterable[Change]) -> Iterator[tuple[Change,
     draft = replace(config)
     for change in changes:
         for name, value in change.items():
-            object.__setattr__(draft, name, value)
+            choose(draft, name, value)
         yield change, draft
         for name in change:
-            object.__setattr__(draft, name, getattr(config, name))
+            choose(draft, name, getattr(config, name))

@@ -85,8 +85,9 @@ def _packed(problem: Problem, gpu: GpuSpec) -> Config:
     """
     shapes = ((blocks, threads) for threads in (128, 256) for blocks in _clusters(gpu))
     fitting = (shape for shape in shapes if _kept(problem, *shape) <= PACKED)
-    blocks, threads = next(fitting, (gpu.cluster_blocks, 256))
-    room = 1024 if _kept(problem, blocks, threads) <= PACKED else 512
+    shape = next(fitting, None)
+    blocks, threads = shape or (gpu.cluster_blocks, 256)
+    room = 1024 if shape else 512
     return replace(_shared_by(blocks, threads), cache_holds="input", min_blocks=room // threads)
 
 

@@ -2,6 +2,9 @@
 
 import pytest
 from run_kernel import Out, run_kernel
+from virtual_arch import ARCH
+
+from explorer.evaluate.emulation import Emulator
 
 
 @pytest.fixture
@@ -14,3 +17,9 @@ def run():
 def out():
     """The class of output arguments."""
     return Out
+
+
+@pytest.fixture(scope="session")
+def emulator():
+    """The emulator of all configs that are not of one architecture."""
+    return Emulator(ARCH)

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 from planted import planted
-from virtual_arch import ARCH
+from verified import verify
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
 from explorer.dtype import DType
-from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import known_gpu, known_gpu_for
 from explorer.op import Mask, Op
@@ -20,17 +19,6 @@ from explorer.space.covering import covering_array
 H200 = known_gpu("NVIDIA H200")
 
 ASYNC = {"cache": "shared", "cache_holds": "input", "staging": "async"}
-
-
-@pytest.fixture(scope="module")
-def emulator():
-    return Emulator(ARCH)
-
-
-def verify(emulator, problem, config):
-    verdict = emulator.verify(ProgramUnderTest.of_config(problem, config))
-    told = f"{config.to_json(brief=True)}: {verdict.sentence}"
-    assert verdict.status is Status.VERIFIED, told
 
 
 @pytest.mark.parametrize(

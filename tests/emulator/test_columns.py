@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from virtual_arch import ARCH
+from verified import verify
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
 from explorer.dtype import DType
-from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import known_gpu
 from explorer.op import Op
@@ -22,16 +21,10 @@ FEW = {"threads": (32, 64, 96, 128, 256), "threads_per_row": (1, 2, 4, 16, 32, 9
 """Blocks that an emulator steps through quickly, of all kinds: lanes, warps and both."""
 
 
-@pytest.fixture(scope="module")
-def emulator():
-    return Emulator(ARCH)
-
-
-def verify(emulator, problem, config):
+def verify_legal(emulator, problem, config):
     broken = Space(problem, H200).broken_rule(config)
     assert broken is None, broken.reason(config)
-    verdict = emulator.verify(ProgramUnderTest.of_config(problem, config))
-    assert verdict.status is Status.VERIFIED, f"{config.to_json(brief=True)}: {verdict.sentence}"
+    verify(emulator, problem, config)
 
 
 @pytest.mark.parametrize("op", list(Op))
@@ -39,7 +32,7 @@ def verify(emulator, problem, config):
 def test_each_op_of_each_dtype(emulator, op, dtype):
     problem = Problem(96, 61, dtype, op, inner=48)
     for config in sampled(Space(problem, H200, FEW), 3, seed=len(op)):
-        verify(emulator, problem, config)
+        verify_legal(emulator, problem, config)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +57,7 @@ def test_each_op_of_each_dtype(emulator, op, dtype):
 )
 def test_each_way_to_work(emulator, choices):
     cols = 61 if choices.get("threads_per_row") == 1 else 509
-    verify(emulator, Problem(72, cols, inner=36), Config(**choices))
+    verify_legal(emulator, Problem(72, cols, inner=36), Config(**choices))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +74,7 @@ def test_each_way_to_work(emulator, choices):
 @pytest.mark.parametrize("cache", ["registers", "none"])
 def test_problems_of_all_kinds(emulator, changes, cache):
     problem = Problem(96, 61, inner=48, **changes)
-    verify(emulator, problem, Config(threads_per_row=64, cache=cache, cache_holds="input"))
+    verify_legal(emulator, problem, Config(threads_per_row=64, cache=cache, cache_holds="input"))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +98,7 @@ def test_clusters_share_rows(emulator, changes, choices):
     usual = {"threads": 64, "threads_per_row": 16, "cache_holds": "input", **choices}
     problem = Problem(96, 301, inner=48, **changes)
     for exchange in ("barrier", "mbarrier"):
-        verify(emulator, problem, Config(**usual, exchange=exchange))
+        verify_legal(emulator, problem, Config(**usual, exchange=exchange))
 
 
 def test_a_cluster_that_does_not_wait_is_found_out(emulator):
@@ -124,4 +117,4 @@ def test_an_inner_axis_that_ends_within_a_vector_takes_narrower_ones(emulator, d
     widest = Config(threads=64, threads_per_row=16)
     assert Space(problem, H200).broken_rule(widest).name == "inner-vectors"
     fitting = max(b for b in (2, 4, 8) if b >= dtype.itemsize and inner * dtype.itemsize % b == 0)
-    verify(emulator, problem, Config(threads=64, threads_per_row=16, vector_bytes=fitting))
+    verify_legal(emulator, problem, Config(threads=64, threads_per_row=16, vector_bytes=fitting))

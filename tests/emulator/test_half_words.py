@@ -4,22 +4,15 @@ from dataclasses import replace
 
 import pytest
 from planted import planted
-from virtual_arch import ARCH
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
 from explorer.dtype import DType
-from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.op import Op
 from explorer.problem import Problem
 
 ONE_WARP = Config(threads=64, threads_per_row=32)
-
-
-@pytest.fixture(scope="module")
-def emulator():
-    return Emulator(ARCH)
 
 
 def verdict(emulator, problem, **choices):

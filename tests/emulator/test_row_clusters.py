@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 from planted import planted
-from virtual_arch import ARCH
+from verified import verify
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
 from explorer.dtype import DType
-from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import known_gpu
 from explorer.op import Op
@@ -22,17 +21,10 @@ H200 = known_gpu("NVIDIA H200")
 CLUSTERS = {"cluster": (2, 4, 8, 16)}
 
 
-@pytest.fixture(scope="module")
-def emulator():
-    return Emulator(ARCH)
-
-
-def verify(emulator, problem, configs):
+def verify_all(emulator, problem, configs):
     assert configs
     for config in configs:
-        verdict = emulator.verify(ProgramUnderTest.of_config(problem, config))
-        told = f"{config.to_json(brief=True)}: {verdict.sentence}"
-        assert verdict.status is Status.VERIFIED, told
+        verify(emulator, problem, config)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +33,7 @@ def verify(emulator, problem, configs):
 )
 def test_every_choice_at_ragged_and_whole_rows(emulator, cols, dtype):
     problem = Problem(3, cols, dtype)
-    verify(emulator, problem, covering_array(Space(problem, H200, CLUSTERS)))
+    verify_all(emulator, problem, covering_array(Space(problem, H200, CLUSTERS)))
 
 
 @pytest.mark.parametrize(
@@ -55,14 +47,14 @@ def test_every_choice_at_ragged_and_whole_rows(emulator, cols, dtype):
 )
 def test_rows_of_every_kind(emulator, changes):
     problem = Problem(3, 8291, **changes)
-    verify(emulator, problem, sampled(Space(problem, H200, CLUSTERS), 3))
+    verify_all(emulator, problem, sampled(Space(problem, H200, CLUSTERS), 3))
 
 
 @pytest.mark.parametrize("rows", [1, 5])
 def test_several_rows_are_exchanged_at_once(emulator, rows):
     """The last rows of a cluster's share may be past the end."""
     config = Config(algorithm="online-block-max", cluster=4, rows_per_thread=2)
-    verify(emulator, Problem(rows, 8193), [config])
+    verify_all(emulator, Problem(rows, 8193), [config])
 
 
 PACKED = Config(algorithm="online-block-max", cluster=4, reduction="shuffle-redux")
@@ -82,7 +74,7 @@ PACKED = Config(algorithm="online-block-max", cluster=4, reduction="shuffle-redu
     ids=str,
 )
 def test_stores_that_mbarriers_count(emulator, problem, config):
-    verify(emulator, problem, [replace(config, exchange="mbarrier")])
+    verify_all(emulator, problem, [replace(config, exchange="mbarrier")])
 
 
 ARRIVE = "row_at(input, output, index);\n  arrive_at_cluster();\n"

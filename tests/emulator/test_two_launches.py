@@ -2,12 +2,10 @@
 
 import pytest
 from planted import planted
-from virtual_arch import ARCH
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
 from explorer.dtype import DType
-from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
@@ -26,11 +24,6 @@ SPLIT = {
     "cache_holds": "input",
     "unroll": 2,
 }
-
-
-@pytest.fixture(scope="module")
-def emulator():
-    return Emulator(ARCH)
 
 
 @pytest.mark.parametrize(
