@@ -199,12 +199,15 @@ class WorkSplit:
 
     @property
     def _scratch_across_rows(self) -> int:
-        """As `scratch_bytes`: of all rows, what warps leave for each other, or all threads."""
+        """As `scratch_bytes`: of all rows, what warps leave for each other, or all threads; and
+        what one thread made of it.
+        """
         shuffles = self.config.reduction == "shuffle"
         left = self.row_shares if shuffles else self.config.threads_per_row
-        values = left * self.block_rows if left > 1 else 0
-        values += self.config.cluster * self.block_rows if self.config.cluster > 1 else 0
-        numbers = values * self._reduced_numbers
+        totals = 1 if shuffles else 0
+        values = left + totals if left > 1 else 0
+        values += self.config.cluster + 1 if self.config.cluster > 1 else 0
+        numbers = values * self.block_rows * self._reduced_numbers
         return numbers * self.problem.dtype.arithmetic.itemsize + self._mbarrier_bytes
 
     @property

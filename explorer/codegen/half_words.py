@@ -10,8 +10,8 @@ def keeps_packed(problem: Problem, config: Config) -> bool:
     """Whether registers keep elements as they came, to be converted in each pass."""
     kept = config.cache == "registers" and config.cache_holds == "input"
     plain = config.staging == "direct" and config.sum == "plain" and config.rows_per_thread == 1
-    rows = problem.inner == 1 and not problem.op.is_backward and problem.mask is not Mask.ADDITIVE
-    return _has_pairs(problem, config) and kept and plain and rows
+    one_matrix = not problem.op.is_backward and problem.mask is not Mask.ADDITIVE
+    return _has_pairs(problem, config) and kept and plain and one_matrix
 
 
 def borrows_ends(problem: Problem, config: Config) -> bool:
