@@ -199,14 +199,13 @@ class WorkSplit:
 
     @property
     def _scratch_across_rows(self) -> int:
-        """As `scratch_bytes`: of all rows, what warps leave for each other, or all threads; and
-        what one thread made of it.
-        """
+        """As `scratch_bytes`: of all rows, what warps leave, or all threads, and what it came to."""
         shuffles = self.config.reduction == "shuffle"
         left = self.row_shares if shuffles else self.config.threads_per_row
-        totals = 1 if shuffles else 0
-        values = left + totals if left > 1 else 0
-        values += self.config.cluster + 1 if self.config.cluster > 1 else 0
+        if self.config.cluster > 1:
+            values = left + self.config.cluster + 1
+        else:
+            values = left + shuffles if left > 1 else 0
         numbers = values * self.block_rows * self._reduced_numbers
         return numbers * self.problem.dtype.arithmetic.itemsize + self._mbarrier_bytes
 

@@ -35,11 +35,6 @@ def clusters_of_whole_rows(p: Point) -> bool:
     return not p.problem.op.is_backward and p.problem.mask is Mask.NONE
 
 
-@rule("threads_per_row", "cluster", says="a thread a row for each block of a cluster, at least")
-def threads_for_each_block(p: Point) -> bool:
-    return p.config.cluster == 1 or p.config.threads_per_row >= p.config.cluster
-
-
 @rule(
     "threads",
     "threads_per_row",
@@ -65,9 +60,7 @@ def exchange_of_a_cluster(p: Point) -> bool:
     "shuffle-first-warp or shuffle-redux",
 )
 def clusters_shuffle(p: Point) -> bool:
-    if p.config.cluster == 1 or p.split.across_rows:
-        return True
-    return p.config.reduction.startswith("shuffle")
+    return p.config.cluster == 1 or p.config.reduction.startswith("shuffle")
 
 
 @rule(

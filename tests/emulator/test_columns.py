@@ -89,8 +89,14 @@ def test_problems_of_all_kinds(emulator, changes, cache):
         ({}, {"threads": 256, "threads_per_row": 16, "cluster": 16}),
         (
             {"op": Op.SOFTMAX_BACKWARD, "dtype": DType.F64},
-            {"cache": "shared", "reduction": "shared-tree", "static_cols": False, "cluster": 4},
+            {"cache": "shared", "static_cols": False, "cluster": 4},
         ),
+        (
+            {},
+            {"threads": 128, "threads_per_row": 8, "cluster": 16},
+        ),  # fewer threads a row than blocks
+        ({"dtype": DType.F16}, {"threads_per_row": 4, "cluster": 2}),  # fewer threads than rows
+        ({}, {"threads_per_row": 1, "vector_bytes": 4, "cluster": 8}),
         ({"in_place": True}, {"algorithm": "online-block-max", "cluster": 8}),
     ],
 )
