@@ -199,7 +199,7 @@ class WorkSplit:
 
     @property
     def _scratch_across_rows(self) -> int:
-        """As `scratch_bytes`: of all rows, what warps leave, or all threads, and what it came to."""
+        """As `scratch_bytes`: of all rows, what warps or threads leave, and what that came to."""
         shuffles = self.config.reduction == "shuffle"
         left = self.row_shares if shuffles else self.config.threads_per_row
         if self.config.cluster > 1:

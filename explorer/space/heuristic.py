@@ -1,6 +1,5 @@
 """A config for a problem without any search: what measurements on an H200 say of each regime."""
 
-import math
 import random
 from dataclasses import replace
 
@@ -10,10 +9,10 @@ from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.op import Mask, Op
 from explorer.problem import Problem
+from explorer.space.across_rows import of_middle_axis
 from explorer.space.cluster_rules import WIDE_ROW
 from explorer.space.space import Space
-from explorer.space.wide_rows import fewest_blocks, numbers_of_row, of_wide_rows
-from explorer.work_split import WARP
+from explorer.space.wide_rows import of_wide_rows
 
 SHORT_ROW = 48
 """Elements of the longest row that one or two threads work on, out of a span in shared memory."""
@@ -26,10 +25,6 @@ LEAST_SHARED_ACROSS = 1024
 
 LONG_SUM = 32
 """Terms that a thread adds one by one which are too many where a wide row's sum is to be exact."""
-
-TILES = ((16, 8, 128, 3), (8, 32, 64, 2), (4, 32, 128, 3))
-"""Of tiles of such rows, the widest first: vectors of 16 bytes side by side, threads that share a
-row, numbers that each keeps of as many rows as a vector is wide, blocks that an SM then holds."""
 
 
 def config_for(
@@ -88,7 +83,7 @@ def _of_regime(problem: Problem, gpu: GpuSpec) -> Config:
     if problem.cols <= SHORT_ROW and problem.inner == 1:
         return _short(problem)
     if problem.inner > 1 and problem.cols >= LEAST_SHARED_ACROSS and gpu.cluster_blocks > 1:
-        return _across(problem, gpu)
+        return of_middle_axis(problem, gpu)
     if problem.cols >= WIDE_ROW and _are_shared(problem, gpu):
         return of_wide_rows(problem, gpu)
     return _of_one_block(problem)
@@ -130,39 +125,6 @@ def _are_shared(problem: Problem, gpu: GpuSpec) -> bool:
     """Whether rules let the blocks of a cluster share rows that lie along memory."""
     plain = problem.mask is Mask.NONE and not problem.op.is_backward
     return gpu.cluster_blocks > 1 and problem.inner == 1 and plain
-
-
-def _across(problem: Problem, gpu: GpuSpec) -> Config:
-    """Rows over a middle axis: kept by a cluster of 8 at most, in tiles as wide as that allows.
-
-    On an H200, in f32, axis 0 of 2048 x 16384 comes to 85 % of copy in tiles of 256 bytes, 4096 x
-    8192 to 81 % in tiles of 128, 8192 x 4096 to 69 % in tiles of 64; in bf16 4096 x 8192 to 56 %.
-    Beyond, rows are read twice.
-    """
-    size = problem.dtype.itemsize
-    vector_bytes = math.gcd(16, problem.inner * size)
-    width = vector_bytes // size
-    most = min(8, gpu.cluster_blocks)
-    numbers = numbers_of_row(problem) * width * (2 if problem.op.is_backward else 1)
-    tile = next((t for t in TILES if numbers <= most * t[1] * t[2]), TILES[-1])
-    groups, lanes, kept, min_blocks = tile
-    groups = min(groups, 1 << (-(-problem.inner // width) - 1).bit_length())
-    lanes = max(lanes, WARP // groups)
-    idea = Config(
-        algorithm="online-block-max",
-        threads=lanes * groups,
-        threads_per_row=lanes,
-        vector_bytes=vector_bytes,
-        exp="ex2.approx",
-        min_blocks=min_blocks,
-    )
-    blocks = fewest_blocks(numbers, lanes * kept, least=1, most=most)
-    if numbers > blocks * lanes * kept:  # many threads: sums one by one are short, then
-        looped = replace(idea, threads=1024, threads_per_row=1024 // groups, min_blocks=1)
-        return replace(looped, cache="none", cache_holds="input", unroll=4)
-    if problem.dtype.itemsize == 2 and tile == TILES[-1]:
-        idea = replace(idea, algorithm="three-pass", cache_holds="input", store_hint="cs")
-    return replace(idea, cluster=blocks, exchange="mbarrier") if blocks > 1 else idea
 
 
 def _short(problem: Problem) -> Config:
