@@ -20,7 +20,7 @@ SHORT_ROW = 48
 MOST_HELD = 128 * 1024
 """Bytes of a row, for a gradient of two, that a block of 1024 threads keeps."""
 
-LEAST_SHARED_ACROSS = 1024
+LEAST_SHARED_ACROSS = 128
 """Elements of the shortest row over a middle axis that several blocks share."""
 
 LONG_SUM = 32
