@@ -13,8 +13,15 @@ MOST_KEPT = 128
 LEAST_PART = 1024
 """Elements of a row that are worth a block where the GPU has room for more of them."""
 
+LEAST_TWICE = 256 * 1024
+"""Bytes of a row, for each row there is, that all SMs read twice sooner than the few of clusters
+once: two rows count as one."""
+
 WIDEST_UNPACKED = 32768
 """Elements of the widest 16-bit row whose exponentials are kept; of wider ones what was loaded."""
+
+MOST_IN_ONE_WAVE = 50
+"""The same where there are fewer rows than SMs, all of which are worked on at once."""
 
 PACKED = 80
 """Elements that a thread keeps so, two in a register, where four blocks of 256 share an SM."""
@@ -22,7 +29,9 @@ PACKED = 80
 
 def of_wide_rows(problem: Problem, gpu: GpuSpec) -> Config:
     """A config, legal or not, for rows of WIDE_ROW elements or more on a GPU with clusters."""
-    if numbers_of_row(problem) > gpu.cluster_blocks * 256 * MOST_KEPT:
+    longest_kept = gpu.cluster_blocks * 256 * MOST_KEPT
+    alone = problem.row_bytes >= LEAST_TWICE * max(2, problem.rows)
+    if numbers_of_row(problem) > longest_kept or alone:
         return _read_twice(problem, gpu)
     if problem.rows * gpu.cluster_blocks <= 2 * gpu.sm_count:
         return _few(problem, gpu)
@@ -71,6 +80,8 @@ def _shape(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
     if cols <= 16384:
         blocks = min(1 << (cols // 2048).bit_length() - 1, most)
         return blocks, 128 if cols <= blocks * 2048 else 256
+    if problem.rows < gpu.sm_count and cols <= most * 64 * MOST_IN_ONE_WAVE:
+        return most // 2, 256 if problem.rows <= gpu.sm_count // 2 else 128
     if cols <= 65536:
         return fewest_blocks(cols, 128 * 32, least=2, most=most), 128
     if cols <= 163840:
@@ -102,9 +113,10 @@ def _kept(problem: Problem, blocks: int, threads: int) -> int:
 
 
 def _read_twice(problem: Problem, gpu: GpuSpec) -> Config:
-    """What no cluster keeps: few rows over all SMs in two launches, others a row a block.
+    """Few rows over all SMs in two launches, others a row a block.
 
-    On an H200, 1 x 1048576 f32 comes to 55 % of copy; the second reading is from L2.
+    On an H200, 1 x 1048576 f32 comes to 55 % of copy, 4 x 1048576 to 70 %; the second reading is
+    from L2. Where that is little, small parts are for more SMs.
     """
     looped = Config(
         algorithm="online-block-max",
@@ -114,7 +126,9 @@ def _read_twice(problem: Problem, gpu: GpuSpec) -> Config:
         store_hint="cs",
     )
     if problem.rows < gpu.sm_count:
-        return replace(looped, launches="two-overlapped", load_hint="nc", unroll=8)
+        little = problem.rows * problem.cols <= (2**20 if problem.dtype.itemsize == 2 else 2**18)
+        unroll = 2 if little else 8
+        return replace(looped, launches="two-overlapped", load_hint="nc", unroll=unroll)
     return replace(looped, threads=1024, threads_per_row=1024, unroll=4)
 
 
