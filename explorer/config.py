@@ -37,6 +37,7 @@ class Config:
     exchange: str = "barrier"
     row_order: str = "ascending"
     stages: int = 1
+    arrangement: str = "striped"
 
     @property
     def rows_per_block(self) -> int:

@@ -1,15 +1,15 @@
 """FastSoftmax's kernels; 3 is `shared-tree`, 10 is `register-float4`.
 
 All were published with 0 as the identity of max, which is wrong for negative rows, and for cols
-that are multiples of 4; here they are right for all. Kernels 1 and 2 are left out: in one every
-thread folds the whole row, in the other neighbouring threads read far from each other, and the
-space has neither.
+that are multiples of 4; here they are right for all.
 """
+
+import math
 
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.presets.block_size import power_of_two, warps_for
-from explorer.presets.designs import FIRST_WARP, row_vectors, scalar, vectors
+from explorer.presets.designs import FIRST_WARP, careful_sum, row_vectors, scalar, vectors
 from explorer.presets.preset import Preset, Source
 from explorer.problem import Problem
 
@@ -18,6 +18,20 @@ MOST_UNROLLED = 8
 
 def _kernel(number: int) -> Source:
     return Source("FastSoftmax", f"kernels.cu, softmax_kernel{number}", "5fb0d4a")
+
+
+def _whole_row(problem: Problem, _: GpuSpec) -> Config:
+    """Published with 32 columns and rows a block: a row's other columns are other blocks'."""
+    threads = warps_for(problem.cols)
+    careful = {"arrangement": "replicated", "exp": "__expf", **careful_sum(problem)}
+    return scalar(problem, threads, threads, **careful)
+
+
+def _side_by_side(problem: Problem, _: GpuSpec) -> Config:
+    """Published for shares of as many elements as there are threads."""
+    threads = warps_for(math.isqrt(problem.cols - 1) + 1)
+    arranged = {"arrangement": "blocked", "reduction": "shared-tree", "exp": "__expf"}
+    return scalar(problem, threads, threads, **arranged)
 
 
 def _warp_scalar(problem: Problem, _: GpuSpec) -> Config:
@@ -53,6 +67,19 @@ def _tree_unrolled(problem: Problem, _: GpuSpec) -> Config:
 
 
 PRESETS = (
+    Preset(
+        "fast-softmax-1",
+        "A thread for each column, up to 1024; each folds the whole row, twice, by itself.",
+        _kernel(1),
+        _whole_row,
+    ),
+    Preset(
+        "fast-softmax-2",
+        "A block for each row, as many threads as a thread has elements, which lie side by side; a "
+        "tree in shared memory.",
+        _kernel(2),
+        _side_by_side,
+    ),
     Preset(
         "fast-softmax-4",
         "A block of 1024 threads for each row; warps reduce by shuffles, the first warp folds what "

@@ -14,6 +14,8 @@ _STAGING = {
     "bulk": "bulk copies",
 }
 
+_ARRANGEMENT = {"replicated": "each thread folds the row", "blocked": "neighbours to a thread"}
+
 _WORDS: dict[str, Callable[[Any], str]] = {
     "algorithm": str,
     "threads": lambda value: f"{value} thread{'' if value == 1 else 's'}",
@@ -41,6 +43,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "exchange": "exchange by {}".format,
     "row_order": "{} rows".format,
     "stages": lambda value: f"{value} stage{'' if value == 1 else 's'}",
+    "arrangement": lambda value: _ARRANGEMENT.get(value, str(value)),
     "rows_per_thread": lambda value: f"{value} row{'' if value == 1 else 's'} a thread",
 }
 

@@ -1,5 +1,6 @@
 """The parameter space: what values each choice has, and what rules a combination out."""
 
+from explorer.space import arrangement_rules as _arrangement_rules  # noqa: F401 - as below
 from explorer.space import async_rules as _async_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import cluster_rules as _cluster_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import column_rules as _column_rules  # noqa: F401 - adds its rules to RULES

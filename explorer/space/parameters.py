@@ -41,6 +41,8 @@ MEANING = {
     "row_order": "the rows that the first blocks to run work on: the first, or the last",
     "stages": "rows of a block that strides over them which are in shared memory at once: one is "
     "worked on while bulk copies bring the others",
+    "arrangement": "what a thread folds of a row that nothing keeps: every vector so many threads "
+    "on, vectors side by side (blocked), or all of them, as every other thread (replicated)",
 }
 """A sentence for each parameter of Config, in the order of its fields."""
 
@@ -77,4 +79,5 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "exchange": ("barrier", "mbarrier"),
         "row_order": ("ascending", "descending"),
         "stages": (1, 2, 3, 4),
+        "arrangement": ("striped", "blocked", "replicated"),
     }
