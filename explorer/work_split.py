@@ -207,7 +207,10 @@ class WorkSplit:
         else:
             values = left + shuffles if left > 1 else 0
         numbers = values * self.block_rows * self._reduced_numbers
-        return numbers * self.problem.dtype.arithmetic.itemsize + self._mbarrier_bytes
+        size = numbers * self.problem.dtype.arithmetic.itemsize + self._mbarrier_bytes
+        if self.config.cache != "shared":
+            return size
+        return -(-size // 16) * 16  # where dynamic shared memory may begin
 
     @property
     def _mbarrier_bytes(self) -> int:

@@ -28,7 +28,7 @@ class Means:
     best_over_ours: float | None
     """The fastest peer's time over ours, problem by problem."""
     of_copy_by_name: dict[str, float]
-    """Copy's time over that of each peer, and of the heuristic, where it has one."""
+    """Copy's time over that of each peer, where it has one, and of the heuristic or ours."""
     counts: dict[str, int]
     """How many those are."""
 
@@ -46,9 +46,11 @@ def groups(run: PeerRun) -> dict[str, list[PeerComparison]]:
 def means(comparisons: list[PeerComparison]) -> Means:
     """What the bottom of a table says."""
     shares: dict[str, list[float]] = {}
+    is_timed = any(one.heuristic_us for one in comparisons)
     for one in comparisons:
         times = {peer.name: peer.time_us for peer in one.peers}
-        times |= {"heuristic": median(one.heuristic_us)} if one.heuristic_us else {}
+        if is_timed:  # where it has no time of its own it is ours
+            times["heuristic"] = median(one.heuristic_us) if one.heuristic_us else one.time_us
         for name, time_us in times.items():
             shares.setdefault(name, []).append(one.copy_time_us / time_us)
     best = [(one, one.best) for one in comparisons]

@@ -100,8 +100,8 @@ def _best_cells(one: PeerComparison, best: PeerTime | None) -> list[str]:
 def _column_cell(one: PeerComparison, name: str) -> str:
     """The time of a peer, or of the heuristic's config, with its marks."""
     peer = one.find(name)
-    if name == HEURISTIC and one.heuristic_us:
-        return microseconds(median(one.heuristic_us))
+    if name == HEURISTIC:
+        return microseconds(median(one.heuristic_us)) if one.heuristic_us else "ours"
     if peer is None:
         return "–"
     inexact = INEXACT if peer.inexact else ""

@@ -5,12 +5,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
 from explorer.space.wide_rows import fewest_blocks
 
 THREADS = 256
 """Threads of a block."""
+
+MOST_ROWS_OF_A_TILE = 128
+"""Rows side by side that a block works on, at most: 16-bit elements of 256 bytes."""
 
 
 class Tile(NamedTuple):
@@ -46,26 +50,41 @@ def of_middle_axis(problem: Problem, gpu: GpuSpec) -> Config:
     vector_bytes = math.gcd(16, problem.inner * problem.dtype.itemsize)
     for tile in TILES[problem.dtype.itemsize]:
         groups = _groups(problem, tile, vector_bytes)
-        lanes = THREADS // groups
+        lanes = min(THREADS // groups, 1 << problem.cols.bit_length() - 1)
         part = lanes * (4 * tile.kept // max(4, vector_bytes))
         most = min(tile.most_blocks, gpu.cluster_blocks)
         if _vectors_of_row(problem) <= most * part:
             break
     idea = Config(
         algorithm="online-block-max",
-        threads=THREADS,
+        threads=lanes * groups,
         threads_per_row=lanes,
         vector_bytes=vector_bytes,
         exp="ex2.approx",
-        min_blocks=min(tile.min_blocks, 3) if problem.op.is_backward else tile.min_blocks,
+        min_blocks=min(tile.min_blocks, 3) if _needs_registers(problem) else tile.min_blocks,
     )
     blocks = fewest_blocks(_vectors_of_row(problem), part, least=1, most=most)
-    if _vectors_of_row(problem) > blocks * part:  # many threads: sums one by one are short, then
-        looped = replace(idea, threads=1024, threads_per_row=1024 // groups, min_blocks=1)
-        return replace(looped, cache="none", cache_holds="input", unroll=4)
+    if _vectors_of_row(problem) > blocks * part:
+        return _read_twice(problem, gpu, idea, groups)
     if problem.dtype.itemsize == 2:
         idea = replace(idea, algorithm="three-pass", cache_holds="input")
     return replace(idea, cluster=blocks, exchange="mbarrier") if blocks > 1 else idea
+
+
+def _read_twice(problem: Problem, gpu: GpuSpec, idea: Config, groups: int) -> Config:
+    """By many threads, whose sums one by one are short; by several blocks where tiles are few."""
+    threads = 512 if problem.dtype is DType.F64 else 1024  # doubles take twice the registers
+    looped = replace(idea, threads=threads, threads_per_row=threads // groups, min_blocks=1)
+    looped = replace(looped, cache="none", cache_holds="input", unroll=4)
+    tiles = problem.rows // (groups * (idea.vector_bytes // problem.dtype.itemsize))
+    if tiles >= gpu.sm_count:
+        return looped
+    return replace(looped, cluster=min(8, gpu.cluster_blocks), exchange="mbarrier")
+
+
+def _needs_registers(problem: Problem) -> bool:
+    """Whether more are in use than what is kept and what a softmax takes."""
+    return problem.op.is_backward or (problem.op.is_log and problem.dtype.itemsize == 2)
 
 
 def _groups(problem: Problem, tile: Tile, vector_bytes: int) -> int:

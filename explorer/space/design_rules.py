@@ -13,7 +13,7 @@ MOST_STAGED = 64
 """Elements of a thread that pass one by one through shared memory: each has code of its own."""
 
 
-def _is_plain(problem: Problem) -> bool:
+def is_plain(problem: Problem) -> bool:
     """Whether it is a softmax of whole, unscaled rows, dense and of one type."""
     return (
         problem.op is Op.SOFTMAX
@@ -49,7 +49,7 @@ def _is_usual(config: Config) -> bool:
     "place",
 )
 def plain_softmax_alone(p: Point) -> bool:
-    return _is_usual(p.config) or _is_plain(p.problem)
+    return _is_usual(p.config) or is_plain(p.problem)
 
 
 @rule(

@@ -9,8 +9,9 @@ from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.op import Mask, Op
 from explorer.problem import Problem
-from explorer.space.across_rows import of_middle_axis
+from explorer.space.across_rows import MOST_ROWS_OF_A_TILE, of_middle_axis
 from explorer.space.cluster_rules import WIDE_ROW
+from explorer.space.design_rules import is_plain
 from explorer.space.space import Space
 from explorer.space.wide_rows import of_wide_rows
 from explorer.work_split import WARP
@@ -22,7 +23,7 @@ MOST_HELD = 128 * 1024
 """Bytes of a row, for a gradient of two, that a block of 1024 threads keeps."""
 
 LEAST_SHARED_ACROSS = 128
-"""Elements of the shortest row over a middle axis that several blocks share."""
+"""Elements of the shortest row over a middle axis for tiles that several blocks may share."""
 
 FEW_ROWS = 128
 """Rows that cannot fill a GPU: what counts is the time of one."""
@@ -46,8 +47,8 @@ def config_for(
     Row-wise softmax has its regimes; whatever else a problem asks for, an idea that is illegal is
     repaired by the fewest changes. One problem and GPU, one answer.
     """
-    if batch_invariant and problem.inner == 1:  # over a middle axis rows have no say
-        problem = problem.resized(rows=max(problem.rows, gpu.sm_count))
+    if batch_invariant:
+        problem = problem.resized(rows=_many_rows(problem, gpu))
     space = Space(problem, gpu)
     idea = promising(problem, gpu, accuracy)
     if batch_invariant:
@@ -55,9 +56,16 @@ def config_for(
     return idea if space.is_legal(idea) else space.repair(idea, random.Random(0))
 
 
+def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
+    """So many that no more of them change the choice: tiles of a middle axis fill the GPU, too."""
+    slices = -(-gpu.sm_count * MOST_ROWS_OF_A_TILE // problem.inner)
+    enough = slices * problem.inner if problem.inner > 1 else max(gpu.sm_count, FEW_ROWS + 1)
+    return max(problem.rows, enough)
+
+
 def promising(problem: Problem, gpu: GpuSpec, accuracy: Accuracy = Accuracy.DEFAULT) -> Config:
     """What fits the regime of a problem, legal or not."""
-    return exact(_adapted(_of_regime(problem, gpu), problem), problem, accuracy)
+    return exact(_adapted(_of_regime(problem, gpu, accuracy), problem), problem, accuracy)
 
 
 def exact(idea: Config, problem: Problem, accuracy: Accuracy) -> Config:
@@ -66,16 +74,25 @@ def exact(idea: Config, problem: Problem, accuracy: Accuracy) -> Config:
     Exponentials relative to a thread's own maximum, rescaled, are 20 to 28 ulp off, those of three
     passes 17 to 19, at 1000 to 65536 columns of f32.
     """
-    if accuracy is not Accuracy.STRICT or problem.output_dtype.itemsize < 4:
+    if not _asks_exact(problem, accuracy):
         return idea
-    if problem.op is Op.SOFTMAX_BACKWARD:
-        return idea
-    divides = problem.op is Op.SOFTMAX
-    normalise = "divide" if divides else idea.normalise
+    normalise = "divide" if problem.op is Op.SOFTMAX else idea.normalise
     idea = replace(idea, algorithm="three-pass", exp="expf", normalise=normalise)
     while idea.cluster > 1 and idea.threads < 1024 and _share(problem, idea) >= LONG_SUM:
-        idea = replace(idea, threads=2 * idea.threads, threads_per_row=2 * idea.threads_per_row)
+        idea = replace(
+            idea,
+            threads=2 * idea.threads,
+            threads_per_row=2 * idea.threads_per_row,
+            min_blocks=max(1, idea.min_blocks // 2),
+        )
     return idea
+
+
+def _asks_exact(problem: Problem, accuracy: Accuracy) -> bool:
+    """Whether the usual exponentials are too inexact."""
+    if problem.op is Op.SOFTMAX_BACKWARD:  # it has none
+        return False
+    return accuracy is Accuracy.STRICT and problem.output_dtype.itemsize >= 4
 
 
 def _share(problem: Problem, config: Config) -> float:
@@ -83,18 +100,21 @@ def _share(problem: Problem, config: Config) -> float:
     return problem.cols / (config.cluster * config.threads_per_row)
 
 
-def _of_regime(problem: Problem, gpu: GpuSpec) -> Config:
+def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
     if problem.cols <= SHORT_ROW and problem.inner == 1:
         return _short(problem)
     if problem.inner > 1 and problem.cols >= LEAST_SHARED_ACROSS and gpu.cluster_blocks > 1:
         return of_middle_axis(problem, gpu)
     if problem.cols >= WIDE_ROW and _are_shared(problem, gpu):
-        return of_wide_rows(problem, gpu)
+        splits = is_plain(problem) and not _asks_exact(problem, accuracy)
+        return of_wide_rows(problem, gpu, splits=splits)
     return _of_one_block(problem)
 
 
 def _adapted(idea: Config, problem: Problem) -> Config:
-    """What a gradient or double takes of it: neither has the choices that fp32 has."""
+    """What a gradient, a logarithm or double takes of it: none has all choices that fp32 has."""
+    if problem.op is Op.LOG_SOFTMAX:
+        idea = replace(idea, cache_holds="input")
     if problem.op.is_backward:
         return replace(idea, algorithm="three-pass", exp=Config().exp, cache_holds="input")
     if problem.dtype is DType.F64:
@@ -170,4 +190,6 @@ def _threads_of_one_block(problem: Problem) -> int:
         accesses = 8
     wanted = max(1, problem.cols * problem.dtype.itemsize // (16 * accesses))
     threads = min(1024, 1 << (wanted - 1).bit_length())
-    return WARP if threads == 2 * WARP and problem.rows <= FEW_ROWS else threads
+    return (
+        WARP if threads == 2 * WARP and problem.rows <= FEW_ROWS and problem.inner == 1 else threads
+    )

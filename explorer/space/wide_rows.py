@@ -21,18 +21,20 @@ WIDEST_UNPACKED = 32768
 """Elements of the widest 16-bit row whose exponentials are kept; of wider ones what was loaded."""
 
 MOST_IN_ONE_WAVE = 50
-"""The same where there are fewer rows than SMs, all of which are worked on at once."""
+"""Elements of a row that a thread keeps where all rows, fewer than SMs, are worked on at once."""
 
 PACKED = 80
 """Elements that a thread keeps so, two in a register, where four blocks of 256 share an SM."""
 
 
-def of_wide_rows(problem: Problem, gpu: GpuSpec) -> Config:
-    """A config, legal or not, for rows of WIDE_ROW elements or more on a GPU with clusters."""
-    longest_kept = gpu.cluster_blocks * 256 * MOST_KEPT
-    alone = problem.row_bytes >= LEAST_TWICE * max(2, problem.rows)
-    if numbers_of_row(problem) > longest_kept or alone:
-        return _read_twice(problem, gpu)
+def of_wide_rows(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
+    """A config, legal or not, for rows of WIDE_ROW elements or more on a GPU with clusters.
+
+    `splits` says whether two launches may have a part of a row for each block.
+    """
+    alone = splits and problem.row_bytes >= LEAST_TWICE * max(2, problem.rows)
+    if numbers_of_row(problem) > gpu.cluster_blocks * 256 * MOST_KEPT or alone:
+        return _read_twice(problem, gpu, splits=splits)
     if problem.rows * gpu.cluster_blocks <= 2 * gpu.sm_count:
         return _few(problem, gpu)
     packed = problem.dtype.itemsize == 2 and problem.cols > WIDEST_UNPACKED
@@ -57,7 +59,8 @@ def fewest_blocks(row: int, part: int, *, least: int, most: int) -> int:
 def _few(problem: Problem, gpu: GpuSpec) -> Config:
     """Each row over as many blocks as its parts are worth: what counts is the time of one row.
 
-    On an H200, 16 x 131072 f32 comes to 72 % of copy, 8 x 151936 to 63 %.
+    On an H200, 16 x 131072 f32 comes to 70 % of copy, 8 x 151936 to 63 %; half as many blocks of
+    512 threads take 5 % less there.
     """
     blocks = gpu.cluster_blocks
     while blocks > 1 and problem.cols < blocks * LEAST_PART:
@@ -112,8 +115,8 @@ def _kept(problem: Problem, blocks: int, threads: int) -> int:
     return split.slots * split.width
 
 
-def _read_twice(problem: Problem, gpu: GpuSpec) -> Config:
-    """Few rows over all SMs in two launches, others a row a block.
+def _read_twice(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
+    """Few rows over all SMs in two launches, or by clusters, others a row a block.
 
     On an H200, 1 x 1048576 f32 comes to 55 % of copy, 4 x 1048576 to 70 %; the second reading is
     from L2. Where that is little, small parts are for more SMs.
@@ -125,11 +128,14 @@ def _read_twice(problem: Problem, gpu: GpuSpec) -> Config:
         cache_holds="input",
         store_hint="cs",
     )
-    if problem.rows < gpu.sm_count:
+    if problem.rows < gpu.sm_count and splits:
         little = problem.rows * problem.cols <= (2**20 if problem.dtype.itemsize == 2 else 2**18)
         unroll = 2 if little else 8
         return replace(looped, launches="two-overlapped", load_hint="nc", unroll=unroll)
-    return replace(looped, threads=1024, threads_per_row=1024, unroll=4)
+    looped = replace(looped, threads=1024, threads_per_row=1024, unroll=4)
+    if problem.rows < gpu.sm_count:
+        return replace(looped, cluster=gpu.cluster_blocks, exchange="mbarrier")
+    return looped
 
 
 def _shared_by(blocks: int, threads: int) -> Config:

@@ -42,14 +42,18 @@ def test_no_choice_makes_a_row_depend_on_the_others(cols, dtype):
         assert (got == expected).all(), config.to_json(brief=True)
 
 
+@pytest.mark.parametrize("gpu", ["NVIDIA H200", "NVIDIA A100-SXM4-80GB", "NVIDIA L4"])
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
-@pytest.mark.parametrize("cols", [17, 4096, 32000, 131072, 1048576])
-def test_the_heuristic_can_be_without_regard_to_rows(cols, dtype):
+@pytest.mark.parametrize("cols", [17, 512, 4096, 32000, 131072, 1048576])
+def test_the_heuristic_can_be_without_regard_to_rows(cols, dtype, gpu):
     problems = [Problem(rows, cols, dtype) for rows in (1, 8, 100, 10_000)]
+    chosen = {config_for(problem, known_gpu(gpu), batch_invariant=True) for problem in problems}
+    assert chosen == {config_for(problems[-1], known_gpu(gpu))}
+
+
+@pytest.mark.parametrize("inner", [16, 48])
+@pytest.mark.parametrize("cols", [100, 1000, 100_000])
+def test_over_a_middle_axis_too(cols, inner):
+    problems = [Problem(rows * inner, cols, inner=inner) for rows in (1, 8, 10_000)]
     chosen = {config_for(problem, H200, batch_invariant=True) for problem in problems}
     assert chosen == {config_for(problems[-1], H200)}
-
-
-def test_over_a_middle_axis_rows_have_no_say():
-    problem = Problem(96, 100, inner=48)
-    assert config_for(problem, H200, batch_invariant=True) == config_for(problem, H200)

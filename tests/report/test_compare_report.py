@@ -1,5 +1,6 @@
 """A comparison as a table: marks of ties and losses, geometric means, what was left out."""
 
+from dataclasses import replace
 from math import sqrt
 
 import pytest
@@ -76,6 +77,16 @@ def test_geometric_means_are_over_what_has_times(run):
     assert found.of_copy == pytest.approx(sqrt(60 / 62 * 60 / 64), rel=1e-3)
     assert found.counts == {"torch": 2, "quack": 1}
     assert found.of_copy_by_name["quack"] == pytest.approx(60 / 62, rel=1e-3)
+
+
+def test_the_heuristic_is_ours_where_nothing_else_was_found(run):
+    first, *others = groups(run)["softmax f32"]
+    timed = [replace(first, heuristic=Config(), heuristic_us=first.ours_us), *others]
+    found = means(timed)
+    assert found.of_copy_by_name["heuristic"] == pytest.approx(found.of_copy)
+    assert found.counts["heuristic"] == 2
+    lines = compared_markdown(replace(run, comparisons=tuple(timed))).splitlines()
+    assert [line.split("|")[8].strip() for line in lines if "8192×409" in line] == ["62.00", "ours"]
 
 
 def test_json_says_what_follows_from_the_times(run):

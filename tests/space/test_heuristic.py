@@ -53,6 +53,48 @@ def test_the_wider_the_row_the_more_blocks_share_it():
     assert blocks == [1, 4, 8, 16, 16]
 
 
+@pytest.mark.parametrize("accuracy", Accuracy)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"op": Op.LOG_SOFTMAX},
+        {"scale": 0.5},
+        {"in_place": True},
+        {"input_stride": 2_000_000},
+        {"out_dtype": DType.BF16},
+    ],
+)
+@pytest.mark.parametrize("cols", [131_072, 262_144, 1_048_576])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_few_wide_rows_of_any_kind_are_for_several_blocks(rows, cols, changes, accuracy):
+    problem = Problem(rows, cols, **changes)
+    config = config_for(problem, H200, accuracy=accuracy)
+    assert config.cluster > 1 or config.splits_launches
+
+
+def test_two_launches_have_few_rows_that_a_cluster_would_have_on_few_sms():
+    splits = [
+        config_for(Problem(rows, 131_072), H200).splits_launches for rows in (1, 2, 4, 8, 100)
+    ]
+    assert splits == [True, True, False, False, False]
+
+
+def test_blocks_share_long_rows_over_a_middle_axis():
+    def blocks(rows, cols, **changes):
+        return config_for(Problem(rows, cols, **changes), H200).cluster
+
+    assert [blocks(8192, cols, inner=8192) for cols in (128, 1024, 4096, 16384)] == [1, 8, 16, 16]
+    assert blocks(8192, 4096, inner=8192, dtype=DType.BF16) == 16
+    assert blocks(16, 65536, inner=16) > 1  # read twice, and by one SM otherwise
+    assert blocks(8192, 131_072, inner=8192) == 1
+
+
+def test_few_short_rows_have_a_warp_each():
+    assert config_for(Problem(32, 512), H200).threads_per_row == 32
+    assert config_for(Problem(65536, 512), H200).threads_per_row == 64
+
+
 def test_blocks_share_rows_that_are_fewer_than_sms():
     assert config_for(Problem(1, 32000), H200).cluster == 16
     assert config_for(Problem(1024, 32000), H200).cluster == 8

@@ -120,8 +120,10 @@ def sentence(found: DeviceCheck, problem: Problem, output: int, accuracy: Accura
     place = problem.output_place(found.row, found.col) * dtype.itemsize
     checked(driver.cuMemcpyDtoH(element, output + place, len(element)))
     unwritten = " (never written)" if (element == NAN_BYTE).all() else ""
-    return (
+    where = (
         f"{found.wrong} of {total} elements are wrong, the first in row {found.row}, "
-        f"column {found.col}{unwritten}; largest relative error {found.error:.1e}, "
-        f"{found.max_ulp:.3g} ulp"
+        f"column {found.col}{unwritten}"
     )
+    if found.infinite == found.wrong:
+        return f"{where}; all of them are NaN or infinite, or should be"
+    return f"{where}; largest relative error {found.error:.1e}, {found.max_ulp:.3g} ulp"
