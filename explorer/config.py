@@ -86,7 +86,7 @@ class Config:
     def from_json(cls, text: str) -> "Config":
         """Read a config as `to_json` writes it; raises InvalidInput."""
         try:
-            values = json.loads(text)
+            values = json.loads(text, object_pairs_hook=_each_once)
         except json.JSONDecodeError as error:
             raise InvalidInput(
                 f'config is not JSON: {error}; write it as {{"threads":256}}'
@@ -101,3 +101,13 @@ class Config:
         """The parameters in which two configs differ: name to (own value, other's)."""
         mine, theirs = self.as_dict(), other.as_dict()
         return {k: (mine[k], theirs[k]) for k in mine if mine[k] != theirs[k]}
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The values by name; raises InvalidInput for a name that comes twice."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidInput(f"config has '{twice}' {names.count(twice)} times; give it one value")
+    return values

@@ -101,6 +101,10 @@ USAGE = {
         "emit heuristic --cols 8 --objectives time,error",
         "--objectives says in which study a trial is; heuristic is none",
     ),
+    "config of two minds": (
+        'emit {"threads":64,"threads":128} --cols 8',
+        "config has 'threads' 2 times; give it one value",
+    ),
     "config no JSON": ("emit {threads:1} --cols 8", "config is not JSON"),
     "config unknown": ('emit {"warps":1} --cols 8', "config parameter 'warps' is not known"),
     "config illegal": ('emit {"threads":96} --cols 4096', "threads_per_row divides threads"),
