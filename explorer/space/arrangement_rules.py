@@ -33,7 +33,7 @@ def arranged_three_passes(p: Point) -> bool:
     "launches",
     "persistent",
     "cluster",
-    says="threads that do not stripe a row have a block of their own, launched once for each tile",
+    says="rows that are not striped have a block of one launch, in no cluster, for each tile of them",
 )
 def arranged_in_one_block(p: Point) -> bool:
     if p.config.arrangement == "striped":

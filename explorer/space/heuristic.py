@@ -190,6 +190,5 @@ def _threads_of_one_block(problem: Problem) -> int:
         accesses = 8
     wanted = max(1, problem.cols * problem.dtype.itemsize // (16 * accesses))
     threads = min(1024, 1 << (wanted - 1).bit_length())
-    return (
-        WARP if threads == 2 * WARP and problem.rows <= FEW_ROWS and problem.inner == 1 else threads
-    )
+    few = problem.rows <= FEW_ROWS and problem.inner == 1
+    return WARP if few and threads == 2 * WARP else threads
