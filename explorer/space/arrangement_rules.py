@@ -33,7 +33,8 @@ def arranged_three_passes(p: Point) -> bool:
     "launches",
     "persistent",
     "cluster",
-    says="rows that are not striped have a block for each tile of them, in one launch, in no cluster",
+    says="rows that are not striped have a block for each tile of them, in one launch and no "
+    "cluster",
 )
 def arranged_in_one_block(p: Point) -> bool:
     if p.config.arrangement == "striped":
