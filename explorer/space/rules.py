@@ -203,6 +203,7 @@ def registers_fit(p: Point) -> bool:
     "sum",
     "cluster",
     "stages",
+    "arrangement",
     says="a block's rows and its reduction scratch fit the shared memory of a block",
 )
 def shared_fits(p: Point) -> bool:
@@ -222,6 +223,7 @@ def shared_fits(p: Point) -> bool:
     "sum",
     "cluster",
     "stages",
+    "arrangement",
     says="the shared memory of min_blocks blocks fits an SM",
 )
 def shared_fits_min_blocks(p: Point) -> bool:
