@@ -30,6 +30,7 @@ NARROW = {
     "cluster": (1, 16),
     "staging": ("direct", "span", "bulk"),
     "stages": (1, 4),
+    "arrangement": ("striped", "replicated"),
     "row_order": ("ascending",),
 }
 
