@@ -6,6 +6,7 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.presets.block_size import WARP
 from explorer.problem import Problem
+from explorer.space.design_rules import is_plain
 
 VECTOR_BYTES = 16
 """Of a float4, or of eight half-precision numbers."""
@@ -62,14 +63,10 @@ def packed_bytes(problem: Problem, most: int) -> int:
 
 def rows_at_once(problem: Problem, rows: int) -> dict[str, int]:
     """Rows that threads work on together: several only of a plain softmax."""
-    return {"rows_per_thread": rows if _is_plain(problem) else 1}
+    return {"rows_per_thread": rows if is_plain(problem) else 1}
 
 
 def careful_sum(problem: Problem) -> dict[str, str]:
     """For a thread that sums a whole row: in f32, a plain sum of it is not accurate enough."""
-    is_careful = problem.dtype is DType.F32 and _is_plain(problem)
+    is_careful = problem.dtype is DType.F32 and is_plain(problem)
     return {"sum": "compensated" if is_careful else "plain"}
-
-
-def _is_plain(problem: Problem) -> bool:
-    return problem == Problem(problem.rows, problem.cols, problem.dtype)

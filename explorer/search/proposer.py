@@ -143,13 +143,9 @@ class Proposer:
         while ranked:
             weights = [self._elite.favour**rank for rank in range(len(ranked))]
             (base,) = self._rng.choices(ranked, weights=weights)
-            if base not in self._steps:
-                self._steps[base] = self._offer.steps(base, self._rng)
-            steps = self._steps[base]
-            while steps:
-                config = steps.pop()
-                if not self._offer.is_tried(config):
-                    return config
+            steps = self._untried_steps(base)
+            if steps:
+                return steps.pop()
             ranked.remove(base)
         return None
 
@@ -175,7 +171,7 @@ class Proposer:
             self._steps[base] = self._offer.steps(base, self._rng)
         untried = [step for step in self._steps[base] if not self._offer.is_tried(step)]
         self._steps[base] = untried
-        return list(untried)
+        return untried
 
     def _jump(self) -> Config | None:
         """One of the best with a few choices changed at once: what single steps cannot reach."""

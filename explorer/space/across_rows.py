@@ -48,12 +48,14 @@ def of_middle_axis(problem: Problem, gpu: GpuSpec) -> Config:
     twice.
     """
     vector_bytes = math.gcd(16, problem.inner * problem.dtype.itemsize)
+    # Vectors that hold an element of a row each, of all matrices that are kept.
+    vectors = problem.cols * (2 if problem.op.is_backward else 1)
     for tile in TILES[problem.dtype.itemsize]:
         groups = _groups(problem, tile, vector_bytes)
         lanes = min(THREADS // groups, 1 << problem.cols.bit_length() - 1)
         part = lanes * (4 * tile.kept // max(4, vector_bytes))
         most = min(tile.most_blocks, gpu.cluster_blocks)
-        if _vectors_of_row(problem) <= most * part:
+        if vectors <= most * part:
             break
     idea = Config(
         algorithm="online-block-max",
@@ -63,8 +65,8 @@ def of_middle_axis(problem: Problem, gpu: GpuSpec) -> Config:
         exp="ex2.approx",
         min_blocks=min(tile.min_blocks, 3) if _needs_registers(problem) else tile.min_blocks,
     )
-    blocks = fewest_blocks(_vectors_of_row(problem), part, least=1, most=most)
-    if _vectors_of_row(problem) > blocks * part:
+    blocks = fewest_blocks(vectors, part, least=1, most=most)
+    if vectors > blocks * part:
         return _read_twice(problem, gpu, idea, groups)
     if problem.dtype.itemsize == 2:
         idea = replace(idea, algorithm="three-pass", cache_holds="input")
@@ -91,8 +93,3 @@ def _groups(problem: Problem, tile: Tile, vector_bytes: int) -> int:
     """Vectors side by side, a power of two: no more than lie so."""
     vectors = -(-problem.inner * problem.dtype.itemsize // vector_bytes)
     return min(tile.bytes // vector_bytes, 1 << (vectors - 1).bit_length())
-
-
-def _vectors_of_row(problem: Problem) -> int:
-    """Vectors that hold an element of a row each, of all matrices that are kept."""
-    return problem.cols * (2 if problem.op.is_backward else 1)

@@ -58,9 +58,10 @@ def config_for(
 
 def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
     """So many that no more of them change the choice: tiles of a middle axis fill the GPU, too."""
+    if problem.inner == 1:
+        return max(problem.rows, gpu.sm_count, FEW_ROWS + 1)
     slices = -(-gpu.sm_count * MOST_ROWS_OF_A_TILE // problem.inner)
-    enough = slices * problem.inner if problem.inner > 1 else max(gpu.sm_count, FEW_ROWS + 1)
-    return max(problem.rows, enough)
+    return max(problem.rows, slices * problem.inner)
 
 
 def promising(problem: Problem, gpu: GpuSpec, accuracy: Accuracy = Accuracy.DEFAULT) -> Config:
