@@ -50,6 +50,16 @@ class Config:
         return self.launches in ("two", "two-overlapped")
 
     @property
+    def uses_redux(self) -> bool:
+        """Whether the maximum of a warp is found in one instruction."""
+        return "redux" in self.reduction
+
+    @property
+    def first_warp_folds(self) -> bool:
+        """Whether a block's first warp alone folds what its warps found."""
+        return self.reduction.endswith("first-warp")
+
+    @property
     def rewrites(self) -> bool:
         """Whether the output is written twice: with exponentials first."""
         return self.cache == "output"

@@ -190,7 +190,7 @@ class WorkSplit:
     def _cluster_shares(self) -> int:
         """Shares of a row that a block holds: of all warps, or of its own and of all blocks."""
         warps = self.config.threads // WARP
-        if self.config.reduction == "shuffle-first-warp":
+        if self.config.first_warp_folds:
             return warps + self.config.cluster
         return warps * self.config.cluster
 

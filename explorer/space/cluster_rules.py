@@ -57,7 +57,7 @@ def exchange_of_a_cluster(p: Point) -> bool:
     "reduction",
     "cluster",
     says="the blocks of a cluster exchange what shuffles found: reduction is shuffle, "
-    "shuffle-first-warp or shuffle-redux",
+    "shuffle-first-warp, shuffle-redux or shuffle-redux-first-warp",
 )
 def clusters_shuffle(p: Point) -> bool:
     return p.config.cluster == 1 or p.config.reduction.startswith("shuffle")

@@ -28,8 +28,10 @@ def warps_across_rows(p: Point) -> bool:
     "or threads of different warps",
 )
 def shuffles_across_rows(p: Point) -> bool:
-    if not p.split.across_rows or p.config.reduction != "shuffle":
-        return p.config.reduction != "shuffle-first-warp" or not p.split.across_rows
+    if not p.split.across_rows:
+        return True
+    if p.config.reduction != "shuffle":
+        return not p.config.first_warp_folds
     groups = p.config.threads // p.config.threads_per_row
     return p.config.threads_per_row == 1 or groups % WARP == 0 or WARP % max(1, groups) == 0
 

@@ -60,6 +60,7 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
             "shared-serial",
             "shuffle-first-warp",
             "shuffle-redux",
+            "shuffle-redux-first-warp",
         ),
         "cache": ("registers", "shared", "none", "output"),
         "cache_holds": ("exp", "input"),

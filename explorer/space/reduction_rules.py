@@ -16,12 +16,12 @@ def lone_thread(p: Point) -> bool:
     says="a row of one warp or less leaves its first warp nothing to fold: use shuffle",
 )
 def warps_to_fold(p: Point) -> bool:
-    return p.config.threads_per_row > WARP or p.config.reduction != "shuffle-first-warp"
+    return p.config.threads_per_row > WARP or not p.config.first_warp_folds
 
 
 @rule("reduction", says="redux.sync is of sm_80 and later")
 def redux_exists(p: Point) -> bool:
-    return p.gpu.reduces_warps or p.config.reduction != "shuffle-redux"
+    return p.gpu.reduces_warps or not p.config.uses_redux
 
 
 @rule(
@@ -30,7 +30,7 @@ def redux_exists(p: Point) -> bool:
     says="redux.sync finds fp32 maxima of whole warps, along rows: others shuffle",
 )
 def redux_of_warps(p: Point) -> bool:
-    if p.config.reduction != "shuffle-redux":
+    if not p.config.uses_redux:
         return True
     single = p.problem.dtype is not DType.F64
     maxima = not p.problem.op.is_backward and not p.split.across_rows

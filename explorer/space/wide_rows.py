@@ -13,12 +13,21 @@ MOST_KEPT = 128
 LEAST_PART = 1024
 """Elements of a row that are worth a block where the GPU has room for more of them."""
 
-LEAST_TWICE = 256 * 1024
+LARGE_PART = 10 * 1024
+"""Elements of a row that are worth a block of 512 threads where rows are few."""
+
+LEAST_TWICE = 128 * 1024
 """Bytes of a row, for each row there is, that all SMs read twice sooner than the few of clusters
-once: two rows count as one."""
+once: fewer rows count as four."""
+
+LEAST_TWICE_16_BIT = 384 * 1024
+"""The same of 16-bit rows, however few."""
 
 WIDEST_UNPACKED = 32768
 """Elements of the widest 16-bit row whose exponentials are kept; of wider ones what was loaded."""
+
+MOST_PARTS = 256
+"""Parts of a row whose pairs each warp of the second of two launches combines soon enough."""
 
 MOST_IN_ONE_WAVE = 50
 """Elements of a row that a thread keeps where all rows, fewer than SMs, are worked on at once."""
@@ -32,10 +41,11 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
 
     `splits` says whether two launches may have a part of a row for each block.
     """
-    alone = splits and problem.row_bytes >= LEAST_TWICE * max(2, problem.rows)
-    if numbers_of_row(problem) > gpu.cluster_blocks * 256 * MOST_KEPT or alone:
+    if numbers_of_row(problem) > gpu.cluster_blocks * 256 * MOST_KEPT or (
+        splits and _sooner_twice(problem, gpu)
+    ):
         return _read_twice(problem, gpu, splits=splits)
-    if problem.rows * gpu.cluster_blocks <= 2 * gpu.sm_count:
+    if _are_few(problem, gpu):
         return _few(problem, gpu)
     packed = problem.dtype.itemsize == 2 and problem.cols > WIDEST_UNPACKED
     kept = _packed(problem, gpu) if packed else _shared_by(*_shape(problem, gpu))
@@ -56,17 +66,40 @@ def fewest_blocks(row: int, part: int, *, least: int, most: int) -> int:
     return blocks
 
 
+def _sooner_twice(problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether all SMs read the rows twice sooner than clusters, on few SMs or one wave, once."""
+    if problem.dtype.itemsize > 2:
+        return problem.row_bytes >= LEAST_TWICE * max(4, problem.rows)
+    one_wave = problem.rows * gpu.cluster_blocks <= 2 * gpu.sm_count
+    return one_wave and problem.row_bytes >= LEAST_TWICE_16_BIT
+
+
+def _are_few(problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether clusters of all rows are on the GPU at once, half as large ones at most."""
+    blocks = problem.rows * gpu.cluster_blocks
+    room = 4 if problem.cols < gpu.cluster_blocks * LARGE_PART else 2
+    return blocks <= room * gpu.sm_count
+
+
 def _few(problem: Problem, gpu: GpuSpec) -> Config:
     """Each row over as many blocks as its parts are worth: what counts is the time of one row.
 
-    On an H200, 16 x 131072 f32 comes to 70 % of copy, 8 x 151936 to 63 %; half as many blocks of
-    512 threads take 5 % less there.
+    On an H200, 16 x 131072 f32 comes to 70 % of copy, 8 x 151936 to 69 %. More rows than four take
+    4 to 8 % less by half as many blocks, as long as these are not many large ones.
     """
-    blocks = gpu.cluster_blocks
+    most = gpu.cluster_blocks
+    halved = problem.cols <= most // 2 * 8192 or (
+        problem.dtype.itemsize > 2 and problem.rows * most <= gpu.sm_count
+    )
+    if halved and 2 * problem.rows * most > gpu.sm_count:
+        blocks, reduction, large = most // 2, "shuffle-redux", LARGE_PART
+    else:
+        blocks, reduction, large = most, "shuffle-redux-first-warp", 3 * LARGE_PART // 2
     while blocks > 1 and problem.cols < blocks * LEAST_PART:
         blocks //= 2
-    threads = 128 if problem.cols < blocks * 4096 else 256
-    return replace(_shared_by(blocks, threads), reduction="shuffle-first-warp", store_hint="cs")
+    part = problem.cols // blocks
+    threads = 128 if part < 2 * LEAST_PART else 256 if part < large else 512
+    return replace(_shared_by(blocks, threads), reduction=reduction, store_hint="cs")
 
 
 def _shape(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
@@ -79,7 +112,8 @@ def _shape(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
     cols, most = numbers_of_row(problem), gpu.cluster_blocks
     if problem.dtype.itemsize == 2:
         threads, share = (128, 50) if cols <= 16384 else (256, 32)
-        return fewest_blocks(cols, threads * share, least=2, most=most), threads
+        least = 4 if problem.rows < gpu.sm_count else 2
+        return fewest_blocks(cols, threads * share, least=least, most=most), threads
     if cols <= 16384:
         blocks = min(1 << (cols // 2048).bit_length() - 1, most)
         return blocks, 128 if cols <= blocks * 2048 else 256
@@ -118,8 +152,8 @@ def _kept(problem: Problem, blocks: int, threads: int) -> int:
 def _read_twice(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
     """Few rows over all SMs in two launches, or by clusters, others a row a block.
 
-    On an H200, 1 x 1048576 f32 comes to 55 % of copy, 4 x 1048576 to 70 %; the second reading is
-    from L2. Where that is little, small parts are for more SMs.
+    On an H200, 1 x 1048576 f32 comes to 62 % of copy, 4 x 1048576 to 69 %; the second reading is
+    from L2. Parts are the smaller ones of which a row has few.
     """
     looped = Config(
         algorithm="online-block-max",
@@ -129,9 +163,10 @@ def _read_twice(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
         store_hint="cs",
     )
     if problem.rows < gpu.sm_count and splits:
-        little = problem.rows * problem.cols <= (2**20 if problem.dtype.itemsize == 2 else 2**18)
-        unroll = 2 if little else 8
-        return replace(looped, launches="two-overlapped", load_hint="nc", unroll=unroll)
+        smallest = looped.threads * looped.vector_bytes
+        unroll = next((u for u in (2, 4) if problem.row_bytes <= MOST_PARTS * u * smallest), 8)
+        looped = replace(looped, reduction="shuffle-redux", load_hint="nc", unroll=unroll)
+        return replace(looped, launches="two-overlapped")
     looped = replace(looped, threads=1024, threads_per_row=1024, unroll=4)
     if problem.rows < gpu.sm_count:
         return replace(looped, cluster=gpu.cluster_blocks, exchange="mbarrier")

@@ -52,16 +52,13 @@ DEFECTS = {
             f"  const float scale = normaliser(state.sum);\n{WAIT}",
         ),
     ],
-    "the last part is left out": [("k < kParts; k += 32", "k < kParts - 1; k += 32")],
+    "the last part is left out": [("k < kParts ?", "k < kParts - 1 ?")],
     "parts of the row before": [("scratch + index * kParts", "scratch + index * (kParts - 1)")],
     "every part takes the first one's place": [("scratch[blockIdx.x] =", "scratch[index] =")],
     "a part of one warp alone": [("  state = reduce_row(state, Merge{});\n", "")],
     "parts overlap": [("% kParts * kBlockVectors", "% kParts * (kBlockVectors - 1)")],
-    "the pairs are not rescaled": [
-        ("state = Merge{}(state, parts[k]);", "state.sum += parts[k].sum;"),
-    ],
     "a warp's lanes keep their own pairs": [
-        ("state = reduce_lanes<32>(state, Merge{});", "state = reduce_lanes<16>(state, Merge{});")
+        ("return reduce_lanes<32>(state, Merge{});", "return reduce_lanes<16>(state, Merge{});")
     ],
 }
 
@@ -71,6 +68,35 @@ def test_defects_are_found_out(emulator, defect):
     config = Config(**SPLIT, launches="two-overlapped")
     program = ProgramUnderTest.of_config(Problem(3, 8193), config)
     edited = planted(program, DEFECTS[defect])
+    assert emulator.verify(edited).status is Status.WRONG
+
+
+MANY_PARTS = Problem(1, 150001)  # of 512 elements: nine or ten for a lane, eight at a time
+DEFECTS_OF_MANY = {
+    "pairs are not rescaled": (
+        "batch[i].sum * rescale(batch[i].reference, reference)",
+        "batch[i].sum",
+    ),
+    "earlier pairs are not rescaled": (
+        "state = {reference, state.sum * rescale(state.reference, reference)};",
+        "state.reference = reference;",
+    ),
+    "parts after the first eight are left out": ("first += 32 * kBatch", "first += 64 * kBatch"),
+}
+
+
+def of_many_parts():
+    config = Config(**{**SPLIT, "unroll": 1}, launches="two-overlapped")
+    return ProgramUnderTest.of_config(MANY_PARTS, config)
+
+
+def test_a_lane_combines_many_parts(emulator):
+    assert emulator.verify(of_many_parts()).status is Status.VERIFIED
+
+
+@pytest.mark.parametrize("defect", DEFECTS_OF_MANY)
+def test_defects_of_many_parts_are_found_out(emulator, defect):
+    edited = planted(of_many_parts(), [DEFECTS_OF_MANY[defect]])
     assert emulator.verify(edited).status is Status.WRONG
 
 

@@ -77,7 +77,7 @@ def test_two_launches_have_few_rows_that_a_cluster_would_have_on_few_sms():
     splits = [
         config_for(Problem(rows, 131_072), H200).splits_launches for rows in (1, 2, 4, 8, 100)
     ]
-    assert splits == [True, True, False, False, False]
+    assert splits == [True, True, True, False, False]
 
 
 def test_blocks_share_long_rows_over_a_middle_axis():
@@ -93,6 +93,16 @@ def test_blocks_share_long_rows_over_a_middle_axis():
 def test_few_short_rows_have_a_warp_each():
     assert config_for(Problem(32, 512), H200).threads_per_row == 32
     assert config_for(Problem(65536, 512), H200).threads_per_row == 64
+
+
+def test_rows_of_one_wave_have_a_block_each():
+    def threads(rows, gpu=H200):
+        config = config_for(Problem(rows, 2048), gpu)
+        return config.threads // config.threads_per_row, config.threads_per_row
+
+    assert threads(64) == threads(1056) == (1, 256)
+    assert threads(1057) == threads(16384) == (2, 64)
+    assert threads(300, known_gpu("Tesla T4")) == (2, 64)
 
 
 def test_blocks_share_rows_that_are_fewer_than_sms():
