@@ -40,7 +40,7 @@ def test_choices_of_gradients_are_right(op, rows, cols, dtype):
 
 
 def check_choices(problem, strength):
-    """The one rejection in verification that is no bug: a long serial sum's rounding, in f32."""
+    """The one rejection in verification that is no bug: a long serial sum's rounding."""
     outcomes = Counter()
     with LiveEvaluator(problem, CudaDevice(0, kernel_limit_s=20)) as live:
         configs = covering_array(Space(problem, live.gpu), strength=strength)
@@ -52,13 +52,11 @@ def check_choices(problem, strength):
                 outcomes[outcome.stage] += 1
                 assert outcome.stage not in BUGS, (config, outcome)
                 if outcome.stage is Stage.VERIFY:
-                    assert is_rounding(outcome.reason) and problem.dtype is DType.F32, (
-                        config,
-                        outcome,
-                    )
+                    wide = problem.dtype in (DType.F32, DType.F64)
+                    assert is_rounding(outcome.reason) and wide, (config, outcome)
     assert sum(outcomes.values()) <= 0.75 * len(configs)
 
 
 def is_rounding(reason: str) -> bool:
-    """Off by what serial fp32 sums lose, 2^-24 for each of a few thousand terms."""
+    """Off by what serial sums lose: 2^-24 for each of thousands of terms in fp32, 2^-53 in fp64."""
     return "too inexact" in reason
