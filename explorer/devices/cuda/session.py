@@ -180,11 +180,15 @@ class Session:
         """Verify contenders once more, then time them, peers and the fastest copies in turn.
 
         Launches follow each other, so that contenders can share scratch memory. Raises
-        ExplorerError if a contender is wrong.
+        ExplorerError if a contender is wrong, or needs more memory than is free.
         """
         with ExitStack() as stack:
             graphs = []
             most = max((job.scratch_bytes for job in request.contenders), default=0)
+            lacking = Scratch.lacking(most, self._bench.sets.count)
+            if lacking is not None:
+                raise ExplorerError(f"a contender cannot be timed beside the others: {lacking}")
+            stack.callback(self._bench.restore_inputs)
             scratch = stack.enter_context(Scratch(most, self._bench.sets.count))
             for job in request.contenders:
                 program = stack.enter_context(Program(job.cubin))
@@ -199,7 +203,6 @@ class Session:
             samples, clocks = self._bench.interleaved_us(
                 graphs_in_turn, request.rounds, request.seed, self._clocks
             )
-        self._bench.restore_inputs()
         peer_samples = samples[len(graphs) : len(samples) - len(copies)]
         copy_samples = samples[len(samples) - len(copies) :]
         fastest = min(range(len(copies)), key=lambda i: median(copy_samples[i]))

@@ -1,0 +1,64 @@
+"""Maxima by redux.sync, in warps and in folds of what warps found, verified by emulation."""
+
+from dataclasses import replace
+
+import pytest
+from planted import planted
+from verified import verify
+
+from explorer.config import Config
+from explorer.devices.emulated.emulation import Status
+from explorer.dtype import DType
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.problem import Problem
+
+REDUX = Config(threads=192, threads_per_row=192, reduction="shuffle-redux")
+FIRST_WARP = replace(REDUX, reduction="shuffle-redux-first-warp")
+ONLINE = {"algorithm": "online-block-max"}
+CLUSTER = {"threads": 128, "threads_per_row": 128, "cluster": 4}
+
+
+@pytest.mark.parametrize("algorithm", ["three-pass", "online-block-max"])
+@pytest.mark.parametrize("config", [REDUX, FIRST_WARP], ids=["all warps", "first warp"])
+@pytest.mark.parametrize("threads", [64, 96, 192, 1024])
+def test_folds_of_any_number_of_warps(emulator, threads, config, algorithm):
+    config = replace(config, threads=threads, threads_per_row=threads, algorithm=algorithm)
+    verify(emulator, Problem(3, 4099, DType.BF16), config)
+
+
+def test_several_rows_a_thread(emulator):
+    verify(emulator, Problem(5, 1000), replace(REDUX, threads=384, rows_per_thread=2))
+
+
+@pytest.mark.parametrize("exchange", ["barrier", "mbarrier"])
+@pytest.mark.parametrize("algorithm", ["three-pass", "online-block-max"])
+def test_the_first_warp_of_a_clusters_blocks(emulator, algorithm, exchange):
+    config = replace(FIRST_WARP, **CLUSTER, algorithm=algorithm, exchange=exchange)
+    verify(emulator, Problem(2, 8193), config)
+
+
+DEFECTS = {
+    "negative numbers order backwards": ("bits ^ (bits >> 31 & 0x7fffffff)", "bits"),
+    "lanes add one neighbour's sum": ("shuffle_xor(sum, lanes)", "shuffle_xor(sum, 1)"),
+    "sums are not rescaled": (
+        "float sum = state.sum * rescale(state.reference, reference);",
+        "float sum = state.sum;",
+    ),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.parametrize("config", [REDUX, FIRST_WARP], ids=["all warps", "first warp"])
+def test_defects_are_found_out(emulator, config, defect):
+    program = ProgramUnderTest.of_config(Problem(3, 4099), replace(config, **ONLINE))
+    edited = planted(program, [DEFECTS[defect]])
+    assert emulator.verify(edited).status is Status.WRONG
+
+
+FOLD = "  value = source < kWarpsPerRow ? scratch[row][source] : Combine::identity();\n"
+
+
+def test_lanes_that_do_not_repeat_what_warps_found_are_found_out(emulator):
+    program = ProgramUnderTest.of_config(Problem(3, 4099), replace(REDUX, **ONLINE))
+    strays = FOLD.replace("Combine::identity()", "scratch[row][0]")
+    assert emulator.verify(planted(program, [(FOLD, strays)])).status is Status.WRONG
