@@ -26,7 +26,7 @@ def _option(kind: Any, name: str, metavar: str | None, help_text: str, **more: A
     return Annotated[kind, typer.Option(name, help=help_text, **more)]
 
 
-_STRIDE = whole_number("stride", 1, 2**40)
+_MOST_STRIDE = 2**40
 _HIDDEN_DEFAULT = {"show_default": False}
 
 _OPTIONS: Options = {
@@ -133,7 +133,7 @@ _OPTIONS: Options = {
             "--input-stride",
             "N",
             "Elements from the start of an input row to the next; left out: cols.",
-            parser=_STRIDE,
+            parser=whole_number("input stride", 1, _MOST_STRIDE),
             **_HIDDEN_DEFAULT,
         ),
         None,
@@ -144,7 +144,7 @@ _OPTIONS: Options = {
             "--output-stride",
             "N",
             "Elements from the start of an output row to the next; left out: cols.",
-            parser=_STRIDE,
+            parser=whole_number("output stride", 1, _MOST_STRIDE),
             **_HIDDEN_DEFAULT,
         ),
         None,

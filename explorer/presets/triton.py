@@ -5,7 +5,8 @@ from explorer.gpu_spec import GpuSpec
 from explorer.occupancy import occupancy
 from explorer.op import Op
 from explorer.outcome import Resources
-from explorer.presets.designs import holds, vectors
+from explorer.presets.block_size import power_of_two
+from explorer.presets.designs import VECTOR_BYTES, holds, vectors
 from explorer.presets.preset import Preset, Source
 from explorer.problem import Problem
 from explorer.work_split import WorkSplit
@@ -17,12 +18,18 @@ WORKING_REGISTERS = 24
 
 
 def _persistent(problem: Problem, gpu: GpuSpec) -> Config:
-    """As many blocks an SM as its registers hold, a power of two."""
+    """As many blocks an SM as its registers hold, a power of two.
+
+    Triton divides a row, rounded up to a power of two, evenly: of a short one each thread has less
+    than 16 bytes, which it loads at once.
+    """
+    share = power_of_two(problem.cols) // THREADS * problem.dtype.itemsize
 
     def having(blocks: int) -> Config:
         return vectors(
             problem,
             THREADS,
+            vector_bytes=max(problem.dtype.itemsize, min(VECTOR_BYTES, share)),
             cache="registers",
             cache_holds=holds(problem),
             static_cols=True,

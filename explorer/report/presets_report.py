@@ -56,7 +56,9 @@ def print_presets(lines: Sequence[PresetLine], problem: Problem | None, console:
     told = f"{counted(len(lines), 'preset')}"
     if problem is not None:
         told += f", {legal} of them legal for {problem}"
-    console.print(cell(f"{told}; explorer emit NAME --cols 4096 writes one"))
+    cols = 4096 if problem is None else problem.cols
+    hint = f"; explorer emit NAME --cols {cols} writes one" if legal or problem is None else ""
+    console.print(cell(told + hint))
 
 
 def presets_data(lines: Sequence[PresetLine]) -> list[dict[str, Any]]:

@@ -12,21 +12,15 @@ from explorer.problem import Problem
 from explorer.space.across_rows import MOST_ROWS_OF_A_TILE, of_middle_axis
 from explorer.space.cluster_rules import WIDE_ROW
 from explorer.space.design_rules import is_plain
+from explorer.space.one_block import LEAST_BLOCK, MOST_HELD, of_one_block
 from explorer.space.space import Space
-from explorer.space.wide_rows import of_wide_rows
-from explorer.work_split import WARP
+from explorer.space.wide_rows import in_two_launches, of_wide_rows
 
 SHORT_ROW = 48
 """Elements of the longest row that one or two threads work on, out of a span in shared memory."""
 
-MOST_HELD = 128 * 1024
-"""Bytes of a row, for a gradient of two, that a block of 1024 threads keeps."""
-
 LEAST_SHARED_ACROSS = 128
 """Elements of the shortest row over a middle axis for tiles that several blocks may share."""
-
-LEAST_BLOCK = 4 * WARP
-"""Threads of a block, in which shorter rows share one."""
 
 LONG_SUM = 32
 """Terms that a thread adds one by one which are too many where a wide row's sum is to be exact."""
@@ -106,10 +100,17 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
         return _short(problem)
     if problem.inner > 1 and problem.cols >= LEAST_SHARED_ACROSS and gpu.cluster_blocks > 1:
         return of_middle_axis(problem, gpu)
+    splits = is_plain(problem) and not _asks_exact(problem, accuracy)
     if problem.cols >= WIDE_ROW and _are_shared(problem, gpu):
-        splits = is_plain(problem) and not _asks_exact(problem, accuracy)
         return of_wide_rows(problem, gpu, splits=splits)
-    return _of_one_block(problem, gpu)
+    if splits and gpu.cluster_blocks == 1 and _are_few_and_not_kept(problem, gpu):
+        return in_two_launches(problem, gpu)
+    return of_one_block(problem, gpu)
+
+
+def _are_few_and_not_kept(problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether blocks of whole rows would leave SMs idle, and read the rows twice as well."""
+    return problem.row_bytes > MOST_HELD and problem.rows < gpu.sm_count
 
 
 def _adapted(idea: Config, problem: Problem) -> Config:
@@ -123,55 +124,6 @@ def _adapted(idea: Config, problem: Problem) -> Config:
     if problem.op.is_backward or problem.dtype is DType.F64:
         return replace(idea, reduction=idea.reduction.replace("-redux", ""))
     return idea
-
-
-def _of_one_block(problem: Problem, gpu: GpuSpec) -> Config:
-    """A row in registers; wide 16-bit rows in shared memory; what neither holds is read twice."""
-    threads = _threads_of_one_block(problem)
-    last_are_longest = problem.mask is Mask.CAUSAL and problem.mask_rows == problem.rows
-    idea = Config(
-        algorithm="online-block-max" if problem.cols >= 2048 else "three-pass",
-        threads=max(threads, LEAST_BLOCK),
-        threads_per_row=threads,
-        exp="ex2.approx",
-        row_order="descending" if last_are_longest else "ascending",
-    )
-    few = _of_one_wave(problem, gpu)
-    if few is not None:
-        idea, threads = replace(few, row_order=idea.row_order), few.threads
-    held = problem.row_bytes * (2 if problem.op.is_backward else 1)
-    if problem.dtype is DType.F64:
-        held *= 2  # its exponential takes as many registers as the row
-    if held > MOST_HELD:
-        return replace(idea, cache="none", cache_holds="input", unroll=4)
-    if problem.dtype.itemsize > 2 or threads < 1024:
-        return idea
-    shared = replace(idea, cache="shared", cache_holds="input", store_hint="cs", unroll=4)
-    return replace(shared, min_blocks=2) if held <= MOST_HELD * 5 // 6 else shared
-
-
-def _of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
-    """A block a row where all are on the GPU at once: what counts is the time of one.
-
-    Each thread has two 16-byte accesses; in place of two warps, which would wait for each other,
-    there are one or, for longer rows, four. On an H200, against a warp or two for each row,
-    1056 x 2048 f32 takes 9 % less time, 64 x 2048 22 %.
-    """
-    threads = min(max(_power_of_two(problem.row_bytes // 32), WARP), 1024)
-    if threads == 2 * WARP:
-        threads = WARP if problem.cols <= 512 else LEAST_BLOCK
-    block = max(threads, LEAST_BLOCK)
-    most = gpu.sm_count * (gpu.threads_per_sm // block)
-    if problem.inner > 1 or problem.rows > most or problem.row_bytes < WARP * 16:
-        return None
-    return Config(
-        algorithm="online-block-max",
-        threads=block,
-        threads_per_row=threads,
-        reduction="shuffle-redux" if gpu.reduces_warps else "shuffle",
-        exp="ex2.approx",
-        store_hint="cs",
-    )
 
 
 def _are_shared(problem: Problem, gpu: GpuSpec) -> bool:
@@ -191,38 +143,3 @@ def _short(problem: Problem) -> Config:
     if problem.dtype.itemsize == 2:
         return replace(plain, threads=64, staging="span")
     return replace(plain, threads=128, threads_per_row=2, staging="span")
-
-
-def _is_odd(problem: Problem) -> bool:
-    """Whether 16-bit rows start anywhere within a vector.
-
-    On an H200, 8192 x 4097 bf16 comes to 97 % of copy, as does 65536 x 1001.
-    """
-    return problem.dtype.itemsize == 2 and problem.row_bytes % 16 > 0 and problem.cols >= 512
-
-
-def _threads_of_one_block(problem: Problem) -> int:
-    """Threads for two 16-byte accesses of the row each; 1024 at most.
-
-    One of the shortest rows; four of 16-bit rows that are wide or odd, whose ends cost less among
-    more elements; eight of fp32 rows that two warps can hold. 32 elements under a causal mask, on
-    whose short rows large blocks would be lost, and two thirds of them where rows are longer: on an
-    H200, 8192 x 8192 f32 takes 2 % less time by 384 threads a row than by 256.
-    """
-    wide = problem.dtype.itemsize == 2 and problem.cols >= 8192
-    accesses = 4 if wide or _is_odd(problem) else 2
-    if problem.cols <= 64:
-        accesses = 1
-    elif problem.mask is Mask.CAUSAL:
-        accesses = min(8, 2 * problem.dtype.itemsize)
-    elif problem.dtype.itemsize == 4 and 1536 <= problem.cols <= 3072:
-        accesses = 8
-    threads = _power_of_two(problem.row_bytes // (16 * accesses))
-    if problem.mask is Mask.CAUSAL and problem.dtype.itemsize == 4 and problem.cols >= 4096:
-        threads += threads // 2
-    return min(1024, threads)
-
-
-def _power_of_two(count: int) -> int:
-    """The smallest that is not below `count`."""
-    return 1 << (max(1, count) - 1).bit_length()

@@ -36,6 +36,16 @@ PACKED = 80
 """Elements that a thread keeps so, two in a register, where four blocks of 256 share an SM."""
 
 
+LOOPED = Config(
+    algorithm="online-block-max",
+    exp="ex2.approx",
+    cache="none",
+    cache_holds="input",
+    store_hint="cs",
+)
+"""Rows that nothing keeps: they are read twice."""
+
+
 def of_wide_rows(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
     """A config, legal or not, for rows of WIDE_ROW elements or more on a GPU with clusters.
 
@@ -150,27 +160,29 @@ def _kept(problem: Problem, blocks: int, threads: int) -> int:
 
 
 def _read_twice(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
-    """Few rows over all SMs in two launches, or by clusters, others a row a block.
-
-    On an H200, 1 x 1048576 f32 comes to 62 % of copy, 4 x 1048576 to 69 %; the second reading is
-    from L2. Parts are the smaller ones of which a row has few.
-    """
-    looped = Config(
-        algorithm="online-block-max",
-        exp="ex2.approx",
-        cache="none",
-        cache_holds="input",
-        store_hint="cs",
-    )
+    """Few rows over all SMs in two launches, or by clusters, others a row a block."""
     if problem.rows < gpu.sm_count and splits:
-        smallest = looped.threads * looped.vector_bytes
-        unroll = next((u for u in (2, 4) if problem.row_bytes <= MOST_PARTS * u * smallest), 8)
-        looped = replace(looped, reduction="shuffle-redux", load_hint="nc", unroll=unroll)
-        return replace(looped, launches="two-overlapped")
-    looped = replace(looped, threads=1024, threads_per_row=1024, unroll=4)
+        return in_two_launches(problem, gpu)
+    looped = replace(LOOPED, threads=1024, threads_per_row=1024, unroll=4)
     if problem.rows < gpu.sm_count:
         return replace(looped, cluster=gpu.cluster_blocks, exchange="mbarrier")
     return looped
+
+
+def in_two_launches(problem: Problem, gpu: GpuSpec) -> Config:
+    """Parts of rows over all SMs, which overlapping launches read twice, the second time in L2.
+
+    On an H200, 1 x 1048576 f32 comes to 62 % of copy, 4 x 1048576 to 69 %. Parts are the smaller
+    ones of which a row has few.
+    """
+    smallest = LOOPED.threads * LOOPED.vector_bytes
+    return replace(
+        LOOPED,
+        reduction="shuffle-redux" if gpu.reduces_warps else "shuffle",
+        unroll=next((u for u in (2, 4) if problem.row_bytes <= MOST_PARTS * u * smallest), 8),
+        load_hint="nc",
+        launches="two-overlapped" if gpu.overlaps_launches else "two",
+    )
 
 
 def _shared_by(blocks: int, threads: int) -> Config:

@@ -333,7 +333,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16_
 //
 // Both are dense row-major (rows, kCols) matrices in device memory that do not overlap.
 // Nothing is launched for an empty matrix. Returns what the launch returns, or
-// - cudaErrorInvalidValue for a negative count or more rows than a grid has blocks for;
+// - cudaErrorInvalidValue for a negative count or more rows than a grid has blocks for
 inline cudaError_t launch(
     const Element* input, Element* output, long long rows, cudaStream_t stream = nullptr) {
   if (rows < 0) return cudaErrorInvalidValue;

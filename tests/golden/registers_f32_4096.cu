@@ -239,8 +239,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f32_4
 //
 // Both are dense row-major (rows, kCols) matrices in device memory that do not overlap.
 // Nothing is launched for an empty matrix. Returns what the launch returns, or
-// - cudaErrorInvalidValue for a negative count or more rows than a grid has blocks for;
-// - cudaErrorMisalignedAddress for a matrix that is not at a multiple of sizeof(Word) bytes;
+// - cudaErrorInvalidValue for a negative count or more rows than a grid has blocks for
+// - cudaErrorMisalignedAddress for a matrix that is not at a multiple of sizeof(Word) bytes
 inline cudaError_t launch(
     const Element* input, Element* output, long long rows, cudaStream_t stream = nullptr) {
   if (rows < 0) return cudaErrorInvalidValue;

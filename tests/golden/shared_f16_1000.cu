@@ -261,9 +261,9 @@ inline size_t shared_bytes(int cols) {
 //
 // Both are dense row-major (rows, cols) matrices in device memory that do not overlap.
 // Nothing is launched for an empty matrix. Returns what the launch returns, or
-// - cudaErrorInvalidValue for a negative count or more rows than a grid has blocks for;
-// - cudaErrorInvalidValue for a `cols` that is no multiple of kWidth;
-// - cudaErrorMisalignedAddress for a matrix that is not at a multiple of sizeof(Word) bytes;
+// - cudaErrorInvalidValue for a negative count or more rows than a grid has blocks for
+// - cudaErrorInvalidValue for a `cols` that is no multiple of kWidth
+// - cudaErrorMisalignedAddress for a matrix that is not at a multiple of sizeof(Word) bytes
 inline cudaError_t launch(
     const Element* input, Element* output, long long rows, int cols,
     cudaStream_t stream = nullptr) {

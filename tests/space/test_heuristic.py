@@ -1,5 +1,7 @@
 """The heuristic: legal for every problem and GPU, the same each time, and its regimes."""
 
+import random
+
 import pytest
 
 from explorer.accuracy import Accuracy
@@ -71,6 +73,29 @@ def test_few_wide_rows_of_any_kind_are_for_several_blocks(rows, cols, changes, a
     problem = Problem(rows, cols, **changes)
     config = config_for(problem, H200, accuracy=accuracy)
     assert config.cluster > 1 or config.splits_launches
+
+
+@pytest.mark.parametrize(
+    "gpu",
+    ["Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA L4", "NVIDIA B200", "NVIDIA GeForce RTX 5090"],
+)
+def test_plain_problems_need_no_repair_on_other_gpus(gpu):
+    rng = random.Random(0)
+    for _ in range(300):
+        rows, cols = (int(2 ** rng.uniform(0, most)) for most in (17, 20))
+        problem = Problem(rows, cols, rng.choice([DType.F32, DType.F16, DType.BF16]))
+        assert (
+            Space(problem, known_gpu(gpu)).broken_rule(promising(problem, known_gpu(gpu))) is None
+        )
+
+
+@pytest.mark.parametrize("gpu", ["Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA L4"])
+def test_few_wide_rows_are_for_all_sms_without_clusters_too(gpu):
+    def launches(rows, cols):
+        return config_for(Problem(rows, cols), known_gpu(gpu)).launches
+
+    assert launches(1, 1_048_576) == launches(8, 65_536) == "two"
+    assert launches(1000, 65_536) == launches(8, 16_384) == "one"
 
 
 def test_two_launches_have_few_rows_that_a_cluster_would_have_on_few_sms():
