@@ -4,6 +4,8 @@ from collections import Counter
 
 import pytest
 
+from explorer.compile import nvrtc_version
+from explorer.config import Config
 from explorer.devices.cuda import CudaDevice
 from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
@@ -22,6 +24,19 @@ SHAPES = [
     (40, 50257),  # several vectors a thread, a ragged last one
     (1, 131072),  # one row
 ]
+
+MISCOMPILED = Config(
+    vector_bytes=4,
+    cache_holds="input",
+    exp="expf",
+    normalise="divide",
+    load_hint="no-allocate",
+    store_hint="cg",
+    rows_per_thread=8,
+    cluster=8,
+    exchange="mbarrier",
+)
+"""What NVRTC 13.0, though not 13.5, translates wrongly: studies/LOG.md tells how."""
 
 BUGS = (Stage.COMPILE, Stage.CRASH, Stage.TIMEOUT, Stage.INVALID)
 
@@ -44,6 +59,8 @@ def check_choices(problem, strength):
     outcomes = Counter()
     with LiveEvaluator(problem, CudaDevice(0, kernel_limit_s=20)) as live:
         configs = covering_array(Space(problem, live.gpu), strength=strength)
+        if nvrtc_version() == "13.0":
+            configs = [config for config in configs if config != MISCOMPILED]
         for config in configs:
             live.submit(config)
         for config in configs:
