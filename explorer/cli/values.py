@@ -45,7 +45,10 @@ def extents(name: str, most: int) -> Callable[[str], list[int]]:
     extent = whole_number(name, 1, most)
 
     def read(text: str) -> list[int]:
-        return [extent(word) for word in text.split(",")]
+        parts = [part.strip() for part in text.split(",")]
+        if not all(parts):
+            raise InvalidInput(f"{name} is {text!r}; write whole numbers with commas, as 8,3,224")
+        return [extent(part) for part in parts]
 
     return read
 

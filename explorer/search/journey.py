@@ -120,7 +120,8 @@ def _held(evaluator: Evaluator, contenders: list[_Contender]) -> list[_Contender
         raise NotFound(
             f"the recording made on {circumstances.gpu} on {circumstances.date[:10]} lacks "
             f"{lacking} of the {len(contenders)} presets of {evaluator.problem}: a journey needs "
-            "a GPU, or one that was kept: --from FILE"
+            "a GPU, or one that was kept, as the repository's studies/results/journey-*.json: "
+            "--from FILE"
         )
     return [replace(contender, config=recorded[contender.digest]) for contender in contenders]
 

@@ -60,6 +60,8 @@ USAGE = {
     ),
     "axis": ("search --shape 8,3,4 --axis 3", "axis is 3; an array of 3 axes has -3 to 2"),
     "shape": ("search --shape 8x3", "shape is '8x3'"),
+    "a missing extent": ("search --shape 8,,3", "shape is '8,,3'; write whole numbers"),
+    "output stride": ("search --cols 8 --output-stride 0", "output_stride is '0'"),
     "axis of no array": (
         "emit heuristic --cols 8 --axis 0",
         "give --shape, or --inner with --cols",
