@@ -14,6 +14,7 @@ FLOORS = {
     "errors": 0,
     "dtype": 0,
     "extents": 0,
+    "power_of_two": 0,
     "op": 0,
     "operands": 0,
     "asked": 0,

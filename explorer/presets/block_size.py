@@ -3,14 +3,10 @@
 from explorer.gpu_spec import GpuSpec
 from explorer.occupancy import occupancy
 from explorer.outcome import Resources
+from explorer.power_of_two import power_of_two
 
 WARP = 32
 MOST_THREADS = 1024
-
-
-def power_of_two(count: int) -> int:
-    """The smallest power of two that is not below `count`."""
-    return 1 << (count - 1).bit_length() if count > 1 else 1
 
 
 def warps_for(vectors: int, each: int = 1) -> int:

@@ -5,7 +5,7 @@ from explorer.gpu_spec import GpuSpec
 from explorer.occupancy import occupancy
 from explorer.op import Op
 from explorer.outcome import Resources
-from explorer.presets.block_size import power_of_two
+from explorer.power_of_two import power_of_two
 from explorer.presets.designs import VECTOR_BYTES, holds, vectors
 from explorer.presets.preset import Preset, Source
 from explorer.problem import Problem

@@ -7,6 +7,7 @@ from itertools import chain, zip_longest
 
 from explorer.accuracy import Accuracy
 from explorer.config import Config
+from explorer.power_of_two import power_of_two
 from explorer.problem import Problem
 from explorer.search.goal import Goal
 from explorer.search.objectives import Objectives
@@ -86,8 +87,7 @@ def _of_wide_rows(idea: Config) -> Iterator[Config]:
 
 def _shaped(config: Config, problem: Problem, share: int) -> Config:
     """Threads for about `share` elements of the row each, in blocks of 128 threads or more."""
-    wanted = max(1, problem.cols // share)
-    per_row = min(1024, 1 << (wanted - 1).bit_length())
+    per_row = min(1024, power_of_two(problem.cols // share))
     return replace(config, threads=_block(per_row, 128), threads_per_row=per_row)
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
+from explorer.power_of_two import power_of_two
 from explorer.problem import Problem
 from explorer.space.wide_rows import fewest_blocks
 
@@ -92,4 +93,4 @@ def _needs_registers(problem: Problem) -> bool:
 def _groups(problem: Problem, tile: Tile, vector_bytes: int) -> int:
     """Vectors side by side, a power of two: no more than lie so."""
     vectors = -(-problem.inner * problem.dtype.itemsize // vector_bytes)
-    return min(tile.bytes // vector_bytes, 1 << (vectors - 1).bit_length())
+    return min(tile.bytes // vector_bytes, power_of_two(vectors))

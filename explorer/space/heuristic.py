@@ -12,7 +12,7 @@ from explorer.problem import Problem
 from explorer.space.across_rows import MOST_ROWS_OF_A_TILE, of_middle_axis
 from explorer.space.cluster_rules import WIDE_ROW
 from explorer.space.design_rules import is_plain
-from explorer.space.one_block import LEAST_BLOCK, MOST_HELD, of_one_block
+from explorer.space.one_block import MOST_HELD, blocks_at_once, of_one_block
 from explorer.space.space import Space
 from explorer.space.wide_rows import in_two_launches, of_wide_rows
 
@@ -53,7 +53,7 @@ def config_for(
 def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
     """So many that no more of them change the choice: tiles of a middle axis fill the GPU, too."""
     if problem.inner == 1:
-        return max(problem.rows, gpu.sm_count * gpu.threads_per_sm // LEAST_BLOCK + 1)
+        return max(problem.rows, blocks_at_once(gpu) + 1)
     slices = -(-gpu.sm_count * MOST_ROWS_OF_A_TILE // problem.inner)
     return max(problem.rows, slices * problem.inner)
 

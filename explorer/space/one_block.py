@@ -6,6 +6,7 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.op import Mask
+from explorer.power_of_two import power_of_two
 from explorer.problem import Problem
 from explorer.work_split import WARP
 
@@ -57,6 +58,11 @@ def _room(gpu: GpuSpec, blocks: int) -> int:
     return min(gpu.shared_per_block_bytes, room) - BESIDE_A_ROW
 
 
+def blocks_at_once(gpu: GpuSpec, threads: int = LEAST_BLOCK) -> int:
+    """Blocks of so many threads that are on the GPU at once, if nothing but threads limits them."""
+    return gpu.sm_count * (gpu.threads_per_sm // threads)
+
+
 def _of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A block a row where all are on the GPU at once: what counts is the time of one.
 
@@ -64,11 +70,11 @@ def _of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     there are one or, for longer rows, four. On an H200, against a warp or two for each row,
     1056 x 2048 f32 takes 9 % less time, 64 x 2048 22 %.
     """
-    threads = min(max(_power_of_two(problem.row_bytes // 32), WARP), 1024)
+    threads = min(max(power_of_two(problem.row_bytes // 32), WARP), 1024)
     if threads == 2 * WARP:
         threads = WARP if problem.cols <= 512 else LEAST_BLOCK
     block = max(threads, LEAST_BLOCK)
-    most = gpu.sm_count * (gpu.threads_per_sm // block)
+    most = blocks_at_once(gpu, block)
     if problem.inner > 1 or problem.rows > most or problem.row_bytes < WARP * 16:
         return None
     return Config(
@@ -105,12 +111,7 @@ def _threads_of_one_block(problem: Problem) -> int:
         accesses = min(8, 2 * problem.dtype.itemsize)
     elif problem.dtype.itemsize == 4 and 1536 <= problem.cols <= 3072:
         accesses = 8
-    threads = _power_of_two(problem.row_bytes // (16 * accesses))
+    threads = power_of_two(problem.row_bytes // (16 * accesses))
     if problem.mask is Mask.CAUSAL and problem.dtype.itemsize == 4 and problem.cols >= 4096:
         threads += threads // 2
     return min(1024, threads)
-
-
-def _power_of_two(count: int) -> int:
-    """The smallest that is not below `count`."""
-    return 1 << (max(1, count) - 1).bit_length()

@@ -51,10 +51,11 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
 
     `splits` says whether two launches may have a part of a row for each block.
     """
-    if numbers_of_row(problem) > gpu.cluster_blocks * 256 * MOST_KEPT or (
-        splits and _sooner_twice(problem, gpu)
-    ):
-        return _read_twice(problem, gpu, splits=splits)
+    too_wide = numbers_of_row(problem) > gpu.cluster_blocks * 256 * MOST_KEPT
+    if splits and problem.rows < gpu.sm_count and (too_wide or _sooner_twice(problem, gpu)):
+        return in_two_launches(problem, gpu)
+    if too_wide:
+        return _looped(problem, gpu)
     if _are_few(problem, gpu):
         return _few(problem, gpu)
     packed = problem.dtype.itemsize == 2 and problem.cols > WIDEST_UNPACKED
@@ -98,13 +99,13 @@ def _few(problem: Problem, gpu: GpuSpec) -> Config:
     4 to 8 % less by half as many blocks, as long as these are not many large ones.
     """
     most = gpu.cluster_blocks
-    halved = problem.cols <= most // 2 * 8192 or (
-        problem.dtype.itemsize > 2 and problem.rows * most <= gpu.sm_count
-    )
-    if halved and 2 * problem.rows * most > gpu.sm_count:
-        blocks, reduction, large = most // 2, "shuffle-redux", LARGE_PART
-    else:
+    fewest = 2 * problem.rows * most <= gpu.sm_count
+    is_large = problem.cols > most // 2 * 8192
+    one_an_sm = problem.dtype.itemsize > 2 and problem.rows * most <= gpu.sm_count
+    if fewest or (is_large and not one_an_sm):
         blocks, reduction, large = most, "shuffle-redux-first-warp", 3 * LARGE_PART // 2
+    else:
+        blocks, reduction, large = most // 2, "shuffle-redux", LARGE_PART
     while blocks > 1 and problem.cols < blocks * LEAST_PART:
         blocks //= 2
     part = problem.cols // blocks
@@ -159,10 +160,8 @@ def _kept(problem: Problem, blocks: int, threads: int) -> int:
     return split.slots * split.width
 
 
-def _read_twice(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
-    """Few rows over all SMs in two launches, or by clusters, others a row a block."""
-    if problem.rows < gpu.sm_count and splits:
-        return in_two_launches(problem, gpu)
+def _looped(problem: Problem, gpu: GpuSpec) -> Config:
+    """Few rows by clusters, others a row a block, whose threads read their share twice."""
     looped = replace(LOOPED, threads=1024, threads_per_row=1024, unroll=4)
     if problem.rows < gpu.sm_count:
         return replace(looped, cluster=gpu.cluster_blocks, exchange="mbarrier")

@@ -80,13 +80,11 @@ def test_few_wide_rows_of_any_kind_are_for_several_blocks(rows, cols, changes, a
     ["Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA L4", "NVIDIA B200", "NVIDIA GeForce RTX 5090"],
 )
 def test_plain_problems_need_no_repair_on_other_gpus(gpu):
-    rng = random.Random(0)
+    rng, limits = random.Random(0), known_gpu(gpu)
     for _ in range(300):
         rows, cols = (int(2 ** rng.uniform(0, most)) for most in (17, 20))
         problem = Problem(rows, cols, rng.choice([DType.F32, DType.F16, DType.BF16]))
-        assert (
-            Space(problem, known_gpu(gpu)).broken_rule(promising(problem, known_gpu(gpu))) is None
-        )
+        assert Space(problem, limits).broken_rule(promising(problem, limits)) is None
 
 
 @pytest.mark.parametrize("gpu", ["Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA L4"])
