@@ -17,6 +17,9 @@ LINE_BYTES = 128
 WIDEST_STORE = 16
 """Bytes of the widest store of one thread."""
 
+STAGED_BYTES = 4
+"""Bytes that a thread takes at a time of a row in shared memory, a bank's: two 16-bit elements."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkSplit:
@@ -29,7 +32,7 @@ class WorkSplit:
     def width(self) -> int:
         """Elements that a thread takes of a row at a time: those of one vector access."""
         if not self.across_rows and self.config.staging == "span":
-            return 1
+            return max(1, STAGED_BYTES // self.problem.dtype.itemsize)
         return self.config.vector_bytes // self.problem.dtype.itemsize
 
     @property
@@ -66,11 +69,14 @@ class WorkSplit:
     def aligned(self) -> bool:
         """Whether rows are whole vectors, and start where an access may, if the matrices do.
 
-        With an inner axis, whether it is whole vectors: they run along it.
+        With an inner axis, whether it is whole vectors: they run along it. The rows of a span may
+        start at any element of it.
         """
         problem = self.problem
         if self.across_rows:
             return problem.inner % self.width == 0
+        if self.config.staging == "span":
+            return self.width == 1
         return (
             problem.cols % self.width == 0
             and problem.input_stride % self.width == 0

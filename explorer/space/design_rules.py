@@ -10,7 +10,7 @@ STATIC_SHARED_BYTES = 48 * 1024
 """Shared memory that a block can have without asking for more at its launch."""
 
 MOST_STAGED = 64
-"""Elements of a thread that pass one by one through shared memory: each has code of its own."""
+"""Elements of a thread that pass through shared memory in a span: each has code of its own."""
 
 
 def is_plain(problem: Problem) -> bool:
@@ -33,7 +33,6 @@ def _is_usual(config: Config) -> bool:
         and config.cache != "output"
         and config.launches == "one"
         and config.persistent == 0
-        and config.staging != "span"
         and config.sum == "plain"
     )
 
@@ -43,7 +42,6 @@ def _is_usual(config: Config) -> bool:
     "cache",
     "launches",
     "persistent",
-    "staging",
     "sum",
     says="this choice is for a plain softmax alone: no scale, mask, stride or second type, not in "
     "place",
@@ -136,6 +134,18 @@ def persistent_blocks_fit(p: Point) -> bool:
 
 @rule(
     "staging",
+    says="a span is of one matrix of whole, dense rows, whose results take its place: no mask, "
+    "stride, second type or gradient",
+)
+def span_of_whole_rows(p: Point) -> bool:
+    problem = p.problem
+    whole = problem.mask is Mask.NONE and problem.is_dense and not problem.op.is_backward
+    one_type = problem.output_dtype is problem.dtype
+    return p.config.staging != "span" or (whole and one_type and problem.inner == 1)
+
+
+@rule(
+    "staging",
     "cache",
     says="what came by way of shared memory as a span is kept in registers: cache is registers",
 )
@@ -154,7 +164,7 @@ def span_to_registers(p: Point) -> bool:
 def span_of_short_rows(p: Point) -> bool:
     if p.config.staging != "span":
         return True
-    elements = p.split.slots * p.config.rows_per_thread
+    elements = p.split.slots * p.split.width * p.config.rows_per_thread
     return p.config.threads_per_row <= WARP and elements <= MOST_STAGED
 
 

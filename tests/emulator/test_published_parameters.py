@@ -129,27 +129,6 @@ def test_a_missing_barrier_between_rows_is_found(emulator):
 @pytest.mark.parametrize(
     ("cols", "dtype", "choices"),
     [
-        (5, DType.F32, {"threads": 64, "threads_per_row": 1}),
-        (33, DType.F32, {"threads": 96, "threads_per_row": 2, "rows_per_thread": 2}),
-        (64, DType.BF16, {"threads": 64, "threads_per_row": 16, "load_hint": "no-allocate"}),
-        (37, DType.F16, {"threads": 32, "threads_per_row": 4, "rows_per_thread": 4}),
-        (130, DType.F32, {"threads": 32, "threads_per_row": 32, "vector_bytes": 8}),
-        (63, DType.F32, {"threads": 64, "threads_per_row": 8, "reduction": "shared-tree"}),
-        (17, DType.F64, {"threads": 32, "threads_per_row": 4, "exp": "exp2f"}),
-        (9, DType.F32, {"threads": 32, "threads_per_row": 2, "persistent": 2}),
-    ],
-)
-@pytest.mark.parametrize("algorithm", ["three-pass", "online-block-max", "online"])
-def test_rows_pass_through_shared_memory_as_a_span(emulator, cols, dtype, choices, algorithm):
-    choices = {"staging": "span", "algorithm": algorithm, **choices}
-    if algorithm == "online":
-        choices["cache_holds"] = "input"
-    verify(emulator, Problem(64, cols, dtype), **choices)
-
-
-@pytest.mark.parametrize(
-    ("cols", "dtype", "choices"),
-    [
         (2048, DType.F32, {"threads": 32, "threads_per_row": 1, "vector_bytes": 4}),
         (1001, DType.F32, {"threads": 96, "threads_per_row": 96, "reduction": "shared-serial"}),
         (1001, DType.F32, {"threads": 64, "threads_per_row": 64, "reduction": "shared-tree"}),

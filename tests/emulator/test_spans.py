@@ -1,0 +1,129 @@
+"""Rows that pass through shared memory as one span, verified by emulation."""
+
+from dataclasses import replace
+
+import pytest
+from planted import planted
+from verified import verify
+
+from explorer.config import Config
+from explorer.devices.emulated.emulation import Status
+from explorer.dtype import DType
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.gpu_spec import known_gpu
+from explorer.op import Op
+from explorer.problem import Problem
+from explorer.space import Space
+
+H200 = known_gpu("NVIDIA H200")
+
+SPAN = Config(threads=64, threads_per_row=1, staging="span")
+
+INPUT = {"cache_holds": "input"}
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype", "choices"),
+    [
+        (5, DType.F32, {}),
+        (33, DType.F32, {"threads": 96, "threads_per_row": 2, "rows_per_thread": 2}),
+        (64, DType.BF16, {"threads_per_row": 16, "load_hint": "no-allocate"}),
+        (37, DType.F16, {"threads": 32, "threads_per_row": 4, "rows_per_thread": 4}),
+        (130, DType.F32, {"threads": 32, "threads_per_row": 32, "vector_bytes": 8}),
+        (63, DType.F32, {"threads_per_row": 8, "reduction": "shared-tree"}),
+        (17, DType.F64, {"threads": 32, "threads_per_row": 4, "exp": "exp2f"}),
+        (9, DType.F32, {"threads": 32, "threads_per_row": 2, "persistent": 2}),
+        (1, DType.BF16, {}),
+        (2, DType.F16, {"vector_bytes": 4}),
+        (33, DType.BF16, {"threads": 32, **INPUT}),
+        (33, DType.F16, {"threads_per_row": 2, "exp": "ex2.approx-folded"}),
+        (62, DType.BF16, {"vector_bytes": 2}),
+        (101, DType.BF16, {"threads_per_row": 32, "persistent": 1}),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["three-pass", "online-block-max", "online"])
+def test_rows_of_every_kind(emulator, cols, dtype, choices, algorithm):
+    config = replace(SPAN, algorithm=algorithm, **choices)
+    if algorithm == "online":
+        config = replace(config, **INPUT)
+    problem = Problem(64, cols, dtype)
+    assert Space(problem, H200).broken_rule(config) is None
+    verify(emulator, problem, config)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+@pytest.mark.parametrize("threads_per_row", [1, 4])
+@pytest.mark.parametrize("rows", [1, 63, 130])
+def test_blocks_that_are_not_full(emulator, rows, threads_per_row, dtype):
+    config = replace(SPAN, threads_per_row=threads_per_row)
+    verify(emulator, Problem(rows, 19, dtype), config)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+@pytest.mark.parametrize("threads_per_row", [1, 2])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"op": Op.LOG_SOFTMAX},
+        {"scale": -1.5},
+        {"in_place": True},
+        {"op": Op.LOG_SOFTMAX, "scale": 0.5, "in_place": True},
+    ],
+    ids=str,
+)
+def test_other_ops(emulator, kind, threads_per_row, dtype):
+    config = replace(SPAN, threads_per_row=threads_per_row)
+    if "op" in kind:
+        config = replace(config, **INPUT)
+    problem = Problem(100, 33, dtype, **kind)
+    assert Space(problem, H200).broken_rule(config) is None
+    verify(emulator, problem, config)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [{"out_dtype": DType.F32}, {"input_stride": 40}, {"op": Op.SOFTMAX_BACKWARD}],
+    ids=str,
+)
+def test_what_a_span_is_not_of(kind):
+    space = Space(Problem(100, 33, DType.BF16, **kind), H200)
+    config = replace(SPAN, **INPUT) if "op" in kind else SPAN
+    broken = space.broken_rule(config)
+    assert broken is not None and "a span is of one matrix" in broken.reason(config)
+
+
+DEFECTS = {
+    "a neighbour's element counts": (
+        "in_row ? row.elements[place] : from_float(-infinity())",
+        "row.elements[place]",
+    ),
+    "a pair is stored over a neighbour's element": (
+        "if (place >= row.begin && place < row.end) row.elements[place]",
+        "row.elements[place]",
+    ),
+    "pairs read where neighbours store": (
+        "load_vector(row, k, always_inside(slot) || inside(row, k))",
+        "load_vector(row, k, true)",
+    ),
+    "rows start at whole pairs": ("first - begin, begin, is_row", "first - begin, 0, is_row"),
+    "ends forgotten": ("fills_words(span)) {\n    load_words", "true) {\n    load_words"),
+    "the last words forgotten": (
+        "k < kBlockElements / kSpanWidth",
+        "k < kBlockElements / kSpanWidth - 1",
+    ),
+    "results stored before all are there": (
+        "  __syncthreads();\n  store_span",
+        "  store_span",
+    ),
+    "rows worked on before all are there": (
+        "  __syncthreads();\n  softmax_rows",
+        "  softmax_rows",
+    ),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_defects_are_found_out(emulator, defect):
+    program = ProgramUnderTest.of_config(Problem(100, 33, DType.BF16), SPAN)
+    edited = planted(program, [DEFECTS[defect]])
+    assert emulator.verify(edited).status is Status.WRONG
