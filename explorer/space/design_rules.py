@@ -26,6 +26,12 @@ def is_plain(problem: Problem) -> bool:
     )
 
 
+def has_spans(problem: Problem) -> bool:
+    """Whether the results of whole rows can take their place in the words that a block loads."""
+    whole = problem.mask is Mask.NONE and problem.is_dense and not problem.op.is_backward
+    return whole and problem.inner == 1 and problem.output_dtype is problem.dtype
+
+
 def _is_usual(config: Config) -> bool:
     """Whether it makes none of the choices that are for plain problems alone."""
     return (
@@ -138,10 +144,7 @@ def persistent_blocks_fit(p: Point) -> bool:
     "stride, second type or gradient",
 )
 def span_of_whole_rows(p: Point) -> bool:
-    problem = p.problem
-    whole = problem.mask is Mask.NONE and problem.is_dense and not problem.op.is_backward
-    one_type = problem.output_dtype is problem.dtype
-    return p.config.staging != "span" or (whole and one_type and problem.inner == 1)
+    return p.config.staging != "span" or has_spans(p.problem)
 
 
 @rule(

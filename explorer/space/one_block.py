@@ -24,7 +24,7 @@ def of_one_block(problem: Problem, gpu: GpuSpec) -> Config:
     """A row by one warp or block; of all rows at once, a block each."""
     threads = _threads_of_one_block(problem)
     last_are_longest = problem.mask is Mask.CAUSAL and problem.mask_rows == problem.rows
-    idea = _of_one_wave(problem, gpu) or Config(
+    idea = of_one_wave(problem, gpu) or Config(
         algorithm="online-block-max" if problem.cols >= 2048 else "three-pass",
         threads=max(threads, LEAST_BLOCK),
         threads_per_row=threads,
@@ -63,7 +63,7 @@ def blocks_at_once(gpu: GpuSpec, threads: int = LEAST_BLOCK) -> int:
     return gpu.sm_count * (gpu.threads_per_sm // threads)
 
 
-def _of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
+def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A block a row where all are on the GPU at once: what counts is the time of one.
 
     Each thread has two 16-byte accesses; in place of two warps, which would wait for each other,

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from dataclasses import replace
 from statistics import median
 
 import pytest
@@ -27,6 +28,19 @@ def test_no_softmax_is_faster_than_copy():
         assert abs(first / second - 1) < 0.01
         assert 0.9 < median(compared.copy_us) / live.facts.copy_us < 1.1
         assert live.circumstances.sm_clock_mhz > 0
+
+
+def test_what_is_timed_first_takes_no_less_time_than_later():
+    """Launches of a few microseconds, whose cost changes as a process begins to use the GPU."""
+    config = Config(threads=64, threads_per_row=1, exp="ex2.approx", staging="span")
+    with LiveEvaluator(Problem(100000, 17, DType.BF16), CudaDevice(0)) as live:
+        first = live.evaluate(config).time_us
+        for threads in (32, 96, 128, 256):
+            assert isinstance(live.evaluate(replace(config, threads=threads)), Measured)
+        compared = live.compare([config, config], 15)
+        later = median(compared.samples_us[0])
+        assert abs(first / later - 1) < 0.04
+        assert abs(live.facts.copy_us / median(compared.copy_us) - 1) < 0.04
 
 
 def test_more_than_2_31_elements():

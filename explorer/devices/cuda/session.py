@@ -51,6 +51,7 @@ class Session:
         self._tools = Tools(request.tools_cubin, stream, request.accuracy)
         self._verifier = Verifier(request.problem, self._tools, stream, request.seed)
         self._verifier.check_the_check()
+        self._verifier.settle()
         self._bench = Bench(request.problem, request.timing, gpu, stream, self._tools, request.seed)
         self._peers: list[PeerEntry] = []
 
