@@ -19,19 +19,24 @@ BESIDE_A_ROW = 1024
 LEAST_BLOCK = 4 * WARP
 """Threads of a block, in which shorter rows share one."""
 
+FEW_WAVES = 2
+"""Times that all of a GPU's blocks work on rows which are still few: on an H200, redux takes 3 % of
+2000 x 4000 bf16."""
+
 
 def of_one_block(problem: Problem, gpu: GpuSpec) -> Config:
     """A row by one warp or block; of all rows at once, a block each."""
     threads = _threads_of_one_block(problem)
-    last_are_longest = problem.mask is Mask.CAUSAL and problem.mask_rows == problem.rows
     idea = of_one_wave(problem, gpu) or Config(
         algorithm="online-block-max" if problem.cols >= 2048 else "three-pass",
         threads=max(threads, LEAST_BLOCK),
         threads_per_row=threads,
         exp="ex2.approx",
     )
-    row_order = "descending" if last_are_longest else "ascending"
-    return _kept(replace(idea, row_order=row_order), problem, gpu)
+    at_once = blocks_at_once(gpu, idea.threads) * idea.rows_per_block
+    if problem.inner == 1 and idea.threads_per_row >= WARP and problem.rows <= FEW_WAVES * at_once:
+        idea = replace(idea, reduction=_soonest_reduction(gpu))
+    return _kept(idea, problem, gpu)
 
 
 def _kept(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
@@ -63,6 +68,11 @@ def blocks_at_once(gpu: GpuSpec, threads: int = LEAST_BLOCK) -> int:
     return gpu.sm_count * (gpu.threads_per_sm // threads)
 
 
+def most_few_rows(gpu: GpuSpec) -> int:
+    """Rows, of a warp each, beyond which more of them change nothing of `of_one_block`."""
+    return FEW_WAVES * blocks_at_once(gpu) * (LEAST_BLOCK // WARP)
+
+
 def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A block a row where all are on the GPU at once: what counts is the time of one.
 
@@ -81,16 +91,20 @@ def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
         algorithm="online-block-max",
         threads=block,
         threads_per_row=threads,
-        reduction="shuffle-redux" if gpu.reduces_warps else "shuffle",
+        reduction=_soonest_reduction(gpu),
         exp="ex2.approx",
         store_hint="cs",
     )
 
 
+def _soonest_reduction(gpu: GpuSpec) -> str:
+    return "shuffle-redux" if gpu.reduces_warps else "shuffle"
+
+
 def _is_odd(problem: Problem) -> bool:
     """Whether 16-bit rows start anywhere within a vector.
 
-    On an H200, 8192 x 4097 bf16 comes to 97 % of copy, as does 65536 x 1001.
+    On an H200, 8192 x 4097 bf16 comes to 97 % of copy.
     """
     return problem.dtype.itemsize == 2 and problem.row_bytes % 16 > 0 and problem.cols >= 512
 
@@ -99,7 +113,8 @@ def _threads_of_one_block(problem: Problem) -> int:
     """Threads for two 16-byte accesses of the row each; 1024 at most.
 
     One of the shortest rows; four of 16-bit rows that are wide or odd, whose ends cost less among
-    more elements; eight of fp32 rows that two warps can hold. 32 elements under a causal mask, on
+    more elements; eight of fp32 rows that two warps can hold, unless they start anywhere: 10996 x
+    3001 comes to 97.5 % of copy by four, to 95.9 by eight. 32 elements under a causal mask, on
     whose short rows large blocks would be lost, and two thirds of them where rows are longer: on an
     H200, 8192 x 8192 f32 takes 2 % less time by 384 threads a row than by 256.
     """
@@ -110,7 +125,7 @@ def _threads_of_one_block(problem: Problem) -> int:
     elif problem.mask is Mask.CAUSAL:
         accesses = min(8, 2 * problem.dtype.itemsize)
     elif problem.dtype.itemsize == 4 and 1536 <= problem.cols <= 3072:
-        accesses = 8
+        accesses = 4 if problem.row_bytes % 16 else 8
     threads = power_of_two(problem.row_bytes // (16 * accesses))
     if problem.mask is Mask.CAUSAL and problem.dtype.itemsize == 4 and problem.cols >= 4096:
         threads += threads // 2

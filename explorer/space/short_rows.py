@@ -1,4 +1,4 @@
-"""Configs without a search for rows that a warp or fewer threads share: what an H200 says."""
+"""Configs without a search for rows of a few hundred elements: what an H200 says of them."""
 
 import math
 
@@ -8,8 +8,14 @@ from explorer.problem import Problem
 from explorer.space.design_rules import has_spans
 from explorer.work_split import WARP
 
-LONGEST_SHORT_ROW = 400
+LONGEST_SHORT_ROW = 1280
 """Elements of the longest row that is short, unless words of 16 bytes divide it."""
+
+LONGEST_ODD_ROW = 960
+"""The same of 16-bit rows that only single elements divide."""
+
+LONGEST_SPAN_ROW = 400
+"""Elements of the longest row that is better off in a span than by narrow words."""
 
 FEW = 8
 """Elements of a row that take no span: a thread's loads of them share their lines of memory."""
@@ -20,8 +26,9 @@ MANY = 2 * WARP
 BYTES_A_THREAD = 32
 """Bytes of a row that a thread takes of it, straight from memory."""
 
-VECTORS_A_THREAD = 6
-"""Vectors of a row that a thread takes of it, straight from memory, at most."""
+ELEMENTS_A_THREAD = 6
+VECTORS_A_THREAD = 8
+"""Elements one by one, or vectors, that a thread takes of a row, straight from memory, at most."""
 
 MOST_IDLE = 4 / 3
 """Room of a row's threads over what they take, above which narrower vectors divide it better."""
@@ -31,15 +38,17 @@ def of_short_rows(problem: Problem) -> Config | None:
     """Rows straight to their threads where words divide them, else by way of a span.
 
     None for longer rows, and for those whose words do not divide them and which no span can be of.
-    On an H200, of copy, with 100000 rows: in f32 92 % at 5 columns, 92 at 17, 96 at 32 and 33, 97
-    at 101; in bf16 85 % at 5 columns, 92 at 8 and 16, 84 at 17, 94 at 32, 87 at 33, 90 at 101. With
-    20 to 40 times as many 17, 24, 33 and 48 columns come to 97 to 99 %.
+    On an H200, of copy, with 100000 rows: in f32 97 % at 5 columns, 96 at 17, 97 at 33; in bf16
+    91, 88 and 92 %. With 20 to 40 times as many rows, 17, 24, 33 and 48 columns come to 97 to
+    99 %, as do most of 400 to 1280.
     """
     word = _widest_word(problem)
     if problem.inner > 1 or problem.cols > LONGEST_SHORT_ROW:
         return None
     if word == 16 and problem.cols >= MANY:
         return None
+    if problem.cols > LONGEST_SPAN_ROW:
+        return _by_narrow_words(problem, word)
     if _divides(word, problem):
         return _direct(problem, word)
     if has_spans(problem):
@@ -57,8 +66,9 @@ def _divides(word: int, problem: Problem) -> bool:
     if problem.cols <= FEW:
         return True
     if problem.dtype.itemsize == 2:
-        return word >= 8 or (word == 4 and problem.cols <= WARP)
-    return word == 16 and problem.cols <= WARP
+        pairs = problem.cols <= WARP or 2 * WARP < problem.cols <= 5 * WARP
+        return word >= 8 or (word == 4 and pairs)
+    return word == 16 and problem.cols <= WARP and _direct(problem, word).vector_bytes == 16
 
 
 def _direct(problem: Problem, word: int) -> Config:
@@ -66,7 +76,8 @@ def _direct(problem: Problem, word: int) -> Config:
     narrowest = max(problem.dtype.itemsize, min(word, 4))
     while True:
         vectors = problem.row_bytes // word
-        least = max(problem.row_bytes / BYTES_A_THREAD, vectors / VECTORS_A_THREAD)
+        share = ELEMENTS_A_THREAD if vectors == problem.cols else VECTORS_A_THREAD
+        least = max(problem.row_bytes / BYTES_A_THREAD, vectors / share)
         threads = min(power_of_two(math.ceil(least)), WARP)
         slots = -(-vectors // threads)
         if slots * threads <= MOST_IDLE * vectors or word == narrowest:
@@ -79,6 +90,19 @@ def _direct(problem: Problem, word: int) -> Config:
         exp="ex2.approx",
         store_hint="cs",
     )
+
+
+def _by_narrow_words(problem: Problem, word: int) -> Config | None:
+    """The widest words that divide rows; some, where only single 16-bit elements would."""
+    if problem.dtype.itemsize > 2:
+        threads, vector_bytes = power_of_two(math.ceil(problem.cols / 10)), word
+    elif word > 2:
+        threads, vector_bytes = power_of_two(math.ceil(problem.cols / 20)), word
+    elif problem.cols <= LONGEST_ODD_ROW:
+        threads, vector_bytes = WARP, 8
+    else:
+        return None
+    return Config(threads=128, threads_per_row=threads, vector_bytes=vector_bytes, exp="ex2.approx")
 
 
 def _span(problem: Problem) -> Config:
@@ -98,12 +122,15 @@ def _pairs(cols: int) -> tuple[int, int]:
     """Threads of a block, and of a row of 16-bit elements, which they take two at a time."""
     if cols <= 52:
         return (64 if cols < 24 else 32), 1
-    threads = min(power_of_two(math.ceil(cols / 36)), 8)
-    return (32 if threads == 2 else 64), threads
+    if cols <= 72:
+        return 32, 2
+    return 64, (4 if cols <= 110 else 8)
 
 
 def _elements(cols: int) -> tuple[int, int]:
     """The same of larger elements: where rows lie a multiple of banks apart, fewer of them."""
+    if abs(cols - 2 * WARP) <= 4:
+        return 32, 4
     if cols > 48:
         return 128, min(power_of_two(math.ceil(cols / 10)), WARP)
     threads = max(1 if cols < 24 else 2, math.gcd(cols, WARP) // 2)

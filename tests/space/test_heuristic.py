@@ -10,7 +10,7 @@ from explorer.gpu_spec import known_gpu
 from explorer.op import Mask, Op
 from explorer.problem import Problem
 from explorer.space import Space
-from explorer.space.heuristic import SHORT_ROW, config_for, promising
+from explorer.space.heuristic import config_for, promising
 
 H200 = known_gpu("NVIDIA H200")
 COLS = (1, 5, 17, 64, 1000, 4096, 4097, 16384, 50257, 131072, 262144, 1048576)
@@ -197,8 +197,7 @@ def test_16_bits_are_exact_enough_with_any_exponential():
 @pytest.mark.parametrize("cols", [48, 64, 1000, 4096, 32768])
 def test_under_a_causal_mask_the_longest_rows_come_first(cols):
     problem = Problem(4096, cols, mask=Mask.CAUSAL)
-    order = config_for(problem, H200).row_order
-    assert order == ("descending" if cols > SHORT_ROW else "ascending")
+    assert config_for(problem, H200).row_order == "descending"
     for other in (Problem(4096, cols), Problem(8192, cols, mask=Mask.CAUSAL, mask_rows=4096)):
         assert config_for(other, H200).row_order == "ascending"
 
@@ -207,3 +206,47 @@ def test_under_a_causal_mask_the_longest_rows_come_first(cols):
 def test_a_batch_invariant_config_under_a_causal_mask(cols):
     problems = [Problem(rows, cols, mask=Mask.CAUSAL, mask_rows=cols) for rows in (cols, 3 * cols)]
     assert len({config_for(p, H200, batch_invariant=True) for p in problems}) == 1
+
+
+@pytest.mark.parametrize("kind", [{}, {"op": Op.LOG_SOFTMAX}, {"scale": 0.5}, {"in_place": True}])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+@pytest.mark.parametrize("cols", [9, 17, 33, 63, 101, 333])
+def test_odd_short_rows_come_by_way_of_a_span(cols, dtype, kind):
+    assert config_for(Problem(100_000, cols, dtype, **kind), H200).staging == "span"
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype", "vector_bytes", "threads_per_row"),
+    [
+        (8, DType.F32, 16, 1),
+        (16, DType.BF16, 16, 1),
+        (32, DType.F32, 16, 4),
+        (32, DType.BF16, 16, 2),
+        (20, DType.BF16, 8, 2),
+        (100, DType.F16, 8, 8),
+        (402, DType.BF16, 4, 32),
+        (501, DType.F32, 4, 64),
+        (1234, DType.F32, 8, 128),
+    ],
+)
+def test_other_short_rows_go_straight_to_their_threads(cols, dtype, vector_bytes, threads_per_row):
+    config = config_for(Problem(100_000, cols, dtype), H200)
+    assert config.staging == "direct"
+    assert (config.vector_bytes, config.threads_per_row) == (vector_bytes, threads_per_row)
+
+
+def test_a_warps_accesses_of_short_rows_touch_each_line_once():
+    """Rows of 1 to 400 elements: a thread takes no more than two lines' worth of its row."""
+    for dtype in (DType.F32, DType.BF16):
+        for cols in range(1, 401):
+            config = config_for(Problem(100_000, cols, dtype), H200)
+            share = cols * dtype.itemsize / config.threads_per_row
+            assert config.staging == "span" or share <= 64, (cols, dtype, config)
+
+
+def test_hints_of_rows_that_share_words_are_for_few_of_them():
+    for rows, hint in ((64, "cs"), (16384, "default")):
+        config = config_for(Problem(rows, 4097), H200)
+        assert (config.load_hint, config.store_hint) == (hint, hint)
+    config = config_for(Problem(16384, 4096), H200)
+    assert (config.load_hint, config.store_hint) == ("cs", "cs")
