@@ -28,7 +28,7 @@ def of_one_block(problem: Problem, gpu: GpuSpec) -> Config:
     """A row by one warp or block; of all rows at once, a block each."""
     threads = _threads_of_one_block(problem)
     idea = of_one_wave(problem, gpu) or Config(
-        algorithm="online-block-max" if problem.cols >= 2048 else "three-pass",
+        algorithm="online-block-max" if problem.cols >= 2000 else "three-pass",
         threads=max(threads, LEAST_BLOCK),
         threads_per_row=threads,
         exp="ex2.approx",

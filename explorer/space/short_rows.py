@@ -31,7 +31,10 @@ VECTORS_A_THREAD = 8
 """Elements one by one, or vectors, that a thread takes of a row, straight from memory, at most."""
 
 MOST_IDLE = 4 / 3
-"""Room of a row's threads over what they take, above which narrower vectors divide it better."""
+"""Room of a row's threads over what they take, above which narrower vectors are tried."""
+
+LEAST_IDLE = 1.1
+"""The same of these, above which still narrower ones are."""
 
 
 def of_short_rows(problem: Problem) -> Config | None:
@@ -73,16 +76,16 @@ def _divides(word: int, problem: Problem) -> bool:
 
 def _direct(problem: Problem, word: int) -> Config:
     """The fewest threads that suffice, and the widest vectors that leave few of them idle."""
-    narrowest = max(problem.dtype.itemsize, min(word, 4))
+    narrowest, most_idle = max(problem.dtype.itemsize, min(word, 4)), MOST_IDLE
     while True:
         vectors = problem.row_bytes // word
         share = ELEMENTS_A_THREAD if vectors == problem.cols else VECTORS_A_THREAD
         least = max(problem.row_bytes / BYTES_A_THREAD, vectors / share)
         threads = min(power_of_two(math.ceil(least)), WARP)
         slots = -(-vectors // threads)
-        if slots * threads <= MOST_IDLE * vectors or word == narrowest:
+        if slots * threads <= most_idle * vectors or word == narrowest:
             break
-        word //= 2
+        word, most_idle = word // 2, LEAST_IDLE
     return Config(
         threads=256 if threads == 1 and word == problem.dtype.itemsize else 128,
         threads_per_row=threads,
@@ -95,7 +98,7 @@ def _direct(problem: Problem, word: int) -> Config:
 def _by_narrow_words(problem: Problem, word: int) -> Config | None:
     """The widest words that divide rows; some, where only single 16-bit elements would."""
     if problem.dtype.itemsize > 2:
-        threads, vector_bytes = power_of_two(math.ceil(problem.cols / 10)), word
+        threads, vector_bytes = (64 if problem.cols <= 800 else 128), word
     elif word > 2:
         threads, vector_bytes = power_of_two(math.ceil(problem.cols / 20)), word
     elif problem.cols <= LONGEST_ODD_ROW:

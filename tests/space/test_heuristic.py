@@ -235,8 +235,8 @@ def test_other_short_rows_go_straight_to_their_threads(cols, dtype, vector_bytes
     assert (config.vector_bytes, config.threads_per_row) == (vector_bytes, threads_per_row)
 
 
-def test_a_warps_accesses_of_short_rows_touch_each_line_once():
-    """Rows of 1 to 400 elements: a thread takes no more than two lines' worth of its row."""
+def test_threads_take_little_of_short_rows_straight_from_memory():
+    """Rows of 1 to 400 elements: a thread takes no more than 64 bytes of its own."""
     for dtype in (DType.F32, DType.BF16):
         for cols in range(1, 401):
             config = config_for(Problem(100_000, cols, dtype), H200)

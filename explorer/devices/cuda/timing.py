@@ -60,23 +60,14 @@ class LaunchGraph:
         checked(driver.cuGraphLaunch(self._executable, self._stream))
 
     def lap(self, prepare: Callable[[], None] | None = None) -> Lap:
-        """Put a timed replay on the stream, behind `prepare`: by default an untimed replay.
+        """Put a timed replay on the stream, behind what `prepare` puts there.
 
         The GPU is then busy while the host records the first event and launches the graph, so
-        that neither is timed; and the cache is as this graph itself leaves it, whatever was
-        timed before.
+        that neither is timed. Without `prepare` a replay of this graph must come before.
         """
-        (prepare or self.replay)()
+        if prepare is not None:
+            prepare()
         return Lap(self._stream, self)
-
-    def laps_us(self, count: int, prepare: Callable[[], None] | None = None) -> list[float]:
-        """Samples of `count` timed replays, in microseconds a launch."""
-        first = self.lap(prepare)
-        rest = [
-            Lap(self._stream, self) if prepare is None else self.lap(prepare)
-            for _ in range(1, count)
-        ]
-        return [lap.sample_us() for lap in (first, *rest)]
 
     def __enter__(self) -> "LaunchGraph":
         return self
