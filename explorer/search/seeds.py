@@ -41,13 +41,18 @@ def _ideas(space: Space) -> Iterator[Config]:
     """The heuristic; then a row in registers, 32, 16 or 8 elements a thread; other caches."""
     problem = space.problem
     yield promising(problem, space.gpu)
-    plain = Config(exp="ex2.approx", store_hint="cs")
+    plain = Config(exp="ex2.approx", load_hint="cs", store_hint="cs")
     shares = [_shaped(plain, problem, share) for share in (REGISTERS_FOR_A_ROW, 16, 8)]
     yield shares[0]
-    yield replace(shares[1], load_hint="nc")
+    yield replace(shares[1], load_hint="nc", store_hint="default")
     yield replace(shares[0], algorithm="online-block-max", exp="exp2f")
     yield shares[2]
-    yield replace(shares[0], threads=_block(shares[0].threads_per_row, 256), store_hint="default")
+    yield replace(
+        shares[0],
+        threads=_block(shares[0].threads_per_row, 256),
+        load_hint="default",
+        store_hint="default",
+    )
     yield replace(shares[1], cache="shared", cache_holds="input", unroll=8)
     yield replace(
         shares[0], algorithm="online-block-max", cache="none", cache_holds="input", unroll=4
