@@ -114,7 +114,7 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
 def _streamed(idea: Config, problem: Problem) -> Config:
     """Loads and stores to be evicted first: few rows are needed again.
 
-    Both, for either alone gains nothing: on an H200 0.2 us less for any launch, 8 % of 32 x 4096 f32,
+    Both, for either alone gains nothing: on an H200 0.2 us less a launch, 8 % of 32 x 4096 f32,
     and up to 1 % less for many rows. Rows that start anywhere share words with their neighbours,
     which would fetch them again: many rows of 1001 f32 would take 11 % more time.
     """
