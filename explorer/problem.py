@@ -63,13 +63,13 @@ class Problem:
             return f"rows is {self.rows}; it must be a multiple of inner, which is {self.inner}"
         for name in ("input_stride", "output_stride"):
             stride = getattr(self, name)
+            if self.inner > 1 and stride != self.cols:
+                return f"{name} is {stride}; with inner {self.inner} the array must be dense"
             if stride < self.cols:
                 return (
                     f"{name} is {stride}; rows of {self.cols} elements would overlap: it must be "
                     f"{self.cols} at least"
                 )
-            if self.inner > 1 and stride != self.cols:
-                return f"{name} is {stride}; with inner {self.inner} the array must be dense"
         return ""
 
     def _mask_fault(self) -> str:

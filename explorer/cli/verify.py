@@ -90,7 +90,7 @@ def verify(
     storage: Storage = None,
     json: Json = False,
 ) -> None:
-    """Check kernels for races, bounds and numbers. Exit code 1 if one is wrong."""
+    """Check kernels for races, bounds, numbers. Exit code 1: one is wrong, 2: not checked."""
     from explorer.emit import HEURISTIC
     from explorer.evaluate.verify_on import verify_on
     from explorer.report.console import notices, results

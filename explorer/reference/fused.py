@@ -1,4 +1,4 @@
-"""A multiply-add of float64 with one rounding, which NumPy has not."""
+"""Multiply-adds with one rounding, which NumPy has not."""
 
 from fractions import Fraction
 from typing import Any
@@ -7,6 +7,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+
+
+def fused_multiply_add_32(x: Array, factor: float, added: Array) -> NDArray[np.float32]:
+    """factor * x + added of numbers that float32 holds, rounded once to float32.
+
+    The product is exact in float64. The sum is rounded to odd there (Boldo and Melquiond, IEEE
+    Trans. Computers 57(4), 2008), so that its rounding to float32 is the only one that shows.
+    """
+    product = np.asarray(x * factor)
+    total = np.asarray(product + added)
+    virtual = total - product
+    error = (product - (total - virtual)) + (added - virtual)
+    bits = total.view(np.int64)
+    towards_zero = (error < 0) == (total > 0)
+    odd = np.where(np.abs(error) > 0, (bits - towards_zero) | 1, bits)
+    return odd.view(np.float64).astype(np.float32)
 
 
 def fused_multiply_add(x: Array, factor: float, added: Array) -> Array:

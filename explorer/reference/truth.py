@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from explorer.dtype import DType
 from explorer.op import Mask, Op
 from explorer.problem import Problem
-from explorer.reference.fused import fused_multiply_add
+from explorer.reference.fused import fused_multiply_add, fused_multiply_add_32
 
 Array = NDArray[Any]
 Wide = NDArray[np.floating[Any]]
@@ -65,8 +65,8 @@ def counted(problem: Problem, arrays: dict[str, Array]) -> Wide:
         if problem.mask is Mask.ADDITIVE:
             mask = arrays["mask"].astype(np.float64)
             added = np.tile(mask, (problem.rows // problem.mask_rows, 1))
-            scaled = fused_multiply_add(x, scale, added) if scale != 1.0 else x + added
-            x = np.where(np.isneginf(x), x + added, scaled)
+            fused = fused_multiply_add if problem.dtype is DType.F64 else fused_multiply_add_32
+            x = np.where(np.isneginf(x), x + added, fused(x, scale, added))
         elif problem.scale is not None:
             x = np.where(np.isneginf(x), x, x * scale)
         values: Wide = _rounded(x, problem).astype(_wide(problem))

@@ -33,6 +33,8 @@ KINDS = [
     Problem(20, 37, op=Op.LOG_SOFTMAX, mask=Mask.LENGTHS),
     Problem(20, 37, mask=Mask.ADDITIVE, mask_rows=4),
     Problem(20, 37, DType.F64, scale=0.7, mask=Mask.ADDITIVE),
+    Problem(20, 37, scale=3.0, mask=Mask.ADDITIVE),
+    Problem(20, 37, DType.F64, scale=3.0, mask=Mask.ADDITIVE),
     Problem(20, 37, inner=4),
     Problem(20, 37, DType.F16, Op.LOG_SOFTMAX_BACKWARD, inner=5),
     Problem(19, 37, input_stride=40, output_stride=64),

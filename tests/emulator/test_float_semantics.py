@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from apply_ptx import apply
 
+from explorer.devices.emulated.rounding import fma64
+
 BF16 = ml_dtypes.bfloat16
 SPECIAL = np.array(
     [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 2.0**-126, 3.4e38, 0.5, -2.5],
@@ -281,3 +283,18 @@ def test_pairs_of_f32():
     assert same(got, want)
     got = apply("add.rn.f32x2 {d}, {a}, {b}", "f32x2", *words[:2]).view(np.float32)
     assert same(got, a + b)
+
+
+def test_float64_multiply_adds_are_rounded_once():
+    """Also beside the middle of two numbers, where a sum of three terms decides."""
+    rng = np.random.default_rng(7)
+    a = rng.standard_normal(3000) * 10.0 ** rng.integers(-20, 20, 3000)
+    b = rng.standard_normal(3000)
+    c = rng.standard_normal(3000) * 10.0 ** rng.integers(-20, 20, 3000)
+    c[::3] = -a[::3] * b[::3]
+    a[1], b[1], c[1] = 1e38, 3.0, -0.5
+    a[2], b[2], c[2] = -1e38, 3.0, 1.3
+    a[4], b[4], c[4] = 2.0**-53 * (1 + 2.0**-52), 1.0, 1.0
+    got = fma64(a, b, c)
+    for x, y, z, sum_ in zip(a, b, c, got, strict=True):
+        assert sum_ == float(Fraction(x) * Fraction(y) + Fraction(z))

@@ -49,6 +49,8 @@ KINDS = {
     "additive, repeated, bf16": {**ADDITIVE, "mask_rows": 8, "dtype": DType.BF16},
     "additive in place": {**ADDITIVE, "in_place": True},
     "scale and additive": {**ADDITIVE, "scale": 0.125},
+    "scale and additive, huge": {**ADDITIVE, "scale": -3.0},
+    "scale and additive, f64, huge": {**ADDITIVE, "scale": 3.0, "dtype": DType.F64},
     "scale and additive, f64": {**ADDITIVE, "scale": 0.3, "dtype": DType.F64},
     "scale and causal, bf16": {**CAUSAL, "scale": 0.125, "dtype": DType.BF16},
     "log and lengths": {**LOG, **LENGTHS},

@@ -105,7 +105,10 @@ DEFECTS = {
         "load_vector(row, k, always_inside(slot) || inside(row, k))",
         "load_vector(row, k, true)",
     ),
-    "rows start at whole pairs": ("first - begin, begin, is_row", "first - begin, 0, is_row"),
+    "rows start at whole pairs": (
+        "{first - begin, begin, begin + kCols}",
+        "{first - begin, 0, kCols}",
+    ),
     "ends forgotten": ("fills_words(span)) {\n    load_words", "true) {\n    load_words"),
     "the last words forgotten": (
         "k < kBlockElements / kSpanWidth",

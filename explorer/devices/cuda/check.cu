@@ -56,10 +56,11 @@ __device__ double counted(const Question& q, long long row, int limit, int col) 
   double x = widen(q.input[place(q, row, q.input_stride, col)]);
   const double factor = q.scaled && x != -INFINITY_64 ? q.scale : 1.0;
   if (q.masked == kAdditive) {
-    x = fma(x, factor, widen(q.mask[row % q.mask_rows * q.cols + col]));
-  } else {
-    x = __dmul_rn(x, factor);  // not to be contracted with what it is used in
+    const double added = widen(q.mask[row % q.mask_rows * q.cols + col]);
+    if (kWide) return fma(x, factor, added);
+    return fmaf(static_cast<float>(x), static_cast<float>(factor), static_cast<float>(added));
   }
+  x = __dmul_rn(x, factor);  // not to be contracted with what it is used in
   return kWide ? x : static_cast<double>(static_cast<float>(x));
 }
 

@@ -134,14 +134,16 @@ def sqrt32(a: Any, mode: str) -> Array:
 
 
 def fma64(a: Any, b: Any, c: Any) -> Array:
-    """a * b + c of float64 operands with twice the working precision, then rounded.
+    """a * b + c of float64 operands, rounded once.
 
-    Not proved correct for ties of the final sum; float64 is no part of the softmax kernels.
+    The paper's algorithm Fma, right as long as the product's error is no subnormal. Where
+    operands are too large to be split, as all that is infinite or undefined, it is rounded twice.
     """
     a, b, c = np.asarray(a, np.float64), np.asarray(b, np.float64), np.asarray(c, np.float64)
     product = np.asarray(a * b)
-    total, error = exact_sum(product, c)
-    result = np.asarray(total + (error + _product_error(a, b, product)))
+    low, low_error = exact_sum(c, _product_error(a, b, product))
+    high, high_error = exact_sum(product, low)
+    result = np.asarray(high + round_to_odd(*map(np.asarray, exact_sum(low_error, high_error))))
     return np.where(np.isfinite(result), result, a * b + c)
 
 
