@@ -120,14 +120,19 @@ def _loops(entry: Entry) -> list[Loop]:
 
 
 def _extend(live: _Range, loops: list[Loop]) -> None:
-    """Over every loop that the register is live into, or may carry a value around."""
+    """Over every loop that the register is live into or out of, or may carry a value around.
+
+    Out of: what looks like a loop may be a block that compilers have put before those that branch
+    to it and go on behind the branch. What is in use there is so in that block, too.
+    """
     changed = True
     while changed:
         changed = False
         for start, end in loops:
             if live.start > end or live.end < start:
                 continue
-            first = min(live.start, start) if live.carried else live.start
+            lives_on = live.carried or live.start <= end < live.end
+            first = min(live.start, start) if lives_on else live.start
             last = max(live.end, end) if live.carried or live.start < start else live.end
             if (first, last) != (live.start, live.end):
                 live.start, live.end, changed = first, last, True
