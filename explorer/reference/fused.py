@@ -6,23 +6,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from explorer.reference.exact_sum import exact_sum, round_to_odd
+
 Array = NDArray[np.float64]
 
 
 def fused_multiply_add_32(x: Array, factor: float, added: Array) -> NDArray[np.float32]:
     """factor * x + added of numbers that float32 holds, rounded once to float32.
 
-    The product is exact in float64. The sum is rounded to odd there (Boldo and Melquiond, IEEE
-    Trans. Computers 57(4), 2008), so that its rounding to float32 is the only one that shows.
+    The product is exact in float64. The sum is rounded to odd there, so that its rounding to
+    float32 is the only one that shows.
     """
-    product = np.asarray(x * factor)
-    total = np.asarray(product + added)
-    virtual = total - product
-    error = (product - (total - virtual)) + (added - virtual)
-    bits = total.view(np.int64)
-    towards_zero = (error < 0) == (total > 0)
-    odd = np.where(np.abs(error) > 0, (bits - towards_zero) | 1, bits)
-    return odd.view(np.float64).astype(np.float32)
+    return round_to_odd(*exact_sum(x * factor, added)).astype(np.float32)
 
 
 def fused_multiply_add(x: Array, factor: float, added: Array) -> Array:

@@ -116,7 +116,6 @@ def _span(problem: Problem) -> Config:
         threads=threads,
         threads_per_row=threads_per_row,
         exp="ex2.approx",
-        store_hint="cs",
         staging="span",
     )
 

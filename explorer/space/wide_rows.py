@@ -5,6 +5,7 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
+from explorer.space.one_block import soonest_reduction
 from explorer.work_split import WorkSplit
 
 MOST_KEPT = 128
@@ -182,9 +183,8 @@ def in_two_launches(problem: Problem, gpu: GpuSpec) -> Config:
     smallest = LOOPED.threads * LOOPED.vector_bytes
     return replace(
         LOOPED,
-        reduction="shuffle-redux" if gpu.reduces_warps else "shuffle",
+        reduction=soonest_reduction(gpu),
         unroll=next((u for u in (2, 4) if problem.row_bytes <= MOST_PARTS * u * smallest), 8),
-        load_hint="nc",
         launches="two-overlapped" if gpu.overlaps_launches else "two",
     )
 

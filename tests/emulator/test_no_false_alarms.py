@@ -65,13 +65,11 @@ def covering(problem, strength, arch):
     return covering_array(space, strength)
 
 
-SHAPES = ((17, 1), (33, 5), (17, 33), (17, 37), (17, 1000))
-WIDE = ((3, 4096), (3, 4097))
+SHAPES = ((17, 1), (33, 5), (17, 33), (17, 37), (17, 1000), (3, 4096), (3, 4097))
 GROUPS = [
     *(Group(17, 1000, DType.F32, 2, part) for part in range(PARTS)),
     *(Group(17, 1001, DType.BF16, 2, part) for part in range(PARTS)),
     *(Group(*shape, dtype) for shape in SHAPES for dtype in DType),
-    *(Group(*shape, dtype) for shape in WIDE for dtype in DType if dtype is not DType.F64),
     *(Group(17, 301, dtype, lead=1) for dtype in DType),
     *(Group(17, 264, dtype, arch="compute_75") for dtype in DType),
     *(Group(17, 264, dtype, arch="compute_100") for dtype in DType),

@@ -15,9 +15,7 @@ class Graph:
     def replay(self):
         self.events.append(f"{self.name} untimed")
 
-    def lap(self, prepare):
-        if prepare is not None:
-            prepare()
+    def lap(self):
         self.events.append(f"{self.name} timed")
         return self
 

@@ -11,7 +11,7 @@ from explorer.devices.cuda.buffers import RotatingBuffers
 from explorer.devices.cuda.clocks import ClockReader, Clocks
 from explorer.devices.cuda.copy_limit import Enqueue, Limits
 from explorer.devices.cuda.driver import checked
-from explorer.devices.cuda.timing import LaunchGraph
+from explorer.devices.cuda.timing import Lap, LaunchGraph
 from explorer.devices.cuda.tools import Tools
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
@@ -84,13 +84,12 @@ class Bench:
 
         Where buffers to rotate over do not exceed the cache, each behind a flush.
         """
-        prepare = self._lead_in(graph)
-        first = graph.lap(prepare)
-        rest = [graph.lap(None if self._rotates else prepare) for _ in range(1, count)]
-        return [lap.sample_us() for lap in (first, *rest)]
+        follow = graph.lap if self._rotates else partial(self._lap, graph)
+        laps = [self._lap(graph), *(follow() for _ in range(1, count))]
+        return [lap.sample_us() for lap in laps]
 
-    def _lead_in(self, graph: LaunchGraph) -> Callable[[], None]:
-        """What comes before a timed replay, so that the cache is the same whatever came before.
+    def _lap(self, graph: LaunchGraph) -> Lap:
+        """A timed replay, before which the cache is the same whatever came before.
 
         A flush, which a replay of the graph itself does not make up for: where QuACK's kernels had
         run before, those whose loads and stores are evicted first took 2 to 6 % more time on an
@@ -98,14 +97,11 @@ class Bench:
         launches would find it; but where each launch of a sample has buffers of its own, it is the
         first to touch them.
         """
-
-        def prepare() -> None:
-            if self._flush is not None:
-                self._flush()
-            if self._rotates:
-                graph.replay()
-
-        return prepare
+        if self._flush is not None:
+            self._flush()
+        if self._rotates:
+            graph.replay()
+        return graph.lap()
 
     def interleaved_us(
         self, graphs: Sequence[LaunchGraph], rounds: int, seed: int, clocks: ClockReader
@@ -121,7 +117,7 @@ class Bench:
         seen = []
         for _ in range(rounds):
             rng.shuffle(order)
-            laps = [(i, graphs[i].lap(self._lead_in(graphs[i]))) for i in order]
+            laps = [(index, self._lap(graphs[index])) for index in order]
             seen.append(clocks.read())
             for index, lap in laps:
                 samples[index].append(lap.sample_us())

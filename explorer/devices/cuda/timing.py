@@ -59,14 +59,12 @@ class LaunchGraph:
         """Put all launches on the stream."""
         checked(driver.cuGraphLaunch(self._executable, self._stream))
 
-    def lap(self, prepare: Callable[[], None] | None = None) -> Lap:
-        """Put a timed replay on the stream, behind what `prepare` puts there.
+    def lap(self) -> Lap:
+        """Put a timed replay on the stream, behind work that is there already.
 
         The GPU is then busy while the host records the first event and launches the graph, so
-        that neither is timed. Without `prepare` a replay of this graph must come before.
+        that neither is timed.
         """
-        if prepare is not None:
-            prepare()
         return Lap(self._stream, self)
 
     def __enter__(self) -> "LaunchGraph":

@@ -46,8 +46,7 @@ class Verifier:
 
     def check_the_check(self) -> None:
         """Compare the GPU's float64 truth with NumPy's; raises ExplorerError if they differ."""
-        cols = min(self._problem.cols, CHECK_COLS)
-        problem = verification_problem(self._problem.resized(cols=cols), 1)
+        problem = self._narrow(rows_per_block=1)
         arrays = verification_inputs(problem)
         buffers = VerificationBuffers(problem, arrays, odd_elements=False)
         got = np.empty((problem.rows, problem.cols))
@@ -72,14 +71,18 @@ class Verifier:
         launch; from some such check on it does not. Whatever was timed before, copies too, would
         look faster than the same thing timed later.
         """
-        cols = min(self._problem.cols, CHECK_COLS)
-        problem = verification_problem(self._problem.resized(cols=cols), SETTLING_ROWS)
+        problem = self._narrow(rows_per_block=SETTLING_ROWS)
         arrays = verification_inputs(problem)
         for _ in range(SETTLING_CHECKS):
             buffers = VerificationBuffers(problem, arrays, odd_elements=False)
             buffers.prepare(self._stream)
             self._tools.check_rows(problem, buffers.checked_addresses)
             buffers.free()
+
+    def _narrow(self, rows_per_block: int) -> Problem:
+        """A verification problem of few columns, for checks that are of no kernel."""
+        cols = min(self._problem.cols, CHECK_COLS)
+        return verification_problem(self._problem.resized(cols=cols), rows_per_block)
 
     def fault(self, program: Program, job: Job) -> tuple[str | None, DeviceCheck | None]:
         """What is wrong with a kernel's output, or None, and the errors of all that was checked.

@@ -11,6 +11,7 @@ from explorer.devices.emulated.elementwise import computed
 from explorer.devices.emulated.instruction_set import Modifiers, Step, binds
 from explorer.devices.emulated.program import Instruction
 from explorer.devices.emulated.ptx_types import DTYPES, FLOATS, PACKED, Array
+from explorer.reference.exact_sum import round_to_odd
 
 Function = Callable[..., Any]
 
@@ -50,7 +51,7 @@ def int_to_float(values: Any, ptx_type: str, mode: str) -> Array:
         return np.asarray(values.astype(np.float32))
     wide = values.astype(np.float64)
     error = (values.astype(object) - wide.astype(object)).astype(np.float64)
-    return float_to_float(rounding.round_to_odd(np.asarray(wide), error), ptx_type, mode)
+    return float_to_float(round_to_odd(wide, error), ptx_type, mode)
 
 
 def float_to_float(values: Any, ptx_type: str, mode: str) -> Array:

@@ -1,8 +1,7 @@
 """Floating-point arithmetic with PTX's rounding modes, exact in the last place.
 
 float32 results are formed in float64 together with the error of that sum, so that the final
-rounding is done once. Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved
-algorithms using rounding to odd", IEEE Trans. Computers 57(4), 2008.
+rounding is done once, by the algorithms of Boldo and Melquiond that `exact_sum` names.
 """
 
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from explorer.devices.emulated.ptx_types import BFLOAT16, Array
+from explorer.reference.exact_sum import exact_sum, round_to_odd
 
 FLOAT32_TINY = np.float32(2.0**-126)
 _SMALLEST_NORMAL: dict[np.dtype[Any], Any] = {
@@ -21,24 +21,6 @@ _SMALLEST_NORMAL: dict[np.dtype[Any], Any] = {
 
 _DROPPED_BITS = np.int64((1 << 29) - 1)
 _HALFWAY = np.int64(1 << 28)
-
-
-def exact_sum(first: Array, second: Array) -> tuple[Array, Array]:
-    """The float64 sum and its rounding error (Knuth's TwoSum)."""
-    total = first + second
-    virtual = total - first
-    error = (first - (total - virtual)) + (second - virtual)
-    return total, error
-
-
-def round_to_odd(total: Array, error: Array) -> Array:
-    """The float64 next to total + error whose last bit is 1, unless the sum is exact."""
-    bits = total.view(np.int64)
-    # The error of an infinite or undefined sum is no number.
-    inexact = np.abs(error) > 0
-    smaller = (error < 0) == (total > 0)
-    odd = (bits - smaller) | 1
-    return np.where(inexact, odd, bits).view(np.float64)
 
 
 def _nearest(product: Array, addend: Array) -> Array:
@@ -143,7 +125,7 @@ def fma64(a: Any, b: Any, c: Any) -> Array:
     product = np.asarray(a * b)
     low, low_error = exact_sum(c, _product_error(a, b, product))
     high, high_error = exact_sum(product, low)
-    result = np.asarray(high + round_to_odd(*map(np.asarray, exact_sum(low_error, high_error))))
+    result = np.asarray(high + round_to_odd(*exact_sum(low_error, high_error)))
     return np.where(np.isfinite(result), result, a * b + c)
 
 
