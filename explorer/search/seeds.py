@@ -40,8 +40,10 @@ def seeds_of(goal: Goal, space: Space, rng: random.Random) -> list[Config]:
 def _ideas(space: Space) -> Iterator[Config]:
     """The heuristic; then a row in registers, 32, 16 or 8 elements a thread; other caches."""
     problem = space.problem
-    yield promising(problem, space.gpu)
-    plain = Config(exp="ex2.approx", load_hint="cs", store_hint="cs")
+    best = promising(problem, space.gpu)
+    yield best
+    plain = Config(exp="ex2.approx", load_hint=best.load_hint, store_hint=best.store_hint)
+    other = "default" if best.load_hint == "cs" else "cs"
     shares = [_shaped(plain, problem, share) for share in (REGISTERS_FOR_A_ROW, 16, 8)]
     yield shares[0]
     yield replace(shares[1], load_hint="nc", store_hint="default")
@@ -50,8 +52,8 @@ def _ideas(space: Space) -> Iterator[Config]:
     yield replace(
         shares[0],
         threads=_block(shares[0].threads_per_row, 256),
-        load_hint="default",
-        store_hint="default",
+        load_hint=other,
+        store_hint=other,
     )
     yield replace(shares[1], cache="shared", cache_holds="input", unroll=8)
     yield replace(
@@ -59,7 +61,7 @@ def _ideas(space: Space) -> Iterator[Config]:
     )
     yield replace(shares[0], vector_bytes=8, cache_holds="input")
     if problem.cols >= WIDE_ROW and problem.inner == 1:
-        yield from _of_wide_rows(promising(problem, space.gpu))
+        yield from _of_wide_rows(best)
 
 
 def _of_wide_rows(idea: Config) -> Iterator[Config]:

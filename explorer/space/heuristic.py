@@ -12,11 +12,11 @@ from explorer.problem import Problem
 from explorer.space.across_rows import MOST_ROWS_OF_A_TILE, of_middle_axis
 from explorer.space.cluster_rules import WIDE_ROW
 from explorer.space.design_rules import is_plain
+from explorer.space.hints import hinted
 from explorer.space.one_block import MOST_HELD, most_few_rows, of_one_block, of_one_wave
 from explorer.space.short_rows import of_short_rows
 from explorer.space.space import Space
 from explorer.space.wide_rows import in_two_launches, of_wide_rows
-from explorer.work_split import WorkSplit
 
 LEAST_SHARED_ACROSS = 128
 """Elements of the shortest row over a middle axis for tiles that several blocks may share."""
@@ -59,7 +59,7 @@ def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
 
 def promising(problem: Problem, gpu: GpuSpec, accuracy: Accuracy = Accuracy.DEFAULT) -> Config:
     """What fits the regime of a problem, legal or not."""
-    idea = _streamed(_of_regime(problem, gpu, accuracy), problem)
+    idea = hinted(_of_regime(problem, gpu, accuracy), problem, gpu)
     if problem.mask is Mask.CAUSAL and problem.mask_rows == problem.rows:
         idea = replace(idea, row_order="descending")  # the last rows are the longest
     return exact(_adapted(idea, problem), problem, accuracy)
@@ -109,20 +109,6 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
     if splits and gpu.cluster_blocks == 1 and _are_few_and_not_kept(problem, gpu):
         return in_two_launches(problem, gpu)
     return of_one_block(problem, gpu)
-
-
-def _streamed(idea: Config, problem: Problem) -> Config:
-    """Loads and stores to be evicted first: few rows are needed again.
-
-    Both, for either alone gains nothing: on an H200 0.2 us less a launch, 8 % of 32 x 4096 f32,
-    and up to 1 % less for many rows. Rows that start anywhere share words with their neighbours,
-    which would fetch them again: many rows of 1001 f32 would take 11 % more time. Of few rows the
-    regime has said so itself, by its hint for stores.
-    """
-    shares_words = not WorkSplit(problem, idea).aligned and idea.staging != "span"
-    if shares_words and idea.store_hint != "cs":
-        return idea
-    return replace(idea, load_hint="cs", store_hint="cs")
 
 
 def _are_few_and_not_kept(problem: Problem, gpu: GpuSpec) -> bool:

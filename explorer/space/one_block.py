@@ -62,7 +62,7 @@ def _kept(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
     if not fits_shared:
         return idea
     unroll = 4 if held >= 4 * 1024 * idea.vector_bytes else 2
-    shared = replace(idea, cache="shared", cache_holds="input", store_hint="cs", unroll=unroll)
+    shared = replace(idea, cache="shared", cache_holds="input", unroll=unroll)
     return replace(shared, min_blocks=2) if held <= _room(gpu, 2) else shared
 
 
@@ -104,7 +104,6 @@ def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
         threads_per_row=threads,
         reduction=soonest_reduction(gpu),
         exp="ex2.approx",
-        store_hint="cs",
     )
 
 

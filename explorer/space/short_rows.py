@@ -91,7 +91,6 @@ def _direct(problem: Problem, word: int) -> Config:
         threads_per_row=threads,
         vector_bytes=word,
         exp="ex2.approx",
-        store_hint="cs",
     )
 
 

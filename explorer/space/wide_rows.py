@@ -46,7 +46,6 @@ LOOPED = Config(
     exp="ex2.approx",
     cache="none",
     cache_holds="input",
-    store_hint="cs",
 )
 """Rows that nothing keeps: they are read twice."""
 
@@ -65,9 +64,8 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
         return _few(problem, gpu)
     packed = problem.dtype.itemsize == 2 and problem.cols > WIDEST_UNPACKED
     kept = _packed(problem, gpu) if packed else _shared_by(*_shape(problem, gpu))
-    store_hint = "cs" if problem.rows < gpu.sm_count else "default"
     algorithm = "three-pass" if problem.cols <= WIDEST_TWO_EXCHANGES else kept.algorithm
-    return replace(kept, algorithm=algorithm, reduction="shuffle-redux", store_hint=store_hint)
+    return replace(kept, algorithm=algorithm, reduction="shuffle-redux")
 
 
 def numbers_of_row(problem: Problem) -> int:
@@ -116,7 +114,7 @@ def _few(problem: Problem, gpu: GpuSpec) -> Config:
         blocks //= 2
     part = problem.cols // blocks
     threads = 128 if part < 2 * LEAST_PART else 256 if part < large else 512
-    return replace(_shared_by(blocks, threads), reduction=reduction, store_hint="cs")
+    return replace(_shared_by(blocks, threads), reduction=reduction)
 
 
 def _shape(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
