@@ -244,9 +244,42 @@ def test_threads_take_little_of_short_rows_straight_from_memory():
             assert config.staging == "span" or share <= 64, (cols, dtype, config)
 
 
-def test_hints_of_rows_that_share_words_are_for_few_of_them():
-    for rows, hint in ((64, "cs"), (16384, "default")):
-        config = config_for(Problem(rows, 4097), H200)
-        assert (config.load_hint, config.store_hint) == (hint, hint)
-    config = config_for(Problem(16384, 4096), H200)
-    assert (config.load_hint, config.store_hint) == ("cs", "cs")
+def hints(rows, cols, dtype=DType.F32, **more):
+    config = config_for(Problem(rows, cols, dtype, **more), H200)
+    assert config.load_hint == config.store_hint
+    return config.load_hint
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "dtype"),
+    [
+        (32, 4096, DType.F32),
+        (2112, 2048, DType.F32),
+        (4224, 1024, DType.BF16),
+        (64, 151936, DType.BF16),
+        (1, 1048576, DType.F32),
+        (64, 777, DType.F32),
+        (100, 50257, DType.F32),
+    ],
+)
+def test_what_is_on_the_gpu_at_once_is_evicted_first(rows, cols, dtype):
+    assert hints(rows, cols, dtype) == "cs"
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "dtype"),
+    [
+        (8192, 4096, DType.F32),
+        (4224, 1024, DType.F32),
+        (128, 131072, DType.BF16),
+        (4, 1048576, DType.BF16),
+        (400_000, 17, DType.BF16),
+        (2000, 1001, DType.F32),  # its rows share lines
+    ],
+)
+def test_what_follows_in_waves_is_not(rows, cols, dtype):
+    assert hints(rows, cols, dtype) == "default"
+
+
+def test_rows_that_are_read_twice_stay_in_the_cache():
+    assert hints(8, 1 << 20, DType.BF16, op=Op.LOG_SOFTMAX) == "default"

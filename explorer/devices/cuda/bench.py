@@ -80,13 +80,8 @@ class Bench:
             return self.laps_us(graph, count)
 
     def laps_us(self, graph: LaunchGraph, count: int) -> list[float]:
-        """`count` samples of a graph, in microseconds a launch: replays that follow each other.
-
-        Where buffers to rotate over do not exceed the cache, each behind a flush.
-        """
-        follow = graph.lap if self._rotates else partial(self._lap, graph)
-        laps = [self._lap(graph), *(follow() for _ in range(1, count))]
-        return [lap.sample_us() for lap in laps]
+        """`count` samples of a graph, in microseconds a launch."""
+        return [lap.sample_us() for lap in [self._lap(graph) for _ in range(count)]]
 
     def _lap(self, graph: LaunchGraph) -> Lap:
         """A timed replay, before which the cache is the same whatever came before.
