@@ -45,7 +45,7 @@ def config_for(
     space = Space(problem, gpu)
     idea = promising(problem, gpu, accuracy)
     if batch_invariant:
-        idea = replace(idea, row_order="ascending")
+        idea = replace(idea, row_order="ascending", load_hint="default", store_hint="default")
     return idea if space.is_legal(idea) else space.repair(idea, random.Random(0))
 
 

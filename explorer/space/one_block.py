@@ -6,8 +6,9 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.op import Mask
-from explorer.power_of_two import power_of_two
 from explorer.problem import Problem
+from explorer.space.cluster_rules import WIDE_ROW
+from explorer.space.row_threads import fewest_threads, starts_anywhere, threads_for
 from explorer.work_split import WARP
 
 MOST_HELD = 128 * 1024
@@ -18,6 +19,9 @@ BESIDE_A_ROW = 1024
 
 LEAST_BLOCK = 4 * WARP
 """Threads of a block, in which shorter rows share one."""
+
+LONGEST_BY_TWO = 4096
+"""Bytes of the longest row of which each thread has two accesses."""
 
 FEW_WAVES = 2
 """Times that all of a GPU's blocks work on rows which are still few: on an H200, redux takes 3 % of
@@ -91,11 +95,14 @@ def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     there are one or, for longer rows, four. On an H200, against a warp or two for each row,
     1056 x 2048 f32 takes 9 % less time, 64 x 2048 22 %.
     """
-    threads = min(max(power_of_two(problem.row_bytes // 32), WARP), 1024)
-    if threads == 2 * WARP:
+    odd = starts_anywhere(problem)
+    threads = fewest_threads(problem, accesses=2)
+    if threads == 2 * WARP and not odd:
         threads = WARP if problem.cols <= 512 else LEAST_BLOCK
     block = max(threads, LEAST_BLOCK)
     most = blocks_at_once(gpu, block)
+    if odd and problem.dtype.itemsize == 2:
+        most //= 2  # ends take registers
     if problem.inner > 1 or problem.rows > most or problem.row_bytes < WARP * 16:
         return None
     return Config(
@@ -112,32 +119,23 @@ def soonest_reduction(gpu: GpuSpec) -> str:
     return "shuffle-redux" if gpu.reduces_warps else "shuffle"
 
 
-def _is_odd(problem: Problem) -> bool:
-    """Whether 16-bit rows start anywhere within a vector.
-
-    On an H200, 8192 x 4097 bf16 comes to 97 % of copy.
-    """
-    return problem.dtype.itemsize == 2 and problem.row_bytes % 16 > 0 and problem.cols >= 512
-
-
 def _threads_of_one_block(problem: Problem) -> int:
-    """Threads for two 16-byte accesses of the row each; 1024 at most.
+    """Threads for few 16-byte accesses of the row each.
 
-    One of the shortest rows; four of 16-bit rows that are wide or odd, whose ends cost less among
-    more elements; eight of fp32 rows that two warps can hold, unless they start anywhere: 10996 x
-    3001 comes to 97.5 % of copy by four, to 95.9 by eight. 32 elements under a causal mask, on
-    whose short rows large blocks would be lost, and two thirds of them where rows are longer: on an
-    H200, 8192 x 8192 f32 takes 2 % less time by 384 threads a row than by 256.
+    One of the shortest rows, two of rows up to 4 KiB and of gradients, which read two matrices,
+    else four, as of all wide 16-bit rows: on an H200 three to six are within 2 % of the best from
+    1280 to 8191 columns, two take up to 3 % more time in fp32, 13 % in 16 bits. Under a causal
+    mask, on whose short rows large blocks would be lost, 32 elements, and two thirds of them where
+    rows are longer.
     """
-    wide = problem.dtype.itemsize == 2 and problem.cols >= 8192
-    accesses = 4 if wide or _is_odd(problem) else 2
+    wide = problem.dtype.itemsize == 2 and problem.cols >= WIDE_ROW
+    two = problem.row_bytes <= LONGEST_BY_TWO or (problem.op.is_backward and not wide)
+    accesses = 2.0 if two else 4.0
     if problem.cols <= 64:
         accesses = 1
     elif problem.mask is Mask.CAUSAL:
-        accesses = min(8, 2 * problem.dtype.itemsize)
-    elif problem.dtype.itemsize == 4 and 1536 <= problem.cols <= 3072:
-        accesses = 4 if problem.row_bytes % 16 else 8
-    threads = power_of_two(problem.row_bytes // (16 * accesses))
-    if problem.mask is Mask.CAUSAL and problem.dtype.itemsize == 4 and problem.cols >= 4096:
-        threads += threads // 2
-    return min(1024, threads)
+        longer = problem.dtype.itemsize == 4 and problem.cols >= 4096
+        accesses = 16 / 3 if longer else min(8, 2 * problem.dtype.itemsize)
+    elif starts_anywhere(problem):
+        accesses = 4 if problem.dtype.itemsize == 2 else 3
+    return threads_for(problem, accesses)

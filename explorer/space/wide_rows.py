@@ -1,6 +1,7 @@
 """Configs without a search for rows that several blocks share: what an H200 says of each regime."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
@@ -17,14 +18,14 @@ LEAST_PART = 1024
 LARGE_PART = 10 * 1024
 """Elements of a row that are worth a block of 512 threads where rows are few."""
 
-LEAST_TWICE = 128 * 1024
+LEAST_TWICE = 160 * 1024
 """Bytes of a row, for each row there is, that all SMs read twice sooner than the few of clusters
-once: fewer rows count as four."""
+once: fewer rows count as three."""
 
 LEAST_TWICE_16_BIT = 384 * 1024
 """The same of 16-bit rows, however few."""
 
-WIDEST_UNPACKED = 32768
+WIDEST_UNPACKED = 26000
 """Elements of the widest 16-bit row whose exponentials are kept; of wider ones what was loaded."""
 
 WIDEST_TWO_EXCHANGES = 8192
@@ -40,6 +41,22 @@ MOST_IN_ONE_WAVE = 50
 PACKED = 80
 """Elements that a thread keeps so, two in a register, where four blocks of 256 share an SM."""
 
+
+class Shape(NamedTuple):
+    """A cluster for rows."""
+
+    blocks: int
+    threads: int
+    """Of each block."""
+    share: int
+    """Elements of a row that each thread keeps, at most."""
+
+
+SHAPES = {
+    2: (Shape(2, 128, 52), Shape(2, 256, 36), Shape(4, 128, 51)),
+    4: (Shape(4, 128, 50), Shape(8, 128, 50), Shape(16, 128, 50), Shape(16, 256, 50)),
+}
+"""Clusters for elements of so many bytes, the smallest first."""
 
 LOOPED = Config(
     algorithm="online-block-max",
@@ -84,7 +101,7 @@ def fewest_blocks(row: int, part: int, *, least: int, most: int) -> int:
 def _sooner_twice(problem: Problem, gpu: GpuSpec) -> bool:
     """Whether all SMs read the rows twice sooner than clusters, on few SMs or one wave, once."""
     if problem.dtype.itemsize > 2:
-        return problem.row_bytes >= LEAST_TWICE * max(4, problem.rows)
+        return problem.row_bytes >= LEAST_TWICE * max(3, problem.rows)
     one_wave = problem.rows * gpu.cluster_blocks <= 2 * gpu.sm_count
     return one_wave and problem.row_bytes >= LEAST_TWICE_16_BIT
 
@@ -120,25 +137,22 @@ def _few(problem: Problem, gpu: GpuSpec) -> Config:
 def _shape(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
     """Blocks of a row and threads of each: small blocks, of which an SM holds several clusters'.
 
-    Blocks of less than 6 KiB are fewer bytes than the GPU can launch blocks for. On an H200, of
-    copy in f32: 98 % at 8192, 99 % at 16384, 98 % at 32768 and 65536, 97 % at 50257, 96 % at
-    131072, 95 % at 262144; in bf16 97 % at 8192, 99 % at 16384, 96 % at 32768.
+    Rows fewer than SMs are worth more blocks. Blocks of less than 6 KiB are fewer bytes than the
+    GPU can launch blocks for. On an H200, with rows for 64 MB, from 8200 columns to 36000: 97 to
+    98 % of copy in f32, 94 to 97 in bf16; 96 % at 60000 and 80000 f32.
     """
     cols, most = numbers_of_row(problem), gpu.cluster_blocks
-    if problem.dtype.itemsize == 2:
+    if problem.dtype.itemsize == 2 and problem.rows < gpu.sm_count:
         threads, share = (128, 50) if cols <= 16384 else (256, 32)
-        least = 4 if problem.rows < gpu.sm_count else 2
-        return fewest_blocks(cols, threads * share, least=least, most=most), threads
-    if cols <= 16384:
-        blocks = min(1 << (cols // 2048).bit_length() - 1, most)
-        return blocks, 128 if cols <= blocks * 2048 else 256
-    if problem.rows < gpu.sm_count and cols <= most * 64 * MOST_IN_ONE_WAVE:
-        return most // 2, 256 if problem.rows <= gpu.sm_count // 2 else 128
-    if cols <= 65536:
-        return fewest_blocks(cols, 128 * 32, least=2, most=most), 128
-    if cols <= 163840:
-        return fewest_blocks(cols, 256 * 40, least=2, most=most), 256
-    return most, 128 if cols <= most * 128 * MOST_KEPT else 256
+        return fewest_blocks(cols, threads * share, least=4, most=most), threads
+    if problem.rows <= gpu.sm_count // 2 and cols <= most * 64 * MOST_IN_ONE_WAVE:
+        return most // 2, 256
+    shapes = SHAPES[min(4, problem.dtype.itemsize)]
+    fitting = (s for s in shapes if s.blocks <= most and cols <= s.blocks * s.threads * s.share)
+    shape = next(fitting, None)
+    if shape is not None:
+        return shape.blocks, shape.threads
+    return most, 128 if most * 256 * 50 < cols <= most * 128 * MOST_KEPT else 256
 
 
 def _packed(problem: Problem, gpu: GpuSpec) -> Config:
@@ -181,10 +195,12 @@ def in_two_launches(problem: Problem, gpu: GpuSpec) -> Config:
     ones of which a row has few.
     """
     smallest = LOOPED.threads * LOOPED.vector_bytes
+    largest = 4 if problem.dtype.itemsize == 2 else 8
+    fitting = (u for u in (2, 4) if problem.row_bytes <= MOST_PARTS * u * smallest)
     return replace(
         LOOPED,
         reduction=soonest_reduction(gpu),
-        unroll=next((u for u in (2, 4) if problem.row_bytes <= MOST_PARTS * u * smallest), 8),
+        unroll=next(fitting, largest),
         launches="two-overlapped" if gpu.overlaps_launches else "two",
     )
 
