@@ -20,6 +20,9 @@ BESIDE_A_ROW = 1024
 LEAST_BLOCK = 4 * WARP
 """Threads of a block, in which shorter rows share one."""
 
+SHORT_ODD = 400
+"""Elements of the longest row that is a short one, however few, unless 16 bytes divide it."""
+
 LONGEST_BY_TWO = 4096
 """Bytes of the longest row of which each thread has two accesses."""
 
@@ -91,27 +94,31 @@ def most_few_rows(gpu: GpuSpec) -> int:
 def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A block a row where all are on the GPU at once: what counts is the time of one.
 
-    Each thread has two 16-byte accesses; in place of two warps, which would wait for each other,
-    there are one or, for longer rows, four. On an H200, against a warp or two for each row,
-    1056 x 2048 f32 takes 9 % less time, 64 x 2048 22 %.
+    Each thread has two 16-byte accesses, or up to four where as many threads are on the GPU at
+    once; in place of two warps, which would wait for each other, there are one or, for longer
+    rows, four. On an H200, against a warp or two for each row, 1056 x 2048 f32 takes 9 % less time,
+    64 x 2048 22 %. None for more rows, and for short ones that start anywhere.
     """
-    odd = starts_anywhere(problem)
-    threads = fewest_threads(problem, accesses=2)
-    if threads == 2 * WARP and not odd:
-        threads = WARP if problem.cols <= 512 else LEAST_BLOCK
-    block = max(threads, LEAST_BLOCK)
-    most = blocks_at_once(gpu, block)
-    if odd and problem.dtype.itemsize == 2:
-        most //= 2  # ends take registers
-    if problem.inner > 1 or problem.rows > most or problem.row_bytes < WARP * 16:
+    odd = problem.row_bytes % 16 > 0
+    if problem.inner > 1 or problem.row_bytes < WARP * 16 or (odd and problem.cols <= SHORT_ODD):
         return None
-    return Config(
-        algorithm="online-block-max",
-        threads=block,
-        threads_per_row=threads,
-        reduction=soonest_reduction(gpu),
-        exp="ex2.approx",
-    )
+    for accesses in (2, 3, 4):
+        threads = fewest_threads(problem, accesses)
+        if threads == 2 * WARP and not odd:
+            threads = WARP if problem.cols <= 512 else LEAST_BLOCK
+        block = max(threads, LEAST_BLOCK)
+        most = blocks_at_once(gpu, block)
+        if problem.dtype.itemsize == 2 and (odd or accesses > 2):
+            most //= 2  # for registers
+        if problem.rows <= most:
+            return Config(
+                algorithm="online-block-max",
+                threads=block,
+                threads_per_row=threads,
+                reduction=soonest_reduction(gpu),
+                exp="ex2.approx",
+            )
+    return None
 
 
 def soonest_reduction(gpu: GpuSpec) -> str:
@@ -122,20 +129,22 @@ def soonest_reduction(gpu: GpuSpec) -> str:
 def _threads_of_one_block(problem: Problem) -> int:
     """Threads for few 16-byte accesses of the row each.
 
-    One of the shortest rows, two of rows up to 4 KiB and of gradients, which read two matrices,
-    else four, as of all wide 16-bit rows: on an H200 three to six are within 2 % of the best from
-    1280 to 8191 columns, two take up to 3 % more time in fp32, 13 % in 16 bits. Under a causal
-    mask, on whose short rows large blocks would be lost, 32 elements, and two thirds of them where
-    rows are longer.
+    One of the shortest rows, two of rows up to 4 KiB and of gradients, which read two matrices;
+    of longer ones three in 16 bits and five in fp32: on an H200, three to six are within 2 % of the
+    best from 1280 to 8191 columns, two take up to 3 % more time in fp32, 13 % in 16 bits. Under a
+    causal mask, on whose short rows large blocks would be lost, 32 elements, and two thirds of them
+    where rows are longer.
     """
     wide = problem.dtype.itemsize == 2 and problem.cols >= WIDE_ROW
-    two = problem.row_bytes <= LONGEST_BY_TWO or (problem.op.is_backward and not wide)
-    accesses = 2.0 if two else 4.0
     if problem.cols <= 64:
-        accesses = 1
+        accesses = 1.0
     elif problem.mask is Mask.CAUSAL:
         longer = problem.dtype.itemsize == 4 and problem.cols >= 4096
         accesses = 16 / 3 if longer else min(8, 2 * problem.dtype.itemsize)
-    elif starts_anywhere(problem):
-        accesses = 4 if problem.dtype.itemsize == 2 else 3
+    elif wide or (problem.dtype.itemsize == 2 and starts_anywhere(problem)):
+        accesses = 4
+    elif problem.row_bytes <= LONGEST_BY_TWO or problem.op.is_backward:
+        accesses = 2
+    else:
+        accesses = 3 if problem.dtype.itemsize == 2 else 5
     return threads_for(problem, accesses)

@@ -2,16 +2,16 @@
 
 import math
 
-from explorer.power_of_two import power_of_two
 from explorer.problem import Problem
+from explorer.space.cluster_rules import WIDE_ROW
 from explorer.work_split import WARP
 
 ACCESS_BYTES = 16
 
-POWERS = tuple(WARP << doublings for doublings in range(6))
-
 TRIPLES = tuple(3 * WARP << doublings for doublings in range(1, 4))
 """Threads in three times a power of two warps: 192, 384 and 768."""
+
+SIZES = tuple(sorted((*(1 << doublings for doublings in range(11)), *TRIPLES)))
 
 LITTLE = 1 / 16
 """Of a block's threads, those that alone have a last access to the row."""
@@ -31,9 +31,7 @@ def threads_for(problem: Problem, accesses: float) -> int:
     On an H200, rounding up to a power of two cost 10 to 40 % between 2048 and 8192 columns, where
     most threads of a block were idle for the last access.
     """
-    threads = problem.row_bytes / (ACCESS_BYTES * accesses)
-    if threads <= WARP:
-        return power_of_two(math.floor(threads))
+    threads = max(1.0, problem.row_bytes / (ACCESS_BYTES * accesses))
     return min(_sizes(problem), key=lambda size: abs(math.log(size / threads)))
 
 
@@ -42,21 +40,24 @@ def fewest_threads(problem: Problem, accesses: int) -> int:
     width = ACCESS_BYTES // problem.dtype.itemsize
     ends = 2 * (width - 1) if problem.row_bytes % ACCESS_BYTES else 0
     vectors = (problem.cols + ends) // width
-    sizes = sorted(POWERS + TRIPLES)
-    return next((size for size in sizes if size * accesses >= vectors), sizes[-1])
+    return next((t for t in SIZES if t >= WARP and t * accesses >= vectors), SIZES[-1])
 
 
 def _sizes(problem: Problem) -> tuple[int, ...]:
     """Sizes to choose from.
 
-    Of fp32 rows that start anywhere, those whose last access is to the row's end alone, which the
-    accesses before it do not wait for; else three times a power of two: on an H200, 3333 columns
-    take 20 % more time by 512 threads than by 384, 7999 8 %.
+    Of fp32 rows that start anywhere, the largest whose last access is to the row's end alone, for
+    which the accesses before it do not wait; else three times a power of two: on an H200, 3333
+    columns take 20 % more time by 512 threads than by 384, 7999 8 %. Of 16-bit rows that one block
+    has to itself, no more than 256.
     """
-    if not starts_anywhere(problem) or problem.dtype.itemsize == 2:
-        return POWERS + TRIPLES
-    apart = tuple(size for size in POWERS if _has_end_apart(problem, size))
-    return apart or TRIPLES
+    if problem.dtype.itemsize == 2:
+        most = 256 if problem.cols < WIDE_ROW else 1024
+        return tuple(size for size in SIZES if size <= most)
+    if not starts_anywhere(problem):
+        return SIZES
+    apart = tuple(size for size in SIZES if _has_end_apart(problem, size))
+    return apart[-1:] or TRIPLES
 
 
 def _has_end_apart(problem: Problem, threads: int) -> bool:
