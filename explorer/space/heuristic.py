@@ -98,7 +98,7 @@ def _share(problem: Problem, config: Config) -> float:
 
 
 def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
-    short = None if of_one_wave(problem, gpu) else of_short_rows(problem)
+    short = None if of_one_wave(problem, gpu) else of_short_rows(problem, gpu)
     if short is not None:
         return short
     if problem.inner > 1 and problem.cols >= LEAST_SHARED_ACROSS and gpu.cluster_blocks > 1:

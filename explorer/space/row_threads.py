@@ -28,11 +28,16 @@ def starts_anywhere(problem: Problem) -> bool:
 def threads_for(problem: Problem, accesses: float) -> int:
     """Threads that have about so many 16-byte accesses of a row each; 1024 at most.
 
-    On an H200, rounding up to a power of two cost 10 to 40 % between 2048 and 8192 columns, where
-    most threads of a block were idle for the last access.
+    The fewer of them are idle for the last access, the better: on an H200, rounding up to a power
+    of two cost 10 to 40 % between 2048 and 8192 columns.
     """
-    threads = max(1.0, problem.row_bytes / (ACCESS_BYTES * accesses))
-    return min(_sizes(problem), key=lambda size: abs(math.log(size / threads)))
+    vectors = problem.row_bytes / ACCESS_BYTES
+
+    def misfit(size: int) -> float:
+        each = vectors / size
+        return abs(math.log(each / accesses)) + 1 - each / math.ceil(each)
+
+    return min(_sizes(problem), key=misfit)
 
 
 def fewest_threads(problem: Problem, accesses: int) -> int:

@@ -3,9 +3,11 @@
 import math
 
 from explorer.config import Config
+from explorer.gpu_spec import GpuSpec
 from explorer.power_of_two import power_of_two
 from explorer.problem import Problem
 from explorer.space.design_rules import has_spans
+from explorer.space.one_block import blocks_at_once
 from explorer.work_split import WARP
 
 LONGEST_SHORT_ROW = 1280
@@ -17,9 +19,9 @@ LONGEST_ODD_ROW = 960
 LONGEST_SPAN_ROW = 400
 """Elements of the longest row that is better off in a span than by narrow words."""
 
-LONGEST_PAIRED_SPAN = 128
-"""The same of 16-bit rows: on an H200, 6000 x 318 takes 32 % more time by way of a span, 50000 x
-318 8 %, 6000 x 177 24 %, though 50000 x 177 takes 4 % less."""
+LONGEST_PAIRED_SPAN = 340
+"""The same of 16-bit rows, which pairs alone do not divide: on an H200, 33733 x 387 takes 10 % more
+time by way of a span, 78336 x 297 16 % less."""
 
 FEW = 8
 """Elements of a row that take no span: a thread's loads of them share their lines of memory."""
@@ -41,12 +43,12 @@ LEAST_IDLE = 1.1
 """The same of these, above which still narrower ones are."""
 
 
-def of_short_rows(problem: Problem) -> Config | None:
+def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     """Rows straight to their threads where words divide them, else by way of a span.
 
     None for longer rows, and for those whose words do not divide them and which no span can be of.
-    On an H200, of copy, with 100000 rows: in f32 97 % at 5 columns, 96 at 17, 97 at 33; in bf16
-    91, 88 and 92 %. With 20 to 40 times as many rows, 17, 24, 33 and 48 columns come to 97 to
+    On an H200, of copy, with 100000 rows: in f32 97 % at 5 columns, 98 at 17, 99 at 33; in bf16
+    93, 88 and 94 %. With 20 to 40 times as many rows, 17, 24, 33 and 48 columns come to 97 to
     99 %, as do most of 400 to 1280.
     """
     word = _widest_word(problem)
@@ -59,12 +61,30 @@ def of_short_rows(problem: Problem) -> Config | None:
     if _divides(word, problem):
         return _direct(problem, word)
     if problem.dtype.itemsize == 2 and problem.cols > LONGEST_PAIRED_SPAN:
-        return (
-            _direct(problem, word) if problem.cols <= 8 * WARP else _by_narrow_words(problem, word)
-        )
+        return _by_narrow_words(problem, word)
     if has_spans(problem):
-        return _span(problem)
+        span = _span(problem)
+        return span if _fill(span, problem, gpu) else _by_elements(problem)
     return _direct(problem, word) if problem.cols <= WARP else None
+
+
+def _fill(span: Config, problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether there are rows for a quarter of the blocks that are on the GPU at once.
+
+    The time of one block is longer by way of a span: on an H200, 3000 x 9 bf16 takes 11 % more
+    time, 6000 x 177 24 %.
+    """
+    return 4 * problem.rows >= span.rows_per_block * blocks_at_once(gpu, span.threads)
+
+
+def _by_elements(problem: Problem) -> Config:
+    """Four elements a thread, of rows up to 128."""
+    return Config(
+        threads=128,
+        threads_per_row=min(power_of_two(-(-problem.cols // 4)), WARP),
+        vector_bytes=problem.dtype.itemsize,
+        exp="ex2.approx",
+    )
 
 
 def _widest_word(problem: Problem) -> int:

@@ -116,11 +116,12 @@ def _are_few(problem: Problem, gpu: GpuSpec) -> bool:
 def _few(problem: Problem, gpu: GpuSpec) -> Config:
     """Each row over as many blocks as its parts are worth: what counts is the time of one row.
 
-    On an H200, 16 x 131072 f32 comes to 70 % of copy, 8 x 151936 to 69 %. More rows than four take
-    4 to 8 % less by half as many blocks, as long as these are not many large ones.
+    On an H200, 16 x 131072 f32 comes to 71 % of copy, 8 x 151936 to 70 %. More rows than six, whose
+    largest clusters do not have an SM for each block, take 4 to 8 % less by half as many blocks, as
+    long as these are not many large ones.
     """
     most = gpu.cluster_blocks
-    fewest = 2 * problem.rows * most <= gpu.sm_count
+    fewest = 4 * problem.rows * most <= 3 * gpu.sm_count
     is_large = problem.cols > most // 2 * 8192
     one_an_sm = problem.dtype.itemsize > 2 and problem.rows * most <= gpu.sm_count
     if fewest or (is_large and not one_an_sm):

@@ -225,11 +225,20 @@ def test_odd_short_rows_come_by_way_of_a_span(cols, dtype, kind):
     assert config_for(Problem(100_000, cols, dtype, **kind), H200).staging == "span"
 
 
-def test_longer_odd_rows_of_16_bits_do_not():
-    assert config_for(Problem(100_000, 333), H200).staging == "span"
-    for cols, vector_bytes in ((177, 2), (210, 4), (333, 4), (387, 4), (501, 8)):
+def test_longer_rows_of_16_bits_do_not_if_pairs_divide_them():
+    for cols, vector_bytes in ((142, 4), (210, 4), (334, 4), (387, 4), (501, 8)):
         config = config_for(Problem(100_000, cols, DType.BF16), H200)
         assert (config.staging, config.vector_bytes) == ("direct", vector_bytes)
+    for dtype in (DType.F32, DType.BF16):
+        assert config_for(Problem(100_000, 333, dtype), H200).staging == "span"
+
+
+def test_few_odd_rows_go_straight_to_their_threads():
+    """A span takes one block longer, which counts where blocks are few."""
+    for rows, cols, threads_per_row in ((3000, 9, 4), (300, 17, 8), (6000, 177, 32)):
+        config = config_for(Problem(rows, cols, DType.BF16), H200)
+        assert (config.staging, config.vector_bytes) == ("direct", 2)
+        assert config.threads_per_row == threads_per_row
 
 
 @pytest.mark.parametrize(
@@ -291,7 +300,7 @@ def test_what_is_on_the_gpu_at_once_is_evicted_first(rows, cols, dtype):
         (128, 131072, DType.BF16),
         (4, 1048576, DType.BF16),
         (400_000, 17, DType.BF16),
-        (2000, 1001, DType.F32),  # its rows share lines
+        (2000, 2047, DType.F32),  # its rows share lines
     ],
 )
 def test_what_follows_in_waves_is_not(rows, cols, dtype):
