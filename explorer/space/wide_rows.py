@@ -82,7 +82,7 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
     packed = problem.dtype.itemsize == 2 and _is_packed(problem, gpu)
     kept = _packed(problem, gpu) if packed else _shared_by(*_shape(problem, gpu))
     algorithm = "three-pass" if problem.cols <= WIDEST_TWO_EXCHANGES else kept.algorithm
-    return replace(kept, algorithm=algorithm, reduction="shuffle-redux")
+    return replace(kept, algorithm=algorithm)
 
 
 def numbers_of_row(problem: Problem) -> int:
@@ -132,7 +132,7 @@ def _few(problem: Problem, gpu: GpuSpec) -> Config:
         blocks //= 2
     part = problem.cols // blocks
     threads = 128 if part < 2 * LEAST_PART else 256 if part < large else 512
-    return replace(_shared_by(blocks, threads), reduction="shuffle-redux")
+    return _shared_by(blocks, threads)
 
 
 def _shape(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
@@ -178,8 +178,8 @@ def _is_packed(problem: Problem, gpu: GpuSpec) -> bool:
 def _packed(problem: Problem, gpu: GpuSpec) -> Config:
     """16-bit rows that stay packed in half the registers, for twice the blocks an SM.
 
-    On an H200, of copy in bf16: 96 % at 50257 and 65536, 97 % at 131072 and, by words of 8 bytes,
-    at 262144, where words of 16 come to 95.6 %.
+    On an H200, of copy in bf16: 96 % at 50257 and 65536, 97 % at 131072 and at 262144, there by
+    words of 8 bytes and a first warp that folds: by words of 16 and all warps, 95.6 %.
     """
     shapes = ((blocks, threads) for threads in (128, 256) for blocks in _clusters(gpu))
     fitting = (shape for shape in shapes if _kept(problem, *shape) <= PACKED)
@@ -187,7 +187,9 @@ def _packed(problem: Problem, gpu: GpuSpec) -> Config:
     blocks, threads = shape or (gpu.cluster_blocks, 256)
     room = 1024 if shape else 512
     kept = replace(_shared_by(blocks, threads), cache_holds="input", min_blocks=room // threads)
-    return replace(kept, vector_bytes=8) if threads > 128 else kept
+    if threads == 128:
+        return kept
+    return replace(kept, vector_bytes=8, reduction="shuffle-redux-first-warp")
 
 
 def _clusters(gpu: GpuSpec) -> list[int]:
@@ -231,6 +233,7 @@ def _shared_by(blocks: int, threads: int) -> Config:
         algorithm="online-block-max",
         threads=threads,
         threads_per_row=threads,
+        reduction="shuffle-redux",
         exp="ex2.approx",
         cluster=blocks,
         exchange="mbarrier" if blocks > 1 else "barrier",
