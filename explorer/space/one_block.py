@@ -31,6 +31,10 @@ SHORT_UNEVEN = 1280
 LONGEST_BY_TWO = 4096
 """Bytes of the longest row of which each thread has two accesses."""
 
+FILLED = 4
+"""Of all blocks that are on the GPU at once, one in so many has rows where rows are not few for
+spans."""
+
 FEW_WAVES = 2
 """Times that all of a GPU's blocks work on rows which are still few: on an H200, redux takes 3 % of
 2000 x 4000 bf16."""
@@ -92,8 +96,9 @@ def blocks_at_once(gpu: GpuSpec, threads: int = LEAST_BLOCK) -> int:
 
 
 def most_few_rows(gpu: GpuSpec) -> int:
-    """Rows, of a warp each, beyond which more of them change nothing of `of_one_block`."""
-    return FEW_WAVES * blocks_at_once(gpu) * (LEAST_BLOCK // WARP)
+    """Rows beyond which more of them change no choice: of a warp each, or of a thread."""
+    waves = FEW_WAVES * blocks_at_once(gpu) * (LEAST_BLOCK // WARP)
+    return max(waves, gpu.sm_count * gpu.threads_per_sm // FILLED)
 
 
 def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:

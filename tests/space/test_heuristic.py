@@ -144,9 +144,9 @@ def test_blocks_share_rows_that_are_fewer_than_sms():
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
-@pytest.mark.parametrize("cols", [8192, 50257, 131072, 300000, 1048576])
+@pytest.mark.parametrize("cols", [9, 17, 177, 1001, 5000, 8192, 50257, 131072, 300000, 1048576])
 def test_a_batch_invariant_config_is_one_for_all_rows(cols, dtype):
-    problems = [Problem(rows, cols, dtype) for rows in (1, 17, 131, 133, 4096)]
+    problems = [Problem(rows, cols, dtype) for rows in (1, 17, 131, 133, 4096, 40_000, 1_000_000)]
     assert len({config_for(p, H200, batch_invariant=True) for p in problems}) == 1
 
 
