@@ -44,7 +44,7 @@ def config_for(
         problem = problem.resized(rows=_many_rows(problem, gpu))
     space = Space(problem, gpu)
     idea = promising(problem, gpu, accuracy)
-    if batch_invariant:
+    if batch_invariant:  # these change no bits, but would change with rows
         idea = replace(idea, row_order="ascending", load_hint="default", store_hint="default")
     return idea if space.is_legal(idea) else space.repair(idea, random.Random(0))
 

@@ -104,10 +104,10 @@ def most_few_rows(gpu: GpuSpec) -> int:
 def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A block a row where all are on the GPU at once: what counts is the time of one.
 
-    Each thread has two 16-byte accesses, or up to four where as many threads are on the GPU at
-    once; in place of two warps, which would wait for each other, there are one or, for longer
-    rows, four. On an H200, against a warp or two for each row, 1056 x 2048 f32 takes 9 % less time,
-    64 x 2048 22 %. None for more rows, and for short ones that start anywhere.
+    Each thread has two 16-byte accesses, or three or four where so many threads fewer let all rows
+    be on the GPU at once; in place of two warps, which would wait for each other, there are one or,
+    for longer rows, four. On an H200, against a warp or two for each row, 1056 x 2048 f32 takes 9 %
+    less time, 64 x 2048 22 %. None for more rows, and for short ones that start anywhere.
     """
     odd = problem.row_bytes % 16 > 0
     short = SHORT_ODD if problem.row_bytes % 4 else SHORT_UNEVEN

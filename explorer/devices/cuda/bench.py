@@ -17,7 +17,7 @@ from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
 
 SAMPLE_US = 400.0
-"""A sample lasts at least this long at copy's speed: an event is good to half a microsecond."""
+"""A sample lasts about as long at copy's speed: an event is good to half a microsecond."""
 
 SLOW_SAMPLE_US = 100_000.0
 """A kernel so slow that one launch on each pair of buffers takes longer gets fewer launches."""
