@@ -13,7 +13,7 @@ from explorer.space.across_rows import MOST_ROWS_OF_A_TILE, of_middle_axis
 from explorer.space.cluster_rules import WIDE_ROW
 from explorer.space.design_rules import is_plain
 from explorer.space.hints import hinted
-from explorer.space.one_block import MOST_HELD, most_few_rows, of_one_block, of_one_wave
+from explorer.space.one_block import most_few_rows, of_one_block, of_one_wave
 from explorer.space.short_rows import of_short_rows
 from explorer.space.space import Space
 from explorer.space.wide_rows import in_two_launches, of_wide_rows
@@ -113,7 +113,7 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
 
 def _are_few_and_not_kept(problem: Problem, gpu: GpuSpec) -> bool:
     """Whether blocks of whole rows would leave SMs idle, and read the rows twice as well."""
-    return problem.row_bytes > MOST_HELD and problem.rows < gpu.sm_count
+    return problem.rows < gpu.sm_count and of_one_block(problem, gpu).cache == "none"
 
 
 def _adapted(idea: Config, problem: Problem) -> Config:

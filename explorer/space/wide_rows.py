@@ -112,7 +112,7 @@ def _sooner_twice(problem: Problem, gpu: GpuSpec) -> bool:
 def _are_few(problem: Problem, gpu: GpuSpec) -> bool:
     """Whether clusters of all rows are on the GPU at once, half as large ones at most."""
     blocks = problem.rows * gpu.cluster_blocks
-    room = 4 if problem.cols < gpu.cluster_blocks * LARGE_PART else 2
+    room = 4 if numbers_of_row(problem) < gpu.cluster_blocks * LARGE_PART else 2
     return blocks <= room * gpu.sm_count
 
 
@@ -123,17 +123,17 @@ def _few(problem: Problem, gpu: GpuSpec) -> Config:
     largest clusters do not have an SM for each block, take 4 to 8 % less by half as many blocks, as
     long as these are not many large ones.
     """
-    most = gpu.cluster_blocks
+    cols, most = numbers_of_row(problem), gpu.cluster_blocks
     fewest = 4 * problem.rows * most <= 3 * gpu.sm_count
-    is_large = problem.cols > most // 2 * 8192
+    is_large = cols > most // 2 * 8192
     one_an_sm = problem.dtype.itemsize > 2 and problem.rows * most <= gpu.sm_count
     if fewest or (is_large and not one_an_sm):
         blocks, large = most, 3 * LARGE_PART // 2
     else:
         blocks, large = most // 2, LARGE_PART
-    while blocks > 1 and problem.cols < blocks * LEAST_PART:
+    while blocks > 1 and cols < blocks * LEAST_PART:
         blocks //= 2
-    part = problem.cols // blocks
+    part = cols // blocks
     threads = 128 if part < 2 * LEAST_PART else 256 if part < large else 512
     return _shared_by(blocks, threads)
 

@@ -97,6 +97,13 @@ def test_few_wide_rows_are_for_all_sms_without_clusters_too(gpu):
     assert launches(1000, 65_536) == launches(8, 16_384) == "one"
 
 
+def test_rows_that_shared_memory_does_not_hold_are_for_all_sms_too():
+    """16-bit rows that are short enough to hold, but not as fp32, nor in 64 KiB as they come."""
+    problem = Problem(3, 58_576, DType.BF16)
+    assert config_for(problem, known_gpu("Tesla T4")).launches == "two"
+    assert config_for(problem, known_gpu("NVIDIA A100-SXM4-80GB")).cache == "shared"
+
+
 def test_two_launches_have_few_rows_that_a_cluster_would_have_on_few_sms():
     splits = [
         config_for(Problem(rows, 131_072), H200).splits_launches for rows in (1, 2, 4, 8, 100)
