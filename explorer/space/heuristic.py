@@ -106,14 +106,10 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
     splits = is_plain(problem) and not _asks_exact(problem, accuracy)
     if problem.cols >= WIDE_ROW and _are_shared(problem, gpu):
         return of_wide_rows(problem, gpu, splits=splits)
-    if splits and gpu.cluster_blocks == 1 and _are_few_and_not_kept(problem, gpu):
-        return in_two_launches(problem, gpu)
-    return of_one_block(problem, gpu)
-
-
-def _are_few_and_not_kept(problem: Problem, gpu: GpuSpec) -> bool:
-    """Whether blocks of whole rows would leave SMs idle, and read the rows twice as well."""
-    return problem.rows < gpu.sm_count and of_one_block(problem, gpu).cache == "none"
+    whole = of_one_block(problem, gpu)
+    # Blocks of whole rows would leave SMs idle, and read the rows twice as well.
+    idle = gpu.cluster_blocks == 1 and problem.rows < gpu.sm_count and whole.cache == "none"
+    return in_two_launches(problem, gpu) if splits and idle else whole
 
 
 def _adapted(idea: Config, problem: Problem) -> Config:

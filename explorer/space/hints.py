@@ -5,6 +5,7 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
+from explorer.space.at_once import blocks_at_once
 from explorer.work_split import WorkSplit
 
 FEW_NUMBERS = 16
@@ -40,9 +41,9 @@ def _fits(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     """
     split = WorkSplit(problem, idea)
     kept = split.cached_registers if idea.cache == "registers" else 0
-    threads = min(gpu.threads_per_sm, gpu.registers_per_sm // (32 if kept <= FEW_NUMBERS else 64))
+    room = min(gpu.threads_per_sm, gpu.registers_per_sm // (32 if kept <= FEW_NUMBERS else 64))
     if not split.aligned and idea.staging != "span" and problem.row_bytes < SHORT_ROW_BYTES:
-        threads //= 2
-    at_once = gpu.sm_count * min(gpu.blocks_per_sm, threads // idea.threads)
+        room //= 2
     blocks = -(-problem.rows // split.block_rows) * idea.cluster * split.parts
-    return blocks * (2 if idea.splits_launches else 1) <= at_once
+    launches = 2 if idea.splits_launches else 1
+    return launches * blocks <= blocks_at_once(gpu, idea.threads, room)

@@ -8,8 +8,10 @@ from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.op import Mask
 from explorer.problem import Problem
+from explorer.space.at_once import blocks_at_once
 from explorer.space.cluster_rules import WIDE_ROW
 from explorer.space.row_threads import fewest_threads, starts_anywhere, threads_for
+from explorer.space.short_rows import FILLED, LONGEST_SHORT_ROW, LONGEST_SPAN_ROW
 from explorer.work_split import WARP
 
 MOST_HELD = 128 * 1024
@@ -21,19 +23,8 @@ BESIDE_A_ROW = 1024
 LEAST_BLOCK = 4 * WARP
 """Threads of a block, in which shorter rows share one."""
 
-SHORT_ODD = 400
-"""Elements of the longest row that is a short one, however few, if single 16-bit elements alone
-divide it."""
-
-SHORT_UNEVEN = 1280
-"""The same if words of 4 or 8 bytes do: 64 x 540 bf16 takes 23 % more time by words of 16."""
-
 LONGEST_BY_TWO = 4096
 """Bytes of the longest row of which each thread has two accesses."""
-
-FILLED = 4
-"""Of all blocks that are on the GPU at once, one in so many has rows where rows are not few for
-spans."""
 
 FEW_WAVES = 2
 """Times that all of a GPU's blocks work on rows which are still few: on an H200, redux takes 3 % of
@@ -90,14 +81,9 @@ def _room(gpu: GpuSpec, blocks: int) -> int:
     return min(gpu.shared_per_block_bytes, room) - BESIDE_A_ROW
 
 
-def blocks_at_once(gpu: GpuSpec, threads: int = LEAST_BLOCK) -> int:
-    """Blocks of so many threads that are on the GPU at once, if nothing but threads limits them."""
-    return gpu.sm_count * min(gpu.blocks_per_sm, gpu.threads_per_sm // threads)
-
-
 def most_few_rows(gpu: GpuSpec) -> int:
     """Rows beyond which more of them change no choice: of a warp each, or of a thread."""
-    waves = FEW_WAVES * blocks_at_once(gpu) * (LEAST_BLOCK // WARP)
+    waves = FEW_WAVES * blocks_at_once(gpu, LEAST_BLOCK) * (LEAST_BLOCK // WARP)
     return max(waves, gpu.sm_count * gpu.threads_per_sm // FILLED)
 
 
@@ -107,10 +93,11 @@ def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     Each thread has two 16-byte accesses, or three or four where so many threads fewer let all rows
     be on the GPU at once; in place of two warps, which would wait for each other, there are one or,
     for longer rows, four. On an H200, against a warp or two for each row, 1056 x 2048 f32 takes 9 %
-    less time, 64 x 2048 22 %. None for more rows, and for short ones that start anywhere.
+    less time, 64 x 2048 22 %. None for more rows, and for those of `of_short_rows` that 16 bytes do
+    not divide: 64 x 540 bf16 takes 23 % more time by words of 16.
     """
     odd = problem.row_bytes % 16 > 0
-    short = SHORT_ODD if problem.row_bytes % 4 else SHORT_UNEVEN
+    short = LONGEST_SPAN_ROW if problem.row_bytes % 4 else LONGEST_SHORT_ROW
     if problem.inner > 1 or problem.row_bytes < WARP * 16 or (odd and problem.cols <= short):
         return None
     for accesses in (2, 3, 4):

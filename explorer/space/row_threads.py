@@ -2,9 +2,10 @@
 
 import math
 
+from explorer.config import Config
 from explorer.problem import Problem
 from explorer.space.cluster_rules import WIDE_ROW
-from explorer.work_split import WARP
+from explorer.work_split import WARP, WorkSplit
 
 ACCESS_BYTES = 16
 
@@ -46,9 +47,7 @@ def fewest_threads(problem: Problem, accesses: int) -> int:
     Not 512 or 1024 of an fp32 row that starts anywhere: on an H200, 47 x 6759 takes 15 % more time
     by 1024 threads than by 768, 472 x 7565 13 % by 512 than by 256.
     """
-    width = ACCESS_BYTES // problem.dtype.itemsize
-    ends = 2 * (width - 1) if problem.row_bytes % ACCESS_BYTES else 0
-    vectors = (problem.cols + ends) // width
+    vectors = WorkSplit(problem, Config(vector_bytes=ACCESS_BYTES)).row_vectors
     sizes = [size for size in SIZES if size >= WARP]
     if starts_anywhere(problem) and problem.dtype.itemsize > 2:
         sizes = [size for size in sizes if size <= 256 or size in TRIPLES]

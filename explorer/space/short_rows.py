@@ -7,8 +7,8 @@ from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.power_of_two import power_of_two
 from explorer.problem import Problem
+from explorer.space.at_once import blocks_at_once
 from explorer.space.design_rules import has_spans
-from explorer.space.one_block import FILLED, blocks_at_once
 from explorer.work_split import WARP
 
 LONGEST_SHORT_ROW = 1280
@@ -20,9 +20,12 @@ LONGEST_ODD_ROW = 960
 LONGEST_SPAN_ROW = 400
 """Elements of the longest row that is better off in a span than by narrow words."""
 
+FILLED = 4
+"""Of all blocks that are on the GPU at once, one in so many has rows where spans are worth it."""
+
 LONGEST_PAIRED_SPAN = 340
-"""The same of 16-bit rows, which pairs alone do not divide: on an H200, 33733 x 387 takes 10 % more
-time by way of a span, 78336 x 297 16 % less."""
+"""The same as LONGEST_SPAN_ROW of 16-bit rows, which they have only if no pairs divide them: on an
+H200, 33733 x 387 takes 10 % more time by way of a span, 78336 x 297 16 % less."""
 
 FEW = 8
 """Elements of a row that take no span: a thread's loads of them share their lines of memory."""
@@ -70,7 +73,7 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
 
 
 def _fill(span: Config, problem: Problem, gpu: GpuSpec) -> bool:
-    """Whether there are rows for a quarter of the blocks that are on the GPU at once.
+    """Whether there are rows for enough of the blocks that are on the GPU at once.
 
     The time of one block is longer by way of a span: on an H200, 3000 x 9 bf16 takes 11 % more
     time, 6000 x 177 24 %.

@@ -54,7 +54,7 @@ class Shape(NamedTuple):
 
 SHAPES = {
     2: (Shape(2, 128, 52), Shape(2, 256, 31), Shape(4, 128, 55), Shape(4, 256, 32)),
-    4: (Shape(4, 128, 30), Shape(8, 128, 44), Shape(16, 128, 50), Shape(16, 256, 50)),
+    4: (Shape(4, 128, 30), Shape(8, 128, 44), Shape(16, 128, 50)),
 }
 """Clusters for elements of so many bytes, the smallest first.
 
@@ -82,8 +82,8 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
         return _looped(problem, gpu)
     if _are_few(problem, gpu):
         return _few(problem, gpu)
-    packed = problem.dtype.itemsize == 2 and _is_packed(problem, gpu)
-    kept = _packed(problem, gpu) if packed else _shared_by(*_shape(problem, gpu))
+    is_packed = _is_packed(problem, gpu)
+    kept = _packed(problem, gpu) if is_packed else _shared_by(*_shape(problem, gpu))
     algorithm = "three-pass" if problem.cols <= WIDEST_TWO_EXCHANGES else kept.algorithm
     return replace(kept, algorithm=algorithm)
 
@@ -149,12 +149,10 @@ def _shape(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
     cols, most = numbers_of_row(problem), gpu.cluster_blocks
     if problem.rows < gpu.sm_count and cols <= WIDEST_IN_ONE_WAVE:
         return _of_one_wave(problem, gpu)
-    shapes = SHAPES[min(4, problem.dtype.itemsize)]
-    fitting = (s for s in shapes if s.blocks <= most and cols <= s.blocks * s.threads * s.share)
-    shape = next(fitting, None)
-    if shape is not None:
-        return shape.blocks, shape.threads
-    return most, 128 if most * 256 * 50 < cols <= most * 128 * MOST_KEPT else 256
+    widest = (Shape(most, 256, 50), Shape(most, 128, MOST_KEPT), Shape(most, 256, MOST_KEPT))
+    shapes = (s for s in SHAPES[min(4, problem.dtype.itemsize)] + widest if s.blocks <= most)
+    shape = next(s for s in shapes if cols <= s.blocks * s.threads * s.share)
+    return shape.blocks, shape.threads
 
 
 def _of_one_wave(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
@@ -173,7 +171,9 @@ def _of_one_wave(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
 
 
 def _is_packed(problem: Problem, gpu: GpuSpec) -> bool:
-    """Whether 16-bit rows are better off packed: not fewer than SMs, unless they start anywhere."""
+    """Whether rows of 16 bits are better off packed: fewer than SMs only if they start anywhere."""
+    if problem.dtype.itemsize > 2:
+        return False
     if problem.rows < gpu.sm_count and problem.row_bytes % 16 == 0:
         return problem.cols > WIDEST_IN_ONE_WAVE
     return problem.cols > WIDEST_UNPACKED

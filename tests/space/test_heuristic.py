@@ -284,34 +284,25 @@ def hints(rows, cols, dtype=DType.F32, **more):
 
 
 @pytest.mark.parametrize(
-    ("rows", "cols", "dtype"),
+    ("rows", "cols", "dtype", "hint"),
     [
-        (32, 4096, DType.F32),
-        (2112, 2048, DType.F32),
-        (4224, 1024, DType.BF16),
-        (64, 151936, DType.BF16),
-        (1, 1048576, DType.F32),
-        (64, 777, DType.F32),
-        (100, 50257, DType.F32),
+        (32, 4096, DType.F32, "cs"),
+        (2112, 2048, DType.F32, "cs"),
+        (4224, 1024, DType.BF16, "cs"),
+        (64, 151936, DType.BF16, "cs"),
+        (1, 1048576, DType.F32, "cs"),
+        (64, 777, DType.F32, "cs"),
+        (100, 50257, DType.F32, "cs"),
+        (8192, 4096, DType.F32, "default"),
+        (4224, 1024, DType.F32, "default"),
+        (128, 131072, DType.BF16, "default"),
+        (4, 1048576, DType.BF16, "default"),
+        (400_000, 17, DType.BF16, "default"),
+        (2000, 2047, DType.F32, "default"),  # its rows share lines
     ],
 )
-def test_what_is_on_the_gpu_at_once_is_evicted_first(rows, cols, dtype):
-    assert hints(rows, cols, dtype) == "cs"
-
-
-@pytest.mark.parametrize(
-    ("rows", "cols", "dtype"),
-    [
-        (8192, 4096, DType.F32),
-        (4224, 1024, DType.F32),
-        (128, 131072, DType.BF16),
-        (4, 1048576, DType.BF16),
-        (400_000, 17, DType.BF16),
-        (2000, 2047, DType.F32),  # its rows share lines
-    ],
-)
-def test_what_follows_in_waves_is_not(rows, cols, dtype):
-    assert hints(rows, cols, dtype) == "default"
+def test_what_is_on_the_gpu_at_once_is_evicted_first_and_no_more(rows, cols, dtype, hint):
+    assert hints(rows, cols, dtype) == hint
 
 
 def test_rows_that_are_read_twice_stay_in_the_cache():

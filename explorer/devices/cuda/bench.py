@@ -81,7 +81,8 @@ class Bench:
 
     def laps_us(self, graph: LaunchGraph, count: int) -> list[float]:
         """`count` samples of a graph, in microseconds a launch."""
-        return [lap.sample_us() for lap in [self._lap(graph) for _ in range(count)]]
+        laps = [self._lap(graph) for _ in range(count)]
+        return [lap.sample_us() for lap in laps]
 
     def _lap(self, graph: LaunchGraph) -> Lap:
         """A timed replay, before which the cache is the same whatever came before.
