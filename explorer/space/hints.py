@@ -5,11 +5,8 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.space.at_once import blocks_at_once
+from explorer.space.at_once import are_at_once
 from explorer.work_split import WorkSplit
-
-FEW_NUMBERS = 16
-"""Registers of a row that a thread keeps and still leaves room for the most threads an SM."""
 
 SHORT_ROW_BYTES = 8192
 """Bytes of a row below which it counts that neighbours share a line of memory."""
@@ -35,15 +32,11 @@ def _is_read_once(idea: Config) -> bool:
 def _fits(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     """Whether all blocks are likely to be on the GPU at once: of two launches, those of both.
 
-    How many registers a thread will take is not known yet: 32 where it keeps little, else 64. Short
-    rows that share lines may have half the room, lest a line is evicted between two of them: 2000 x
-    1001 takes 1 to 5 % less time without hints, 528 x 1001 4 to 15 % more.
+    Short rows that share lines may have half the room, lest a line is evicted between two of them:
+    2000 x 1001 takes 1 to 5 % less time without hints, 528 x 1001 4 to 15 % more.
     """
     split = WorkSplit(problem, idea)
-    kept = split.cached_registers if idea.cache == "registers" else 0
-    room = min(gpu.threads_per_sm, gpu.registers_per_sm // (32 if kept <= FEW_NUMBERS else 64))
+    times = 2 if idea.splits_launches else 1
     if not split.aligned and idea.staging != "span" and problem.row_bytes < SHORT_ROW_BYTES:
-        room //= 2
-    blocks = -(-problem.rows // split.block_rows) * idea.cluster * split.parts
-    launches = 2 if idea.splits_launches else 1
-    return launches * blocks <= blocks_at_once(gpu, idea.threads, room)
+        times *= 2
+    return are_at_once(problem, idea, gpu, times=times)

@@ -8,7 +8,7 @@ from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.op import Mask
 from explorer.problem import Problem
-from explorer.space.at_once import blocks_at_once
+from explorer.space.at_once import are_at_once, blocks_at_once
 from explorer.space.cluster_rules import WIDE_ROW
 from explorer.space.row_threads import fewest_threads, starts_anywhere, threads_for
 from explorer.space.short_rows import FILLED, LONGEST_SHORT_ROW, LONGEST_SPAN_ROW
@@ -23,6 +23,16 @@ BESIDE_A_ROW = 1024
 LEAST_BLOCK = 4 * WARP
 """Threads of a block, in which shorter rows share one."""
 
+MOST_ACCESSES = 9
+"""Of a thread to a row: with more, rows gain nothing by being on the GPU all at once."""
+
+MOST_ACCESSES_16_BIT = 5
+"""The same of 16-bit rows, one less of those that share a block."""
+
+A_WARP_BYTES = 512
+"""Bytes of one access of a warp. 16-bit rows of about as many have one: on an H200, 65536 x 256 f16
+takes 1 % less time so than by half a warp."""
+
 LONGEST_BY_TWO = 4096
 """Bytes of the longest row of which each thread has two accesses."""
 
@@ -33,12 +43,9 @@ FEW_WAVES = 2
 
 def of_one_block(problem: Problem, gpu: GpuSpec) -> Config:
     """A row by one warp or block; of all rows at once, a block each."""
-    threads = _threads_of_one_block(problem)
-    idea = of_one_wave(problem, gpu) or Config(
+    idea = of_one_wave(problem, gpu) or replace(
+        _by(_threads_of_one_block(problem)),
         algorithm="online-block-max" if problem.cols >= 2000 else "three-pass",
-        threads=max(threads, LEAST_BLOCK),
-        threads_per_row=threads,
-        exp="ex2.approx",
     )
     at_once = blocks_at_once(gpu, idea.threads) * idea.rows_per_block
     if problem.inner == 1 and idea.threads_per_row >= WARP and problem.rows <= FEW_WAVES * at_once:
@@ -90,34 +97,41 @@ def most_few_rows(gpu: GpuSpec) -> int:
 def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A block a row where all are on the GPU at once: what counts is the time of one.
 
-    Each thread has two 16-byte accesses, or three or four where so many threads fewer let all rows
-    be on the GPU at once; in place of two warps, which would wait for each other, there are one or,
-    for longer rows, four. On an H200, against a warp or two for each row, 1056 x 2048 f32 takes 9 %
-    less time, 64 x 2048 22 %. None for more rows, and for those of `of_short_rows` that 16 bytes do
-    not divide: 64 x 540 bf16 takes 23 % more time by words of 16.
+    Each thread has the fewest 16-byte accesses, two at least, with which all rows are on the GPU at
+    once; in place of two warps, which would wait for each other, there are one or, for longer rows,
+    four. On an H200, 650 x 6301 bf16 takes 11 % less time by 160 threads that have five accesses
+    than by 320 that have three, of which not all blocks are there at once. None for more rows, and
+    for those of `of_short_rows` that 16 bytes do not divide: 64 x 540 bf16 takes 23 % more time by
+    words of 16.
     """
     odd = problem.row_bytes % 16 > 0
     short = LONGEST_SPAN_ROW if problem.row_bytes % 4 else LONGEST_SHORT_ROW
     if problem.inner > 1 or problem.row_bytes < WARP * 16 or (odd and problem.cols <= short):
         return None
-    for accesses in (2, 3, 4):
+    for accesses in range(2, MOST_ACCESSES + 1):
         threads = fewest_threads(problem, accesses)
         if threads == 2 * WARP and not odd:
             threads = WARP if problem.cols <= 512 else LEAST_BLOCK
-        block = max(threads, LEAST_BLOCK)
-        most = blocks_at_once(gpu, block)
-        if problem.dtype.itemsize == 2 and (odd or accesses > 2):
-            most //= 2  # for registers
-        if problem.rows <= most:
-            return Config(
-                algorithm="online-block-max",
-                threads=block,
-                threads_per_row=threads,
-                vector_bytes=16 if odd else _fullest_words(problem, threads),
-                reduction=soonest_reduction(gpu),
-                exp="ex2.approx",
-            )
+        most = MOST_ACCESSES_16_BIT - (threads < LEAST_BLOCK)
+        if problem.dtype.itemsize == 2 and accesses > most:
+            return None
+        idea = replace(
+            _by(threads),
+            algorithm="online-block-max",
+            vector_bytes=16 if odd else _fullest_words(problem, threads),
+            reduction=soonest_reduction(gpu),
+        )
+        if are_at_once(problem, idea, gpu):
+            return idea
     return None
+
+
+def _by(threads: int) -> Config:
+    """A row by so many threads, in blocks of LEAST_BLOCK at least if these are whole rows."""
+    whole = LEAST_BLOCK % threads == 0
+    return Config(
+        threads=LEAST_BLOCK if whole else threads, threads_per_row=threads, exp="ex2.approx"
+    )
 
 
 def _fullest_words(problem: Problem, threads: int) -> int:
@@ -133,7 +147,7 @@ def _fullest_words(problem: Problem, threads: int) -> int:
         words = problem.row_bytes / width / threads
         return words / math.ceil(words)
 
-    widths = (16, 8, 4)
+    widths = (16, 8)
     return next((width for width in widths if full(width) >= 0.8), max(widths, key=full))
 
 
@@ -146,7 +160,7 @@ def _threads_of_one_block(problem: Problem) -> int:
     """Threads for few 16-byte accesses of the row each.
 
     One of the shortest rows, two of rows up to 4 KiB and of gradients, which read two matrices;
-    of longer ones three in 16 bits and five in fp32: on an H200, three to six are within 2 % of the
+    of longer ones three in 16 bits and six in fp32: on an H200, three to six are within 2 % of the
     best from 1280 to 8191 columns, two take up to 3 % more time in fp32, 13 % in 16 bits. Under a
     causal mask, on whose short rows large blocks would be lost, 32 elements, and two thirds of them
     where rows are longer.
@@ -157,12 +171,14 @@ def _threads_of_one_block(problem: Problem) -> int:
     elif problem.mask is Mask.CAUSAL:
         longer = problem.dtype.itemsize == 4 and problem.cols >= 4096
         accesses = 16 / 3 if longer else min(8, 2 * problem.dtype.itemsize)
-    elif problem.dtype.itemsize == 2 and starts_anywhere(problem):
-        accesses = 3.5
+    elif starts_anywhere(problem):
+        accesses = 3.5 if problem.dtype.itemsize == 2 else 3
     elif wide:
         accesses = 4
+    elif problem.dtype.itemsize == 2 and 0.95 * A_WARP_BYTES < problem.row_bytes <= A_WARP_BYTES:
+        accesses = 1
     elif problem.row_bytes <= LONGEST_BY_TWO or problem.op.is_backward:
         accesses = 2
     else:
-        accesses = 3 if problem.dtype.itemsize == 2 else 5
+        accesses = 3 if problem.dtype.itemsize == 2 else 6
     return threads_for(problem, accesses)

@@ -4,6 +4,10 @@ from explorer.dtype import DType
 
 Value = str | int | bool
 
+WARPS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 512, 640, 768, 1024)
+"""Threads in whole warps: four sizes from each power of two to the next while these are small, for
+of fewer sizes the best would leave threads idle for the last access to a row."""
+
 MEANING = {
     "algorithm": "how maximum and sum are found: in two passes, or online in one",
     "threads": "threads a block",
@@ -51,8 +55,8 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
     """The values of each parameter for matrices of `dtype`, in the order of Config's fields."""
     return {
         "algorithm": ("three-pass", "online", "online-branchy", "online-block-max"),
-        "threads": (1, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
-        "threads_per_row": (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
+        "threads": (1, *WARPS),
+        "threads_per_row": (1, 2, 4, 8, 16, *WARPS),
         "vector_bytes": tuple(b for b in (2, 4, 8, 16) if b >= dtype.itemsize),
         "reduction": (
             "shuffle",
@@ -69,7 +73,7 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "unroll": (1, 2, 4, 8),
         "load_hint": ("default", "nc", "cs", "no-allocate"),
         "store_hint": ("default", "cs", "cg"),
-        "min_blocks": (1, 2, 3, 4, 8),
+        "min_blocks": (1, 2, 3, 4, 6, 8),
         "static_cols": (True, False),
         "rows_per_thread": (1, 2, 4, 8),
         "launches": ("one", "three", "two", "two-overlapped"),

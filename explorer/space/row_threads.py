@@ -3,22 +3,30 @@
 import math
 
 from explorer.config import Config
+from explorer.power_of_two import power_of_two
 from explorer.problem import Problem
 from explorer.space.cluster_rules import WIDE_ROW
-from explorer.work_split import WARP, WorkSplit
+from explorer.space.parameters import WARPS
+from explorer.work_split import WorkSplit
 
 ACCESS_BYTES = 16
 
-TRIPLES = tuple(3 * WARP << doublings for doublings in range(1, 4))
-"""Threads in three times a power of two warps: 192, 384 and 768."""
-
-SIZES = tuple(sorted((*(1 << doublings for doublings in range(11)), *TRIPLES)))
+SIZES = (1, 2, 4, 8, 16, *WARPS)
 
 LITTLE = 1 / 16
 """Of a block's threads, those that alone have a last access to the row."""
 
+A_FEW = 1 / 64
+"""The same of 16-bit rows for them not to count: on an H200, 8192 x 4097 takes 3 to 10 % less time
+by 128 threads, of which one has a fifth access, than by 192 to 224."""
+
 LEAST_ODD = 512
 """Elements of the shortest row whose ends, where it starts anywhere, make a difference."""
+
+IDLE_COUNTS = 1.4
+IDLE_COUNTS_ANYWHERE = 3
+"""How much more it counts that threads are idle than that they have not the accesses asked for: of
+rows that whole accesses cover, and of rows that start anywhere."""
 
 
 def starts_anywhere(problem: Problem) -> bool:
@@ -33,24 +41,27 @@ def threads_for(problem: Problem, accesses: float) -> int:
     of two cost 10 to 40 % between 2048 and 8192 columns.
     """
     vectors = problem.row_bytes / ACCESS_BYTES
+    little = A_FEW if problem.dtype.itemsize == 2 and starts_anywhere(problem) else 0
+    counts = IDLE_COUNTS_ANYWHERE if starts_anywhere(problem) else IDLE_COUNTS
 
     def misfit(size: int) -> float:
         each = vectors / size
-        return abs(math.log(each / accesses)) + 1 - each / math.ceil(each)
+        slots = math.ceil(each - little) or 1
+        return abs(math.log(each / accesses)) + counts * (1 - each / slots)
 
     return min(_sizes(problem), key=misfit)
 
 
 def fewest_threads(problem: Problem, accesses: int) -> int:
-    """The fewest, of a warp at least, that have so many accesses each at most; 1024 at most.
+    """The fewest, of a warp at least, that have so many accesses each, or else the most there are.
 
     Not 512 or 1024 of an fp32 row that starts anywhere: on an H200, 47 x 6759 takes 15 % more time
     by 1024 threads than by 768, 472 x 7565 13 % by 512 than by 256.
     """
     vectors = WorkSplit(problem, Config(vector_bytes=ACCESS_BYTES)).row_vectors
-    sizes = [size for size in SIZES if size >= WARP]
+    sizes: tuple[int, ...] = WARPS
     if starts_anywhere(problem) and problem.dtype.itemsize > 2:
-        sizes = [size for size in sizes if size <= 256 or size in TRIPLES]
+        sizes = tuple(size for size in sizes if size <= 256 or size != power_of_two(size))
     return next((size for size in sizes if size * accesses >= vectors), sizes[-1])
 
 
@@ -58,17 +69,19 @@ def _sizes(problem: Problem) -> tuple[int, ...]:
     """Sizes to choose from.
 
     Of fp32 rows that start anywhere, the largest whose last access is to the row's end alone, for
-    which the accesses before it do not wait; else three times a power of two: on an H200, 3333
+    which the accesses before it do not wait; else none that is a power of two: on an H200, 3333
     columns take 20 % more time by 512 threads than by 384, 7999 8 %. Of 16-bit rows that one block
-    has to itself, no more than 256.
+    has to itself, no more than 256, and not 224, but 224 in place of 256 if they start anywhere: by
+    the other, 3200 x 5000 bf16 takes 3 % more time, 650 x 7900 12 %.
     """
     if problem.dtype.itemsize == 2:
         most = 256 if problem.cols < WIDE_ROW else 1024
-        return tuple(size for size in SIZES if size <= most)
+        other = 256 if starts_anywhere(problem) else 224
+        return tuple(size for size in SIZES if size <= most and size != other)
     if not starts_anywhere(problem):
         return SIZES
-    apart = tuple(size for size in SIZES if _has_end_apart(problem, size))
-    return apart[-1:] or TRIPLES
+    apart = tuple(size for size in SIZES if size <= 512 and _has_end_apart(problem, size))
+    return apart[-1:] or tuple(size for size in WARPS if size != power_of_two(size))
 
 
 def _has_end_apart(problem: Problem, threads: int) -> bool:

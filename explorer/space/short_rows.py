@@ -23,6 +23,9 @@ LONGEST_SPAN_ROW = 400
 FILLED = 4
 """Of all blocks that are on the GPU at once, one in so many has rows where spans are worth it."""
 
+FILLED_16_BIT = (6, 2)
+"""The same of 16-bit rows: of short ones, and of those of eight threads."""
+
 LONGEST_PAIRED_SPAN = 340
 """The same as LONGEST_SPAN_ROW of 16-bit rows, which they have only if no pairs divide them: on an
 H200, 33733 x 387 takes 10 % more time by way of a span, 78336 x 297 16 % less."""
@@ -76,9 +79,12 @@ def _fill(span: Config, problem: Problem, gpu: GpuSpec) -> bool:
     """Whether there are rows for enough of the blocks that are on the GPU at once.
 
     The time of one block is longer by way of a span: on an H200, 3000 x 9 bf16 takes 11 % more
-    time, 6000 x 177 24 %.
+    time, 6000 x 177 24 %, 8831 x 291 f16 28 %, but 11954 x 75 8 % less.
     """
-    return FILLED * problem.rows >= span.rows_per_block * blocks_at_once(gpu, span.threads)
+    filled = FILLED
+    if problem.dtype.itemsize == 2:
+        filled = FILLED_16_BIT[span.threads_per_row >= 8]
+    return filled * problem.rows >= span.rows_per_block * blocks_at_once(gpu, span.threads)
 
 
 def _by_elements(problem: Problem) -> Config:

@@ -6,8 +6,16 @@ from typing import NamedTuple
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
+from explorer.space.at_once import rows_at_once
 from explorer.space.one_block import soonest_reduction
-from explorer.work_split import WorkSplit
+from explorer.space.row_clusters import (
+    WIDEST_UNPACKED,
+    all_at_once,
+    all_packed,
+    folded_by_one_warp,
+    packed,
+    shared_by,
+)
 
 MOST_KEPT = 128
 """Elements of a row that a thread keeps in registers."""
@@ -22,11 +30,8 @@ LEAST_TWICE = 160 * 1024
 """Bytes of a row, for each row there is, that all SMs read twice sooner than the few of clusters
 once: fewer rows count as three."""
 
-LEAST_TWICE_16_BIT = 384 * 1024
-"""The same of 16-bit rows, however few."""
-
-WIDEST_UNPACKED = 32768
-"""Elements of the widest 16-bit row whose exponentials are kept; of wider ones what was loaded."""
+LEAST_TWICE_16_BIT = 512 * 1024
+"""The same of 16-bit rows of which there are three and more; of one or two three quarters of it."""
 
 WIDEST_TWO_EXCHANGES = 8192
 """Elements of the widest row whose exponentials are not rescaled, for an exchange more: on an H200,
@@ -35,12 +40,6 @@ WIDEST_TWO_EXCHANGES = 8192
 MOST_PARTS = 256
 """Parts of a row whose pairs each warp of the second of two launches combines soon enough."""
 
-WIDEST_IN_ONE_WAVE = 65536
-"""Elements of the widest row that half the blocks of the largest cluster keep unpacked."""
-
-PACKED = 80
-"""Elements that a thread keeps so, two in a register, where four blocks of 256 share an SM."""
-
 
 class Shape(NamedTuple):
     """A cluster for rows."""
@@ -48,7 +47,7 @@ class Shape(NamedTuple):
     blocks: int
     threads: int
     """Of each block."""
-    share: int
+    share: float
     """Elements of a row that each thread keeps, at most."""
 
 
@@ -60,6 +59,14 @@ SHAPES = {
 
 Shares are where, on an H200, the next came to be faster between 8200 and 100000 columns.
 """
+
+STRETCHED = 1.2
+"""How much larger they are for rows fewer than SMs, of which the next would leave a wave less full:
+100 x 50257 f32 takes 16 % less time by 8 blocks than by 16, 66 x 120000 4 % less by 16 of 128
+threads than by 16 of 256; 2048 x 50257 takes 1 % more by 8."""
+
+WIDEST_SHARES = ((192, 49), (256, 50), (128, MOST_KEPT), (256, MOST_KEPT))
+"""Threads and shares of the largest clusters for wider rows."""
 
 LOOPED = Config(
     algorithm="online-block-max",
@@ -80,10 +87,10 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
         return in_two_launches(problem, gpu)
     if too_wide:
         return _looped(problem, gpu)
-    if _are_few(problem, gpu):
-        return _few(problem, gpu)
-    is_packed = _is_packed(problem, gpu)
-    kept = _packed(problem, gpu) if is_packed else _shared_by(*_shape(problem, gpu))
+    few = _few(problem, gpu)
+    if _are_few(problem, gpu) and problem.rows <= rows_at_once(problem, few, gpu):
+        return few
+    kept = all_at_once(problem, gpu) or _in_waves(problem, gpu)
     algorithm = "three-pass" if problem.cols <= WIDEST_TWO_EXCHANGES else kept.algorithm
     return replace(kept, algorithm=algorithm)
 
@@ -106,7 +113,8 @@ def _sooner_twice(problem: Problem, gpu: GpuSpec) -> bool:
     if problem.dtype.itemsize > 2:
         return problem.row_bytes >= LEAST_TWICE * max(3, problem.rows)
     one_wave = problem.rows * gpu.cluster_blocks <= 2 * gpu.sm_count
-    return one_wave and problem.row_bytes >= LEAST_TWICE_16_BIT
+    least = LEAST_TWICE_16_BIT if problem.rows > 2 else 3 * LEAST_TWICE_16_BIT // 4
+    return one_wave and problem.row_bytes > least
 
 
 def _are_few(problem: Problem, gpu: GpuSpec) -> bool:
@@ -135,76 +143,26 @@ def _few(problem: Problem, gpu: GpuSpec) -> Config:
         blocks //= 2
     part = cols // blocks
     threads = 128 if part < 2 * LEAST_PART else 256 if part < large else 512
-    return _shared_by(blocks, threads)
+    return shared_by(blocks, threads)
 
 
-def _shape(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
-    """Blocks of a row and threads of each: small blocks, of which an SM holds several clusters'.
+def _in_waves(problem: Problem, gpu: GpuSpec) -> Config:
+    """Small blocks, of which an SM holds several clusters'.
 
     Blocks of less than 6 KiB are fewer bytes than the GPU can launch blocks for. On an H200, with
     rows for 64 MB, from 8200 columns to 36000: 97 to 98 % of copy in f32, 94 to 98 in bf16; 96 %
     at 60000 and 80000 f32. The widest rows are kept by the fewest threads that can: 256 x 262144
-    f32 comes to 95 % so.
+    f32 comes to 94 % so.
     """
     cols, most = numbers_of_row(problem), gpu.cluster_blocks
-    if problem.rows < gpu.sm_count and cols <= WIDEST_IN_ONE_WAVE:
-        return _of_one_wave(problem, gpu)
-    widest = (Shape(most, 256, 50), Shape(most, 128, MOST_KEPT), Shape(most, 256, MOST_KEPT))
-    shapes = (s for s in SHAPES[min(4, problem.dtype.itemsize)] + widest if s.blocks <= most)
+    if problem.dtype.itemsize == 2 and problem.cols > WIDEST_UNPACKED:
+        return all_packed(problem, gpu) or folded_by_one_warp(packed(most, 256, 2))
+    stretch = STRETCHED if problem.rows < gpu.sm_count else 1
+    small = (s._replace(share=stretch * s.share) for s in SHAPES[min(4, problem.dtype.itemsize)])
+    widest = (Shape(most, threads, share) for threads, share in WIDEST_SHARES)
+    shapes = (s for s in (*small, *widest) if s.blocks <= most)
     shape = next(s for s in shapes if cols <= s.blocks * s.threads * s.share)
-    return shape.blocks, shape.threads
-
-
-def _of_one_wave(problem: Problem, gpu: GpuSpec) -> tuple[int, int]:
-    """The same for rows fewer than SMs: as many threads as are on the GPU at once.
-
-    On an H200, 100 x 28000 bf16 takes 12 % less time than by half as many blocks of half as many
-    threads, 100 x 20000 f32 6 %.
-    """
-    cols, half = numbers_of_row(problem), max(1, gpu.cluster_blocks // 2)
-    if cols <= 16384 and problem.dtype.itemsize == 2:
-        return min(4, half), 256
-    if cols <= 16384:
-        return fewest_blocks(cols, 128 * 16, least=min(4, half), most=half), 128
-    fits = cols <= 32768 or problem.rows <= gpu.sm_count // 2
-    return half, 256 if fits or gpu.cluster_blocks < 16 else 128
-
-
-def _is_packed(problem: Problem, gpu: GpuSpec) -> bool:
-    """Whether rows of 16 bits are better off packed: fewer than SMs only if they start anywhere."""
-    if problem.dtype.itemsize > 2:
-        return False
-    if problem.rows < gpu.sm_count and problem.row_bytes % 16 == 0:
-        return problem.cols > WIDEST_IN_ONE_WAVE
-    return problem.cols > WIDEST_UNPACKED
-
-
-def _packed(problem: Problem, gpu: GpuSpec) -> Config:
-    """16-bit rows that stay packed in half the registers, for twice the blocks an SM.
-
-    On an H200, of copy in bf16: 96 % at 50257, 65536 and 131072, 97 % at 262144, there by words of
-    8 bytes and a first warp that folds: by words of 16 and all warps, 95.6 %. With fewer rows, 89
-    to 94 % from 36000 to 151936.
-    """
-    shapes = ((blocks, threads) for threads in (128, 256) for blocks in _clusters(gpu))
-    fitting = (shape for shape in shapes if _kept(problem, *shape) <= PACKED)
-    shape = next(fitting, None)
-    blocks, threads = shape or (gpu.cluster_blocks, 256)
-    room = 1024 if shape else 512
-    kept = replace(_shared_by(blocks, threads), cache_holds="input", min_blocks=room // threads)
-    if threads == 128:
-        return kept
-    return replace(kept, vector_bytes=8, reduction="shuffle-redux-first-warp")
-
-
-def _clusters(gpu: GpuSpec) -> list[int]:
-    return [blocks for blocks in (2, 4, 8, 16) if blocks <= gpu.cluster_blocks]
-
-
-def _kept(problem: Problem, blocks: int, threads: int) -> int:
-    """Elements of a row for each thread, wherever the row starts."""
-    split = WorkSplit(problem, _shared_by(blocks, threads))
-    return split.slots * split.width
+    return shared_by(shape.blocks, shape.threads)
 
 
 def _looped(problem: Problem, gpu: GpuSpec) -> Config:
@@ -229,17 +187,4 @@ def in_two_launches(problem: Problem, gpu: GpuSpec) -> Config:
         reduction=soonest_reduction(gpu),
         unroll=next(fitting, largest),
         launches="two-overlapped" if gpu.overlaps_launches else "two",
-    )
-
-
-def _shared_by(blocks: int, threads: int) -> Config:
-    """A row over a cluster, in registers, exchanged by asynchronous stores."""
-    return Config(
-        algorithm="online-block-max",
-        threads=threads,
-        threads_per_row=threads,
-        reduction="shuffle-redux",
-        exp="ex2.approx",
-        cluster=blocks,
-        exchange="mbarrier" if blocks > 1 else "barrier",
     )

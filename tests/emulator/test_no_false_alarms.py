@@ -28,6 +28,11 @@ PARTS = 8
 
 MOST_TERMS = 1024
 
+SIZES = (1, 32, 64, 96, 128, 160, 256, 512, 1024)
+IN_PAIRS = {"threads": SIZES, "threads_per_row": (2, 4, 8, 16, *SIZES)}
+"""Threads that are paired with every other choice, and those of double and f16; of f32 and bf16
+each single choice is drawn."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -58,11 +63,12 @@ class Group:
 @cache
 def covering(problem, strength, arch):
     space = Space(problem, known_gpu_for(arch.replace("compute", "sm")))
+    few_sizes = strength > 1 or problem.dtype in (DType.F64, DType.F16)
+    drawn = space.parameters | (IN_PAIRS if few_sizes else {})
     if problem.dtype is DType.F32:
-        shared_by = space.parameters["threads_per_row"]
-        enough = tuple(n for n in shared_by if problem.cols <= n * MOST_TERMS)
-        space = Space(problem, space.gpu, {"threads_per_row": enough})
-    return covering_array(space, strength)
+        enough = (n for n in drawn["threads_per_row"] if problem.cols <= n * MOST_TERMS)
+        drawn["threads_per_row"] = tuple(enough)
+    return covering_array(Space(problem, space.gpu, drawn), strength)
 
 
 SHAPES = ((17, 1), (33, 5), (17, 33), (17, 37), (17, 1000), (3, 4096), (3, 4097))

@@ -6,10 +6,12 @@ import pytest
 
 from explorer.accuracy import Accuracy
 from explorer.dtype import DType
+from explorer.extents import MAX_ROWS
 from explorer.gpu_spec import known_gpu
 from explorer.op import Mask, Op
 from explorer.problem import Problem
 from explorer.space import Space
+from explorer.space.at_once import rows_at_once
 from explorer.space.heuristic import config_for, promising
 from explorer.work_split import WorkSplit
 
@@ -132,7 +134,7 @@ def test_rows_of_one_wave_have_a_block_each():
         return config.threads // config.threads_per_row, config.threads_per_row
 
     assert threads(64) == threads(1056) == (1, 256)
-    assert [threads(rows) for rows in (1057, 2112, 16384)] == [(1, 192), (1, 128), (1, 128)]
+    assert [threads(rows) for rows in (1057, 2112, 16384)] == [(1, 192), (1, 96), (1, 96)]
     assert threads(300, known_gpu("Tesla T4")) == (1, 128)
 
 
@@ -287,14 +289,14 @@ def hints(rows, cols, dtype=DType.F32, **more):
     ("rows", "cols", "dtype", "hint"),
     [
         (32, 4096, DType.F32, "cs"),
-        (2112, 2048, DType.F32, "cs"),
+        (1056, 2048, DType.F32, "cs"),
         (4224, 1024, DType.BF16, "cs"),
         (64, 151936, DType.BF16, "cs"),
         (1, 1048576, DType.F32, "cs"),
         (64, 777, DType.F32, "cs"),
-        (100, 50257, DType.F32, "cs"),
+        (90, 50257, DType.F32, "cs"),
         (8192, 4096, DType.F32, "default"),
-        (4224, 1024, DType.F32, "default"),
+        (8448, 1024, DType.F32, "default"),
         (128, 131072, DType.BF16, "default"),
         (4, 1048576, DType.BF16, "default"),
         (400_000, 17, DType.BF16, "default"),
@@ -307,3 +309,44 @@ def test_what_is_on_the_gpu_at_once_is_evicted_first_and_no_more(rows, cols, dty
 
 def test_rows_that_are_read_twice_stay_in_the_cache():
     assert hints(8, 1 << 20, DType.BF16, op=Op.LOG_SOFTMAX) == "default"
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(45, 45001), (58, 79441), (29, 134960), (90, 50000)])
+def test_clusters_of_few_rows_have_the_fewest_accesses_with_which_all_are_there_at_once(rows, cols):
+    problem = Problem(rows, cols, DType.F16)
+    config = config_for(problem, H200)
+    assert config.cluster >= 8
+    assert rows <= rows_at_once(problem, config, H200)
+    twice = config_for(problem.resized(rows=8 * rows), H200)
+    assert WorkSplit(problem, config).slots <= WorkSplit(problem, twice).slots
+
+
+def test_blocks_of_a_cluster_have_parts_that_are_worth_a_block():
+    config = config_for(Problem(185, 14104, DType.BF16), H200)
+    assert (config.cluster, config.threads) == (4, 256)
+
+
+def test_packed_rows_start_anywhere_by_sizes_between_powers_of_two():
+    shapes = {
+        cols: config_for(Problem(400_000_000 // cols, cols, DType.BF16), H200)
+        for cols in (45001, 50257, 65536, 262144)
+    }
+    assert {cols: (c.cluster, c.threads, c.min_blocks) for cols, c in shapes.items()} == {
+        45001: (8, 192, 8),
+        50257: (8, 160, 8),
+        65536: (8, 128, 8),
+        262144: (16, 256, 4),
+    }
+    assert all(config.cache_holds == "input" for config in shapes.values())
+
+
+@pytest.mark.parametrize("cols", [17, 777, 4097, 50257])
+def test_the_most_rows_have_a_config(cols):
+    problem = Problem(MAX_ROWS, cols, DType.BF16)
+    assert Space(problem, H200).is_legal(config_for(problem, H200))
+
+
+def test_a_row_s_last_element_alone_does_not_make_a_size_worse():
+    """Of 4097 elements 128 threads have four accesses each, and one of them a fifth."""
+    assert config_for(Problem(8192, 4097, DType.BF16), H200).threads_per_row == 128
+    assert config_for(Problem(8192, 4096, DType.BF16), H200).threads_per_row == 192

@@ -1,0 +1,60 @@
+"""Registers guessed before a kernel is compiled, beside what the compiler allots."""
+
+import pytest
+
+from explorer.codegen import emit
+from explorer.compile import CompilePool, Compiler
+from explorer.dtype import DType
+from explorer.gpu_spec import known_gpu
+from explorer.problem import Problem
+from explorer.space.at_once import are_at_once, likely_registers, rows_at_once
+from explorer.space.heuristic import config_for
+
+H200 = known_gpu("NVIDIA H200")
+UNIT = 8
+"""Registers are allotted to a thread in multiples of this."""
+
+PROBLEMS = [
+    Problem(rows, cols, dtype)
+    for rows, cols in ((64, 3000), (650, 6301), (650, 4995), (8192, 4096), (100, 28000))
+    for dtype in (DType.F32, DType.BF16)
+] + [Problem(100_000, 33), Problem(29, 134_960, DType.F16), Problem(66, 110_000)]
+
+
+@pytest.fixture(scope="module")
+def allotted(cache):
+    """Registers of the heuristic's kernel for each problem."""
+    with CompilePool(Compiler(H200.arch, cache)) as pool:
+        kernels = [pool.submit(emit(p, config_for(p, H200)).source) for p in PROBLEMS]
+        return [kernel.result().resources.registers for kernel in kernels]
+
+
+def test_registers_are_guessed_within_two_units(allotted):
+    for problem, registers in zip(PROBLEMS, allotted, strict=True):
+        guess = likely_registers(problem, config_for(problem, H200))
+        assert -UNIT <= _allotted(guess) - _allotted(registers) <= 2 * UNIT, problem
+
+
+def test_most_guesses_are_not_below(allotted):
+    guesses = [likely_registers(p, config_for(p, H200)) for p in PROBLEMS]
+    below = [_allotted(g) < _allotted(r) for g, r in zip(guesses, allotted, strict=True)]
+    assert sum(below) <= len(PROBLEMS) // 4
+
+
+def _allotted(registers):
+    return -(-registers // UNIT) * UNIT
+
+
+def test_packed_rows_have_the_registers_that_min_blocks_leaves():
+    problem = Problem(744, 43_001, DType.BF16)
+    config = config_for(problem, H200)
+    assert config.min_blocks > 1
+    fitting = config.min_blocks * H200.sm_count // config.cluster
+    assert rows_at_once(problem, config, H200) == fitting
+
+
+@pytest.mark.parametrize("cols", [1500, 2100, 3300, 4688, 4995, 5600, 6301])
+def test_few_rows_are_on_the_gpu_all_at_once(cols):
+    for dtype in (DType.F32, DType.F16, DType.BF16):
+        problem = Problem(650, cols, dtype)
+        assert are_at_once(problem, config_for(problem, H200), H200)
