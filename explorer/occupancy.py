@@ -9,6 +9,9 @@ WARP = 32
 REGISTER_UNIT = 256
 """Registers are allotted to a warp in multiples of this."""
 
+MAX_REGISTERS = 255
+"""Registers a thread can have, every architecture since sm_35."""
+
 SUB_PARTITIONS = 4
 """Quarters of an SM; each has a quarter of the registers, and a warp lives in one."""
 
@@ -56,6 +59,12 @@ def occupancy(
         limited_by=tuple(name for name, limit in limits.items() if limit == blocks),
         waves=grid / held if held else float("inf"),
     )
+
+
+def registers_left(threads: int, blocks: int, gpu: GpuSpec) -> int:
+    """Registers that a thread may have where an SM is to hold so many blocks of so many threads."""
+    unit = REGISTER_UNIT // WARP
+    return min(MAX_REGISTERS, gpu.registers_per_sm // (threads * blocks) // unit * unit)
 
 
 def _by_registers(registers: int, warps: int, gpu: GpuSpec) -> int:

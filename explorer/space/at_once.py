@@ -2,7 +2,7 @@
 
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
-from explorer.occupancy import occupancy
+from explorer.occupancy import MAX_REGISTERS, occupancy, registers_left
 from explorer.outcome import Resources
 from explorer.problem import Problem
 from explorer.work_split import WorkSplit
@@ -19,8 +19,6 @@ FOR_A_SPAN = 8
 
 FOR_SIXTEEN = 8
 """Registers more in a cluster of sixteen."""
-
-MOST_REGISTERS = 255
 
 SURELY = 0.95
 """Rows of one wave over those that are likely to be on the GPU at once, of 16 bits: with 98 %, 650
@@ -57,10 +55,9 @@ def likely_registers(problem: Problem, idea: Config) -> int:
 
 def rows_at_once(problem: Problem, idea: Config, gpu: GpuSpec) -> int:
     """Rows that the blocks on the GPU at once work on."""
-    registers = min(likely_registers(problem, idea), MOST_REGISTERS)
+    registers = min(likely_registers(problem, idea), MAX_REGISTERS)
     if idea.min_blocks > 1:
-        allotted = gpu.registers_per_sm // (idea.min_blocks * idea.threads) // 8 * 8
-        registers = min(registers, allotted)
+        registers = min(registers, registers_left(idea.threads, idea.min_blocks, gpu))
     blocks = blocks_at_once(gpu, idea.threads, registers)
     split = WorkSplit(problem, idea)
     return blocks // (idea.cluster * split.parts) * split.block_rows

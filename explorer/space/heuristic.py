@@ -98,7 +98,8 @@ def _share(problem: Problem, config: Config) -> float:
 
 
 def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
-    short = None if of_one_wave(problem, gpu) else of_short_rows(problem, gpu)
+    wave = of_one_wave(problem, gpu)
+    short = None if wave else of_short_rows(problem, gpu)
     if short is not None:
         return short
     if problem.inner > 1 and problem.cols >= LEAST_SHARED_ACROSS and gpu.cluster_blocks > 1:
@@ -106,7 +107,7 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
     splits = is_plain(problem) and not _asks_exact(problem, accuracy)
     if problem.cols >= WIDE_ROW and _are_shared(problem, gpu):
         return of_wide_rows(problem, gpu, splits=splits)
-    whole = of_one_block(problem, gpu)
+    whole = of_one_block(problem, gpu, wave)
     # Blocks of whole rows would leave SMs idle, and read the rows twice as well.
     idle = gpu.cluster_blocks == 1 and problem.rows < gpu.sm_count and whole.cache == "none"
     return in_two_launches(problem, gpu) if splits and idle else whole

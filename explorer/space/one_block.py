@@ -41,9 +41,9 @@ FEW_WAVES = 2
 2000 x 4000 bf16."""
 
 
-def of_one_block(problem: Problem, gpu: GpuSpec) -> Config:
-    """A row by one warp or block; of all rows at once, a block each."""
-    idea = of_one_wave(problem, gpu) or replace(
+def of_one_block(problem: Problem, gpu: GpuSpec, wave: Config | None) -> Config:
+    """A row by one warp or block; as of `wave`, what `of_one_wave` says, of all rows at once."""
+    idea = wave or replace(
         _by(_threads_of_one_block(problem)),
         algorithm="online-block-max" if problem.cols >= 2000 else "three-pass",
     )

@@ -8,6 +8,9 @@ WARPS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 512, 640, 768, 1024)
 """Threads in whole warps: four sizes from each power of two to the next while these are small, for
 of fewer sizes the best would leave threads idle for the last access to a row."""
 
+ROW_THREADS = (1, 2, 4, 8, 16, *WARPS)
+"""Threads that may share a row."""
+
 MEANING = {
     "algorithm": "how maximum and sum are found: in two passes, or online in one",
     "threads": "threads a block",
@@ -56,7 +59,7 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
     return {
         "algorithm": ("three-pass", "online", "online-branchy", "online-block-max"),
         "threads": (1, *WARPS),
-        "threads_per_row": (1, 2, 4, 8, 16, *WARPS),
+        "threads_per_row": ROW_THREADS,
         "vector_bytes": tuple(b for b in (2, 4, 8, 16) if b >= dtype.itemsize),
         "reduction": (
             "shuffle",

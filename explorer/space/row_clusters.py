@@ -7,7 +7,8 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.space.at_once import rows_at_once
+from explorer.space.at_once import are_at_once
+from explorer.space.rules import Point, registers_fit
 from explorer.work_split import WorkSplit
 
 MOST_AT_ONCE = 72
@@ -22,9 +23,6 @@ FILLING = (128, 160, 192, 256, 320, 384, 512)
 
 MOST_FILLING = {2: 256, 4: 256, 8: 512, 16: 384}
 """Of these, the most for clusters of so many blocks."""
-
-BESIDE_PACKED = 24
-"""Registers of a thread beside those of a packed row."""
 
 WIDEST_UNPACKED = 32768
 """Elements of the widest 16-bit row whose exponentials are kept; of wider ones what was loaded."""
@@ -42,6 +40,11 @@ PACKED_IN_WAVES = [(128, 8), (160, 6), (160, 8), (192, 6), (192, 8), (256, 4)]
 def cluster_sizes(gpu: GpuSpec) -> list[int]:
     """Blocks of the clusters that there are: 2, 4, 8, 16."""
     return [blocks for blocks in (2, 4, 8, 16) if blocks <= gpu.cluster_blocks]
+
+
+def stays_packed(problem: Problem) -> bool:
+    """Whether rows are of 16 bits and so wide that what was loaded is better kept as it came."""
+    return problem.dtype.itemsize == 2 and problem.cols > WIDEST_UNPACKED
 
 
 def shared_by(blocks: int, threads: int) -> Config:
@@ -72,7 +75,7 @@ def all_at_once(problem: Problem, gpu: GpuSpec) -> Config | None:
     splits = [WorkSplit(problem, idea) for idea in _for_one_wave(problem, gpu)]
     kept = [split for split in splits if 1 < split.slots <= MOST_AT_ONCE // split.width]
     for split in sorted(kept, key=lambda it: (it.slots, not it.keeps_numbers)):
-        if problem.rows <= rows_at_once(problem, split.config, gpu):
+        if are_at_once(problem, split.config, gpu):
             return split.config
     return None
 
@@ -92,33 +95,28 @@ def _packed(
     problem: Problem, gpu: GpuSpec, blocks: int, shapes: list[tuple[int, int]]
 ) -> Iterator[Config]:
     """Clusters that keep wide 16-bit rows packed, where registers suffice."""
-    if problem.dtype.itemsize == 2 and problem.cols > WIDEST_UNPACKED:
+    if stays_packed(problem):
         ideas = (packed(blocks, threads, per_sm) for threads, per_sm in shapes)
-        yield from (idea for idea in ideas if _has_room(problem, idea, gpu))
+        yield from (idea for idea in ideas if registers_fit(Point(problem, gpu, idea)))
 
 
-def _has_room(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
-    """Whether so many blocks an SM leave registers beside a row that stays packed."""
-    registers = gpu.registers_per_sm // (idea.threads * idea.min_blocks) // 8 * 8
-    return WorkSplit(problem, idea).cached_registers + BESIDE_PACKED <= registers
-
-
-def all_packed(problem: Problem, gpu: GpuSpec) -> Config | None:
+def all_packed(problem: Problem, gpu: GpuSpec) -> Config:
     """16-bit rows, packed, of several waves: many rows at once, and many threads.
 
     On an H200, of copy in bf16: 96 to 97 % at 50257, 65536, 131072 and 262144, there by words of 8
     bytes and a first warp that folds: by words of 16 and all warps, 95.6 %. With fewer rows, for 64
-    MB, 89 to 94 % from 36000 to 151936, 83 % at 200001. None for wider rows.
+    MB, 89 to 94 % from 36000 to 151936, 83 % at 200001. The widest rows leave an SM two blocks.
     """
     ideas = [
         idea
         for blocks in cluster_sizes(gpu)
         for idea in _packed(problem, gpu, blocks, PACKED_IN_WAVES)
     ]
-    if not ideas:
-        return None
-    kept = max(ideas, key=lambda idea: (_in_flight(idea), -idea.threads))
-    return folded_by_one_warp(kept) if kept.threads == 256 else kept
+    widest = packed(gpu.cluster_blocks, 256, 2)
+    kept = max(ideas, key=lambda idea: (_in_flight(idea), -idea.threads), default=widest)
+    if kept.threads < 256:
+        return kept
+    return replace(kept, vector_bytes=8, reduction="shuffle-redux-first-warp")
 
 
 def _in_flight(idea: Config) -> float:
@@ -127,8 +125,3 @@ def _in_flight(idea: Config) -> float:
     On an H200 its largest is within 2 % of the best of up to 57 from 36000 to 200001 columns.
     """
     return idea.min_blocks / idea.cluster * math.pow(idea.threads * idea.min_blocks, 1.5)
-
-
-def folded_by_one_warp(kept: Config) -> Config:
-    """Words of 8 bytes, and a first warp that folds: for large blocks of the widest rows."""
-    return replace(kept, vector_bytes=8, reduction="shuffle-redux-first-warp")

@@ -6,12 +6,13 @@ from explorer.config import Config
 from explorer.power_of_two import power_of_two
 from explorer.problem import Problem
 from explorer.space.cluster_rules import WIDE_ROW
-from explorer.space.parameters import WARPS
+from explorer.space.parameters import ROW_THREADS, WARPS
 from explorer.work_split import WorkSplit
 
 ACCESS_BYTES = 16
 
-SIZES = (1, 2, 4, 8, 16, *WARPS)
+BETWEEN = tuple(size for size in WARPS if size != power_of_two(size))
+"""Whole warps between powers of two."""
 
 LITTLE = 1 / 16
 """Of a block's threads, those that alone have a last access to the row."""
@@ -41,8 +42,9 @@ def threads_for(problem: Problem, accesses: float) -> int:
     of two cost 10 to 40 % between 2048 and 8192 columns.
     """
     vectors = problem.row_bytes / ACCESS_BYTES
-    little = A_FEW if problem.dtype.itemsize == 2 and starts_anywhere(problem) else 0
-    counts = IDLE_COUNTS_ANYWHERE if starts_anywhere(problem) else IDLE_COUNTS
+    anywhere = starts_anywhere(problem)
+    little = A_FEW if anywhere and problem.dtype.itemsize == 2 else 0
+    counts = IDLE_COUNTS_ANYWHERE if anywhere else IDLE_COUNTS
 
     def misfit(size: int) -> float:
         each = vectors / size
@@ -61,7 +63,7 @@ def fewest_threads(problem: Problem, accesses: int) -> int:
     vectors = WorkSplit(problem, Config(vector_bytes=ACCESS_BYTES)).row_vectors
     sizes: tuple[int, ...] = WARPS
     if starts_anywhere(problem) and problem.dtype.itemsize > 2:
-        sizes = tuple(size for size in sizes if size <= 256 or size != power_of_two(size))
+        sizes = tuple(size for size in sizes if size <= 256 or size in BETWEEN)
     return next((size for size in sizes if size * accesses >= vectors), sizes[-1])
 
 
@@ -77,11 +79,11 @@ def _sizes(problem: Problem) -> tuple[int, ...]:
     if problem.dtype.itemsize == 2:
         most = 256 if problem.cols < WIDE_ROW else 1024
         other = 256 if starts_anywhere(problem) else 224
-        return tuple(size for size in SIZES if size <= most and size != other)
+        return tuple(size for size in ROW_THREADS if size <= most and size != other)
     if not starts_anywhere(problem):
-        return SIZES
-    apart = tuple(size for size in SIZES if size <= 512 and _has_end_apart(problem, size))
-    return apart[-1:] or tuple(size for size in WARPS if size != power_of_two(size))
+        return ROW_THREADS
+    apart = tuple(size for size in ROW_THREADS if size <= 512 and _has_end_apart(problem, size))
+    return apart[-1:] or BETWEEN
 
 
 def _has_end_apart(problem: Problem, threads: int) -> bool:

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
+from explorer.occupancy import registers_left
 from explorer.problem import Problem
 from explorer.work_split import WorkSplit
-
-MAX_REGISTERS = 255
-"""Registers a thread can have, every architecture since sm_35."""
 
 WORKING_REGISTERS = 24
 """What a kernel needs beside its cached share: addresses, indices, partial results.
@@ -182,13 +180,11 @@ def blocks_fit(p: Point) -> bool:
 def registers_fit(p: Point) -> bool:
     if p.config.cache != "registers":
         return True
-    # ptxas allots registers to a warp in units of 256, so to a thread in units of 8.
-    allotted = p.gpu.registers_per_sm // (p.config.threads * p.config.min_blocks) // 8 * 8
     in_double = p.problem.dtype is DType.F64
     working = WORKING_REGISTERS_IN_DOUBLE if in_double else WORKING_REGISTERS
     further = (p.config.rows_per_thread - 1) * REGISTERS_A_ROW
     needed = p.split.cached_registers + working + further
-    return needed <= min(MAX_REGISTERS, allotted)
+    return needed <= registers_left(p.config.threads, p.config.min_blocks, p.gpu)
 
 
 @_rule(

@@ -6,15 +6,13 @@ from typing import NamedTuple
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.space.at_once import rows_at_once
+from explorer.space.at_once import are_at_once
 from explorer.space.one_block import soonest_reduction
 from explorer.space.row_clusters import (
-    WIDEST_UNPACKED,
     all_at_once,
     all_packed,
-    folded_by_one_warp,
-    packed,
     shared_by,
+    stays_packed,
 )
 
 MOST_KEPT = 128
@@ -88,7 +86,7 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
     if too_wide:
         return _looped(problem, gpu)
     few = _few(problem, gpu)
-    if _are_few(problem, gpu) and problem.rows <= rows_at_once(problem, few, gpu):
+    if _are_few(problem, gpu) and are_at_once(problem, few, gpu):
         return few
     kept = all_at_once(problem, gpu) or _in_waves(problem, gpu)
     algorithm = "three-pass" if problem.cols <= WIDEST_TWO_EXCHANGES else kept.algorithm
@@ -155,8 +153,8 @@ def _in_waves(problem: Problem, gpu: GpuSpec) -> Config:
     f32 comes to 94 % so.
     """
     cols, most = numbers_of_row(problem), gpu.cluster_blocks
-    if problem.dtype.itemsize == 2 and problem.cols > WIDEST_UNPACKED:
-        return all_packed(problem, gpu) or folded_by_one_warp(packed(most, 256, 2))
+    if stays_packed(problem):
+        return all_packed(problem, gpu)
     stretch = STRETCHED if problem.rows < gpu.sm_count else 1
     small = (s._replace(share=stretch * s.share) for s in SHAPES[min(4, problem.dtype.itemsize)])
     widest = (Shape(most, threads, share) for threads, share in WIDEST_SHARES)

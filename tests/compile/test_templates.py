@@ -3,6 +3,7 @@
 from concurrent.futures import Future
 
 import pytest
+from paired_sizes import IN_PAIRS
 
 from explorer.codegen import emit
 from explorer.codegen.launches import namespace
@@ -44,10 +45,6 @@ def extra_of(problem: Problem, config: Config) -> str:
     return "\n".join([f"namespace {name} {{", *lines, "}", ""])
 
 
-THREADS = (32, 64, 96, 128, 160, 256, 512, 1024)
-SIZES = {"threads": (1, *THREADS), "threads_per_row": (1, 2, 4, 8, 16, *THREADS)}
-"""Threads that are paired with every other choice."""
-
 COLS = (37, 4096)
 """37: shorter than most blocks, misaligned for every vector but the scalar."""
 
@@ -77,7 +74,7 @@ def test_each_choice_compiles(arch, dtype, cols, cache):
 def test_each_pair_of_choices_compiles_as_planned(cols, cache):
     """For one architecture, pairs of choices; constants and scratch are those of WorkSplit."""
     problem = Problem(64, cols)
-    configs = covering_array(Space(problem, known_gpu_for("sm_90"), SIZES), strength=2)
+    configs = covering_array(Space(problem, known_gpu_for("sm_90"), IN_PAIRS), strength=2)
     kernels = compiled("sm_90", problem, configs, cache, extra="asserts")
     for config, kernel in zip(configs, kernels, strict=True):
         static = WorkSplit(problem, config).static_bytes

@@ -15,6 +15,7 @@ import pytest
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 
 from corpus_run import WRONG_NUMBERS, verdict_on  # noqa: E402
+from paired_sizes import IN_PAIRS  # noqa: E402
 
 from explorer.dtype import DType  # noqa: E402
 from explorer.evaluate.program_under_test import ProgramUnderTest  # noqa: E402
@@ -27,11 +28,6 @@ PARTS = 8
 """Arrays of strength 2 are shared out over so many tests."""
 
 MOST_TERMS = 1024
-
-SIZES = (1, 32, 64, 96, 128, 160, 256, 512, 1024)
-IN_PAIRS = {"threads": SIZES, "threads_per_row": (2, 4, 8, 16, *SIZES)}
-"""Threads that are paired with every other choice, and those of double and f16; of f32 and bf16
-each single choice is drawn."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +58,7 @@ class Group:
 
 @cache
 def covering(problem, strength, arch):
+    """Of f32 and bf16 each single choice is drawn; pairs, double and f16 have fewer sizes."""
     space = Space(problem, known_gpu_for(arch.replace("compute", "sm")))
     few_sizes = strength > 1 or problem.dtype in (DType.F64, DType.F16)
     drawn = space.parameters | (IN_PAIRS if few_sizes else {})
