@@ -76,10 +76,11 @@ def exact(idea: Config, problem: Problem, accuracy: Accuracy) -> Config:
     normalise = "divide" if problem.op is Op.SOFTMAX else idea.normalise
     idea = replace(idea, algorithm="three-pass", exp="expf", normalise=normalise)
     while idea.cluster > 1 and idea.threads < 1024 and _share(problem, idea) >= LONG_SUM:
+        threads = min(2 * idea.threads, 1024)  # not all sizes are 1024 halved
         idea = replace(
             idea,
-            threads=2 * idea.threads,
-            threads_per_row=2 * idea.threads_per_row,
+            threads=threads,
+            threads_per_row=threads,
             min_blocks=max(1, idea.min_blocks // 2),
         )
     return idea

@@ -340,6 +340,15 @@ def test_packed_rows_start_anywhere_by_sizes_between_powers_of_two():
     assert all(config.cache_holds == "input" for config in shapes.values())
 
 
+@pytest.mark.parametrize(("rows", "cols"), [(32, 165_927), (40, 167_970), (31, 167_458)])
+def test_rows_that_are_to_be_exact_have_1024_threads_a_block_at_most(rows, cols):
+    problem = Problem(rows, cols)
+    for gpu in map(known_gpu, ("NVIDIA H200", "NVIDIA B200", "NVIDIA GeForce RTX 5090")):
+        idea = promising(problem, gpu, Accuracy.STRICT)
+        assert idea == config_for(problem, gpu, accuracy=Accuracy.STRICT)
+        assert idea.threads_per_row == idea.threads <= 1024
+
+
 @pytest.mark.parametrize("cols", [17, 777, 4097, 50257])
 def test_the_most_rows_have_a_config(cols):
     problem = Problem(MAX_ROWS, cols, DType.BF16)
