@@ -6,6 +6,47 @@ from typing import Any
 
 from explorer.errors import InvalidInput
 
+CHOICES: dict[str, tuple[str, ...]] = {
+    "algorithm": ("three-pass", "online", "online-branchy", "online-block-max"),
+    "reduction": (
+        "shuffle",
+        "shared-tree",
+        "shared-serial",
+        "shuffle-first-warp",
+        "shuffle-redux",
+        "shuffle-redux-first-warp",
+    ),
+    "cache": ("registers", "shared", "none", "output"),
+    "cache_holds": ("exp", "input"),
+    "exp": ("expf", "__expf", "exp2f", "ex2.approx", "exp2f-folded", "ex2.approx-folded"),
+    "normalise": ("divide", "reciprocal"),
+    "load_hint": ("default", "nc", "cs", "no-allocate"),
+    "store_hint": ("default", "cs", "cg"),
+    "launches": ("one", "three", "two", "two-overlapped"),
+    "staging": ("direct", "span", "async", "bulk"),
+    "sum": ("plain", "compensated"),
+    "exchange": ("barrier", "mbarrier"),
+    "row_order": ("ascending", "descending"),
+    "arrangement": ("striped", "blocked", "replicated"),
+}
+"""The values of each parameter that is a word. The templates know these and no others."""
+
+RANGES: dict[str, tuple[int, int]] = {
+    "threads": (1, 1024),
+    "threads_per_row": (1, 1024),
+    "vector_bytes": (2, 16),
+    "unroll": (1, 64),
+    "min_blocks": (1, 32),
+    "rows_per_thread": (1, 32),
+    "persistent": (0, 32),
+    "cluster": (1, 16),
+    "stages": (1, 16),
+}
+"""The least and the greatest value of each parameter that is a number. The space has fewer."""
+
+POWERS_OF_TWO = ("vector_bytes", "cluster")
+"""Numbers that are powers of two besides."""
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -76,9 +117,28 @@ class Config:
             values = {k: v for k, v in values.items() if v != getattr(default, k)}
         return json.dumps(values, separators=(",", ":"))
 
+    def check_known(self) -> None:
+        """Raise InvalidInput for a value that no kernel of any problem can be emitted for."""
+        for name, value in self.as_dict().items():
+            fault = _unknown(name, value)
+            if fault:
+                raise InvalidInput(f"config parameter '{name}' is {value!r}; it must be {fault}")
+        if self.threads > 1 and self.threads % 32:
+            raise InvalidInput(
+                f"config parameter 'threads' is {self.threads}; it must be 1 or a multiple of 32"
+            )
+        if self.threads % self.threads_per_row:
+            raise InvalidInput(
+                f"config parameter 'threads_per_row' is {self.threads_per_row}; it must divide "
+                f"threads, which is {self.threads}"
+            )
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Config":
-        """Parameters left out take their default; raises InvalidInput for an unknown one."""
+        """Read what `as_dict` wrote; parameters left out take their default.
+
+        Raises InvalidInput for a parameter, or a value of one, that is not known.
+        """
         known = {field.name: type(field.default) for field in fields(cls)}
         for name, value in values.items():
             if name not in known:
@@ -90,6 +150,9 @@ class Config:
                     f"config parameter '{name}' is {value!r}; it must be of type "
                     f"{known[name].__name__}"
                 )
+            fault = _unknown(name, value)
+            if fault:
+                raise InvalidInput(f"config parameter '{name}' is {value!r}; it must be {fault}")
         return cls(**values)
 
     @classmethod
@@ -97,7 +160,7 @@ class Config:
         """Read a config as `to_json` writes it; raises InvalidInput."""
         try:
             values = json.loads(text, object_pairs_hook=_each_once)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # too long a number, too deep a nesting
             raise InvalidInput(
                 f'config is not JSON: {error}; write it as {{"threads":256}}'
             ) from None
@@ -111,6 +174,19 @@ class Config:
         """The parameters in which two configs differ: name to (own value, other's)."""
         mine, theirs = self.as_dict(), other.as_dict()
         return {k: (mine[k], theirs[k]) for k in mine if mine[k] != theirs[k]}
+
+
+def _unknown(name: str, value: Any) -> str:
+    """Return what a parameter's value must be, in words, if this is none of them; else nothing."""
+    if name in CHOICES:
+        return "" if value in CHOICES[name] else f"one of {', '.join(CHOICES[name])}"
+    if name not in RANGES:
+        return ""
+    least, greatest = RANGES[name]
+    power = name in POWERS_OF_TWO
+    if least <= value <= greatest and not (power and value & (value - 1)):
+        return ""
+    return f"{'a power of two ' if power else ''}from {least} to {greatest}"
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """Templates to source: a variant is what a config emits for a problem."""
 
 from explorer.codegen.emit import emit
+from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.launches import launches, scratch_bytes
 from explorer.codegen.templates import template_digest, template_dir
 from explorer.codegen.variant import Launch, Variant, split_source
 
 __all__ = [
     "Launch",
+    "LaunchPlan",
     "Variant",
     "emit",
     "launches",

@@ -1,149 +1,203 @@
-"""An emitted file, perhaps edited since: its text says how to launch its kernel."""
+"""A file that `explorer emit` wrote, perhaps edited since: its head says how to launch it."""
 
 import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from explorer.asked import asked_from
-from explorer.codegen import Variant, emit, split_source
+from explorer.codegen import LaunchPlan, emit, split_source
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.problem import Problem
 
+LARGEST_FILE_BYTES = 2**22
+"""Bytes of a file that is read; emitted ones have some 30,000."""
+
 _COMMAND = re.compile(r"^//\s+(explorer emit .*)$", re.MULTILINE)
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)")
-_CONSTANT = re.compile(r"^constexpr int (k\w+) = (\d+);", re.MULTILINE)
-_WORD_BYTES = re.compile(r"static_assert\(sizeof\(Word\) == (\d+)")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_GUARDED_INCLUDES = re.compile(
+    r"^#ifndef __CUDACC_RTC__[^\n]*\n((?:#include[^\n]*\n|\s*\n)*)#endif"
+)
+_OTHER_COMPILER = re.compile(r"__CUDACC_RTC__|__NVCC__|__GNUC__|__clang__|_MSC_VER|__CUDACC_VER_")
+"""Macros by which the text that NVRTC compiles can be another one than nvcc's."""
 
-_GUARD = "__CUDACC_RTC__"
+_EDITABLE = {
+    "kThreads": "threads",
+    "kThreadsPerRow": "threads_per_row",
+    "kRowsPerThread": "rows_per_thread",
+    "kUnroll": "unroll",
+    "kBlocksPerSm": "persistent",
+    "kCluster": "cluster",
+    "kStages": "stages",
+}
+"""Constants of the parameters block that a config has a parameter for."""
 
 
 def read_emitted(path: Path) -> ProgramUnderTest:
-    """The program in a file that `explorer emit` wrote, with whatever was edited in it.
+    """Return the program in a file that `explorer emit` wrote, with whatever was edited in it.
 
-    Columns, threads, threads a row and vector width are read from its parameters block, which
-    must give them as plain numbers; the rest from the `explorer emit` line of its header. Raises
-    InvalidInput where the file does not say how it is launched, or where its host part was
-    edited: only the kernel is run, so a wrong launch would go unseen.
+    The problem and the config are those of the head's `explorer emit` line, with the constants of
+    the parameters block in their place; the launches are those of the head's `Launch` lines, or,
+    in a file that has none, those of the config. Raises InvalidInput where the file does not say
+    how it is launched, or where nvcc would compile other text than what is checked here.
     """
+    source = _text_of(path)
     try:
-        source = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        problem, config = _from_header(source)
+        plan = LaunchPlan.read(source) or LaunchPlan.of(problem, config).bound(source)
+        config = _as_edited(config, plan)
+        config.check_known()
+        cols = plan.value("kCols") if config.static_cols else problem.cols
+        problem = problem.resized(cols=cols)
+        plan = _with_entries_of(source, plan)
+        _check_compiled_text(source)
+        program = ProgramUnderTest(source, problem, config, plan, path.name)
+        program.launches(problem)  # its numbers can be worked out
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
+    return replace(program, host_checked=_has_emitted_host(program))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        if not path.is_file():
+            raise InvalidInput(f"{path} cannot be read: it is no regular file")
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE_BYTES + 1)
+        if len(data) > LARGEST_FILE_BYTES:
+            raise InvalidInput(
+                f"{path} has more than {LARGEST_FILE_BYTES} bytes; explorer verify reads files "
+                "that explorer emit wrote"
+            )
+        return data.decode()
+    except (OSError, UnicodeDecodeError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is not text"
         raise InvalidInput(f"{path} cannot be read ({why})") from None
-    problem, config = _from_header(source, path)
-    constants = {name: int(value) for name, value in _CONSTANT.findall(source)}
-    config = replace(
-        config,
-        threads=_constant(constants, "kThreads", path),
-        threads_per_row=_constant(constants, "kThreadsPerRow", path),
-        vector_bytes=_vector_bytes(source, path),
-        static_cols="kCols" in constants,
-        rows_per_thread=constants.get("kRowsPerThread", config.rows_per_thread),
-        unroll=constants.get("kUnroll", config.unroll),
-        persistent=constants.get("kBlocksPerSm", config.persistent),
-    )
-    _check_split(config, problem, path)
-    variant = emit(problem, config)
-    entry = _entry(source, variant, path)
-    _check_host(source, variant, entry, path)
-    cols = constants.get("kCols", problem.cols)
-    return ProgramUnderTest(source, problem.resized(cols=cols), config, entry, path.name)
 
 
-def _from_header(source: str, path: Path) -> tuple[Problem, Config]:
-    """What the header's last `explorer emit` line names."""
+def _from_header(source: str) -> tuple[Problem, Config]:
+    """What the head's last `explorer emit` line names."""
     commands = _COMMAND.findall(source)
     if not commands:
         raise InvalidInput(
-            f"{path} has no 'explorer emit' line in its header comment, which says how its kernel "
-            "is launched: verify a file that explorer emit wrote, or put the line back"
+            "it has no 'explorer emit' line in its header comment, which says what its kernel "
+            "computes: verify a file that explorer emit wrote, or put the line back"
         )
-    words = shlex.split(commands[-1])
     try:
+        words = shlex.split(commands[-1])
         asked = asked_from(words[3:])
         return replace(asked, rows=asked.rows or 1).problem(), Config.from_json(words[2])
-    except (KeyError, IndexError):
+    except (KeyError, IndexError, ValueError):
         raise InvalidInput(
-            f"the 'explorer emit' line of {path} is {commands[-1]!r}; it must name a config as "
-            "JSON, --cols and --dtype"
+            f"the 'explorer emit' line is {commands[-1][:200]!r}; it must name a config as JSON, "
+            "--cols and --dtype"
         ) from None
 
 
-def _constant(constants: dict[str, int], name: str, path: Path) -> int:
-    if name not in constants:
+def _as_edited(config: Config, plan: LaunchPlan) -> Config:
+    """The config that the constants of a file's parameters block make of its own."""
+    changes: dict[str, Any] = {
+        parameter: plan.value(constant)
+        for constant, parameter in _EDITABLE.items()
+        if constant in plan.constants
+    }
+    missing = {"kThreads", "kThreadsPerRow"} - set(plan.constants)
+    if missing:
         raise InvalidInput(
-            f"{path} does not give {name} as a plain number: write 'constexpr int {name} = 256;' "
-            "in its parameters block"
+            f"it does not define {min(missing)}: write 'constexpr int {min(missing)} = 256;' in "
+            "its parameters block"
         )
-    return constants[name]
-
-
-def _vector_bytes(source: str, path: Path) -> int:
-    match = _WORD_BYTES.search(source)
-    if match is None:
+    if "sizeof(Word)" not in plan.constants:
         raise InvalidInput(
-            f"{path} does not say how many bytes an access moves: keep the static_assert on "
-            "sizeof(Word) in its parameters block"
+            "it does not say what one access moves: keep 'using Word = float4;', or another "
+            "vector type of CUDA, in its parameters block"
         )
-    return int(match[1])
+    static = "kCols" in plan.constants
+    word = plan.value("sizeof(Word)")
+    return replace(config, **changes, vector_bytes=word, static_cols=static)
 
 
-def _check_split(config: Config, problem: Problem, path: Path) -> None:
-    """What would make the launch meaningless."""
-    threads, each, size = config.threads, config.threads_per_row, problem.dtype.itemsize
-    if not 1 <= threads <= 1024 or (threads % 32 and threads > 1):
-        raise InvalidInput(
-            f"{path}: kThreads is {threads}; it must be 1 or a multiple of 32 up to 1024"
-        )
-    if each < 1 or threads % each:
-        raise InvalidInput(
-            f"{path}: kThreadsPerRow is {each}; it must divide kThreads, which is {threads}"
-        )
-    if config.vector_bytes not in (2, 4, 8, 16) or config.vector_bytes < size:
-        raise InvalidInput(
-            f"{path}: an access moves {config.vector_bytes} bytes; it must be {size} to 16, a "
-            "power of two"
-        )
+def _with_entries_of(source: str, plan: LaunchPlan) -> LaunchPlan:
+    """The plan, with the name that a file's only kernel has; raises InvalidInput.
 
-
-def _check_host(source: str, variant: Variant, entry: str, path: Path) -> None:
-    """The host part is what templates emit, and nothing else depends on who compiles."""
-    emitted = variant.source.replace(variant.launches[0].entry, entry) if entry else variant.source
-    same_guards = source.count(_GUARD) == emitted.count(_GUARD)
-    if split_source(source)[1] != split_source(emitted)[1] or not same_guards:
-        raise InvalidInput(
-            f"{path}: its host part, or what {_GUARD} guards, was edited; only the kernel can be "
-            "verified, so a wrong launch would go unseen: put that part back as it was emitted"
-        )
-
-
-def _entry(source: str, variant: Variant, path: Path) -> str:
-    """The kernel's name, or nothing where several have the names that they were emitted with.
-
-    A kernel's parameters must be those that are passed to it, called as they were emitted.
+    Each kernel that the head launches must be in the file, and take as many arguments.
     """
-    kernels, emitted = _kernels(source), _kernels(variant.source)
-    if len(kernels) != len(emitted):
-        raise InvalidInput(
-            f"{path} has {len(kernels)} __global__ functions; its config launches {len(emitted)}"
-        )
-    for (name, taken), (own_name, passed) in zip(kernels, emitted, strict=True):
-        if taken != passed:
+    kernels = {name: _parameters(text) for name, text in _KERNEL.findall(_code(source))}
+    if len(plan.steps) == 1 == len(kernels):
+        plan = replace(plan, steps=(replace(plan.steps[0], entry=next(iter(kernels))),))
+    for step in plan.steps:
+        if step.entry not in kernels:
             raise InvalidInput(
-                f"{path}: {name} takes ({', '.join(taken)}); it must take ({', '.join(passed)})"
+                f"its header launches {step.entry}, which is no __global__ function of it; it has "
+                f"{', '.join(kernels) or 'none'}"
             )
-        if len(emitted) > 1 and name != own_name:
-            raise InvalidInput(f"{path}: kernel {name} must be called {own_name}")
-    return kernels[0][0] if len(emitted) == 1 else ""
+        taken = kernels[step.entry]
+        if len(taken) != len(step.arguments):
+            raise InvalidInput(
+                f"{step.entry} takes ({', '.join(taken)}); its header passes "
+                f"({', '.join(step.arguments)})"
+            )
+    return plan
 
 
-def _kernels(source: str) -> list[tuple[str, list[str]]]:
-    """Names of the `__global__` functions in a text, in order, and those of their parameters."""
-    found: list[tuple[str, list[str]]] = []
-    for name, parameters in _KERNEL.findall(source):
-        parts = [part.split() for part in parameters.split(",")]
-        found.append((name, [words[-1].lstrip("*&") for words in parts if words]))
-    return found
+def _parameters(text: str) -> list[str]:
+    """The names of a function's parameters."""
+    words = [part.split() for part in text.split(",")]
+    return [part[-1].lstrip("*&") for part in words if part]
+
+
+def _code(source: str) -> str:
+    """A source without its comments, as long as before."""
+    return _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
+
+
+def _check_compiled_text(source: str) -> None:
+    """Raise InvalidInput where nvcc would compile another kernel than NVRTC does.
+
+    NVRTC is what compiles a kernel here. What nvcc alone sees may be includes at the head and the
+    host part behind the last kernel.
+    """
+    code = _code(source)
+    device = _GUARDED_INCLUDES.sub(lambda m: " " * len(m[0]), code.lstrip(), count=1)
+    found = _OTHER_COMPILER.search(device[: _end_of_kernels(device)])
+    if found:
+        raise InvalidInput(
+            f"{found[0]} stands before the end of its last kernel, so that nvcc may compile "
+            "another kernel than the one that is checked: take it out"
+        )
+
+
+def _end_of_kernels(code: str) -> int:
+    """Where the body of the last `__global__` function ends."""
+    last = list(_KERNEL.finditer(code))
+    depth = 0
+    start = code.find("{", last[-1].end()) if last else -1
+    for place in range(start, len(code)) if start >= 0 else ():
+        depth += {"{": 1, "}": -1}.get(code[place], 0)
+        if depth == 0:
+            return place
+    return len(code)
+
+
+def _has_emitted_host(program: ProgramUnderTest) -> bool:
+    """Whether the host part is what this version emits, and launches what the head's lines say."""
+    try:
+        emitted = emit(program.problem, program.config)
+    except InvalidInput:
+        return False
+    own = emitted.source
+    if len(emitted.launches) == 1 == len(program.plan.steps):
+        own = own.replace(emitted.launches[0].entry, program.plan.steps[0].entry)
+    same_launches = LaunchPlan.read(own) == replace(
+        program.plan, constants=LaunchPlan.of(program.problem, program.config).bound(own).constants
+    )
+    return same_launches and _host_code(own) == _host_code(program.source)
+
+
+def _host_code(source: str) -> str:
+    """The host part without comments, which say nothing to a compiler."""
+    return _code(split_source(source)[1])

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from explorer.codegen import Launch, Variant, emit, launches
+from explorer.codegen import Launch, LaunchPlan, Variant, emit
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
@@ -21,23 +21,26 @@ SPARE_TERMS = 32
 
 @dataclass(frozen=True, slots=True)
 class ProgramUnderTest:
-    """One kernel's source and the config that says how it is launched."""
+    """The source of one file's kernels, what they compute, and how they are launched."""
 
     source: str
     problem: Problem
     """What it was emitted for; its rows do not bind it, its cols do where they are static."""
     config: Config
-    entry: str = ""
-    """The kernel's name; empty for the one that the config's has."""
+    plan: LaunchPlan
     file: str = "softmax.cu"
-    """What its source is called in findings."""
+    """What its source is called in findings and in errors of the compiler."""
     run_time_cols: int = 0
     """Cols to check it at, where they are others than those that it was emitted for."""
+    host_checked: bool = True
+    """Whether its host part is known to launch the kernels as the plan does."""
 
     @classmethod
     def of(cls, variant: Variant) -> "ProgramUnderTest":
         """A variant as it was emitted."""
-        return cls(variant.source, variant.problem, variant.config)
+        plan = LaunchPlan.read(variant.source)
+        assert plan is not None, "the templates write a plan into every header"
+        return cls(variant.source, variant.problem, variant.config, plan)
 
     @classmethod
     def of_config(cls, problem: Problem, config: Config) -> "ProgramUnderTest":
@@ -87,15 +90,16 @@ class ProgramUnderTest:
 
         Raises InvalidInput for cols that the kernel is not for.
         """
-        if problem.cols != self.problem.cols:
-            self._check_cols(problem.cols)
-        made = launches(problem.resized(cols=self.problem.cols), self.config)
-        shared = self._shared_bytes(problem.cols)
-        return tuple(
-            replace(step, shared_bytes=shared, entry=self.entry or step.entry) for step in made
-        )
+        self._check_cols(problem.cols)
+        return self.plan.launches(problem.rows, problem.cols)
+
+    def scratch_bytes(self, problem: Problem) -> int:
+        """Bytes of scratch memory that its launches share."""
+        return self.plan.scratch_bytes(problem.rows, problem.cols)
 
     def _check_cols(self, cols: int) -> None:
+        if cols == self.problem.cols:
+            return
         if self.config.static_cols:
             raise InvalidInput(
                 f"cols is {cols}; the kernel is for {self.problem.cols} columns only: ask for "
@@ -105,13 +109,3 @@ class ProgramUnderTest:
             raise InvalidInput(
                 f"cols is {cols}; the kernel is for multiples of {self.cols_unit} columns"
             )
-
-    def _shared_bytes(self, cols: int) -> int:
-        """Dynamic shared memory a block at `cols` columns, as the emitted host code computes it."""
-        split = self.split
-        if self.config.cache != "shared":
-            return 0
-        spare = 0 if split.aligned else 2 * (split.width - 1)
-        share = split.block_vectors((cols + spare) // split.row_width)
-        vectors = split.cached_matrices * share
-        return split.rows_in_shared * vectors * split.width * split.cached_element_bytes

@@ -20,6 +20,11 @@ MOST_FINDINGS = 8
 
 SECONDS_BETWEEN_LINES = 2.0
 
+HOST_NOT_CHECKED = (
+    "the host part was not checked: it is not what this version of explorer emits for this kernel, "
+    "which was launched as the file's header says"
+)
+
 COLOURS = {
     Status.VERIFIED: "green",
     Status.INACCURATE: "yellow",
@@ -79,6 +84,8 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
     for run in verdict.runs:
         console.print(cell(f"  {_run_words(run)}"))
     _print_verdict(verdict, console, named=False)
+    if not verdict.program.host_checked:
+        console.print(cell(f"  {HOST_NOT_CHECKED}"), style="yellow", soft_wrap=True)
     console.print(cell(f"by {verdict.by}, {elapsed_s:.1f} s"), style="dim")
 
 

@@ -1,5 +1,6 @@
 """The values of every parameter, and what each chooses."""
 
+from explorer.config import CHOICES
 from explorer.dtype import DType
 
 Value = str | int | bool
@@ -57,35 +58,28 @@ MEANING = {
 def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
     """The values of each parameter for matrices of `dtype`, in the order of Config's fields."""
     return {
-        "algorithm": ("three-pass", "online", "online-branchy", "online-block-max"),
+        "algorithm": CHOICES["algorithm"],
         "threads": (1, *WARPS),
         "threads_per_row": ROW_THREADS,
         "vector_bytes": tuple(b for b in (2, 4, 8, 16) if b >= dtype.itemsize),
-        "reduction": (
-            "shuffle",
-            "shared-tree",
-            "shared-serial",
-            "shuffle-first-warp",
-            "shuffle-redux",
-            "shuffle-redux-first-warp",
-        ),
-        "cache": ("registers", "shared", "none", "output"),
-        "cache_holds": ("exp", "input"),
-        "exp": ("expf", "__expf", "exp2f", "ex2.approx", "exp2f-folded", "ex2.approx-folded"),
-        "normalise": ("divide", "reciprocal"),
+        "reduction": CHOICES["reduction"],
+        "cache": CHOICES["cache"],
+        "cache_holds": CHOICES["cache_holds"],
+        "exp": CHOICES["exp"],
+        "normalise": CHOICES["normalise"],
         "unroll": (1, 2, 4, 8),
-        "load_hint": ("default", "nc", "cs", "no-allocate"),
-        "store_hint": ("default", "cs", "cg"),
+        "load_hint": CHOICES["load_hint"],
+        "store_hint": CHOICES["store_hint"],
         "min_blocks": (1, 2, 3, 4, 6, 8),
         "static_cols": (True, False),
         "rows_per_thread": (1, 2, 4, 8),
-        "launches": ("one", "three", "two", "two-overlapped"),
+        "launches": CHOICES["launches"],
         "persistent": (0, 1, 2, 4, 8),
-        "staging": ("direct", "span", "async", "bulk"),
-        "sum": ("plain", "compensated"),
+        "staging": CHOICES["staging"],
+        "sum": CHOICES["sum"],
         "cluster": (1, 2, 4, 8, 16),
-        "exchange": ("barrier", "mbarrier"),
-        "row_order": ("ascending", "descending"),
+        "exchange": CHOICES["exchange"],
+        "row_order": CHOICES["row_order"],
         "stages": (1, 2, 3, 4),
-        "arrangement": ("striped", "blocked", "replicated"),
+        "arrangement": CHOICES["arrangement"],
     }

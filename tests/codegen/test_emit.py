@@ -1,8 +1,10 @@
 """What templates emit: complete, deterministic, readable."""
 
+import os
 import random
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -127,7 +129,10 @@ def test_code_of_asynchronous_copies_is_clean_under_clang_format(cols, dtype):
 
 
 def check_format(problem, fixed=None):
-    formatter = shutil.which("clang-format")
+    beside_python = Path(sys.executable).parent  # of a virtual environment that is not activated
+    formatter = shutil.which(
+        "clang-format", path=f"{beside_python}{os.pathsep}{os.environ['PATH']}"
+    )
     if formatter is None:
         pytest.skip("clang-format is not installed (extra: dev)")
     for config in covering_array(Space(problem, H200, fixed)):

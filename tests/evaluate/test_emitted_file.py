@@ -2,7 +2,7 @@
 
 import pytest
 
-from explorer.codegen import emit
+from explorer.codegen import emit, launches, scratch_bytes
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
 from explorer.dtype import DType
@@ -49,6 +49,7 @@ def test_a_file_is_launched_as_its_config_is(problem, config, write):
     read = read_emitted(write(variant.source))
     own = ProgramUnderTest.of(variant)
     assert read.launches(problem) == own.launches(problem) == variant.launches
+    assert read.scratch_bytes(problem) == variant.scratch_bytes and read.host_checked
     assert (read.config, read.any_alignment, read.file) == (config, own.any_alignment, "mine.cu")
 
 
@@ -67,15 +68,56 @@ def test_what_was_edited_counts(write):
     [
         ("static_cast<unsigned>(blocks)", "static_cast<unsigned>(blocks - 1)"),
         ("<<<grid, kThreads, ", "<<<grid, kThreads / 2, "),
-        ("  __syncthreads();", "#ifdef __CUDACC_RTC__\n  __syncthreads();\n#endif"),
+        ("  if (rows == 0) return cudaSuccess;\n", ""),
+        ("const int launches = 100;", "const int launches = 10;"),
     ],
 )
-def test_an_edit_that_the_emulator_cannot_see_is_refused(old, new, write):
-    """A wrong launch, or a barrier that nvcc does not compile, must not be called verified."""
+def test_a_host_part_that_was_edited_is_not_checked_and_said_not_to_be(old, new, write):
+    """The kernel is launched as the header says, and judged."""
+    source = emit(*CONFIGS[0]).source
+    assert source.count(old) == 1
+    read = read_emitted(write(source.replace(old, new)))
+    assert not read.host_checked
+    verdict = Emulator("sm_90").verify(read)
+    assert verdict.status is Status.VERIFIED
+    assert read_emitted(write(source)).host_checked
+
+
+def test_launches_that_were_edited_in_the_header_alone_leave_the_host_part_unchecked(write):
+    source = emit(*CONFIGS[0]).source
+    old = "//   blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock"
+    assert source.count(old) == 1
+    read = read_emitted(write(source.replace(old, "//   blocks = rows / kRowsPerBlock")))
+    assert not read.host_checked and read.launches(Problem(7, 512))[0].grid == 1
+    assert Emulator("sm_90").verify(read).status is Status.WRONG
+
+
+@pytest.mark.parametrize(("problem", "config"), CONFIGS)
+def test_a_file_of_a_version_that_wrote_no_launches_is_launched_as_its_config_is(
+    problem, config, write
+):
+    source = emit(problem, config).source
+    start, end = source.index("// Launch:"), source.index("// Emit again:")
+    read = read_emitted(write(source[:start] + source[end:]))
+    assert read.launches(problem) == launches(problem, config)
+    assert read.scratch_bytes(problem) == scratch_bytes(problem, config)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("  __syncthreads();", "#ifdef __CUDACC_RTC__\n  __syncthreads();\n#endif"),
+        ("  __syncthreads();", "  __syncthreads();\n#ifndef __CUDACC_RTC__\n  input += 1;\n#endif"),
+        ("  __syncthreads();", "#ifndef __NVCC__\n  __syncthreads();\n#endif"),
+        ("#include <cmath>", "#include <cmath>\n#define fmaxf fminf"),
+    ],
+)
+def test_text_that_nvcc_alone_would_compile_is_refused(old, new, write):
+    """A barrier that is there for NVRTC alone must not be called verified."""
     source = emit(*CONFIGS[0]).source
     assert old in source
-    with pytest.raises(InvalidInput, match="put that part back as it was emitted"):
-        read_emitted(write(source.replace(old, new)))
+    with pytest.raises(InvalidInput, match="nvcc may compile another kernel"):
+        read_emitted(write(source.replace(old, new, 1)))
 
 
 def test_rows_and_blocks_that_were_edited_count(write):
@@ -86,10 +128,12 @@ def test_rows_and_blocks_that_were_edited_count(write):
     assert (read.config.rows_per_thread, read.config.persistent) == (1, 4)
 
 
-def test_the_names_of_several_kernels_are_the_emitted_ones(write):
+def test_kernels_have_the_names_by_which_the_header_launches_them(write):
     source = emit(*CONFIGS[5]).source
-    with pytest.raises(InvalidInput, match="must be called softmax_f32_512_exp_kernel"):
-        read_emitted(write(source.replace("_exp_kernel(", "_mine_kernel(")))
+    with pytest.raises(InvalidInput, match="launches softmax_f32_512_exp_kernel, which is no"):
+        read_emitted(write(source.replace("softmax_f32_512_exp_kernel(\n", "mine_kernel(\n", 1)))
+    renamed = read_emitted(write(source.replace("_exp_kernel", "_mine")))
+    assert renamed.launches(CONFIGS[5][0])[1].entry == "softmax_f32_512_mine"
     assert Emulator("sm_90").verify(read_emitted(write(source))).status is Status.VERIFIED
 
 
@@ -106,13 +150,26 @@ def test_an_edit_that_breaks_it_is_found(write):
     ("old", "new", "says"),
     [
         ("//   explorer emit", "//   explored", "no 'explorer emit' line"),
-        ("kThreads = 256;", "kThreads = 2 * 128;", "kThreads as a plain number"),
+        ("kThreads = 256;", "kThreads = threads();", "which is what explorer evaluates"),
+        ("kThreads = 256;", "kThreads = kThreads;", "is defined by itself"),
         ("kThreads = 256;", "kThreads = 100;", "multiple of 32"),
-        ("kThreadsPerRow = 64;", "kThreadsPerRow = 96;", "must divide kThreads"),
-        ("static_assert(sizeof(Word)", "static_assert(alignof(Word)", "bytes an access moves"),
-        ("long long rows)", "long long row_count)", "must take (input, output, rows)"),
-        ("__global__", "__device__", "0 __global__ functions"),
+        ("kThreads = 256;", "kThreads = 2147483648;", "from 1 to 1024"),
+        ("kThreadsPerRow = 64;", "kThreadsPerRow = 96;", "must divide threads"),
+        ("kThreadsPerRow = 64;", "kThreadsPerRow = 0;", "from 1 to 1024"),
+        ("using Word = float4;", "using Word = Wide;", "what one access moves"),
+        ("long long rows)", "long long rows, int more)", "its header passes (input, output, rows)"),
+        ("__global__", "__device__", "is no __global__ function of it; it has none"),
         ("--cols 512", "--cols many", "cols is 'many'; it must be a number"),
+        ("--cols 512", '--cols 512 "', "must name a config as JSON"),
+        ("--cols 512", "--cols 0", "cols is 0"),
+        ('"threads_per_row":64', '"algorithm":"nope"', "it must be one of three-pass"),
+        ('"threads_per_row":64', '"threads_per_row":-64', "from 1 to 1024"),
+        ('"threads_per_row":64', "[" * 100_000, "config is not JSON"),
+        ("//   blocks = (rows", "//   tiles = (rows", "names no blocks"),
+        ("//   blocks = (rows", "//   blocks are (rows", "is not understood"),
+        ("//   blocks = (rows", "//   blocks = f(rows", "which is what explorer evaluates"),
+        ("//   blocks = (rows", "//   blocks = (lines", "lines is not known"),
+        ("- 1) / kRowsPerBlock", "- 1) / (rows - rows)", "divides by 0"),
     ],
 )
 def test_refusals_say_what_is_missing(old, new, says, write):

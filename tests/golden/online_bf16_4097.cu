@@ -10,6 +10,9 @@
 // Semantics: a -inf in a row gives 0; a row of -inf only, or with a NaN or +inf, gives NaN.
 // Build and check:  nvcc -std=c++17 -arch=native -o softmax FILE.cu && ./softmax [rows]
 // Use in a program: define SOFTMAX_NO_MAIN, include the file, call softmax_bf16_4097::launch().
+// Launch:
+//   blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock
+//   softmax_bf16_4097_kernel<<<blocks, kThreads>>>(input, output, rows)
 // Emit again:
 //   explorer emit '{"algorithm":"online-block-max","exp":"ex2.approx","store_hint":"cs"}' --cols 4097 --rows 8192 --dtype bf16
 

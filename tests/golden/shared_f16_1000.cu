@@ -10,6 +10,11 @@
 // Semantics: a -inf in a row gives 0; a row of -inf only, or with a NaN or +inf, gives NaN.
 // Build and check:  nvcc -std=c++17 -arch=native -o softmax FILE.cu && ./softmax [rows] [cols]
 // Use in a program: define SOFTMAX_NO_MAIN, include the file, call softmax_f16::launch().
+// Launch:
+//   blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock
+//   vectors = cols / kWidth
+//   shared = kRowsPerBlock * vectors * kWidth * 4
+//   softmax_f16_kernel<<<blocks, kThreads, shared>>>(input, output, rows, cols)
 // Emit again:
 //   explorer emit '{"threads_per_row":64,"reduction":"shared-tree","cache":"shared","unroll":2,"static_cols":false}' --cols 1000 --rows 65536 --dtype f16
 

@@ -10,6 +10,9 @@
 // Semantics: a -inf in a row gives 0; a row of -inf only, or with a NaN or +inf, gives NaN.
 // Build and check:  nvcc -std=c++17 -arch=native -o softmax FILE.cu && ./softmax [rows]
 // Use in a program: define SOFTMAX_NO_MAIN, include the file, call softmax_f32_64::launch().
+// Launch:
+//   blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock
+//   softmax_f32_64_kernel<<<blocks, kThreads>>>(input, output, rows)
 // Emit again:
 //   explorer emit '{"algorithm":"online-branchy","threads":128,"threads_per_row":1,"vector_bytes":4,"cache":"none","cache_holds":"input","exp":"expf","normalise":"divide"}' --cols 64 --rows 131072 --dtype f32
 

@@ -1,0 +1,190 @@
+"""The runs by which a kernel is verified: at which rows, columns, run-time arguments, alignment.
+
+The first runs are at the kernel's own columns, on rows of every pattern. Others are at what else it
+can be told when it is launched: a value of each run-time argument at its edge and one elsewhere,
+and, where columns are such an argument, every remainder of the width of an access, and columns well
+below and above its own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.op import Mask
+from explorer.problem import Problem
+from explorer.reference import (
+    TELLING_COUNT,
+    Case,
+    pattern_count,
+    rows_that_repeat,
+    verification_problem,
+    with_other_arguments,
+)
+
+FEW_ELEMENTS = 2**17
+"""Elements of a problem that is checked in a small part of a second."""
+
+MOST_ELEMENTS = 2**22
+"""Elements that are emulated at once: some seconds, and a gigabyte of memory."""
+
+ALL_ELEMENTS = 2**25
+"""Elements of all patterns together, beyond which wide rows have the most telling ones only."""
+
+FEW_ROWS = TELLING_COUNT + 8
+"""Rows of a run at other columns or arguments than the kernel's own."""
+
+RAGGED_COLS = 37
+
+ROUNDS = 8
+"""Rounds of a kernel's loops at the cols that are tried beside its own."""
+
+FAR_COLS = 2**16 + 5001
+"""Columns beyond 16 bits, at which a kernel of run-time columns is tried."""
+
+FAR_ELEMENTS = 2**20
+"""Elements of a block and a part of one at so many columns."""
+
+FAR_ROUNDS = 64
+"""Rounds of a kernel's loops at so many columns; of fewer threads a row fewer columns are tried."""
+
+SHARED_BYTES = 227 * 1024
+"""Dynamic shared memory that no run asks for more of: what a block can have on most GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One launch of a program to check."""
+
+    case: Case
+    odd_elements: bool = False
+    """Whether the matrices begin at odd elements."""
+
+    @property
+    def problem(self) -> Problem:
+        """What is computed."""
+        return self.case.problem
+
+
+def emulated_runs(program: ProgramUnderTest, rows: int | None = None) -> tuple[Run, ...]:
+    """Return the runs to emulate, each with blocks of which the last one is in part.
+
+    `rows` replaces our choice of rows in all of them. Raises InvalidInput for cols that the kernel
+    is not for.
+    """
+    own = _own_cases(program, rows)
+    whole = own[0].problem
+    return (*map(Run, own), *_more_runs(program, _of_rows(program, whole, rows), rows))
+
+
+def gpu_runs(program: ProgramUnderTest) -> tuple[Run, ...]:
+    """Return the runs on a GPU: as those that are emulated, with more rows at the kernel's cols."""
+    split = program.split
+    problem = program.problem.resized(cols=program.cols)
+    own = verification_problem(problem, split.block_rows, split.rows_together)
+    return (Run(Case(own)), *_more_runs(program, _of_rows(program, own, None), None))
+
+
+def too_large(problem: Problem) -> str:
+    """Why a problem is not emulated, or nothing."""
+    elements = problem.rows * problem.cols
+    if elements <= MOST_ELEMENTS:
+        return ""
+    return (
+        f"{problem.rows}x{problem.cols} has {elements} elements, more than the {MOST_ELEMENTS} "
+        "that are emulated: verify it on a GPU, or with fewer --rows"
+    )
+
+
+# ------------------------------------------------------------------ at a kernel's own columns
+
+
+def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
+    """Rows of every pattern; of wide rows in several parts, each of which fits the memory."""
+    problem, split = program.problem.resized(cols=program.cols), program.split
+    cols, per_block = program.cols, program.config.rows_per_block
+    if rows is not None:
+        return [Case(problem.resized(rows_that_repeat(problem, rows, per_block)))]
+    if split.across_rows:
+        return [Case(verification_problem(problem, split.block_rows, split.rows_together))]
+    count = max(1, min(pattern_count(problem), ALL_ELEMENTS // cols))
+    each = max(1, MOST_ELEMENTS // cols)
+    if count + 2 <= each or per_block > 1:
+        return [Case(_with_rows(problem, count + 2, per_block, each))]
+    return [
+        Case(_with_rows(problem, min(each, count - first), 1, each), first)
+        for first in range(0, count, each)
+    ]
+
+
+def _with_rows(problem: Problem, wanted: int, per_block: int, most: int) -> Problem:
+    """A problem of about so many rows: more than a block, the last one in part."""
+    rows = max(min(wanted, most), per_block + (per_block + 1) // 2)
+    rows += rows % per_block == 0 and per_block > 1
+    least = per_block + 1 if per_block > 1 else 1
+    return problem.resized(rows_that_repeat(problem, max(least, min(rows, most)), per_block))
+
+
+# ------------------------------------------------------------------ at what it is told at run time
+
+
+def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> Iterator[Run]:
+    """The runs at odd elements, other arguments and other columns, of few rows each."""
+    if program.any_alignment:
+        yield Run(Case(few), odd_elements=True)
+    for problem in (*_triangles(few), *with_other_arguments(few, program.split.rows_together)):
+        yield Run(Case(problem))
+    if not program.config.static_cols:
+        for number, cols in enumerate(_other_cols(program)):
+            other = _of_rows(program, few.resized(cols=cols), rows)
+            yield Run(Case(other, number), odd_elements=program.any_alignment and number % 2 == 1)
+
+
+def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> Problem:
+    """The same problem of few rows, unless `rows` says how many."""
+    per_block = program.config.rows_per_block
+    if program.split.across_rows or rows is not None:
+        return problem
+    wanted = max(min(FEW_ROWS, FEW_ELEMENTS // problem.cols), 4)
+    return _with_rows(problem, wanted, per_block, max(1, MOST_ELEMENTS // problem.cols))
+
+
+def _triangles(problem: Problem) -> list[Problem]:
+    """Rows elsewhere under a causal mask: where about half is seen, and little or none.
+
+    The last rows of the mask, which see nearly all, are what few rows of their own mask are.
+    """
+    rows, cols = problem.rows, problem.cols
+    if problem.mask is not Mask.CAUSAL:
+        return []
+    masks = {cols // 2 + rows, max(rows, cols) + rows // 3} - {problem.mask_rows}
+    return [replace(problem, mask_rows=mask_rows) for mask_rows in sorted(masks)]
+
+
+def _other_cols(program: ProgramUnderTest) -> list[int]:
+    """Columns for a kernel that is told them at run time, in whole vectors where it must be.
+
+    Beside some rounds of its loops, a ragged few, every remainder of the width of an access, one,
+    and twice its own and more than 16 bits hold, as far as shared memory does.
+    """
+    own, unit, config = program.cols, program.cols_unit, program.config
+    width = program.split.row_width
+    a_round = config.threads_per_row * width * config.unroll
+    middle = min(own, ROUNDS * a_round // unit * unit)
+    ragged = max(1, RAGGED_COLS // unit) * unit
+    base = min(own, a_round + 3 * width) // width * width
+    remainders = [base + remainder for remainder in range(width)] if unit < width else []
+    most = _most_cols(program)
+    far = max(2 * own + unit, min(FAR_COLS, FAR_ROUNDS * a_round))
+    above = [min(cols // unit * unit, most) for cols in (2 * own + unit, far)]
+    beside = [middle - unit, middle + unit, ragged, *remainders, unit, *above]
+    return [cols for cols in dict.fromkeys(beside) if 1 <= cols <= most and cols != own]
+
+
+def _most_cols(program: ProgramUnderTest) -> int:
+    """The most columns, up to FAR_COLS, whose rows fit a block's shared memory, and the emulator."""
+    unit = program.cols_unit
+    elements = FAR_ELEMENTS // (program.config.rows_per_block + 1)
+    most = max(unit, min(FAR_COLS, elements) // unit * unit)
+    while most > unit and program.plan.launches(1, most)[0].shared_bytes > SHARED_BYTES:
+        most = most // 2 // unit * unit
+    return most

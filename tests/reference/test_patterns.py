@@ -1,0 +1,161 @@
+"""What the rows of a verification hold, at every width and in every type."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from explorer.dtype import DType
+from explorer.op import Mask, Op
+from explorer.problem import Problem
+from explorer.reference import (
+    NUMPY_DTYPES,
+    TELLING_COUNT,
+    Case,
+    counted,
+    pattern_count,
+    patterns_for,
+    truth_of,
+    verification_inputs,
+    with_other_arguments,
+)
+
+WIDTHS = [2, 5, 33, 1000, 4097, 300_000]
+
+
+def rows_of(problem, name):
+    """The rows of every pattern of a name, in float64."""
+    whole = problem.resized(rows=pattern_count(problem))
+    matrix = verification_inputs(whole)["input"].astype(np.float64)
+    named = [n for n, pattern in enumerate(patterns_for(problem)) if pattern.name == name]
+    return matrix[named]
+
+
+def test_few_rows_hold_the_telling_patterns():
+    for rows in (4, TELLING_COUNT, TELLING_COUNT + 3):
+        problem = Problem(rows, 1000)
+        x = verification_inputs(problem)["input"]
+        assert np.isneginf(x[0][:500]).all() and np.isfinite(x[0][500:]).all()
+        assert np.isnan(x[1]).any() and np.isneginf(x[2]).all() and np.isfinite(x[3]).all()
+
+
+def test_rows_run_through_all_patterns_from_the_first_that_is_asked_for():
+    problem = Problem(5, 1000)
+    names = [pattern.name for pattern in patterns_for(problem)]
+    assert [p.name for p in Case(problem, 3).patterns] == names[3:8]
+    beyond = Case(problem.resized(rows=len(names) + 2)).patterns
+    assert [p.name for p in beyond] == [*names, *names[:2]]
+
+
+@pytest.mark.parametrize("dtype", list(DType))
+@pytest.mark.parametrize("cols", WIDTHS)
+def test_every_distance_below_the_maximum_occurs(cols, dtype):
+    """From 0 to where the type's exponential is 0 for certain, in steps of half of one at most."""
+    rows = rows_of(Problem(1, cols, dtype), "ladder")
+    gaps = np.sort((rows.max(axis=1, keepdims=True) - rows).ravel())
+    deepest = 745 if dtype is DType.F64 else 109
+    assert gaps[0] == 0 and gaps[-1] >= deepest
+    coarse = {DType.BF16: 4.0, DType.F64: 4.0}.get(dtype, 0.6)  # as bf16 holds numbers near 100
+    assert np.diff(gaps).max() <= coarse
+
+
+@pytest.mark.parametrize("cols", WIDTHS)
+def test_log_softmax_is_tried_far_below_the_maximum(cols):
+    rows = rows_of(Problem(1, cols, op=Op.LOG_SOFTMAX), "far below")
+    assert (rows.max(axis=1) - rows.min(axis=1)).max() > 9e3
+
+
+def test_results_lie_on_both_sides_of_the_smallest_normal_number():
+    problem = Problem(1, 500)
+    rows = rows_of(problem, "smallest normal").astype(np.float32)
+    values = truth_of(problem.resized(rows=len(rows)), {"input": rows}).values
+    assert ((values > 2.0**-126) & (values < 2.0**-124)).any()
+    assert ((values < 2.0**-126) & (values > 0)).any()
+
+
+@pytest.mark.parametrize("dtype", list(DType))
+@pytest.mark.parametrize("cols", [1, *WIDTHS])
+def test_each_huge_value_fills_a_row_of_its_own(cols, dtype):
+    matrix = verification_inputs(Problem(pattern_count(Problem(1, cols, dtype)), cols, dtype))[
+        "input"
+    ]
+    full = {float(row[0]) for row in matrix if (row == row[0]).all()}
+    greatest = float(ml_dtypes.finfo(NUMPY_DTYPES[dtype]).max)
+    for size in (greatest, 1e30, 65504.0, 1e5):
+        if size <= greatest:
+            held = float(np.asarray(size).astype(NUMPY_DTYPES[dtype]))
+            assert {held, -held} <= full, size
+
+
+@pytest.mark.parametrize("op", list(Op))
+@pytest.mark.parametrize(
+    ("cols", "dtype"), [(7, DType.F16), (1000, DType.F32), (1000, DType.BF16), (4096, DType.BF16)]
+)
+def test_every_element_has_an_influence_that_shows(cols, dtype, op):
+    """In some row without which its sum, exact as it is, would round to another output."""
+    problem = Problem(1, cols, dtype, op)
+    whole = problem.resized(rows=pattern_count(problem))
+    arrays = verification_inputs(whole)
+    truth = truth_of(whole, arrays)
+    seen = np.zeros(cols, np.bool_)
+    for row in np.flatnonzero(truth.exact):
+        terms = arrays["grad"][row] == 1 if op.is_backward else arrays["input"][row] == 0
+        if differs_without_one(op, int(terms.sum()), dtype):
+            seen |= terms
+    assert seen.all()
+
+
+def differs_without_one(op, terms, dtype):
+    """Whether an output of a sum of so many ones shows that one is missing."""
+    if terms < 2:
+        return True
+
+    def rounded(n):
+        value = {Op.SOFTMAX: 1 / n, Op.LOG_SOFTMAX: -np.log(n)}.get(op, 1.0 - n)
+        return np.asarray(value).astype(NUMPY_DTYPES[dtype])
+
+    return rounded(terms) != rounded(terms - 1)
+
+
+def test_wide_rows_have_a_sample_with_the_ends_of_shares():
+    problem = Problem(1, 2**20, DType.BF16)
+    (first, *_) = rows_of(problem, "subset")
+    chosen = np.flatnonzero(first == 0)
+    assert {0, 1, 2**19, 2**19 - 1, 2**20 - 1, 2**20 - 2**10} <= set(chosen.tolist())
+    assert 100 <= len(chosen) <= 128
+
+
+@pytest.mark.parametrize("scale", [0.088, -0.5, 40.0])
+def test_a_scale_leaves_the_patterns_as_they_count(scale):
+    plain = Problem(pattern_count(Problem(1, 64)), 64)
+    scaled = Problem(plain.rows, 64, scale=scale)
+    due = counted(plain, verification_inputs(plain))
+    got = counted(scaled, verification_inputs(scaled))
+    finite = np.isfinite(due) & (np.abs(due) < 1e37)
+    assert np.allclose(got[finite], due[finite], rtol=1e-6, atol=1e-30)
+    masked = ~np.isposinf(due)  # over a negative scale such an element is a mask
+    assert (np.isneginf(got) == np.isneginf(due))[masked].all()
+
+
+def test_lengths_are_below_0_at_it_at_cols_and_above():
+    problem = Problem(40, 100, mask=Mask.LENGTHS)
+    lengths = verification_inputs(problem)["lengths"]
+    assert {-(2**31), -1, 0, 1, 99, 100, 101, 2**31 - 1} <= set(lengths.tolist())
+    assert (lengths[:10] == 100).all()
+
+
+def test_run_time_arguments_have_another_value_and_one_at_the_edge():
+    scaled = with_other_arguments(Problem(12, 8, scale=0.3))
+    assert [p.scale for p in scaled] == [0.0, -0.75 * 0.3]
+    strided = with_other_arguments(Problem(12, 8, input_stride=16, output_stride=24))
+    assert [(p.input_stride, p.output_stride) for p in strided] == [(8, 8), (80, 152)]
+    repeated = with_other_arguments(Problem(12, 8, mask=Mask.ADDITIVE))
+    assert [p.mask_rows for p in repeated] == [12, 2]
+    causal = with_other_arguments(Problem(12, 8, mask=Mask.CAUSAL))
+    assert [p.mask_rows for p in causal] == [1, 2]
+    assert [p.inner for p in with_other_arguments(Problem(12, 8, inner=4), 2)] == [12, 2]
+    assert with_other_arguments(Problem(12, 8)) == ()
+
+
+def test_an_additive_mask_has_rows_that_leave_sums_exact():
+    problem = Problem(40, 1000, mask=Mask.ADDITIVE, mask_rows=20)
+    assert truth_of(problem, verification_inputs(problem)).exact.any()
