@@ -20,6 +20,9 @@ class Limits:
     """Error of an element, relative to its magnitude."""
     steps: int
     """Of 16-bit outputs: representable numbers between an element and the rounded truth."""
+    exact_relative: float
+    """Error of an element, relative to its magnitude, in rows whose sum arithmetic cannot round:
+    a division and a product are left."""
     max_ulp: float = math.inf
     mean_ulp: float = math.inf
 
@@ -82,14 +85,15 @@ class Accuracy(StrEnum):
     def limits(self, dtype: DType) -> Limits:
         """The limits of outputs of `dtype`."""
         relative = 1e-13 if dtype is DType.F64 else 4e-6
+        exact = 1e-15 if dtype is DType.F64 else 4e-7
         half = dtype.itemsize == 2
         if self is Accuracy.FAST:
-            return Limits(25 * relative, steps=2 if half else 0)
+            return Limits(25 * relative, 2 if half else 0, 25 * exact)
         if self is Accuracy.DEFAULT:
-            return Limits(relative, steps=1 if half else 0)
+            return Limits(relative, 1 if half else 0, exact)
         if half:
-            return Limits(relative, steps=1, max_ulp=1.0, mean_ulp=0.3)
-        return Limits(relative, steps=0, max_ulp=20.0, mean_ulp=3.5)
+            return Limits(relative, 1, exact, max_ulp=1.0, mean_ulp=0.3)
+        return Limits(relative, 0, exact, max_ulp=20.0, mean_ulp=3.5)
 
     def is_stricter_than(self, other: "Accuracy") -> bool:
         """Whether what meets `other` may not meet it."""

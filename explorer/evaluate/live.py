@@ -10,13 +10,21 @@ from types import TracebackType
 from explorer import __version__
 from explorer.accuracy import Accuracy
 from explorer.circumstances import Circumstances
-from explorer.codegen import Variant, emit, launches, scratch_bytes, template_digest
-from explorer.compile import CompileFailure, CompilePool, Compiler, Kernel, nvrtc_version
+from explorer.codegen import emit, template_digest
+from explorer.compile import (
+    SOURCE_NAME,
+    CompileFailure,
+    CompilePool,
+    Compiler,
+    Kernel,
+    nvrtc_version,
+)
 from explorer.config import Config
-from explorer.devices.cuda import CudaDevice, Job
+from explorer.devices.cuda import CudaDevice, Job, SmallRun
 from explorer.devices.emulated.emulation import Status
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.resource_limits import exceeded_resource
+from explorer.evaluate.runs import gpu_runs
 from explorer.evaluate.space_version import space_version
 from explorer.evaluate.verdict import Verdict
 from explorer.evaluator import Comparison
@@ -24,9 +32,7 @@ from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured, Outcome, Rejected, Stage
 from explorer.peer import Entered, NotEntered, PeerName, PeerTimes
 from explorer.problem import Problem
-from explorer.reference import verification_problem
 from explorer.space import Space
-from explorer.work_split import WorkSplit
 
 
 class LiveEvaluator:
@@ -104,18 +110,18 @@ class LiveEvaluator:
             kernel = self._compiling.pop(config).result()
         except CompileFailure as failure:
             return Rejected(Stage.COMPILE, str(failure))
-        return self._run(emit(self.problem, config), kernel)
+        variant = emit(self.problem, config)
+        return self._run(ProgramUnderTest.of(variant), kernel, variant.digest)
 
     def judge(self, program: ProgramUnderTest) -> Verdict:
         """Verify a program, also one that was edited, on small problems and on this one."""
-        launched = program.launches(self.problem)
-        variant = Variant(self.problem, program.config, program.source, launched)
         try:
             kernel = self._pool.submit(program.source).result()
         except CompileFailure as failure:
-            reason = f"it does not compile for {self.gpu.arch}: {failure}"
+            told = str(failure).replace(SOURCE_NAME, program.file)
+            reason = f"it does not compile for {self.gpu.arch}: {told}"
             return Verdict(program, Status.UNVERIFIED, reason, self.gpu.name)
-        outcome = self._run(variant, kernel)
+        outcome = self._run(program, kernel)
         if isinstance(outcome, Measured):
             sentence = f"largest relative error {outcome.error:.1e}, {outcome.max_ulp:.3g} ulp"
             return Verdict(program, Status.VERIFIED, sentence, self.gpu.name)
@@ -135,8 +141,10 @@ class LiveEvaluator:
         """As `compare`, with all peers that entered."""
         for config in configs:
             self.submit(config)
+        variants = [emit(self.problem, config) for config in configs]
         contenders = [
-            self._job(emit(self.problem, c), self._compiling[c].result()) for c in configs
+            self._job(ProgramUnderTest.of(variant), self._compiling[c].result(), variant.digest)
+            for c, variant in zip(configs, variants, strict=True)
         ]
         for config in set(configs):
             del self._compiling[config]
@@ -150,45 +158,40 @@ class LiveEvaluator:
         )
         return PeerTimes(Comparison(compared.samples_us, compared.copy_us), compared.peers)
 
-    def _run(self, variant: Variant, kernel: Kernel) -> Outcome:
-        """Verify and time a compiled variant, unless the same machine code was run before."""
-        shared = max(launch.shared_bytes for launch in variant.launches)
+    def _run(self, program: ProgramUnderTest, kernel: Kernel, digest: str = "") -> Outcome:
+        """Verify and time a compiled program, unless the same machine code was run before."""
+        launched = program.launches(self.problem)
+        shared = max(launch.shared_bytes for launch in launched)
         resources = replace(kernel.resources, dynamic_shared_bytes=shared)
-        exceeded = exceeded_resource(resources, variant.launches, self.gpu)
+        exceeded = exceeded_resource(resources, launched, self.gpu)
         if exceeded is not None:
             return Rejected(Stage.RESOURCES, exceeded)
-        text = kernel.cubin + repr(variant.launches).encode()
-        key = hashlib.sha256(text).hexdigest()
+        key = hashlib.sha256(kernel.cubin + repr(launched).encode()).hexdigest()
         if key not in self._by_cubin:
-            job = self._job(variant, replace(kernel, resources=resources))
+            job = self._job(program, replace(kernel, resources=resources), digest)
             self._by_cubin[key] = self._device.evaluate(job)
         outcome = self._by_cubin[key]
         if isinstance(outcome, Measured):
             self._best_us = min(self._best_us or outcome.time_us, outcome.time_us)
-            return replace(outcome, digest=variant.digest)
+            return replace(outcome, digest=digest)
         return outcome
 
-    def _job(self, variant: Variant, kernel: Kernel) -> Job:
-        config = variant.config
-        split = WorkSplit(self.problem, config)
-        small = verification_problem(self.problem, split.block_rows, split.rows_together)
+    def _job(self, program: ProgramUnderTest, kernel: Kernel, digest: str) -> Job:
         return Job(
             cubin=kernel.cubin,
-            digest=variant.digest,
+            digest=digest,
             resources=kernel.resources,
-            verify_problem=small,
-            verify_launches=tuple(
-                replace(step, entry=whole.entry)
-                for step, whole in zip(
-                    launches(small, config),
-                    variant.launches,
-                    strict=True,
+            small_runs=tuple(
+                SmallRun(
+                    run.case,
+                    program.launches(run.problem),
+                    program.scratch_bytes(run.problem),
+                    run.odd_elements,
                 )
+                for run in gpu_runs(program)
             ),
-            launches=variant.launches,
-            scratch_bytes=variant.scratch_bytes,
-            verify_scratch_bytes=scratch_bytes(small, config),
-            any_alignment=split.width == 1 or not split.aligned,
+            launches=program.launches(self.problem),
+            scratch_bytes=program.scratch_bytes(self.problem),
             best_us=self._best_us,
         )
 

@@ -10,7 +10,7 @@ from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.findings import UnsupportedPtx
 from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.small_problem import FEW_ELEMENTS, MOST_ELEMENTS
+from explorer.evaluate.runs import FEW_ELEMENTS, MOST_ELEMENTS
 from explorer.gpu_spec import GpuSpec
 from explorer.occupancy import Occupancy, occupancy
 from explorer.op import Mask

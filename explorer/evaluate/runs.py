@@ -181,7 +181,7 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
 
 
 def _most_cols(program: ProgramUnderTest) -> int:
-    """The most columns, up to FAR_COLS, whose rows fit a block's shared memory, and the emulator."""
+    """The most columns, up to FAR_COLS, whose rows fit shared memory and the emulator."""
     unit = program.cols_unit
     elements = FAR_ELEMENTS // (program.config.rows_per_block + 1)
     most = max(unit, min(FAR_COLS, elements) // unit * unit)

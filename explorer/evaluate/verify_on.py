@@ -10,7 +10,7 @@ from explorer.errors import InvalidInput
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.live import LiveEvaluator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.small_problem import small_problems
+from explorer.evaluate.runs import emulated_runs
 from explorer.evaluate.verdict import Verdict
 from explorer.evaluate.verify_many import verify_many
 
@@ -35,7 +35,7 @@ def verify_on(
     if device == EMULATED:
         yield from verify_many(programs, arch, rows, accuracy)
     elif kind == "cuda" and number.isdecimal():
-        problem = small_problems(programs[0], rows)[0]
+        problem = emulated_runs(programs[0], rows)[0].problem
         with LiveEvaluator(problem, CudaDevice(int(number)), accuracy=accuracy) as live:
             emulator = Emulator(live.gpu.arch, accuracy=accuracy)
             for program in programs:

@@ -1,31 +1,28 @@
 """The truth, inputs that can tell right from wrong, and how far off is wrong."""
 
-from explorer.reference.check import (
-    FLUSHED,
-    Check,
-    check,
-)
+from explorer.reference.check import FLUSHED_BELOW, Check, check
 from explorer.reference.inputs import (
+    Case,
     base_rows,
-    normal_input,
     normal_inputs,
+    pattern_count,
     rows_that_repeat,
-    verification_input,
     verification_inputs,
     verification_problem,
     verification_rows,
+    with_other_arguments,
 )
 from explorer.reference.layout import as_rows, in_memory, laid_out
 from explorer.reference.number_types import NUMPY_DTYPES, SMALLEST_NORMAL
-from explorer.reference.patterns import PATTERN_COUNT, TELLING_COUNT, pattern_name
+from explorer.reference.patterns import TELLING_COUNT, patterns_for
 from explorer.reference.truth import Truth, counted, softmax, truth_of
 
 __all__ = [
-    "FLUSHED",
+    "FLUSHED_BELOW",
     "NUMPY_DTYPES",
-    "PATTERN_COUNT",
     "SMALLEST_NORMAL",
     "TELLING_COUNT",
+    "Case",
     "Check",
     "Truth",
     "as_rows",
@@ -34,14 +31,14 @@ __all__ = [
     "counted",
     "in_memory",
     "laid_out",
-    "normal_input",
     "normal_inputs",
-    "pattern_name",
+    "pattern_count",
+    "patterns_for",
     "rows_that_repeat",
     "softmax",
     "truth_of",
-    "verification_input",
     "verification_inputs",
     "verification_problem",
     "verification_rows",
+    "with_other_arguments",
 ]

@@ -6,15 +6,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.accuracy import Accuracy
+from explorer.accuracy import Accuracy, Limits
 from explorer.dtype import DType
 from explorer.reference.number_types import MANTISSA_BITS, NUMPY_DTYPES, SMALLEST_NORMAL
 from explorer.reference.truth import Truth, Wide
 
 Array = NDArray[Any]
+Flags = NDArray[np.bool_]
 
-FLUSHED = 2.0**-126
-"""Results of fp32 arithmetic up to this small may be flushed to zero."""
+FLUSHED_BELOW = 2.0**-126
+"""fp32 arithmetic may flush a result of a smaller magnitude to zero; fp64 arithmetic never does."""
+
+SUBNORMAL_ERROR = {DType.F32: 2.0**-145, DType.F64: 2.0**-1070}
+"""Absolute error that is right where a result is not a normal number: 16 spacings of subnormals.
+
+Few of them are lost where factors are rounded that are subnormal themselves.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,41 +39,74 @@ class Check:
     elements whose truth is finite."""
     mean_ulp: float
     """Mean of those distances."""
+    deviation: float = 0.0
+    """Largest error of a wrong element relative to its magnitude; infinite where it is no matter of
+    rounding: a NaN or an infinity missing or out of place, something where 0 is due, or a wrong
+    element in a row whose sum is exact."""
 
 
 def check(
     output: Array, truth: Truth, dtype: DType, accuracy: Accuracy = Accuracy.DEFAULT
 ) -> Check:
-    """Compare a (rows, cols) output of `dtype` with the truth, element by element."""
+    """Compare a (rows, cols) output of `dtype` with the truth, element by element.
+
+    The rules are in SEMANTICS.md. `devices/cuda/check.cu` has the same ones for the GPU.
+    """
     limits = accuracy.limits(dtype)
     values = output.astype(truth.values.dtype)
-    both_nan = np.isnan(values) & np.isnan(truth.values)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        same = values == truth.values  # an infinity has no distance from itself
+        same = (values == truth.values) | (np.isnan(values) & np.isnan(truth.values))
         off = np.where(same, 0.0, np.abs(values - truth.values))
-        close = off <= np.maximum(FLUSHED, limits.relative * truth.magnitude)
-        close &= np.isfinite(truth.values)  # nothing is near an infinity but itself
-        beside = _neighbours(output, truth.values, dtype, limits.steps)
-        right = both_nan | same | close | beside
+        right = same | _is_close(output, values, off, truth, dtype, limits)
         normal = truth.magnitude >= SMALLEST_NORMAL[dtype]
         relative = np.where(normal, off / truth.magnitude, 0.0)
     wrong = np.argwhere(~right)
     first = (int(wrong[0][0]), int(wrong[0][1])) if len(wrong) else None
-    finite = relative[np.isfinite(relative)]
     ulps = _ulps(values, truth, dtype)
-    mean = float(ulps.mean()) if ulps.size else 0.0
-    error = float(finite.max(initial=0.0))
-    return Check(len(wrong), error, first, float(ulps.max(initial=0.0)), mean)
+    return Check(
+        wrong=len(wrong),
+        error=float(relative[np.isfinite(relative)].max(initial=0.0)),
+        first=first,
+        max_ulp=float(ulps.max(initial=0.0)),
+        mean_ulp=float(ulps.mean()) if ulps.size else 0.0,
+        deviation=_deviation(off, truth, ~right),
+    )
+
+
+def _is_close(
+    output: Array, values: Wide, off: Wide, truth: Truth, dtype: DType, limits: Limits
+) -> Flags:
+    """Return which finite numbers are right although they are not the truth itself."""
+    exact = truth.exact_rows()
+    subnormal = SUBNORMAL_ERROR[dtype.arithmetic]
+    relative = np.where(exact, limits.exact_relative, limits.relative)
+    allowed = np.where(truth.magnitude > 0, relative * truth.magnitude + subnormal, 0.0)
+    close = (off <= allowed) | (_may_be_flushed(truth, dtype) & (values == 0))
+    if dtype.itemsize == 2:
+        beside = np.where(
+            exact,
+            _is_rounded_within(output, truth, allowed, dtype),
+            _is_beside(output, truth, limits.steps, dtype),
+        )
+        close |= beside & (truth.magnitude > 0)
+    # Nothing is near an infinity but itself.
+    return np.asarray(close & np.isfinite(truth.values))
+
+
+def _may_be_flushed(truth: Truth, dtype: DType) -> Flags:
+    """Return which results fp32 arithmetic may flush to zero; a rounding less is as good."""
+    if dtype is DType.F64:
+        return np.zeros(truth.values.shape, np.bool_)
+    return np.asarray((np.abs(truth.values) < FLUSHED_BELOW * (1 + 1e-6)) & (truth.magnitude > 0))
 
 
 def _ulps(values: Wide, truth: Truth, dtype: DType) -> Wide:
     """Errors in ulps of the elements that are finite, and due to be."""
     finite = np.isfinite(truth.values) & np.isfinite(values)
-    got, due, magnitude = values[finite], truth.values[finite], truth.magnitude[finite]
-    off = np.abs(got - due)
-    if dtype is not DType.F64:
-        off[(got == 0) & (off <= FLUSHED)] = 0.0  # as fp32 arithmetic may
-    return np.asarray(off / _spacing(magnitude, dtype))
+    with np.errstate(invalid="ignore"):
+        off = np.abs(values - truth.values)
+    off[_may_be_flushed(truth, dtype) & (values == 0)] = 0.0
+    return np.asarray(off[finite] / _spacing(truth.magnitude[finite], dtype))
 
 
 def _spacing(magnitude: Wide, dtype: DType) -> Wide:
@@ -75,18 +115,33 @@ def _spacing(magnitude: Wide, dtype: DType) -> Wide:
     return np.asarray(np.ldexp(np.ones_like(magnitude), exponent - 1 - MANTISSA_BITS[dtype]))
 
 
-def _neighbours(output: Array, values: Array, dtype: DType, most: int) -> NDArray[np.bool_]:
-    """Which 16-bit outputs are the rounded truth, or at most so many numbers beside it."""
-    if dtype.itemsize != 2:
-        return np.zeros(output.shape, np.bool_)
-    with np.errstate(over="ignore"):
-        rounded = values.astype(NUMPY_DTYPES[dtype])
-    steps = _order(output) - _order(rounded)
-    number = np.isfinite(values) & ~np.isnan(output.astype(np.float32))
-    return np.asarray((np.abs(steps) <= most) & number)
+def _is_beside(output: Array, truth: Truth, steps: int, dtype: DType) -> Flags:
+    """Return which 16-bit outputs are the rounded truth, or at most `steps` numbers beside it."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        distance = _order(output) - _order(truth.values.astype(NUMPY_DTYPES[dtype]))
+    return np.asarray((np.abs(distance) <= steps) & ~np.isnan(output.astype(np.float32)))
+
+
+def _is_rounded_within(output: Array, truth: Truth, allowed: Wide, dtype: DType) -> Flags:
+    """Return which 16-bit outputs some number within `allowed` of the truth rounds to."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        least = _order((truth.values - allowed).astype(NUMPY_DTYPES[dtype]))
+        most = _order((truth.values + allowed).astype(NUMPY_DTYPES[dtype]))
+    order = _order(output)
+    return np.asarray((least <= order) & (order <= most) & ~np.isnan(output.astype(np.float32)))
 
 
 def _order(numbers: Array) -> NDArray[np.int32]:
     """Numbers of a 16-bit format to integers that are ordered, and as dense, as they are."""
     bits = numbers.view(np.int16).astype(np.int32)
     return np.where(bits < 0, -(bits & 0x7FFF), bits)
+
+
+def _deviation(off: Wide, truth: Truth, wrong: Flags) -> float:
+    """Return the largest relative error of the wrong elements (`Check.deviation`)."""
+    if not wrong.any():
+        return 0.0
+    beyond_rounding = wrong & (truth.exact_rows() | (truth.magnitude == 0) | ~np.isfinite(off))
+    if beyond_rounding.any():
+        return float("inf")
+    return float((off[wrong] / truth.magnitude[wrong]).max())

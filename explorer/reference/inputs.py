@@ -1,6 +1,11 @@
-"""Inputs of verification, for any problem; rows of a matrix as arrays of (rows, cols)."""
+"""The inputs of a verification: which rows, at which run-time arguments, and what they hold.
 
-from dataclasses import replace
+The emulator, the GPU and the reference take all of it from here. Matrices are arrays of shape
+(rows, cols), whatever their layout in memory.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isqrt
 from typing import Any
@@ -13,7 +18,7 @@ from explorer.dtype import DType
 from explorer.op import Mask
 from explorer.problem import Problem
 from explorer.reference.number_types import NUMPY_DTYPES
-from explorer.reference.patterns import PATTERN_COUNT, pattern_of
+from explorer.reference.patterns import Pattern, patterns_for
 from explorer.reference.truth import truth_of
 
 Array = NDArray[Any]
@@ -21,38 +26,76 @@ Array = NDArray[Any]
 PATTERN_COLS = 2**20
 """Wider rows repeat their pattern, which the host could not hold otherwise."""
 
+MOST_REPEATED = 160
+"""Rows up to which patterns are repeated, with other random numbers."""
 
-def verification_input(rows: int, cols: int, dtype: DType, seed: int = 0) -> Array:
-    """A (rows, cols) matrix of `dtype` whose rows run through all patterns in turn.
+OTHER_GAP = 64
+"""Elements by which gaps between rows are widened to try another stride: whole vectors."""
 
-    Where they are fewer than the patterns, the most telling of them come first.
-
-    Exponents stay within 32 of the row's maximum (or are -inf), where fp32 can keep the
-    tolerance: e^d carries the rounding of d, half an ulp of 32 being 2e-6.
-    """
-    rng = np.random.default_rng([seed, rows, cols])
-    matrix = np.empty((rows, cols), NUMPY_DTYPES[dtype])
-    largest = float(ml_dtypes.finfo(matrix.dtype).max)
-    for row in range(rows):
-        values = pattern_of(row, rows)(rng, cols)
-        finite = np.clip(values, -largest, largest)  # large numbers stay finite in fp16
-        matrix[row] = np.where(np.isinf(values), values, finite).astype(matrix.dtype)
-    return matrix
+INT32 = np.iinfo(np.int32)
 
 
-def base_rows(cols: int) -> int:
-    """Rows of the verification input: every pattern four times, once where rows are wide.
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One problem to verify a kernel on: its rows are patterns from number `first` on."""
+
+    problem: Problem
+    first: int = 0
+
+    @property
+    def patterns(self) -> Iterator[Pattern]:
+        """The pattern of each row; they repeat, with other random numbers."""
+        known = patterns_for(self.problem)
+        return (known[(self.first + row) % len(known)] for row in range(self.problem.rows))
+
+    def arrays(self, seed: int = 0) -> dict[str, Array]:
+        """Return every array that a kernel reads, by the names of `operands.inputs`.
+
+        A backward op gets the forward's output on the patterns, as the forward would have rounded
+        it, and a gradient.
+        """
+        problem = self.problem
+        matrix = _pattern_matrix(problem.dtype, tuple(self.patterns), problem.cols, seed)
+        if not problem.op.is_backward:
+            matrix = _unscaled(problem, matrix)
+        rng = np.random.default_rng([seed, problem.rows, problem.cols, 1])
+        arrays = _with_other_arrays(problem, matrix, rng)
+        if problem.op.is_backward:
+            _vary_gradients(problem, arrays, [p.name for p in self.patterns], matrix, rng)
+        if problem.mask is Mask.LENGTHS:
+            _vary_lengths(problem, arrays["lengths"], rng)
+        if problem.mask is Mask.ADDITIVE:
+            _vary_mask(arrays["mask"], rng)
+        return arrays
+
+
+def verification_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
+    """Return the arrays of a problem whose rows are all patterns in turn (`Case.arrays`)."""
+    return Case(problem).arrays(seed)
+
+
+def pattern_count(problem: Problem) -> int:
+    """Return the rows after which the patterns of a problem repeat."""
+    return len(patterns_for(problem))
+
+
+# ------------------------------------------------------------------ how many rows, which arguments
+
+
+def base_rows(problem: Problem) -> int:
+    """Return the rows of a verification: every pattern, several times where they are few and short.
 
     An odd number and some more than the patterns: blocks of several rows do not divide it.
     """
-    rows = min(4 * PATTERN_COUNT, max(PATTERN_COUNT, 2**21 // cols))
+    count = pattern_count(problem)
+    rows = max(count, min(4 * count, MOST_REPEATED, 2**21 // problem.cols))
     return rows + 1 + rows % 2
 
 
-def verification_rows(cols: int, rows_per_block: int) -> int:
+def verification_rows(problem: Problem, rows_per_block: int) -> int:
     """Rows to verify a kernel with: at least one whole block, and one that is not."""
-    blocks = 2 if cols <= 4096 else 1
-    return max(base_rows(cols), blocks * rows_per_block + 1)
+    blocks = 2 if problem.cols <= 4096 else 1
+    return max(base_rows(problem), blocks * rows_per_block + 1)
 
 
 def rows_that_repeat(problem: Problem, rows: int, rows_per_block: int) -> int:
@@ -75,69 +118,155 @@ def verification_problem(problem: Problem, rows_per_block: int, together: int = 
     are read at once: they divide the axis, but nothing more than that does.
     """
     if problem.inner == 1:
-        rows = verification_rows(problem.cols, rows_per_block)
+        rows = verification_rows(problem, rows_per_block)
         return problem.resized(rows_that_repeat(problem, rows, rows_per_block))
     block = rows_per_block // together
     slices = 3 if block % 3 else 5
-    groups = max(3, block // slices + 1, -(-PATTERN_COUNT // (slices * together))) | 1
+    groups = max(3, block // slices + 1, -(-pattern_count(problem) // (slices * together))) | 1
     while block > 1 and slices * groups % block == 0:
         groups += 2
     inner = groups * together
     return replace(problem, rows=slices * inner, inner=inner)
 
 
-def normal_input(rows: int, cols: int, dtype: DType, seed: int = 0) -> Array:
-    """A (rows, cols) matrix of `dtype` of normal deviates: what a profile is made with."""
-    rng = np.random.default_rng([seed, rows, cols])
-    return rng.standard_normal((rows, cols), np.float32).astype(NUMPY_DTYPES[dtype])
+def with_other_arguments(problem: Problem, together: int = 1) -> tuple[Problem, ...]:
+    """Return the problem with other values of what its kernel is told at run time.
 
-
-def verification_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
-    """Every array that the problem's kernel reads, by the names of `operands.inputs`.
-
-    Matrices are (rows, cols), whatever their layout in memory. A backward op gets the forward's
-    output on the patterns, as the forward would have rounded it, and a gradient of noise.
+    In the first, each argument is at its edge: scale 0, rows without gaps, a mask of one row or of
+    all, one slice. In the second it is another value: a negative scale, wider gaps, a mask that
+    repeats, slices of another width. There is none for a kernel that is told its rows alone.
+    `together` neighbouring rows are read at once where there is an inner axis.
     """
-    rows, cols = min(problem.rows, base_rows(problem.cols)), min(problem.cols, PATTERN_COLS)
-    patterns = _patterns(rows, cols, problem.dtype, seed)
-    if cols < problem.cols:
-        patterns = np.stack([np.resize(row, problem.cols) for row in patterns])
-    if rows < problem.rows:
-        patterns = patterns[np.arange(problem.rows) % rows]
-    if problem.scale is not None and abs(problem.scale) > 1 and not problem.op.is_backward:
-        # Exponents are to stay where fp32 can keep the tolerance once they are scaled, too.
-        smaller = patterns.astype(np.float64) / abs(problem.scale)
-        patterns = smaller.astype(patterns.dtype)
-    return _with_the_rest(problem, patterns, seed)
+    edge: dict[str, Any] = {}
+    other: dict[str, Any] = {}
+    rows, cols = problem.rows, problem.cols
+    if problem.scale is not None:
+        edge["scale"] = 0.0 if problem.scale else 1.5
+        other["scale"] = -0.75 * (problem.scale or 1.0)
+    if not problem.is_dense:
+        edge |= {"input_stride": cols, "output_stride": cols}
+        other |= {
+            "input_stride": problem.input_stride + OTHER_GAP,
+            "output_stride": problem.output_stride + OTHER_GAP * (1 if problem.in_place else 2),
+        }
+    if problem.mask_rows:
+        divisors = [n for n in range(2, rows) if rows % n == 0] or [1]
+        edge["mask_rows"] = 1 if problem.mask is Mask.CAUSAL or problem.mask_rows == rows else rows
+        other["mask_rows"] = next((n for n in divisors if n != problem.mask_rows), 1)
+    if problem.inner > 1:
+        edge["inner"] = rows
+        other["inner"] = together
+    changes = [change for change in (edge, other) if change]
+    return tuple(replace(problem, **change) for change in changes)
 
 
-@lru_cache(maxsize=2)
-def _patterns(rows: int, cols: int, dtype: DType, seed: int) -> Array:
-    """Kernels with other rows a block ask for the same once more."""
-    return verification_input(rows, cols, dtype, seed)
+# ------------------------------------------------------------------ what the arrays hold
 
 
 def normal_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
-    """As `verification_inputs`, of normal deviates."""
-    matrix = normal_input(problem.rows, problem.cols, problem.dtype, seed)
-    return _with_the_rest(problem, matrix, seed)
+    """Return the arrays of a problem, of normal deviates: what a profile is made with."""
+    rng = np.random.default_rng([seed, problem.rows, problem.cols])
+    shape = (problem.rows, problem.cols)
+    matrix = rng.standard_normal(shape, np.float32).astype(NUMPY_DTYPES[problem.dtype])
+    return _with_other_arrays(problem, matrix, rng)
 
 
-def _with_the_rest(problem: Problem, matrix: Array, seed: int) -> dict[str, Array]:
-    """The arrays that go with a forward op's input."""
-    rng = np.random.default_rng([seed, problem.rows, problem.cols, 1])
+@lru_cache(maxsize=2)
+def _pattern_matrix(dtype: DType, patterns: tuple[Pattern, ...], cols: int, seed: int) -> Array:
+    """Return a matrix of a row for each pattern. Large numbers stay finite in every dtype.
+
+    It is kept: kernels with as many rows a block ask for the same once more.
+    """
+    width = min(cols, PATTERN_COLS)
+    rng = np.random.default_rng([seed, len(patterns), width])
+    matrix = np.empty((len(patterns), cols), NUMPY_DTYPES[dtype])
+    for row, pattern in enumerate(patterns):
+        values = _held(pattern.make(rng, width), matrix.dtype)
+        matrix[row] = values if width == cols else np.resize(values, cols)
+    return matrix
+
+
+def _held(values: Array, dtype: Any) -> Array:
+    """Return float64 numbers in a type, the largest for those that are finite but too large."""
+    largest = float(ml_dtypes.finfo(dtype).max)
+    finite = np.clip(values, -largest, largest)
+    return np.asarray(np.where(np.isinf(values), values, finite).astype(dtype))
+
+
+def _unscaled(problem: Problem, matrix: Array) -> Array:
+    """Return the patterns over the scale, so that the elements as they count are the patterns."""
+    if not problem.scale:
+        return matrix
+    values = matrix.astype(np.float64)
+    with np.errstate(over="ignore"):
+        return _held(np.where(np.isinf(values), values, values / problem.scale), matrix.dtype)
+
+
+def _with_other_arrays(
+    problem: Problem, matrix: Array, rng: np.random.Generator
+) -> dict[str, Array]:
+    """Return the arrays that go with a forward op's input, of noise."""
     arrays = {"input": matrix}
     if problem.op.is_backward:
         forward = Problem(problem.rows, problem.cols, problem.dtype, problem.op.forward)
         arrays["input"] = truth_of(forward, arrays).values.astype(matrix.dtype)
         arrays["grad"] = rng.standard_normal(matrix.shape).astype(matrix.dtype)
     if problem.mask is Mask.LENGTHS:
-        lengths = rng.integers(0, problem.cols + 1, problem.rows, np.int32)
-        arrays["lengths"] = lengths
-        lengths[: len(lengths) // 4] = problem.cols
-        lengths[-1:] = 0
+        arrays["lengths"] = rng.integers(0, problem.cols + 1, problem.rows, np.int32)
     if problem.mask is Mask.ADDITIVE:
         added = rng.standard_normal((problem.mask_rows, problem.cols))
         added[rng.random(added.shape) < 0.2] = -np.inf
         arrays["mask"] = added.astype(matrix.dtype)
     return arrays
+
+
+def _vary_gradients(
+    problem: Problem,
+    arrays: dict[str, Array],
+    names: list[str],
+    matrix: Array,
+    rng: np.random.Generator,
+) -> None:
+    """Make some gradients 0 but for one element, or throughout; in rows of subsets, exact shares.
+
+    There y and dy are 1 in the subset and 0 elsewhere, or their logarithms: the sum is the number
+    of the subset's elements, which fp32 does not round.
+    """
+    grad, y = arrays["grad"], arrays["input"]
+    for row, name in enumerate(names):
+        if name in ("subset", "half"):
+            chosen = matrix[row] == 0
+            grad[row] = chosen
+            y[row] = np.where(chosen, 0, -np.inf) if problem.op.is_log else chosen
+        elif row % 7 == 5:
+            grad[row] = 0
+            grad[row, rng.integers(0, problem.cols)] = 1
+        elif row % 11 == 8:
+            grad[row] = 0
+
+
+def _vary_lengths(problem: Problem, lengths: NDArray[np.int32], rng: np.random.Generator) -> None:
+    """Make a quarter of the rows whole, and others as long as a row just can be, or cannot."""
+    cols = problem.cols
+    edges = [0, 1, cols - 1, -1, cols + 1, INT32.min, INT32.max, min(cols, 8), cols // 2]
+    whole = len(lengths) // 4
+    lengths[:whole] = cols
+    some = min(len(edges), len(lengths) - whole)
+    lengths[whole : whole + some] = np.clip(edges[:some], INT32.min, INT32.max)
+    lengths[-1:] = 0
+
+
+def _vary_mask(mask: Array, rng: np.random.Generator) -> None:
+    """Make rows after the first one 0, 0 and -inf, a large negative number in parts, or -inf."""
+    largest = float(ml_dtypes.finfo(mask.dtype).max)
+    for row in range(1, len(mask)):
+        hidden = rng.random(mask.shape[1]) < 0.3
+        kinds = (
+            np.zeros(mask.shape[1]),
+            np.where(hidden, -np.inf, 0.0),
+            np.where(hidden, -min(1e9, largest), 0.0),
+            mask[row].astype(np.float64),
+            np.where(hidden, -largest, 0.0),
+            np.full(mask.shape[1], -np.inf) if row % 12 == 6 else np.zeros(mask.shape[1]),
+        )
+        mask[row] = kinds[row % len(kinds)].astype(mask.dtype)

@@ -1,138 +1,189 @@
-"""Rows that can tell right from wrong."""
+"""Rows of inputs that tell a right kernel from a wrong one.
+
+Each pattern is a row; `patterns_for` lists those of a problem in the order in which they are worth
+most, so that a check of few rows has the most telling ones. What a pattern exposes is said beside
+it. Patterns are of elements *as they count*: where a problem has a scale, its input is the pattern
+over the scale.
+"""
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from explorer.dtype import DType
+from explorer.op import Op
+from explorer.problem import Problem
+from explorer.reference.number_types import MANTISSA_BITS, NUMPY_DTYPES
 
-Pattern = Callable[[np.random.Generator, int], Array]
+Row = NDArray[np.float64]
 
-PATTERNS: list[Pattern] = []
-"""One row each; what it would expose is said beside it."""
+DEEPEST_GAP = {DType.F32: 110.0, DType.F64: 750.0}
+"""Distance below the maximum, by the type of the arithmetic, where e^x is 0 for certain."""
+
+FARTHEST_GAP = 1e4
+"""Distance below the maximum up to which log_softmax is tried, which has no end."""
+
+NORMAL_ENDS = {DType.F32: 126 * np.log(2.0), DType.F64: 1022 * np.log(2.0)}
+"""Distance below the maximum at which e^x is the smallest normal number of the arithmetic."""
+
+GAPS = 256
+"""Distances that the rows of a ladder have between them at least, however narrow they are."""
+
+GAP_UNIT = 1 / 64
+"""Ladders are of multiples of it: fp32 holds such numbers, and their differences, exactly."""
+
+SUBSET_ELEMENTS = 2**19
+"""Elements of all rows of subsets together at most: a quarter of a second of emulation."""
+
+MOST_SUBSETS = 256
 
 
-def _pattern(make: Pattern) -> Pattern:
-    PATTERNS.append(make)
-    return make
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One kind of row."""
+
+    name: str
+    make: Callable[[np.random.Generator, int], Row]
+    """Return a row of so many elements, in float64: finite, infinite or NaN."""
 
 
-@_pattern
-def _noise(rng: np.random.Generator, cols: int) -> Array:
+def patterns_for(problem: Problem) -> tuple[Pattern, ...]:
+    """Return the patterns that a check of a problem runs through, the most telling ones first."""
+    return _patterns(
+        problem.cols, problem.dtype, problem.op, _terms_told_apart(problem.op, problem.output_dtype)
+    )
+
+
+@lru_cache(maxsize=8)
+def _patterns(cols: int, dtype: DType, op: Op, terms: int) -> tuple[Pattern, ...]:
+    return (
+        *(Pattern(_words(make), make) for make in (*_TELLING, *_OTHERS)),
+        *_ladders(cols, dtype, op),
+        *_huge(dtype),
+        *_subsets(cols, terms),
+    )
+
+
+def _words(make: Callable[..., Row]) -> str:
+    return make.__name__.strip("_").replace("_", " ")
+
+
+# ------------------------------------------------------------------ noise, offsets, infinities
+
+
+def _noise(rng: np.random.Generator, cols: int) -> Row:
     return rng.standard_normal(cols)
 
 
-@_pattern
-def _outliers(rng: np.random.Generator, cols: int) -> Array:
+def _outliers(rng: np.random.Generator, cols: int) -> Row:
     """Uniform noise makes all outputs nearly equal; outliers make maxima matter."""
     row = rng.standard_normal(cols)
     row[rng.integers(0, cols, max(1, cols // 64))] += rng.uniform(8, 20)
     return row
 
 
-@_pattern
-def _offset_up(rng: np.random.Generator, cols: int) -> Array:
+def _offset_up(rng: np.random.Generator, cols: int) -> Row:
     """Overflows without the maximum subtracted; loses bits where it is subtracted too late."""
     return rng.standard_normal(cols) + 1e4
 
 
-@_pattern
-def _offset_down(rng: np.random.Generator, cols: int) -> Array:
+def _offset_down(rng: np.random.Generator, cols: int) -> Row:
     """All far below 0: wrong where 0 serves as the identity of max."""
     return rng.standard_normal(cols) - 1e4
 
 
-@_pattern
-def _all_equal(rng: np.random.Generator, cols: int) -> Array:
+def _all_equal(rng: np.random.Generator, cols: int) -> Row:
     return np.full(cols, rng.uniform(-50, 50))
 
 
-@_pattern
-def _ascending(rng: np.random.Generator, cols: int) -> Array:
+def _ascending(rng: np.random.Generator, cols: int) -> Row:
     """The maximum moves at every element, and is the last: the tail's."""
     return np.linspace(-12, 12, cols) if cols > 1 else np.zeros(1)
 
 
-@_pattern
-def _descending(rng: np.random.Generator, cols: int) -> Array:
+def _descending(rng: np.random.Generator, cols: int) -> Row:
     """The maximum is the first element and never moves."""
     return np.linspace(12, -12, cols) if cols > 1 else np.zeros(1)
 
 
-@_pattern
-def _some_masked(rng: np.random.Generator, cols: int) -> Array:
+def _some_masked(rng: np.random.Generator, cols: int) -> Row:
     row = rng.standard_normal(cols)
     row[rng.random(cols) < 0.3] = -np.inf
     return row
 
 
-@_pattern
-def _one_left(rng: np.random.Generator, cols: int) -> Array:
+def _one_left(rng: np.random.Generator, cols: int) -> Row:
     """One finite element: every thread's share but one is -inf only."""
     row = np.full(cols, -np.inf)
     row[rng.integers(0, cols)] = 3.0
     return row
 
 
-@_pattern
-def _start_masked(rng: np.random.Generator, cols: int) -> Array:
+def _first_left(rng: np.random.Generator, cols: int) -> Row:
+    row = np.full(cols, -np.inf)
+    row[0] = -3.0
+    return row
+
+
+def _last_left(rng: np.random.Generator, cols: int) -> Row:
+    row = np.full(cols, -np.inf)
+    row[-1] = -3.0
+    return row
+
+
+def _start_masked(rng: np.random.Generator, cols: int) -> Row:
     """Online sums begin with -inf: -inf - -inf must not be computed."""
     row = rng.standard_normal(cols)
     row[: cols // 2] = -np.inf
     return row
 
 
-@_pattern
-def _end_masked(rng: np.random.Generator, cols: int) -> Array:
+def _end_masked(rng: np.random.Generator, cols: int) -> Row:
     row = rng.standard_normal(cols)
     row[(cols + 1) // 2 :] = -np.inf
     return row
 
 
-@_pattern
-def _all_masked(rng: np.random.Generator, cols: int) -> Array:
+def _all_masked(rng: np.random.Generator, cols: int) -> Row:
     return np.full(cols, -np.inf)
 
 
-@_pattern
-def _plus_infinity(rng: np.random.Generator, cols: int) -> Array:
+def _plus_infinity(rng: np.random.Generator, cols: int) -> Row:
     row = rng.standard_normal(cols)
     row[rng.integers(0, cols)] = np.inf
     return row
 
 
-@_pattern
-def _not_a_number(rng: np.random.Generator, cols: int) -> Array:
+def _not_a_number(rng: np.random.Generator, cols: int) -> Row:
     row = rng.standard_normal(cols)
     row[rng.integers(0, cols)] = np.nan
     return row
 
 
-@_pattern
-def _last_not_a_number(rng: np.random.Generator, cols: int) -> Array:
+def _last_not_a_number(rng: np.random.Generator, cols: int) -> Row:
     row = rng.standard_normal(cols)
     row[-1] = np.nan
     return row
 
 
-@_pattern
-def _huge_and_equal(rng: np.random.Generator, cols: int) -> Array:
-    """As under a mask of -1e10: x - maximum is 0 throughout, and must come out as 0."""
-    return np.full(cols, rng.choice([-1e10, 1e10, -3e38, 3e38]))
-
-
-@_pattern
-def _masked_by_a_number(rng: np.random.Generator, cols: int) -> Array:
+def _masked_by_a_number(rng: np.random.Generator, cols: int) -> Row:
     """Masks are often a large finite number instead of -inf."""
     row = rng.standard_normal(cols)
     row[rng.random(cols) < 0.5] = -3e38
     return row
 
 
-PATTERN_COUNT = len(PATTERNS)
-"""Rows after which the patterns repeat, with other random numbers."""
+def _one_far_above(rng: np.random.Generator, cols: int) -> Row:
+    """Overflows where this one element is left out of the maximum."""
+    row = rng.standard_normal(cols) - 500
+    row[rng.integers(0, cols)] = 500
+    return row
+
 
 _TELLING = (
     _start_masked,
@@ -146,17 +197,171 @@ _TELLING = (
 )
 """What comes first where there are fewer rows than patterns: parts of -inf, NaN, outliers."""
 
+_OTHERS = (
+    _noise,
+    _ascending,
+    _descending,
+    _masked_by_a_number,
+    _offset_up,
+    _all_equal,
+    _some_masked,
+    _first_left,
+    _last_left,
+    _last_not_a_number,
+    _one_far_above,
+)
+
 TELLING_COUNT = len(_TELLING)
 """Rows that show most of what a kernel can do wrong."""
 
 
-def pattern_of(row: int, rows: int) -> Pattern:
-    """What row number `row` of a verification's `rows` holds."""
-    if rows >= PATTERN_COUNT:
-        return PATTERNS[row % PATTERN_COUNT]
-    return [*_TELLING, *(p for p in PATTERNS if p not in _TELLING)][row]
+# ------------------------------------------------------------------ every distance from the maximum
 
 
-def pattern_name(row: int, rows: int) -> str:
-    """The same in words."""
-    return pattern_of(row, rows).__name__.strip("_").replace("_", " ")
+def _ladders(cols: int, dtype: DType, op: Op) -> list[Pattern]:
+    """Return rows whose elements lie at every distance below the maximum.
+
+    Of narrow rows as many as make `GAPS` distances. A kernel that takes e^x for 0 too soon, or
+    clamps its argument, is wrong in them.
+    """
+    arithmetic = dtype.arithmetic
+    deepest, end = DEEPEST_GAP[arithmetic], NORMAL_ENDS[arithmetic]
+    if cols == 1:
+        return []
+    rows = ceil(GAPS / (cols - 1))
+    ladders = [
+        *(_ladder("ladder", 0.0, deepest, number, rows, "shuffled") for number in range(rows)),
+        _ladder("ascending far", 0.0, deepest, 0, 1, "ascending"),
+        _ladder("descending far", 0.0, deepest, 0, 1, "descending"),
+    ]
+    # The smallest normal results, where all but the maximum are far below it.
+    ladders += [
+        _ladder("smallest normal", end - 8, end + 1, number, min(rows, 16), "shuffled")
+        for number in range(min(rows, 16))
+    ]
+    many = min(rows, 16) if op.is_log else 1
+    return ladders + [
+        _ladder("far below", deepest, FARTHEST_GAP, number, many, "shuffled")
+        for number in range(many)
+    ]
+
+
+def _ladder(
+    name: str, nearest: float, farthest: float, number: int, rows: int, order: str
+) -> Pattern:
+    """Return ladder `number` of `rows` that divide the distances among them.
+
+    Its maximum lies between -16 and 16; where it is not the order's first or last element, it is
+    at a random place.
+    """
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        steps = (np.arange(1, cols) * rows - number) / ((cols - 1) * rows)
+        gaps = np.concatenate([[0.0], nearest + (farthest - nearest) * steps])
+        gaps = np.round(gaps / GAP_UNIT) * GAP_UNIT
+        if order == "ascending":
+            gaps = gaps[::-1]
+        elif order == "shuffled":
+            rng.shuffle(gaps)
+        return np.asarray(rng.integers(-64, 64) / 4 - gaps, np.float64)
+
+    return Pattern(name, make)
+
+
+# ------------------------------------------------------------------ huge values
+
+
+def _huge(dtype: DType) -> list[Pattern]:
+    """Return a row full of each huge value, and of its positive twin.
+
+    A maximum that starts at such a number instead of -inf is wrong in a row below it, and so is one
+    that a kernel clamps: x - max is 0 throughout, and must come out as 0.
+    """
+    greatest = float(ml_dtypes.finfo(NUMPY_DTYPES[dtype]).max)
+    sizes = [greatest, 1e30, 1e10, 65504.0, 1e5, 3e4]
+    if dtype is DType.F64:
+        sizes = [greatest, 1e300, 3.4028234663852886e38, *sizes[1:]]
+    sizes = [size for size in sizes if size <= greatest]
+    return [_filled(sign * size) for size in dict.fromkeys(sizes) for sign in (-1.0, 1.0)]
+
+
+def _filled(value: float) -> Pattern:
+    return Pattern(f"all {value:.3g}", lambda rng, cols: np.full(cols, value))
+
+
+# ------------------------------------------------------------------ each element's influence
+
+
+def _terms_told_apart(op: Op, output: DType) -> int:
+    """Return the most equal terms of a sum of which an output shows that one is missing.
+
+    1 / n is another number than 1 / (n - 1) up to n = 2^(bits of mantissa), of fp32 up to the
+    limit of exact rows (`Limits.exact_relative`). The logarithm of n changes by 1 / n, which is to
+    exceed the spacing at log(n), or that limit.
+    """
+    bits = MANTISSA_BITS[output]
+    if output.itemsize == 2:
+        if op is not Op.LOG_SOFTMAX:
+            return int(2**bits)
+        return {DType.BF16: 50, DType.F16: 250}[output]
+    return 2**14 if op is Op.LOG_SOFTMAX else 2**20
+
+
+def _subsets(cols: int, terms: int) -> list[Pattern]:
+    """Return rows of 0 and -inf: each element has an equal, exact share of one row's sum.
+
+    Every element is in some subset, of `terms` elements at most; where rows are so wide that these
+    would be too many, a sample is, and with it what is at the ends of a row and of its shares. A
+    sum that leaves one element out, or counts one twice, is wrong there by 1 / n, whatever the
+    rounding of other rows hides.
+    """
+    wanted = ceil(cols / terms)
+    rows = min(wanted, MOST_SUBSETS, max(2, SUBSET_ELEMENTS // cols))
+    if rows < wanted:
+        return [_sample(number, terms) for number in range(rows)]
+    return [*(_subset(number, rows) for number in range(rows)), *([_half()] if rows == 1 else [])]
+
+
+def _half() -> Pattern:
+    """Return half of the elements: a sum that takes one for another is wrong in it."""
+    return Pattern("half", lambda rng, cols: _chosen(cols, rng.random(cols) < 0.5))
+
+
+def _chosen(cols: int, places: NDArray[np.generic]) -> Row:
+    """Return a row of 0 at the places, and of -inf elsewhere; never of -inf alone."""
+    row = np.full(cols, -np.inf)
+    row[places] = 0.0
+    if not (row == 0.0).any():
+        row[-1] = 0.0
+    return row
+
+
+def _subset(number: int, rows: int) -> Pattern:
+    """Return subset `number` of `rows` that a row's elements are divided into at random."""
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        order = np.random.default_rng(cols).permutation(cols)  # the same for all rows
+        return _chosen(cols, order[number::rows])
+
+    return Pattern("subset", make)
+
+
+def _sample(number: int, terms: int) -> Pattern:
+    """Return `terms` elements at random; the first sample has those at ends of shares."""
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        places = rng.choice(cols, terms, replace=False)
+        if number == 0:
+            ends = _ends(cols)[: terms // 2]
+            places = np.concatenate([ends, places[len(ends) :]])
+        return _chosen(cols, places)
+
+    return Pattern("subset", make)
+
+
+def _ends(cols: int) -> NDArray[np.int64]:
+    """Return places where shares of threads, warps and vectors may begin or end."""
+    powers = 2 ** np.arange(int(cols).bit_length())
+    near = np.concatenate([[0, 1, 2, 3, 5, 7, cols - 1, cols - 2, cols - 8], powers, powers - 1])
+    near = np.concatenate([near, cols - powers])
+    return np.unique(near[(near >= 0) & (near < cols)]).astype(np.int64)

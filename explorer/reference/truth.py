@@ -21,15 +21,37 @@ Wide = NDArray[np.floating[Any]]
 """Of float64, or of extended precision."""
 
 
+NEAR_GAP = 32.0
+"""Distance below a row's maximum up to which an exponential's error is relative to its value alone.
+
+fp32 rounds the argument of e^(x - max) by up to half a spacing of the numbers at x - max, which is
+2e-6 of the result just above this distance and doubles at each power of two from there on.
+"""
+
+EXACT_TERMS = 2**24
+"""Most terms of 1 that fp32 adds up without rounding, in whatever order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Values of an op, (rows, cols), and for each the magnitude that its error is relative to.
+    """The values of an op, of shape (rows, cols), and what the errors of an output are relative to.
 
-    Where differences cancel, it is the magnitude of what is subtracted.
+    `magnitude` has the shape of `values`. It is 0 only where the output must be exactly 0. Where
+    differences cancel, it is the magnitude of what is subtracted. That of an exponential doubles at
+    each power of two that its distance from the row's maximum passes, from `NEAR_GAP` on.
     """
 
     values: Wide
     magnitude: Wide
+    exact: NDArray[np.bool_] | None = None
+    """Rows, of shape (rows,), whose terms are all 0 or 1: fp32 adds them up without rounding, so
+    that a term that is left out shows however many there are. None: no row is."""
+
+    def exact_rows(self) -> NDArray[np.bool_]:
+        """Return `exact` of shape (rows, 1)."""
+        if self.exact is None:
+            return np.zeros((len(self.values), 1), np.bool_)
+        return self.exact[:, None]
 
 
 def softmax(x: Array) -> NDArray[np.float64]:
@@ -50,11 +72,27 @@ def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
         grad: Wide = arrays["grad"].astype(wide)
         return _backward(problem.op, y, grad, wide(factor))
     x = counted(problem, arrays)
+    exact = _all_equal(x, 0.0, -np.inf) & (x.max(axis=1, initial=-np.inf) == 0.0)
     if problem.op is Op.LOG_SOFTMAX:
         values = _log_softmax(x)
-        return Truth(values, 1.0 + np.abs(values))
+        return Truth(values, 1.0 + np.abs(values), exact)
     values = _softmax(x)
-    return Truth(values, values)
+    return Truth(values, values * _growth(x), exact)
+
+
+def _growth(x: Wide) -> Wide:
+    """Return by what each exponential's error may be larger, for its distance from the maximum."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        gap = np.where(np.isfinite(x), x.max(axis=1, keepdims=True) - x, 0.0)
+    _, exponent = np.frexp(np.where(np.isfinite(gap), gap, 0.0) / NEAR_GAP)
+    return np.asarray(np.ldexp(np.ones_like(x), np.maximum(exponent, 0)))
+
+
+def _all_equal(x: Wide, one: float, other: float) -> NDArray[np.bool_]:
+    """Return the rows all of whose elements are one of two numbers, and few enough to add up."""
+    if x.shape[1] > EXACT_TERMS:
+        return np.zeros(len(x), np.bool_)
+    return np.asarray(((x == one) | (x == other)).all(axis=1))
 
 
 def counted(problem: Problem, arrays: dict[str, Array]) -> Wide:
@@ -116,8 +154,10 @@ def _backward(op: Op, y: Wide, grad: Wide, factor: Any) -> Truth:
             terms = y * grad
             values = y * (grad - terms.sum(axis=1, keepdims=True))
             size = np.abs(y) * (np.abs(grad) + np.abs(terms).sum(axis=1, keepdims=True))
+            exact = _all_equal(y, 0.0, 1.0) & _all_equal(grad, 0.0, 1.0)
         else:
             shares = np.exp(y)
             values = grad - shares * grad.sum(axis=1, keepdims=True)
             size = np.abs(grad) + shares * np.abs(grad).sum(axis=1, keepdims=True)
-        return Truth(factor * values, np.abs(factor) * size)
+            exact = _all_equal(y, 0.0, -np.inf) & _all_equal(grad, 0.0, 1.0)
+        return Truth(factor * values, np.abs(factor) * size, exact)

@@ -11,7 +11,7 @@ from explorer.devices.emulated.device import SM_COUNT
 from explorer.devices.emulated.launch import launch
 from explorer.devices.emulated.memory import GlobalMemory, check_output, poisoned
 from explorer.devices.emulated.parse import parse
-from explorer.reference import NUMPY_DTYPES, check, truth_of, verification_input
+from explorer.reference import NUMPY_DTYPES, check, truth_of, verification_inputs
 
 WRONG_NUMBERS = "wrong numbers"
 
@@ -51,7 +51,7 @@ def run_variant(variant, source=None, *, edit=None, lead=0, arch="compute_90", s
     if edit is not None:
         ptx = edit(ptx)
     problem = variant.problem
-    x = verification_input(problem.rows, problem.cols, problem.dtype)
+    x = verification_inputs(problem)["input"]
     memory = GlobalMemory()
     given = memory.allocate(x, name="input", writable=False)
     room = poisoned((lead + x.size,), NUMPY_DTYPES[problem.dtype])

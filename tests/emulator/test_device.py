@@ -14,7 +14,7 @@ from explorer.devices.emulated.emulation import Status
 from explorer.devices.emulated.findings import Kind, LaunchError
 from explorer.dtype import DType
 from explorer.problem import Problem
-from explorer.reference import NUMPY_DTYPES, check, truth_of, verification_input
+from explorer.reference import NUMPY_DTYPES, check, truth_of, verification_inputs
 
 ANY_ALIGNMENT = Problem(5, 129)
 CONFIG = Config(threads_per_row=32)
@@ -29,7 +29,7 @@ def kernel_of(problem, config=CONFIG, spoil=lambda source: source):
 
 
 def ran(problem, spoil=lambda source: source, **options):
-    matrix = verification_input(problem.rows, problem.cols, problem.dtype)
+    matrix = verification_inputs(problem)["input"]
     return emulate(kernel_of(problem, spoil=spoil), problem, {"input": matrix}, **options)
 
 
@@ -78,7 +78,7 @@ def test_rounding_is_told_from_wrong_numbers():
     assert ran(ANY_ALIGNMENT, off(1.01), rounding=1e-4).status is Status.WRONG
     nan = 'return x > 0.5f ? nanf("") : x * reciprocal;'
     lost = ran(ANY_ALIGNMENT, lambda s: s.replace("return x * reciprocal;", nan), rounding=1e-4)
-    assert lost.status is Status.WRONG and lost.deviation == float("inf")
+    assert lost.status is Status.WRONG and lost.check.deviation == float("inf")
 
 
 def test_an_endless_kernel_is_not_verified():
@@ -96,7 +96,7 @@ def test_unknown_arguments_are_refused():
 
 def test_outputs_can_be_had():
     problem = Problem(5, 129, DType.BF16)
-    matrix = verification_input(5, 129, problem.dtype)
+    matrix = verification_inputs(problem)["input"]
     output = output_of(kernel_of(problem), problem, {"input": matrix})
     assert output.shape == (5, 129) and output.dtype == NUMPY_DTYPES[DType.BF16]
     assert check(output, truth_of(problem, {"input": matrix}), problem.dtype).wrong == 0

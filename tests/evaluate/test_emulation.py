@@ -11,10 +11,11 @@ from explorer.errors import InvalidInput, WrongKernel
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.finalists import check_finalists
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.small_problem import small_problems
+from explorer.evaluate.runs import MOST_ELEMENTS, emulated_runs
 from explorer.evaluate.verify_many import verify_many
+from explorer.op import Mask
 from explorer.problem import Problem
-from explorer.reference import TELLING_COUNT
+from explorer.reference import pattern_count, patterns_for
 
 RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False)
 SHARED = Config(cache="shared", cache_holds="input", static_cols=False)
@@ -39,11 +40,22 @@ def shapes(verdict):
 @pytest.mark.parametrize("rows_per_block", [1, 2, 8, 32])
 def test_rows_make_more_than_a_block_and_a_part_of_one(cols, rows_per_block):
     tested = program(cols=cols, threads=32 * rows_per_block)
-    (problem,) = small_problems(tested)
+    problem = emulated_runs(tested)[0].problem
     assert problem.cols == cols and problem.rows > rows_per_block
-    assert problem.rows >= TELLING_COUNT
     assert rows_per_block == 1 or problem.rows % rows_per_block
-    assert problem.rows * cols <= 2**17 or problem.rows <= max(TELLING_COUNT, rows_per_block) + 1
+    assert problem.rows * cols <= MOST_ELEMENTS
+
+
+@pytest.mark.parametrize("cols", [1, 37, 4096, 65536, 262144, 2**20])
+def test_every_pattern_is_run_at_every_width(cols):
+    """Of wide rows in several parts, which the memory holds one after the other."""
+    runs = emulated_runs(program(cols=cols, threads=256, threads_per_row=256))
+    own = [run.case for run in runs if run.problem.cols == cols and not run.odd_elements]
+    met = {pattern.name for case in own for pattern in case.patterns}
+    problem = Problem(1, cols)
+    if pattern_count(problem) * cols <= 2**25:
+        assert met == {pattern.name for pattern in patterns_for(problem)}
+    assert all(case.problem.rows * cols <= MOST_ELEMENTS for case in own)
 
 
 def test_a_static_kernel_is_run_at_its_own_cols(emulator):
@@ -59,11 +71,37 @@ def test_any_alignment_is_run_at_odd_elements(emulator):
 def test_run_time_cols_are_run_beside_their_own(emulator):
     verdict = emulator.verify(program(RUN_TIME, cols=1001, threads_per_row=32))
     assert verdict.status is Status.VERIFIED
-    assert [c for c, odd in shapes(verdict) if not odd] == [1001, 1000, 1002, 37]
-    aligned = emulator.verify(program(RUN_TIME, cols=1000, threads_per_row=32))
-    assert shapes(aligned) == [(1000, False), (996, False), (36, False)] or all(
-        cols % 4 == 0 and not odd for cols, odd in shapes(aligned)
-    )
+    tried = [cols for cols, _ in shapes(verdict)]
+    assert {1001, 1000, 1002, 37, 1, 2 * 1001 + 1} <= set(tried) and max(tried) > 8 * 1001
+    assert {cols % 4 for cols in tried if 128 <= cols < 256} == {0, 1, 2, 3}
+    aligned = shapes(emulator.verify(program(RUN_TIME, cols=1000, threads_per_row=32)))
+    assert {996, 36, 4, 2004} <= {cols for cols, _ in aligned}
+    assert all(cols % 4 == 0 and not odd for cols, odd in aligned)
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (Problem(9, 64, scale=0.3), [("scale", {0.3, 0.0, -0.75 * 0.3})]),
+        (Problem(9, 64, input_stride=80), [("input_stride", {80, 64, 144})]),
+        (Problem(12, 64, mask=Mask.ADDITIVE, mask_rows=4), [("mask_rows", None)]),
+        (Problem(12, 64, mask=Mask.CAUSAL), [("mask_rows", None)]),
+        (Problem(60, 64, inner=20), [("inner", None)]),
+    ],
+    ids=str,
+)
+def test_run_time_arguments_are_run_at_two_values_and_an_edge(problem, told):
+    tested = ProgramUnderTest.of_config(problem, Config(threads_per_row=32, cache_holds="input"))
+    runs = emulated_runs(tested)
+    for name, values in told:
+        tried = {getattr(run.problem, name) for run in runs}
+        assert len(tried) >= 3 if values is None else tried == values
+
+
+def test_compile_errors_name_the_file(emulator):
+    tested = replace(program(), file="mine.cu")
+    broken = replace(tested, source=tested.source.replace("threadIdx.x", "nought"))
+    assert "mine.cu(" in emulator.verify(broken).sentence
 
 
 def test_shared_memory_follows_the_cols_as_the_host_code_has_it():

@@ -26,7 +26,7 @@ from explorer.evaluate.profile import profile
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify_on import verify_on
 from explorer.problem import Problem
-from explorer.reference import verification_input
+from explorer.reference import verification_inputs
 from explorer.space import Space
 from explorer.space.covering import covering_array
 
@@ -85,7 +85,7 @@ def ulps(a, b) -> int:
 def test_outputs_are_those_of_the_gpu(cols, gpu):
     """Every algorithm, reduction, cache and width, on the same machine code's PTX and input."""
     problem = Problem(33, cols)
-    matrix = verification_input(problem.rows, cols, problem.dtype)
+    matrix = verification_inputs(problem)["input"]
     configs = covering_array(Space(problem, gpu, EXACT))
     assert len(configs) >= 10
     compiler, worst = Compiler(gpu.arch), {}

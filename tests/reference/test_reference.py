@@ -9,22 +9,22 @@ from explorer.op import Mask, Op
 from explorer.problem import Problem
 from explorer.reference import (
     NUMPY_DTYPES,
-    PATTERN_COUNT,
     Truth,
     as_rows,
     base_rows,
     check,
     laid_out,
+    pattern_count,
     truth_of,
-    verification_input,
     verification_inputs,
     verification_rows,
 )
 
 
-def rounded_truth(dtype, rows=PATTERN_COUNT, cols=300):
-    x = verification_input(rows, cols, dtype)
-    truth = truth_of(Problem(rows, cols, dtype), {"input": x})
+def rounded_truth(dtype, cols=300):
+    problem = Problem(pattern_count(Problem(1, cols, dtype)), cols, dtype)
+    x = verification_inputs(problem)["input"]
+    truth = truth_of(problem, {"input": x})
     return x, truth, truth.values.astype(NUMPY_DTYPES[dtype])
 
 
@@ -121,6 +121,43 @@ def test_a_result_flushed_to_zero_is_exact_where_it_may_be():
     assert check(np.zeros((1, 1)), Truth(far, far), DType.F64).max_ulp > 1e15
 
 
+def test_a_result_is_0_where_it_is_due_and_nowhere_else():
+    """Neither the smallest normal number for a hidden element, nor 0 for that number."""
+    smallest = 2.0**-126
+    truth = Truth(
+        np.array([[0.0, 2 * smallest, smallest / 2]]), np.array([[0.0, 2 * smallest, 1e-40]])
+    )
+    right = np.array([[0.0, 2 * smallest, 0.0]], np.float32)
+    assert check(right, truth, DType.F32).wrong == 0
+    for place, spoiled in ((0, smallest), (0, 1e-45), (1, 0.0), (2, smallest)):
+        output = right.copy()
+        output[0, place] = spoiled
+        assert check(output, truth, DType.F32).wrong == 1, (place, spoiled)
+    masked = Truth(np.zeros((1, 1)), np.zeros((1, 1)))
+    assert check(np.full((1, 1), 6e-8, np.float16), masked, DType.F16).wrong == 1
+
+
+def test_the_farther_below_the_maximum_the_larger_an_error_may_be():
+    """As fp32 rounds the argument: by 2e-6 of the result from 32 on, twice that from 64 on."""
+    gaps = np.array([[0.0, 31.0, 33.0, 63.0, 65.0, 86.0]])
+    truth = truth_of(Problem(1, 6), {"input": (-gaps).astype(np.float32)})
+    assert np.allclose(truth.magnitude / truth.values, [[1, 1, 2, 2, 4, 4]])
+    for off, wrong in ((3e-6, 0), (7e-6, 2), (1.5e-5, 4), (1.7e-5, 6)):
+        output = (truth.values * (1 + off)).astype(np.float32)
+        assert check(output, truth, DType.F32).wrong == wrong
+
+
+@pytest.mark.parametrize("dtype", list(DType))
+def test_a_row_of_ones_and_zeros_shows_that_a_term_is_missing(dtype):
+    terms = {DType.BF16: 128, DType.F16: 1024}.get(dtype, 2**20)
+    x = np.zeros((1, terms), NUMPY_DTYPES[dtype])
+    truth = truth_of(Problem(1, terms, dtype), {"input": x})
+    right = np.full(x.shape, 1 / terms).astype(x.dtype)
+    assert check(right, truth, dtype).wrong == 0
+    missing = check(np.full(x.shape, 1 / (terms - 1)).astype(x.dtype), truth, dtype)
+    assert missing.wrong == terms and missing.deviation == np.inf  # no matter of rounding
+
+
 def test_an_output_that_is_not_finite_has_no_error_in_ulps():
     values = np.array([[1.0, 2.0]])
     output = np.array([[np.nan, 2.0]], np.float32)
@@ -147,19 +184,14 @@ def test_the_first_wrong_element_is_named():
     assert (found.wrong, found.first) == (1, (4, 17))
 
 
-@pytest.mark.parametrize("cols", [1, 2, 31, 4097])
-def test_every_pattern_exists_at_every_width(cols):
-    x = verification_input(PATTERN_COUNT, cols, DType.F16)
-    assert x.shape == (PATTERN_COUNT, cols)
-
-
 @pytest.mark.parametrize("cols", [1, 64, 4096, 4097, 262144, 2**20])
 @pytest.mark.parametrize("rows_per_block", [1, 2, 3, 32, 1024])
 def test_verification_has_a_whole_and_a_partial_block(cols, rows_per_block):
-    rows = verification_rows(cols, rows_per_block)
+    problem = Problem(1, cols)
+    rows = verification_rows(problem, rows_per_block)
     assert rows > rows_per_block
     assert rows_per_block == 1 or rows % rows_per_block != 0 or rows_per_block == 3
-    assert base_rows(cols) > PATTERN_COUNT
+    assert base_rows(problem) > pattern_count(problem)
 
 
 KINDS = [Problem(20, 37, op=op, dtype=dtype) for op in Op for dtype in DType] + [

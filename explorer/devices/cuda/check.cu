@@ -1,6 +1,9 @@
 // The truth of every op in float64, as reference/truth.py has it, and how an output compares.
 
-constexpr double kFlushed = 0x1p-126;
+constexpr double kFlushedBelow = 0x1p-126 * (1 + 1e-6);
+constexpr double kSubnormalError = kWide ? 0x1p-1070 : 0x1p-145;
+constexpr double kNearGap = 32.0;
+constexpr int kExactTerms = 1 << 24;
 #define INFINITY_64 __longlong_as_double(0x7ff0000000000000ll)
 
 enum Op { kSoftmax, kLogSoftmax, kSoftmaxBackward, kLogSoftmaxBackward };
@@ -18,7 +21,8 @@ struct Question {
   long long output_stride;
   long long mask_rows;
   double scale;
-  double tolerance;  // relative to an element's magnitude
+  double tolerance;        // relative to an element's magnitude
+  double exact_tolerance;  // the same in rows whose sum arithmetic cannot round
   int cols;
   int op;
   int masked;
@@ -34,6 +38,7 @@ struct Report {
   unsigned long long ulp_bits;    // largest error in ulps of the output's type, a double's bits
   double counted;                 // elements that are finite and should be
   double ulps;                    // sum of their errors in ulps
+  unsigned long long certain;     // wrong elements that no rounding explains
 };
 
 __device__ long long place(const Question& q, long long row, long long stride, int col) {
@@ -100,6 +105,7 @@ __device__ double sum_row(const Question& q, Term term) {
 struct Truth {
   double value;
   double magnitude;  // what its error is relative to: of what is subtracted where that cancels
+  bool exact;        // its row's sum is exact in any arithmetic
 };
 
 // What one row's elements have in common.
@@ -108,15 +114,27 @@ struct Row {
   double maximum;  // forward
   double sum;
   double size;  // backward: sum of absolute terms
+  bool exact;   // all terms of the sum are 0 or 1
 };
 
+// Whether all elements of a row satisfy a condition.
+template <typename Condition>
+__device__ bool holds_for_row(const Question& q, Condition condition) {
+  return q.cols <= kExactTerms && sum_row(q, [&](int i) { return condition(i) ? 0.0 : 1.0; }) == 0.0;
+}
+
 __device__ Row row_of(const Question& q, long long row) {
-  Row r = {limit_of(q, row), 0.0, 0.0, 0.0};
+  Row r = {limit_of(q, row), 0.0, 0.0, 0.0, false};
   if (q.op == kSoftmax || q.op == kLogSoftmax) {
     double maximum = -INFINITY_64;
     for (int i = threadIdx.x; i < q.cols; i += blockDim.x) maximum = fmax(maximum, counted(q, row, r.limit, i));
     r.maximum = reduce_block(maximum, -INFINITY_64, [](double a, double b) { return fmax(a, b); });
     r.sum = sum_row(q, [&](int i) { return exp_of_difference(counted(q, row, r.limit, i), r.maximum); });
+    const auto is_0_or_masked = [&](int i) {
+      const double x = counted(q, row, r.limit, i);
+      return x == 0.0 || x == -INFINITY_64;
+    };
+    r.exact = r.maximum == 0.0 && holds_for_row(q, is_0_or_masked);
     return r;
   }
   const auto term = [&](int i) {
@@ -125,26 +143,37 @@ __device__ Row row_of(const Question& q, long long row) {
   };
   r.sum = sum_row(q, term);
   r.size = sum_row(q, [&](int i) { return fabs(term(i)); });
+  const double share_of_1 = q.op == kSoftmaxBackward ? 1.0 : 0.0;
+  const double share_of_0 = q.op == kSoftmaxBackward ? 0.0 : -INFINITY_64;
+  const auto is_0_or_1 = [&](int i) {
+    const double y = widen(q.input[place(q, row, q.input_stride, i)]);
+    const double dy = gradient(q, row, i);
+    return (y == share_of_0 || y == share_of_1) && (dy == 0.0 || dy == 1.0);
+  };
+  r.exact = r.sum == rint(r.sum) && holds_for_row(q, is_0_or_1);
   return r;
 }
 
 __device__ Truth truth_of(const Question& q, long long row, const Row& r, int col) {
   if (q.op == kSoftmax) {
-    const double y = exp_of_difference(counted(q, row, r.limit, col), r.maximum) / r.sum;
-    return {y, y};
+    const double x = counted(q, row, r.limit, col);
+    const double y = exp_of_difference(x, r.maximum) / r.sum;
+    const double gap = isfinite(x) ? r.maximum - x : 0.0;
+    const double growth = gap >= kNearGap && isfinite(gap) ? ldexp(2.0, ilogb(gap / kNearGap)) : 1.0;
+    return {y, y * growth, r.exact};
   }
   if (q.op == kLogSoftmax) {
     const double y = (counted(q, row, r.limit, col) - r.maximum) - log(r.sum);
-    return {y, 1.0 + fabs(y)};
+    return {y, 1.0 + fabs(y), r.exact};
   }
   const double y = widen(q.input[place(q, row, q.input_stride, col)]);
   const double dy = gradient(q, row, col);
   const double factor = q.scaled ? q.scale : 1.0;
   const double share = q.op == kSoftmaxBackward ? y : exp(y);
   if (q.op == kSoftmaxBackward) {
-    return {factor * (y * (dy - r.sum)), fabs(factor) * (fabs(y) * (fabs(dy) + r.size))};
+    return {factor * (y * (dy - r.sum)), fabs(factor) * (fabs(y) * (fabs(dy) + r.size)), r.exact};
   }
-  return {factor * (dy - share * r.sum), fabs(factor) * (fabs(dy) + share * r.size)};
+  return {factor * (dy - share * r.sum), fabs(factor) * (fabs(dy) + share * r.size), r.exact};
 }
 
 // 16-bit numbers as integers that are ordered, and as dense, as they are.
@@ -162,18 +191,37 @@ __device__ bool are_neighbours(const T& output, double truth, int most) {
 __device__ bool are_neighbours(float, double, int) { return false; }
 __device__ bool are_neighbours(double, double, int) { return false; }
 
+// Whether a number within `allowed` of the truth rounds to the output.
+template <typename T>
+__device__ bool is_rounded_within(const T& output, double truth, double allowed) {
+  const int order = order_of(output);
+  return order_of(rounded(truth - allowed, output)) <= order && order <= order_of(rounded(truth + allowed, output));
+}
+__device__ bool is_rounded_within(float, double, double) { return false; }
+__device__ bool is_rounded_within(double, double, double) { return false; }
+
 // From a number of the output's type to the next, at a magnitude.
 __device__ double spacing_at(double magnitude) {
   const double normal = fmax(magnitude, Format<Output>::kSmallestNormal);
   return ldexp(1.0, ilogb(normal) - Format<Output>::kMantissa);
 }
 
+// fp32 arithmetic may flush results that are no normal numbers to zero.
+__device__ bool may_be_flushed(const Truth& truth) {
+  return !kWide && truth.magnitude > 0.0 && fabs(truth.value) < kFlushedBelow;
+}
+
+// The rules of reference/SEMANTICS.md, as reference/check.py has them.
 __device__ bool is_right(const Question& q, const Output& output, double got, const Truth& truth) {
   if (isnan(truth.value)) return isnan(got);
   // Nothing is near an infinity but itself.
   if (isinf(truth.value) || isnan(got)) return got == truth.value;
-  const double off = fabs(got - truth.value);
-  if (off <= kFlushed || off <= q.tolerance * truth.magnitude) return true;
+  if (got == truth.value || (got == 0.0 && may_be_flushed(truth))) return true;
+  if (!(truth.magnitude > 0.0)) return false;
+  const double relative = truth.exact ? q.exact_tolerance : q.tolerance;
+  const double allowed = relative * truth.magnitude + kSubnormalError;
+  if (fabs(got - truth.value) <= allowed) return true;
+  if (truth.exact) return is_rounded_within(output, truth.value, allowed);
   return are_neighbours(output, truth.value, q.steps);
 }
 
@@ -186,6 +234,7 @@ struct Found {
   double most_ulps = 0.0;
   double counted = 0.0;
   double ulps = 0.0;
+  unsigned long long certain = 0;
 
   __device__ void add(const Question& q, const Output& output, const Truth& truth, unsigned long long index) {
     const double got = widen(output);
@@ -194,10 +243,11 @@ struct Found {
       ++wrong;
       first = min(first, index);
       infinite += !are_finite;
+      certain += are_finite && (truth.exact || truth.magnitude == 0.0);
     }
     if (!are_finite) return;
     const double off = fabs(got - truth.value);
-    const bool flushed = !kWide && got == 0.0 && off <= kFlushed;  // as fp32 arithmetic may
+    const bool flushed = got == 0.0 && may_be_flushed(truth);
     const double in_ulps = flushed ? 0.0 : off / spacing_at(truth.magnitude);
     counted += 1.0;
     ulps += in_ulps;
@@ -216,6 +266,7 @@ __device__ void report_block(const Found& found, Report* report) {
     atomicAdd(&report->wrong, found.wrong);
     atomicMin(&report->first, found.first);
     atomicAdd(&report->infinite, found.infinite);
+    atomicAdd(&report->certain, found.certain);
   }
   const auto larger = [](double a, double b) { return fmax(a, b); };
   const auto plus = [](double a, double b) { return a + b; };

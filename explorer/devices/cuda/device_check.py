@@ -19,7 +19,7 @@ Addresses = Mapping[str, int]
 CHECK_BLOCKS = 2**16
 """Blocks of a check: enough for any GPU, each one's findings being reported once."""
 
-NOTHING_FOUND = np.array([0, 2**64 - 1, 0, 0, 0, 0, 0], np.uint64)
+NOTHING_FOUND = np.array([0, 2**64 - 1, 0, 0, 0, 0, 0, 0], np.uint64)
 """A Report of check.cu before the check."""
 
 
@@ -39,7 +39,7 @@ class Question(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in _OPERANDS),
         *((name, ctypes.c_longlong) for name in ("rows", "inner", "input_stride")),
         *((name, ctypes.c_longlong) for name in ("output_stride", "mask_rows")),
-        *((name, ctypes.c_double) for name in ("scale", "tolerance")),
+        *((name, ctypes.c_double) for name in ("scale", "tolerance", "exact_tolerance")),
         *((name, ctypes.c_int) for name in ("cols", "op", "masked", "scaled", "steps")),
     ]
 
@@ -57,6 +57,7 @@ class Question(ctypes.Structure):
             mask_rows=problem.mask_rows,
             scale=scale if problem.dtype is DType.F64 else float(np.float32(scale)),
             tolerance=limits.relative,
+            exact_tolerance=limits.exact_relative,
             cols=problem.cols,
             op=list(Op).index(problem.op),
             masked=list(Mask).index(problem.mask),
@@ -82,6 +83,9 @@ class DeviceCheck:
     mean_ulp: float
     counted: int
     """Elements that the mean is of."""
+    certain: int = 0
+    """Finite wrong elements that no rounding explains: something where 0 is due, or in a row whose
+    sum is exact."""
 
     def with_(self, other: "DeviceCheck") -> "DeviceCheck":
         """Of both outputs together, where neither has a wrong element."""
@@ -97,7 +101,7 @@ class DeviceCheck:
 
     @classmethod
     def of(cls, report: NDArray[Any], problem: Problem) -> "DeviceCheck":
-        """Read a Report of check.cu: seven 64-bit words."""
+        """Read a Report of check.cu: eight 64-bit words."""
         numbers = report.view(np.float64)
         wrong = int(report[0])
         counted = int(numbers[5])
@@ -111,4 +115,5 @@ class DeviceCheck:
             max_ulp=float(numbers[4]),
             mean_ulp=float(numbers[6]) / max(1, counted),
             counted=counted,
+            certain=int(report[7]),
         )

@@ -8,6 +8,7 @@ from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Resources
 from explorer.peer import PeerName
 from explorer.problem import Problem
+from explorer.reference import Case
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +36,27 @@ class SessionFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class SmallRun:
+    """Launches of a kernel on one small problem, to verify it."""
+
+    case: Case
+    launches: tuple[Launch, ...]
+    scratch_bytes: int = 0
+    odd_elements: bool = False
+    """Whether the matrices begin at odd elements."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """A kernel to verify on a small problem and on the whole one, then to time."""
+    """A kernel to verify on small problems and on the whole one, then to time."""
 
     cubin: bytes
     digest: str
     resources: Resources
-    verify_problem: Problem
-    verify_launches: tuple[Launch, ...]
+    small_runs: tuple[SmallRun, ...]
     launches: tuple[Launch, ...]
-    any_alignment: bool
-    """Whether it must also work where input and output start at odd elements."""
     scratch_bytes: int = 0
     """Device memory that the launches share."""
-    verify_scratch_bytes: int = 0
     best_us: float = 0.0
     """Time of the best so far: a kernel far slower gets fewer samples. 0 for none."""
 

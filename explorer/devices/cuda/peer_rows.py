@@ -8,7 +8,7 @@ from explorer.devices.cuda.bench import Bench
 from explorer.devices.cuda.device_check import DeviceCheck
 from explorer.devices.cuda.driver import checked
 from explorer.devices.cuda.tools import Tools
-from explorer.reference import PATTERN_COUNT, pattern_name, verification_inputs
+from explorer.reference import Case, pattern_count
 
 Check = Callable[[DeviceCheck], bool]
 """Whether what was found is a fault, and no matter of rounding."""
@@ -28,18 +28,18 @@ def wrong_rows(
     not one of another shape. All inputs are filled again afterwards.
     """
     problem, sets = bench.problem, bench.sets
-    rows = min(problem.rows, PATTERN_COUNT)
-    data = verification_inputs(problem.resized(rows=rows), seed)["input"].tobytes()
+    case = Case(problem.resized(rows=min(problem.rows, pattern_count(problem))))
+    data = case.arrays(seed)["input"].tobytes()
     checked(driver.cuMemcpyHtoD(sets.input(0), data, len(data)))
     replay()
     one, wrong = problem.resized(rows=1), []
-    for row in range(rows):
+    for row, pattern in enumerate(case.patterns):
         addresses = {
             "input": sets.input(0) + row * problem.row_bytes,
             "output": output(0) + row * problem.cols * problem.output_dtype.itemsize,
         }
         found = tools.check_rows(one, addresses)
         if found.wrong and is_fault(found):
-            wrong.append(pattern_name(row, rows))
+            wrong.append(pattern.name)
     sets.fill(tools, seed)
-    return tuple(wrong)
+    return tuple(dict.fromkeys(wrong))

@@ -17,6 +17,7 @@ from explorer.devices.cuda.peer_entry import PeerEntry, enter
 from explorer.devices.cuda.program import Program, bound
 from explorer.devices.cuda.tools import Tools
 from explorer.devices.cuda.verification import Verifier, sentence
+from explorer.devices.cuda.verification_buffers import LastRows
 from explorer.errors import ExplorerError
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured, Outcome, Rejected, Stage
@@ -53,6 +54,7 @@ class Session:
         self._verifier.check_the_check()
         self._verifier.settle()
         self._bench = Bench(request.problem, request.timing, gpu, stream, self._tools, request.seed)
+        self._last_rows = LastRows(request.problem, self._bench.sets, request.seed, stream)
         self._peers: list[PeerEntry] = []
 
     def facts(self) -> SessionFacts:
@@ -105,6 +107,9 @@ class Session:
             for index in range(self._checked_sets):
                 enqueue(index)
         reason, found = self._outputs_fault()
+        if reason is None:
+            reason, last = self._last_rows_fault(enqueue)
+            found = found.with_(last)
         if reason is not None:
             return Rejected(Stage.VERIFY, reason)
         return self._judged(samples, job, small.with_(found))
@@ -156,6 +161,20 @@ class Session:
                 return f"on the whole problem, {reason}", found[-1]
         return None, reduce(DeviceCheck.with_, found)
 
+    def _last_rows_fault(self, enqueue: Enqueue) -> tuple[str | None, DeviceCheck]:
+        """What is wrong with a launch whose last rows are patterns, and the errors of those."""
+        self._last_rows.put()
+        enqueue(0)
+        found = self._last_rows.check(self._tools)
+        self._last_rows.restore()
+        if not found.wrong:
+            return None, found
+        return (
+            f"in the last rows of the whole problem, which held patterns, {found.wrong} elements "
+            f"are wrong, the first {found.row} rows on, in column {found.col}",
+            found,
+        )
+
     def _enqueue(
         self, program: Program, launches: tuple[Launch, ...], scratch: Scratch, index: int
     ) -> None:
@@ -173,6 +192,7 @@ class Session:
         """Give back all that is on the GPU."""
         for peer in self._peers:
             peer.close()
+        self._last_rows.free()
         self._verifier.free()
         self._bench.free()
         self._tools.free()
@@ -235,5 +255,7 @@ class Session:
             for index in range(self._checked_sets):
                 enqueue(index)
             reason, _ = self._outputs_fault()
+        if reason is None:
+            reason, _ = self._last_rows_fault(enqueue)
         if reason is not None:
             raise ExplorerError(f"a finalist is wrong now: {reason}")

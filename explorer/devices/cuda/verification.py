@@ -9,13 +9,13 @@ from explorer.accuracy import Accuracy
 from explorer.devices.cuda.buffers import NAN_BYTE
 from explorer.devices.cuda.device_check import DeviceCheck
 from explorer.devices.cuda.driver import checked
-from explorer.devices.cuda.messages import Job
+from explorer.devices.cuda.messages import Job, SmallRun
 from explorer.devices.cuda.program import Program, bound
 from explorer.devices.cuda.tools import Tools
 from explorer.devices.cuda.verification_buffers import VerificationBuffers
 from explorer.errors import ExplorerError
 from explorer.problem import Problem
-from explorer.reference import truth_of, verification_inputs, verification_problem
+from explorer.reference import Case, truth_of, verification_inputs, verification_problem
 
 INEXACT = 1e-3
 """Errors below this come from rounding, as of long serial sums; those of wrong code are larger."""
@@ -30,8 +30,8 @@ SETTLING_ROWS = 64
 SETTLING_CHECKS = 8
 """Checks of so many rows after which launches take the time that they will keep."""
 
-KEPT = 4
-"""Verification problems whose buffers are kept: configs differ in the rows that they need."""
+KEPT_BYTES = 2**30
+"""Device memory of verification problems whose buffers are kept for the kernels that follow."""
 
 
 class Verifier:
@@ -42,7 +42,7 @@ class Verifier:
         self._tools = tools
         self._stream = stream
         self._seed = seed
-        self._kept: dict[tuple[Problem, bool, int], VerificationBuffers] = {}
+        self._kept: dict[tuple[Case, bool, int], VerificationBuffers] = {}
 
     def check_the_check(self) -> None:
         """Compare the GPU's float64 truth with NumPy's; raises ExplorerError if they differ."""
@@ -85,31 +85,26 @@ class Verifier:
         return verification_problem(self._problem.resized(cols=cols), rows_per_block)
 
     def fault(self, program: Program, job: Job) -> tuple[str | None, DeviceCheck | None]:
-        """What is wrong with a kernel's output, or None, and the errors of all that was checked.
-
-        A kernel for any alignment is run once more with matrices at odd elements.
-        """
-        both = None
-        for odd in (False, True) if job.any_alignment else (False,):
-            reason, found = self._run(program, job, odd_elements=odd)
+        """What is wrong with a kernel's output, or None, and the errors of all that was checked."""
+        all_found = None
+        for small in job.small_runs:
+            reason, found = self._run(program, small)
             if reason is not None:
-                return reason, found
-            both = found if both is None else both.with_(found)
-        return None, both
+                return f"{_named(small, job)}{reason}", found
+            all_found = found if all_found is None else all_found.with_(found)
+        return None, all_found
 
     def free(self) -> None:
         """Give the buffers back."""
         while self._kept:
             self._kept.popitem()[1].free()
 
-    def _run(
-        self, program: Program, job: Job, *, odd_elements: bool
-    ) -> tuple[str | None, DeviceCheck]:
-        problem = job.verify_problem
-        buffers = self._buffers(job, odd_elements=odd_elements)
+    def _run(self, program: Program, small: SmallRun) -> tuple[str | None, DeviceCheck]:
+        problem = small.case.problem
+        buffers = self._buffers(small)
         buffers.prepare(self._stream)
         values = bound(problem, buffers.addresses)
-        for launch in job.verify_launches:
+        for launch in small.launches:
             program.launch(launch, values, self._stream)
         found = self._tools.check_rows(problem, buffers.checked_addresses)
         if found.wrong:
@@ -118,22 +113,31 @@ class Verifier:
         beside = buffers.touched_beside()
         return (f"wrote {beside}" if beside else None), found
 
-    def _buffers(self, job: Job, *, odd_elements: bool) -> VerificationBuffers:
-        key = (job.verify_problem, odd_elements, job.verify_scratch_bytes)
+    def _buffers(self, small: SmallRun) -> VerificationBuffers:
+        key = (small.case, small.odd_elements, small.scratch_bytes)
         if key not in self._kept:
-            while len(self._kept) >= KEPT:
-                self._kept.pop(next(iter(self._kept))).free()
-            arrays = verification_inputs(job.verify_problem, self._seed)
+            arrays = small.case.arrays(self._seed)
             self._kept[key] = VerificationBuffers(
-                job.verify_problem, arrays, job.verify_scratch_bytes, odd_elements=odd_elements
+                small.case.problem, arrays, small.scratch_bytes, odd_elements=small.odd_elements
             )
+            while sum(buffers.size for buffers in self._kept.values()) > KEPT_BYTES:
+                if len(self._kept) == 1:
+                    break
+                self._kept.pop(next(iter(self._kept))).free()
         return self._kept[key]
+
+
+def _named(small: SmallRun, job: Job) -> str:
+    """Which run a fault is of, where it is not the first one."""
+    if small is job.small_runs[0]:
+        return ""
+    return f"on {small.case.problem}{' at odd elements' if small.odd_elements else ''}, "
 
 
 def sentence(found: DeviceCheck, problem: Problem, output: int, accuracy: Accuracy) -> str:
     """What a check found wrong with the matrix at address `output`."""
     total, dtype = problem.rows * problem.cols, problem.output_dtype
-    if not found.infinite and found.error < INEXACT:
+    if not found.infinite and not found.certain and found.error < INEXACT:
         return (
             f"too inexact: {found.max_ulp:.3g} ulp (relative error {found.error:.1e}), the limit "
             f"under {accuracy} is {accuracy.limits(dtype).of_an_element} "

@@ -1,16 +1,20 @@
 """Operands of one verification problem on the GPU, each between guards, gaps poisoned."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
 from numpy.typing import NDArray
 
-from explorer.devices.cuda.buffers import NAN_BYTE, GuardedMatrix
+from explorer.devices.cuda.buffers import NAN_BYTE, GuardedMatrix, RotatingBuffers
+from explorer.devices.cuda.device_check import DeviceCheck
 from explorer.devices.cuda.driver import checked
+from explorer.devices.cuda.tools import Tools
+from explorer.op import Mask
 from explorer.operands import inputs, output
 from explorer.problem import Problem
-from explorer.reference import in_memory, laid_out
+from explorer.reference import Case, in_memory, laid_out, pattern_count
 
 Array = NDArray[Any]
 
@@ -18,6 +22,68 @@ _GUARD = 0xA5
 
 ODD_PLACES = {"input": 1, "grad": 2, "output": 3}
 """Elements by which matrices are moved to try a kernel of any alignment."""
+
+
+LAST_ELEMENTS = 2**20
+"""Elements at most of the last rows that hold patterns: they are copied twice for each kernel."""
+
+
+class LastRows:
+    """Patterns of verification in the last rows of a problem's own matrix, for one launch.
+
+    There the indices are largest that the kernel will meet. They take the place of what is timed,
+    in set 0, and are taken out again.
+    """
+
+    def __init__(self, problem: Problem, sets: RotatingBuffers, seed: int, stream: Any) -> None:
+        self._problem, self._sets, self._stream = problem, sets, stream
+        unit = problem.inner
+        rows = min(problem.rows, pattern_count(problem), LAST_ELEMENTS // problem.cols)
+        self._first = problem.rows - max(1, rows // unit) * unit
+        rows = problem.rows - self._first
+        self._part = replace(problem, rows=rows, mask=Mask.NONE, mask_rows=0)
+        arrays = Case(self._part).arrays(seed)
+        self._copies: dict[str, tuple[int, int, int]] = {}
+        """By operand: addresses of the patterns and of what they displace, and their bytes."""
+        for operand in inputs(self._part):
+            data = in_memory(self._part, operand, *_with_gap(arrays, operand)).tobytes()
+            patterns, displaced = (int(checked(driver.cuMemAlloc(len(data)))) for _ in range(2))
+            checked(driver.cuMemcpyHtoD(patterns, data, len(data)))
+            self._copies[operand.name] = (patterns, displaced, len(data))
+
+    def put(self) -> None:
+        """Put the patterns into set 0, and prepare its output for a launch."""
+        for name, (patterns, displaced, size) in self._copies.items():
+            checked(driver.cuMemcpyDtoDAsync(displaced, self._place(name), size, self._stream))
+            checked(driver.cuMemcpyDtoDAsync(self._place(name), patterns, size, self._stream))
+        self._sets.prepare(0, self._stream)
+
+    def restore(self) -> None:
+        """Put back what the patterns displaced."""
+        for name, (_, displaced, size) in self._copies.items():
+            checked(driver.cuMemcpyDtoDAsync(self._place(name), displaced, size, self._stream))
+
+    def check(self, tools: Tools) -> DeviceCheck:
+        """Compare what a launch made of the patterns with the truth: under a mask, of all rows."""
+        at = self._sets.checked_at(0)
+        if self._problem.mask is not Mask.NONE:
+            return tools.check_rows(self._problem, at)
+        output_bytes = self._problem.output_dtype.itemsize
+        start = self._problem.output_place(self._first, 0) * output_bytes
+        moved = {name: self._place(name) for name in self._copies}
+        return tools.check_rows(self._part, {**moved, "output": at["output"] + start})
+
+    def free(self) -> None:
+        """Give the memory back."""
+        for patterns, displaced, _ in self._copies.values():
+            checked(driver.cuMemFree(patterns))
+            checked(driver.cuMemFree(displaced))
+
+    def _place(self, name: str) -> int:
+        """Where a matrix's last rows lie in set 0; in place, where the input is kept."""
+        stride = self._problem.input_stride if self._problem.inner == 1 else self._problem.cols
+        start = self._first * stride * self._problem.dtype.itemsize
+        return self._sets.checked_at(0)[name] + start
 
 
 class VerificationBuffers:
@@ -51,6 +117,8 @@ class VerificationBuffers:
             self._place("output", target.bytes, place, guard=_GUARD)
         self._kept_input = self._copy_of_input() if problem.in_place else 0
         self._scratch = int(checked(driver.cuMemAlloc(scratch_bytes))) if scratch_bytes else 0
+        self.size = scratch_bytes + sum(m.data_bytes for m in self._matrices.values())
+        """Bytes of device memory, guards aside."""
 
     @property
     def addresses(self) -> dict[str, int]:

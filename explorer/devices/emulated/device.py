@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from explorer.accuracy import Accuracy
@@ -18,7 +17,7 @@ from explorer.devices.emulated.parse import parse
 from explorer.devices.emulated.placement import Placement
 from explorer.devices.emulated.program import Module
 from explorer.problem import Problem
-from explorer.reference import FLUSHED, Truth, check, truth_of
+from explorer.reference import check, truth_of
 
 Array = NDArray[Any]
 
@@ -73,15 +72,13 @@ def emulate(
     if not complete:
         return Emulation(problem, odd_elements, tuple(findings), counters=counters)
     findings += _with_store(placed.findings(), kernel)
-    got = placed.output()
     truth = truth_of(problem, arrays)
     return Emulation(
         problem,
         odd_elements,
         tuple(findings),
-        check(got, truth, problem.output_dtype, accuracy),
+        check(placed.output(), truth, problem.output_dtype, accuracy),
         counters,
-        deviation=_deviation(got, truth),
         rounding=rounding,
         accuracy=accuracy,
     )
@@ -122,21 +119,6 @@ def _launched(
         if not result.complete:
             return findings, total, False
     return findings, total, True
-
-
-def _deviation(output: Array, truth: Truth) -> float:
-    """The largest error relative to its magnitude, beyond what may be flushed to zero.
-
-    Infinite for a stray NaN.
-    """
-    values = output.astype(truth.values.dtype)
-    if (np.isnan(values) != np.isnan(truth.values)).any():
-        return float("inf")
-    with np.errstate(invalid="ignore", divide="ignore"):
-        off = np.where(values == truth.values, 0.0, np.abs(values - truth.values))
-        off = np.maximum(off - FLUSHED, 0.0)
-        relative = np.where(off > 0, off / truth.magnitude, 0.0)
-    return float(np.nanmax(relative, initial=0.0))
 
 
 def _arguments(step: Launch, values: dict[str, Argument]) -> list[Argument]:

@@ -40,8 +40,6 @@ class Emulation:
     """Zeros where nothing was run."""
     unsupported: tuple[str, ...] = ()
     """Opcodes that the emulator does not know."""
-    deviation: float = 0.0
-    """Largest relative error of any element; infinite where a NaN is missing or out of place."""
     rounding: float = 0.0
     """Relative error that rounding alone could come to."""
     reason: str = ""
@@ -53,7 +51,7 @@ class Emulation:
     def status(self) -> Status:
         """`wrong` where any defect was seen; `verified` only where all was checked."""
         wrong_numbers = self.check is not None and self.check.wrong > 0
-        far_off = wrong_numbers and self.deviation > self.rounding
+        far_off = self.check is not None and self.check.deviation > self.rounding
         if far_off or any(f.kind not in INCONCLUSIVE for f in self.findings):
             return Status.WRONG
         if self.findings or self.unsupported or self.reason or self.check is None:
