@@ -27,7 +27,7 @@ FEW_ELEMENTS = 2**17
 MOST_ELEMENTS = 2**22
 """Elements that are emulated at once: some seconds, and a gigabyte of memory."""
 
-ALL_ELEMENTS = 2**25
+ALL_ELEMENTS = 2**26
 """Elements of all patterns together, beyond which wide rows have the most telling ones only."""
 
 FEW_ROWS = TELLING_COUNT + 8
@@ -44,7 +44,7 @@ FAR_COLS = 2**16 + 5001
 FAR_ELEMENTS = 2**20
 """Elements of a block and a part of one at so many columns."""
 
-FAR_ROUNDS = 64
+FAR_ROUNDS = 320
 """Rounds of a kernel's loops at so many columns; of fewer threads a row fewer columns are tried."""
 
 SHARED_BYTES = 227 * 1024

@@ -63,9 +63,9 @@ def patterns_for(problem: Problem) -> tuple[Pattern, ...]:
 def _patterns(cols: int, dtype: DType, op: Op, terms: int) -> tuple[Pattern, ...]:
     return (
         *(Pattern(_words(make), make) for make in (*_TELLING, *_OTHERS)),
+        *_subsets(cols, terms),
         *_ladders(cols, dtype, op),
         *_huge(dtype),
-        *_subsets(cols, terms),
     )
 
 

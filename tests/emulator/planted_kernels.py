@@ -1,0 +1,544 @@
+"""Whole kernels made wrong in one place, by what it takes to notice: judged as a user's file is.
+
+Where corpus.py plants what the emulator itself must see, races and bounds above all, these are
+mistakes of arithmetic, arguments and sizes: whether they show depends on the inputs and the launches
+that a verification tries.
+"""
+
+from dataclasses import dataclass, field
+
+from explorer.config import Config
+from explorer.dtype import DType
+from explorer.op import Mask, Op
+from explorer.problem import Problem
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A kernel, and the text of it that is replaced, each as often as it occurs."""
+
+    kind: str
+    """What it takes to notice."""
+    name: str
+    problem: Problem
+    config: Config
+    changes: tuple[tuple[str, str], ...] = field(default=())
+
+    def planted(self, source):
+        """The source made wrong; asserts that there is what is changed."""
+        for right, wrong in self.changes:
+            assert right in source, f"{self}: the emitted code has no {right!r}"
+            source = source.replace(right, wrong)
+        return source
+
+    def __str__(self):
+        return f"{self.kind}: {self.name}"
+
+
+PLANTS: list[Plant] = []
+
+
+def plant(kind, name, problem, config, *changes):
+    PLANTS.append(Plant(kind, name, problem, config, changes))
+
+
+HELD = Config()
+LOOPED = Config(cache="none", cache_holds="input", unroll=2)
+SHARED = Config(cache="shared", cache_holds="input")
+ONLINE = Config(algorithm="online", cache="none", cache_holds="input")
+BLOCK_MAX = Config(algorithm="online-block-max")
+TREE = Config(threads=128, threads_per_row=32, reduction="shared-tree")
+RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False, threads_per_row=64)
+ONE_THREAD = Config(
+    threads=64, threads_per_row=1, vector_bytes=4, cache="none", cache_holds="input", exp="expf"
+)
+CLUSTER = Config(
+    threads=128,
+    threads_per_row=128,
+    cluster=4,
+    exchange="mbarrier",
+    cache_holds="input",
+)
+WIDE = Config(threads=1024, threads_per_row=1024, cache="none", cache_holds="input", unroll=4)
+
+P4096 = Problem(8192, 4096)
+P1000 = Problem(8192, 1000)
+BF16 = Problem(8192, 4096, DType.BF16)
+RAGGED = Problem(8192, 1001, DType.BF16)
+LOG = Problem(8192, 1000, op=Op.LOG_SOFTMAX)
+GRADIENT = Problem(8192, 1000, op=Op.SOFTMAX_BACKWARD)
+LOG_GRADIENT = Problem(8192, 1000, op=Op.LOG_SOFTMAX_BACKWARD)
+
+# ------------------------------------------------------------------ exponents
+
+EXP2 = "return exp2f((x - reference) * kLog2E);"
+for limit in (18, 25, 33, 40, 60, 80, 86):
+    cut = f"return x - reference < -{limit}.0f ? 0.0f : exp2f((x - reference) * kLog2E);"
+    plant("exponents", f"e^x is 0 below -{limit}", P4096, HELD, (EXP2, cut))
+for name, problem, config in (
+    ("in a loop", P1000, LOOPED),
+    ("online", P1000, ONLINE),
+    ("of bf16", BF16, HELD),
+    ("of short rows", Problem(8192, 5), Config(threads=64, threads_per_row=1)),
+    ("of wide rows", Problem(64, 131072), WIDE),
+):
+    cut = "return x - reference < -50.0f ? 0.0f : exp2f((x - reference) * kLog2E);"
+    plant("exponents", f"e^x is 0 below -50 {name}", problem, config, (EXP2, cut))
+plant(
+    "exponents",
+    "the argument is clamped at -30",
+    P4096,
+    HELD,
+    (EXP2, "return exp2f(fmaxf((x - reference) * kLog2E, -30.0f));"),
+)
+for limit in (50, 87, 1000, 5000):
+    plant(
+        "exponents",
+        f"log_softmax clamped at -{limit}",
+        LOG,
+        HELD,
+        ("return shifted - logarithm;", f"return fmaxf(shifted, -{limit}.0f) - logarithm;"),
+    )
+for limit in (100, 300, 700):
+    plant(
+        "exponents",
+        f"f64: e^x is 0 below -{limit}",
+        Problem(8192, 1000, DType.F64),
+        Config(exp="expf"),
+        (
+            "return exp(x - reference);",
+            f"return x - reference < -{limit}.0 ? 0.0 : exp(x - reference);",
+        ),
+    )
+plant(
+    "exponents",
+    "a sum far below the new maximum is forgotten",
+    P1000,
+    ONLINE,
+    (
+        "return exp2f((from - to) * kLog2E);",
+        "return from - to < -10.0f ? 0.0f : exp2f((from - to) * kLog2E);",
+    ),
+)
+plant(
+    "exponents",
+    "results below 1e-36 are 0",
+    P4096,
+    HELD,
+    ("return x * reciprocal;", "return x * reciprocal < 1e-36f ? 0.0f : x * reciprocal;"),
+)
+plant(
+    "exponents",
+    "the smallest normal results are 0",
+    P4096,
+    HELD,
+    ("return x * reciprocal;", "return x * reciprocal < 2e-38f ? 0.0f : x * reciprocal;"),
+)
+plant(
+    "exponents",
+    "small shares have no gradient",
+    GRADIENT,
+    HELD,
+    ("return y * (dy - sum);", "return y < 1e-12f ? 0.0f : y * (dy - sum);"),
+)
+plant(
+    "exponents",
+    "log_softmax backward takes e^y for 0 below -40",
+    LOG_GRADIENT,
+    HELD,
+    (EXP2, "return x - reference < -40.0f ? 0.0f : exp2f((x - reference) * kLog2E);"),
+)
+
+# ------------------------------------------------------------------ start of the maximum
+
+for start in ("-1e30f", "-1e9f", "-65504.0f", "-1e5f", "-3.3e38f"):
+    plant(
+        "start",
+        f"the maximum starts at {start}",
+        P4096,
+        HELD,
+        ("float maximum = -infinity();", f"float maximum = {start};"),
+    )
+for name, problem, config in (
+    ("wide rows", Problem(64, 262144), WIDE),
+    ("a run-time loop", P1000, RUN_TIME),
+    ("bf16", BF16, HELD),
+    ("a row a thread", Problem(8192, 37), ONE_THREAD),
+):
+    plant(
+        "start",
+        f"the maximum of {name} starts at -1e30",
+        problem,
+        config,
+        ("float maximum = -infinity();", "float maximum = -1e30f;"),
+    )
+plant(
+    "start",
+    "reductions start at -1e30",
+    Problem(8192, 900),
+    Config(threads=96, threads_per_row=96),
+    ("float identity() { return -infinity(); }", "float identity() { return -1e30f; }"),
+)
+plant(
+    "start",
+    "online sums start at -1e30",
+    P1000,
+    ONLINE,
+    ("return {__int_as_float(0xff7fffff), 0.0f};", "return {-1e30f, 0.0f};"),
+)
+plant(
+    "start",
+    "the maximum is clamped at 1e30",
+    P4096,
+    HELD,
+    (
+        "reference_of(reduce_row(maximum, Max{}))",
+        "reference_of(fminf(1e30f, reduce_row(maximum, Max{})))",
+    ),
+)
+plant(
+    "start",
+    "f16 starts at -30000",
+    Problem(8192, 1000, DType.F16),
+    HELD,
+    ("float maximum = -infinity();", "float maximum = -3e4f;"),
+)
+plant(
+    "start",
+    "clusters: what hides starts at -1e9",
+    Problem(512, 32768),
+    CLUSTER,
+    ("float maximum = -infinity();", "float maximum = -1e9f;"),
+)
+
+# ------------------------------------------------------------------ run-time arguments
+
+SCALED = Problem(8192, 1000, scale=0.5)
+plant(
+    "arguments",
+    "the scale is the one it was emitted for",
+    SCALED,
+    HELD,
+    ("__fmul_rn(scale, x[i])", "__fmul_rn(0.5f, x[i])"),
+)
+plant(
+    "arguments",
+    "the scale's sign is lost",
+    SCALED,
+    HELD,
+    ("__fmul_rn(scale, x[i])", "__fmul_rn(fabsf(scale), x[i])"),
+)
+plant(
+    "arguments",
+    "a scale of 0 counts as 1",
+    SCALED,
+    HELD,
+    ("__fmul_rn(scale, x[i])", "__fmul_rn(scale == 0.0f ? 1.0f : scale, x[i])"),
+)
+plant(
+    "arguments",
+    "a gradient's scale is the one it was emitted for",
+    Problem(8192, 1000, op=Op.SOFTMAX_BACKWARD, scale=0.25),
+    HELD,
+    ("return scale * y", "return 0.25f * y"),
+)
+STRIDED = Problem(8192, 1000, input_stride=1024, output_stride=1008)
+plant(
+    "arguments",
+    "the input's stride is the one it was emitted for",
+    STRIDED,
+    HELD,
+    ("input + index * input_stride", "input + index * 1024"),
+)
+plant(
+    "arguments",
+    "the output's stride is the one it was emitted for",
+    STRIDED,
+    HELD,
+    ("output + index * output_stride", "output + index * 1008"),
+)
+plant(
+    "arguments",
+    "both strides are the output's less 16",
+    STRIDED,
+    LOOPED,
+    ("input + index * input_stride", "input + index * (output_stride + 16)"),
+)
+CAUSAL = Problem(4096, 1024, mask=Mask.CAUSAL, mask_rows=1024)
+plant(
+    "arguments",
+    "a causal mask has the rows it was emitted for",
+    CAUSAL,
+    HELD,
+    ("visible_elements(index, mask_rows)", "visible_elements(index, 1024)"),
+)
+plant(
+    "arguments",
+    "a causal mask is as many rows as there are columns",
+    CAUSAL,
+    HELD,
+    ("visible_elements(index, mask_rows)", "visible_elements(index, kCols)"),
+)
+ADDITIVE = Problem(4096, 1000, mask=Mask.ADDITIVE, mask_rows=512)
+plant(
+    "arguments",
+    "an additive mask repeats after the rows it was emitted for",
+    ADDITIVE,
+    HELD,
+    ("index % mask_rows", "index % 512"),
+)
+plant(
+    "arguments",
+    "an additive mask of one row is the first of several",
+    Problem(4096, 1000, mask=Mask.ADDITIVE),
+    HELD,
+    ("mask + index % mask_rows * kCols", "mask"),
+)
+LENGTHS = Problem(4096, 1000, mask=Mask.LENGTHS)
+CLAMP = "return min(max(length, 0), kCols);"
+plant(
+    "arguments",
+    "lengths below 0 count as positive",
+    LENGTHS,
+    HELD,
+    (CLAMP, "return min(abs(length), kCols);"),
+)
+plant(
+    "arguments",
+    "lengths below 0 are all columns",
+    Problem(4096, 37, mask=Mask.LENGTHS),
+    TREE,
+    (CLAMP, "return static_cast<int>(min(static_cast<unsigned>(length), 37u));"),
+)
+plant(
+    "arguments",
+    "lengths above cols are not clamped",
+    LENGTHS,
+    HELD,
+    (CLAMP, "return max(length, 0);"),
+)
+plant(
+    "arguments",
+    "a length of 0 counts as 1",
+    LENGTHS,
+    HELD,
+    (CLAMP, "return min(max(length, 1), kCols);"),
+)
+plant(
+    "arguments",
+    "a length of 1 counts as 2",
+    LENGTHS,
+    HELD,
+    (CLAMP, "return min(max(length == 1 ? 2 : length, 0), kCols);"),
+)
+plant(
+    "arguments",
+    "the width of the inner axis is the one it was emitted for",
+    Problem(4096, 100, inner=64),
+    HELD,
+    ("row % inner", "row % 64"),
+)
+
+# ------------------------------------------------------------------ sizes
+
+LOADED = "if (k < row.vectors) {"
+BF16_RUN_TIME = Problem(8192, 1001, DType.BF16)
+for remainder in range(8):
+    plant(
+        "sizes",
+        f"wrong where cols % 8 is {remainder}",
+        BF16_RUN_TIME,
+        RUN_TIME,
+        (
+            "const float scale = normaliser(",
+            f"const float scale = (cols % 8 == {remainder} ? 1.25f : 1.0f) * normaliser(",
+        ),
+    )
+for least in (1024, 4096, 16384):
+    plant(
+        "sizes",
+        f"wrong above {least} columns",
+        P1000,
+        RUN_TIME,
+        (
+            "const float scale = normaliser(",
+            f"const float scale = (cols > {least} ? 1.25f : 1.0f) * normaliser(",
+        ),
+    )
+plant(
+    "sizes",
+    "wrong at fewer columns than a vector has",
+    P1000,
+    RUN_TIME,
+    (
+        "const float scale = normaliser(",
+        "const float scale = (cols < 8 ? 1.25f : 1.0f) * normaliser(",
+    ),
+)
+plant(
+    "sizes",
+    "the cols it was emitted for",
+    P1000,
+    RUN_TIME,
+    ("index * cols, output + index * cols", "index * 1000, output + index * 1000"),
+)
+BLOCK = "static_cast<long long>(blockIdx.x) * kRowsPerBlock"
+for name, wrong in (
+    ("5 bits", "static_cast<long long>(blockIdx.x % 32) * kRowsPerBlock"),
+    ("8 bits", "static_cast<long long>(static_cast<unsigned char>(blockIdx.x)) * kRowsPerBlock"),
+    ("16 bits", "static_cast<long long>(blockIdx.x & 0xffff) * kRowsPerBlock"),
+):
+    plant("far", f"the block's number in {name}", P4096, HELD, (BLOCK, wrong))
+    plant("far", f"the block's number in {name}, several rows a block", P1000, TREE, (BLOCK, wrong))
+for name, problem, config in (
+    ("4096", P4096, HELD),
+    ("1000", P1000, TREE),
+    ("bf16 1001", RAGGED, BLOCK_MAX),
+    ("37", Problem(8192, 37), ONE_THREAD),
+):
+    plant(
+        "far",
+        f"index * cols in 32 bits, {name}",
+        problem,
+        config,
+        ("index * kCols", "static_cast<int>(index) * kCols"),
+    )
+plant(
+    "far",
+    "offsets by unsigned 32 bits",
+    P4096,
+    HELD,
+    ("index * kCols", "static_cast<unsigned>(index * kCols)"),
+)
+plant(
+    "far",
+    "lengths by the lower 16 bits of the row",
+    LENGTHS,
+    HELD,
+    ("lengths[index]", "lengths[index & 0xffff]"),
+)
+plant(
+    "far",
+    "strides in 32 bits",
+    STRIDED,
+    HELD,
+    ("index * input_stride", "static_cast<int>(index) * static_cast<int>(input_stride)"),
+)
+
+# ------------------------------------------------------------------ influence
+
+SUMMED = "      sum += x[slot][i];"
+for name, problem, config, old, new in (
+    (
+        "the last element of 4096",
+        P4096,
+        HELD,
+        SUMMED,
+        "      if (!(slot == kSlots - 1 && lane == kThreadsPerRow - 1 && i == kWidth - 1)) sum += x[slot][i];",
+    ),
+    (
+        "element 1234 of 4096",
+        P4096,
+        HELD,
+        SUMMED,
+        "      if ((slot * kThreadsPerRow + lane) * kWidth + i != 1234) sum += x[slot][i];",
+    ),
+    (
+        "a vector of 4096",
+        P4096,
+        HELD,
+        SUMMED,
+        "      if (slot * kThreadsPerRow + lane != 300) sum += x[slot][i];",
+    ),
+    (
+        "an element of 4096 in bf16",
+        BF16,
+        HELD,
+        SUMMED,
+        "      if ((slot * kThreadsPerRow + lane) * kWidth + i != 2222) sum += x[slot][i];",
+    ),
+    (
+        "an element of 1000 in f16",
+        Problem(8192, 1000, DType.F16),
+        HELD,
+        SUMMED,
+        "      if ((slot * kThreadsPerRow + lane) * kWidth + i != 77) sum += x[slot][i];",
+    ),
+):
+    plant("influence", f"{name} is left out", problem, config, (old, new))
+LOOP_SUM = "part += exponential(x[i], reference);"
+for cols, place in ((131072, 77777), (1048576, 500001), (1048576, 1048575)):
+    plant(
+        "influence",
+        f"element {place} of {cols} is left out",
+        Problem(64, cols),
+        WIDE,
+        (LOOP_SUM, f"if ((first + u * kThreadsPerRow) * kWidth + i != {place}) {LOOP_SUM}"),
+    )
+plant(
+    "influence",
+    "a vector of a million is left out",
+    Problem(64, 1048576),
+    WIDE,
+    (LOOP_SUM, f"if (first + u * kThreadsPerRow != 100000) {LOOP_SUM}"),
+)
+plant(
+    "influence",
+    "an element counts twice, another not at all",
+    P4096,
+    HELD,
+    (SUMMED, "      sum += x[slot][slot == 1 && lane == 17 && i == 2 ? 1 : i];"),
+)
+plant(
+    "influence",
+    "an element of log_softmax is left out",
+    LOG,
+    HELD,
+    (SUMMED, "      if (slot > 0 || lane != 33 || i != 1) sum += x[slot][i];"),
+)
+plant(
+    "influence",
+    "the first element of a gradient is left out",
+    GRADIENT,
+    HELD,
+    ("sum +=", "if (slot > 0 || lane > 0 || i > 0) sum +="),
+)
+
+# ------------------------------------------------------------------ exact zeros
+
+for name, value in (("2^-126", "0x1p-126f"), ("1e-30", "1e-30f"), ("a subnormal", "1e-42f")):
+    plant(
+        "zeros",
+        f"what is hidden comes out as {name}",
+        P4096,
+        HELD,
+        ("return x * reciprocal;", f"return fmaxf(x * reciprocal, {value});"),
+    )
+plant(
+    "zeros",
+    "what a causal mask hides comes out as 1e-38",
+    CAUSAL,
+    HELD,
+    ("return x * reciprocal;", "return x * reciprocal + 1.2e-38f;"),
+)
+plant(
+    "zeros",
+    "log_softmax of -inf is the lowest number",
+    LOG,
+    HELD,
+    ("return shifted - logarithm;", "return fmaxf(shifted - logarithm, -3.4e38f);"),
+)
+plant(
+    "zeros",
+    "a bf16 zero is the smallest subnormal",
+    BF16,
+    HELD,
+    ("return x * reciprocal;", "return fmaxf(x * reciprocal, 1e-40f);"),
+)
+plant(
+    "zeros",
+    "a gradient of 0 is not",
+    GRADIENT,
+    HELD,
+    ("return y * (dy - sum);", "return y * (dy - sum) + 1e-38f;"),
+)
