@@ -17,6 +17,7 @@ from explorer.devices.recorded.find import RecordingFile, list_recordings
 from explorer.devices.recorded.recording_file import read_recording
 from explorer.errors import ExplorerError
 from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.gpu_suite import read_runs, record_path, sentence
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import DEFAULT_GPU, known_gpu
 from explorer.problem import Problem
@@ -47,6 +48,7 @@ def checks(storage: str | None = None) -> tuple[Check, ...]:
             "Nsight Compute's figures in explorer profile",
         ),
         Check("nvcc", *_program(lambda: shutil.which("nvcc"), "nvcc"), "building emitted files"),
+        Check("gpu tests", *_gpu_suite(), "trusting kernels and times without a GPU at hand"),
     )
 
 
@@ -132,6 +134,18 @@ def _cache() -> Finding:
     if not os.access(existing, os.W_OK):
         return False, f"{folder} cannot be written; set EXPLORER_CACHE_DIR"
     return True, str(folder)
+
+
+def _gpu_suite() -> Finding:
+    """Whether the GPU tests passed, on this code."""
+    path = record_path()
+    if path is None:
+        return False, "their record is kept in a checkout, not in the package"
+    try:
+        runs = read_runs(path)
+    except ExplorerError as error:
+        return False, str(error)
+    return any(run.is_of_this_code and not run.failed for run in runs), sentence(runs)
 
 
 def _program(find: Callable[[], str | None], name: str) -> Finding:

@@ -1,7 +1,7 @@
 """Whole kernels made wrong in one place, by what it takes to notice: judged as a user's file is.
 
 Where corpus.py plants what the emulator itself must see, races and bounds above all, these are
-mistakes of arithmetic, arguments and sizes: whether they show depends on the inputs and the launches
+mistakes of arithmetic, arguments and sizes: whether they show depends on the inputs and launches
 that a verification tries.
 """
 
@@ -434,7 +434,7 @@ for name, problem, config, old, new in (
         P4096,
         HELD,
         SUMMED,
-        "      if (!(slot == kSlots - 1 && lane == kThreadsPerRow - 1 && i == kWidth - 1)) sum += x[slot][i];",
+        "      if ((slot * kThreadsPerRow + lane) * kWidth + i != 4095) sum += x[slot][i];",
     ),
     (
         "element 1234 of 4096",

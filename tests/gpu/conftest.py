@@ -1,14 +1,69 @@
-"""Tests on a GPU: skipped, with the reason, where there is none."""
+"""Tests on a GPU: skipped, with the reason, where there is none; side by side, but for timings."""
+
+import fcntl
+import os
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from explorer.compile import nvrtc_version
 from explorer.devices.cuda import driver_problem
+
+FOLDER = Path(__file__).parent
+
+LOCK = Path(tempfile.gettempdir()) / f"softmax-explorer-gpu-{os.getuid()}.lock"
+"""Held by every GPU test of this user's, in whatever process."""
 
 
 def pytest_collection_modifyitems(items):
     problem = driver_problem()
     for item in items:
-        if "gpu" in item.path.parts:
+        if FOLDER in item.path.parents:
             item.add_marker(pytest.mark.gpu)
             if problem is not None:
                 item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {problem}"))
+    # Last, when no other test is there to wait for.
+    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """The GPU is shared with other tests; a test marked `alone` has it for itself.
+
+    Tests that are timed, or take most of the memory, would be disturbed by others.
+    """
+    if driver_problem() is not None:
+        return (yield)
+    with held(LOCK, alone=item.get_closest_marker("alone") is not None):
+        return (yield)
+
+
+@contextmanager
+def held(path, *, alone):
+    """A lock between processes. Who wants the GPU alone keeps others from coming in meanwhile."""
+    with path.open("a") as lock, path.with_suffix(".queue").open("a") as queue:
+        fcntl.flock(queue, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(queue, fcntl.LOCK_UN)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def recorded_facts(record_property):
+    """The GPU's name, driver and compiler, for the record."""
+    if driver_problem() is None:
+        name, driver = _gpu()
+        record_property("gpu.name", name)
+        record_property("gpu.driver", driver)
+        record_property("gpu.nvrtc", nvrtc_version())
+
+
+def _gpu():
+    """Name and driver version, by NVIDIA's tool: without a context in this process."""
+    asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    name, driver = told.strip().split(", ")
+    return name, driver

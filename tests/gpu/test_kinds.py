@@ -7,12 +7,12 @@ from statistics import median
 import pytest
 from kinds import HELD, KINDS, SABOTAGE, problem_of, sabotaged
 
-from explorer.codegen import emit
 from explorer.compile import Compiler
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice
 from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
+from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.op import Mask, Op
 from explorer.outcome import Measured, Rejected, Stage
 from explorer.problem import Problem
@@ -35,6 +35,7 @@ def evaluator():
         yield lambda problem: LiveEvaluator(problem, device, keep_device=True)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", KINDS)
 def test_first_light(evaluator, kind):
     """One kernel of each kind, and what was found of it: to run first, with -s."""
@@ -74,10 +75,10 @@ def test_a_kind_is_right(evaluator, kind, cols):
 @pytest.mark.parametrize("kind", sorted({kind for kind, *_ in SABOTAGE.values()}))
 def test_a_wrong_kernel_of_a_kind_is_rejected(evaluator, kind):
     with evaluator(problem_of(kind, 2000, 1000)) as live:
-        variant, compiler = emit(live.problem, HELD), Compiler(live.gpu.arch)
+        program, compiler = ProgramUnderTest.of_config(live.problem, HELD), Compiler(live.gpu.arch)
         for name in (name for name, (its, *_) in SABOTAGE.items() if its == kind):
-            source = sabotaged(name, variant.source)
-            outcome = live._run(replace(variant, source=source), compiler.compile(source))
+            source = sabotaged(name, program.source)
+            outcome = live._run(replace(program, source=source), compiler.compile(source))
             assert isinstance(outcome, Rejected), (name, outcome)
             assert outcome.stage is Stage.VERIFY, (name, outcome)
             print(f"\n{name}: {outcome.reason}")
@@ -90,13 +91,13 @@ PLACE = "{input + index * kCols, output + index * kCols, kRowVectors}"
 def test_a_kernel_in_place_is_checked_on_the_whole_problem(evaluator):
     """Right on the small problem, and on the first rows of the large one."""
     with evaluator(Problem(8000, 1000, in_place=True)) as live:
-        variant = emit(live.problem, HELD)
-        assert PLACE in variant.source
-        source = variant.source.replace(
+        program = ProgramUnderTest.of_config(live.problem, HELD)
+        assert PLACE in program.source
+        source = program.source.replace(
             PLACE, PLACE.replace("kRowVectors", "index < 7000 ? kRowVectors : 0")
         )
         kernel = Compiler(live.gpu.arch).compile(source)
-        outcome = live._run(replace(variant, source=source), kernel)
+        outcome = live._run(replace(program, source=source), kernel)
         assert isinstance(outcome, Rejected) and "on the whole problem" in outcome.reason, outcome
         assert "row 7000" in outcome.reason
         compared = live.compare([HELD, HELD], 5)
@@ -104,6 +105,7 @@ def test_a_kernel_in_place_is_checked_on_the_whole_problem(evaluator):
         assert isinstance(live.evaluate(replace(HELD, exp="expf")), Measured)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("problem", "name"),
     [
@@ -125,6 +127,7 @@ def test_the_limit_moves_the_problems_bytes(evaluator, problem, name):
         assert 0.6 * live.gpu.peak_gbps < gbps < 1.02 * live.gpu.peak_gbps
 
 
+@pytest.mark.alone
 def test_no_gradient_is_faster_than_its_limit(evaluator):
     with evaluator(Problem(8192, 4096, op=Op.SOFTMAX_BACKWARD)) as live:
         config = Config(threads=512, threads_per_row=512, cache_holds="input")
@@ -133,6 +136,7 @@ def test_no_gradient_is_faster_than_its_limit(evaluator):
         assert median(compared.samples_us[0]) > 0.98 * median(compared.copy_us)
 
 
+@pytest.mark.alone
 def test_slow_kernels_are_compared_in_bounded_time(evaluator):
     with evaluator(Problem(64, 2**18, DType.BF16)) as live:
         fast, slow = live.evaluate(WIDE), live.evaluate(SLOW)
@@ -147,6 +151,7 @@ def test_slow_kernels_are_compared_in_bounded_time(evaluator):
         assert first == pytest.approx(last, rel=0.05)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "problem",
     [

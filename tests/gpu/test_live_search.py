@@ -4,6 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from explorer.devices.cuda import CudaDevice
 from explorer.evaluate.live import LiveEvaluator
 from explorer.problem import Problem
@@ -23,6 +25,7 @@ def device_mib() -> float:
     return float(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.alone
 def test_memory_stays_flat_over_1000_trials(tmp_path):
     """Host: searcher and worker together. Device: all that is in use on the GPU."""
     device = CudaDevice(0)

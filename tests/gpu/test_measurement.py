@@ -17,6 +17,7 @@ from explorer.outcome import Measured
 from explorer.problem import Problem
 
 
+@pytest.mark.alone
 def test_no_softmax_is_faster_than_copy():
     """Beyond noise: were one, the copy would not be the limit."""
     with LiveEvaluator(Problem(8192, 4096), CudaDevice(0)) as live:
@@ -30,6 +31,7 @@ def test_no_softmax_is_faster_than_copy():
         assert live.circumstances.sm_clock_mhz > 0
 
 
+@pytest.mark.alone
 def test_what_is_timed_first_takes_no_less_time_than_later():
     """Launches of a few microseconds, whose cost changes as a process begins to use the GPU."""
     config = Config(threads=64, threads_per_row=1, exp="ex2.approx", staging="span")
@@ -43,6 +45,7 @@ def test_what_is_timed_first_takes_no_less_time_than_later():
         assert abs(live.facts.copy_us / median(compared.copy_us) - 1) < 0.04
 
 
+@pytest.mark.alone
 def test_more_than_2_31_elements():
     """Row offsets are 64-bit: 8.6 GB of input and as much output, each element checked."""
     with LiveEvaluator(Problem(524300, 4096), CudaDevice(0, kernel_limit_s=60)) as live:
@@ -60,6 +63,7 @@ def test_an_unknown_gpu_is_refused():
         CudaDevice(99)
 
 
+@pytest.mark.alone
 def test_warm_is_faster_than_cold_where_the_cache_holds_it():
     problem = Problem(1024, 4096)
     times = {}

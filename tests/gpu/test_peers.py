@@ -35,6 +35,7 @@ def compared(benches, problem, peers, **options):
         return compare_with_peers(bench, ours, peers, rounds=ROUNDS, **options)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("problem", SHAPES, ids=str)
 def test_what_is_installed_is_verified_and_timed(benches, problem):
     replies = []
@@ -79,6 +80,7 @@ def own(tmp_path, monkeypatch):
     sys.modules.pop("own_peers", None)
 
 
+@pytest.mark.alone
 def test_peers_that_fail_cost_no_others(own):
     """A crash and a hang bring the worker down; what had entered enters again in the next."""
     (cudnn,) = chosen_peers(["cudnn"])

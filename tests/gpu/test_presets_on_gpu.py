@@ -31,6 +31,7 @@ def test_presets_are_right(rows, cols, dtype):
     assert len(found) > 5 and not wrong
 
 
+@pytest.mark.alone
 def test_a_journey_times_all_of_them_in_turn():
     problem = Problem(2048, 4096)
     with LiveEvaluator(problem, CudaDevice(0)) as live:

@@ -10,6 +10,7 @@ from explorer.config import Config
 from explorer.devices.cuda import CudaDevice
 from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
+from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.outcome import Measured, Rejected, Stage
 from explorer.problem import Problem
 
@@ -74,13 +75,13 @@ ENTRY = "  const int lane = threadIdx.x % kThreadsPerRow;\n"
 @pytest.fixture(scope="module")
 def evaluator():
     """Rows enough for the whole problem to exceed 2^24 elements."""
-    with LiveEvaluator(Problem(8192, 4096), CudaDevice(0)) as live:
+    with LiveEvaluator(Problem(8192, 4096), CudaDevice(0, kernel_limit_s=10)) as live:
         yield live
 
 
 def run_source(evaluator, config, source):
-    variant = replace(emit(evaluator.problem, config), source=source)
-    return evaluator._run(variant, Compiler(evaluator.gpu.arch).compile(source))
+    program = replace(ProgramUnderTest.of_config(evaluator.problem, config), source=source)
+    return evaluator._run(program, Compiler(evaluator.gpu.arch).compile(source))
 
 
 @pytest.mark.parametrize("name", SABOTAGE)
@@ -114,10 +115,7 @@ def test_a_fault_costs_one_trial(evaluator, spoiled, stage):
     outcome = run_source(evaluator, REGISTERS, source.replace(ENTRY, ENTRY + spoiled))
     assert isinstance(outcome, Rejected) and outcome.stage is stage, outcome
     assert evaluator._device.restarts == before + 1
-    healthy = evaluator._run(
-        emit(evaluator.problem, LOOPED),
-        Compiler(evaluator.gpu.arch).compile(emit(evaluator.problem, LOOPED).source),
-    )
+    healthy = run_source(evaluator, LOOPED, emit(evaluator.problem, LOOPED).source)
     assert isinstance(healthy, Measured)
 
 
