@@ -17,5 +17,17 @@ class DeviceLost(ExplorerError):
     """The GPU's worker process could not be started or brought back."""
 
 
+LONGEST_SENTENCE = 600
+"""Characters of a sentence that repeats what a user's file says, which may be of any length."""
+
+
+def brief(sentence: object) -> str:
+    """Return a sentence, cut in its middle where it is too long to read."""
+    text = str(sentence)
+    if len(text) <= LONGEST_SENTENCE:
+        return text
+    return f"{text[: LONGEST_SENTENCE - 200]} ... {text[-195:]}"
+
+
 class WrongKernel(ExplorerError):
     """A kernel that was checked and found wrong, where only a right one will do."""

@@ -9,11 +9,11 @@ from typing import Any
 from explorer.asked import asked_from
 from explorer.codegen import LaunchPlan, emit, split_source
 from explorer.config import Config
-from explorer.errors import InvalidInput
+from explorer.errors import InvalidInput, brief
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.problem import Problem
 
-LARGEST_FILE_BYTES = 2**22
+LARGEST_FILE_BYTES = 2**20
 """Bytes of a file that is read; emitted ones have some 30,000."""
 
 _COMMAND = re.compile(r"^//\s+(explorer emit .*)$", re.MULTILINE)
@@ -58,7 +58,7 @@ def read_emitted(path: Path) -> ProgramUnderTest:
         program = ProgramUnderTest(source, problem, config, plan, path.name)
         program.launches(problem)  # its numbers can be worked out
     except InvalidInput as error:
-        raise InvalidInput(f"{path}: {error}") from None
+        raise InvalidInput(f"{path}: {brief(error)}") from None
     return replace(program, host_checked=_has_emitted_host(program))
 
 

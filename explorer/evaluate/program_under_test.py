@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from explorer.codegen import Launch, LaunchPlan, Variant, emit
 from explorer.config import Config
 from explorer.dtype import DType
-from explorer.errors import InvalidInput
+from explorer.errors import InvalidInput, brief
 from explorer.problem import Problem
 from explorer.work_split import WorkSplit
 
@@ -91,11 +91,17 @@ class ProgramUnderTest:
         Raises InvalidInput for cols that the kernel is not for.
         """
         self._check_cols(problem.cols)
-        return self.plan.launches(problem.rows, problem.cols)
+        try:
+            return self.plan.launches(problem.rows, problem.cols)
+        except InvalidInput as error:
+            raise InvalidInput(f"the header of {self.file}: {brief(error)}") from None
 
     def scratch_bytes(self, problem: Problem) -> int:
-        """Bytes of scratch memory that its launches share."""
-        return self.plan.scratch_bytes(problem.rows, problem.cols)
+        """Bytes of scratch memory that its launches share; raises InvalidInput."""
+        try:
+            return self.plan.scratch_bytes(problem.rows, problem.cols)
+        except InvalidInput as error:
+            raise InvalidInput(f"the header of {self.file}: {brief(error)}") from None
 
     def _check_cols(self, cols: int) -> None:
         if cols == self.problem.cols:
