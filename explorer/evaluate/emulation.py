@@ -6,11 +6,11 @@ from explorer.accuracy import Accuracy
 from explorer.compile import SOURCE_NAME, CompileFailure, Compiler
 from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate
 from explorer.devices.emulated.emulation import Emulation, Status
-from explorer.devices.emulated.findings import LaunchError, UnsupportedPtx
-from explorer.devices.emulated.program import Module
+from explorer.devices.emulated.errors import LaunchRefused, NotEmulated
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import Run, emulated_runs, too_large
 from explorer.evaluate.verdict import Verdict
+from explorer.ptx_emulator import Module
 
 
 class Emulator:
@@ -50,9 +50,9 @@ class Emulator:
         except CompileFailure as failure:
             told = str(failure).replace(SOURCE_NAME, program.file)
             done.append(Emulation(first, reason=f"it does not compile for {self.arch}: {told}"))
-        except UnsupportedPtx as error:
+        except NotEmulated as error:
             done.append(Emulation(first, unsupported=error.opcodes))
-        except LaunchError as error:
+        except LaunchRefused as error:
             done.append(Emulation(first, reason=f"it cannot be launched: {error}"))
         return self._verdict(program, done)
 

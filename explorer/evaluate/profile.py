@@ -5,9 +5,8 @@ from math import gcd, lcm
 
 from explorer.codegen import Variant, scratch_bytes
 from explorer.compile import CompileFailure, Compiler, nvrtc_version
-from explorer.devices.emulated.counters import SECTOR_BYTES, Counters
 from explorer.devices.emulated.device import EmulatedKernel, emulate
-from explorer.devices.emulated.findings import UnsupportedPtx
+from explorer.devices.emulated.errors import NotEmulated
 from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import FEW_ELEMENTS, MOST_ELEMENTS
@@ -16,6 +15,7 @@ from explorer.occupancy import Occupancy, occupancy
 from explorer.op import Mask
 from explorer.outcome import Resources
 from explorer.problem import Problem
+from explorer.ptx_emulator import SECTOR_BYTES, Counters
 from explorer.reference import normal_inputs
 from explorer.work_split import WorkSplit
 
@@ -66,7 +66,7 @@ def profile(variant: Variant, gpu: GpuSpec) -> Profile:
         ran = emulate(steps, emulated, arrays)
     except CompileFailure as failure:
         raise InvalidInput(f"the kernel does not compile for {gpu.arch}: {failure}") from None
-    except UnsupportedPtx as error:
+    except NotEmulated as error:
         raise InvalidInput(f"nothing is counted: {error}") from None
     if ran.unsupported or ran.check is None:
         raise InvalidInput(f"nothing is counted: {ran.sentence}")

@@ -1,8 +1,7 @@
 """A finding of the emulator, with the line of the source that it is about."""
 
-from explorer.devices.emulated.findings import Finding
-from explorer.devices.emulated.program import SourceLine
 from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.ptx_emulator import Finding, SourceLine
 
 
 def finding_lines(finding: Finding, program: ProgramUnderTest) -> list[str]:

@@ -4,9 +4,9 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from explorer.devices.emulated.counters import SECTOR_BYTES, Traffic
 from explorer.evaluate.nsight import NsightFigures
 from explorer.evaluate.profile import Profile
+from explorer.ptx_emulator import SECTOR_BYTES, Traffic
 
 Data = dict[str, Any]
 

@@ -3,11 +3,11 @@
 from rich.console import Console
 from rich.table import Table
 
-from explorer.devices.emulated.counters import SECTOR_BYTES, Traffic
 from explorer.evaluate.nsight import NsightFigures
 from explorer.evaluate.profile import Profile
 from explorer.occupancy import Occupancy
 from explorer.op import Mask
+from explorer.ptx_emulator import SECTOR_BYTES, Traffic
 from explorer.report.console import notes, plain_table, print_titled
 from explorer.report.figures import count, percent
 from explorer.report.resources import resources_line

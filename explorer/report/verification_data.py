@@ -6,10 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from explorer.devices.emulated.emulation import Emulation, Status
-from explorer.devices.emulated.findings import Finding
-from explorer.devices.emulated.program import SourceLine
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verdict import Verdict
+from explorer.ptx_emulator import Finding, SourceLine
 from explorer.report.findings_text import line_text
 
 Data = dict[str, Any]

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from explorer.devices.emulated.launch import launch
-from explorer.devices.emulated.memory import GlobalMemory
-from explorer.devices.emulated.parse import parse
-from explorer.devices.emulated.ptx_types import DTYPES
+from explorer.ptx_emulator.launch import launch
+from explorer.ptx_emulator.memory import GlobalMemory
+from explorer.ptx_emulator.parser import parse
+from explorer.ptx_emulator.program import DTYPES
 
 MEMORY_TYPE = {
     "f16": "b16",

@@ -8,9 +8,9 @@ from explorer.codegen import emit
 from explorer.compile.headers import include_dir
 from explorer.compile.nvrtc import compile_source
 from explorer.devices.emulated.device import SM_COUNT
-from explorer.devices.emulated.launch import launch
-from explorer.devices.emulated.memory import GlobalMemory, check_output, poisoned
-from explorer.devices.emulated.parse import parse
+from explorer.ptx_emulator.launch import launch
+from explorer.ptx_emulator.memory import GlobalMemory, check_output, poisoned
+from explorer.ptx_emulator.parser import parse
 from explorer.reference import NUMPY_DTYPES, check, truth_of, verification_inputs
 
 WRONG_NUMBERS = "wrong numbers"

@@ -8,9 +8,9 @@ import nvidia
 from cuda.bindings import nvrtc
 from virtual_arch import ARCH
 
-from explorer.devices.emulated.launch import launch
-from explorer.devices.emulated.memory import GlobalMemory, check_output, poisoned
-from explorer.devices.emulated.parse import parse
+from explorer.ptx_emulator.launch import launch
+from explorer.ptx_emulator.memory import GlobalMemory, check_output, poisoned
+from explorer.ptx_emulator.parser import parse
 
 PRELUDE = """
 #define FULL 0xffffffffu

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from explorer.devices.emulated.counters import wavefronts
+from explorer.ptx_emulator.counters import wavefronts
 
 X = np.zeros(1 << 16, np.float32)
 

@@ -11,9 +11,10 @@ from explorer.compile import Compiler
 from explorer.config import Config
 from explorer.devices.emulated.device import EmulatedKernel, emulate, output_of
 from explorer.devices.emulated.emulation import Status
-from explorer.devices.emulated.findings import Kind, LaunchError
+from explorer.devices.emulated.errors import LaunchRefused
 from explorer.dtype import DType
 from explorer.problem import Problem
+from explorer.ptx_emulator.findings import Kind
 from explorer.reference import NUMPY_DTYPES, check, truth_of, verification_inputs
 
 ANY_ALIGNMENT = Problem(5, 129)
@@ -90,7 +91,7 @@ def test_unknown_arguments_are_refused():
     kernel = kernel_of(ANY_ALIGNMENT)
     (step,) = kernel.launches
     odd = replace(kernel, launches=(replace(step, arguments=("input", "mask", "rows")),))
-    with pytest.raises(LaunchError, match="mask"):
+    with pytest.raises(LaunchRefused, match="mask"):
         emulate(odd, ANY_ALIGNMENT, {"input": np.zeros((5, 129), np.float32)})
 
 

@@ -9,13 +9,13 @@ from explorer.accuracy import Accuracy
 from explorer.compile import Compiler
 from explorer.devices.cuda.device_check import NOTHING_FOUND, DeviceCheck, Question, check_grid
 from explorer.devices.cuda.tools_source import check_source
-from explorer.devices.emulated.launch import launch
-from explorer.devices.emulated.memory import Allocation
-from explorer.devices.emulated.parse import parse
 from explorer.devices.emulated.placement import Placement
 from explorer.dtype import DType
 from explorer.op import Mask, Op
 from explorer.problem import Problem
+from explorer.ptx_emulator.launch import launch
+from explorer.ptx_emulator.memory import Allocation
+from explorer.ptx_emulator.parser import parse
 from explorer.reference import NUMPY_DTYPES, check, laid_out, truth_of, verification_inputs
 
 AGREEMENT = 1e-14

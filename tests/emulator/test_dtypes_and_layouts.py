@@ -8,13 +8,13 @@ from virtual_arch import ARCH
 from explorer.codegen import emit
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
-from explorer.devices.emulated.findings import Kind
 from explorer.dtype import DType
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import known_gpu
 from explorer.op import Mask, Op
 from explorer.problem import Problem
+from explorer.ptx_emulator.findings import Kind
 from explorer.space import Space
 from explorer.space.covering import covering_array
 

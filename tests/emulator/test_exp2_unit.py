@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from explorer.devices.emulated.exp2_unit import ex2_approx
+from explorer.ptx_emulator.arithmetic import ex2_approx
 
 
 def bits(x):

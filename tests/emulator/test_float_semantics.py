@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from apply_ptx import apply
 
-from explorer.devices.emulated.rounding import fma64
+from explorer.ptx_emulator.arithmetic import fma64
 
 BF16 = ml_dtypes.bfloat16
 SPECIAL = np.array(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from apply_ptx import apply
 
-from explorer.devices.emulated.ptx_types import DTYPES
+from explorer.ptx_emulator.program import DTYPES
 
 BF16 = ml_dtypes.bfloat16
 rng = np.random.default_rng(7)

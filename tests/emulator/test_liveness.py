@@ -1,7 +1,7 @@
 """Registers share storage only where none of them is in use: whatever order blocks stand in."""
 
-from explorer.devices.emulated.liveness import register_slots
-from explorer.devices.emulated.parse import parse
+from explorer.ptx_emulator.parser import parse
+from explorer.ptx_emulator.registers import register_slots
 
 OUT_OF_LINE = """.version 8.5
 .target sm_90

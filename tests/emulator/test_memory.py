@@ -145,7 +145,7 @@ def test_struct_parameters_and_three_dimensions(run, out):
 def test_launches_are_ordered_and_keep_what_was_written():
     from run_kernel import compile_ptx
 
-    from explorer.devices.emulated import GlobalMemory, check_output, launch, parse, poisoned
+    from explorer.ptx_emulator import GlobalMemory, check_output, launch, parse, poisoned
 
     module = parse(
         compile_ptx("""

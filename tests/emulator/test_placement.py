@@ -8,12 +8,12 @@ from virtual_arch import ARCH
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
-from explorer.devices.emulated.findings import Kind
 from explorer.devices.emulated.placement import Placement
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.op import Mask, Op
 from explorer.problem import Problem
+from explorer.ptx_emulator.findings import Kind
 from explorer.reference import NUMPY_DTYPES, verification_inputs
 
 PROBLEMS = [

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from explorer.devices.emulated.findings import LaunchError, UnsupportedPtx
-from explorer.devices.emulated.launch import launch
-from explorer.devices.emulated.memory import GlobalMemory
-from explorer.devices.emulated.parse import parse
-from explorer.devices.emulated.program import Address, Immediate, Register, Symbol, Vector
+from explorer.ptx_emulator.findings import LaunchError, UnsupportedPtx
+from explorer.ptx_emulator.launch import launch
+from explorer.ptx_emulator.memory import GlobalMemory
+from explorer.ptx_emulator.parser import parse
+from explorer.ptx_emulator.program import Address, Immediate, Register, Symbol, Vector
 
 TEXT = """.version 8.5
 .target sm_90

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from run_kernel import PRELUDE, compile_ptx
 
-from explorer.devices.emulated import GlobalMemory, check_output, launch, parse, poisoned
+from explorer.ptx_emulator import GlobalMemory, check_output, launch, parse, poisoned
 
 ROWS, COLS, PARTS = 3, 2048, 4
 X = np.random.default_rng(3).normal(size=(ROWS, COLS)).astype(np.float32) * 3
@@ -110,9 +110,9 @@ def cooperate(run, out, source, **options):
     return run(source, X, out(X.shape), parts, counts, grid=ROWS * PARTS, block=128, **options)
 
 
-@pytest.mark.parametrize("staggered", [False, True])
-def test_cooperating_blocks(run, out, staggered):
-    result = cooperate(run, out, COOPERATIVE, staggered=staggered)
+@pytest.mark.parametrize("schedule", ["lockstep", "staggered"])
+def test_cooperating_blocks(run, out, schedule):
+    result = cooperate(run, out, COOPERATIVE, schedule=schedule)
     assert not result.findings, result.text
     np.testing.assert_allclose(result["out0"], softmax(), rtol=3e-6)
 
@@ -129,5 +129,5 @@ def test_cooperating_blocks(run, out, staggered):
 )
 def test_cooperating_blocks_with_a_bug(run, out, sound, broken, kind):
     assert sound in COOPERATIVE
-    result = cooperate(run, out, COOPERATIVE.replace(sound, broken), staggered=True)
+    result = cooperate(run, out, COOPERATIVE.replace(sound, broken), schedule="staggered")
     assert kind in result.kinds, result.text

@@ -2,10 +2,10 @@
 
 from explorer.codegen import emit
 from explorer.config import Config
-from explorer.devices.emulated.findings import Kind
 from explorer.evaluate.emitted_file import read_emitted
 from explorer.evaluate.emulation import Emulator
 from explorer.problem import Problem
+from explorer.ptx_emulator.findings import Kind
 
 STORE = "    store_word(reinterpret_cast<Word*>(row.output) + k, as_word(vector));\n"
 

@@ -17,7 +17,6 @@ from explorer.compile import Compiler
 from explorer.config import Config
 from explorer.devices.cuda.run_once import run_once
 from explorer.devices.cuda.spec import device_spec
-from explorer.devices.emulated.counters import SECTOR_BYTES
 from explorer.devices.emulated.device import EmulatedKernel, output_of
 from explorer.devices.emulated.emulation import Status
 from explorer.dtype import DType
@@ -26,6 +25,7 @@ from explorer.evaluate.profile import profile
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify_on import verify_on
 from explorer.problem import Problem
+from explorer.ptx_emulator.counters import SECTOR_BYTES
 from explorer.reference import verification_inputs
 from explorer.space import Space
 from explorer.space.covering import covering_array

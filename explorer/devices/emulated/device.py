@@ -8,15 +8,19 @@ from numpy.typing import NDArray
 
 from explorer.accuracy import Accuracy
 from explorer.codegen import Launch
-from explorer.devices.emulated.counters import Counters
 from explorer.devices.emulated.emulation import Emulation
-from explorer.devices.emulated.findings import Finding, LaunchError, UnsupportedPtx
-from explorer.devices.emulated.launch import Argument, launch
-from explorer.devices.emulated.memory import GlobalMemory
-from explorer.devices.emulated.parse import parse
+from explorer.devices.emulated.errors import LaunchRefused, NotEmulated, refusals
 from explorer.devices.emulated.placement import Placement
-from explorer.devices.emulated.program import Module
 from explorer.problem import Problem
+from explorer.ptx_emulator import (
+    Argument,
+    Counters,
+    Finding,
+    GlobalMemory,
+    Module,
+    launch,
+    parse,
+)
 from explorer.reference import check, truth_of
 
 Array = NDArray[Any]
@@ -43,8 +47,9 @@ class EmulatedKernel:
     def of(
         cls, ptx: str, launches: Sequence[Launch], scratch_bytes: int = 0, *, rewrites: bool = False
     ) -> "EmulatedKernel":
-        """Raises UnsupportedPtx for a construct that is not known."""
-        return cls(parse(ptx), tuple(launches), scratch_bytes, rewrites)
+        """Read a kernel's PTX. Raises NotEmulated for a construct that is not known."""
+        with refusals():
+            return cls(parse(ptx), tuple(launches), scratch_bytes, rewrites)
 
 
 def emulate(
@@ -60,15 +65,15 @@ def emulate(
     """Run a kernel on a problem's inputs, matrices as (rows, cols), and check all it does.
 
     With `odd_elements`, matrices begin a few elements past an aligned address; relative errors up
-    to `rounding` are inaccurate, not wrong. Raises LaunchError for launches that cannot be made;
-    opcodes that are not known are in the result.
+    to `rounding` are inaccurate, not wrong. Raises LaunchRefused for launches that cannot be made.
+    Opcodes that are not known are in the result.
     """
     placed = Placement.of(problem, arrays, kernel.scratch_bytes, odd_elements=odd_elements)
     placed.target.written_once = not kernel.rewrites
-    ran = _launched(kernel, placed.values, placed.memory, step_limit)
-    if isinstance(ran, UnsupportedPtx):
-        return Emulation(problem, odd_elements, unsupported=ran.opcodes)
-    findings, counters, complete = ran
+    try:
+        findings, counters, complete = _launched(kernel, placed.values, placed.memory, step_limit)
+    except NotEmulated as error:
+        return Emulation(problem, odd_elements, unsupported=error.opcodes)
     if not complete:
         return Emulation(problem, odd_elements, tuple(findings), counters=counters)
     findings += _with_store(placed.findings(), kernel)
@@ -85,22 +90,20 @@ def emulate(
 
 
 def output_of(kernel: EmulatedKernel, problem: Problem, arrays: dict[str, Array]) -> Array:
-    """What a kernel writes for its inputs, whatever is wrong with it; raises UnsupportedPtx."""
+    """Return what a kernel writes for its inputs, whatever is wrong with it. Raises NotEmulated."""
     placed = Placement.of(problem, arrays, kernel.scratch_bytes)
-    ran = _launched(kernel, placed.values, placed.memory, STEP_LIMIT)
-    if isinstance(ran, UnsupportedPtx):
-        raise ran
+    _launched(kernel, placed.values, placed.memory, STEP_LIMIT)
     return placed.output()
 
 
 def _launched(
     kernel: EmulatedKernel, values: dict[str, Argument], memory: GlobalMemory, step_limit: int
-) -> tuple[list[Finding], Counters, bool] | UnsupportedPtx:
-    """All launches in order: findings, what they did, and whether each came to its end."""
+) -> tuple[list[Finding], Counters, bool]:
+    """Make all launches in order: findings, counts, and whether each came to its end."""
     findings: list[Finding] = []
     total = Counters()
     for step in kernel.launches:
-        try:
+        with refusals():
             result = launch(
                 kernel.module,
                 step.entry,
@@ -112,8 +115,6 @@ def _launched(
                 step_limit=step_limit,
                 overlaps=step.overlaps,
             )
-        except UnsupportedPtx as error:
-            return error
         findings += result.findings
         total = total.plus(result.counters)
         if not result.complete:
@@ -124,7 +125,7 @@ def _launched(
 def _arguments(step: Launch, values: dict[str, Argument]) -> list[Argument]:
     unknown = [name for name in step.arguments if name not in values]
     if unknown:
-        raise LaunchError(
+        raise LaunchRefused(
             f"{step.entry} takes {unknown[0]}, which the emulator has no value for; it has "
             f"{', '.join(values)}"
         )

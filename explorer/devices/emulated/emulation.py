@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from explorer.accuracy import Accuracy
-from explorer.devices.emulated.counters import Counters
-from explorer.devices.emulated.findings import Finding, Kind
 from explorer.problem import Problem
+from explorer.ptx_emulator import Counters, Finding, Kind
 from explorer.reference import Check
 
 

@@ -6,12 +6,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.devices.emulated.findings import Finding, Kind
-from explorer.devices.emulated.launch import Argument
-from explorer.devices.emulated.memory import Allocation, GlobalMemory, check_output, poisoned
 from explorer.operands import Kind as NumberKind
 from explorer.operands import inputs, output, scalars
 from explorer.problem import Problem
+from explorer.ptx_emulator import (
+    Allocation,
+    Argument,
+    Finding,
+    GlobalMemory,
+    Kind,
+    check_output,
+    poisoned,
+)
 from explorer.reference import NUMPY_DTYPES, as_rows, in_memory, laid_out
 
 Array = NDArray[Any]

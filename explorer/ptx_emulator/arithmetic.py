@@ -1,0 +1,283 @@
+"""Floating-point arithmetic as the GPU does it, exact in the last place.
+
+Results of float32 are formed in float64 together with the error of that sum, so that the final
+rounding is done once: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved
+algorithms using rounding to odd", IEEE Trans. Computers 57(4), 2008. ex2.approx.f32 is computed bit
+for bit as an NVIDIA H200 does.
+"""
+
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.ptx_emulator.program import BFLOAT16, Array
+
+# Sums of float64 that lose nothing.
+
+
+def exact_sum(first: Array, second: Array) -> tuple[Array, Array]:
+    """Return the float64 sum and its rounding error (Knuth's TwoSum)."""
+    total = first + second
+    virtual = total - first
+    error = (first - (total - virtual)) + (second - virtual)
+    return total, error
+
+
+def round_to_odd(total: Array, error: Array) -> Array:
+    """Return the float64 next to total + error whose last bit is 1, or the sum if it is exact."""
+    bits = np.asarray(total).view(np.int64)
+    # The error of an infinite or undefined sum is no number.
+    inexact = np.abs(error) > 0
+    smaller = (error < 0) == (total > 0)
+    odd = (bits - smaller) | 1
+    return np.where(inexact, odd, bits).view(np.float64)
+
+
+# Rounding modes.
+
+FLOAT32_TINY = np.float32(2.0**-126)
+_SMALLEST_NORMAL: dict[np.dtype[Any], Any] = {
+    np.dtype(np.float16): np.float16(2.0**-14),
+    np.dtype(np.float32): FLOAT32_TINY,
+    np.dtype(np.float64): np.float64(2.0**-1022),
+    BFLOAT16: BFLOAT16.type(2.0**-126),
+}
+
+_DROPPED_BITS = np.int64((1 << 29) - 1)
+_HALFWAY = np.int64(1 << 28)
+
+
+def _nearest(product: Array, addend: Array) -> Array:
+    """Return product + addend rounded once to float32, ties to even."""
+    total = np.asarray(product + addend)
+    # Rounding twice can differ only where float64's sum lies halfway between two float32, or
+    # where the result is subnormal and float32 keeps fewer bits.
+    doubtful = (total.view(np.int64) & _DROPPED_BITS) == _HALFWAY
+    size = np.abs(total)
+    doubtful |= (size < FLOAT32_TINY) & (size > 0)
+    if doubtful.any():
+        total[doubtful] = round_to_odd(*_exact_sum_of(product, addend, doubtful))
+    return total.astype(np.float32)
+
+
+def _exact_sum_of(product: Array, addend: Array, chosen: Array) -> tuple[Array, Array]:
+    """Return the exact sum of the chosen elements; an operand may be a scalar."""
+    if product.shape == chosen.shape:
+        product = product[chosen]
+    if addend.shape == chosen.shape:
+        addend = addend[chosen]
+    return exact_sum(product, addend)
+
+
+def directed(total: Array, error: Array, mode: str) -> Array:
+    """Return total + error rounded down (rm), up (rp) or toward zero (rz) to float32."""
+    rounded = np.asarray(total.astype(np.float32))
+    wide = rounded.astype(np.float64)
+    above = (wide > total) | ((wide == total) & (error < 0))
+    below = (wide < total) | ((wide == total) & (error > 0))
+    return _step(rounded, above, below, total, mode)
+
+
+def _step(rounded: Array, above: Array, below: Array, total: Array, mode: str) -> Array:
+    """Go to the next float32 if the nearest lies on the wrong side of the exact value."""
+    down = above if mode == "rm" else above & (total > 0) if mode == "rz" else None
+    up = below if mode == "rp" else below & (total < 0) if mode == "rz" else None
+    if down is not None:
+        rounded = np.where(down, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+    if up is not None:
+        rounded = np.where(up, np.nextafter(rounded, np.float32(np.inf)), rounded)
+    return rounded
+
+
+def _round_sum(product: Array, addend: Array, mode: str) -> Array:
+    if mode == "rn":
+        return _nearest(product, addend)
+    total = np.asarray(product + addend)
+    rounded = np.asarray(total.astype(np.float32))
+    wide = rounded.astype(np.float64)
+    above, below = wide > total, wide < total
+    # float64's own rounding error decides only where its sum is a float32 itself.
+    equal = np.asarray(wide == total)
+    if equal.any():
+        _, error = _exact_sum_of(product, addend, equal)
+        above[equal], below[equal] = error < 0, error > 0
+    return _step(rounded, above, below, total, mode)
+
+
+def fma32(a: Any, b: Any, c: Any, mode: str = "rn") -> Array:
+    """Return a * b + c of float32 operands, rounded once."""
+    product = np.asarray(a).astype(np.float64) * b
+    return _round_sum(product, np.asarray(c).astype(np.float64), mode)
+
+
+def add32(a: Any, b: Any, mode: str) -> Array:
+    """Return a + b of float32 operands, rounded once."""
+    return _round_sum(np.asarray(a).astype(np.float64), np.asarray(b).astype(np.float64), mode)
+
+
+def mul32(a: Any, b: Any, mode: str) -> Array:
+    """Return a * b of float32 operands, rounded once. The product is exact in float64."""
+    product = np.asarray(np.asarray(a).astype(np.float64) * b)
+    return directed(product, np.zeros_like(product), mode)
+
+
+def div32(a: Any, b: Any, mode: str) -> Array:
+    """Return a / b of float32 operands, rounded once."""
+    if mode == "rn":
+        return np.asarray(np.divide(a, b, dtype=np.float32))
+    quotient = np.asarray(np.asarray(a).astype(np.float64) / b)
+    # The remainder's sign tells on which side of the float64 quotient the true one lies.
+    remainder = fma64(-quotient, np.asarray(b).astype(np.float64), np.asarray(a, np.float64))
+    return directed(quotient, remainder * np.sign(np.asarray(b, np.float64)), mode)
+
+
+def sqrt32(a: Any, mode: str) -> Array:
+    """Return the square root of float32, rounded once."""
+    if mode == "rn":
+        return np.asarray(np.sqrt(a, dtype=np.float32))
+    root = np.asarray(np.sqrt(np.asarray(a).astype(np.float64)))
+    return directed(root, fma64(-root, root, np.asarray(a, np.float64)), mode)
+
+
+def fma64(a: Any, b: Any, c: Any) -> Array:
+    """Return a * b + c of float64 operands, rounded once.
+
+    This is the paper's algorithm Fma, which is right unless the product's error is subnormal. If an
+    operand is too large to be split, infinite or undefined, the result is rounded twice.
+    """
+    a, b, c = np.asarray(a, np.float64), np.asarray(b, np.float64), np.asarray(c, np.float64)
+    product = np.asarray(a * b)
+    low, low_error = exact_sum(c, _product_error(a, b, product))
+    high, high_error = exact_sum(product, low)
+    result = np.asarray(high + round_to_odd(*exact_sum(low_error, high_error)))
+    return np.where(np.isfinite(result), result, a * b + c)
+
+
+def _product_error(a: Array, b: Array, product: Array) -> Array:
+    """Return a * b - product, exactly, by Veltkamp's splitting."""
+    split = 134217729.0  # 2**27 + 1
+    a_high = a * split - (a * split - a)
+    b_high = b * split - (b * split - b)
+    a_low, b_low = a - a_high, b - b_high
+    return a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+
+
+def fma16(a: Any, b: Any, c: Any, dtype: np.dtype[Any]) -> Array:
+    """Return a * b + c of float16 or bfloat16 operands, rounded once to `dtype`."""
+    product = np.asarray(np.asarray(a).astype(np.float64) * np.asarray(b).astype(np.float64))
+    total, error = exact_sum(product, np.asarray(c).astype(np.float64))
+    return narrow(round_to_odd(total, error), dtype)
+
+
+def narrow(wide: Array, dtype: np.dtype[Any]) -> Array:
+    """Convert float64 to float16 or bfloat16, rounded once to nearest."""
+    if dtype != BFLOAT16:
+        return np.asarray(wide.astype(dtype))
+    # ml_dtypes goes through float32, so that step must not round to a tie.
+    nearest = np.asarray(wide.astype(np.float32))
+    error = np.where(np.isfinite(nearest), wide - nearest.astype(np.float64), 0.0)
+    bits = nearest.view(np.int32)
+    smaller = (error < 0) == (nearest > 0)
+    odd = np.where(error != 0, (bits - smaller) | 1, bits).astype(np.int32)
+    return np.asarray(odd.view(np.float32).astype(BFLOAT16))
+
+
+def flush(values: Any) -> Array:
+    """Replace subnormal numbers by zero of the same sign (.ftz)."""
+    values = np.asarray(values)
+    subnormal = np.abs(values) < _SMALLEST_NORMAL[values.dtype]
+    if not subnormal.any():
+        return np.asarray(values)
+    zero = np.copysign(np.float32(0), values.astype(np.float32)).astype(values.dtype)
+    return np.asarray(np.where(subnormal, zero, values))
+
+
+def saturate(values: Any) -> Array:
+    """Clamp to [0, 1], and NaN to 0 (.sat)."""
+    values = np.asarray(values)
+    one = values.dtype.type(1)
+    zero = values.dtype.type(0)
+    return np.asarray(np.where(values > 0, np.minimum(values, one), zero))
+
+
+# ex2.approx.f32.
+
+_FRACTION_BITS = 23
+_FRACTIONS = 1 << _FRACTION_BITS
+_LOW_BITS = 12
+_LOWS = 1 << _LOW_BITS
+_LOWEST_NORMAL = np.float32(-126.0)
+_INFINITE = np.float32(128.0)
+
+
+class _Ex2Tables(NamedTuple):
+    """Tables by the fraction of the exponent; the second half of each is for negative ones."""
+
+    high: NDArray[np.float64]
+    """2^(1 + h), or 2^-(1 + h), for the high bits h of the fraction."""
+    low: NDArray[np.float64]
+    """2^l, or 2^-l, for its low bits l."""
+    corrections: NDArray[np.int8]
+    """Distance of the GPU's result from the correctly rounded one, in ulps, by the fraction."""
+
+
+@cache
+def _ex2_tables() -> _Ex2Tables:
+    """Read the table that was measured on an H200, with four corrections of 2 bits in a byte."""
+    data = zlib.decompress(Path(__file__).with_name("ex2_h200.zlib").read_bytes())
+    unpacked = [[(byte >> shift & 3) - 2 for shift in (0, 2, 4, 6)] for byte in range(256)]
+    four = np.array(unpacked, np.int8).view(np.int32).reshape(-1)
+    corrections = four[np.frombuffer(data, np.uint8)].view(np.int8)
+    highs = _FRACTIONS >> _LOW_BITS
+    sides = (1.0, -1.0)
+    high = np.concatenate([np.exp2(side * (1.0 + np.arange(highs) / highs)) for side in sides])
+    low = np.concatenate([np.exp2(side * np.arange(_LOWS) / _FRACTIONS) for side in sides])
+    return _Ex2Tables(high, low, corrections)
+
+
+def ex2_approx(x: Array) -> NDArray[np.float32]:
+    """Return 2^x of float32 numbers of any shape, with the bits that an H200 gives.
+
+    The unit takes |x| in fixed point, 23 bits after the point, the rest cut off. Its whole part
+    shifts the result. Its fraction, with the sign of x, decides the mantissa, by a table with
+    interpolation (Oberman and Siu, "A High-Performance Area-Efficient Multifunction Interpolator",
+    ARITH 2005). The results were read from the GPU for all 2 x 2^23 fractions, and are kept as
+    their distance from the correctly rounded result, -2 to 1 ulps. On 7 million other arguments, of
+    all magnitudes and both signs, this model and that GPU gave the same bits. A subnormal result is
+    the square of 2^(x/2).
+    """
+    x = np.asarray(x, np.float32)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        is_small = x < _LOWEST_NORMAL
+        if not is_small.any():
+            return _ex2_normal(x)
+        result = _ex2_normal(np.where(is_small, x * np.float32(0.5), x))
+        return np.where(is_small, result * result, result)
+
+
+def _ex2_normal(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return 2^x for results that are not subnormal: 0 below 2^-126, infinity and NaN included."""
+    tables = _ex2_tables()
+    clamped = np.asarray(np.clip(x, _LOWEST_NORMAL, _INFINITE))
+    nan = np.isnan(clamped)
+    any_nan = bool(nan.any())
+    if any_nan:
+        clamped[nan] = 0
+    fixed = (clamped * np.float32(_FRACTIONS)).astype(np.int64)
+    side = fixed >> 63  # 0, or -1 for a negative x. Where x truncates to 0, both sides agree.
+    magnitude = (fixed ^ side) - side
+    fraction = magnitude & (_FRACTIONS - 1) | side & _FRACTIONS
+    # The table was read at 1 <= |x| < 2. The product of the two parts, in float64, rounds to the
+    # same float32 as 2^x itself for every fraction.
+    rounded = np.take(tables.high, fraction >> _LOW_BITS)
+    rounded *= np.take(tables.low, magnitude & (_LOWS - 1) | side & _LOWS)
+    bits = rounded.astype(np.float32).view(np.int32)
+    bits += np.take(tables.corrections, fraction)
+    whole = (magnitude >> _FRACTION_BITS) - 1
+    bits += (((whole ^ side) - side) << 23).astype(np.int32)
+    result = bits.view(np.float32)
+    return np.where(nan, x, result) if any_nan else result

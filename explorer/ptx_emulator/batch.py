@@ -1,0 +1,126 @@
+"""What every part of the emulator needs of a batch of blocks: shape, time, order, reports."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.ptx_emulator.counters import Counters, TrafficCounter
+from explorer.ptx_emulator.findings import FindingLog, Kind
+from explorer.ptx_emulator.geometry import Geometry, Numbers
+from explorer.ptx_emulator.lanes import WARP
+from explorer.ptx_emulator.ordering import Ordering
+from explorer.ptx_emulator.program import Entry, Extents, Instruction
+
+
+class LaunchLog:
+    """What all batches of a launch add to: the order of events, findings and counts."""
+
+    def __init__(self, entry: Entry, *, counting: bool) -> None:
+        self.instructions = entry.instructions
+        self.findings = FindingLog()
+        self.counters = Counters()
+        self.traffic = TrafficCounter() if counting else None
+        """Counts sectors and bank conflicts; None if nothing is to be counted."""
+        self.pcs: list[int] = [0]
+        """The instruction executed at each time. Its length is the present time plus one."""
+        self.steps = 0
+        """Instructions executed, each once for a group of lanes."""
+
+
+class Batch:
+    """Some blocks of a grid that run together, as an array of shape (blocks, warps, 32)."""
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        numbers: Numbers,
+        part: slice,
+        log: LaunchLog,
+        *,
+        earlier_known: bool = False,
+    ) -> None:
+        """Take a part of the blocks of a launch, which has the blocks with these `numbers`.
+
+        With `earlier_known`, threads know what the blocks of earlier batches did.
+        """
+        self.geometry = geometry
+        self._launched = numbers
+        self.numbers = numbers[part]
+        self.blocks = len(self.numbers)
+        self.log = log
+        self.counters = log.counters
+        self.cluster_size = geometry.cluster_size
+        self.shape = (self.blocks, geometry.warps, WARP)
+        self.ordering = Ordering(
+            self.blocks,
+            geometry.warps,
+            geometry.threads,
+            geometry.cluster_size,
+            earlier_known=earlier_known,
+        )
+        self.first_lane = part.start * self.ordering.per_block
+        """Lanes of the launch in earlier batches; the codes of threads count from there."""
+        self.progress = False
+        """Something changed that a spinning thread could be waiting for."""
+
+    # Time.
+
+    def tick(self, instruction: Instruction) -> int:
+        """Return the time of the access or synchronisation that `instruction` now makes."""
+        pcs = self.log.pcs
+        pcs.append(instruction.pc)
+        return len(pcs) - 1
+
+    @property
+    def now(self) -> int:
+        """The time of the last access or synchronisation."""
+        return len(self.log.pcs) - 1
+
+    def instruction_at(self, when: int) -> Instruction:
+        """Return the instruction that was executed at a time."""
+        return self.log.instructions[self.log.pcs[when]]
+
+    # Places and reports.
+
+    def real_lanes(self) -> NDArray[np.intp]:
+        """Return the lanes that are threads: the last warp of a block may not be full."""
+        lanes = np.arange(self.ordering.lanes)
+        return lanes[lanes % self.ordering.per_block < self.geometry.threads]
+
+    def place_of(self, lane: int) -> tuple[Extents, Extents]:
+        """Return the block and the thread of a lane; a negative lane is of an earlier batch."""
+        block, thread = divmod(lane + self.first_lane, self.ordering.per_block)
+        place = self.geometry.block_place(int(self._launched[block]))
+        return place, self.geometry.thread_place(thread)
+
+    def describe_lane(self, lane: int) -> str:
+        """Return a lane in words."""
+        if lane == self.ordering.async_lane:
+            return "the asynchronous copy"
+        block, thread = self.place_of(lane)
+        return f"thread {thread} of block {block}"
+
+    def report(
+        self,
+        kind: Kind,
+        message: str,
+        instruction: Instruction,
+        lane: int | None,
+        *,
+        other: Instruction | None = None,
+        count: int = 1,
+        key: object = None,
+    ) -> None:
+        """Add a finding, with the thread of `lane` as its example; the copy engine is no thread."""
+        block = thread = None
+        if lane is not None and lane < self.ordering.lanes:
+            block, thread = self.place_of(int(lane))
+        self.log.findings.add(
+            kind,
+            message,
+            instruction,
+            block=block,
+            thread=thread,
+            other=other,
+            count=count,
+            key=key,
+        )

@@ -1,0 +1,126 @@
+"""Which threads of a batch an instruction runs for.
+
+A batch of blocks is an array of shape (blocks, warps, 32), and a lane is a thread's place in it.
+Sets of lanes that form a box (every n-th block, a run of warps, a run of lanes) are kept as slices,
+so that registers are read as views instead of being gathered.
+"""
+
+from types import EllipsisType
+
+import numpy as np
+from numpy.typing import NDArray
+
+Box = EllipsisType | tuple[slice, slice, slice]
+Shape = tuple[int, int, int]
+Flat = NDArray[np.intp]
+
+WARP = 32
+
+
+class Lanes:
+    """A set of lanes: ascending flat indices, and slices if they form a box."""
+
+    __slots__ = ("_warps", "_whole", "box", "count", "flat", "full", "shape")
+
+    def __init__(self, flat: Flat, shape: Shape, box: Box | None) -> None:
+        self.flat = flat
+        self.shape = shape
+        self.box = box
+        self.count = len(flat)
+        self.full = box is Ellipsis
+        self._warps = -1
+        self._whole: bool | None = None
+
+    @classmethod
+    def every(cls, shape: Shape) -> "Lanes":
+        """Return all lanes of a batch."""
+        return cls(np.arange(shape[0] * shape[1] * shape[2]), shape, ...)
+
+    @classmethod
+    def of(cls, flat: Flat, shape: Shape) -> "Lanes":
+        """Return the lanes with these ascending indices."""
+        return cls(flat, shape, _box(flat, shape))
+
+    @property
+    def warps(self) -> int:
+        """How many warps have a lane here."""
+        if self._warps < 0:
+            self._warps = self._count_warps()
+        return self._warps
+
+    def _count_warps(self) -> int:
+        if self.full:
+            return self.shape[0] * self.shape[1]
+        ids = self.flat >> 5
+        return int(np.count_nonzero(np.diff(ids))) + 1 if self.count else 0
+
+    @property
+    def whole_warps(self) -> bool:
+        """Whether all 32 lanes of each warp that has a lane here are here."""
+        if self._whole is None:
+            self._whole = self.full or self.count == self.warps * WARP
+        return self._whole
+
+    def where(self, chosen: NDArray[np.bool_]) -> "Lanes":
+        """Return the lanes for which `chosen` holds.
+
+        `chosen` is in the order of `flat`, or has the box's shape.
+        """
+        return Lanes.of(self.flat[chosen.reshape(-1)], self.shape)
+
+    def union(self, other: "Lanes") -> "Lanes":
+        """Return the lanes of either set. The two must share none."""
+        return Lanes.of(np.sort(np.concatenate([self.flat, other.flat])), self.shape)
+
+    def mask(self) -> NDArray[np.bool_]:
+        """Return one flag for each lane of the batch."""
+        present = np.zeros(self.shape[0] * self.shape[1] * self.shape[2], np.bool_)
+        present[self.flat] = True
+        return present
+
+    def warp_bits(self) -> NDArray[np.uint32]:
+        """Return for each warp of the batch its lanes here as a 32-bit mask."""
+        bits = np.packbits(self.mask().reshape(-1, WARP), axis=1, bitorder="little")
+        return bits.view(np.uint32).reshape(-1)
+
+
+def _box(flat: Flat, shape: Shape) -> Box | None:
+    """Return slices that pick exactly these lanes, or None if there are none."""
+    blocks, warps, width = shape
+    if len(flat) == blocks * warps * width:
+        return ...
+    if len(flat) == 0:
+        return None
+    first, last = int(flat[0]), int(flat[-1])
+    present = np.zeros(shape, np.bool_)
+    present.reshape(-1)[flat] = True
+    per_block = warps * width
+    axes = (
+        present[:, first // width % warps, first % width],
+        present[first // per_block, :, first % width],
+        present[first // per_block, first // width % warps, :],
+    )
+    slices = []
+    size = 1
+    for axis in axes:
+        line = _progression(axis)
+        if line is None:
+            return None
+        slices.append(line)
+        size *= int(np.count_nonzero(axis))
+    box = (slices[0], slices[1], slices[2])
+    complete = size == len(flat) and bool(present[box].all()) and bool(present.reshape(-1)[last])
+    return box if complete else None
+
+
+def _progression(axis: NDArray[np.bool_]) -> slice | None:
+    """Return the slice that picks the true elements, or None if their distances differ."""
+    places = np.flatnonzero(axis)
+    if len(places) == 1:
+        return slice(int(places[0]), int(places[0]) + 1)
+    step = int(places[1] - places[0])
+    if (len(places) - 1) * step != int(places[-1] - places[0]) or not axis[
+        places[0] : places[-1] + 1 : step
+    ].all():
+        return None
+    return slice(int(places[0]), int(places[-1]) + 1, step)

@@ -1,0 +1,274 @@
+"""Launching a kernel on the emulator."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from explorer.ptx_emulator import (  # noqa: F401 - importing them registers every opcode
+    async_copies,
+    atomics,
+    barriers,
+    bulk_copies,
+    clusters,
+    conversions,
+    float_instructions,
+    int_instructions,
+    mbarriers,
+    memory_instructions,
+    warp_instructions,
+)
+from explorer.ptx_emulator.batch import LaunchLog
+from explorer.ptx_emulator.binding import Binder, Control, Step, bind_control, bind_step
+from explorer.ptx_emulator.counters import Counters
+from explorer.ptx_emulator.findings import Aborted, Finding, LaunchError, UnsupportedPtx
+from explorer.ptx_emulator.geometry import Geometry, lay_out
+from explorer.ptx_emulator.lanes import Lanes
+from explorer.ptx_emulator.machine import (
+    LaunchState,
+    Machine,
+    Schedule,
+    waits_for_other_blocks,
+)
+from explorer.ptx_emulator.memory import Allocation, GlobalMemory
+from explorer.ptx_emulator.program import Entry, Extents, Instruction, Module
+from explorer.ptx_emulator.registers import RegisterFile, constant_registers, register_slots
+from explorer.ptx_emulator.scheduler import Scheduler
+
+BATCH_LANES = 16384
+"""Threads executed at a time: many, to spread the cost of each NumPy call, but few for caches."""
+
+BATCH_SHARED_BYTES = 1 << 25
+"""Shared memory of the blocks executed at a time. Its shadow takes some six times as much."""
+
+MAX_RESIDENT_LANES = 1 << 20
+"""Threads executed at a time of kernels whose blocks wait for one another."""
+
+STEP_LIMIT = 20_000_000
+
+Argument = Allocation | np.generic | int | float | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchResult:
+    """What a launch did. Its outputs are in the GlobalMemory that it was given."""
+
+    findings: tuple[Finding, ...]
+    counters: Counters
+    """Zeros if nothing was counted."""
+    complete: bool
+    """False if execution had to be given up: a deadlock, or the step limit."""
+    steps: int = 0
+    """Instructions executed, each once for a group of lanes: what the emulation cost."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether no defect was found."""
+        return not self.findings
+
+
+def launch(
+    module: Module,
+    entry: str,
+    *,
+    grid: Extents,
+    block: Extents,
+    args: Sequence[Argument],
+    memory: GlobalMemory,
+    shared_bytes: int = 0,
+    cluster: Extents | None = None,
+    resident_blocks: int | None = None,
+    batch_lanes: int = BATCH_LANES,
+    step_limit: int = STEP_LIMIT,
+    schedule: Schedule | str = Schedule.LOCKSTEP,
+    overlaps: bool = False,
+    counting: bool = True,
+) -> LaunchResult:
+    """Execute the kernel `entry` for every thread of the grid, and check what it does.
+
+    `args` are in the kernel's order. An Allocation is passed as its address, a number is converted
+    to the size of its parameter. `shared_bytes` is the dynamic shared memory of a block. Blocks of
+    a kernel that waits for other blocks all run together, but no more than `resident_blocks`, if
+    given. A launch that `overlaps` may begin before the launch before it has ended: its threads
+    wait for that by griddepcontrol.wait. Without `counting`, no traffic or instructions are
+    counted, which saves time. `step_limit` bounds the instructions of one batch of blocks, each
+    counted once for a group of lanes.
+
+    Raises UnsupportedPtx for opcodes that are not known (the kernel is then unverified),
+    LaunchError for an entry, arguments or extents that do not fit.
+    """
+    kernel = _entry(module, entry)
+    extents = cluster or kernel.cluster or (1, 1, 1)
+    _check_extents(grid, block, extents)
+    layout = lay_out(module, kernel, memory, shared_bytes)
+    total = layout.static_shared_bytes + shared_bytes
+    explicit = cluster is not None or kernel.cluster is not None
+    geometry = Geometry(grid, block, extents, explicit, shared_bytes, total)
+    numbers = np.arange(geometry.blocks)
+    log = LaunchLog(kernel, counting=counting)
+    params = _pack(kernel, args)
+    state = LaunchState(kernel, geometry, numbers, memory, layout, params, log, overlaps)
+    state.schedule = Schedule(schedule)
+    complete = _run_batches(state, resident_blocks, batch_lanes, step_limit)
+    _note_written(state)
+    counters = log.counters if counting else Counters()
+    return LaunchResult(tuple(log.findings), counters, complete, log.steps)
+
+
+# Arguments.
+
+
+def _entry(module: Module, name: str) -> Entry:
+    if name not in module.entries:
+        raise LaunchError(
+            f"entry '{name}' is not in the PTX; there are {', '.join(module.entries)}"
+        )
+    return module.entries[name]
+
+
+def _check_extents(grid: Extents, block: Extents, cluster: Extents) -> None:
+    if min(*grid, *block, *cluster) < 1:
+        raise LaunchError(f"grid {grid}, block {block}, cluster {cluster}: extents start at 1")
+    if block[0] * block[1] * block[2] > 1024:
+        raise LaunchError(f"block {block} has more than 1024 threads")
+    if any(g % c for g, c in zip(grid, cluster, strict=True)):
+        raise LaunchError(f"grid {grid} is not a multiple of cluster {cluster}")
+
+
+def _pack(entry: Entry, args: Sequence[Argument]) -> dict[str, bytes]:
+    """Return the bytes of each parameter. Raises LaunchError if an argument does not fit."""
+    if len(args) != len(entry.params):
+        raise LaunchError(
+            f"{entry.name} takes {len(entry.params)} arguments, {len(args)} were given"
+        )
+    packed = {}
+    for param, arg in zip(entry.params, args, strict=True):
+        data = _bytes(arg, param.size)
+        if len(data) != param.size:
+            raise LaunchError(
+                f"parameter {param.name} has {param.size} bytes, its argument {len(data)}"
+            )
+        packed[param.name] = data
+    return packed
+
+
+def _bytes(arg: Argument, size: int) -> bytes:
+    if isinstance(arg, Allocation):
+        return arg.start.to_bytes(8, "little")
+    if isinstance(arg, bytes):
+        return arg
+    if isinstance(arg, np.generic):
+        return bytes(arg.tobytes())
+    if isinstance(arg, float):
+        return bytes(np.dtype(f"f{size}").type(arg).tobytes())
+    value: Any = arg
+    return int(value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+
+
+# Batches.
+
+
+def _run_batches(
+    state: LaunchState, resident_blocks: int | None, batch_lanes: int, step_limit: int
+) -> bool:
+    """Run all blocks. Return False if execution had to be given up."""
+    blocks = len(state.numbers)
+    size = _batch_blocks(state, resident_blocks, batch_lanes)
+    constants = constant_registers(
+        state.entry, state.geometry, state.layout.addresses, state.params
+    )
+    with np.errstate(all="ignore"):
+        for first in range(0, blocks, size):
+            machine = Machine(state, slice(first, min(first + size, blocks)))
+            if not _run(machine, constants, step_limit):
+                return False
+    return True
+
+
+def _batch_blocks(state: LaunchState, resident_blocks: int | None, batch_lanes: int) -> int:
+    """How many blocks run together: whole clusters."""
+    geometry = state.geometry
+    lanes_each = geometry.warps * 32
+    together = batch_lanes
+    if waits_for_other_blocks(state.entry):
+        together = MAX_RESIDENT_LANES
+    blocks = max(1, together // lanes_each)
+    shared = max((end for _, end, _ in state.layout.shared_ranges), default=0)
+    if together == batch_lanes and shared:
+        blocks = max(1, min(blocks, BATCH_SHARED_BYTES // shared))
+    if resident_blocks is not None:
+        blocks = min(blocks, resident_blocks)
+    blocks = max(geometry.cluster_size, blocks // geometry.cluster_size * geometry.cluster_size)
+    return min(blocks, len(state.numbers))
+
+
+def _run(machine: Machine, constants: dict[str, int], step_limit: int) -> bool:
+    """Bind the kernel to a batch and execute it. Return False if that had to be given up."""
+    entry, scheduler = machine.entry, machine.part(Scheduler)
+    remote = machine.shared_space.remote
+    scheduler.on_exit.append(lambda lanes: remote.exited(lanes, scheduler.exited))
+    registers = RegisterFile(machine.shape, entry.registers, constants, register_slots(entry))
+    scheduler.load(*_bind(Binder(machine, registers), entry))
+    complete = True
+    try:
+        scheduler.run(step_limit)
+    except Aborted:
+        complete = False
+    if machine.log.traffic is not None:
+        _count_instructions(machine, scheduler)
+    return complete
+
+
+def _bind(binder: Binder, entry: Entry) -> tuple[list[Step], dict[int, Control]]:
+    """Bind every instruction. Raises UnsupportedPtx naming all that are not known."""
+    steps: list[Step] = []
+    controls: dict[int, Control] = {}
+    unknown: list[str] = []
+    for instruction in entry.instructions:
+        step: Step | None = _nothing
+        try:
+            step = bind_step(binder, instruction)
+            if step is None:
+                controls[instruction.pc] = bind_control(binder, instruction)
+        except UnsupportedPtx as error:
+            unknown += error.opcodes
+        except (KeyError, ValueError, IndexError, AssertionError):
+            unknown.append(instruction.opcode)
+        steps.append(step or _nothing)
+    if unknown:
+        raise UnsupportedPtx(tuple(dict.fromkeys(unknown)))
+    return steps, controls
+
+
+def _nothing(lanes: Lanes) -> None:
+    """What stands at the place of a control, and is never called."""
+
+
+def _count_instructions(machine: Machine, scheduler: Scheduler) -> None:
+    """Add the instruction counts of a batch to those of the launch."""
+    for instruction in machine.entry.instructions:
+        count = int(scheduler.warp_counts[instruction.pc])
+        if count:
+            machine.counters.instructions[_counted_name(instruction)] += count
+    machine.counters.thread_instructions += int(scheduler.lane_counts.sum())
+
+
+def _counted_name(instruction: Instruction) -> str:
+    if instruction.root in ("ld", "st", "atom", "red"):
+        spaces = ("global", "shared", "local", "param", "const")
+        for modifier in instruction.modifiers:
+            space = modifier.split("::")[0]
+            if space in spaces:
+                return f"{instruction.root}.{space}"
+    if instruction.root in ("bar", "barrier"):
+        return ".".join((instruction.root, *instruction.modifiers[:1]))
+    return instruction.root
+
+
+def _note_written(state: LaunchState) -> None:
+    """Keep for later launches which bytes this one has written."""
+    for allocation in state.memory.allocations:
+        shadow = state.shadows.get(allocation.address)
+        if shadow is not None:
+            allocation.written |= shadow.written_bytes()[: allocation.backed]

@@ -1,0 +1,149 @@
+"""A batch of blocks with its memories: what instructions are bound to and act on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from explorer.ptx_emulator.batch import Batch, LaunchLog
+from explorer.ptx_emulator.findings import UnsupportedPtx
+from explorer.ptx_emulator.geometry import Geometry, Layout, Numbers, SpecialRegisters
+from explorer.ptx_emulator.memory import GlobalMemory
+from explorer.ptx_emulator.program import Entry, Instruction, Symbol, Values
+from explorer.ptx_emulator.shadow import Shadow
+from explorer.ptx_emulator.spaces import (
+    LOCAL_WINDOW,
+    SHARED_WINDOW,
+    GlobalSpace,
+    LocalSpace,
+    SharedSpace,
+    Space,
+)
+
+_P = TypeVar("_P")
+
+_CLOCKS = ("%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo")
+
+
+class Schedule(StrEnum):
+    """In which order the threads of a launch run. Every order is one that a GPU may take."""
+
+    LOCKSTEP = "lockstep"
+    """All threads advance together, as far as their paths agree."""
+    STAGGERED = "staggered"
+    """Each block starts only when the blocks before it wait, spin or have ended."""
+
+
+@dataclass(slots=True)
+class LaunchState:
+    """What all batches of a launch share."""
+
+    entry: Entry
+    geometry: Geometry
+    numbers: Numbers
+    """The blocks that run, by their numbers in launch order."""
+    memory: GlobalMemory
+    layout: Layout
+    params: dict[str, bytes]
+    log: LaunchLog
+    overlaps: bool = False
+    """The launch before may not have ended yet."""
+    schedule: Schedule = Schedule.LOCKSTEP
+    shadows: dict[int, Shadow] = field(default_factory=dict)
+    """Shadows of global memory, by the address of the allocation."""
+
+
+class Machine(Batch):
+    """A batch of blocks of a launch, its memories, and the parts that instructions need."""
+
+    def __init__(self, launch: LaunchState, part: slice) -> None:
+        """Take the part of the launch's blocks that runs now."""
+        super().__init__(
+            launch.geometry,
+            launch.numbers,
+            part,
+            launch.log,
+            # A flag from an earlier batch cannot be traced back to what it published.
+            earlier_known=communicates(launch.entry),
+        )
+        self.entry = launch.entry
+        self.params = launch.params
+        self.schedule = launch.schedule
+        self._addresses = launch.layout.addresses
+        self._special: SpecialRegisters | None = None
+        self.global_space = GlobalSpace(
+            self,
+            launch.memory,
+            launch.layout.global_granule,
+            launch.shadows,
+            overlaps=launch.overlaps,
+        )
+        self.shared_space = SharedSpace(self, launch.layout)
+        self.local_space = LocalSpace(self, launch.layout)
+        self._parts: dict[Any, Any] = {}
+
+    def part(self, kind: "Callable[[Machine], _P]") -> _P:
+        """Return the batch's one object of a class, made from the machine when first asked for.
+
+        Instructions keep their state so: mbarriers, copies in flight, barriers, the scheduler.
+        """
+        if kind not in self._parts:
+            self._parts[kind] = kind(self)
+        part: _P = self._parts[kind]
+        return part
+
+    # Names and places.
+
+    def special(self, name: str, ptx_type: str) -> Values:
+        """Return the value of a special register. Raises UnsupportedPtx."""
+        if name in _CLOCKS:
+            raise UnsupportedPtx((name,))
+        if self._special is None:
+            self._special = SpecialRegisters(self.geometry, self.numbers)
+        return self._special.value(name, ptx_type)
+
+    def symbol_address(self, name: str) -> int:
+        """Return the address of a variable in its own space. Raises UnsupportedPtx."""
+        if name not in self._addresses:
+            raise UnsupportedPtx((f"symbol {name}",))
+        return self._addresses[name]
+
+    @staticmethod
+    def window(space: str) -> int:
+        """Return what to add to an address of `space` to make it generic."""
+        return {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space, 0)
+
+    def space(self, name: str) -> Space:
+        """Return a state space by PTX's name."""
+        if name.startswith("shared"):
+            return self.shared_space
+        return self.local_space if name == "local" else self.global_space
+
+
+# Whether blocks talk to one another through global memory.
+
+_STRONG = {"volatile", "relaxed", "acquire", "acq_rel", "mmio"}
+
+
+def communicates(entry: Entry) -> bool:
+    """Return whether a kernel reads what other blocks may publish, by atomics or strong loads."""
+    return any(_reads_flags(instruction) for instruction in entry.instructions)
+
+
+def waits_for_other_blocks(entry: Entry) -> bool:
+    """Return whether it does so in a loop, so that blocks may have to run side by side."""
+    instructions = entry.instructions
+    for branch in instructions:
+        if branch.root == "bra" and branch.operands and isinstance(branch.operands[0], Symbol):
+            start = entry.labels.get(branch.operands[0].name, len(instructions))
+            if any(_reads_flags(i) for i in instructions[start : branch.pc]):
+                return True
+    return False
+
+
+def _reads_flags(instruction: Instruction) -> bool:
+    if instruction.root not in ("ld", "atom"):
+        return False
+    shared = any(m.startswith("shared") for m in instruction.modifiers)
+    strong = _STRONG & set(instruction.modifiers)
+    return not shared and (instruction.root == "atom" or bool(strong))

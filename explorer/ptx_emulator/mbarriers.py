@@ -1,0 +1,312 @@
+"""mbarrier objects: phases of arrivals and of bytes that asynchronous copies bring.
+
+PTX ISA, "mbarrier". A phase completes when the arrivals and the bytes that it expects have come.
+The copies that it tracks land then, and are known to the threads that see it complete.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds
+from explorer.ptx_emulator.findings import Kind
+from explorer.ptx_emulator.lanes import Lanes
+from explorer.ptx_emulator.machine import Machine
+from explorer.ptx_emulator.memory_instructions import SCOPES, Fences, bind_address, split_generic
+from explorer.ptx_emulator.ordering import LaneIds, Row
+from explorer.ptx_emulator.program import Instruction, Operand
+from explorer.ptx_emulator.registers import Target
+from explorer.ptx_emulator.shadow import Access
+
+# Objects.
+
+
+@dataclass(slots=True)
+class Mbarrier:
+    """One object in shared memory."""
+
+    count: int
+    """Arrivals that each phase expects."""
+    pending: int
+    """Arrivals that the present phase still expects."""
+    row: Row
+    """What the arrivals made known."""
+    opener: int
+    """The lane that initialised it."""
+    opened: int
+    """When it did."""
+    known: NDArray[np.bool_]
+    """For each lane: it is known to know that."""
+    phase: int = 0
+    bytes_due: int = 0
+    landings: list[Callable[[int], None]] = field(default_factory=list)
+    """Copies to carry out when the phase completes, given the time."""
+
+
+class Mbarriers:
+    """The mbarrier objects of a batch, by their place in its shared memory."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._fences = machine.part(Fences)
+        self._objects: dict[int, Mbarrier] = {}
+
+    def init(self, place: int, count: int, lane: int, now: int) -> None:
+        """Make a new object that expects `count` arrivals in each phase."""
+        lanes = self._machine.ordering.lanes
+        known = np.zeros(lanes, np.bool_)
+        known[lane] = True
+        row = np.zeros(lanes + 1, np.int64)
+        self._objects[place] = Mbarrier(count, count, row, lane, now, known)
+
+    def tell(self, lanes: LaneIds, fenced: NDArray[np.int64]) -> None:
+        """Let these lanes know what lane i initialised before fenced[i]."""
+        for barrier in self._objects.values():
+            if barrier.opened < fenced[barrier.opener]:
+                barrier.known[lanes] = True
+
+    def remove(self, place: int) -> None:
+        """Forget the object at a place."""
+        self._objects.pop(place, None)
+
+    def get(self, place: int, instruction: Instruction, lanes: LaneIds) -> Mbarrier | None:
+        """Return the object at a place. What is not initialised is reported, and None."""
+        found = self._objects.get(place)
+        if found is None:
+            message = "operation on an mbarrier that is not initialised"
+            self._machine.report(
+                Kind.MBARRIER, message, instruction, int(lanes[0]), count=len(lanes)
+            )
+        elif not found.known[lanes].all():
+            self._check_known(found, instruction, lanes)
+        return found
+
+    def _check_known(self, barrier: Mbarrier, instruction: Instruction, lanes: LaneIds) -> None:
+        opener = np.full(len(lanes), barrier.opener)
+        opened = np.full(len(lanes), barrier.opened, np.int64)
+        known = barrier.known[lanes] | self._machine.ordering.ordered(opener, opened, lanes)
+        if not known.all():
+            message = "operation on an mbarrier whose initialisation may not be known to the thread"
+            lane = int(lanes[int(np.argmin(known))])
+            self._machine.report(Kind.MBARRIER, message, instruction, lane)
+        barrier.known[lanes] = True
+
+    def check_engine(self, barrier: Mbarrier, at: Instruction, lane: int) -> None:
+        """Report an object that the copy engine may not know: its maker has passed no fence."""
+        fences = (self._fences.mbarrier_init, self._fences.proxy)
+        if all(fenced[barrier.opener] <= barrier.opened for fenced in fences):
+            message = (
+                "a bulk copy is counted by an mbarrier that was initialised without "
+                "fence.mbarrier_init or fence.proxy.async"
+            )
+            self._machine.report(Kind.ASYNC_PROXY, message, at, lane)
+
+    def arrive(self, barrier: Mbarrier, count: int, row: Row, at: Instruction, lane: int) -> None:
+        """Count `count` arrivals, which make `row` known."""
+        if count > barrier.pending:
+            message = "more arrivals at an mbarrier than its phase expects"
+            self._machine.report(Kind.MBARRIER, message, at, lane)
+            return
+        np.maximum(barrier.row, row, out=barrier.row)
+        barrier.pending -= count
+        self.settle(barrier, at)
+
+    def settle(self, barrier: Mbarrier, at: Instruction) -> None:
+        """Complete the phase if nothing is due any more."""
+        if barrier.pending or barrier.bytes_due:
+            return
+        now = self._machine.tick(at)
+        for land in barrier.landings:
+            land(now)
+        if barrier.landings:
+            barrier.row[self._machine.ordering.async_lane] = now
+        barrier.landings.clear()
+        barrier.phase += 1
+        barrier.pending = barrier.count
+        self._machine.progress = True
+
+
+# Instructions.
+
+_Rows = NDArray[np.int64]
+
+_Operation = Callable[[Mbarrier, int, int], Any]
+"""What an instruction does to one object, for (object, lane, row of the operands)."""
+
+
+class BoundMbarrier:
+    """The address of an mbarrier instruction, located and checked lane by lane."""
+
+    def __init__(
+        self, binder: Binder, instruction: Instruction, space: str, address: Operand
+    ) -> None:
+        self._machine = binder.machine
+        self._mbarriers = binder.machine.part(Mbarriers)
+        self._instruction = instruction
+        self._space = space
+        self._addresses = bind_address(binder, address)
+        binder.machine.ordering.engine_used = True
+
+    def places(self, lanes: Lanes, action: str) -> list[tuple[int, int, int]]:
+        """Return (row of the operands, lane, place in shared memory), checked by the shadow."""
+        machine = self._machine
+        access = Access(self._instruction, 8, action)
+        addresses = self._addresses(lanes)
+        if not self._space:
+            _, window, _ = split_generic(machine, addresses)[0]
+            addresses = addresses - window
+        now = machine.tick(self._instruction)
+        creates = action == "write"
+        found: list[tuple[int, int, int]] = []
+        for place in machine.shared_space.locate(addresses, lanes, access):
+            shadow = machine.shared_space.shadow
+            shadow.atomic(place.index, place.lanes, access, now, reads=not creates)
+            rows = np.arange(lanes.count) if place.chosen is None else np.flatnonzero(place.chosen)
+            lane_ids = place.lanes.flat.tolist()
+            found += zip(rows.tolist(), lane_ids, place.index.tolist(), strict=True)
+        return found
+
+    def objects(self, lanes: Lanes) -> Iterator[tuple[Mbarrier | None, _Rows, LaneIds]]:
+        """Yield each object that lanes name, with their rows of the operands and the lanes."""
+        places = np.array(self.places(lanes, "atomic"), np.int64).reshape(-1, 3)
+        for place in np.unique(places[:, 2]).tolist():
+            rows, of, _ = places[places[:, 2] == place].T
+            yield self._mbarriers.get(place, self._instruction, of), rows, of
+
+    def each(self, lanes: Lanes, operation: _Operation) -> list[Any]:
+        """Apply an operation to the object of every lane; None if there is no object."""
+        results: list[Any] = [None] * lanes.count
+        for barrier, rows, of in self.objects(lanes):
+            if barrier is not None:
+                for row, lane in zip(rows.tolist(), of.tolist(), strict=True):
+                    results[row] = operation(barrier, lane, row)
+        return results
+
+
+@binds("mbarrier")
+def bind_mbarrier(binder: Binder, instruction: Instruction) -> Step:
+    """Bind every mbarrier instruction."""
+    mods = Modifiers(instruction)
+    action = mods.one_of(_BINDINGS)
+    space = mods.one_of(("shared", "shared::cta", "shared::cluster"), "")
+    return _BINDINGS[action](binder, instruction, mods, space)
+
+
+def _end(mods: Modifiers) -> None:
+    mods.one_of(("release", "acquire", "relaxed"), "release")
+    mods.one_of(SCOPES, "")
+    mods.take("b64")
+    mods.finish()
+
+
+def _bind_init(binder: Binder, instruction: Instruction, mods: Modifiers, space: str) -> Step:
+    _end(mods)
+    bound = BoundMbarrier(binder, instruction, space, instruction.operands[0])
+    count = binder.source(instruction.operands[1], "u32")
+    machine, mbarriers = binder.machine, binder.machine.part(Mbarriers)
+
+    def step(lanes: Lanes) -> None:
+        counts = count.each(lanes)
+        for row, lane, place in bound.places(lanes, "write"):
+            mbarriers.init(place, int(counts[row]), lane, machine.tick(instruction))
+
+    return step
+
+
+def _bind_inval(binder: Binder, instruction: Instruction, mods: Modifiers, space: str) -> Step:
+    _end(mods)
+    bound = BoundMbarrier(binder, instruction, space, instruction.operands[0])
+    mbarriers = binder.machine.part(Mbarriers)
+
+    def step(lanes: Lanes) -> None:
+        for _, _, place in bound.places(lanes, "write"):
+            mbarriers.remove(place)
+
+    return step
+
+
+def _bind_bytes(binder: Binder, instruction: Instruction, mods: Modifiers, space: str) -> Step:
+    sign = 1 if "expect_tx" in instruction.modifiers else -1
+    _end(mods)
+    bound = BoundMbarrier(binder, instruction, space, instruction.operands[0])
+    amount = binder.source(instruction.operands[1], "u32")
+    mbarriers = binder.machine.part(Mbarriers)
+
+    def step(lanes: Lanes) -> None:
+        amounts = amount.each(lanes)
+
+        def change(barrier: Mbarrier, lane: int, row: int) -> None:
+            barrier.bytes_due += sign * int(amounts[row])
+            mbarriers.settle(barrier, instruction)
+
+        bound.each(lanes, change)
+
+    return step
+
+
+def _bind_arrive(binder: Binder, instruction: Instruction, mods: Modifiers, space: str) -> Step:
+    expects = mods.take("expect_tx")
+    mods.take("noComplete")
+    _end(mods)
+    state, address, *rest = instruction.operands
+    bound = BoundMbarrier(binder, instruction, space, address)
+    number = binder.source(rest[0], "u32") if rest else None
+    target: Target = binder.target(state, "b64")
+    machine, mbarriers = binder.machine, binder.machine.part(Mbarriers)
+
+    def step(lanes: Lanes) -> None:
+        numbers = number.each(lanes) if number else np.ones(lanes.count, np.uint32)
+
+        def arrive(barrier: Mbarrier, lane: int, row: int) -> int:
+            phase = barrier.phase
+            if expects:
+                barrier.bytes_due += int(numbers[row])
+            known = machine.ordering.knowledge(lane, machine.tick(instruction))
+            count = 1 if expects else int(numbers[row])
+            mbarriers.arrive(barrier, count, known, instruction, lane)
+            return phase
+
+        phases = bound.each(lanes, arrive)
+        target.put(lanes, np.array([phase or 0 for phase in phases], np.uint64))
+
+    return step
+
+
+def _bind_wait(binder: Binder, instruction: Instruction, mods: Modifiers, space: str) -> Step:
+    """Bind test_wait and try_wait. Neither blocks here, which both may do."""
+    parity = mods.take("parity")
+    _end(mods)
+    bound = BoundMbarrier(binder, instruction, space, instruction.operands[1])
+    target = binder.target(instruction.operands[0], "pred")
+    phase = binder.source(instruction.operands[2], "u32" if parity else "b64")
+    machine = binder.machine
+
+    def step(lanes: Lanes) -> None:
+        phases = np.asarray(phase.each(lanes)).astype(np.int64)
+        # An object that was never initialised must not hang the emulator too.
+        results = np.ones(lanes.count, np.bool_)
+        for barrier, rows, of in bound.objects(lanes):
+            if barrier is None:
+                continue
+            if parity:
+                results[rows] = barrier.phase & 1 != phases[rows] & 1
+            else:
+                results[rows] = barrier.phase > phases[rows]
+            machine.ordering.acquire(of[results[rows]], barrier.row)
+        target.put(lanes, results)
+
+    return step
+
+
+_BINDINGS: dict[str, Callable[[Binder, Instruction, Modifiers, str], Step]] = {
+    "init": _bind_init,
+    "inval": _bind_inval,
+    "arrive": _bind_arrive,
+    "expect_tx": _bind_bytes,
+    "complete_tx": _bind_bytes,
+    "test_wait": _bind_wait,
+    "try_wait": _bind_wait,
+}

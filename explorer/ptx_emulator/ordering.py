@@ -1,0 +1,236 @@
+"""Which accesses happen before which: what each thread knows of the past of the others.
+
+Every access has a time, which is its number in the order of execution. Full barriers of a warp, a
+block or a cluster are kept as one time each. Finer synchronisation (partial warp barriers, named
+barriers, mbarriers, flags in memory) gives a thread a row: for every lane of the batch the time up
+to which the accesses of that lane are known to it. A row is a vector clock, stored only where it is
+needed. PTX ISA, chapter "Memory Consistency Model".
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.ptx_emulator.lanes import WARP
+
+Row = NDArray[np.int64]
+LaneIds = NDArray[np.intp]
+
+
+class Ordering:
+    """The happens-before relation within one batch of blocks."""
+
+    def __init__(
+        self,
+        blocks: int,
+        warps: int,
+        threads: int,
+        cluster_size: int,
+        *,
+        earlier_known: bool = False,
+    ) -> None:
+        """Start a batch of `blocks` blocks of `threads` threads in `warps` warps.
+
+        With `earlier_known`, what the blocks of earlier batches did is taken to be known.
+        """
+        self._earlier_known = earlier_known
+        self.lanes = blocks * warps * WARP
+        self.per_block = warps * WARP
+        self._threads = threads
+        self.cluster_size = cluster_size
+        self.block_sync = np.zeros(blocks, np.int64)
+        self.warp_sync = np.zeros(blocks * warps, np.int64)
+        self.cluster_sync = np.zeros(self.lanes, np.int64)
+        """For each lane: what its cluster did before this time is known to it."""
+        self.cluster_met = np.zeros(self.lanes, np.int64)
+        """For each lane: when its cluster last met, whether or not that ordered memory."""
+        self.engine_used = False
+        """Whether the kernel has copies by an engine, which no barrier of threads orders."""
+        self._settled_blocks = 0
+        self._settled_clusters = 0
+        self._rows: list[Row] = [np.zeros(self.lanes + 1, np.int64)]
+        self._row_of = np.zeros(self.lanes, np.int32)
+        self.fenced = False
+        """Whether any thread has executed a fence."""
+        self.fence_time = np.zeros(self.lanes, np.int64)
+        self._fence_row = np.zeros(self.lanes, np.int32)
+        self._fence_barriers = np.zeros((self.lanes, 3), np.int64)
+        self._seen: dict[int, Row] = {}
+        self._seen_by_block: dict[int, Row] = {}
+
+    @property
+    def async_lane(self) -> int:
+        """The pseudo-lane that stands for the asynchronous copy engine."""
+        return self.lanes
+
+    @property
+    def settled(self) -> int:
+        """The time up to which every thread knows what the threads of its cluster did."""
+        return self._settled_clusters if self.cluster_size > 1 else self._settled_blocks
+
+    @property
+    def _rows_used(self) -> bool:
+        return len(self._rows) > 1
+
+    def ordered(self, before: LaneIds, when: Row, now: LaneIds) -> NDArray[np.bool_]:
+        """Return whether lane before[i]'s access at when[i] happens before lane now[i]'s next."""
+        inside = (before >= 0) & (before < self.lanes)
+        before_block, block = before // self.per_block, now // self.per_block
+        known = (before_block == block) & (when <= self.block_sync[block])
+        known |= (before >> 5 == now >> 5) & (when <= self.warp_sync[now >> 5])
+        if self.cluster_size > 1:
+            cluster = block // self.cluster_size
+            known |= (before_block // self.cluster_size == cluster) & (
+                when <= self.cluster_sync[now]
+            )
+        known &= inside
+        known |= before == now
+        if self._earlier_known:
+            known |= before < 0
+        if self._rows_used and not known.all():
+            valid = (before >= 0) & (before <= self.lanes)
+            for row_id in np.unique(self._row_of[now]):
+                chosen = valid & (self._row_of[now] == row_id)
+                known[chosen] |= self._rows[row_id][before[chosen]] >= when[chosen]
+        return np.asarray(known)
+
+    # Full barriers.
+
+    def sync_blocks(self, blocks: LaneIds, now: int) -> None:
+        """Note that all threads of these blocks have met."""
+        self.block_sync[blocks] = now
+        self._settled_blocks = int(self.block_sync.min())
+        if self.cluster_size > 1:
+            each = self.cluster_sync.reshape(-1, self.per_block)
+            each[blocks] = each[blocks].max(axis=1, keepdims=True)
+        for lane, row in self._seen.items():
+            block = lane // self.per_block
+            if block in blocks:
+                earlier = self._seen_by_block.get(block)
+                self._seen_by_block[block] = row if earlier is None else np.maximum(earlier, row)
+        if self._rows_used:
+            for block in blocks:
+                first = int(block) * self.per_block
+                self._share(np.arange(first, first + self.per_block))
+
+    def sync_warps(self, warps: LaneIds, now: int) -> None:
+        """Note that all 32 lanes of these warps have met."""
+        self.warp_sync[warps] = now
+        if self.cluster_size > 1:
+            each = self.cluster_sync.reshape(-1, WARP)
+            each[warps] = each[warps].max(axis=1, keepdims=True)
+        if self._rows_used:
+            for warp in warps:
+                self._share(np.arange(int(warp) * WARP, (int(warp) + 1) * WARP))
+
+    def sync_clusters(self, lanes: LaneIds, met: int, *, relaxed: bool) -> None:
+        """Note that the clusters of these lanes met at time `met`; relaxed, it orders no memory."""
+        self.cluster_met[lanes] = met
+        if relaxed:
+            return
+        self.cluster_sync[lanes] = np.maximum(self.cluster_sync[lanes], met)
+        threads = self.cluster_sync.reshape(-1, self.per_block)[:, : self._threads]
+        self._settled_clusters = int(threads.min())
+
+    def _share(self, lanes: LaneIds) -> None:
+        """Give these lanes what any of them knows; a full barrier covers their own past."""
+        ids = np.unique(self._row_of[lanes])
+        if len(ids) > 1:
+            joined = np.maximum.reduce([self._rows[i] for i in ids])
+            self._row_of[lanes] = self._keep(joined)
+
+    def _keep(self, row: Row) -> int:
+        self._rows.append(row)
+        if len(self._rows) > 4 * self.lanes + 64:
+            self._collect()
+        return len(self._rows) - 1
+
+    def _collect(self) -> None:
+        """Forget the rows that no lane has any more."""
+        last = self._rows[-1]
+        used, row_of = np.unique(
+            np.concatenate([self._row_of, self._fence_row]), return_inverse=True
+        )
+        self._rows = [self._rows[i] for i in used]
+        self._row_of = row_of[: self.lanes].astype(np.int32)
+        self._fence_row = row_of[self.lanes :].astype(np.int32)
+        self._rows.append(last)
+
+    # Synchronisation of some lanes.
+
+    def knowledge(self, lane: int, now: int) -> Row:
+        """Return a new row: all that `lane` knows at time `now`, its own past included."""
+        return self._known(lane, now, self._row_of[lane], self._barriers(np.array([lane]))[0])
+
+    def _barriers(self, lanes: LaneIds) -> NDArray[np.int64]:
+        """For each lane the times of its last warp, block and cluster barrier."""
+        block = lanes // self.per_block
+        times = self.warp_sync[lanes // WARP], self.block_sync[block]
+        return np.stack([*times, self.cluster_sync[lanes]], axis=1)
+
+    def _known(self, lane: int, now: int, row_id: int, barriers: NDArray[np.int64]) -> Row:
+        row = self._rows[row_id].copy()
+        cluster = self.per_block * self.cluster_size
+        for size, when in zip((WARP, self.per_block, cluster), barriers, strict=True):
+            part = row[lane // size * size : min((lane // size + 1) * size, self.lanes)]
+            np.maximum(part, when, out=part)
+        row[lane] = now
+        return row
+
+    def sync_some(self, lanes: LaneIds, now: int) -> None:
+        """Note that exactly these lanes have met."""
+        joined = np.maximum.reduce([self._rows[i] for i in np.unique(self._row_of[lanes])])
+        # Lanes of one warp share its times, so one lane of each warp stands for them.
+        for lane in {int(lane) >> 5: int(lane) for lane in lanes}.values():
+            np.maximum(joined, self.knowledge(lane, now), out=joined)
+        joined[lanes] = now
+        self.cluster_sync[lanes] = self.cluster_sync[lanes].max()
+        self._row_of[lanes] = self._keep(joined)
+
+    def acquire(self, lanes: LaneIds, row: Row) -> None:
+        """Let these lanes know what `row` says."""
+        for row_id in np.unique(self._row_of[lanes]):
+            chosen = lanes[self._row_of[lanes] == row_id]
+            if np.all(self._rows[row_id] >= row):
+                continue
+            self._row_of[chosen] = self._keep(np.maximum(self._rows[row_id], row))
+
+    # Fences give strength to the relaxed accesses around them.
+
+    def fence(self, lanes: LaneIds, now: int) -> None:
+        """Note a fence of gpu or system scope: what relaxed reads saw is known from here on."""
+        for lane in self._seen.keys() & set(lanes.tolist()) if self._seen else ():
+            self.acquire(np.array([lane]), self._seen.pop(lane))
+        for block, row in self._seen_by_block.items():
+            # One thread saw the flag, a block barrier followed, and now the others fence.
+            members = lanes[lanes // self.per_block == block]
+            if len(members):
+                self.acquire(members, row)
+        self.fenced = True
+        self.fence_time[lanes] = now
+        self._fence_row[lanes] = self._row_of[lanes]
+        self._fence_barriers[lanes] = self._barriers(lanes)
+
+    def fenced_knowledge(self, lane: int) -> Row | None:
+        """Return what a relaxed write of `lane` publishes: what it knew at its last fence.
+
+        Threads of its block that fenced before a block barrier are covered up to their fence.
+        """
+        when = int(self.fence_time[lane])
+        block = lane // self.per_block
+        threads = slice(block * self.per_block, (block + 1) * self.per_block)
+        past = np.minimum(self.fence_time[threads], self.block_sync[block])
+        if when == 0 and not past.any():
+            return None
+        row = self._rows[0].copy()
+        if when:
+            row = self._known(lane, when, self._fence_row[lane], self._fence_barriers[lane])
+        np.maximum(row[threads], past, out=row[threads])
+        return row
+
+    def see(self, lanes: Iterable[int], row: Row) -> None:
+        """Note that a relaxed read saw what was published; a later fence makes it known."""
+        for lane in lanes:
+            seen = self._seen.get(lane)
+            self._seen[lane] = row if seen is None else np.maximum(seen, row)

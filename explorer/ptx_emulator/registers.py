@@ -1,0 +1,390 @@
+"""The registers of a batch: how they are read and written, which share storage, which are constant.
+
+A register is an array of shape (blocks, warps, 32), which it shares with registers that are never
+in use when it is. A register that is assigned once, from a literal or a launch constant, is a
+scalar: arithmetic with a scalar is cheaper than with an array.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from explorer.ptx_emulator.geometry import Geometry, constant_special
+from explorer.ptx_emulator.lanes import WARP, Lanes, Shape
+from explorer.ptx_emulator.program import (
+    DTYPES,
+    FLOATS,
+    SIGNED,
+    STORAGE,
+    Address,
+    Array,
+    Entry,
+    Immediate,
+    Instruction,
+    Operand,
+    Pair,
+    Register,
+    Special,
+    Symbol,
+    Values,
+    Vector,
+    storage_dtype,
+)
+
+
+class Source:
+    """An operand that is read: a scalar, or an array of the batch's shape."""
+
+    __slots__ = ("_flat", "value")
+
+    def __init__(self, value: Values) -> None:
+        self.value: Any = value
+        self._flat: Array | None = None
+        if isinstance(value, np.ndarray) and value.ndim == 3:
+            self._flat = value.reshape(-1)
+
+    @property
+    def scalar(self) -> Any | None:
+        """The operand's value if it is the same for all lanes at all times, else None."""
+        return self.value if self._flat is None else None
+
+    def at(self, lanes: Lanes) -> Any:
+        """Return its values for these lanes: a scalar, a view of the box, or gathered by index."""
+        if lanes.full or self._flat is None:
+            return self.value
+        if lanes.box is not None:
+            return self.value[lanes.box]
+        return self._flat[lanes.flat]
+
+    def each(self, lanes: Lanes) -> Array:
+        """Return its values in the order of `lanes.flat`, one for each lane."""
+        values = self.at(lanes)
+        if self._flat is None:
+            return np.broadcast_to(values, (lanes.count,))
+        return np.asarray(values).reshape(-1)
+
+
+class NarrowedSource(Source):
+    """A register wider than the type that the instruction reads: its low bits."""
+
+    __slots__ = ("_dtype",)
+
+    def __init__(self, value: Values, dtype: np.dtype[Any]) -> None:
+        super().__init__(value)
+        self._dtype = dtype
+
+    @property
+    def scalar(self) -> Any | None:
+        """The low bits of the value if it is the same for all lanes, else None."""
+        return self._narrow(self.value) if self._flat is None else None
+
+    def at(self, lanes: Lanes) -> Any:
+        """Return the low bits of its values for these lanes."""
+        return self._narrow(super().at(lanes))
+
+    def _narrow(self, values: Any) -> Any:
+        return np.asarray(values).astype(STORAGE[self._dtype.itemsize]).view(self._dtype)
+
+
+class NegatedSource(Source):
+    """A predicate read as `!%p`."""
+
+    __slots__ = ()
+
+    def at(self, lanes: Lanes) -> Any:
+        """Return the negated values for these lanes."""
+        return np.logical_not(super().at(lanes))
+
+
+class Target:
+    """An operand that is written."""
+
+    __slots__ = ("array", "flat")
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.flat = array.reshape(-1)
+
+    def put(self, lanes: Lanes, values: Any) -> None:
+        """Write a scalar, values in the box's shape, or values in the order of `lanes.flat`."""
+        if lanes.full:
+            self.array[...] = self._shaped(values, self.array)
+        elif lanes.box is not None:
+            view = self.array[lanes.box]
+            view[...] = self._shaped(values, view)
+        else:
+            self.flat[lanes.flat] = values
+
+    @staticmethod
+    def _shaped(values: Any, view: Array) -> Any:
+        if type(values) is not np.ndarray or values.ndim != 1:
+            return values
+        # Arithmetic on scalars alone may have given one value for all.
+        return values.reshape(view.shape) if len(values) == view.size else values[0]
+
+
+class NoTarget(Target):
+    """The destination `_`, or a register that is known to be constant. Nothing is kept."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(np.zeros(1, np.uint32))
+
+    def put(self, lanes: Lanes, values: Any) -> None:
+        """Drop the values."""
+
+
+class RegisterFile:
+    """The registers of one batch, which get their storage as instructions are bound."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        declared: Mapping[str, str],
+        constants: Mapping[str, int],
+        slots: Mapping[str, tuple[int, int]],
+    ) -> None:
+        assert shape[2] == WARP
+        self._shape = shape
+        self._declared = declared
+        self._constants = constants
+        self._slots = slots
+        self._arrays: dict[tuple[int, int], Array] = {}
+
+    def _storage(self, name: str) -> Values:
+        dtype = storage_dtype(self._declared[name])
+        if name in self._constants:
+            scalar: np.generic = dtype.type(self._constants[name] & ((1 << 8 * dtype.itemsize) - 1))
+            return scalar
+        slot = self._slots[name]
+        if slot not in self._arrays:
+            self._arrays[slot] = np.zeros(self._shape, dtype)
+        return self._arrays[slot]
+
+    def itemsize(self, name: str) -> int:
+        """Return the bytes of a register."""
+        return storage_dtype(self._declared[name]).itemsize
+
+    def source(self, name: str, ptx_type: str, *, negated: bool = False) -> Source:
+        """Read register `name` as a value of `ptx_type`."""
+        values = self._storage(name)
+        dtype = DTYPES[ptx_type]
+        if ptx_type == "pred":
+            return NegatedSource(values) if negated else Source(values)
+        if values.dtype.itemsize > dtype.itemsize:
+            return NarrowedSource(values, dtype)
+        if values.dtype.itemsize < dtype.itemsize:
+            # Only conversions and stores of a wider type read so. The extra bits are zero.
+            return Source(values.astype(STORAGE[dtype.itemsize]).view(dtype))
+        return Source(values.view(dtype))
+
+    def target(self, name: str, ptx_type: str) -> Target:
+        """Write register `name` with values of `ptx_type`; a wider register is extended."""
+        if name in self._constants:
+            return NoTarget()
+        values = self._storage(name)
+        assert isinstance(values, np.ndarray)
+        dtype = DTYPES[ptx_type]
+        if values.dtype.itemsize == dtype.itemsize:
+            return Target(values.view(dtype))
+        signed = np.issubdtype(dtype, np.signedinteger)
+        return Target(values.view(f"i{values.itemsize}") if signed else values)
+
+
+# Which registers can share storage: those that are never in use at the same time.
+
+_Loop = tuple[int, int]
+"""First and last instruction of what a backward branch repeats."""
+
+
+@dataclass(slots=True)
+class _Range:
+    """The instructions from a register's first occurrence to its last."""
+
+    start: int
+    end: int
+    carried: bool
+    """It may carry a value from one turn of a loop to the next."""
+
+
+def register_slots(entry: Entry) -> dict[str, tuple[int, int]]:
+    """Return for each register that occurs the bytes of its storage and the number of its slot.
+
+    Compilers number registers without end. Kept apart, those of an unrolled kernel are more memory
+    than any cache holds. Each lane has storage of its own, so lanes may run apart.
+    """
+    if entry.slots is None:
+        entry.slots = _allotted(entry)
+    return entry.slots
+
+
+def _allotted(entry: Entry) -> dict[str, tuple[int, int]]:
+    ranges = _ranges(entry)
+    loops = _loops(entry)
+    for live in ranges.values():
+        _extend(live, loops)
+    slots: dict[str, tuple[int, int]] = {}
+    free: dict[int, list[int]] = {}
+    busy: list[tuple[int, int, int]] = []
+    used: Counter[int] = Counter()
+    for name, live in sorted(ranges.items(), key=lambda item: item[1].start):
+        while busy and busy[0][0] < live.start:
+            _, size, slot = heapq.heappop(busy)
+            free.setdefault(size, []).append(slot)
+        size = storage_dtype(entry.registers[name]).itemsize
+        if entry.registers[name] == "pred":
+            size = 0
+        slot = free[size].pop() if free.get(size) else used[size]
+        if slot == used[size]:
+            used[size] += 1
+        slots[name] = (size, slot)
+        heapq.heappush(busy, (live.end, size, slot))
+    return slots
+
+
+def registers_of(operand: Operand) -> list[str]:
+    """Return the names of the registers that an operand mentions."""
+    if isinstance(operand, Register):
+        return [operand.name]
+    if isinstance(operand, Vector):
+        return [name for item in operand.items for name in registers_of(item)]
+    if isinstance(operand, Pair):
+        return registers_of(operand.first) + registers_of(operand.second)
+    if isinstance(operand, Address) and isinstance(operand.base, Register):
+        return [operand.base.name]
+    return []
+
+
+def _written(instruction: Instruction) -> list[str]:
+    """Return the registers that an instruction may write, which are those of its first operand."""
+    first = instruction.operands[0] if instruction.operands else None
+    return [] if first is None or isinstance(first, Address) else registers_of(first)
+
+
+def _ranges(entry: Entry) -> dict[str, _Range]:
+    ranges: dict[str, _Range] = {}
+    definitions: Counter[str] = Counter()
+    for instruction in entry.instructions:
+        written = _written(instruction)
+        definitions.update(written)
+        names = [name for operand in instruction.operands[1:] for name in registers_of(operand)]
+        first = instruction.operands[:1]
+        reads = names + [n for o in first if isinstance(o, Address) for n in registers_of(o)]
+        if instruction.guard is not None:
+            reads.append(instruction.guard.name)
+        for name in [*reads, *written]:
+            # A register that is read before it is written comes around a loop.
+            live = ranges.setdefault(name, _Range(instruction.pc, instruction.pc, name in reads))
+            live.end = instruction.pc
+    for name, live in ranges.items():
+        live.carried |= definitions[name] != 1
+    return ranges
+
+
+def _loops(entry: Entry) -> list[_Loop]:
+    loops = []
+    for instruction in entry.instructions:
+        labels = [o.name for o in instruction.operands if isinstance(o, Symbol)]
+        for label in labels:
+            for target in entry.branch_tables.get(label, (label,)):
+                start = entry.labels.get(target, instruction.pc + 1)
+                if start <= instruction.pc and instruction.root in ("bra", "brx"):
+                    loops.append((start, instruction.pc))
+    return loops
+
+
+def _extend(live: _Range, loops: list[_Loop]) -> None:
+    """Extend a range over every loop that the register is live into, out of, or carried around.
+
+    A backward branch need not be a loop: compilers may put a block before the branches that go to
+    it. What is in use after such a branch is in use in that block, too.
+    """
+    changed = True
+    while changed:
+        changed = False
+        for start, end in loops:
+            if live.start > end or live.end < start:
+                continue
+            lives_on = live.carried or live.start <= end < live.end
+            first = min(live.start, start) if lives_on else live.start
+            last = max(live.end, end) if live.carried or live.start < start else live.end
+            if (first, last) != (live.start, live.end):
+                live.start, live.end, changed = first, last, True
+
+
+# Registers whose value is known before a launch runs.
+
+
+def constant_registers(
+    entry: Entry, geometry: Geometry, addresses: Mapping[str, int], params: Mapping[str, bytes]
+) -> dict[str, int]:
+    """Return the names of registers whose value is known, and their bits.
+
+    `addresses` are those of variables, `params` the bytes of each parameter.
+    """
+    definitions: Counter[str] = Counter()
+    for instruction in entry.instructions:
+        if instruction.operands:
+            definitions.update(registers_of(instruction.operands[0]))
+    constants: dict[str, int] = {}
+    for instruction in entry.instructions:
+        to = instruction.operands[0] if instruction.operands else None
+        if (
+            isinstance(to, Register)
+            and instruction.guard is None
+            and definitions[to.name] == 1
+            and len(instruction.operands) == 2
+        ):
+            value = _value(instruction, constants, geometry, addresses, params)
+            if value is not None:
+                constants[to.name] = value
+    return constants
+
+
+def _value(
+    instruction: Instruction,
+    constants: Mapping[str, int],
+    geometry: Geometry,
+    addresses: Mapping[str, int],
+    params: Mapping[str, bytes],
+) -> int | None:
+    of = instruction.operands[1]
+    ptx_type = instruction.modifiers[-1] if instruction.modifiers else ""
+    if instruction.root == "mov" and ptx_type in DTYPES and ptx_type != "pred":
+        if isinstance(of, Special):
+            return constant_special(geometry, of.name)
+        if isinstance(of, Symbol) and of.name in addresses:
+            return addresses[of.name] + of.offset
+        if isinstance(of, Immediate):
+            return _literal(of, ptx_type)
+        return constants.get(of.name) if isinstance(of, Register) else None
+    if instruction.opcode.startswith("ld.param.") and instruction.modifiers[1:] == (ptx_type,):
+        return _parameter(of, ptx_type, params)
+    if instruction.opcode == "cvta.to.global.u64" and isinstance(of, Register):
+        return constants.get(of.name)
+    return None
+
+
+def _literal(of: Immediate, ptx_type: str) -> int | None:
+    if ptx_type in FLOATS or of.bits_of:
+        same_width = of.bits_of and DTYPES[ptx_type].itemsize == int(of.bits_of[1:]) // 8
+        return int(of.value) if same_width else None
+    return int(of.value)
+
+
+def _parameter(of: Operand, ptx_type: str, params: Mapping[str, bytes]) -> int | None:
+    if not isinstance(of, Address) or not isinstance(of.base, Symbol):
+        return None
+    start = of.offset + of.base.offset
+    dtype = DTYPES[ptx_type]
+    if of.base.name not in params:
+        return None
+    data = params[of.base.name][start : start + dtype.itemsize]
+    if ptx_type in SIGNED:
+        return int(np.frombuffer(data, dtype)[0])
+    return int.from_bytes(data, "little")

@@ -1,0 +1,406 @@
+"""Shadow memory: who wrote and read each word, to find races and reads of nothing.
+
+A stamp is the time of an access in the upper 32 bits and the number of its thread plus one (the
+thread's code) in the lower 32. The stamp 0 stands for no access.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.ptx_emulator.batch import Batch
+from explorer.ptx_emulator.findings import Kind
+from explorer.ptx_emulator.lanes import Lanes
+from explorer.ptx_emulator.program import Instruction
+
+Stamps = NDArray[np.int64]
+Indices = NDArray[np.int64]
+
+THREAD = np.int64(0xFFFFFFFF)
+"""The part of a stamp that tells the thread."""
+
+Relevant = Callable[[Stamps], NDArray[np.bool_]]
+"""Says which accesses some thread may not know of."""
+
+_NO_STAMPS: Stamps = np.zeros(0, np.int64)
+
+PENDING_TIME = np.int64(0x7FFFFFFF)
+"""The time of words that an asynchronous copy will write: later than all barriers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What one memory instruction does to each address."""
+
+    instruction: Instruction
+    size: int
+    """Bytes that each thread accesses."""
+    action: str
+    """'read', 'write' or 'atomic'."""
+    strong: bool = False
+    """Relaxed or stronger: it races with weak accesses only."""
+
+
+class Shadow:
+    """The shadow of one space or allocation of `size` bytes, in words of `granule` bytes."""
+
+    def __init__(
+        self, batch: Batch, size: int, granule: int, *, race: Kind, empty: Kind | None
+    ) -> None:
+        """`race` is the kind of a race here, `empty` that of a read of a word nothing wrote.
+
+        `empty` is None if all words are initialised.
+        """
+        self._batch = batch
+        self._granule = granule
+        self._race = race
+        self._empty = empty
+        self._words = -(-size // 32) * 32 // granule
+        self.write: Stamps = np.zeros(self._words, np.int64)
+        """The last weak write of each word."""
+        self._readers = _Readers(self.write)
+        self._atomic: Stamps | None = None
+        """The last atomic or strong write of each word."""
+        self.initialised: NDArray[np.bool_] | None = None
+        self.once = ""
+        """The name of an output whose words may be stored once only."""
+
+    def attach(self, batch: Batch) -> None:
+        """Go on with the next batch of the same launch."""
+        self._batch = batch
+
+    def words(self, index: Indices, size: int) -> tuple[Indices, int]:
+        """Return rows of the shadow, and words a row, for accesses of `size` bytes at `index`."""
+        width = max(1, size // self._granule)
+        return index // (width * self._granule), width
+
+    @staticmethod
+    def _rows(stamps: Stamps, rows: Indices, width: int) -> Stamps:
+        return np.take(stamps.reshape(-1, width), rows, axis=0)
+
+    def _codes(self, lanes: Lanes) -> Stamps:
+        return np.asarray(lanes.flat + (1 + self._batch.first_lane))[:, None]
+
+    def _threshold(self) -> int:
+        """Stamps of threads below it are known to every thread that can see this memory."""
+        if self._race is Kind.GLOBAL_RACE:
+            return 1
+        return (self._batch.ordering.settled + 1) << 32
+
+    def _relevant(self, stamps: Stamps) -> NDArray[np.bool_]:
+        """Which accesses some thread may not know of."""
+        relevant = stamps >= self._threshold()
+        ordering = self._batch.ordering
+        if ordering.engine_used:
+            relevant |= (stamps & THREAD) == ordering.async_lane + 1 + self._batch.first_lane
+        return relevant
+
+    # Accesses.
+
+    def load(self, index: Indices, lanes: Lanes, access: Access, now: int) -> None:
+        """Note and check a read."""
+        rows, width = self.words(index, access.size)
+        codes = self._codes(lanes)
+        written = self._rows(self.write, rows, width)
+        self._check(written, codes, lanes, access, "read", "write")
+        atomic = None
+        if self._atomic is not None:
+            atomic = self._rows(self._atomic, rows, width)
+            if not access.strong:
+                self._check(atomic, codes, lanes, access, "read", "atomic")
+        if self._empty is not None:
+            self._check_initialised(written, atomic, rows, width, lanes, access)
+        if not access.strong:
+            self._readers.note(rows, width, now << 32 | codes, self._relevant)
+
+    def store(
+        self, index: Indices, lanes: Lanes, access: Access, now: int
+    ) -> NDArray[np.bool_] | None:
+        """Note and check a write.
+
+        Return which lanes were overwritten by another lane of this instruction; None for none.
+        """
+        rows, width = self.words(index, access.size)
+        codes = self._codes(lanes)
+        written = self._rows(self.write, rows, width)
+        self._check(written, codes, lanes, access, "write", "write")
+        self._check_readers(rows, width, codes, lanes, access)
+        if self._atomic is not None and not access.strong:
+            self._check(
+                self._rows(self._atomic, rows, width), codes, lanes, access, "write", "atomic"
+            )
+        if self.once and written.any():
+            self._report_rewritten(written, lanes, access)
+        lost = self._note_write(rows, width, codes, now)
+        if self.once and lost is not None:
+            self._report_rewritten(now << 32 | lost[:, None], lanes, access)
+        return lost
+
+    def atomic(
+        self, index: Indices, lanes: Lanes, access: Access, now: int, *, reads: bool
+    ) -> None:
+        """Note and check an atomic or strong write. Atomics do not race with one another."""
+        rows, width = self.words(index, access.size)
+        codes = self._codes(lanes)
+        written = self._rows(self.write, rows, width)
+        self._check(written, codes, lanes, access, "atomic", "write")
+        self._check_readers(rows, width, codes, lanes, access)
+        if self._atomic is None:
+            self._atomic = np.zeros(self._words, np.int64)
+        if reads and self._empty is not None:
+            earlier = self._rows(self._atomic, rows, width)
+            self._check_initialised(written, earlier, rows, width, lanes, access)
+        self._atomic.reshape(-1, width)[rows] = now << 32 | codes
+
+    def mark(self, index: Indices, size: int, stamps: Any) -> None:
+        """Set the last writer of whole ranges without a check."""
+        rows, width = self.words(index, size)
+        self.write.reshape(-1, width)[rows] = np.asarray(stamps)[..., None]
+
+    def hold(self, index: Indices, size: int, stamps: Stamps) -> None:
+        """Note readers without a check; `stamps` has the shape (accesses, 1)."""
+        rows, width = self.words(index, size)
+        self._readers.note(rows, width, stamps, self._relevant)
+
+    def written_bytes(self) -> NDArray[np.bool_]:
+        """Return one flag a byte: it was written in this launch."""
+        touched = self.write != 0
+        if self._atomic is not None:
+            touched |= self._atomic != 0
+        return np.repeat(touched, self._granule)
+
+    # Checks.
+
+    def _check(
+        self, prior: Stamps, codes: Stamps, lanes: Lanes, access: Access, verb: str, earlier: str
+    ) -> None:
+        suspicious = self._relevant(prior)
+        if not suspicious.any():
+            return
+        suspicious &= (prior & THREAD) != codes
+        if suspicious.any():
+            places, _ = np.nonzero(suspicious)
+            self._examine(prior[suspicious], lanes.flat[places], access, verb, earlier)
+
+    def _check_readers(
+        self, rows: Indices, width: int, codes: Stamps, lanes: Lanes, access: Access
+    ) -> None:
+        last = self._readers.last(rows, width)
+        if last is None:
+            return
+        self._check(last, codes, lanes, access, access.action, "read")
+        settled = 0 if self._batch.ordering.engine_used else self._threshold()
+        stamps, places = self._readers.others(rows, width, self._relevant, settled)
+        foreign = (stamps & THREAD) != codes[places, 0]
+        if foreign.any():
+            now = lanes.flat[places[foreign]]
+            self._examine(stamps[foreign], now, access, access.action, "read")
+
+    def _examine(
+        self, stamps: Stamps, now: Indices, access: Access, verb: str, earlier: str
+    ) -> None:
+        """Report the earlier accesses that lane now[i] does not know of."""
+        batch = self._batch
+        when = stamps >> 32
+        who = (stamps & THREAD) - 1 - batch.first_lane
+        # What the copy engine writes is pending until it lands, and unknown until waited for.
+        pending = when == PENDING_TIME
+        if earlier == "write":
+            landed = who == batch.ordering.async_lane
+            pending |= landed & ~batch.ordering.ordered(who, when, now)
+        if pending.any():
+            batch.report(
+                Kind.ASYNC_WAIT,
+                f"{verb} of data that an asynchronous copy, not waited for, is writing",
+                access.instruction,
+                int(now[pending][0]),
+                count=int(np.count_nonzero(pending)),
+                key=verb,
+            )
+        bad = ~pending & ~batch.ordering.ordered(who, when, now)
+        if bad.any():
+            first = int(np.argmax(bad))
+            other = batch.instruction_at(int(when[first]))
+            batch.report(
+                self._race,
+                f"{verb} of {access.size} bytes races with the {earlier} by "
+                f"{batch.describe_lane(int(who[first]))} at {other.where}",
+                access.instruction,
+                int(now[first]),
+                other=other,
+                count=int(np.count_nonzero(bad)),
+                key=(verb, earlier),
+            )
+
+    def _check_initialised(
+        self,
+        written: Stamps,
+        atomic: Stamps | None,
+        rows: Indices,
+        width: int,
+        lanes: Lanes,
+        access: Access,
+    ) -> None:
+        empty = written == 0
+        if not empty.any():
+            return
+        if atomic is not None:
+            empty &= atomic == 0
+        if self.initialised is not None:
+            empty &= ~np.take(self.initialised.reshape(-1, width), rows, axis=0)
+        bad = empty.any(axis=1)
+        if bad.any() and self._empty is not None:
+            self._batch.report(
+                self._empty,
+                "read of memory that nothing wrote",
+                access.instruction,
+                int(lanes.flat[int(np.argmax(bad))]),
+                count=int(np.count_nonzero(bad)),
+            )
+
+    def _report_rewritten(self, written: Stamps, lanes: Lanes, access: Access) -> None:
+        again = (written & THREAD != 0).any(axis=1)
+        first = int(np.argmax(again))
+        self._batch.report(
+            Kind.WRITTEN_TWICE,
+            f"{self.once} is written a second time",
+            access.instruction,
+            int(lanes.flat[first]),
+            other=self._batch.instruction_at(int(written[first].max() >> 32)),
+            count=int(np.count_nonzero(again)),
+        )
+
+    def _note_write(
+        self, rows: Indices, width: int, codes: Stamps, now: int
+    ) -> NDArray[np.bool_] | None:
+        stamps = now << 32 | codes
+        view = self.write.reshape(-1, width)
+        view[rows] = stamps
+        lost = (np.take(view, rows, axis=0) != stamps).any(axis=1)
+        return lost if lost.any() else None
+
+
+class _Readers:
+    """All readers of each word since its last write, as far as some thread may not know of them.
+
+    The last reader of each word is kept in an array. Readers that another one displaces go to a log
+    of words and stamps, which is searched only for words that it holds.
+    """
+
+    _LEAST_LIMIT = 1 << 15
+    """Entries of the log up to which nothing is dropped from it."""
+
+    def __init__(self, write: Stamps) -> None:
+        """`write` has for each word the stamp of its last write, and is kept up to date."""
+        self._write = write
+        self._last: Stamps | None = None
+        self._newest: Stamps | None = None
+        """For each word the latest stamp that went to the log for it."""
+        self._chunks: list[tuple[Indices, Stamps]] = []
+        self._length = 0
+        self._limit = self._LEAST_LIMIT
+        self._latest = 0
+        self._sorted = True
+
+    def last(self, rows: Indices, width: int) -> Stamps | None:
+        """Return the last readers of rows of `width` words; None if nobody has read any word."""
+        if self._last is None:
+            return None
+        return np.take(self._last.reshape(-1, width), rows, axis=0)
+
+    def others(
+        self, rows: Indices, width: int, relevant: Relevant, settled: int
+    ) -> tuple[Stamps, Indices]:
+        """Return the stamps of all other readers of rows, and for each the number of its row.
+
+        All entries of the log below the stamp `settled` are known to everyone.
+        """
+        if self._latest < settled:
+            self._forget()
+        if not self._length or self._newest is None:
+            return _NO_STAMPS, _NO_STAMPS
+        newest = np.take(self._newest.reshape(-1, width), rows, axis=0)
+        written = np.take(self._write.reshape(-1, width), rows, axis=0)
+        places, columns = np.nonzero(newest >> 32 > written >> 32)
+        if not len(places):
+            return _NO_STAMPS, _NO_STAMPS
+        words, stamps = self._sort()
+        wanted = rows[places] * width + columns
+        first = np.searchsorted(words, wanted, side="left")
+        counts = np.searchsorted(words, wanted, side="right") - first
+        before = np.cumsum(counts) - counts
+        entries = np.repeat(first - before, counts) + np.arange(int(counts.sum()))
+        found, places = stamps[entries], np.repeat(places, counts)
+        alive = relevant(found) & self._since_write(words[entries], found)
+        return found[alive], places[alive]
+
+    def note(self, rows: Indices, width: int, stamps: Stamps, relevant: Relevant) -> None:
+        """Note that threads read rows of words; `stamps` has the shape (rows, 1)."""
+        if self._last is None:
+            self._last = np.zeros(len(self._write), np.int64)
+            self._newest = np.zeros(len(self._write), np.int64)
+        view = self._last.reshape(-1, width)
+        earlier = np.take(view, rows, axis=0)
+        view[rows] = stamps
+        lost = np.take(view, rows, axis=0) != stamps
+        displaced = relevant(earlier)
+        if displaced.any():
+            displaced &= (earlier & THREAD) != (stamps & THREAD)
+            displaced &= ~lost  # One lane for each word is enough to keep its earlier reader.
+            if displaced.any():
+                self._add(rows, width, displaced, earlier, relevant)
+        if lost.any():
+            self._add(rows, width, lost, np.broadcast_to(stamps, lost.shape), relevant)
+
+    def _add(
+        self,
+        rows: Indices,
+        width: int,
+        chosen: NDArray[np.bool_],
+        stamps: Stamps,
+        relevant: Relevant,
+    ) -> None:
+        """Log the chosen of the readers of rows."""
+        assert self._newest is not None
+        places, columns = np.nonzero(chosen)
+        words, entries = rows[places] * width + columns, stamps[chosen]
+        self._newest[words] = np.maximum(self._newest[words], entries)
+        self._chunks.append((words, entries))
+        self._length += len(words)
+        self._latest = max(self._latest, int(entries.max()))
+        self._sorted = False
+        if self._length > self._limit:
+            self._drop(relevant)
+
+    def _since_write(self, words: Indices, stamps: Stamps) -> NDArray[np.bool_]:
+        """Which readers came after the last write of their word. That write checked all others."""
+        return np.asarray(stamps >> 32 > self._write[words] >> 32)
+
+    def _sort(self) -> tuple[Indices, Stamps]:
+        """Return the log in the order of its words."""
+        if not self._sorted:
+            words = np.concatenate([words for words, _ in self._chunks])
+            stamps = np.concatenate([stamps for _, stamps in self._chunks])
+            order = np.argsort(words, kind="stable")
+            self._chunks = [(words[order], stamps[order])]
+            self._sorted = True
+        return self._chunks[0]
+
+    def _drop(self, relevant: Relevant) -> None:
+        """Keep of each (word, thread) the last entry, and only those that still matter."""
+        words, stamps = self._sort()
+        alive = relevant(stamps) & self._since_write(words, stamps)
+        words, stamps = words[alive], stamps[alive]
+        order = np.lexsort((stamps, stamps & THREAD, words))
+        words, stamps = words[order], stamps[order]
+        again = (words[1:] == words[:-1]) & ((stamps[1:] ^ stamps[:-1]) & THREAD == 0)
+        kept = np.concatenate([~again, [True]]) if len(words) else np.zeros(0, np.bool_)
+        self._chunks = [(words[kept], stamps[kept])]
+        self._length = int(np.count_nonzero(kept))
+        self._limit = max(self._LEAST_LIMIT, 2 * self._length)
+
+    def _forget(self) -> None:
+        self._chunks, self._length, self._latest, self._sorted = [], 0, 0, True

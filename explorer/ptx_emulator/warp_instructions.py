@@ -1,0 +1,381 @@
+"""Warp-wide instructions: shuffles, votes, matches, reductions, warp barriers.
+
+PTX ISA, "shfl.sync", "vote.sync", "match.sync", "redux.sync", "elect.sync", "bar.warp.sync". The
+lanes that an instruction's mask names wait for one another.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.ptx_emulator.binding import Binder, Control, Modifiers, Step, binds, controls
+from explorer.ptx_emulator.findings import Kind
+from explorer.ptx_emulator.lanes import WARP, Lanes
+from explorer.ptx_emulator.machine import Machine
+from explorer.ptx_emulator.program import DTYPES, Array, Instruction, Operand
+from explorer.ptx_emulator.registers import Source
+from explorer.ptx_emulator.scheduler import Scheduler, guarded
+
+_FULL = 0xFFFFFFFF
+
+# Lanes that meet.
+
+
+class _Meetings:
+    """Lanes that wait at a warp-wide instruction for those that its mask names."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._scheduler = machine.part(Scheduler)
+        self._parked: dict[int, Lanes] = {}
+        self._gone: dict[int, NDArray[np.uint32]] = {}
+        """Lanes of each warp that had exited when others last began to wait at an instruction."""
+        self._bound: dict[int, tuple[Instruction, Step, Source]] = {}
+        self._scheduler.stalled.append(self._force)
+
+    def bind(self, binder: Binder, instruction: Instruction, step: Step, mask: Operand) -> Control:
+        """Return a control that runs the step once all lanes of the mask have come."""
+        members = binder.source(mask, "b32")
+        self._bound[instruction.pc] = (instruction, step, members)
+        always = _is_full(members)
+        meet = partial(self._meet, instruction.pc, always=always)
+        return guarded(binder, instruction, meet)
+
+    def _meet(self, pc: int, lanes: Lanes, *, always: bool) -> int | None:
+        instruction, step, mask = self._bound[pc]
+        if always and pc not in self._parked and lanes.whole_warps:
+            step(lanes)
+            return self._go_on(pc, lanes, lanes)
+        arrived = lanes
+        parked = self._parked.pop(pc, None)
+        if parked is not None:
+            lanes = lanes.union(parked)
+        masks = self._masks(instruction, mask, lanes)
+        warps = lanes.flat >> 5
+        missing = masks & ~lanes.warp_bits()[warps]
+        if not missing.any():
+            step(lanes)
+            return self._go_on(pc, lanes, arrived)
+        # Lanes that have exited need not come; reading their values is what is wrong.
+        waits = (missing & ~self._gone_bits()[warps]) != 0
+        if waits.any():
+            self._scheduler.wait_pc[lanes.flat[waits]] = pc
+            self._parked[pc] = lanes.where(waits)
+            self._gone[pc] = self._gone_bits()
+            lanes = lanes.where(~waits)
+        if lanes.count:
+            step(lanes)
+            return self._go_on(pc, lanes, arrived)
+        return None
+
+    def _go_on(self, pc: int, lanes: Lanes, arrived: Lanes) -> int | None:
+        if lanes is arrived:
+            return pc + 1
+        self._scheduler.place(pc + 1, lanes)
+        return None
+
+    def _masks(self, instruction: Instruction, mask: Source, lanes: Lanes) -> NDArray[np.uint32]:
+        masks = mask.each(lanes).astype(np.uint32)
+        own = np.uint32(1) << (lanes.flat & 31).astype(np.uint32)
+        outside = (masks & own) == 0
+        if outside.any():
+            self._machine.report(
+                Kind.WARP_MASK,
+                "a lane executes this without being in its mask",
+                instruction,
+                int(lanes.flat[int(np.argmax(outside))]),
+                count=int(np.count_nonzero(outside)),
+                key="own",
+            )
+        return masks | own
+
+    def _gone_bits(self) -> NDArray[np.uint32]:
+        exited = self._scheduler.exited.reshape(-1, WARP)
+        return np.packbits(exited, axis=1, bitorder="little").view(np.uint32).reshape(-1)
+
+    def _force(self) -> bool:
+        """Let waiting lanes go on if no other lane can: those they wait for never come."""
+        if not self._parked:
+            return False
+        pc = min(self._parked)
+        lanes = self._parked.pop(pc)
+        instruction, step, mask = self._bound[pc]
+        masks = mask.each(lanes).astype(np.uint32)
+        warps = lanes.flat >> 5
+        absent = (masks & ~lanes.warp_bits()[warps] & ~self._gone[pc][warps]) != 0
+        if absent.any():
+            self._machine.report(
+                Kind.WARP_MASK,
+                "the mask names lanes that do not reach this instruction",
+                instruction,
+                int(lanes.flat[int(np.argmax(absent))]),
+                count=int(np.count_nonzero(absent)),
+            )
+        step(lanes)
+        self._scheduler.place(pc + 1, lanes)
+        return True
+
+
+def _collective(
+    *opcodes: str,
+) -> Callable[[Callable[[Binder, Instruction], Step]], Callable[[Binder, Instruction], Control]]:
+    """Register a function that binds a step which waits for the lanes of its last operand."""
+
+    def register(
+        function: Callable[[Binder, Instruction], Step],
+    ) -> Callable[[Binder, Instruction], Control]:
+        @controls(*opcodes)
+        def bind(binder: Binder, instruction: Instruction) -> Control:
+            step = function(binder, instruction)
+            mask = instruction.operands[-1]
+            return binder.machine.part(_Meetings).bind(binder, instruction, step, mask)
+
+        return bind
+
+    return register
+
+
+def _is_full(mask: Source) -> bool:
+    """Whether a mask always names all lanes of a warp."""
+    return mask.scalar is not None and int(mask.scalar) == _FULL
+
+
+def _members(lanes: Lanes, mask: Source) -> NDArray[np.uint32]:
+    """Return for each lane the lanes of its mask that are here."""
+    if lanes.whole_warps:
+        return np.asarray(mask.each(lanes).astype(np.uint32))
+    here = lanes.warp_bits()[lanes.flat >> 5]
+    return np.asarray(here & mask.each(lanes).astype(np.uint32))
+
+
+# Shuffles.
+
+_LaneIds = NDArray[np.int64]
+
+
+def _source_lanes(mode: str, lane: _LaneIds, b: Any, c: Any) -> tuple[_LaneIds, NDArray[np.bool_]]:
+    """Return for each lane of a warp the lane that it reads, and whether that is in range."""
+    b = np.asarray(b).astype(np.int64) & 31
+    c = np.asarray(c).astype(np.int64)
+    segment, clamp = c >> 8 & 31, c & 31
+    most = (lane & segment) | (clamp & ~segment)
+    least = lane & segment
+    if mode == "up":
+        picked = lane - b
+        inside = picked >= most
+    elif mode == "down":
+        picked = lane + b
+        inside = picked <= most
+    elif mode == "bfly":
+        picked = lane ^ b
+        inside = picked <= most
+    else:
+        picked = least | (b & ~segment)
+        inside = picked <= most
+    return np.where(inside, picked, lane), inside
+
+
+@_collective("shfl")
+def bind_shfl(binder: Binder, instruction: Instruction) -> Step:
+    """Bind shfl.sync d|p, a, b, c, mask."""
+    mods = Modifiers(instruction)
+    mods.one_of(("sync",))
+    mode = mods.one_of(("up", "down", "bfly", "idx"))
+    mods.one_of(("b32",))
+    mods.finish()
+    target, valid = binder.targets(instruction.operands[0], "b32")
+    a, b, c, mask = (binder.source(o, "b32") for o in instruction.operands[1:])
+    machine = binder.machine
+    values = a.value if isinstance(a.value, np.ndarray) and a.value.ndim == 3 else None
+    fixed = None
+    if b.scalar is not None and c.scalar is not None and _is_full(mask):
+        fixed = _source_lanes(mode, np.arange(WARP), b.scalar, c.scalar)
+
+    def step(lanes: Lanes) -> None:
+        if fixed is not None and values is not None and lanes.whole_warps and lanes.box is not None:
+            part = values[lanes.box]
+            target.put(lanes, np.take(part, fixed[0], axis=2))
+            if valid is not None:
+                valid.put(lanes, np.broadcast_to(fixed[1], part.shape))
+            return
+        own = (lanes.flat & 31).astype(np.int64)
+        picked, inside = _source_lanes(mode, own, b.each(lanes), c.each(lanes))
+        _check_sources(machine, instruction, lanes, picked, mask)
+        origin = (lanes.flat & ~31) + picked
+        everyone = a.each(Lanes.every(machine.shape)) if values is None else values.reshape(-1)
+        target.put(lanes, everyone[origin])
+        if valid is not None:
+            valid.put(lanes, inside)
+
+    return step
+
+
+def _check_sources(
+    machine: Machine, instruction: Instruction, lanes: Lanes, picked: _LaneIds, mask: Source
+) -> None:
+    """Report lanes that read from a lane which does not take part: the value is undefined."""
+    bit = np.uint32(1) << picked.astype(np.uint32)
+    present = lanes.warp_bits()[lanes.flat >> 5] & mask.each(lanes).astype(np.uint32)
+    bad = (present & bit == 0) & (picked != (lanes.flat & 31))
+    if bad.any():
+        machine.report(
+            Kind.WARP_MASK,
+            "the value is read from a lane that does not take part",
+            instruction,
+            int(lanes.flat[int(np.argmax(bad))]),
+            count=int(np.count_nonzero(bad)),
+            key="source",
+        )
+
+
+# Votes, matches, reductions.
+
+
+def _ballot(lanes: Lanes, holds: NDArray[np.bool_], members: NDArray[np.uint32]) -> NDArray[Any]:
+    flags = np.zeros(lanes.shape[0] * lanes.shape[1] * WARP, np.bool_)
+    flags[lanes.flat] = holds
+    bits = np.packbits(flags.reshape(-1, WARP), axis=1, bitorder="little").view(np.uint32)
+    return np.asarray(bits.reshape(-1)[lanes.flat >> 5] & members)
+
+
+@_collective("vote")
+def bind_vote(binder: Binder, instruction: Instruction) -> Step:
+    """Bind vote.sync.{all,any,uni,ballot}."""
+    mods = Modifiers(instruction)
+    mods.one_of(("sync",))
+    mode = mods.one_of(("all", "any", "uni", "ballot"))
+    mods.one_of(("pred", "b32"))
+    mods.finish()
+    target = binder.target(instruction.operands[0], "b32" if mode == "ballot" else "pred")
+    predicate = binder.source(instruction.operands[1], "pred")
+    mask = binder.source(instruction.operands[2], "b32")
+
+    def step(lanes: Lanes) -> None:
+        members = _members(lanes, mask)
+        ballot = _ballot(lanes, predicate.each(lanes), members)
+        results: dict[str, Callable[[], Any]] = {
+            "ballot": lambda: ballot,
+            "any": lambda: ballot != 0,
+            "all": lambda: ballot == members,
+            "uni": lambda: (ballot == 0) | (ballot == members),
+        }
+        target.put(lanes, results[mode]())
+
+    return step
+
+
+@binds("activemask")
+def bind_activemask(binder: Binder, instruction: Instruction) -> Step:
+    """Bind activemask: the lanes that happen to run together."""
+    target = binder.target(instruction.operands[0], "b32")
+    return lambda lanes: target.put(lanes, lanes.warp_bits()[lanes.flat >> 5])
+
+
+@_collective("elect")
+def bind_elect(binder: Binder, instruction: Instruction) -> Step:
+    """Bind elect.sync d|p, mask: the lowest lane of the mask."""
+    if "sync" not in instruction.modifiers:
+        raise Modifiers(instruction).unsupported()
+    target, elected = binder.targets(instruction.operands[0], "b32")
+    mask = binder.source(instruction.operands[1], "b32")
+
+    def step(lanes: Lanes) -> None:
+        members = _members(lanes, mask)
+        lowest = np.bitwise_count((members & -members.astype(np.int64)) - 1).astype(np.uint32)
+        target.put(lanes, lowest)
+        if elected is not None:
+            elected.put(lanes, (lanes.flat & 31) == lowest)
+
+    return step
+
+
+_REDUCTIONS: dict[str, Any] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+@_collective("redux")
+def bind_redux(binder: Binder, instruction: Instruction) -> Step:
+    """Bind redux.sync: one integer reduction over the lanes of a mask."""
+    mods = Modifiers(instruction)
+    mods.one_of(("sync",))
+    reduce = _REDUCTIONS[mods.one_of(_REDUCTIONS)]
+    ptx_type = mods.one_of(("u32", "s32", "b32"))
+    mods.finish()
+    target = binder.target(instruction.operands[0], ptx_type)
+    value = binder.source(instruction.operands[1], ptx_type)
+    mask = binder.source(instruction.operands[2], "b32")
+
+    def step(lanes: Lanes) -> None:
+        members = _members(lanes, mask)
+        values = value.each(lanes)
+        keys = (lanes.flat >> 5).astype(np.uint64) << np.uint64(32) | members
+        _, group = np.unique(keys, return_inverse=True)
+        order = np.argsort(group, kind="stable")
+        starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+        target.put(lanes, reduce.reduceat(values[order], starts).astype(values.dtype)[group])
+
+    return step
+
+
+@_collective("match")
+def bind_match(binder: Binder, instruction: Instruction) -> Step:
+    """Bind match.sync.{any,all}: the lanes that hold the same value."""
+    mods = Modifiers(instruction)
+    mods.one_of(("sync",))
+    mode = mods.one_of(("any", "all"))
+    ptx_type = mods.one_of(("b32", "b64"))
+    mods.finish()
+    target, agreed = binder.targets(instruction.operands[0], "b32")
+    value = binder.source(instruction.operands[1], ptx_type)
+    mask = binder.source(instruction.operands[2], "b32")
+
+    def step(lanes: Lanes) -> None:
+        members = _members(lanes, mask)
+        same = np.zeros(lanes.count, np.uint32)
+        values: Array = np.zeros((lanes.shape[0] * lanes.shape[1], WARP), DTYPES[ptx_type])
+        values.reshape(-1)[lanes.flat] = value.each(lanes)
+        rows = values[lanes.flat >> 5]
+        for lane in range(WARP):
+            equal = rows[:, lane] == value.each(lanes)
+            same |= equal.astype(np.uint32) << np.uint32(lane)
+        same &= members
+        everyone = same == members
+        target.put(lanes, np.where(everyone, members, 0) if mode == "all" else same)
+        if agreed is not None:
+            agreed.put(lanes, everyone)
+
+    return step
+
+
+# Warp barriers.
+
+
+@controls("bar.warp", "barrier.warp")
+def bind_warp_barrier(binder: Binder, instruction: Instruction) -> Control:
+    """Bind bar.warp.sync: the lanes of the mask see one another's earlier accesses."""
+    machine = binder.machine
+    mask = binder.source(instruction.operands[0], "b32")
+
+    def step(lanes: Lanes) -> None:
+        now = machine.tick(instruction)
+        machine.counters.warp_barriers += lanes.warps
+        members = _members(lanes, mask)
+        whole = members == _FULL
+        if whole.all():
+            machine.ordering.sync_warps(np.unique(lanes.flat >> 5), now)
+            return
+        machine.ordering.sync_warps(np.unique(lanes.flat[whole] >> 5), now)
+        keys = (lanes.flat >> 5).astype(np.uint64) << np.uint64(32) | members
+        for key in np.unique(keys[~whole]):
+            machine.ordering.sync_some(lanes.flat[keys == key], now)
+
+    return machine.part(_Meetings).bind(binder, instruction, step, instruction.operands[0])
