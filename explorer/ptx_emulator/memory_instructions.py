@@ -251,7 +251,7 @@ def bind_ld(binder: Binder, instruction: Instruction) -> Step:
     addresses = bind_address(binder, of)
     machine = binder.machine
     dtype = DTYPES[form.ptx_type]
-    access = Access(instruction, form.size, "read", form.strong())
+    access = Access(instruction, form.size, "read", form.strong(), form.non_coherent)
     flags = Flags(machine, form.order, access)
 
     def step(lanes: Lanes) -> None:

@@ -42,6 +42,8 @@ class Access:
     """'read', 'write' or 'atomic'."""
     strong: bool = False
     """Relaxed or stronger: it races with weak accesses only."""
+    non_coherent: bool = False
+    """ld.global.nc: the memory must be read-only for the duration of the kernel."""
 
 
 class Shadow:
@@ -62,6 +64,10 @@ class Shadow:
         self.write: Stamps = np.zeros(self._words, np.int64)
         """The last weak write of each word."""
         self._readers = _Readers(self.write)
+        self._strong_readers: _Readers | None = None
+        """Readers that race with weak writes only."""
+        self._non_coherent: Stamps | None = None
+        """The last load of each word through the non-coherent cache."""
         self._atomic: Stamps | None = None
         """The last atomic or strong write of each word."""
         self.initialised: NDArray[np.bool_] | None = None
@@ -113,8 +119,12 @@ class Shadow:
                 self._check(atomic, codes, lanes, access, "read", "atomic")
         if self._empty is not None:
             self._check_initialised(written, atomic, rows, width, lanes, access)
-        if not access.strong:
-            self._readers.note(rows, width, now << 32 | codes, self._relevant)
+        if access.non_coherent:
+            self._note_non_coherent(rows, width, now << 32 | codes, written, atomic)
+        readers = self._readers
+        if access.strong:
+            readers = self._strong_readers = self._strong_readers or _Readers(self.write)
+        readers.note(rows, width, now << 32 | codes, self._relevant)
 
     def store(
         self, index: Indices, lanes: Lanes, access: Access, now: int
@@ -127,8 +137,11 @@ class Shadow:
         codes = self._codes(lanes)
         written = self._rows(self.write, rows, width)
         self._check(written, codes, lanes, access, "write", "write")
-        self._check_readers(rows, width, codes, lanes, access)
-        if self._atomic is not None and not access.strong:
+        self._check_readers(self._readers, rows, width, codes, lanes, access)
+        if self._strong_readers is not None:
+            self._check_readers(self._strong_readers, rows, width, codes, lanes, access)
+        self._check_non_coherent(rows, width, access)
+        if self._atomic is not None:
             self._check(
                 self._rows(self._atomic, rows, width), codes, lanes, access, "write", "atomic"
             )
@@ -147,7 +160,8 @@ class Shadow:
         codes = self._codes(lanes)
         written = self._rows(self.write, rows, width)
         self._check(written, codes, lanes, access, "atomic", "write")
-        self._check_readers(rows, width, codes, lanes, access)
+        self._check_readers(self._readers, rows, width, codes, lanes, access)
+        self._check_non_coherent(rows, width, access)
         if self._atomic is None:
             self._atomic = np.zeros(self._words, np.int64)
         if reads and self._empty is not None:
@@ -186,14 +200,20 @@ class Shadow:
             self._examine(prior[suspicious], lanes.flat[places], access, verb, earlier)
 
     def _check_readers(
-        self, rows: Indices, width: int, codes: Stamps, lanes: Lanes, access: Access
+        self,
+        readers: "_Readers",
+        rows: Indices,
+        width: int,
+        codes: Stamps,
+        lanes: Lanes,
+        access: Access,
     ) -> None:
-        last = self._readers.last(rows, width)
+        last = readers.last(rows, width)
         if last is None:
             return
         self._check(last, codes, lanes, access, access.action, "read")
         settled = 0 if self._batch.ordering.engine_used else self._threshold()
-        stamps, places = self._readers.others(rows, width, self._relevant, settled)
+        stamps, places = readers.others(rows, width, self._relevant, settled)
         foreign = (stamps & THREAD) != codes[places, 0]
         if foreign.any():
             now = lanes.flat[places[foreign]]
@@ -271,6 +291,42 @@ class Shadow:
             int(lanes.flat[first]),
             other=self._batch.instruction_at(int(written[first].max() >> 32)),
             count=int(np.count_nonzero(again)),
+        )
+
+    def _note_non_coherent(
+        self, rows: Indices, width: int, stamps: Stamps, written: Stamps, atomic: Stamps | None
+    ) -> None:
+        """Note loads through the non-coherent cache, and report those of what was written."""
+        if self._non_coherent is None:
+            self._non_coherent = np.zeros(self._words, np.int64)
+        self._non_coherent.reshape(-1, width)[rows] = stamps
+        stores = written if atomic is None else np.maximum(written, atomic)
+        if stores.any():
+            self._report_non_coherent(np.broadcast_to(stamps, stores.shape), stores)
+
+    def _check_non_coherent(self, rows: Indices, width: int, access: Access) -> None:
+        """Report a write of what was loaded through the non-coherent cache."""
+        if self._non_coherent is None:
+            return
+        loads = self._rows(self._non_coherent, rows, width)
+        if loads.any():
+            now = np.int64(self._batch.now << 32)
+            self._report_non_coherent(loads, np.where(loads != 0, now, 0))
+
+    def _report_non_coherent(self, loads: Stamps, stores: Stamps) -> None:
+        """Report words that have a load and a store, at these stamps."""
+        batch = self._batch
+        both = (loads != 0) & (stores != 0)
+        load, store = int(loads[both][0]), int(stores[both][0])
+        writer = batch.instruction_at(store >> 32)
+        batch.report(
+            Kind.NON_COHERENT,
+            "load through the non-coherent cache (ld.global.nc) of memory that the same launch "
+            f"writes at {writer.where}",
+            batch.instruction_at(load >> 32),
+            (load & int(THREAD)) - 1 - batch.first_lane,
+            other=writer,
+            count=int(np.count_nonzero(both.any(axis=1))),
         )
 
     def _note_write(
