@@ -22,8 +22,14 @@ from explorer.ptx_emulator import (  # noqa: F401 - importing them registers eve
 from explorer.ptx_emulator.batch import LaunchLog
 from explorer.ptx_emulator.binding import Binder, Control, Step, bind_control, bind_step
 from explorer.ptx_emulator.counters import Counters
-from explorer.ptx_emulator.findings import Aborted, Finding, LaunchError, UnsupportedPtx
-from explorer.ptx_emulator.geometry import Geometry, lay_out
+from explorer.ptx_emulator.findings import Aborted, Finding, Kind, LaunchError, UnsupportedPtx
+from explorer.ptx_emulator.geometry import (
+    Geometry,
+    LaunchLimits,
+    Numbers,
+    launch_faults,
+    lay_out,
+)
 from explorer.ptx_emulator.lanes import Lanes
 from explorer.ptx_emulator.machine import (
     LaunchState,
@@ -58,7 +64,7 @@ class LaunchResult:
     counters: Counters
     """Zeros if nothing was counted."""
     complete: bool
-    """False if execution had to be given up: a deadlock, or the step limit."""
+    """False if not all was executed: a refused launch, a deadlock, or the step limit."""
     steps: int = 0
     """Instructions executed, each once for a group of lanes: what the emulation cost."""
 
@@ -84,6 +90,8 @@ def launch(
     schedule: Schedule | str = Schedule.LOCKSTEP,
     overlaps: bool = False,
     counting: bool = True,
+    blocks: Sequence[int] | Numbers | None = None,
+    limits: LaunchLimits | None = None,
 ) -> LaunchResult:
     """Execute the kernel `entry` for every thread of the grid, and check what it does.
 
@@ -93,7 +101,12 @@ def launch(
     given. A launch that `overlaps` may begin before the launch before it has ended: its threads
     wait for that by griddepcontrol.wait. Without `counting`, no traffic or instructions are
     counted, which saves time. `step_limit` bounds the instructions of one batch of blocks, each
-    counted once for a group of lanes.
+    counted once for a group of lanes. `blocks` are the numbers of the only blocks to execute: of
+    whole clusters, ascending, in launch order (of a grid along x, %ctaid.x). The grid may then have
+    2^31 - 1 blocks.
+
+    A launch beyond the kernel's own bounds (.maxntid, .reqntid), or beyond `limits`, is not
+    executed: that is a finding, as a GPU would refuse it.
 
     Raises UnsupportedPtx for opcodes that are not known (the kernel is then unverified),
     LaunchError for an entry, arguments or extents that do not fit.
@@ -105,9 +118,13 @@ def launch(
     total = layout.static_shared_bytes + shared_bytes
     explicit = cluster is not None or kernel.cluster is not None
     geometry = Geometry(grid, block, extents, explicit, shared_bytes, total)
-    numbers = np.arange(geometry.blocks)
+    numbers = _numbers(geometry, blocks)
     log = LaunchLog(kernel, counting=counting)
     params = _pack(kernel, args)
+    for fault in launch_faults(geometry, kernel, limits, layout.static_shared_bytes):
+        log.findings.add(Kind.LAUNCH, fault, key=fault)
+    if len(log.findings):
+        return LaunchResult(tuple(log.findings), Counters(), complete=False)
     state = LaunchState(kernel, geometry, numbers, memory, layout, params, log, overlaps)
     state.schedule = Schedule(schedule)
     complete = _run_batches(state, resident_blocks, batch_lanes, step_limit)
@@ -134,6 +151,25 @@ def _check_extents(grid: Extents, block: Extents, cluster: Extents) -> None:
         raise LaunchError(f"block {block} has more than 1024 threads")
     if any(g % c for g, c in zip(grid, cluster, strict=True)):
         raise LaunchError(f"grid {grid} is not a multiple of cluster {cluster}")
+
+
+def _numbers(geometry: Geometry, blocks: Sequence[int] | Numbers | None) -> Numbers:
+    """Return the numbers of the blocks to execute. Raises LaunchError for what is no cluster."""
+    if blocks is None:
+        return np.arange(geometry.blocks, dtype=np.int64)
+    numbers, size = np.asarray(blocks, np.int64), geometry.cluster_size
+    if not len(numbers) or numbers[0] < 0 or numbers[-1] >= geometry.blocks:
+        raise LaunchError(f"blocks must be numbers from 0 to {geometry.blocks - 1}, one at least")
+    if (np.diff(numbers) <= 0).any():
+        raise LaunchError("blocks must be ascending numbers")
+    whole = len(numbers) % size == 0
+    if whole:
+        grouped = numbers.reshape(-1, size)
+        first = grouped[:, :1] // size * size
+        whole = bool((grouped == first + np.arange(size)).all())
+    if not whole:
+        raise LaunchError(f"blocks must be of whole clusters, which have {size} blocks")
+    return numbers
 
 
 def _pack(entry: Entry, args: Sequence[Argument]) -> dict[str, bytes]:
