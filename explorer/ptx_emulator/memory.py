@@ -250,6 +250,25 @@ class GlobalMemory:
             return values[allocation.windows.elements(allocation.dtype.itemsize)[1]]
         return values.copy().reshape(allocation.shape)
 
+    def get(self, allocation: Allocation, elements: Bytes) -> Array:
+        """Return elements by their numbers, in the shape of `elements`. All must be backed."""
+        return self._view(allocation)[self._places(allocation, elements)]
+
+    def put(self, allocation: Allocation, elements: Bytes, values: Array) -> None:
+        """Replace elements by their numbers; `values` has the shape of `elements`."""
+        self._view(allocation)[self._places(allocation, elements)] = values
+
+    @staticmethod
+    def _places(allocation: Allocation, elements: Bytes) -> Bytes:
+        """Where elements lie in the backing memory, counted in elements. Raises ValueError."""
+        if allocation.windows is None:
+            return elements
+        size = allocation.dtype.itemsize
+        places, backed = allocation.windows.find(np.asarray(elements) * size, size)
+        if not backed.all():
+            raise ValueError(f"some elements of {allocation.name} lie outside its windows")
+        return places // size
+
     def write(self, allocation: Allocation, array: Array) -> None:
         """Replace the contents of a dense allocation by an array of the same size."""
         octets = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
