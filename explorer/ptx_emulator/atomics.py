@@ -1,4 +1,8 @@
-"""atom and red: read-modify-write, one thread after another. PTX ISA, "atom", "red"."""
+"""atom and red: read-modify-write, one thread after another. PTX ISA, "atom", "red".
+
+Additions of floats by several threads to one address, in an order that nothing fixes, are reported:
+float addition is not associative, so the bits of the sum depend on the schedule.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +13,7 @@ from numpy.typing import NDArray
 from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds
 from explorer.ptx_emulator.float_instructions import extreme
 from explorer.ptx_emulator.lanes import Lanes
+from explorer.ptx_emulator.machine import Schedule
 from explorer.ptx_emulator.memory_instructions import (
     HINTS,
     ORDERS,
@@ -57,14 +62,23 @@ def _operation(name: str, ptx_type: str) -> Operation:
 
 
 def one_by_one(
-    memory: Array, index: NDArray[np.int64], operation: Operation, b: Array, c: Array
+    memory: Array,
+    index: NDArray[np.int64],
+    operation: Operation,
+    b: Array,
+    c: Array,
+    *,
+    backwards: bool = False,
 ) -> Array:
     """Apply an operation to memory[index] for each lane in turn, and return the old values.
 
-    Lanes of distinct places go together; those of one place take turns in their order.
+    Lanes of distinct places go together. Those of one place take turns in their order, or
+    `backwards`.
     """
     old = np.empty_like(b)
     order = np.argsort(index, kind="stable")
+    if backwards:
+        order = len(index) - 1 - np.argsort(index[::-1], kind="stable")
     ordered = index[order]
     first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
     starts = np.flatnonzero(first)
@@ -88,7 +102,9 @@ class _Form:
         self.count = int(mods.one_of(("v2", "v4", "v8"), "v1")[1:])
         mods.take("noftz")
         mods.finish()
-        self.dtype = DTYPES[PACKED.get(self.ptx_type, self.ptx_type)]
+        element = PACKED.get(self.ptx_type, self.ptx_type)
+        self.dtype = DTYPES[element]
+        self.adds_floats = self.name == "add" and element in FLOATS
         self.size = DTYPES[self.ptx_type].itemsize * self.count
         self.operation = _operation(self.name, self.ptx_type)
 
@@ -108,6 +124,7 @@ def bind_atomic(binder: Binder, instruction: Instruction) -> Step:
     machine = binder.machine
     access = Access(instruction, form.size, "atomic", strong=True)
     flags = Flags(machine, form.order, access)
+    backwards = machine.schedule is Schedule.PERMUTED
 
     def step(lanes: Lanes) -> None:
         where = addresses(lanes)
@@ -117,9 +134,11 @@ def bind_atomic(binder: Binder, instruction: Instruction) -> Step:
         for place in locate(machine, form.space, where, lanes, access):
             if place.shadow is not None:
                 place.shadow.atomic(place.index, place.lanes, access, now, reads=True)
-            old, changed = _apply(place, form, operands)
+                if form.adds_floats:
+                    place.shadow.add_floats(place.index, place.lanes, access, now)
+            old, changed = _apply(place, form, operands, backwards=backwards)
             machine.progress |= changed
-            flags.exchanged(place, now)
+            flags.exchanged(place, now, backwards=backwards)
             for number, target in enumerate(targets):
                 if target is not None:
                     target.put(place.lanes, old[:, number])
@@ -137,7 +156,9 @@ def _gather(sources: list[Source], lanes: Lanes, form: _Form) -> Array:
     return np.stack(columns, axis=1).view(form.dtype)
 
 
-def _apply(place: Place, form: _Form, operands: list[Array]) -> tuple[Array, bool]:
+def _apply(
+    place: Place, form: _Form, operands: list[Array], *, backwards: bool
+) -> tuple[Array, bool]:
     """Return the old values, shape (lanes, components), and whether any value changed."""
     chosen = slice(None) if place.chosen is None else place.chosen
     b = operands[0][chosen]
@@ -145,7 +166,8 @@ def _apply(place: Place, form: _Form, operands: list[Array]) -> tuple[Array, boo
     memory = place.data.view(form.dtype)
     start = place.index // form.dtype.itemsize
     columns = [
-        one_by_one(memory, start + n, form.operation, b[:, n], c[:, n]) for n in range(b.shape[1])
+        one_by_one(memory, start + n, form.operation, b[:, n], c[:, n], backwards=backwards)
+        for n in range(b.shape[1])
     ]
     old = np.ascontiguousarray(np.stack(columns, axis=1))
     new = np.asarray(form.operation(old, b, c))

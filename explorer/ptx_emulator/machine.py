@@ -32,6 +32,11 @@ class Schedule(StrEnum):
     """All threads advance together, as far as their paths agree."""
     STAGGERED = "staggered"
     """Each block starts only when the blocks before it wait, spin or have ended."""
+    PERMUTED = "permuted"
+    """Warps run one at a time, the last of a block first, each as far as it can.
+
+    So do blocks if they communicate. Atomics of one instruction go from the last lane to the first.
+    """
 
 
 @dataclass(slots=True)

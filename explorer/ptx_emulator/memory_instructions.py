@@ -178,12 +178,13 @@ class Flags:
             for key, lane in zip(self._keys(place).tolist(), lanes, strict=True):
                 self._publish(key, lane, now)
 
-    def exchanged(self, place: Place, now: int) -> None:
+    def exchanged(self, place: Place, now: int, *, backwards: bool) -> None:
         """Note that lanes have read and written their locations, one after another."""
         if not self._publishes():
             self.loaded(place)
             return
-        for key, lane in zip(self._keys(place).tolist(), place.lanes.flat.tolist(), strict=True):
+        pairs = list(zip(self._keys(place).tolist(), place.lanes.flat.tolist(), strict=True))
+        for key, lane in reversed(pairs) if backwards else pairs:
             self._learn(key, np.array([lane]))
             self._publish(key, lane, now)
 

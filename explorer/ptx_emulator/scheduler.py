@@ -2,27 +2,32 @@
 
 Lanes that stand at one instruction run together. The lowest instruction goes first, so that
 diverged lanes meet again where their paths join. A group that spins steps back in favour of all
-others, so that waiting for another block's flag makes progress. PTX ISA, "Control Flow
+others, so that waiting for another block's flag makes progress. In a permuted schedule lanes take
+turns: those of a later turn run only when those of earlier turns cannot. PTX ISA, "Control Flow
 Instructions".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from explorer.ptx_emulator.binding import Binder, Control, Step, controls
 from explorer.ptx_emulator.findings import Aborted, Kind, UnsupportedPtx
-from explorer.ptx_emulator.lanes import Lanes
-from explorer.ptx_emulator.machine import Machine, Schedule
+from explorer.ptx_emulator.lanes import WARP, Lanes
+from explorer.ptx_emulator.machine import Machine, Schedule, communicates
 from explorer.ptx_emulator.program import Instruction, Symbol
 
 IDLE_ROUNDS = 300
 """Rounds in which every group spins and nothing changes, after which nothing ever will."""
 
 
+_Groups = dict[int, Lanes]
+"""Lanes by the instruction that they stand at."""
+
+
 class Scheduler:
-    """The groups of lanes of one batch, by the instruction that they stand at."""
+    """The groups of lanes of one batch, by their turn and the instruction that they stand at."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -30,8 +35,10 @@ class Scheduler:
         self._steps: Sequence[Step] = ()
         self._controls: dict[int, Control] = {}
         self._next_control: list[int] = []
-        self._runnable: dict[int, Lanes] = {}
-        self._deferred: dict[int, Lanes] = {}
+        self._turns = _turns(machine)
+        self._runnable: dict[int, _Groups] = {}
+        """Groups by their turn. The lowest turn goes first."""
+        self._deferred: _Groups = {}
         exits = (i for i in self._instructions if i.root in ("ret", "exit") and not i.guard)
         self._exits = {i.pc for i in exits}
         self._unstarted: list[Lanes] = []
@@ -63,8 +70,18 @@ class Scheduler:
 
     def place(self, pc: int, lanes: Lanes) -> None:
         """Make lanes ready to execute the instruction at `pc`."""
-        other = self._runnable.get(pc)
-        self._runnable[pc] = lanes.union(other) if other is not None else lanes
+        for turn, part in self._by_turn(lanes):
+            groups = self._runnable.setdefault(turn, {})
+            other = groups.get(pc)
+            groups[pc] = part.union(other) if other is not None else part
+
+    def _by_turn(self, lanes: Lanes) -> Iterable[tuple[int, Lanes]]:
+        if self._turns is None:
+            return ((0, lanes),)
+        turns = self._turns[lanes.flat]
+        if (turns == turns[0]).all():
+            return ((int(turns[0]), lanes),)
+        return ((turn, lanes.where(turns == turn)) for turn in np.unique(turns).tolist())
 
     def defer(self, pc: int, lanes: Lanes) -> None:
         """Let lanes go on at `pc` once all others have had their turn."""
@@ -106,8 +123,12 @@ class Scheduler:
             self._unstarted = [Lanes.of(group, machine.shape) for group in groups]
         try:
             while self._ready():
-                pc = min(self._runnable)
-                self._advance(pc, self._runnable.pop(pc))
+                turn = min(self._runnable)
+                standing = self._runnable[turn]
+                pc = min(standing)
+                self._advance(pc, standing.pop(pc), standing)
+                if not standing:
+                    del self._runnable[turn]
         finally:
             machine.log.steps += step_limit - self._left
 
@@ -151,10 +172,10 @@ class Scheduler:
         self._machine.report(Kind.DEADLOCK, f"no progress: {what}", at, lane)
         raise Aborted
 
-    def _advance(self, pc: int, lanes: Lanes) -> None:
-        """Run a group until it meets another, splits or waits."""
+    def _advance(self, pc: int, lanes: Lanes, others: _Groups) -> None:
+        """Run a group until it meets another of its turn, splits or waits."""
         steps, controls = self._steps, self._controls
-        stop = min((p for p in self._runnable if p > pc), default=len(steps))
+        stop = min((p for p in others if p > pc), default=len(steps))
         while True:
             end = min(self._next_control[pc], stop)
             for step in steps[pc:end]:
@@ -167,7 +188,7 @@ class Scheduler:
             following = controls[end](lanes)
             if following is None:
                 return
-            if self._runnable or following >= len(steps):
+            if others or following >= len(steps):
                 self.arrive(following, lanes)
                 return
             pc, stop = following, len(steps)
@@ -182,6 +203,21 @@ class Scheduler:
             message = "the limit on executed steps is reached"
             self._machine.report(Kind.LIMIT, message, at, int(lanes.flat[0]))
             raise Aborted
+
+
+def _turns(machine: Machine) -> NDArray[np.int64] | None:
+    """Return for each lane its turn in a permuted schedule; None if all run in one turn.
+
+    The same warp of all blocks takes its turn together, so that few turns serve many blocks. Blocks
+    of one cluster, and all blocks of a kernel whose blocks communicate, take turns of their own.
+    """
+    if machine.schedule is not Schedule.PERMUTED:
+        return None
+    blocks, warps, _ = machine.shape
+    block = np.arange(blocks)
+    apart = blocks if communicates(machine.entry) else machine.cluster_size
+    order = (apart - 1 - block % apart)[:, None] * warps + (warps - 1 - np.arange(warps))
+    return np.repeat(order.reshape(-1), WARP)
 
 
 def guarded(binder: Binder, instruction: Instruction, control: Control) -> Control:

@@ -68,6 +68,8 @@ class Shadow:
         """Readers that race with weak writes only."""
         self._non_coherent: Stamps | None = None
         """The last load of each word through the non-coherent cache."""
+        self._added: Stamps | None = None
+        """The last atomic addition of a float to each word."""
         self._atomic: Stamps | None = None
         """The last atomic or strong write of each word."""
         self.initialised: NDArray[np.bool_] | None = None
@@ -168,6 +170,46 @@ class Shadow:
             earlier = self._rows(self._atomic, rows, width)
             self._check_initialised(written, earlier, rows, width, lanes, access)
         self._atomic.reshape(-1, width)[rows] = now << 32 | codes
+
+    def add_floats(self, index: Indices, lanes: Lanes, access: Access, now: int) -> None:
+        """Note atomic additions of floats, and report those in an order that nothing fixes."""
+        rows, width = self.words(index, access.size)
+        if self._added is None:
+            self._added = np.zeros(self._words, np.int64)
+        view = self._added.reshape(-1, width)
+        stamps = now << 32 | self._codes(lanes)
+        earlier = np.take(view, rows, axis=0).max(axis=1)
+        view[rows] = stamps
+        together = np.take(view, rows, axis=0).max(axis=1)
+        other = np.where(together != stamps[:, 0], together, earlier)
+        who = (other & THREAD) - 1 - self._batch.first_lane
+        # What an earlier batch added came before only because it was run before.
+        known = (who >= 0) & self._batch.ordering.ordered(who, other >> 32, lanes.flat)
+        bad = (other != 0) & (who != lanes.flat) & ~known
+        if bad.any():
+            self._report_sum(other, who, bad, lanes, access)
+
+    def _report_sum(
+        self,
+        other: Stamps,
+        who: Indices,
+        bad: NDArray[np.bool_],
+        lanes: Lanes,
+        access: Access,
+    ) -> None:
+        batch, first = self._batch, int(np.argmax(bad))
+        instruction = batch.instruction_at(int(other[first]) >> 32)
+        batch.report(
+            Kind.SCHEDULE,
+            "several threads add floats to one address in an order that nothing fixes, among them "
+            f"{batch.describe_lane(int(who[first]))} at {instruction.where}; float addition is not "
+            "associative, so the bits of the sum depend on the schedule",
+            access.instruction,
+            int(lanes.flat[first]),
+            other=instruction,
+            count=int(np.count_nonzero(bad)),
+            key="sum",
+        )
 
     def mark(self, index: Indices, size: int, stamps: Any) -> None:
         """Set the last writer of whole ranges without a check."""
