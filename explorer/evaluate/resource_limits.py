@@ -1,10 +1,13 @@
 """Whether a compiled kernel can be launched: known before a GPU sees it."""
 
+import re
 from collections.abc import Sequence
 
 from explorer.codegen import Launch
-from explorer.gpu_spec import GpuSpec
+from explorer.errors import InvalidInput
+from explorer.gpu_spec import GpuSpec, known_gpu_for
 from explorer.outcome import Resources
+from explorer.ptx_emulator import LaunchLimits
 
 
 def exceeded_resource(resources: Resources, launches: Sequence[Launch], gpu: GpuSpec) -> str | None:
@@ -20,3 +23,22 @@ def exceeded_resource(resources: Resources, launches: Sequence[Launch], gpu: Gpu
     if allotted > gpu.registers_per_sm:
         return f"a block needs {allotted} registers; an SM has {gpu.registers_per_sm}"
     return None
+
+
+def launch_limits(resources: Resources, arch: str) -> LaunchLimits | None:
+    """Return what bounds the launches of a kernel compiled for `arch`, such as sm_90.
+
+    A kernel of a virtual architecture, such as compute_90, has no registers yet. None for an
+    architecture that is not known.
+    """
+    number = re.search(r"\d+", arch)
+    try:
+        gpu = known_gpu_for(f"sm_{number.group()}" if number else arch)
+    except InvalidInput:
+        return None
+    return LaunchLimits(
+        registers_per_block=gpu.registers_per_sm,
+        registers_per_thread=resources.registers,
+        shared_bytes_per_block=gpu.shared_per_block_bytes,
+        blocks_per_cluster=gpu.cluster_blocks,
+    )

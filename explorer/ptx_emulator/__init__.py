@@ -35,7 +35,7 @@ from explorer.ptx_emulator.launch import Argument, LaunchResult, launch
 from explorer.ptx_emulator.machine import Schedule
 from explorer.ptx_emulator.memory import Allocation, GlobalMemory, check_output, poisoned
 from explorer.ptx_emulator.parser import parse
-from explorer.ptx_emulator.program import Extents, Module, SourceLine
+from explorer.ptx_emulator.program import Extents, Instruction, Module, SourceLine
 
 __all__ = [
     "SECTOR_BYTES",
@@ -46,6 +46,7 @@ __all__ = [
     "Extents",
     "Finding",
     "GlobalMemory",
+    "Instruction",
     "Kind",
     "LaunchError",
     "LaunchLimits",

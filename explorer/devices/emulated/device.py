@@ -1,9 +1,11 @@
 """The device `emulated`: runs a kernel's launches in guarded, poisoned memory and checks them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from explorer.accuracy import Accuracy
@@ -17,16 +19,24 @@ from explorer.ptx_emulator import (
     Counters,
     Finding,
     GlobalMemory,
+    Instruction,
+    Kind,
+    LaunchLimits,
+    LaunchResult,
     Module,
+    Schedule,
     launch,
     parse,
 )
-from explorer.reference import check, truth_of
+from explorer.reference import Truth, check, truth_of
 
 Array = NDArray[Any]
 
 STEP_LIMIT = 3_000_000
-"""Instructions of one batch of blocks: some half a minute."""
+"""Instructions of one batch of blocks, each counted once for a group of lanes: half a minute."""
+
+SCHEDULE_STEPS = 16_000
+"""Steps that another schedule than the first may take: a quarter of a second on one core."""
 
 SM_COUNT = 2
 """SMs of the emulated device: few, so that blocks that stride over the rows do so."""
@@ -34,14 +44,16 @@ SM_COUNT = 2
 
 @dataclass(frozen=True, slots=True)
 class EmulatedKernel:
-    """PTX, and the launches that make it a program; `parse` is done once for many runs."""
+    """PTX, and the launches that make it a program. One `module` serves many runs."""
 
     module: Module
     launches: tuple[Launch, ...]
     scratch_bytes: int = 0
-    """Global memory that the launches share."""
+    """Global memory that the launches share, for the problem of the launches."""
     rewrites: bool = False
     """Whether it stores to the output what it normalises there: else each element once."""
+    limits: LaunchLimits | None = None
+    """What its GPU offers, and the registers it was given; None if they are not known."""
 
     @classmethod
     def of(
@@ -61,65 +73,188 @@ def emulate(
     rounding: float = 0.0,
     step_limit: int = STEP_LIMIT,
     accuracy: Accuracy = Accuracy.DEFAULT,
+    schedules: Sequence[Schedule] = (Schedule.LOCKSTEP,),
+    counting: bool = True,
 ) -> Emulation:
     """Run a kernel on a problem's inputs, matrices as (rows, cols), and check all it does.
 
-    With `odd_elements`, matrices begin a few elements past an aligned address; relative errors up
-    to `rounding` are inaccurate, not wrong. Raises LaunchRefused for launches that cannot be made.
+    With `odd_elements`, matrices begin a few elements past an aligned address. Relative errors up
+    to `rounding` are inaccurate, not wrong. The kernel is run in every one of `schedules`; an
+    output whose bits differ between them is a finding. Counters are those of the first schedule,
+    and zeros without `counting`, which saves time.
+
+    A schedule that would take more than SCHEDULE_STEPS is left out, and so are all others once a
+    defect is found; the result says why. Raises LaunchRefused for launches that cannot be made.
     Opcodes that are not known are in the result.
     """
-    placed = Placement.of(problem, arrays, kernel.scratch_bytes, odd_elements=odd_elements)
-    placed.target.written_once = not kernel.rewrites
+    run = partial(_run, kernel, problem, arrays, odd_elements, step_limit)
+    left_out = ""
     try:
-        findings, counters, complete = _launched(kernel, placed.values, placed.memory, step_limit)
+        first = run(schedules[0], counting)
+        findings = first.findings
+        for schedule in schedules[1:]:
+            left_out = left_out or _left_out(kernel, first, findings, schedule)
+            if not left_out:
+                other = run(schedule, False)
+                findings = [*other.findings, *_differences(kernel, first, other)]
     except NotEmulated as error:
         return Emulation(problem, odd_elements, unsupported=error.opcodes)
-    if not complete:
-        return Emulation(problem, odd_elements, tuple(findings), counters=counters)
-    findings += _with_store(placed.findings(), kernel)
-    truth = truth_of(problem, arrays)
-    return Emulation(
+    result = Emulation(
         problem,
         odd_elements,
         tuple(findings),
-        check(placed.output(), truth, problem.output_dtype, accuracy),
-        counters,
+        None,
+        first.counters,
         rounding=rounding,
         accuracy=accuracy,
+        schedules=tuple(schedules[:1] if left_out else schedules),
+        steps=first.steps,
+        left_out=left_out,
     )
+    return (
+        result if first.output is None else judged(result, first.output, truth_of(problem, arrays))
+    )
+
+
+def _left_out(
+    kernel: EmulatedKernel, first: "_Run", findings: Sequence[Finding], schedule: Schedule
+) -> str:
+    """Return why a kernel is not run in another schedule as well; empty if it is."""
+    turns = max(-(-step.block // 32) * step.cluster for step in kernel.launches)
+    steps = first.steps * (turns if schedule is Schedule.PERMUTED else 1)
+    if findings or first.output is None:
+        return f"the {schedule} schedule, since a defect is known already"
+    if steps > SCHEDULE_STEPS:
+        return (
+            f"the {schedule} schedule, which takes some {steps} steps, more than {SCHEDULE_STEPS}"
+        )
+    return ""
+
+
+def judged(run: Emulation, output: Array, truth: Truth) -> Emulation:
+    """Return a run with the check of its output, (rows, cols), against the truth."""
+    return replace(run, check=check(output, truth, run.problem.output_dtype, run.accuracy))
 
 
 def output_of(kernel: EmulatedKernel, problem: Problem, arrays: dict[str, Array]) -> Array:
     """Return what a kernel writes for its inputs, whatever is wrong with it. Raises NotEmulated."""
     placed = Placement.of(problem, arrays, kernel.scratch_bytes)
-    _launched(kernel, placed.values, placed.memory, STEP_LIMIT)
+    launched(kernel, placed.values, placed.memory, counting=False)
     return placed.output()
 
 
-def _launched(
-    kernel: EmulatedKernel, values: dict[str, Argument], memory: GlobalMemory, step_limit: int
-) -> tuple[list[Finding], Counters, bool]:
-    """Make all launches in order: findings, counts, and whether each came to its end."""
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of a kernel in one schedule."""
+
+    schedule: Schedule
+    findings: list[Finding]
+    counters: Counters
+    steps: int
+    output: Array | None
+    """(rows, cols); None if it did not run to its end."""
+
+
+def _run(
+    kernel: EmulatedKernel,
+    problem: Problem,
+    arrays: dict[str, Array],
+    odd_elements: bool,
+    step_limit: int,
+    schedule: Schedule,
+    counting: bool,
+) -> _Run:
+    placed = Placement.of(problem, arrays, kernel.scratch_bytes, odd_elements=odd_elements)
+    placed.target.written_once = not kernel.rewrites
+    ran = launched(
+        kernel,
+        placed.values,
+        placed.memory,
+        step_limit=step_limit,
+        schedule=schedule,
+        counting=counting,
+    )
+    findings, output = list(ran.findings), None
+    if ran.complete:
+        findings += with_store(placed.findings(), kernel)
+        output = placed.output()
+    return _Run(schedule, findings, ran.counters, ran.steps, output)
+
+
+def launched(
+    kernel: EmulatedKernel,
+    values: dict[str, Argument],
+    memory: GlobalMemory,
+    *,
+    step_limit: int = STEP_LIMIT,
+    schedule: Schedule = Schedule.LOCKSTEP,
+    counting: bool = True,
+    grid: int | None = None,
+    blocks: Sequence[int] | None = None,
+) -> LaunchResult:
+    """Make all launches of a kernel in order, up to one that does not run to its end.
+
+    `values` has a value for each name of an argument. `grid` replaces the number of blocks of each
+    launch, of which only `blocks` are executed. Raises NotEmulated and LaunchRefused.
+    """
     findings: list[Finding] = []
-    total = Counters()
+    counters, steps = Counters(), 0
     for step in kernel.launches:
         with refusals():
             result = launch(
                 kernel.module,
                 step.entry,
-                grid=(step.grid_on(SM_COUNT), 1, 1),
+                grid=(grid or step.grid_on(SM_COUNT), 1, 1),
                 block=(step.block, 1, 1),
                 args=_arguments(step, values),
                 memory=memory,
                 shared_bytes=step.shared_bytes,
                 step_limit=step_limit,
+                schedule=schedule,
                 overlaps=step.overlaps,
+                counting=counting,
+                blocks=blocks,
+                limits=kernel.limits,
             )
         findings += result.findings
-        total = total.plus(result.counters)
+        counters = counters.plus(result.counters)
+        steps += result.steps
         if not result.complete:
-            return findings, total, False
-    return findings, total, True
+            return LaunchResult(tuple(findings), counters, False, steps)
+    return LaunchResult(tuple(findings), counters, True, steps)
+
+
+def _differences(kernel: EmulatedKernel, first: _Run, other: _Run) -> Iterator[Finding]:
+    """Yield a finding if two schedules gave outputs of different bits, the payload of NaN aside."""
+    if first.output is None or other.output is None:
+        return
+    bits = f"u{first.output.dtype.itemsize}"
+    differ = first.output.view(bits) != other.output.view(bits)
+    differ &= ~(np.isnan(first.output) & np.isnan(other.output))
+    if not differ.any():
+        return
+    row, col = (int(n) for n in np.argwhere(differ)[0])
+    finding = Finding(
+        Kind.SCHEDULE,
+        "the output depends on the order in which threads run: "
+        f"row {row}, column {col} is {first.output[row, col]} in {first.schedule} order and "
+        f"{other.output[row, col]} in {other.schedule} order; {np.count_nonzero(differ)} of "
+        f"{differ.size} elements differ",
+        count=int(np.count_nonzero(differ)),
+    )
+    for instruction in _instructions(kernel):
+        modifiers = set(instruction.modifiers)
+        if instruction.root in ("atom", "red") and "add" in modifiers and modifiers & _FLOATS:
+            finding.ptx_line, finding.source = instruction.ptx_line, instruction.source
+    yield finding
+
+
+_FLOATS = {"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"}
+
+
+def _instructions(kernel: EmulatedKernel) -> Iterator[Instruction]:
+    for step in kernel.launches:
+        yield from kernel.module.entries[step.entry].instructions
 
 
 def _arguments(step: Launch, values: dict[str, Argument]) -> list[Argument]:
@@ -132,12 +267,11 @@ def _arguments(step: Launch, values: dict[str, Argument]) -> list[Argument]:
     return [values[name] for name in step.arguments]
 
 
-def _with_store(findings: Sequence[Finding], kernel: EmulatedKernel) -> list[Finding]:
-    """Findings on the output, each with the kernel's last global store, which is to write it."""
+def with_store(findings: Sequence[Finding], kernel: EmulatedKernel) -> list[Finding]:
+    """Give findings on the output the kernel's last global store, which is to write it."""
     stores = [
         instruction
-        for launched in kernel.launches
-        for instruction in kernel.module.entries[launched.entry].instructions
+        for instruction in _instructions(kernel)
         if instruction.opcode.startswith(("st.global", "st.async", "red.global", "atom.global"))
     ]
     for finding in findings:

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from explorer.accuracy import Accuracy
 from explorer.problem import Problem
-from explorer.ptx_emulator import Counters, Finding, Kind
+from explorer.ptx_emulator import Counters, Finding, Kind, Schedule
 from explorer.reference import Check
 
 
@@ -45,6 +45,12 @@ class Emulation:
     """Why it is unverified, where that is not said by the findings."""
     accuracy: Accuracy = Accuracy.DEFAULT
     """What it was asked to meet."""
+    schedules: tuple[Schedule, ...] = ()
+    """The orders of execution in which it was run."""
+    steps: int = 0
+    """Instructions executed in the first of them, each once for a group of lanes."""
+    left_out: str = ""
+    """What was not run, and why; empty if nothing was left out."""
 
     @property
     def status(self) -> Status:
