@@ -1,6 +1,8 @@
 """Check a program without a GPU: compile it with line info, run it on the emulator."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 from explorer.accuracy import Accuracy
 from explorer.compile import SOURCE_NAME, CompileFailure, Compiler
@@ -8,9 +10,17 @@ from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate
 from explorer.devices.emulated.emulation import Emulation, Status
 from explorer.devices.emulated.errors import LaunchRefused, NotEmulated
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.runs import Run, emulated_runs, too_large
+from explorer.evaluate.resource_limits import launch_limits
+from explorer.evaluate.runs import Run, emulated_runs, few_blocks, too_large
 from explorer.evaluate.verdict import Verdict
-from explorer.ptx_emulator import Module
+from explorer.ptx_emulator import Schedule
+
+ORDINARY = (Schedule.LOCKSTEP,)
+
+EVERY_ORDER = (Schedule.LOCKSTEP, Schedule.PERMUTED)
+"""Orders of execution between which the bits of the output must not differ."""
+
+_ENDS = (Status.WRONG, Status.UNVERIFIED)
 
 
 class Emulator:
@@ -41,12 +51,17 @@ class Emulator:
             return self._verdict(program, [Emulation(first, reason=large)])
         done: list[Emulation] = []
         try:
-            kernel = self._compiler.compile(program.source)
-            module = EmulatedKernel.of(_named(kernel.ptx, program.file), ()).module
+            compiled = self._compiler.compile(program.source)
+            kernel = EmulatedKernel.of(
+                _named(compiled.ptx, program.file), (), rewrites=program.config.rewrites
+            )
+            kernel = replace(kernel, limits=launch_limits(compiled.resources, self.arch))
             for run in wanted:
-                done.append(self._run(program, module, run))
-                if done[-1].status in (Status.WRONG, Status.UNVERIFIED):
+                done.append(self._run(program, kernel, run))
+                if done[-1].status in _ENDS:
                     break
+            else:
+                self._run_in_every_order(program, kernel, wanted[0], done)
         except CompileFailure as failure:
             told = str(failure).replace(SOURCE_NAME, program.file)
             done.append(Emulation(first, reason=f"it does not compile for {self.arch}: {told}"))
@@ -59,13 +74,31 @@ class Emulator:
     def _verdict(self, program: ProgramUnderTest, runs: list[Emulation]) -> Verdict:
         return Verdict.of_runs(program, tuple(runs), f"emulation for {self.arch}")
 
-    def _run(self, program: ProgramUnderTest, module: Module, run: Run) -> Emulation:
+    def _run_in_every_order(
+        self,
+        program: ProgramUnderTest,
+        kernel: EmulatedKernel,
+        run: Run,
+        done: list[Emulation],
+    ) -> None:
+        """Run a few blocks of the first run again, in each order; what is found is a run more."""
+        again = self._run(program, kernel, few_blocks(program, run), EVERY_ORDER)
+        done[0] = replace(done[0], schedules=again.schedules, left_out=again.left_out)
+        if again.status in _ENDS:
+            done.append(again)
+
+    def _run(
+        self,
+        program: ProgramUnderTest,
+        kernel: EmulatedKernel,
+        run: Run,
+        schedules: Sequence[Schedule] = ORDINARY,
+    ) -> Emulation:
         return emulate(
-            EmulatedKernel(
-                module,
-                program.launches(run.problem),
-                program.scratch_bytes(run.problem),
-                program.config.rewrites,
+            replace(
+                kernel,
+                launches=program.launches(run.problem),
+                scratch_bytes=program.scratch_bytes(run.problem),
             ),
             run.problem,
             run.case.arrays(),
@@ -73,6 +106,8 @@ class Emulator:
             rounding=program.rounding(run.problem),
             step_limit=self._step_limit,
             accuracy=self._accuracy,
+            schedules=schedules,
+            counting=False,
         )
 
 

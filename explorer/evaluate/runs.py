@@ -84,6 +84,15 @@ def gpu_runs(program: ProgramUnderTest) -> tuple[Run, ...]:
     return (Run(Case(own)), *_more_runs(program, _of_rows(program, own, None), None))
 
 
+def few_blocks(program: ProgramUnderTest, run: Run) -> Run:
+    """Return a run cut to two blocks and a part of one; over a middle axis it has few already."""
+    problem, block = run.problem, program.config.rows_per_block
+    rows = 2 * block + (block + 1) // 2
+    if program.split.across_rows or rows >= problem.rows:
+        return run
+    return replace(run, case=replace(run.case, problem=problem.resized(rows)))
+
+
 def too_large(problem: Problem) -> str:
     """Why a problem is not emulated, or nothing."""
     elements = problem.rows * problem.cols
