@@ -1,0 +1,177 @@
+"""Kernels whose result depends on the order in which threads run, and twins that do not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from virtual_arch import ARCH
+
+from explorer.codegen import Launch
+from explorer.compile import Compiler
+from explorer.config import Config
+from explorer.devices.emulated import device
+from explorer.devices.emulated.device import EmulatedKernel, emulate
+from explorer.devices.emulated.emulation import Status
+from explorer.dtype import DType
+from explorer.evaluate.emulation import EVERY_ORDER, Emulator
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.problem import Problem
+from explorer.ptx_emulator import Kind, LaunchLimits, Schedule
+from explorer.reference import verification_inputs
+
+PROBLEM = Problem(3, 512)
+
+SOFTMAX = """
+__device__ float larger(float a, float b) { return a > b || a != a ? a : b; }
+extern "C" __global__ void __launch_bounds__(256) k(const float* x, float* y, long long rows) {
+  __shared__ float total, largest[8], parts[8];
+  __shared__ unsigned count;
+  const int t = threadIdx.x, warp = t / 32;
+  x += blockIdx.x * 512; y += blockIdx.x * 512;
+  float a = x[t], b = x[t + 256];
+  float maximum = a != a || b != b ? 0.f / 0.f : fmaxf(a, b);
+  for (int i = 16; i; i /= 2) maximum = larger(maximum, __shfl_xor_sync(0xffffffffu, maximum, i));
+  if (t % 32 == 0) largest[warp] = maximum;
+  if (t == 0) { total = 0.f; count = 0; }
+  __syncthreads();
+  for (int i = 0; i < 8; ++i) maximum = larger(maximum, largest[i]);
+  a = exp2f((a - maximum) * 1.44269504f); b = exp2f((b - maximum) * 1.44269504f);
+  float sum = a + b;
+  for (int i = 16; i; i /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, i);
+  SUM
+  __syncthreads();
+  y[t] = a / total; y[t + 256] = b / total;
+}"""
+FIXED = """
+  if (t % 32 == 0) parts[warp] = sum;
+  __syncthreads();
+  if (t == 0) { float s = 0.f; for (int i = 0; i < 8; ++i) s += parts[i]; total = s; }"""
+BY_ATOMICS = "if (t % 32 == 0) atomicAdd(&total, sum);"
+BY_EXCHANGE = """
+  if (t % 32 == 0) {
+    unsigned* word = reinterpret_cast<unsigned*>(&total);
+    unsigned seen = atomicOr(word, 0u), before;
+    do {
+      before = seen;
+      seen = atomicCAS(word, before, __float_as_uint(__uint_as_float(before) + sum));
+    } while (seen != before);
+  }"""
+BY_ARRIVAL = """
+  if (t % 32 == 0) parts[atomicAdd(&count, 1u)] = sum;
+  __syncthreads();
+  if (t == 0) { float s = 0.f; for (int i = 0; i < 8; ++i) s += parts[i]; total = s; }"""
+LAST_ONE_SUMS = """
+  if (t % 32 == 0) {
+    parts[warp] = sum;
+    __threadfence_block();
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    unsigned seen;
+    asm volatile("atom.acq_rel.gpu.shared.add.u32 %0, [%1], 1;"
+                 : "=r"(seen) : "r"((unsigned)__cvta_generic_to_shared(&count)) : "memory");
+    if (seen == 7) { float s = 0.f; for (int i = 0; i < 8; ++i) s += parts[i]; total = s; }
+  }"""
+
+
+def kernel_of(way, limits=None):
+    ptx = Compiler(ARCH, line_info=True).compile(SOFTMAX.replace("SUM", way)).ptx
+    launch = Launch("k", PROBLEM.rows, 256, 0, ("input", "output", "rows"))
+    return replace(EmulatedKernel.of(ptx, [launch]), limits=limits)
+
+
+def ran(way, schedules=EVERY_ORDER, **options):
+    arrays = verification_inputs(PROBLEM)
+    return emulate(kernel_of(way, **options), PROBLEM, arrays, rounding=1e-4, schedules=schedules)
+
+
+@pytest.mark.parametrize("way", [FIXED, LAST_ONE_SUMS])
+def test_a_sum_in_a_fixed_order_is_verified_in_every_order(way):
+    made = ran(way)
+    assert made.status is Status.VERIFIED, made.findings
+    assert made.schedules == EVERY_ORDER and not made.left_out
+
+
+def test_a_sum_by_float_atomics_is_found_at_once():
+    made = ran(BY_ATOMICS, schedules=[Schedule.LOCKSTEP])
+    (finding,) = made.findings
+    assert finding.kind is Kind.SCHEDULE and "not associative" in finding.message
+    assert made.check.deviation < 1e-5  # its numbers are right
+
+
+@pytest.mark.parametrize("way", [BY_EXCHANGE, BY_ARRIVAL])
+def test_a_sum_in_the_order_of_arrival_differs_in_its_bits(way):
+    alone = ran(way, schedules=[Schedule.LOCKSTEP])
+    assert not alone.findings
+    made = ran(way)
+    (finding,) = made.findings
+    assert made.status is Status.WRONG and finding.kind is Kind.SCHEDULE
+    assert "depends on the order" in finding.message
+    assert finding.message.count("row ") == 1 and finding.count > 1
+
+
+def test_the_line_of_a_float_atomic_is_named(monkeypatch):
+    """Where the bits differ, and the emulator did not object to the atomic itself."""
+    kernel = kernel_of(BY_ATOMICS)
+    lines = {i.source for i in kernel.module.entries["k"].instructions if i.root == "atom"}
+    output = np.zeros((3, 512), np.float32)
+    runs = [device._Run(s, [], None, 1, output + n) for n, s in enumerate(EVERY_ORDER)]
+    (finding,) = device._differences(kernel, *runs)
+    assert finding.source in lines and "row 0, column 0 is 0.0 in lockstep" in finding.message
+
+
+def test_nan_is_nan_whatever_its_payload():
+    kernel = kernel_of(FIXED)
+    words = np.full((3, 512), 0x7FC00000, np.uint32)
+    runs = [
+        device._Run(s, [], None, 1, (words + n).view(np.float32)) for n, s in enumerate(EVERY_ORDER)
+    ]
+    assert not list(device._differences(kernel, *runs))
+
+
+def test_what_costs_too_much_is_left_out_with_its_reason(monkeypatch):
+    monkeypatch.setattr(device, "SCHEDULE_STEPS", 100)
+    made = ran(BY_ARRIVAL)
+    assert made.status is Status.VERIFIED and made.schedules == (Schedule.LOCKSTEP,)
+    assert "the permuted schedule" in made.left_out and "more than 100" in made.left_out
+
+
+def test_limits_of_the_gpu_are_findings():
+    made = ran(FIXED, limits=LaunchLimits(registers_per_block=65536, registers_per_thread=257))
+    (finding,) = made.findings
+    assert made.status is Status.WRONG and finding.kind is Kind.LAUNCH
+    enough = LaunchLimits(registers_per_block=65536, registers_per_thread=255)
+    assert ran(FIXED, limits=enough).status is Status.VERIFIED
+
+
+# ------------------------------------------------------------------ as a user's file is judged
+
+
+def program(**changes):
+    problem = Problem(64, 1000, changes.pop("dtype", DType.F32))
+    config = Config(**{"threads_per_row": 256, "cache_holds": "input", **changes})
+    return ProgramUnderTest.of_config(problem, config)
+
+
+def test_a_verified_program_was_run_in_every_order():
+    verdict = Emulator("sm_90").verify(program())
+    assert verdict.status is Status.VERIFIED
+    assert verdict.runs[0].schedules == EVERY_ORDER
+
+
+def test_launch_bounds_of_half_the_threads_are_wrong():
+    tested = program()
+    assert "__launch_bounds__(kThreads" in tested.source
+    bound = tested.source.replace("__launch_bounds__(kThreads", "__launch_bounds__(kThreads / 2")
+    verdict = Emulator("sm_90").verify(replace(tested, source=bound))
+    assert verdict.status is Status.WRONG
+    assert "256 threads exceeds the kernel's .maxntid 128" in verdict.sentence
+
+
+def test_an_output_that_is_read_back_by_nc_is_wrong():
+    tested = program(cache="output", cache_holds="exp")
+    assert Emulator("sm_90").verify(tested).status is Status.VERIFIED
+    plain = "as_word(vector) = reinterpret_cast<const Word*>(row.output)[k];"
+    cached = "as_word(vector) = __ldg(reinterpret_cast<const Word*>(row.output) + k);"
+    assert tested.source.count(plain) == 1
+    wrong = replace(tested, source=tested.source.replace(plain, cached))
+    verdict = Emulator("sm_90").verify(wrong)
+    assert verdict.status is Status.WRONG and verdict.told.findings[0].kind is Kind.NON_COHERENT
