@@ -31,7 +31,7 @@ from explorer.ptx_emulator.findings import (
     UnsupportedPtx,
 )
 from explorer.ptx_emulator.geometry import LaunchLimits
-from explorer.ptx_emulator.launch import Argument, LaunchResult, launch
+from explorer.ptx_emulator.launches import Argument, LaunchResult, Writers, launch
 from explorer.ptx_emulator.machine import Schedule
 from explorer.ptx_emulator.memory import Allocation, GlobalMemory, check_output, poisoned
 from explorer.ptx_emulator.parser import parse
@@ -56,6 +56,7 @@ __all__ = [
     "SourceLine",
     "Traffic",
     "UnsupportedPtx",
+    "Writers",
     "check_output",
     "launch",
     "parse",

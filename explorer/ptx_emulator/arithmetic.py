@@ -210,6 +210,7 @@ _FRACTION_BITS = 23
 _FRACTIONS = 1 << _FRACTION_BITS
 _LOW_BITS = 12
 _LOWS = 1 << _LOW_BITS
+_SCALE = np.float32(_FRACTIONS)
 _LOWEST_NORMAL = np.float32(-126.0)
 _INFINITE = np.float32(128.0)
 
@@ -262,22 +263,17 @@ def ex2_approx(x: Array) -> NDArray[np.float32]:
 def _ex2_normal(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return 2^x for results that are not subnormal: 0 below 2^-126, infinity and NaN included."""
     tables = _ex2_tables()
-    clamped = np.asarray(np.clip(x, _LOWEST_NORMAL, _INFINITE))
-    nan = np.isnan(clamped)
-    any_nan = bool(nan.any())
-    if any_nan:
-        clamped[nan] = 0
-    fixed = (clamped * np.float32(_FRACTIONS)).astype(np.int64)
+    clamped = np.minimum(np.maximum(x, _LOWEST_NORMAL), _INFINITE)
+    fixed = (clamped * _SCALE).astype(np.int64)  # Some number for NaN, which is seen to below.
     side = fixed >> 63  # 0, or -1 for a negative x. Where x truncates to 0, both sides agree.
     magnitude = (fixed ^ side) - side
     fraction = magnitude & (_FRACTIONS - 1) | side & _FRACTIONS
     # The table was read at 1 <= |x| < 2. The product of the two parts, in float64, rounds to the
     # same float32 as 2^x itself for every fraction.
-    rounded = np.take(tables.high, fraction >> _LOW_BITS)
-    rounded *= np.take(tables.low, magnitude & (_LOWS - 1) | side & _LOWS)
+    rounded = tables.high.take(fraction >> _LOW_BITS)
+    rounded *= tables.low.take(fraction & (_LOWS - 1) | side & _LOWS)
     bits = rounded.astype(np.float32).view(np.int32)
-    bits += np.take(tables.corrections, fraction)
+    bits += tables.corrections.take(fraction)
     whole = (magnitude >> _FRACTION_BITS) - 1
     bits += (((whole ^ side) - side) << 23).astype(np.int32)
-    result = bits.view(np.float32)
-    return np.where(nan, x, result) if any_nan else result
+    return np.asarray(bits.view(np.float32) + clamped * np.float32(0))  # NaN stays NaN.

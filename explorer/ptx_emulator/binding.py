@@ -1,6 +1,7 @@
 """Binds instructions to a machine: operands to arrays, opcodes to functions that execute them."""
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,7 @@ def bind_control(binder: Binder, instruction: Instruction) -> Control:
     raise UnsupportedPtx((instruction.opcode,))
 
 
+@cache  # Thousands of instructions have few opcodes.
 def _look_up(opcode: str) -> _StepBinding | None:
     """The binding of a step; None for a control. Raises UnsupportedPtx."""
     for name in _beginnings(opcode):

@@ -92,9 +92,11 @@ def _box(flat: Flat, shape: Shape) -> Box | None:
     if len(flat) == 0:
         return None
     first, last = int(flat[0]), int(flat[-1])
+    per_block = warps * width
+    if last - first + 1 == len(flat):
+        return _run(first, last, per_block)
     present = np.zeros(shape, np.bool_)
     present.reshape(-1)[flat] = True
-    per_block = warps * width
     axes = (
         present[:, first // width % warps, first % width],
         present[first // per_block, :, first % width],
@@ -111,6 +113,20 @@ def _box(flat: Flat, shape: Shape) -> Box | None:
     box = (slices[0], slices[1], slices[2])
     complete = size == len(flat) and bool(present[box].all()) and bool(present.reshape(-1)[last])
     return box if complete else None
+
+
+def _run(first: int, last: int, per_block: int) -> Box | None:
+    """Return slices that pick the lanes from `first` to `last`, or None if there are none."""
+    (block, lane), (last_block, last_lane) = divmod(first, per_block), divmod(last, per_block)
+    warp, last_warp = lane // WARP, last_lane // WARP
+    blocks, warps = slice(block, last_block + 1), slice(warp, last_warp + 1)
+    if block == last_block and warp == last_warp:
+        return blocks, warps, slice(lane % WARP, last_lane % WARP + 1)
+    if lane % WARP or (last_lane + 1) % WARP:
+        return None
+    if block == last_block or (lane == 0 and last_lane + 1 == per_block):
+        return blocks, warps, slice(0, WARP)
+    return None
 
 
 def _progression(axis: NDArray[np.bool_]) -> slice | None:

@@ -252,15 +252,15 @@ class GlobalMemory:
 
     def get(self, allocation: Allocation, elements: Bytes) -> Array:
         """Return elements by their numbers, in the shape of `elements`. All must be backed."""
-        return self._view(allocation)[self._places(allocation, elements)]
+        return self._view(allocation)[self.places(allocation, elements)]
 
     def put(self, allocation: Allocation, elements: Bytes, values: Array) -> None:
         """Replace elements by their numbers; `values` has the shape of `elements`."""
-        self._view(allocation)[self._places(allocation, elements)] = values
+        self._view(allocation)[self.places(allocation, elements)] = values
 
     @staticmethod
-    def _places(allocation: Allocation, elements: Bytes) -> Bytes:
-        """Where elements lie in the backing memory, counted in elements. Raises ValueError."""
+    def places(allocation: Allocation, elements: Bytes) -> Bytes:
+        """Return where elements lie in the backing memory, in elements. Raises ValueError."""
         if allocation.windows is None:
             return elements
         size = allocation.dtype.itemsize
@@ -275,15 +275,23 @@ class GlobalMemory:
         self.arena[allocation.offset : allocation.offset + allocation.size] = octets
 
 
-def check_output(memory: GlobalMemory, allocation: Allocation) -> tuple[Finding, ...]:
-    """Return the defects of an output after its launches: what nobody wrote, and poison in it."""
-    values = memory.read(allocation).reshape(-1)
+def check_output(
+    memory: GlobalMemory, allocation: Allocation, due: Bytes | None = None
+) -> tuple[Finding, ...]:
+    """Return the defects of an output after its launches: what nobody wrote, and poison in it.
+
+    `due` are the numbers of the elements to check; None for all, of a sparse output all windows.
+    """
     size = allocation.dtype.itemsize
     flags = allocation.written.view(f"u{size}")
-    numbers = None
-    if allocation.windows is not None:
-        numbers, places = allocation.windows.elements(size)
-        flags = flags[places]
+    numbers = None if due is None else due.reshape(-1)
+    if numbers is not None:
+        values, flags = memory.get(allocation, numbers), flags[memory.places(allocation, numbers)]
+    else:
+        values = memory.read(allocation).reshape(-1)
+        if allocation.windows is not None:
+            numbers, places = allocation.windows.elements(size)
+            flags = flags[places]
     written = flags == np.array([1] * size, np.uint8).view(flags.dtype)[0]
     found = []
     missing = np.flatnonzero(~written)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from explorer.ptx_emulator.findings import UnsupportedPtx
 from explorer.ptx_emulator.geometry import Geometry, constant_special
 from explorer.ptx_emulator.lanes import WARP, Lanes, Shape
 from explorer.ptx_emulator.program import (
@@ -64,7 +65,7 @@ class Source:
         """Return its values in the order of `lanes.flat`, one for each lane."""
         values = self.at(lanes)
         if self._flat is None:
-            return np.broadcast_to(values, (lanes.count,))
+            return np.full(lanes.count, values)
         return np.asarray(values).reshape(-1)
 
 
@@ -155,6 +156,8 @@ class RegisterFile:
         self._constants = constants
         self._slots = slots
         self._arrays: dict[tuple[int, int], Array] = {}
+        self._sources: dict[tuple[str, str, bool], Source] = {}
+        self._targets: dict[tuple[str, str], Target] = {}
 
     def _storage(self, name: str) -> Values:
         dtype = storage_dtype(self._declared[name])
@@ -172,6 +175,12 @@ class RegisterFile:
 
     def source(self, name: str, ptx_type: str, *, negated: bool = False) -> Source:
         """Read register `name` as a value of `ptx_type`."""
+        key = name, ptx_type, negated
+        if key not in self._sources:
+            self._sources[key] = self._source(name, ptx_type, negated=negated)
+        return self._sources[key]
+
+    def _source(self, name: str, ptx_type: str, *, negated: bool) -> Source:
         values = self._storage(name)
         dtype = DTYPES[ptx_type]
         if ptx_type == "pred":
@@ -179,12 +188,19 @@ class RegisterFile:
         if values.dtype.itemsize > dtype.itemsize:
             return NarrowedSource(values, dtype)
         if values.dtype.itemsize < dtype.itemsize:
-            # Only conversions and stores of a wider type read so. The extra bits are zero.
+            if isinstance(values, np.ndarray):
+                raise UnsupportedPtx((f"{name} read as {ptx_type}",))
             return Source(values.astype(STORAGE[dtype.itemsize]).view(dtype))
         return Source(values.view(dtype))
 
     def target(self, name: str, ptx_type: str) -> Target:
         """Write register `name` with values of `ptx_type`; a wider register is extended."""
+        key = name, ptx_type
+        if key not in self._targets:
+            self._targets[key] = self._target(name, ptx_type)
+        return self._targets[key]
+
+    def _target(self, name: str, ptx_type: str) -> Target:
         if name in self._constants:
             return NoTarget()
         values = self._storage(name)

@@ -36,12 +36,15 @@ class Scheduler:
         self._controls: dict[int, Control] = {}
         self._next_control: list[int] = []
         self._turns = _turns(machine)
+        self._everyone: list[tuple[int, Lanes]] = []
+        """All threads by their turn, if they take turns."""
         self._runnable: dict[int, _Groups] = {}
         """Groups by their turn. The lowest turn goes first."""
         self._deferred: _Groups = {}
         exits = (i for i in self._instructions if i.root in ("ret", "exit") and not i.guard)
         self._exits = {i.pc for i in exits}
         self._unstarted: list[Lanes] = []
+        self._threads = 0
         self._idle = 0
         self._left = 0
         self._counting = machine.log.traffic is not None
@@ -81,7 +84,9 @@ class Scheduler:
         turns = self._turns[lanes.flat]
         if (turns == turns[0]).all():
             return ((int(turns[0]), lanes),)
-        return ((turn, lanes.where(turns == turn)) for turn in np.unique(turns).tolist())
+        if self._everyone and lanes.count == self._threads:
+            return self._everyone
+        return [(turn, lanes.where(turns == turn)) for turn in np.unique(turns).tolist()]
 
     def defer(self, pc: int, lanes: Lanes) -> None:
         """Let lanes go on at `pc` once all others have had their turn."""
@@ -116,7 +121,10 @@ class Scheduler:
         lanes = machine.real_lanes()
         self._left = step_limit
         self.exited[lanes] = False
+        self._threads = len(lanes)
         self._unstarted = [Lanes.of(lanes, machine.shape)]
+        if self._turns is not None:
+            self._everyone = list(self._by_turn(self._unstarted[0]))
         if machine.schedule is Schedule.STAGGERED:
             blocks = lanes // machine.ordering.per_block
             groups = [lanes[blocks == block] for block in reversed(range(machine.blocks))]

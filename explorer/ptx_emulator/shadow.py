@@ -221,6 +221,14 @@ class Shadow:
         rows, width = self.words(index, size)
         self._readers.note(rows, width, stamps, self._relevant)
 
+    def writers(self, index: Indices) -> Indices:
+        """Return the lane of the launch that last wrote the word at each byte; -1 for none."""
+        words = index // self._granule
+        last = self.write[words]
+        if self._atomic is not None:
+            last = np.maximum(last, self._atomic[words])
+        return np.asarray((last & THREAD) - 1)
+
     def written_bytes(self) -> NDArray[np.bool_]:
         """Return one flag a byte: it was written in this launch."""
         touched = self.write != 0

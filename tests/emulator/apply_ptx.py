@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from explorer.ptx_emulator.launch import launch
+from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import GlobalMemory
 from explorer.ptx_emulator.parser import parse
 from explorer.ptx_emulator.program import DTYPES

@@ -8,7 +8,7 @@ from explorer.codegen import emit
 from explorer.compile.headers import include_dir
 from explorer.compile.nvrtc import compile_source
 from explorer.devices.emulated.device import SM_COUNT
-from explorer.ptx_emulator.launch import launch
+from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import GlobalMemory, check_output, poisoned
 from explorer.ptx_emulator.parser import parse
 from explorer.reference import NUMPY_DTYPES, check, truth_of, verification_inputs

@@ -8,7 +8,7 @@ import nvidia
 from cuda.bindings import nvrtc
 from virtual_arch import ARCH
 
-from explorer.ptx_emulator.launch import launch
+from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import GlobalMemory, check_output, poisoned
 from explorer.ptx_emulator.parser import parse
 

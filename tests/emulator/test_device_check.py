@@ -13,7 +13,7 @@ from explorer.devices.emulated.placement import Placement
 from explorer.dtype import DType
 from explorer.op import Mask, Op
 from explorer.problem import Problem
-from explorer.ptx_emulator.launch import launch
+from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import Allocation
 from explorer.ptx_emulator.parser import parse
 from explorer.reference import NUMPY_DTYPES, check, laid_out, truth_of, verification_inputs

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from explorer.ptx_emulator.findings import LaunchError, UnsupportedPtx
-from explorer.ptx_emulator.launch import launch
+from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import GlobalMemory
 from explorer.ptx_emulator.parser import parse
 from explorer.ptx_emulator.program import Address, Immediate, Register, Symbol, Vector

@@ -110,6 +110,7 @@ def emulate(
         schedules=tuple(schedules[:1] if left_out else schedules),
         steps=first.steps,
         left_out=left_out,
+        row_blocks=first.row_blocks,
     )
     return (
         result if first.output is None else judged(result, first.output, truth_of(problem, arrays))
@@ -153,6 +154,8 @@ class _Run:
     steps: int
     output: Array | None
     """(rows, cols); None if it did not run to its end."""
+    row_blocks: tuple[int, ...]
+    """The block that wrote the first element of each row."""
 
 
 def _run(
@@ -174,11 +177,12 @@ def _run(
         schedule=schedule,
         counting=counting,
     )
-    findings, output = list(ran.findings), None
-    if ran.complete:
+    findings, output, blocks = list(ran.findings), None, ()
+    if ran.complete and ran.writers is not None:
         findings += with_store(placed.findings(), kernel)
         output = placed.output()
-    return _Run(schedule, findings, ran.counters, ran.steps, output)
+        blocks = tuple(ran.writers.blocks(placed.target, placed.first_elements).tolist())
+    return _Run(schedule, findings, ran.counters, ran.steps, output, blocks)
 
 
 def launched(
@@ -190,7 +194,7 @@ def launched(
     schedule: Schedule = Schedule.LOCKSTEP,
     counting: bool = True,
     grid: int | None = None,
-    blocks: Sequence[int] | None = None,
+    blocks: Sequence[int] | NDArray[np.int64] | None = None,
 ) -> LaunchResult:
     """Make all launches of a kernel in order, up to one that does not run to its end.
 
@@ -220,8 +224,8 @@ def launched(
         counters = counters.plus(result.counters)
         steps += result.steps
         if not result.complete:
-            return LaunchResult(tuple(findings), counters, False, steps)
-    return LaunchResult(tuple(findings), counters, True, steps)
+            break
+    return LaunchResult(tuple(findings), counters, result.complete, steps, result.writers)
 
 
 def _differences(kernel: EmulatedKernel, first: _Run, other: _Run) -> Iterator[Finding]:

@@ -51,6 +51,10 @@ class Emulation:
     """Instructions executed in the first of them, each once for a group of lanes."""
     left_out: str = ""
     """What was not run, and why; empty if nothing was left out."""
+    row_blocks: tuple[int, ...] = ()
+    """The number of the block that wrote the first element of each row; -1 for none."""
+    elements: int = 0
+    """Elements that were computed and checked; 0 for all of the problem's."""
 
     @property
     def status(self) -> Status:
@@ -85,9 +89,10 @@ class Emulation:
             return f"{found}{self.excess or self._errors}"
         row, col = self.check.first or (0, 0)
         inexact = self.status is Status.INACCURATE
+        checked = self.elements or self.problem.rows * self.problem.cols
         limit = self.accuracy.limits(self.problem.output_dtype).of_an_element
         return (
-            f"{self.check.wrong} of {self.problem.rows * self.problem.cols} elements are "
+            f"{self.check.wrong} of {checked} elements are "
             f"{f'inaccurate under {self.accuracy} ({limit})' if inexact else 'wrong'}, "
             f"the first in row {row}, column {col}; {self._errors}"
         )

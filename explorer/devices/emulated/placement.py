@@ -33,6 +33,13 @@ _NUMPY_NUMBERS: dict[NumberKind, Any] = {
 }
 
 
+def numbers_of(problem: Problem) -> dict[str, np.generic]:
+    """Return the numbers that a launch can name, as they are passed."""
+    return {
+        name: _NUMPY_NUMBERS[number.kind](number.value) for name, number in scalars(problem).items()
+    }
+
+
 @dataclass(slots=True)
 class Placement:
     """Memory that holds a problem's operands, and a value for each argument of a launch."""
@@ -57,10 +64,7 @@ class Placement:
         Gaps between rows hold the NaN of what nobody wrote, and to read them is a finding.
         """
         memory = GlobalMemory()
-        values: dict[str, Argument] = {
-            name: _NUMPY_NUMBERS[number.kind](number.value)
-            for name, number in scalars(problem).items()
-        }
+        values: dict[str, Argument] = dict(numbers_of(problem))
         places = ODD_PLACES if odd_elements else {}
         for operand in inputs(problem):
             array = arrays[operand.name]
@@ -83,6 +87,13 @@ class Placement:
                 poisoned((-(-scratch_bytes // 4),), np.float32), name="scratch", initialised=False
             )
         return cls(problem, memory, target, values)
+
+    @property
+    def first_elements(self) -> NDArray[np.int64]:
+        """The number of the first element of each row, counted from the start of the target."""
+        problem = self.problem
+        lead = self.target.lead // self.target.dtype.itemsize
+        return lead + np.array([problem.output_place(r, 0) for r in range(problem.rows)], np.int64)
 
     def output(self) -> Array:
         """What was written, as (rows, cols)."""

@@ -56,6 +56,24 @@ STEP_LIMIT = 20_000_000
 Argument = Allocation | np.generic | int | float | bytes
 
 
+class Writers:
+    """Which block last wrote each place of global memory in one launch."""
+
+    def __init__(self, state: LaunchState) -> None:
+        self._shadows = state.shadows
+        self._numbers = state.numbers
+        self._per_block = state.geometry.warps * 32
+
+    def blocks(self, allocation: Allocation, elements: Numbers) -> Numbers:
+        """Return the numbers of the blocks that wrote elements of an allocation; -1 for none."""
+        shadow = self._shadows.get(allocation.address)
+        if shadow is None:
+            return np.full(np.shape(elements), -1, np.int64)
+        places = GlobalMemory.places(allocation, elements)
+        lanes = shadow.writers(places * allocation.dtype.itemsize)
+        return np.where(lanes < 0, -1, self._numbers[lanes // self._per_block])
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
     """What a launch did. Its outputs are in the GlobalMemory that it was given."""
@@ -67,6 +85,8 @@ class LaunchResult:
     """False if not all was executed: a refused launch, a deadlock, or the step limit."""
     steps: int = 0
     """Instructions executed, each once for a group of lanes: what the emulation cost."""
+    writers: Writers | None = None
+    """Who wrote what; None if nothing was executed."""
 
     @property
     def clean(self) -> bool:
@@ -130,7 +150,7 @@ def launch(
     complete = _run_batches(state, resident_blocks, batch_lanes, step_limit)
     _note_written(state)
     counters = log.counters if counting else Counters()
-    return LaunchResult(tuple(log.findings), counters, complete, log.steps)
+    return LaunchResult(tuple(log.findings), counters, complete, log.steps, Writers(state))
 
 
 # Arguments.

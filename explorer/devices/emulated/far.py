@@ -1,0 +1,423 @@
+"""Blocks far from block 0: rows beyond 2^32 elements, emulated on sparse memory.
+
+A kernel that computes an index in 32 bits, or keeps a block's number in 16, is right on every small
+problem. Here it runs on a problem of billions of elements, of which only the rows of a few blocks
+are in memory: of the first block, of those around block 2^16, of those that hold elements 2^31 and
+2^32, and of the last, which is not whole. An access anywhere else is a finding.
+
+    for far in far_problems(problem, block_rows, rows_together):
+        kernel = replace(kernel, launches=launches(far), scratch_bytes=scratch_bytes(far))
+        run = emulate_far(kernel, far, block_rows)
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.accuracy import Accuracy
+from explorer.devices.emulated.device import (
+    SM_COUNT,
+    STEP_LIMIT,
+    EmulatedKernel,
+    judged,
+    launched,
+    with_store,
+)
+from explorer.devices.emulated.emulation import Emulation
+from explorer.devices.emulated.errors import LaunchRefused, NotEmulated
+from explorer.devices.emulated.placement import numbers_of
+from explorer.extents import MAX_ROWS
+from explorer.op import Mask
+from explorer.operands import Operand, inputs, output
+from explorer.problem import Problem
+from explorer.ptx_emulator import (
+    Allocation,
+    Argument,
+    Finding,
+    GlobalMemory,
+    Kind,
+    check_output,
+    poisoned,
+)
+from explorer.reference import NUMPY_DTYPES, Check, Truth, truth_of, verification_inputs
+
+Array = NDArray[Any]
+Numbers = NDArray[np.int64]
+
+FAR_ELEMENTS = 2**32
+"""Elements that the matrix has, and more: no unsigned 32-bit index reaches the last rows."""
+
+FAR_BLOCKS = 2**16
+"""Blocks that the grid has, and more: no 16-bit number of a block reaches the last ones."""
+
+MAX_GRID = 2**31 - 1
+
+MOST_ELEMENTS = 2**17
+"""Elements of all rows that are computed, which take some 0.1 s on one core."""
+
+LEAST_TILES = 2
+"""Blocks, or clusters, that run at least, however many elements they have."""
+
+NEIGHBOUR_BYTES = 32
+"""Bytes on each side of a row that a kernel may load: the widest access reaches so far."""
+
+# ------------------------------------------------------------------ problems
+
+
+def far_problems(problem: Problem, block_rows: int, rows_together: int = 1) -> tuple[Problem, ...]:
+    """Return the problem with so many rows that its last ones lie beyond 2^32 elements.
+
+    Its grid has more than 2^16 blocks, and the last block is not whole. Rows of few columns may be
+    too many for that: then they are as many as there can be. `block_rows` is the number of rows
+    that a block, or a cluster, works on; `rows_together` of them are read at once over a middle
+    axis. For such an axis there is a second problem, with slices of more than 2^32 elements.
+    """
+    if problem.inner == 1:
+        return (_of_rows(problem, block_rows),)
+    short = 5 * rows_together
+    long = min(FAR_ELEMENTS // problem.cols, MAX_ROWS // 2) // rows_together * rows_together
+    return tuple(
+        _of_inner(problem, inner, block_rows)
+        for inner in dict.fromkeys((short, max(long, rows_together)))
+    )
+
+
+def _of_rows(problem: Problem, block_rows: int) -> Problem:
+    """The problem of far rows, one after the other; a mask repeats in them."""
+    stride = min(problem.input_stride, problem.output_stride)
+    unit = _mask_rows(problem)
+    wanted = max(FAR_ELEMENTS // stride, FAR_BLOCKS * block_rows) + 2 * block_rows + 2 * unit
+    rows = min(wanted // block_rows * block_rows + (block_rows + 1) // 2, MAX_ROWS)
+    if unit > 1:
+        rows = min(-(-rows // unit), MAX_ROWS // unit) * unit
+        if rows % block_rows == 0 and block_rows > 1:
+            rows -= unit
+    gaps = problem.input_stride - problem.cols, problem.output_stride - problem.cols
+    return replace(
+        problem,
+        rows=rows,
+        mask_rows=unit or (rows if problem.mask is Mask.ADDITIVE else 0),
+        input_stride=problem.cols + gaps[0],
+        output_stride=problem.cols + gaps[1],
+    )
+
+
+def _mask_rows(problem: Problem) -> int:
+    """Rows after which the mask of far rows repeats; 0 for none, or for an additive mask of all.
+
+    A causal mask of all rows would hide everything but the last of them.
+    """
+    own = problem.mask_rows
+    if problem.mask is Mask.CAUSAL:
+        return own if own < problem.rows else problem.cols + 5
+    return own if own == 1 or own < problem.rows else 0
+
+
+def _of_inner(problem: Problem, inner: int, block_rows: int) -> Problem:
+    """The problem of far rows over a middle axis, in slices of `inner` rows."""
+    wanted = max(FAR_ELEMENTS // problem.cols, FAR_BLOCKS * block_rows) + 2 * block_rows
+    slices = max(2, min(-(-wanted // inner), MAX_ROWS // inner))
+    if slices * inner % block_rows == 0 and slices > 2:
+        slices -= 1
+    return replace(problem, rows=slices * inner, inner=inner)
+
+
+def works_in_order(run: Emulation, kernel: EmulatedKernel, block_rows: int) -> bool:
+    """Return whether block b of a run worked on the rows from b * block_rows on.
+
+    This is how far rows are chosen. A kernel that deals out its rows otherwise can be right, but
+    `emulate_far` would find accesses to rows that it does not expect. `run` is of the `kernel` on a
+    small problem.
+    """
+    step = kernel.launches[-1]
+    tiles = -(-run.problem.rows // block_rows)
+    each, rest = divmod(step.grid, tiles)
+    if rest or len(run.row_blocks) != run.problem.rows:
+        return False
+    tile = np.arange(run.problem.rows) // block_rows
+    launched_tiles = step.grid_on(SM_COUNT) // each
+    return bool((np.array(run.row_blocks) // each == tile % launched_tiles).all())
+
+
+# ------------------------------------------------------------------ the run
+
+
+def emulate_far(
+    kernel: EmulatedKernel,
+    problem: Problem,
+    block_rows: int,
+    *,
+    rounding: float = 0.0,
+    step_limit: int = STEP_LIMIT,
+    accuracy: Accuracy = Accuracy.DEFAULT,
+    most_elements: int = MOST_ELEMENTS,
+) -> Emulation:
+    """Run a few far blocks of a kernel on a problem of `far_problems`, and check all they do.
+
+    `block_rows` is the number of rows that a block, or a cluster, works on. The kernel's launches
+    and scratch are those for the far problem; blocks that stride over the rows are launched as on a
+    GPU on which each has one tile. Rows hold the verification's patterns, and the truth is computed
+    for exactly these rows. `most_elements` bounds them, down to two blocks or clusters.
+
+    Raises LaunchRefused if the grid is not a whole number of blocks for each `block_rows` rows.
+    """
+    grid = kernel.launches[0].grid
+    each, rest = divmod(grid, -(-problem.rows // block_rows))
+    if rest or any(step.grid != grid for step in kernel.launches):
+        raise LaunchRefused(f"{grid} blocks do not share {problem.rows} rows by {block_rows}")
+    tiles = _chosen_tiles(problem, block_rows, each, most_elements)
+    rows = (tiles[:, None] * block_rows + np.arange(block_rows)).reshape(-1)
+    far = _FarRows.of(problem, rows[rows < problem.rows])
+    memory = _FarMemory.of(far, kernel)
+    blocks = (tiles[:, None] * each + np.arange(each)).reshape(-1)
+    result = Emulation(
+        problem,
+        rounding=rounding,
+        accuracy=accuracy,
+        elements=len(far.rows) * problem.cols,
+    )
+    try:
+        ran = launched(
+            kernel,
+            memory.values,
+            memory.memory,
+            step_limit=step_limit,
+            counting=False,
+            grid=grid,
+            blocks=blocks,
+        )
+    except NotEmulated as error:
+        return replace(result, unsupported=error.opcodes)
+    result = replace(result, findings=ran.findings, steps=ran.steps)
+    if not ran.complete:
+        return result
+    findings = (*ran.findings, *with_store(list(memory.findings()), kernel))
+    result = judged(replace(result, findings=findings), memory.output(), far.truth)
+    return replace(result, check=far.named(result.check))
+
+
+def _chosen_tiles(problem: Problem, block_rows: int, each: int, most_elements: int) -> Numbers:
+    """The numbers of the tiles (block_rows rows each) to run, the most telling as far as allowed.
+
+    `each` blocks work on a tile.
+    """
+    last = -(-problem.rows // block_rows) - 1
+    stride = max(problem.input_stride, problem.output_stride)
+    slice_end = problem.inner // block_rows if problem.inner > 1 else last
+    telling = (
+        last,
+        FAR_ELEMENTS // stride // block_rows,
+        FAR_BLOCKS // each,
+        2**31 // stride // block_rows,
+        0,
+        FAR_BLOCKS // each - 1,
+        slice_end,
+    )
+    allowed = max(LEAST_TILES, most_elements // (block_rows * problem.cols))
+    chosen = list(dict.fromkeys(tile for tile in telling if 0 <= tile <= last))
+    return np.array(sorted(chosen[:allowed]), np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _FarRows:
+    """The rows of a far problem that are computed: their numbers, what they hold, the truth."""
+
+    problem: Problem
+    rows: Numbers
+    few: Problem
+    """The same rows as a small problem of their own, whose mask tells what each of them sees."""
+    arrays: dict[str, Array]
+    """The arrays of the small problem."""
+    mask_numbers: Numbers
+    """The row of an additive mask that belongs to each row."""
+
+    @classmethod
+    def of(cls, problem: Problem, rows: Numbers) -> "_FarRows":
+        few = Problem(
+            len(rows),
+            problem.cols,
+            problem.dtype,
+            problem.op,
+            out_dtype=problem.out_dtype,
+            scale=problem.scale,
+            mask=Mask.LENGTHS if problem.mask is Mask.CAUSAL else problem.mask,
+            mask_rows=len(rows) if problem.mask is Mask.ADDITIVE else 0,
+        )
+        arrays = verification_inputs(few)
+        masked = rows % max(1, problem.mask_rows)
+        if problem.mask is Mask.CAUSAL:
+            seen = masked + 1 + problem.cols - problem.mask_rows
+            arrays["lengths"] = np.clip(seen, 0, problem.cols).astype(np.int32)
+        if problem.mask is Mask.ADDITIVE:
+            _, first, again = np.unique(masked, return_index=True, return_inverse=True)
+            arrays["mask"] = arrays["mask"][first[again]]
+        return cls(problem, rows, few, arrays, masked)
+
+    @property
+    def truth(self) -> Truth:
+        return truth_of(self.few, self.arrays)
+
+    def named(self, check: Check | None) -> Check | None:
+        """A check of the small problem's output, with the far row's number."""
+        if check is None or check.first is None:
+            return check
+        row, col = check.first
+        return replace(check, first=(int(self.rows[row]), col))
+
+    def elements(self, stride: int) -> Numbers:
+        """The number of each element of the rows in a matrix, shape (rows, cols)."""
+        problem, cols = self.problem, np.arange(self.problem.cols, dtype=np.int64)
+        if problem.inner == 1:
+            return self.rows[:, None] * stride + cols
+        slices, places = np.divmod(self.rows, problem.inner)
+        first = slices * problem.cols * problem.inner + places
+        return first[:, None] + cols * problem.inner
+
+    def ranges(self, stride: int) -> Numbers:
+        """Ranges of elements that hold the rows and nothing else, shape (ranges, 2)."""
+        problem = self.problem
+        if problem.inner == 1:
+            first = self.rows * stride
+            return np.stack([first, first + problem.cols], axis=1)
+        slices, places = np.divmod(self.rows, problem.inner)
+        begins = np.concatenate([[True], (np.diff(self.rows) != 1) | (np.diff(slices) != 0)])
+        starts = np.flatnonzero(begins)
+        ends = np.append(starts[1:], len(self.rows)) - 1
+        first = (slices * problem.cols * problem.inner + places)[starts, None]
+        first = (first + np.arange(problem.cols, dtype=np.int64) * problem.inner).reshape(-1)
+        width = np.repeat(places[ends] - places[starts] + 1, problem.cols)
+        order = np.argsort(first)
+        return np.stack([first[order], (first + width)[order]], axis=1)
+
+
+@dataclass(slots=True)
+class _FarMemory:
+    """Sparse memory that holds far rows, and a value for each argument of a launch."""
+
+    far: _FarRows
+    memory: GlobalMemory
+    target: Allocation
+    values: dict[str, Argument]
+
+    @classmethod
+    def of(cls, far: _FarRows, kernel: EmulatedKernel) -> "_FarMemory":
+        problem, memory = far.problem, GlobalMemory()
+        values: dict[str, Argument] = dict(numbers_of(problem))
+        for operand in inputs(problem):
+            values[operand.name] = _input(far, operand, memory, kernel)
+        target = values["input"] if problem.in_place else _output(far, memory, kernel)
+        assert isinstance(target, Allocation)
+        values["output"] = target
+        if kernel.scratch_bytes:
+            values["scratch"] = _scratch(far, memory, kernel)
+        return cls(far, memory, target, values)
+
+    @property
+    def _due(self) -> Numbers:
+        return self.far.elements(self.far.problem.output_stride)
+
+    def output(self) -> Array:
+        """What was written, of shape (rows, cols)."""
+        return self.memory.get(self.target, self._due)
+
+    def findings(self) -> Iterator[Finding]:
+        """Elements of the rows that nobody wrote, and writes beside the rows."""
+        yield from check_output(self.memory, self.target, self._due)
+        assert self.target.windows is not None
+        size = self.target.dtype.itemsize
+        numbers, places = self.target.windows.elements(size)
+        written = self.target.written.view(f"u{size}")[places] != 0
+        strays = numbers[written & ~np.isin(numbers, self._due)]
+        if len(strays):
+            message = (
+                f"element {strays[0]} of {self.target.name} is written, which belongs to no block "
+                "that runs: a wrong index?"
+            )
+            yield Finding(Kind.OUT_OF_BOUNDS, message, count=len(strays))
+
+
+def _input(
+    far: _FarRows, operand: Operand, memory: GlobalMemory, kernel: EmulatedKernel
+) -> Allocation:
+    """Place the rows of an input, with noise beside them where a kernel may load it."""
+    problem = far.problem
+    values = far.arrays[operand.name]
+    if operand.name == "lengths":
+        elements = far.rows
+        ranges = np.stack([elements, elements + 1], axis=1)
+    elif operand.name == "mask":
+        elements = far.mask_numbers[:, None] * problem.cols + np.arange(problem.cols)
+        first = np.unique(far.mask_numbers) * problem.cols
+        ranges = np.stack([first, first + problem.cols], axis=1)
+    else:
+        elements, ranges = far.elements(problem.input_stride), far.ranges(problem.input_stride)
+    if operand.name != "lengths" and problem.inner == 1 and problem.input_stride == problem.cols:
+        slack = NEIGHBOUR_BYTES // operand.itemsize
+        ranges = np.clip(ranges + np.array([-slack, slack]), 0, operand.count)
+    ranges = _united(ranges)
+    count = int(np.diff(ranges, axis=1).sum())
+    noise = np.random.default_rng(count).standard_normal(count).astype(values.dtype)
+    written = problem.in_place and operand.name == "input"
+    placed = memory.allocate_sparse(
+        operand.count,
+        ranges,
+        noise,
+        name=operand.name,
+        writable=written,
+        written_once=written and not kernel.rewrites,
+    )
+    memory.put(placed, elements, values)
+    return placed
+
+
+def _output(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> Allocation:
+    ranges = _united(far.ranges(far.problem.output_stride))
+    count = int(np.diff(ranges, axis=1).sum())
+    return memory.allocate_sparse(
+        output(far.problem).count,
+        ranges,
+        poisoned((count,), NUMPY_DTYPES[far.problem.output_dtype]),
+        name="output",
+        initialised=False,
+        written_once=not kernel.rewrites,
+    )
+
+
+def _scratch(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> Allocation:
+    """Place the scratch of the rows: of two launches some parts a row, of three whole rows.
+
+    Three launches keep the exponentials of all rows, then a number for each row. The exponentials
+    of a row take as many elements as it has columns, or more if rows start anywhere.
+    """
+    problem, rows = far.problem, far.rows
+    size = problem.dtype.arithmetic.itemsize
+    each = kernel.scratch_bytes // size // problem.rows
+    if len(kernel.launches) < 3:
+        ranges = np.stack([rows * each, (rows + 1) * each], axis=1)
+    else:
+        ranges = np.concatenate(
+            [
+                np.stack([first, first + width], axis=1)
+                for kept in {problem.cols, each - 1}
+                for first, width in ((rows * kept, kept), (problem.rows * kept + rows, 1))
+            ]
+        )
+    ranges = _united(ranges)
+    count = int(np.diff(ranges, axis=1).sum())
+    dtype = np.dtype(f"f{size}")
+    elements = kernel.scratch_bytes // size
+    return memory.allocate_sparse(
+        elements, ranges, poisoned((count,), dtype), name="scratch", initialised=False
+    )
+
+
+def _united(ranges: Numbers) -> Numbers:
+    """Unite ranges that overlap or touch, and put them in ascending order."""
+    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(ranges[:, 1])
+    begins = np.concatenate([[True], ranges[1:, 0] > ends[:-1]])
+    last = np.append(np.flatnonzero(begins)[1:], len(ranges)) - 1
+    return np.stack([ranges[begins, 0], ends[last]], axis=1)
