@@ -1,7 +1,7 @@
 """atom and red: read-modify-write, one thread after another. PTX ISA, "atom", "red".
 
-Additions of floats by several threads to one address, in an order that nothing fixes, are reported:
-float addition is not associative, so the bits of the sum depend on the schedule.
+If the result is to be reproducible, additions of floats by several threads to one address are
+reported unless synchronisation fixes their order: float addition is not associative.
 """
 
 from collections.abc import Callable
@@ -134,7 +134,7 @@ def bind_atomic(binder: Binder, instruction: Instruction) -> Step:
         for place in locate(machine, form.space, where, lanes, access):
             if place.shadow is not None:
                 place.shadow.atomic(place.index, place.lanes, access, now, reads=True)
-                if form.adds_floats:
+                if form.adds_floats and machine.reproducible:
                     place.shadow.add_floats(place.index, place.lanes, access, now)
             old, changed = _apply(place, form, operands, backwards=backwards)
             machine.progress |= changed

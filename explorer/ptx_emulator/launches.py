@@ -112,6 +112,7 @@ def launch(
     counting: bool = True,
     blocks: Sequence[int] | Numbers | None = None,
     limits: LaunchLimits | None = None,
+    reproducible: bool = False,
 ) -> LaunchResult:
     """Execute the kernel `entry` for every thread of the grid, and check what it does.
 
@@ -124,6 +125,9 @@ def launch(
     counted once for a group of lanes. `blocks` are the numbers of the only blocks to execute: of
     whole clusters, ascending, in launch order (of a grid along x, %ctaid.x). The grid may then have
     2^31 - 1 blocks.
+
+    If the result is to be `reproducible`, additions of floats by several threads to one address are
+    findings unless synchronisation fixes their order: the bits of such a sum depend on it.
 
     A launch beyond the kernel's own bounds (.maxntid, .reqntid), or beyond `limits`, is not
     executed: that is a finding, as a GPU would refuse it.
@@ -146,7 +150,7 @@ def launch(
     if len(log.findings):
         return LaunchResult(tuple(log.findings), Counters(), complete=False)
     state = LaunchState(kernel, geometry, numbers, memory, layout, params, log, overlaps)
-    state.schedule = Schedule(schedule)
+    state.schedule, state.reproducible = Schedule(schedule), reproducible
     complete = _run_batches(state, resident_blocks, batch_lanes, step_limit)
     _note_written(state)
     counters = log.counters if counting else Counters()

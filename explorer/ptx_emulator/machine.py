@@ -54,6 +54,8 @@ class LaunchState:
     overlaps: bool = False
     """The launch before may not have ended yet."""
     schedule: Schedule = Schedule.LOCKSTEP
+    reproducible: bool = False
+    """Sums of floats whose order is not fixed are findings."""
     shadows: dict[int, Shadow] = field(default_factory=dict)
     """Shadows of global memory, by the address of the allocation."""
 
@@ -74,6 +76,7 @@ class Machine(Batch):
         self.entry = launch.entry
         self.params = launch.params
         self.schedule = launch.schedule
+        self.reproducible = launch.reproducible
         self._addresses = launch.layout.addresses
         self._special: SpecialRegisters | None = None
         self.global_space = GlobalSpace(

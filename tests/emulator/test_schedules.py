@@ -96,7 +96,7 @@ ZERO = {"float": np.float32, "double": np.float64, "__half": np.float16}
 def added(run, out, body, type_="float", size=1, **options):
     source = SUM.replace("BODY", body).replace("TYPE", type_)
     total = out(size, ZERO[type_], initial=[0] * size, once=False)
-    return run(source, X, total, **options)
+    return run(source, X, total, reproducible=True, **options)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -114,6 +114,12 @@ def test_a_sum_of_floats_by_atomics_depends_on_the_order(run, out, type_, option
     result = added(run, out, ONE_SUM, type_, schedule=schedule, **options)
     (finding,) = [f for f in result.findings if f.kind == "schedule"]
     assert "not associative" in finding.message and finding.source.line and finding.other.line
+
+
+def test_a_kernel_that_need_not_be_reproducible_may_sum_by_atomics(run, out):
+    source = SUM.replace("BODY", ONE_SUM).replace("TYPE", "float")
+    total = out(1, initial=[0], once=False)
+    assert not run(source, X, total, block=64, grid=4).findings
 
 
 def test_the_bits_of_such_a_sum_differ(run, out):
@@ -144,7 +150,7 @@ def test_integers_and_extremes_are_no_defect(run, out):
       atomicAdd((unsigned long long*)y + 2, 1ull); }"""
     for schedule in SCHEDULES:
         total = out(6, np.uint32, initial=[0] * 6, once=False)
-        result = run(source, total, block=64, grid=3, schedule=schedule)
+        result = run(source, total, block=64, grid=3, schedule=schedule, reproducible=True)
         assert result.kinds <= {"never-written"}, result.text
         assert result["out0"].tolist() == [3 * 2016, 63, 2**32 - 192, 0, 192, 0]
 

@@ -219,6 +219,7 @@ def launched(
                 counting=counting,
                 blocks=blocks,
                 limits=kernel.limits,
+                reproducible=True,
             )
         findings += result.findings
         counters = counters.plus(result.counters)
