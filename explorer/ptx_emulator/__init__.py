@@ -32,7 +32,7 @@ from explorer.ptx_emulator.findings import (
 )
 from explorer.ptx_emulator.geometry import LaunchLimits
 from explorer.ptx_emulator.launches import Argument, LaunchResult, Writers, launch
-from explorer.ptx_emulator.machine import Schedule
+from explorer.ptx_emulator.machine import Schedule, permuted_turns
 from explorer.ptx_emulator.memory import Allocation, GlobalMemory, check_output, poisoned
 from explorer.ptx_emulator.parser import parse
 from explorer.ptx_emulator.program import Extents, Instruction, Module, SourceLine
@@ -60,5 +60,6 @@ __all__ = [
     "check_output",
     "launch",
     "parse",
+    "permuted_turns",
     "poisoned",
 ]

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from explorer.ptx_emulator.batch import Batch, LaunchLog
 from explorer.ptx_emulator.findings import UnsupportedPtx
 from explorer.ptx_emulator.geometry import Geometry, Layout, Numbers, SpecialRegisters
+from explorer.ptx_emulator.lanes import WARP
 from explorer.ptx_emulator.memory import GlobalMemory
 from explorer.ptx_emulator.program import Entry, Instruction, Symbol, Values
 from explorer.ptx_emulator.shadow import Shadow
@@ -136,6 +137,16 @@ _STRONG = {"volatile", "relaxed", "acquire", "acq_rel", "mmio"}
 def communicates(entry: Entry) -> bool:
     """Return whether a kernel reads what other blocks may publish, by atomics or strong loads."""
     return any(_reads_flags(instruction) for instruction in entry.instructions)
+
+
+def permuted_turns(entry: Entry, blocks: int, threads: int, cluster_size: int) -> int:
+    """Return how many groups of threads take turns in a permuted schedule.
+
+    The schedule takes about as many times the steps that a launch takes in lockstep. `threads` are
+    those of a block.
+    """
+    apart = blocks if communicates(entry) else cluster_size
+    return apart * -(-threads // WARP)
 
 
 def waits_for_other_blocks(entry: Entry) -> bool:

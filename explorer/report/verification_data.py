@@ -49,6 +49,7 @@ def _run(run: Emulation, program: ProgramUnderTest) -> Data:
         "mean_ulp": run.check.mean_ulp if run.check else None,
         "wrong_elements": run.check.wrong if run.check else None,
         "unsupported": list(run.unsupported),
+        "left_out": run.left_out,
         "findings": [_finding(finding, program) for finding in run.findings],
     }
 

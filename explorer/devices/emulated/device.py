@@ -27,6 +27,7 @@ from explorer.ptx_emulator import (
     Schedule,
     launch,
     parse,
+    permuted_turns,
 )
 from explorer.reference import Truth, check, truth_of
 
@@ -121,8 +122,15 @@ def _left_out(
     kernel: EmulatedKernel, first: "_Run", findings: Sequence[Finding], schedule: Schedule
 ) -> str:
     """Return why a kernel is not run in another schedule as well; empty if it is."""
-    turns = max(-(-step.block // 32) * step.cluster for step in kernel.launches)
-    steps = first.steps * (turns if schedule is Schedule.PERMUTED else 1)
+    turns = 1
+    if schedule is Schedule.PERMUTED:
+        turns = max(
+            permuted_turns(
+                kernel.module.entries[step.entry], step.grid_on(SM_COUNT), step.block, step.cluster
+            )
+            for step in kernel.launches
+        )
+    steps = first.steps * turns
     if findings or first.output is None:
         return f"the {schedule} schedule, since a defect is known already"
     if steps > SCHEDULE_STEPS:
