@@ -1,9 +1,10 @@
 """Under what circumstances something was measured: kept beside every result."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from explorer.accuracy import Accuracy
+from explorer.plain_data import read_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,6 @@ class Circumstances:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Circumstances":
-        """Read what `as_dict` wrote; fields of other versions are ignored."""
-        known = {field.name for field in fields(cls)}
-        kept = {name: value for name, value in values.items() if name in known}
-        kept["accuracy"] = Accuracy.parse(kept.get("accuracy", Accuracy.DEFAULT))
-        return cls(**kept)
+    def from_dict(cls, values: Any) -> "Circumstances":
+        """Read what `as_dict` wrote; fields of other versions are ignored. Raises InvalidInput."""
+        return read_fields(cls, values, "circumstances", ignore_unknown=True)

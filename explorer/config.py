@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from explorer.errors import InvalidInput
+from explorer.plain_data import parse_json, read_object, shown
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "algorithm": ("three-pass", "online", "online-branchy", "online-block-max"),
@@ -134,20 +135,20 @@ class Config:
             )
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Config":
+    def from_dict(cls, values: Any) -> "Config":
         """Read what `as_dict` wrote; parameters left out take their default.
 
         Raises InvalidInput for a parameter, or a value of one, that is not known.
         """
         known = {field.name: type(field.default) for field in fields(cls)}
-        for name, value in values.items():
+        for name, value in read_object(values, "config").items():
             if name not in known:
                 raise InvalidInput(
-                    f"config parameter '{name}' is not known; there are {', '.join(known)}"
+                    f"config parameter {shown(name)} is not known; there are {', '.join(known)}"
                 )
             if type(value) is not known[name]:
                 raise InvalidInput(
-                    f"config parameter '{name}' is {value!r}; it must be of type "
+                    f"config parameter '{name}' is {shown(value)}; it must be of type "
                     f"{known[name].__name__}"
                 )
             fault = _unknown(name, value)
@@ -159,15 +160,9 @@ class Config:
     def from_json(cls, text: str) -> "Config":
         """Read a config as `to_json` writes it; raises InvalidInput."""
         try:
-            values = json.loads(text, object_pairs_hook=_each_once)
-        except (ValueError, RecursionError) as error:  # too long a number, too deep a nesting
-            raise InvalidInput(
-                f'config is not JSON: {error}; write it as {{"threads":256}}'
-            ) from None
-        if not isinstance(values, dict):
-            raise InvalidInput(
-                f'config is {text}; it must be a JSON object such as {{"threads":256}}'
-            )
+            values = read_object(parse_json(text, "config"), "config")
+        except InvalidInput as error:
+            raise InvalidInput(f'{error}; write it as {{"threads":256}}') from None
         return cls.from_dict(values)
 
     def differences(self, other: "Config") -> dict[str, tuple[Any, Any]]:
@@ -187,13 +182,3 @@ def _unknown(name: str, value: Any) -> str:
     if least <= value <= greatest and not (power and value & (value - 1)):
         return ""
     return f"{'a power of two ' if power else ''}from {least} to {greatest}"
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The values by name; raises InvalidInput for a name that comes twice."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidInput(f"config has '{twice}' {names.count(twice)} times; give it one value")
-    return values

@@ -1,6 +1,7 @@
 """How large a matrix may be."""
 
 from explorer.errors import InvalidInput
+from explorer.plain_data import shown
 
 MAX_COLS = 2**31 - 1 - 2**16
 """Kernels index within a row by 32-bit integers; the margin covers one block's stride."""
@@ -12,4 +13,4 @@ MAX_ROWS = 2**31 - 1
 def check_extent(name: str, value: int, limit: int) -> None:
     """Raises InvalidInput for what is not from 1 to the limit."""
     if not 1 <= value <= limit:
-        raise InvalidInput(f"{name} is {value}; it must be a whole number from 1 to {limit}")
+        raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number from 1 to {limit}")

@@ -1,8 +1,11 @@
 """What a GPU offers a kernel: the limits that rules and launches respect."""
 
+import re
 from dataclasses import dataclass
+from typing import Any
 
 from explorer.errors import InvalidInput
+from explorer.plain_data import read_fields, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,17 @@ class GpuSpec:
     registers_per_sm: int = 65536
     peak_gbps: float = 0.0
     """Datasheet memory bandwidth, 1e9 bytes a second; 0 where unknown."""
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "GpuSpec":
+        """Read the limits of a GPU that a recording is of. Raises InvalidInput."""
+        read = read_fields(cls, values, "gpu")
+        if not _ARCH.fullmatch(read.arch):
+            raise InvalidInput(f"arch is {shown(read.arch)}; it must be such as sm_90")
+        empty = next((name for name in _LIMITS if getattr(read, name) < 1), None)
+        if empty is not None:
+            raise InvalidInput(f"{empty} is 0; a GPU has at least 1")
+        return read
 
     @property
     def _major(self) -> int:
@@ -64,6 +78,9 @@ class GpuSpec:
         """Shared memory that the system takes of each block."""
         return 1024 if self._major >= 8 else 0
 
+
+_ARCH = re.compile("sm_[0-9]{2,3}[af]?")
+_LIMITS = tuple(name for name, kind in GpuSpec.__annotations__.items() if kind is int)
 
 _KIB = 1024
 _MIB = 1024 * _KIB

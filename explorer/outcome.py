@@ -4,6 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median, quantiles
+from typing import Any
+
+from explorer.errors import InvalidInput
+from explorer.plain_data import read_fields
 
 
 class Stage(StrEnum):
@@ -59,6 +63,14 @@ class Measured:
     mean_ulp: float | None = None
     """Mean error in ulps, of all elements that were checked."""
 
+    @classmethod
+    def from_dict(cls, values: Any) -> "Measured":
+        """Read what recordings and studies keep, among other values. Raises InvalidInput."""
+        read = read_fields(cls, values, "outcome", ignore_unknown=True)
+        if not read.samples_us:
+            raise InvalidInput("samples_us is empty; a measured kernel has a sample")
+        return read
+
     @property
     def time_us(self) -> float:
         """Median microseconds of one launch."""
@@ -76,6 +88,11 @@ class Rejected:
 
     stage: Stage
     reason: str
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "Rejected":
+        """Read what recordings and studies keep, among other values. Raises InvalidInput."""
+        return read_fields(cls, values, "outcome", ignore_unknown=True)
 
 
 Outcome = Measured | Rejected

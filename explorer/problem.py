@@ -8,6 +8,7 @@ from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.extents import MAX_COLS, MAX_ROWS, check_extent
 from explorer.op import Mask, Op
+from explorer.plain_data import read_fields, read_number, read_object
 
 DEFAULT_TRAFFIC_BYTES = 256 * 2**20
 """Traffic of a problem whose rows were left out: several times the L2 of any GPU there is."""
@@ -148,10 +149,11 @@ class Problem:
         """Elements that no causal mask hides: those a kernel has to read."""
         if self.mask is not Mask.CAUSAL:
             return self.rows * self.cols
-        hidden = self.cols - self.mask_rows
+        hidden = self.cols - self.mask_rows  # row r sees r + 1 + hidden columns, where any
         rows = min(self.rows, self.mask_rows)
-        seen = (min(max(row + 1 + hidden, 0), self.cols) for row in range(rows))
-        return self.rows // rows * sum(seen)
+        blind = min(rows, max(0, -hidden))
+        seen = (rows - blind) * (blind + 1 + hidden + rows + hidden) // 2
+        return self.rows // rows * seen
 
     @property
     def read_bytes(self) -> int:
@@ -192,7 +194,8 @@ class Problem:
         mask_rows = rows if self.mask_rows == self.rows else self.mask_rows
         begins = self._begins_mask and rows < mask_rows
         if mask_rows and rows % mask_rows and not begins:
-            mask_rows = next(n for n in range(2, rows + 1) if rows % n == 0) if rows > 1 else 1
+            divisors = (n for n in range(2, math.isqrt(rows) + 1) if rows % n == 0)
+            mask_rows = next(divisors, rows)
         return replace(
             self,
             rows=rows,
@@ -214,16 +217,13 @@ class Problem:
         }
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Problem":
-        """Read what `as_dict` wrote; raises InvalidInput for a value, TypeError for a name."""
-        read: dict[str, Any] = {
-            "dtype": DType.parse,
-            "out_dtype": DType.parse,
-            "op": Op.parse,
-            "mask": Mask.parse,
-        }
-        plain = {name: read[name](v) if name in read else v for name, v in values.items()}
-        return cls(**plain)
+    def from_dict(cls, values: Any) -> "Problem":
+        """Read what `as_dict` wrote. Raises InvalidInput for a name or a value of no problem."""
+        given = read_object(values, "problem")
+        read = read_fields(cls, {**given, "scale": None}, "problem")
+        if (scale := given.get("scale")) is None:
+            return read
+        return replace(read, scale=read_number(scale, "scale", least=-math.inf))
 
     def __str__(self) -> str:
         same = self.output_dtype is self.dtype

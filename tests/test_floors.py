@@ -12,6 +12,8 @@ PACKAGE = ROOT / "explorer"
 
 FLOORS = {
     "errors": 0,
+    "plain_data": 0,
+    "user_files": 0,
     "dtype": 0,
     "extents": 0,
     "power_of_two": 0,

@@ -1,0 +1,152 @@
+"""Files that a user names: read within a bound, written whole or not at all.
+
+A name may be that of a pipe, a device or a folder, of a file of gigabytes, or of one that cannot be
+read. Each function raises InvalidInput, which names the path and says what to do.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import BinaryIO
+
+from explorer.errors import InvalidInput
+
+MAX_TEXT_BYTES = 16 * 2**20
+"""Largest text file that is read. The largest kept result has 0.3 MB, an emitted file 40 kB."""
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+@contextmanager
+def open_regular(
+    path: Path, *, most_bytes: int, remedy: str = "name another file"
+) -> Iterator[BinaryIO]:
+    """Open a regular file of at most `most_bytes` bytes for reading; it never waits for a writer.
+
+    Raises InvalidInput, which ends in `remedy`, for a folder, a pipe, a device and a socket, for a
+    larger file, and for what the system does not let us read, also later.
+    """
+    try:
+        # O_NONBLOCK: opening a pipe would wait for its writer.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise InvalidInput(f"{path} cannot be read: it is {_kind(found)}; {remedy}")
+            if found.st_size > most_bytes:
+                raise InvalidInput(
+                    f"{path} cannot be read: it has {found.st_size} bytes, and at most "
+                    f"{most_bytes} are read; {remedy}"
+                )
+            yield file
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path} cannot be read: {_reason(error)}; {remedy}") from None
+
+
+def read_bytes(path: Path, *, most_bytes: int, remedy: str = "name another file") -> bytes:
+    """Return the bytes of a regular file. Raises InvalidInput as `open_regular` does."""
+    with open_regular(path, most_bytes=most_bytes, remedy=remedy) as file:
+        content = file.read(most_bytes + 1)  # a file may grow, and /proc tells no sizes
+    if len(content) > most_bytes:
+        raise InvalidInput(f"{path} cannot be read: it has more than {most_bytes} bytes; {remedy}")
+    return content
+
+
+def read_text(
+    path: Path, *, most_bytes: int = MAX_TEXT_BYTES, remedy: str = "name another file"
+) -> str:
+    """Return the text of a regular UTF-8 file. Raises InvalidInput as `open_regular` does."""
+    content = read_bytes(path, most_bytes=most_bytes, remedy=remedy)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"{path} cannot be read: it is not text in UTF-8 from byte {error.start} on; {remedy}"
+        ) from None
+
+
+def is_there(path: Path) -> bool:
+    """Return whether something has that name, be it a link that leads nowhere."""
+    try:
+        path.lstat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def write_file(path: Path, content: str | bytes, remedy: str = "name another --output") -> None:
+    """Write a file, and its folder, so that `path` holds all of `content` or what it held before.
+
+    The content goes to a temporary file in the same folder, which then takes the name. A link to a
+    file is followed. Raises InvalidInput, which ends in `remedy`, for a pipe, a device or a folder,
+    for a folder that cannot be written, and for a full disk.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        target = _target(path, remedy)
+        with _partial(target) as (file, partial):
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            if target.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
+            partial.replace(target)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path} cannot be written: {_reason(error)}; {remedy}") from None
+
+
+def check_writable(path: Path, remedy: str = "name another --output") -> None:
+    """Make the folder of `path`, and see that a file can be written there: before it is measured.
+
+    Raises InvalidInput as `write_file` does.
+    """
+    try:
+        with _partial(_target(path, remedy)):
+            pass
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path} cannot be written: {_reason(error)}; {remedy}") from None
+
+
+def _target(path: Path, remedy: str) -> Path:
+    """Return the file that is written: what `path` links to, where it is a link."""
+    target = Path(os.path.realpath(path))
+    try:
+        found = target.lstat()
+    except FileNotFoundError:
+        return target
+    if stat.S_ISLNK(found.st_mode):
+        raise InvalidInput(f"{path} cannot be written: its links form a loop; {remedy}")
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidInput(f"{path} cannot be written: it is {_kind(found)}; {remedy}")
+    if not os.access(target, os.W_OK):
+        raise InvalidInput(f"{path} cannot be written: it is read-only; {remedy}")
+    return target
+
+
+@contextmanager
+def _partial(target: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """Open a new file beside `target`, and its path; it is gone in the end unless it was moved."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{token_hex(8)}.partial")
+    try:
+        with partial.open("xb") as file:
+            yield file, partial
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _kind(found: os.stat_result) -> str:
+    return _KINDS.get(stat.S_IFMT(found.st_mode), "no regular file")
+
+
+def _reason(error: Exception) -> str:
+    """Return why the system refuses, in its words."""
+    return getattr(error, "strerror", None) or str(error)
