@@ -10,7 +10,8 @@ import math
 import re
 import reprlib
 from collections import Counter
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache, partial
 from types import NoneType, UnionType
@@ -19,6 +20,9 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 from explorer.errors import InvalidInput
 
 Kind = TypeVar("Kind")
+
+Reader = Callable[[Any, str], Any]
+"""Returns a value as its field wants it, given the field's name. Raises InvalidInput."""
 
 MAX_DIGITS = 40
 """Digits of a whole number in JSON. Python refuses to read, or to print, more than 4300."""
@@ -159,44 +163,61 @@ def read_fields(kind: type[Kind], values: Any, what: str, *, ignore_unknown: boo
         names = ", ".join(known)
         raise InvalidInput(f"{what} has {shown(unknown)}, which is not one of {names}")
     read: dict[str, Any] = {}
-    for name, (field, annotation) in known.items():
+    for name, (read_value, is_needed) in known.items():
         if name in given:
-            read[name] = _read(annotation, given[name], name)
-        elif field.default is MISSING and field.default_factory is MISSING:
+            read[name] = read_value(given[name], name)
+        elif is_needed:
             raise InvalidInput(f"{what} has no {name}")
     return kind(**read)
 
 
 @cache
-def _fields(kind: type) -> dict[str, tuple[Field[Any], Any]]:
-    """Return the fields of a dataclass by name, each with its annotation."""
+def _fields(kind: type) -> dict[str, tuple[Reader, bool]]:
+    """Return by name what reads each field of a dataclass, and whether it has no default."""
     hints = get_type_hints(kind)
-    return {field.name: (field, hints[field.name]) for field in fields(kind)}
+    return {
+        field.name: (
+            _reader(hints[field.name], is_time=field.name.endswith("_us")),
+            field.default is MISSING and field.default_factory is MISSING,
+        )
+        for field in fields(kind)
+    }
 
 
-def _read(annotation: Any, value: Any, name: str) -> Any:
-    """Return a value of the annotated type. Raises InvalidInput for another one."""
+def _reader(annotation: Any, *, is_time: bool) -> Reader:
+    """Return what reads a value of the annotated type."""
     origin = get_origin(annotation)
     if origin in (Union, UnionType):
         (inner,) = (one for one in get_args(annotation) if one is not NoneType)
-        return None if value is None else _read(inner, value, name)
+        return partial(_read_optional, _reader(inner, is_time=is_time))
     if origin is tuple:
         inner = get_args(annotation)[0]
-        if inner is float and _is_time(name):
-            return read_times_us(value, name)
-        listed = enumerate(read_list(value, name))
-        return tuple(_read(inner, one, f"{name}[{place}]") for place, one in listed)
+        if inner is float and is_time:
+            return read_times_us
+        return partial(_read_each, _reader(inner, is_time=is_time))
     if is_dataclass(annotation):
-        return _nested(annotation, value, name)
-    return _read_plain(annotation, value, name)
+        return partial(_read_nested, annotation)
+    if annotation is float:
+        return partial(read_time_us, or_zero=True) if is_time else read_number
+    if annotation is int:
+        return read_whole
+    if annotation is bool:
+        return _read_flag
+    if issubclass(annotation, StrEnum):
+        return partial(_read_word, annotation)
+    return read_text
 
 
-def _is_time(name: str) -> bool:
-    """Return whether a value is in microseconds, by the name of its field: `samples_us[3]`."""
-    return name.partition("[")[0].endswith("_us")
+def _read_optional(read: Reader, value: Any, name: str) -> Any:
+    return None if value is None else read(value, name)
 
 
-def _nested(kind: Any, value: Any, name: str) -> Any:
+def _read_each(read: Reader, values: Any, name: str) -> tuple[Any, ...]:
+    listed = enumerate(read_list(values, name))
+    return tuple(read(value, f"{name}[{place}]") for place, value in listed)
+
+
+def _read_nested(kind: Any, value: Any, name: str) -> Any:
     """Return a dataclass within another one; errors say the name of the field that holds it."""
     try:
         if hasattr(kind, "from_dict"):
@@ -206,19 +227,13 @@ def _nested(kind: Any, value: Any, name: str) -> Any:
         raise InvalidInput(f"{name}: {error}") from None
 
 
-def _read_plain(kind: Any, value: Any, name: str) -> Any:
-    """Return a flag, a number, a text, or one of an enumeration's words."""
-    if kind is bool:
-        if type(value) is not bool:
-            raise InvalidInput(f"{name} is {shown(value)}; it must be true or false")
-        return value
-    if kind is int:
-        return read_whole(value, name)
-    if kind is float:
-        is_time = _is_time(name)
-        return read_time_us(value, name, or_zero=True) if is_time else read_number(value, name)
-    if issubclass(kind, StrEnum):
-        if not isinstance(value, str) or value not in set(kind):
-            raise InvalidInput(f"{name} is {shown(value)}; it must be one of {', '.join(kind)}")
-        return kind(value)
-    return read_text(value, name)
+def _read_flag(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name} is {shown(value)}; it must be true or false")
+    return value
+
+
+def _read_word(kind: type[StrEnum], value: Any, name: str) -> StrEnum:
+    if not isinstance(value, str) or value not in set(kind):
+        raise InvalidInput(f"{name} is {shown(value)}; it must be one of {', '.join(kind)}")
+    return kind(value)

@@ -181,5 +181,5 @@ def _notices(plan: _Plan, evaluator: "Evaluator", why: str | None) -> list[str]:
     replay = []
     if isinstance(evaluator, ReplayEvaluator):
         replay = [replay_notice(evaluator.circumstances, why)]
-        replay += [evaluator.notice] if evaluator.notice else []
+        replay += evaluator.notices
     return replay + rows_notice(plan.problem, plan.rows)

@@ -15,24 +15,34 @@ from explorer.evaluator import Comparison
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured, Outcome, Rejected, Stage
 from explorer.problem import Problem
+from explorer.space import Space
 
 
 class ReplayEvaluator:
     """An Evaluator whose catalogue is what was recorded; errors are judged as recorded.
 
-    What a recording made under a stricter accuracy rejected stays rejected. Raises InvalidInput for
-    a stricter one than the recording's where it does not tell errors in ulps.
+    What a recording made under a stricter accuracy rejected stays rejected. Kernels whose config
+    the installed space does not allow are passed over. Raises InvalidInput where none is left, and
+    for a stricter accuracy than the recording's where it does not tell errors in ulps.
     """
 
     interleaves = False
 
-    def __init__(self, recording: Recording, accuracy: Accuracy = Accuracy.DEFAULT) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        accuracy: Accuracy = Accuracy.DEFAULT,
+        passed_over: Sequence[str] = (),
+    ) -> None:
         self.recording = recording
         self._accuracy = accuracy
-        self._kernels = {kernel.config: kernel for kernel in recording.kernels}
+        self._passed_over = passed_over
+        space = Space(recording.header.problem, recording.header.gpu)
+        self._kernels = {k.config: k for k in recording.kernels if space.is_legal(k.config)}
         self._catalogue = tuple(self._kernels)
         compared = set(recording.comparison.digests) if recording.comparison else set()
-        self._compared = {k.config for k in recording.kernels if k.digest in compared}
+        self._compared = {k.config for k in self._kernels.values() if k.digest in compared}
+        self._check_some_are_legal()
         self._check_errors_are_known()
 
     @classmethod
@@ -41,7 +51,9 @@ class ReplayEvaluator:
     ) -> "ReplayEvaluator":
         """Replay recording `name`, or the latest of `problem`; raises NotFound, InvalidInput."""
         if name is None:
-            return cls(find_recording(AskedProblem.of(problem)), accuracy)
+            passed_over: list[str] = []
+            found = find_recording(AskedProblem.of(problem), passed_over.append)
+            return cls(found, accuracy, passed_over)
         recording = load_recording(name)
         recorded = recording.header.problem
         if recorded != problem:
@@ -52,14 +64,21 @@ class ReplayEvaluator:
         return cls(recording, accuracy)
 
     @property
-    def notice(self) -> str:
-        """What a search under this accuracy must know of the recording; mostly empty."""
-        if not self._recorded_accuracy.is_stricter_than(self._accuracy):
-            return ""
-        return (
-            f"the recording was made under --accuracy {self._recorded_accuracy}: what that "
-            f"rejected stays rejected, though {self._accuracy} might let it pass"
-        )
+    def notices(self) -> list[str]:
+        """What a search must know of the recording, and of those passed over; mostly empty."""
+        said = list(self._passed_over)
+        left_out = len(self.recording.kernels) - len(self._kernels)
+        if left_out:
+            said.append(
+                f"{left_out} of {len(self.recording.kernels)} recorded kernels are passed over: "
+                "the installed space does not allow their configs"
+            )
+        if self._recorded_accuracy.is_stricter_than(self._accuracy):
+            said.append(
+                f"the recording was made under --accuracy {self._recorded_accuracy}: what that "
+                f"rejected stays rejected, though {self._accuracy} might let it pass"
+            )
+        return said
 
     @property
     def problem(self) -> Problem:
@@ -139,6 +158,14 @@ class ReplayEvaluator:
     @property
     def _is_stricter(self) -> bool:
         return self._accuracy.is_stricter_than(self._recorded_accuracy)
+
+    def _check_some_are_legal(self) -> None:
+        if not self._kernels:
+            raise InvalidInput(
+                f"recording {self.recording.name} has {len(self.recording.kernels)} kernels, of "
+                "which the installed space allows no config; make it again on a GPU with "
+                "explorer record"
+            )
 
     def _check_errors_are_known(self) -> None:
         outcomes = [k.outcome for k in self.recording.kernels]

@@ -1,6 +1,7 @@
 """Where recordings lie: studies/recorded under the current folder, then those that ship."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from explorer.devices.recorded.recording_file import (
     read_recording,
     recording_name,
 )
-from explorer.errors import InvalidInput, NotFound
+from explorer.errors import ExplorerError, InvalidInput, NotFound
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
+from explorer.user_files import is_there
 
 LOCAL_DIR = Path("studies") / "recorded"
 
@@ -69,25 +71,34 @@ def list_recordings() -> list[RecordingFile]:
 
 def load_recording(name: str) -> Recording:
     """The recording called `name`, or at that path; raises NotFound, InvalidInput."""
-    if name.endswith(SUFFIX) and Path(name).is_file():
-        return read_recording(Path(name))
-    for folder in recording_dirs():
-        path = folder / f"{name}{SUFFIX}"
-        if path.is_file():
+    places = [Path(name)] if name.endswith(SUFFIX) else []
+    for path in [*places, *(folder / f"{name}{SUFFIX}" for folder in recording_dirs())]:
+        if is_there(path):
             return read_recording(path)
     there_are = ", ".join(file.name for file in list_recordings()) or "none"
     raise NotFound(f"recording '{name}' does not exist; there are: {there_are}; or {_RECORD}")
 
 
-def find_recording(asked: AskedProblem) -> Recording:
-    """The latest recording of what was asked; raises NotFound, InvalidInput."""
+def find_recording(asked: AskedProblem, tell: Callable[[str], None] = lambda _: None) -> Recording:
+    """The latest recording of what was asked; raises NotFound, InvalidInput.
+
+    `tell` gets a sentence for each damaged recording that was passed over. Where nothing else is
+    found, the damage is what is raised.
+    """
     files = list_recordings()
+    damage = [file.damage for file in files if file.damage]
     matching = [file for file in files if file.header and asked.matches(file.header.problem)]
-    if matching:
-        return read_recording(max(matching, key=_date).path)
-    for file in files:
-        if file.damage:
-            raise InvalidInput(file.damage)
+    for file in sorted(matching, key=_date, reverse=True):
+        try:
+            found = read_recording(file.path)
+        except ExplorerError as error:
+            damage.insert(0, str(error))
+            continue
+        for sentence in damage:
+            tell(f"passed over: {sentence}")
+        return found
+    if damage:
+        raise InvalidInput(f"no recording of {asked} can be read: {damage[0]}")
     recorded = [f"{file.header.problem} ({file.name})" for file in files if file.header]
     there_are = ", ".join(recorded) or "none"
     raise NotFound(f"no recording of {asked}; there are: {there_are}; or {_RECORD}")
@@ -96,7 +107,7 @@ def find_recording(asked: AskedProblem) -> Recording:
 def _look_at(path: Path) -> RecordingFile:
     try:
         return RecordingFile(recording_name(path), path, read_header(path))
-    except (InvalidInput, NotFound) as error:
+    except ExplorerError as error:
         return RecordingFile(recording_name(path), path, None, str(error))
 
 

@@ -1,0 +1,349 @@
+"""A hostile recording is refused in one sentence, within bounds, and is in nobody's way."""
+
+import gzip
+import json
+import os
+import resource
+import time
+import zlib
+
+import pytest
+from test_recording_file import recording
+
+from explorer.asked import AskedProblem
+from explorer.config import Config
+from explorer.devices.recorded.find import find_recording, list_recordings, load_recording
+from explorer.devices.recorded.recording_file import (
+    MAX_PACKED_BYTES,
+    read_header,
+    read_recording,
+    write_recording,
+)
+from explorer.devices.recorded.unpacked_lines import MAX_LINE_BYTES, MAX_UNPACKED_BYTES
+from explorer.errors import ExplorerError, InvalidInput
+from explorer.evaluate.replay import ReplayEvaluator
+from explorer.problem import Problem
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+PROBLEM = Problem(64, 4096)
+KERNEL_1, KERNEL_2, KERNEL_3, COMPARISON = 1, 2, 3, 4
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """A recording of three kernels and a comparison of two, where recordings are looked for."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "studies" / "recorded" / "mine.json.gz"
+    write_recording(recording("mine", PROBLEM), path)
+    rows = {"digests": ["fast", "slow"], "samples_us": [[60.0, 60.1], [66.0, 66.1]]}
+    comparison = {**rows, "again_us": [60.2, 60.1], "copy_us": [58.0]}
+    unpacked = gzip.decompress(path.read_bytes()) + line({"comparison": comparison})
+    path.write_bytes(gzip.compress(unpacked))
+    assert read_recording(path).comparison is not None
+    return path
+
+
+def line(values):
+    return json.dumps(values).encode() + b"\n"
+
+
+def refused(path, read=read_recording):
+    """What is said; it takes neither long nor much memory."""
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    with pytest.raises(ExplorerError) as raised:
+        read(path)
+    assert time.monotonic() - started < 20
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB
+    message = str(raised.value)
+    assert str(path) in message and "remove it" in message
+    assert "\n" not in message and len(message) < 1000
+    message.encode()
+    return message
+
+
+def change(path, number, *place_and_value):
+    """Put another value at a place of a line."""
+    lines = [json.loads(text) for text in gzip.decompress(path.read_bytes()).splitlines()]
+    *place, name, value = place_and_value
+    within = lines[number]
+    for step in place:
+        within = within[step]
+    within[name] = value
+    path.write_bytes(gzip.compress(b"".join(map(line, lines))))
+
+
+NO_NUMBERS = (None, "60.0", True, [], {}, -1.0, float("nan"), float("inf"), 10**400)
+SAMPLES = (
+    *(None, "abc", 5, {}, []),
+    *([value] * 3 for value in (*NO_NUMBERS, 0, 0.0, 1e-9, 1e300)),
+)
+
+
+@pytest.mark.parametrize("value", SAMPLES, ids=repr)
+def test_times_are_finite_and_positive(path, value):
+    change(path, KERNEL_1, "samples_us", value)
+    assert "kernel 1: samples_us" in refused(path) or "is not JSON" in refused(path)
+
+
+@pytest.mark.parametrize("name", ["error", "max_ulp", "mean_ulp"])
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
+def test_errors_are_finite_and_not_negative(path, name, value):
+    if value is None and name != "error":  # not recorded
+        return
+    change(path, KERNEL_2, name, value)
+    assert f"kernel 2: {name}" in refused(path) or "is not JSON" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("digest", 5, "digest is 5"),
+        ("digest", "\ud800", "without control characters"),
+        ("digest", "slow", "kernel 2 has the config or the digest of an earlier one"),
+        ("resources", None, "resources is None"),
+        ("resources", {"registers": "many"}, "registers is 'many'"),
+        ("resources", {"registers": -5}, "registers is -5"),
+        ("resources", {"registers": 3, "hats": 1}, "'hats', which is not one of"),
+        ("config", None, "config is None"),
+        ("config", [], "config is []"),
+        ("config", {"warps": 1}, "config parameter 'warps' is not known"),
+        ("config", {"threads": "256"}, "'threads' is '256'; it must be of type int"),
+        ("config", {"threads": True}, "'threads' is True; it must be of type int"),
+        ("config", {"threads": 1e99}, "it must be of type int"),
+        ("stage", "moon", "stage is 'moon'; it must be one of"),
+        ("stage", "crash", "has no reason"),
+        ("stage", [], "stage is []"),
+    ],
+)
+def test_a_kernel_of_other_values(path, name, value, says):
+    change(path, KERNEL_1, name, value)
+    assert says in refused(path)
+
+
+def test_two_kernels_of_one_config(path):
+    change(path, KERNEL_2, "config", Config().as_dict())
+    assert "kernel 2 has the config or the digest of an earlier one" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("samples_us", v) for v in (None, 5, [], [[1.0, 2.0]], [[1.0], [2.0]], [["a", "b"]] * 2)),
+        *(("again_us", v) for v in (None, [], [1.0], [0.0, 1.0], [-1.0, 1.0], "ab")),
+        *(("copy_us", v) for v in (None, [0.0], ["a"], [float("inf")], 5)),
+        *(("digests", v) for v in (None, [], ["fast"], ["fast", "bad"], ["fast", "fast"], [1, 2])),
+    ],
+)
+def test_a_comparison_of_other_values(path, name, value):
+    change(path, COMPARISON, "comparison", name, value)
+    refused(path)
+
+
+@pytest.mark.parametrize("value", [None, [], 5, "x", {}])
+def test_a_comparison_of_another_kind(path, value):
+    change(path, COMPARISON, "comparison", value)
+    refused(path)
+
+
+HEADER = {
+    ("problem", "rows"): (0, -1, True, "8192", 2**31, 1.5, 10**39),
+    ("problem", "cols"): (0, None, []),
+    ("problem", "dtype"): ("f8", 5, None),
+    ("problem", "mask"): ("causal ", {}),
+    ("problem", "hats"): (1,),
+    ("problem",): (None, [], "softmax", {}),
+    ("gpu", "arch"): ("a", 5, None, [], "sm_"),
+    ("gpu", "sm_count"): (0, -1, "132", None, 1.5, [], 2**60),
+    ("gpu", "name"): (5, None, {}, "\x1b]0;x\x07"),
+    ("gpu",): (None, [], {}, "H200"),
+    ("circumstances", "copy_us"): (-1.0, "60", None, [], 1e300, float("nan")),
+    ("circumstances", "gpu"): (5, None, [], "\ud800"),
+    ("circumstances", "date"): (5, None, [], {}),
+    ("circumstances", "accuracy"): ("exact", 5, None),
+    ("circumstances",): (None, [], {}, 5),
+    ("rule",): (None, 5, []),
+    ("kernel_count",): (-1, True, "3", 2, 4, 10**30, 3.0, None),
+    ("version",): (0, True, "1", None, 1.0, [], float("inf")),
+    ("format",): (None, 5, [], "other"),
+}
+
+
+@pytest.mark.parametrize(("place", "value"), [(p, v) for p in HEADER for v in HEADER[p]])
+def test_a_header_of_other_values(path, place, value):
+    change(path, 0, *place, value)
+    refused(path)
+
+
+def with_line(text, at=1):
+    """The sound file with one more line."""
+
+    def damage(whole):
+        lines = gzip.decompress(whole).splitlines(keepends=True)
+        return gzip.compress(b"".join([*lines[:at], text + b"\n", *lines[at:]]))
+
+    return damage
+
+
+BYTES = {
+    "empty": lambda _: b"",
+    "one byte": lambda _: b"\x1f",
+    "not gzip": lambda _: b"not gzip",
+    "text": lambda whole: gzip.decompress(whole),
+    "zlib": lambda whole: zlib.compress(gzip.decompress(whole)),
+    "gzip of nothing": lambda _: gzip.compress(b""),
+    "gzip of gzip": gzip.compress,
+    "an empty line": with_line(b"", at=0),
+    "no JSON": with_line(b"{"),
+    "a number": with_line(b"5"),
+    "a number at the end": with_line(b"5", at=5),
+    "an object at the end": with_line(b"{}", at=5),
+    "one more comparison": lambda whole: gzip.compress(
+        gzip.decompress(whole) + gzip.decompress(whole).splitlines(keepends=True)[-1]
+    ),
+    "no UTF-8": with_line(b'{"a": "\xff"}'),
+    "UTF-16": lambda whole: gzip.compress(gzip.decompress(whole).decode().encode("utf-16")),
+    "5000 digits": with_line(b'{"a": ' + b"9" * 5000 + b"}"),
+    "deep in the header": with_line(DEEP, at=0),
+    "deep in a kernel": with_line(DEEP),
+    "deep after a comparison": with_line(DEEP, at=5),
+    "deep objects": with_line(b'{"a":' * 50_000 + b"1" + b"}" * 50_000),
+    "half": lambda whole: whole[: len(whole) // 2],
+    "all but a byte": lambda whole: whole[:-1],
+    "without check sum": lambda whole: whole[:-8],
+    "another check sum": lambda whole: whole[:-8] + b"abcd" + whole[-4:],
+    "another length": lambda whole: whole[:-4] + b"abcd",
+    "garbage after it": lambda whole: whole + b"garbage",
+    "zeros after it": lambda whole: whole + bytes(9),
+    "a second member": lambda whole: whole + gzip.compress(b"{}\n"),
+    "a long line": with_line(b" " * (MAX_LINE_BYTES + 1)),
+}
+
+
+@pytest.mark.parametrize("damage", BYTES)
+def test_other_bytes(path, damage):
+    path.write_bytes(BYTES[damage](path.read_bytes()))
+    refused(path)
+
+
+def packed(unpacked, times):
+    """A gzip file of so many times the same bytes, made in little memory."""
+    packer = zlib.compressobj(1, wbits=31)
+    return b"".join([*(packer.compress(unpacked) for _ in range(times)), packer.flush()])
+
+
+@pytest.mark.parametrize("unpacked", [b" ", b"\n", b"{}\n", b"[" * 64 + b"\n"])
+def test_what_unpacks_to_much_is_not_unpacked(path, unpacked):
+    """Refused at the first line that is no kernel, or that is too long."""
+    header = gzip.decompress(path.read_bytes()).splitlines(keepends=True)[0]
+    chunk = unpacked * (2**22 // len(unpacked))
+    bomb = packed(chunk, 2)  # the shape of it: what comes after is never looked at
+    for content in (bomb, packed(header + chunk, 1)):
+        path.write_bytes(content)
+        refused(path)
+    path.write_bytes(bomb)
+    refused(path, read_header)
+
+
+def test_unpacking_stops_at_its_limit(path, monkeypatch):
+    """Kernels of a recording that is sound but for its size."""
+    monkeypatch.setattr("explorer.devices.recorded.unpacked_lines.MAX_UNPACKED_BYTES", 1500)
+    assert "unpacks to more than 1500 bytes" in refused(path)
+    assert MAX_UNPACKED_BYTES == 128 * 2**20
+
+
+def test_a_file_that_is_too_large_is_not_opened(path):
+    os.truncate(path, MAX_PACKED_BYTES + 1)
+    assert f"at most {MAX_PACKED_BYTES} are read" in refused(path)
+
+
+def pipe(path):
+    os.mkfifo(path)
+
+
+def folder(path):
+    path.mkdir()
+
+
+def device(path):
+    path.symlink_to("/dev/zero")
+
+
+def loop(path):
+    path.symlink_to(path.name)
+
+
+def nowhere(path):
+    path.symlink_to("no-such-file")
+
+
+NO_FILES = [pipe, folder, device, loop, nowhere]
+
+
+@pytest.mark.parametrize("make", NO_FILES)
+def test_no_file(path, make):
+    other = path.with_name("other.json.gz")
+    make(other)
+    assert "cannot be read" in refused(other)
+    assert "cannot be read" in refused(other, read_header)
+    for name in ("other", str(other)):
+        with pytest.raises(InvalidInput, match=r"other\.json\.gz cannot be read"):
+            load_recording(name)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "\ud800", "a\0b", "../../etc/passwd", "", "."])
+def test_a_name_that_cannot_be(path, name):
+    for suffix in ("", ".json.gz"):
+        with pytest.raises(ExplorerError):
+            load_recording(name + suffix)
+
+
+@pytest.mark.parametrize("make", [*NO_FILES, lambda path: path.write_bytes(gzip.compress(DEEP))])
+def test_it_is_in_nobodys_way(path, make):
+    make(path.with_name("aaa.json.gz"))
+    told = []
+    assert find_recording(AskedProblem.of(PROBLEM), told.append).name == "mine"
+    assert len(told) == 1 and told[0].startswith("passed over: ") and "aaa.json.gz" in told[0]
+    damaged = [file for file in list_recordings() if file.damage]
+    assert [file.name for file in damaged] == ["aaa"]
+    with pytest.raises(InvalidInput, match=r"no recording of .*4097.*aaa\.json\.gz"):
+        find_recording(AskedProblem(4097))
+
+
+def test_a_sound_recording_stands_in_for_a_later_one_that_is_damaged(path):
+    """Its header is whole, so that it is known only when its kernels are wanted."""
+    later = path.with_name("later.json.gz")
+    write_recording(recording("later", PROBLEM, date="2027-01-01T00:00:00Z"), later)
+    change(later, KERNEL_1, "samples_us", [-1.0])
+    told = []
+    assert find_recording(AskedProblem.of(PROBLEM), told.append).name == "mine"
+    assert len(told) == 1 and "kernel 1: samples_us[0] is -1.0" in told[0]
+    assert ReplayEvaluator.open(PROBLEM).notices == told
+    path.unlink()
+    with pytest.raises(InvalidInput, match=r"later\.json\.gz is damaged"):
+        find_recording(AskedProblem.of(PROBLEM))
+
+
+ILLEGAL = [
+    {"threads": 100},
+    {"threads": 0},
+    {"threads_per_row": 0},
+    {"cluster": 0},
+    {"unroll": 10**9},
+    {"exp": "e^x"},
+    {"threads": 96, "threads_per_row": 64},
+]
+
+
+@pytest.mark.parametrize("values", ILLEGAL, ids=repr)
+def test_a_config_that_the_space_does_not_allow_is_passed_over(path, values):
+    change(path, KERNEL_2, "config", values)
+    evaluator = ReplayEvaluator.open(PROBLEM)
+    assert len(evaluator.catalogue) == 2
+    assert "1 of 3 recorded kernels are passed over" in evaluator.notices[0]
+
+
+def test_a_recording_without_a_config_that_is_allowed_is_refused(path):
+    for number, values in zip((KERNEL_1, KERNEL_2, KERNEL_3), ILLEGAL, strict=False):
+        change(path, number, "config", values)
+    with pytest.raises(InvalidInput, match="make it again on a GPU with explorer record"):
+        ReplayEvaluator.open(PROBLEM)
