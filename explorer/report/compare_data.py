@@ -1,6 +1,5 @@
 """Comparisons with peers as JSON, with what follows from the times; read back as well."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import exp, log
@@ -8,9 +7,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from explorer.errors import ExplorerError, InvalidInput
+from explorer.errors import InvalidInput
+from explorer.plain_data import parse_json
 from explorer.report.figures import share_of_copy
 from explorer.search.peer_results import PeerComparison, PeerRun, PeerTime
+from explorer.user_files import read_text
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:
@@ -140,14 +141,11 @@ def _means(found: Means) -> dict[str, Any]:
 
 def read_compared(path: Path) -> PeerRun:
     """The comparisons that a file keeps; raises InvalidInput for a file that keeps none."""
+    text = read_text(path, remedy="name a kept comparison")
     try:
-        return PeerRun.from_dict(json.loads(path.read_text()))
-    except OSError as error:
+        return PeerRun.from_dict(parse_json(text, "its text"))
+    except InvalidInput as error:
         raise InvalidInput(
-            f"{path} cannot be read: {error.strerror}; name a kept comparison"
-        ) from None
-    except (KeyError, TypeError, ValueError, ExplorerError) as error:
-        raise InvalidInput(
-            f"{path} keeps no comparison of this version ({type(error).__name__}: {error}); name a "
-            "file that explorer compare --save wrote"
+            f"{path} keeps no comparison of this version: {error}; name a file that "
+            "explorer compare --save wrote"
         ) from None

@@ -1,15 +1,16 @@
 """A journey as JSON: what was measured, and for readers what follows from it; read back as well."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from explorer.errors import ExplorerError, InvalidInput
+from explorer.errors import InvalidInput
+from explorer.plain_data import parse_json
 from explorer.presets import REPORTED, ReportedRatio, find_preset
 from explorer.report.figures import share_of_copy
 from explorer.search.journey_results import BEST, Journey, Step
+from explorer.user_files import read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +87,11 @@ def _derived(journey: Journey, before: Step | None, step: Step) -> dict[str, Any
 
 def read_journey(path: Path) -> Journey:
     """The journey that a file keeps; raises InvalidInput for a file that keeps none."""
+    text = read_text(path, remedy="name a kept journey")
     try:
-        return Journey.from_dict(json.loads(path.read_text()))
-    except OSError as error:
+        return Journey.from_dict(parse_json(text, "its text"))
+    except InvalidInput as error:
         raise InvalidInput(
-            f"{path} cannot be read: {error.strerror}; name a kept journey"
-        ) from None
-    except (KeyError, TypeError, ValueError, ExplorerError) as error:
-        raise InvalidInput(
-            f"{path} keeps no journey of this version ({type(error).__name__}: {error}); name a "
-            "file that explorer journey --save wrote"
+            f"{path} keeps no journey of this version: {error}; name a file that "
+            "explorer journey --save wrote"
         ) from None

@@ -1,6 +1,5 @@
 """What a journey gives: every published kernel and the search's best, slowest first."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from statistics import median
@@ -8,9 +7,11 @@ from typing import Any
 
 from explorer.circumstances import Circumstances
 from explorer.config import Config
+from explorer.errors import InvalidInput
 from explorer.outcome import spread
+from explorer.plain_data import read_fields, shown
 from explorer.problem import Problem
-from explorer.search.ties import Ratio, ratio
+from explorer.search.ties import Ratio, check_rows, ratio
 
 BEST = "search's best"
 """The name of the step that a search found."""
@@ -29,6 +30,14 @@ class Step:
     registers: int
     samples_us: tuple[float, ...]
     """Microseconds a launch, one a round, in turn with all other steps."""
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "Step":
+        """Read a step of a kept journey, whatever else is there. Raises InvalidInput."""
+        read = read_fields(cls, values, "step", ignore_unknown=True)
+        if not read.names:
+            raise InvalidInput("names is empty; a step has a name")
+        return read
 
     @property
     def name(self) -> str:
@@ -116,34 +125,12 @@ class Journey:
         }
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Journey":
-        """Read what `as_dict` wrote, whatever else is there.
-
-        Raises KeyError, TypeError, ValueError or InvalidInput for other data.
-        """
-        return cls(
-            problem=Problem.from_dict(values["problem"]),
-            circumstances=Circumstances.from_dict(values["circumstances"]),
-            steps=tuple(map(_step, values["steps"])),
-            left_out=tuple(LeftOut(**entry) for entry in values["left_out"]),
-            copy_us=_row(values["copy_us"]),
-            again_us=_row(values["again_us"]),
-            twice=values["twice"],
-            best_from=values["best_from"],
-            interleaved=values["interleaved"],
-        )
-
-
-def _step(values: dict[str, Any]) -> Step:
-    return Step(
-        names=tuple(values["names"]),
-        config=Config.from_dict(values["config"]),
-        digest=values["digest"],
-        error=values["error"],
-        registers=values["registers"],
-        samples_us=_row(values["samples_us"]),
-    )
-
-
-def _row(values: Sequence[float]) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)
+    def from_dict(cls, values: Any) -> "Journey":
+        """Read what `as_dict` wrote, whatever else is there. Raises InvalidInput for other data."""
+        read = read_fields(cls, values, "journey", ignore_unknown=True)
+        if not read.steps:
+            raise InvalidInput("steps is empty; a journey has a step")
+        if read.twice not in {step.digest for step in read.steps}:
+            raise InvalidInput(f"twice is {shown(read.twice)}; it must be the digest of a step")
+        check_rows([*(step.samples_us for step in read.steps), read.again_us])
+        return read

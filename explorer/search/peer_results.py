@@ -1,16 +1,17 @@
 """What a comparison with peers gives: our kernel, copy and every peer, timed in turn."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
 
 from explorer.circumstances import Circumstances
 from explorer.config import Config
+from explorer.errors import InvalidInput
 from explorer.outcome import spread
+from explorer.plain_data import read_fields
 from explorer.problem import Problem
-from explorer.search.ties import Ratio, ratio
+from explorer.search.ties import Ratio, check_rows, ratio
 
 WIN, TIE, LOSS = "win", "tie", "loss"
 
@@ -31,6 +32,11 @@ class PeerTime:
     """Microseconds a launch, one a round, in turn with all others."""
     wrong_rows: tuple[str, ...] = ()
     """Rows on which it is wrong all the same, such as those with infinities, in words."""
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "PeerTime":
+        """Read a peer of a kept comparison, whatever else is there. Raises InvalidInput."""
+        return read_fields(cls, values, "peer", ignore_unknown=True)
 
     @property
     def time_us(self) -> float:
@@ -141,26 +147,15 @@ class PeerComparison:
         }
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "PeerComparison":
-        """Read what `as_dict` wrote, whatever else is there.
-
-        Raises KeyError, TypeError, ValueError or InvalidInput for other data.
-        """
-        heuristic = values["heuristic"]
-        plain = ("origin", "digest", "error", "max_ulp", "registers")
-        return cls(
-            problem=Problem.from_dict(values["problem"]),
-            circumstances=Circumstances.from_dict(values["circumstances"]),
-            config=Config.from_dict(values["config"]),
-            **{name: values[name] for name in plain},
-            ours_us=_row(values["ours_us"]),
-            again_us=_row(values["again_us"]),
-            copy_us=_row(values["copy_us"]),
-            peers=tuple(map(_peer, values["peers"])),
-            left_out=tuple(PeerOut(**entry) for entry in values["left_out"]),
-            heuristic=Config.from_dict(heuristic) if heuristic else None,
-            heuristic_us=_row(values["heuristic_us"]),
-        )
+    def from_dict(cls, values: Any) -> "PeerComparison":
+        """Read what `as_dict` wrote, whatever else is there. Raises InvalidInput for other data."""
+        read = read_fields(cls, values, "comparison", ignore_unknown=True)
+        timed = [peer.samples_us for peer in read.peers]
+        timed += [read.heuristic_us] if read.heuristic_us else []
+        check_rows([read.ours_us, read.again_us, *timed])
+        if not read.copy_us:
+            raise InvalidInput("copy_us is empty; copy is timed beside every kernel")
+        return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,24 +198,6 @@ class PeerRun:
         }
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "PeerRun":
-        """Read what `as_dict` wrote; raises as `PeerComparison.from_dict`."""
-        return cls(
-            seed=values["seed"],
-            rounds=values["rounds"],
-            comparisons=tuple(map(PeerComparison.from_dict, values["comparisons"])),
-            unmeasured=tuple(
-                Unmeasured(Problem.from_dict(one["problem"]), one["reason"])
-                for one in values["unmeasured"]
-            ),
-        )
-
-
-def _peer(values: dict[str, Any]) -> PeerTime:
-    known = {field.name: values[field.name] for field in fields(PeerTime)}
-    wrong_rows = tuple(known["wrong_rows"])
-    return PeerTime(**{**known, "samples_us": _row(values["samples_us"]), "wrong_rows": wrong_rows})
-
-
-def _row(values: Sequence[float]) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)
+    def from_dict(cls, values: Any) -> "PeerRun":
+        """Read what `as_dict` wrote, whatever else is there. Raises InvalidInput for other data."""
+        return read_fields(cls, values, "run", ignore_unknown=True)

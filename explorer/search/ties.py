@@ -6,6 +6,8 @@ from functools import cache
 from math import comb
 from statistics import median
 
+from explorer.errors import InvalidInput
+
 CONFIDENCE = 0.95
 
 
@@ -35,6 +37,16 @@ def ratio(samples: Sequence[float], reference: Sequence[float], comparisons: int
     ratios = sorted(ours / theirs for ours, theirs in zip(samples, reference, strict=True))
     below = rounds_left_out(len(ratios), comparisons)
     return Ratio(median(ratios), ratios[below], ratios[-1 - below])
+
+
+def check_rows(rows: Sequence[Sequence[float]]) -> None:
+    """Raises InvalidInput unless all rows have as many samples, one at least: one a round."""
+    lengths = sorted({len(row) for row in rows})
+    if len(lengths) != 1 or not lengths[0]:
+        counts = " and ".join(map(str, lengths))
+        raise InvalidInput(
+            f"kernels timed in turn have {counts} samples; all must have as many, and at least 1"
+        )
 
 
 @cache

@@ -1,5 +1,6 @@
 """A comparison as a table: marks of ties and losses, geometric means, what was left out."""
 
+import json
 from dataclasses import replace
 from math import sqrt
 
@@ -7,8 +8,9 @@ import pytest
 
 from explorer.config import Config
 from explorer.dtype import DType
+from explorer.errors import InvalidInput
 from explorer.problem import Problem
-from explorer.report.compare_data import compare_data, groups, means
+from explorer.report.compare_data import compare_data, groups, means, read_compared
 from explorer.report.compare_report import compared_markdown
 from explorer.search.peer_results import PeerComparison, PeerOut, PeerRun, PeerTime
 
@@ -96,3 +98,52 @@ def test_json_says_what_follows_from_the_times(run):
     assert data["comparisons"][0]["peers"][1]["verdict"] == "tie"
     assert [entry["of"] for entry in data["geometric_means"]] == ["softmax f32", "softmax bf16"]
     assert PeerRun.from_dict(data) == run
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ours_us", []),
+        ("again_us", [1.0]),
+        ("copy_us", []),
+        ("copy_us", [0.0]),
+        ("heuristic_us", [1.0]),
+        ("peers", {}),
+        ("peers", [{}]),
+        ("left_out", [5]),
+        ("config", "{}"),
+        ("heuristic", []),
+        ("error", "small"),
+        ("registers", None),
+        ("problem", []),
+        ("circumstances", {}),
+    ],
+)
+def test_a_comparison_of_other_values_is_refused(run, tmp_path, name, value):
+    data = run.as_dict()
+    data["comparisons"][0][name] = value
+    path = tmp_path / "none.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(InvalidInput, match=r"none\.json keeps no comparison of this version"):
+        read_compared(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("samples_us", [1.0]), ("samples_us", "ab"), ("wrong_rows", [5]), ("name", 5), ("error", -1)],
+)
+def test_a_peer_of_other_values_is_refused(run, tmp_path, name, value):
+    data = run.as_dict()
+    data["comparisons"][0]["peers"][0][name] = value
+    path = tmp_path / "none.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(InvalidInput, match=r"comparisons\[0\]: peers\[0\]: |no comparison"):
+        read_compared(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 100_000])
+def test_a_file_without_a_comparison(tmp_path, text):
+    path = tmp_path / "none.json"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=r"none\.json keeps no comparison"):
+        read_compared(path)

@@ -1,6 +1,7 @@
 """A journey in words, in Markdown, in JSON and as a picture."""
 
 import json
+import os
 from xml.etree import ElementTree
 
 import pytest
@@ -131,3 +132,64 @@ def test_the_picture_is_svg_with_a_bar_a_kernel(journey):
     # nothing is drawn outside
     width = float(root.get("width"))
     assert all(0 <= float(text.get("x")) <= width for text in root.findall("s:text", space))
+
+
+OTHER_VALUES = [
+    ("steps", []),
+    ("steps", None),
+    ("twice", "nobody"),
+    ("again_us", []),
+    ("again_us", [0.0, 1.0]),
+    ("copy_us", [-1.0]),
+    ("copy_us", "ab"),
+    ("best_from", 5),
+    ("left_out", [{"name": 5, "reason": ""}]),
+    ("interleaved", "no"),
+    ("circumstances", []),
+    ("problem", {"rows": 1.5, "cols": 8}),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), OTHER_VALUES)
+def test_a_journey_of_other_values_is_refused(journey, tmp_path, name, value):
+    path = tmp_path / "none.json"
+    path.write_text(json.dumps({**journey_data(journey), name: value}))
+    with pytest.raises(InvalidInput, match=r"none\.json keeps no journey of this version"):
+        read_journey(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("names", []),
+        ("names", [5]),
+        ("samples_us", []),
+        ("samples_us", [1.0]),
+        ("samples_us", [float("nan")]),
+        ("config", []),
+        ("registers", "32"),
+        ("error", -1),
+    ],
+)
+def test_a_step_of_other_values_is_refused(journey, tmp_path, name, value):
+    data = journey_data(journey)
+    data["steps"][0][name] = value
+    path = tmp_path / "none.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(InvalidInput, match=r"none\.json keeps no journey of this version"):
+        read_journey(path)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"steps": 1, "steps": 2}'])
+def test_json_that_cannot_be_read_is_no_journey(tmp_path, text):
+    path = tmp_path / "none.json"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=r"none\.json keeps no journey"):
+        read_journey(path)
+
+
+def test_a_pipe_is_no_journey(tmp_path):
+    path = tmp_path / "none.json"
+    os.mkfifo(path)
+    with pytest.raises(InvalidInput, match="it is a pipe; name a kept journey"):
+        read_journey(path)
