@@ -94,6 +94,8 @@ def _of_study(
 
     opened = open_storage(storage, read_only=True)
     study = load_study(opened, asked, goal)
+    if study.passed_over:
+        say(study.passed_over)
     problem = study.summary.problem
     replayed = study.circumstances if study.summary.replayed else None
     variant = variant_of(find_trial(opened, problem, which, goal), problem, replayed)

@@ -84,6 +84,8 @@ def search(
         objectives,
     )
     result = _run(plan)
+    if result.passed_over:
+        say(result.passed_over)
     checked = _check_finalists(result) if result.replayed else None
     if json:
         print(as_text(search_data(result, storage, checked)))

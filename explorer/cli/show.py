@@ -1,6 +1,7 @@
 """`explorer show`: what a study found."""
 
 from explorer.asked import AskedProblem
+from explorer.cli.exits import say
 from explorer.cli.options import AccuracyOrNone, Json, Minimised, Storage
 from explorer.cli.problem import needed, with_problem
 from explorer.search.goal import Goal
@@ -24,6 +25,8 @@ def show(
 
     opened = open_storage(storage, read_only=True)
     view = load_study(opened, needed(asked), Goal.of(objectives, accuracy))
+    if view.passed_over:
+        say(view.passed_over)
     if json:
         print(as_text(study_data(view, storage)))
     elif objectives is Objectives.TIME_ERROR:

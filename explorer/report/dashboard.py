@@ -6,6 +6,7 @@ from pathlib import Path
 
 from explorer.errors import NotFound
 from explorer.search.storage import DEFAULT_PATH, open_storage
+from explorer.search.stored_study import read_studies
 
 PROGRAM = "optuna-dashboard"
 
@@ -17,11 +18,14 @@ def dashboard_program() -> str | None:
 
 
 def dashboard_command(storage: str | None, port: int) -> list[str]:
-    """What to run; raises NotFound without the extra, and where the storage has no studies."""
+    """What to run; raises NotFound without the extra, and where the storage has no studies.
+
+    Raises InvalidInput for a storage that cannot be read.
+    """
     program = dashboard_program()
     if program is None:
         raise NotFound(f"{PROGRAM} is not installed: pip install 'softmax-explorer[dashboard]'")
-    open_storage(storage, read_only=True)
+    list(read_studies(open_storage(storage, read_only=True)))  # what it cannot read it cannot show
     url = storage or str(DEFAULT_PATH)
     if "://" not in url:
         url = f"sqlite:///{url}"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         list_studies,
         list_views,
         load_study,
+        study_faults,
     )
     from explorer.search.journey import Found, run_journey, stored_best
     from explorer.search.recorder import record
@@ -33,6 +34,7 @@ __all__ = [
     "run_journey",
     "run_search",
     "stored_best",
+    "study_faults",
 ]
 
 _HOMES = {
@@ -48,6 +50,7 @@ _HOMES = {
     "run_journey": "journey",
     "run_search": "run",
     "stored_best": "journey",
+    "study_faults": "inspect",
 }
 
 

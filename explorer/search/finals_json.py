@@ -4,9 +4,11 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from explorer.config import Config
-from explorer.outcome import Measured, Resources
-from explorer.search.results import Finalist, Finals, TrialRecord
+from explorer.errors import InvalidInput
+from explorer.plain_data import parse_json, read_fields, read_time_us, shown
+from explorer.search.objectives import Objectives
+from explorer.search.results import Finals
+from explorer.search.ties import check_rows
 
 
 def finals_to_json(finals: Finals) -> str:
@@ -14,25 +16,16 @@ def finals_to_json(finals: Finals) -> str:
     return json.dumps(asdict(finals), separators=(",", ":"))
 
 
-def finals_from_json(text: str) -> Finals:
-    """Read what `finals_to_json` wrote."""
-    values = json.loads(text)
-    return Finals(**{**values, "finalists": tuple(map(_finalist, values["finalists"]))})
-
-
-def _finalist(values: dict[str, Any]) -> Finalist:
-    changed = {"trial": _trial(values["trial"]), "samples_us": tuple(values["samples_us"])}
-    return Finalist(**{**values, **changed})
-
-
-def _trial(values: dict[str, Any]) -> TrialRecord:
-    outcome = values["outcome"]
-    measured = Measured(
-        samples_us=tuple(outcome["samples_us"]),
-        error=outcome["error"],
-        resources=Resources(**outcome["resources"]),
-        digest=outcome["digest"],
-        max_ulp=outcome.get("max_ulp"),
-        mean_ulp=outcome.get("mean_ulp"),
-    )
-    return TrialRecord(values["number"], Config.from_dict(values["config"]), measured)
+def finals_from_json(text: Any, objectives: Objectives = Objectives.TIME) -> Finals:
+    """Read what `finals_to_json` wrote of a study with these objectives; raises InvalidInput."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"finals is {shown(text)}; it must be JSON as text")
+    finals = read_fields(Finals, parse_json(text, "finals"), "finals")
+    if not finals.finalists:
+        raise InvalidInput("finalists is empty; finals have a winner")
+    check_rows([finalist.samples_us for finalist in finals.finalists])
+    for finalist in finals.finalists:
+        read_time_us(finalist.time_us, "time_us")
+        if objectives is Objectives.TIME_ERROR and finalist.trial.outcome.max_ulp is None:
+            raise InvalidInput("finals has a finalist without max_ulp, which its study minimises")
+    return finals

@@ -1,5 +1,6 @@
 """Look into a storage: which studies there are, what one found, one trial of it."""
 
+import re
 import shlex
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -10,14 +11,19 @@ from explorer.asked import AskedProblem
 from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.outcome import Rejected, Stage
+from explorer.plain_data import shown
 from explorer.problem import Problem
 from explorer.search.effects import effects
 from explorer.search.goal import Goal
 from explorer.search.objectives import Objectives
 from explorer.search.pareto import front_trials
 from explorer.search.results import StudySummary, StudyView, TrialRecord
-from explorer.search.stored_study import StoredStudy, stored_studies
-from explorer.search.trial_attributes import to_outcome
+from explorer.search.stored_study import (
+    DamagedStudy,
+    StoredStudy,
+    read_studies,
+    stored_studies,
+)
 
 BEST = "best"
 TIME = Goal()
@@ -28,6 +34,15 @@ def list_studies(storage: BaseStorage) -> list[StudySummary]:
     """All studies of this program, the one searched last first."""
     studies = sorted(stored_studies(storage), key=lambda study: study.searched_at, reverse=True)
     return [study.summary() for study in studies]
+
+
+def study_faults(storage: BaseStorage) -> list[str]:
+    """A sentence on each study of this program, and on trials of one, that cannot be read."""
+    faults = [
+        str(study) if isinstance(study, DamagedStudy) else study.passed_over
+        for study in read_studies(storage)
+    ]
+    return [fault for fault in faults if fault]
 
 
 def load_study(
@@ -63,8 +78,8 @@ def find_trial(
         best = study.best()
         assert best is not None  # _choose passes studies over that measured nothing
         return best
-    if not str(which).isdecimal():
-        raise InvalidInput(f"trial '{which}' is no trial; name {BEST} or a number")
+    if not re.fullmatch("[0-9]{1,15}", str(which)):
+        raise InvalidInput(f"trial {shown(which)} is no trial; name {BEST} or a number")
     return _trial(study, int(which))
 
 
@@ -83,6 +98,7 @@ def _view(study: StoredStudy) -> StudyView:
         reasons=tuple((stage, reason, n) for (stage, reason), n in reasons.most_common()),
         effects=(),
         front=tuple(front_trials(study.measured())) if two else (),
+        passed_over=study.passed_over,
     )
 
 
@@ -93,23 +109,21 @@ def _place(view: StudyView) -> tuple[str, int, int, bool, str]:
 
 
 def _trial(study: StoredStudy, number: int) -> TrialRecord:
-    for record in study.measured():
-        if record.number == number:
-            return record
-    for trial in study.trials:
-        if trial.number == number:
-            outcome = to_outcome(trial.user_attrs)
-            what = (
-                f"was rejected, {outcome.stage}: {outcome.reason}"
-                if isinstance(outcome, Rejected)
-                else "did not finish"
-            )
-            raise InvalidInput(f"trial {number} {what}; choose another, or {BEST}")
-    last = max(trial.number for trial in study.trials)
-    raise NotFound(
-        f"trial {number} does not exist; study '{study.name}' has trials 0 to {last}; "
-        f"choose one of them, or {BEST}"
-    )
+    found = study.trials.get(number)
+    if isinstance(found, TrialRecord):
+        return found
+    if number in study.trials or number in study.faults:
+        what = (
+            f"was rejected, {found.stage}: {found.reason}"
+            if isinstance(found, Rejected)
+            else f"cannot be read: {study.faults[number]}"
+            if number in study.faults
+            else "did not finish"
+        )
+        raise InvalidInput(f"trial {number} {what}; choose another, or {BEST}")
+    there = [*study.trials, *study.faults]
+    has = f"trials {min(there)} to {max(there)}; choose one of them" if there else "no trials"
+    raise NotFound(f"trial {number} does not exist; study '{study.name}' has {has}, or {BEST}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +148,23 @@ class _Wanted:
 
 def _choose(storage: BaseStorage, wanted: _Wanted) -> StoredStudy:
     """Of the problem that was searched last: a live study of the installed space, else a replay."""
-    matching = [study for study in stored_studies(storage) if wanted.matches(study)]
+    found = list(read_studies(storage))
+    sound = (study for study in found if isinstance(study, StoredStudy))
+    matching = [study for study in sound if wanted.matches(study)]
     if not matching:
-        raise NotFound(f"no study of {wanted} yet; run {wanted.command}")
+        damaged = next((study for study in found if isinstance(study, DamagedStudy)), None)
+        but = f", but {damaged}" if damaged else f" yet; run {wanted.command}"
+        raise NotFound(f"no study of {wanted}{but}")
     usable = [study for study in matching if _is_usable(study)]
     if not usable:
         latest = max(matching, key=lambda study: study.searched_at)
         raise NotFound(_outdated(latest, wanted))
     with_result = [study for study in usable if study.best() is not None]
     if not with_result:
-        raise NotFound(f"study '{usable[0].name}' has no measured kernel yet; run {wanted.command}")
+        but = f": {usable[0].passed_over}" if usable[0].faults else ""
+        raise NotFound(
+            f"study '{usable[0].name}' has no measured kernel yet{but}; run {wanted.command}"
+        )
     last = max(with_result, key=lambda study: study.searched_at)
     same = [study for study in with_result if study.problem == last.problem]
     return max(same, key=lambda study: (not study.replayed, study.searched_at))

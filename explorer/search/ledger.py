@@ -1,13 +1,13 @@
 """A study in its storage: what is known of a problem's kernels, and where finished trials go."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
 from optuna.distributions import CategoricalDistribution
-from optuna.exceptions import DuplicatedStudyError, StorageInternalError
+from optuna.exceptions import DuplicatedStudyError
 from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
@@ -16,12 +16,15 @@ from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.outcome import Measured, Outcome
+from explorer.plain_data import read_text, shown
 from explorer.problem import Problem
 from explorer.search.finals_json import finals_to_json
 from explorer.search.objectives import Objectives
 from explorer.search.results import Finals
-from explorer.search.storage import first_line
-from explorer.search.trial_attributes import to_attributes, to_outcome
+from explorer.search.storage import said_of
+from explorer.search.trial_attributes import passed_over, to_attributes, to_outcome
+
+_REMEDY = "mend the storage or name another with --storage, and run the same command again"
 
 METRIC_NAMES = "study:metric_names"
 """Where Optuna keeps what a study's values are called."""
@@ -48,20 +51,50 @@ class Ledger:
         self._objectives = objectives
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._last: Future[int] | None = None
+        self._faults: dict[int, str] = {}
+        described = problem.as_dict()
         with _writing():
             self._study_id = _open_study(storage, name, objectives)
-            self._set(problem=problem.as_dict(), objectives=str(objectives))
+            self._set(problem=described, objectives=str(objectives))
             storage.set_study_system_attr(self._study_id, METRIC_NAMES, objectives.metrics)
             self._fail_running()
 
-    def known(self) -> Iterator[tuple[int, Config, str, Outcome]]:
-        """Number, config, digest and outcome of the trials that evaluated a kernel."""
+    @property
+    def passed_over(self) -> str:
+        """A sentence on the trials that cannot be used; empty where there is none."""
+        return passed_over(self._faults, self.name)
+
+    def known(
+        self, catalogue: Sequence[Config] | None = None
+    ) -> Iterator[tuple[int, Config, str, Outcome]]:
+        """Number, config, digest and outcome of the trials that evaluated a kernel.
+
+        What cannot be read, and a config that this search, or its `catalogue`, does not have, is
+        passed over.
+        """
+        allowed = None if catalogue is None else set(catalogue)
         states = (TrialState.COMPLETE, TrialState.PRUNED)
-        for trial in self._storage.get_all_trials(self._study_id, deepcopy=False, states=states):
-            outcome = to_outcome(trial.user_attrs)
-            digest = trial.user_attrs.get("digest", "")
-            if outcome is not None and digest:
-                yield trial.number, Config.from_dict(trial.params), digest, outcome
+        with said_of(f"study '{self.name}' cannot be read", _REMEDY):
+            found = self._storage.get_all_trials(self._study_id, deepcopy=False, states=states)
+        for trial in found:
+            try:
+                outcome = to_outcome(trial.user_attrs, self._objectives)
+                digest = read_text(trial.user_attrs.get("digest", ""), "digest")
+                if outcome is not None and digest:
+                    yield trial.number, self._config(trial.params, allowed), digest, outcome
+            except InvalidInput as error:
+                self._faults[trial.number] = str(error)
+
+    def _config(self, values: dict[str, Any], allowed: Collection[Config] | None) -> Config:
+        """The config of a trial; raises InvalidInput for one that this search does not have."""
+        config = Config.from_dict(values)
+        for name, distribution in self._distributions.items():
+            value = getattr(config, name)
+            if value not in distribution.choices:
+                raise InvalidInput(f"{name} is {shown(value)}, which this search does not have")
+        if allowed is not None and config not in allowed:
+            raise InvalidInput("its config is not in the recording")
+        return config
 
     def add(
         self, config: Config, outcome: Outcome, *, digest: str, origin: str, started: datetime
@@ -118,8 +151,9 @@ class Ledger:
 
     def conclude(self, finals: Finals, circumstances: Circumstances, seed: int) -> None:
         """Keep the finals, as JSON, with the circumstances under which they were held."""
+        text = finals_to_json(finals)
         with _writing():
-            self._set(finals=finals_to_json(finals), searched_at=_now())
+            self._set(finals=text, searched_at=_now())
             self._describe(circumstances, seed)
 
     def _describe(self, circumstances: Circumstances, seed: int) -> None:
@@ -149,13 +183,6 @@ def _open_study(storage: BaseStorage, name: str, objectives: Objectives) -> int:
         return storage.get_study_id_from_name(name)
 
 
-@contextmanager
-def _writing() -> Iterator[None]:
+def _writing() -> AbstractContextManager[None]:
     """A full disk, a lock held too long or a read-only file is the user's to mend."""
-    try:
-        yield
-    except StorageInternalError as error:
-        raise InvalidInput(
-            f"the study cannot be written: {first_line(error)}; what finished before is kept: "
-            "mend the storage or name another with --storage, and run the same command again"
-        ) from None
+    return said_of("the study cannot be written", f"what finished before is kept: {_REMEDY}")

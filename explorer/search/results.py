@@ -104,6 +104,8 @@ class SearchResult:
     exhausted: bool = False
     """Nothing was left to try."""
     objectives: Objectives = Objectives.TIME
+    passed_over: str = ""
+    """A sentence on trials of earlier runs that cannot be read; empty where there is none."""
 
     @property
     def goal(self) -> Goal:
@@ -172,3 +174,5 @@ class StudyView:
     """By importance, greatest first; empty with fewer than a handful of trials."""
     front: tuple[TrialRecord, ...] = ()
     """Of a study of time and error: the trials that none is faster and more exact than."""
+    passed_over: str = ""
+    """A sentence on trials that cannot be read; empty where there is none."""

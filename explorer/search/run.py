@@ -155,6 +155,7 @@ class _Search:
             replayed=is_replay(evaluator),
             exhausted=self._exhausted,
             objectives=self._objectives,
+            passed_over=self._ledger.passed_over,
         )
 
     def close(self) -> None:
@@ -163,7 +164,7 @@ class _Search:
 
     def _recall(self) -> None:
         """Learn what earlier runs of the study found out."""
-        for number, config, digest, outcome in self._ledger.known():
+        for number, config, digest, outcome in self._ledger.known(self._evaluator.catalogue):
             self._proposer.learn(config, digest, self._objectives.values(outcome))
             self._tally.recall(number, config, outcome)
 

@@ -1,23 +1,27 @@
-"""A study as it lies in a storage: read, not written."""
+"""A study as it lies in a storage: read and checked, not written."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
 from optuna.storages import BaseStorage
+from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial
 
 from explorer.circumstances import Circumstances
 from explorer.config import Config
+from explorer.errors import InvalidInput
 from explorer.evaluate.space_version import space_version
-from explorer.outcome import Measured, Rejected
+from explorer.outcome import Measured, Outcome, Rejected
+from explorer.plain_data import read_text, read_whole
 from explorer.problem import Problem
 from explorer.search.finals_json import finals_from_json
 from explorer.search.objectives import Objectives
 from explorer.search.results import Finals, StudySummary, TrialRecord
+from explorer.search.storage import said_of
 from explorer.search.study_name import REPLAY_SUFFIX
-from explorer.search.trial_attributes import to_outcome
+from explorer.search.trial_attributes import passed_over, to_outcome
+
+_REMEDY = "restore a copy of the storage, or name another with --storage"
 
 
 @dataclass(frozen=True)
@@ -26,13 +30,22 @@ class StoredStudy:
 
     name: str
     problem: Problem
-    attributes: dict[str, Any]
-    trials: list[FrozenTrial]
+    kept_circumstances: Circumstances
+    objectives: Objectives
+    """What it minimises."""
+    searched_at: str
+    """When its latest run began or ended, UTC; text that sorts."""
+    finals: Finals | None
+    """Of the latest run that came to its end."""
+    trials: dict[int, TrialRecord | Rejected | None]
+    """By number: what was measured, what was rejected, and None for what is not finished."""
+    faults: dict[int, str]
+    """What is wrong with the trials that cannot be read, by number; they are passed over."""
 
     @property
     def circumstances(self) -> Circumstances:
         """Of the run that held the finals, with the copy of the finals; else of the latest."""
-        kept = Circumstances.from_dict(self.attributes["circumstances"])
+        kept = self.kept_circumstances
         return kept if self.finals is None else replace(kept, copy_us=self.finals.copy_us)
 
     @property
@@ -41,39 +54,22 @@ class StoredStudy:
         return self.name.endswith(REPLAY_SUFFIX)
 
     @property
-    def objectives(self) -> Objectives:
-        """What it minimises."""
-        return Objectives(self.attributes.get("objectives", Objectives.TIME))
-
-    @property
     def is_current(self) -> bool:
         """Whether the installed space and templates are the study's."""
         return self.circumstances.space_version == space_version()
 
     @property
-    def searched_at(self) -> str:
-        """When its latest run began or ended, UTC; text that sorts."""
-        return str(self.attributes.get("searched_at", ""))
-
-    @cached_property
-    def finals(self) -> Finals | None:
-        """Of the latest run that came to its end."""
-        text = self.attributes.get("finals")
-        return None if text is None else finals_from_json(text)
+    def passed_over(self) -> str:
+        """A sentence on the trials that cannot be read; empty where there is none."""
+        return passed_over(self.faults, self.name)
 
     def measured(self) -> list[TrialRecord]:
         """The trials that measured a kernel."""
-        outcomes = ((trial, to_outcome(trial.user_attrs)) for trial in self.trials)
-        return [
-            TrialRecord(trial.number, Config.from_dict(trial.params), outcome)
-            for trial, outcome in outcomes
-            if isinstance(outcome, Measured)
-        ]
+        return [trial for trial in self.trials.values() if isinstance(trial, TrialRecord)]
 
     def rejected(self) -> list[Rejected]:
         """The outcomes of the trials that measured none."""
-        outcomes = (to_outcome(trial.user_attrs) for trial in self.trials)
-        return [outcome for outcome in outcomes if isinstance(outcome, Rejected)]
+        return [trial for trial in self.trials.values() if isinstance(trial, Rejected)]
 
     def best(self) -> TrialRecord | None:
         """The finals' winner; where there were none, the fastest trial."""
@@ -100,7 +96,7 @@ class StoredStudy:
             timing=circumstances.timing,
             space_version=circumstances.space_version,
             is_current=self.is_current,
-            trials=len(self.trials),
+            trials=len(self.trials) + len(self.faults),
             measured=len(self.measured()),
             best_us=best_us if self.finals is None else self.finals.winner.time_us,
             copy_us=circumstances.copy_us,
@@ -114,15 +110,63 @@ class StoredStudy:
         return min(self.measured(), key=lambda trial: trial.outcome.time_us, default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class DamagedStudy:
+    """A study of this program that cannot be read, and why."""
+
+    name: str
+    fault: str
+
+    def __str__(self) -> str:
+        return f"study '{self.name}' is damaged: {self.fault}; {_REMEDY}"
+
+
 def stored_studies(storage: BaseStorage) -> Iterator[StoredStudy]:
-    """This program's studies in a storage; others' studies are passed over."""
-    for study in storage.get_all_studies():
-        attributes = study.user_attrs
-        if "problem" in attributes and "circumstances" in attributes:
-            study_id = storage.get_study_id_from_name(study.study_name)
-            trials = storage.get_all_trials(study_id, deepcopy=False)
-            yield StoredStudy(study.study_name, _problem(attributes["problem"]), attributes, trials)
+    """This program's studies in a storage that can be read; others' studies are passed over."""
+    return (study for study in read_studies(storage) if isinstance(study, StoredStudy))
 
 
-def _problem(values: dict[str, Any]) -> Problem:
-    return Problem.from_dict(values)
+def read_studies(storage: BaseStorage) -> Iterator[StoredStudy | DamagedStudy]:
+    """This program's studies in a storage; raises InvalidInput where it cannot be read at all."""
+    with said_of("the studies of the storage cannot be read", _REMEDY):
+        found = storage.get_all_studies()
+    for study in found:
+        if study.user_attrs.keys() >= {"problem", "circumstances"}:
+            try:
+                yield _read(study, storage)
+            except InvalidInput as error:
+                yield DamagedStudy(str(study.study_name), str(error))
+
+
+def _read(study: FrozenStudy, storage: BaseStorage) -> StoredStudy:
+    """Read a study; raises InvalidInput with what is wrong with it."""
+    attributes = study.user_attrs
+    with said_of("its trials cannot be read"):
+        found = storage.get_all_trials(study._study_id, deepcopy=False)
+    objectives = Objectives.parse(attributes.get("objectives", Objectives.TIME))
+    finals = attributes.get("finals")
+    trials: dict[int, TrialRecord | Rejected | None] = {}
+    faults: dict[int, str] = {}
+    for trial in found:
+        number = read_whole(trial.number, "the number of a trial")
+        try:
+            trials[number] = _read_trial(trial, objectives)
+        except InvalidInput as error:
+            faults[number] = str(error)
+    return StoredStudy(
+        name=read_text(study.study_name, "its name"),
+        problem=Problem.from_dict(attributes["problem"]),
+        kept_circumstances=Circumstances.from_dict(attributes["circumstances"]),
+        objectives=objectives,
+        searched_at=read_text(attributes.get("searched_at", ""), "searched_at"),
+        finals=None if finals is None else finals_from_json(finals, objectives),
+        trials=trials,
+        faults=faults,
+    )
+
+
+def _read_trial(trial: FrozenTrial, objectives: Objectives) -> TrialRecord | Rejected | None:
+    outcome: Outcome | None = to_outcome(trial.user_attrs, objectives)
+    if isinstance(outcome, Measured):
+        return TrialRecord(trial.number, Config.from_dict(trial.params), outcome)
+    return outcome

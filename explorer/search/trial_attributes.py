@@ -1,9 +1,12 @@
 """Outcomes as Optuna's user attributes, and back."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from explorer.outcome import Measured, Outcome, Rejected, Resources, Stage
+from explorer.errors import InvalidInput
+from explorer.outcome import Measured, Outcome, Rejected
+from explorer.search.objectives import Objectives
 
 
 def to_attributes(outcome: Outcome, digest: str, origin: str) -> dict[str, Any]:
@@ -23,17 +26,31 @@ def to_attributes(outcome: Outcome, digest: str, origin: str) -> dict[str, Any]:
     }
 
 
-def to_outcome(attributes: dict[str, Any]) -> Outcome | None:
-    """The outcome that `to_attributes` kept, or None where a trial is not one of ours."""
+def to_outcome(
+    attributes: dict[str, Any], objectives: Objectives = Objectives.TIME
+) -> Outcome | None:
+    """The outcome that `to_attributes` kept, or None where a trial is not one of ours.
+
+    Raises InvalidInput for a damaged one, and for one without what a study minimises.
+    """
     if "stage" in attributes:
-        return Rejected(Stage(attributes["stage"]), attributes.get("reason", ""))
+        return Rejected.from_dict({"reason": "", **attributes})
     if not attributes.get("samples_us"):
         return None
-    return Measured(
-        samples_us=tuple(attributes["samples_us"]),
-        error=attributes.get("error", 0.0),
-        resources=Resources(**attributes.get("resources", {"registers": 0})),
-        digest=attributes.get("digest", ""),
-        max_ulp=attributes.get("max_ulp"),
-        mean_ulp=attributes.get("mean_ulp"),
-    )
+    least = {"error": 0.0, "resources": {"registers": 0}, "digest": ""}
+    measured = Measured.from_dict({**least, **attributes})
+    if objectives is Objectives.TIME_ERROR and measured.max_ulp is None:
+        raise InvalidInput("it has no max_ulp, which its study minimises")
+    return measured
+
+
+def passed_over(faults: Mapping[int, str], study: str) -> str:
+    """A sentence on the trials of a study that cannot be read; empty where there is none.
+
+    `faults` says by number what is wrong with each.
+    """
+    if not faults:
+        return ""
+    first, fault = min(faults.items())
+    trials = "1 trial" if len(faults) == 1 else f"{len(faults)} trials"
+    return f"{trials} of study '{study}' passed over, which cannot be read: trial {first}: {fault}"
