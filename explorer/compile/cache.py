@@ -3,16 +3,18 @@
 import hashlib
 import json
 import os
-import struct
 import zipfile
-import zlib
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from explorer.compile.kernel import Kernel
 from explorer.compile.resources import kernel_resources
+from explorer.user_files import open_regular
 
 _FORMAT = 1
+
+_MAX_FILE_BYTES = 64 * 2**20
+"""Largest file of a kernel that is read. The largest kernel takes 0.1 MB."""
 
 
 def cache_dir() -> Path:
@@ -20,7 +22,11 @@ def cache_dir() -> Path:
     named = os.environ.get("EXPLORER_CACHE_DIR")
     if named:
         return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "softmax-explorer"
+    named = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(named or Path.home() / ".cache") / "softmax-explorer"
+    except RuntimeError:  # a user without a home: nothing can be written below this
+        return Path(os.devnull) / "softmax-explorer"
 
 
 class KernelCache:
@@ -37,7 +43,10 @@ class KernelCache:
     def load(self, key: str) -> Kernel | None:
         """The kernel kept under `key`, or None."""
         try:
-            with zipfile.ZipFile(self._path(key)) as archive:
+            with (
+                open_regular(self._path(key), most_bytes=_MAX_FILE_BYTES) as file,
+                zipfile.ZipFile(file) as archive,
+            ):
                 cubin = archive.read("kernel.cubin")
                 log = archive.read("ptxas.log").decode()
                 return Kernel(
@@ -46,7 +55,7 @@ class KernelCache:
                     log=log,
                     resources=kernel_resources(log, cubin),
                 )
-        except (OSError, KeyError, ValueError, struct.error, zlib.error, zipfile.BadZipFile):
+        except Exception:  # a damaged file makes zipfile raise errors of a dozen kinds
             return None
 
     def store(self, key: str, kernel: Kernel) -> None:

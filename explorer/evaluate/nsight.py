@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -56,11 +57,14 @@ def nsight_figures(problem: Problem, config: Config, index: int = 0) -> NsightFi
             ncu_command(program, problem, config, index),
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=LIMIT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
         return f"ncu did not end within {LIMIT_S:.0f} s: its figures are left out"
+    except OSError as error:
+        return f"{program} cannot be run ({error.strerror}): its figures are left out"
     figures = parse_figures(ran.stdout)
     if figures is None:
         lines = [line.strip() for line in (ran.stdout + ran.stderr).splitlines() if line.strip()]
@@ -87,18 +91,22 @@ def parse_figures(text: str) -> NsightFigures | None:
     if start is None:
         return None
     found: dict[str, float] = {}
-    for row in csv.DictReader(lines[start:]):
-        name, value = row.get("Metric Name"), row.get("Metric Value")
-        if name and value and name not in found:
-            found[name] = _number(value)
+    try:
+        for row in csv.DictReader(lines[start:]):
+            name, value = row.get("Metric Name"), row.get("Metric Value")
+            if name and value and name not in found:
+                found[name] = _number(value)
+    except csv.Error:
+        return None
     if not found.keys() & set(METRICS.values()):
         return None
-    return NsightFigures(**{ours: found.get(name, float("nan")) for ours, name in METRICS.items()})
+    return NsightFigures(**{ours: found.get(name, math.nan) for ours, name in METRICS.items()})
 
 
 def _number(text: str) -> float:
-    """A number with or without commas between its thousands; NaN for `n/a`."""
+    """A number with or without commas between its thousands; NaN for `n/a` and what is absurd."""
     try:
-        return float(text.replace(",", ""))
+        value = float(text.replace(",", ""))
     except ValueError:
-        return float("nan")
+        return math.nan
+    return value if 0 <= value < math.inf else math.nan

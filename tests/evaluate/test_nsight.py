@@ -72,3 +72,20 @@ def test_a_failing_ncu_says_why(monkeypatch, tmp_path):
     monkeypatch.setattr("shutil.which", lambda name: str(program))
     told = nsight_figures(Problem(64, 4096), Config())
     assert isinstance(told, str) and "ERR_NVGPUCTRPERM" in told
+
+
+def test_an_absurd_figure_is_none():
+    figures = parse_figures(TEXT.replace('"11.87"', '"inf"').replace('"4,896"', '"-1"'))
+    assert isnan(figures.occupancy_percent) and isnan(figures.duration_ns)
+    assert figures.load_sectors == 32768
+    assert parse_figures(f"{HEADER}\n{PLACE}{'x' * 200_000}") is None  # beyond what csv reads
+
+
+def test_an_ncu_that_is_no_program_or_prints_no_text_says_so(monkeypatch, tmp_path):
+    program = tmp_path / "ncu"
+    monkeypatch.setattr("shutil.which", lambda name: str(program))
+    program.write_bytes(b"\x7fELF nonsense")
+    program.chmod(0o755)
+    assert "cannot be run" in nsight_figures(Problem(64, 4096), Config())
+    program.write_bytes(b"#!/bin/sh\nprintf '\\377\\376 ERROR \\200'\n")
+    assert "ncu gave no figures" in nsight_figures(Problem(64, 4096), Config())
