@@ -27,6 +27,8 @@ def _option(kind: Any, name: str, metavar: str | None, help_text: str, **more: A
 
 
 _MOST_STRIDE = 2**40
+_MOST_AXES = 64
+"""As NumPy and PyTorch allow."""
 _HIDDEN_DEFAULT = {"show_default": False}
 
 _OPTIONS: Options = {
@@ -113,7 +115,7 @@ _OPTIONS: Options = {
             "--axis",
             "A",
             "With --shape: the axis that the op runs over; negative counts from the last.",
-            parser=whole_number("axis", -64, 63),
+            parser=whole_number("axis", -_MOST_AXES, _MOST_AXES - 1),
         ),
         -1,
     ),
@@ -212,6 +214,8 @@ def _asked(chosen: dict[str, Any]) -> AskedProblem | None:
 
 def _extents_of(shape: list[int], axis: int) -> dict[str, int]:
     """An N-d array seen as (outer, axis, inner)."""
+    if len(shape) > _MOST_AXES:
+        raise InvalidInput(f"shape has {len(shape)} axes; it may have {_MOST_AXES} at most")
     if not -len(shape) <= axis < len(shape):
         raise InvalidInput(
             f"axis is {axis}; an array of {len(shape)} axes has {-len(shape)} to {len(shape) - 1}"

@@ -79,21 +79,21 @@ def profile(
 
 def _gpu_index(device: str) -> int | None:
     """Which GPU is profiled, or None; raises InvalidInput for an unknown device."""
-    from explorer.devices.cuda import driver_problem
+    from explorer.devices.cuda import device_index, driver_problem
 
-    kind, _, number = device.partition(":")
+    index = device_index(device)
     if device == "emulated" or (device == "auto" and driver_problem() is not None):
         return None
     if device == "auto":
         return 0
-    if kind != "cuda" or not number.isdecimal():
+    if index is None:
         raise InvalidInput(
             f"device '{device}' is not known; it is emulated, cuda:N such as cuda:0, or auto"
         )
     problem = driver_problem()
     if problem is not None:
         raise InvalidInput(f"device {device} cannot be used: {problem}")
-    return int(number)
+    return index
 
 
 def _nsight(variant: "Variant", index: int) -> "NsightFigures | str":

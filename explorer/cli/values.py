@@ -6,8 +6,12 @@ from collections.abc import Callable
 
 from explorer.errors import InvalidInput
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|m|min|h)?")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+
+MAX_DURATION_S = 366 * 24 * 3600.0
+"""A year: nobody waits longer, and a clock can count it."""
 
 
 def whole_number(name: str, least: int, most: int = 2**31 - 1) -> Callable[[str | int], int]:
@@ -29,10 +33,7 @@ def number(name: str) -> Callable[[str | float], float]:
     """A reader of finite numbers that raises InvalidInput naming `name`."""
 
     def read(text: str | float) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
+        value = float(text) if _NUMBER.fullmatch(str(text).strip()) else math.nan
         if not math.isfinite(value):
             raise InvalidInput(f"{name} is {text!r}; it must be a finite number such as 0.125")
         return value
@@ -67,9 +68,10 @@ def duration(name: str) -> Callable[[str], float]:
     def read(text: str) -> float:
         match = _DURATION.fullmatch(text.strip())
         value = float(match[1]) * _SECONDS[match[2] or "s"] if match else 0.0
-        if not 0 < value < math.inf:
+        if not 0 < value <= MAX_DURATION_S:
             raise InvalidInput(
-                f"{name} is {text!r}; write a duration above 0 such as 30s, 2m or 90"
+                f"{name} is {text!r}; write a duration above 0, and of a year at most, such as "
+                "30s, 2m or 90"
             )
         return value
 

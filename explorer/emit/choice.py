@@ -7,10 +7,14 @@ from typing import TypeGuard
 
 from explorer.config import Config
 from explorer.errors import InvalidInput
+from explorer.plain_data import shown
 from explorer.presets import Preset, find_preset
 
 BEST = "best"
 HEURISTIC = "heuristic"
+
+MOST_DIGITS = 15
+"""Of a trial's number."""
 
 Choice = str | int | Config | Preset
 """BEST or HEURISTIC, a trial's number, a config, or a published kernel."""
@@ -27,6 +31,11 @@ def parse_choice(text: str) -> Choice:
     if stripped in (BEST, HEURISTIC):
         return stripped
     if stripped.isascii() and stripped.isdigit():
+        if len(stripped) > MOST_DIGITS:
+            raise InvalidInput(
+                f"a trial's number has {MOST_DIGITS} digits at most, and {shown(stripped)} has "
+                f"{len(stripped)}; explorer show lists the best trials"
+            )
         return int(stripped)
     if stripped.startswith("{"):
         return Config.from_json(stripped)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from explorer.accuracy import Accuracy
-from explorer.devices.cuda import CudaDevice, driver_problem
+from explorer.devices.cuda import CudaDevice, device_index, driver_problem
 from explorer.errors import InvalidInput
 from explorer.evaluate.live import LiveEvaluator
 from explorer.evaluate.replay import ReplayEvaluator
@@ -33,8 +33,9 @@ def open_evaluator(
     kind, _, name = device.partition(":")
     if kind == "auto" and not name:
         kind, name = ("cuda", "0") if driver_problem() is None else ("recorded", "")
-    if kind == "cuda" and name.isdecimal():
-        with LiveEvaluator(problem, CudaDevice(int(name)), timing, seed, accuracy) as live:
+    index = device_index(f"{kind}:{name}")
+    if index is not None:
+        with LiveEvaluator(problem, CudaDevice(index), timing, seed, accuracy) as live:
             yield live
     elif kind == "recorded":
         yield ReplayEvaluator.open(problem, name or None, accuracy)

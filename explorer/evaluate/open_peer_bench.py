@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from explorer.accuracy import Accuracy
-from explorer.devices.cuda import CudaDevice, driver_problem
+from explorer.devices.cuda import CudaDevice, device_index, driver_problem
 from explorer.errors import ExplorerError, InvalidInput
 from explorer.evaluate.live import LiveEvaluator
 from explorer.evaluate.open_evaluator import TIMINGS
@@ -68,10 +68,8 @@ def open_peer_benches(
     """
     if timing not in TIMINGS:
         raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
-    kind, _, name = device.partition(":")
-    if kind == "auto" and not name:
-        name = "0"
-    elif kind != "cuda" or not name.isdecimal():
+    index = 0 if device == "auto" else device_index(device)
+    if index is None:
         raise InvalidInput(
             f"device is '{device}'; peers are timed on a GPU: take auto or cuda:N such as cuda:0"
         )
@@ -81,4 +79,4 @@ def open_peer_benches(
             f"a comparison needs a GPU, and there is none: {problem}; show one that was kept: "
             "--from FILE"
         )
-    return PeerBenches(int(name), timing, seed, accuracy)
+    return PeerBenches(index, timing, seed, accuracy)

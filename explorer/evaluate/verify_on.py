@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from explorer.accuracy import Accuracy
-from explorer.devices.cuda import CudaDevice, driver_problem
+from explorer.devices.cuda import CudaDevice, device_index, driver_problem
 from explorer.devices.emulated.emulation import Status
 from explorer.errors import InvalidInput
 from explorer.evaluate.emulation import Emulator
@@ -31,12 +31,12 @@ def verify_on(
     """
     if device == "auto":
         device = EMULATED if driver_problem() else "cuda:0"
-    kind, _, number = device.partition(":")
+    index = device_index(device)
     if device == EMULATED:
         yield from verify_many(programs, arch, rows, accuracy)
-    elif kind == "cuda" and number.isdecimal():
+    elif index is not None:
         problem = emulated_runs(programs[0], rows)[0].problem
-        with LiveEvaluator(problem, CudaDevice(int(number)), accuracy=accuracy) as live:
+        with LiveEvaluator(problem, CudaDevice(index), accuracy=accuracy) as live:
             emulator = Emulator(live.gpu.arch, accuracy=accuracy)
             for program in programs:
                 yield _second_opinion(live.judge(program), emulator, rows)

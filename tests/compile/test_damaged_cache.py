@@ -46,7 +46,7 @@ def test_another_archive(cache, path):
     assert cache.load(KEY) is None
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
 def test_no_file(cache, path, make):
     path.unlink()
     make(path)

@@ -1,7 +1,15 @@
 """An NVIDIA GPU: a worker process owns it, verifies kernels on it, then times them."""
 
-from explorer.devices.cuda.driver import driver_problem, has_driver
+from explorer.devices.cuda.driver import device_index, driver_problem, has_driver
 from explorer.devices.cuda.messages import Job, SessionFacts, SmallRun
 from explorer.devices.cuda.supervisor import CudaDevice
 
-__all__ = ["CudaDevice", "Job", "SessionFacts", "SmallRun", "driver_problem", "has_driver"]
+__all__ = [
+    "CudaDevice",
+    "Job",
+    "SessionFacts",
+    "SmallRun",
+    "device_index",
+    "driver_problem",
+    "has_driver",
+]

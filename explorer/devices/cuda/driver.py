@@ -1,6 +1,7 @@
 """Whether an NVIDIA driver answers, and calls to it that raise where they fail."""
 
 import ctypes
+import re
 from functools import cache
 from typing import Any
 
@@ -27,6 +28,12 @@ def driver_problem() -> str | None:
 def has_driver() -> bool:
     """Whether a driver answers and knows a GPU."""
     return driver_problem() is None
+
+
+def device_index(device: str) -> int | None:
+    """The number N of a device `cuda:N`; None for what is no such name."""
+    found = re.fullmatch("cuda:([0-9]{1,3})", device)
+    return int(found[1]) if found else None
 
 
 class CudaError(Exception):
