@@ -13,12 +13,12 @@ from explorer.asked import AskedProblem
 from explorer.cli.exits import INTERRUPTED, say
 from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Storage, Timing
 from explorer.cli.values import duration, extents, words
-from explorer.cli.writable import check_writable
 from explorer.dtype import DType
 from explorer.errors import ExplorerError, InvalidInput, NotFound
 from explorer.extents import MAX_COLS, MAX_ROWS
 from explorer.op import Op
 from explorer.problem import Problem
+from explorer.user_files import check_writable, write_file
 
 if TYPE_CHECKING:
     from explorer.evaluate.open_peer_bench import PeerBenches
@@ -120,7 +120,7 @@ def compare(
     problems = _problems(cols, rows, words("dtype", dtype), op)
     chosen = chosen_peers(words("peers", peers) if peers is not None else [])
     if save is not None:
-        check_writable(save, "--save")
+        check_writable(save, "name another --save")
     benches = open_peer_benches(device, timing, seed, accuracy)
 
     def ours(bench: "PeerBench") -> "Ours":
@@ -228,7 +228,7 @@ def _keep(run: "PeerRun", save: Path | None) -> None:
     from explorer.report.json_data import as_text
 
     if save is not None:
-        save.write_text(as_text(run.as_dict()) + "\n")
+        write_file(save, as_text(run.as_dict()) + "\n", "name another --save")
         say(f"{save}: {len(run.comparisons)} written")
 
 

@@ -6,6 +6,7 @@ import typer
 
 from explorer.cli.options import Storage
 from explorer.cli.values import whole_number
+from explorer.errors import InvalidInput
 
 
 def dashboard(
@@ -22,4 +23,16 @@ def dashboard(
 
     from explorer.report.dashboard import dashboard_command
 
-    raise typer.Exit(subprocess.call(dashboard_command(storage, port)))
+    command = dashboard_command(storage, port)
+    try:
+        code = subprocess.call(command)
+    except OSError as error:
+        raise InvalidInput(
+            f"{command[0]} cannot be run ({error.strerror}): install it again with pip install "
+            "'softmax-explorer[dashboard]'"
+        ) from None
+    if code:  # 1 would say that a kernel is wrong
+        raise InvalidInput(
+            f"{command[0]} ended with exit code {code}, and says why above; where the port is "
+            "taken, name another --port"
+        )

@@ -13,6 +13,7 @@ from explorer.cli.problem import needed, with_problem
 from explorer.errors import ExplorerError, WrongKernel
 from explorer.search.goal import Goal
 from explorer.search.objectives import Objectives
+from explorer.user_files import check_writable
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
@@ -59,7 +60,7 @@ def emit(
 ) -> None:
     """Write the source of the best, a trial, the heuristic, a preset or a config."""
     from explorer.cli.chosen import chosen_variant
-    from explorer.emit import default_path, write_source
+    from explorer.emit import REMEDY, default_path, write_source
     from explorer.report.json_data import as_text, emission_data
 
     if json and output == STDOUT:
@@ -69,13 +70,15 @@ def emit(
         what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant
     )
     variant, arch = chosen.variant, chosen.arch
+    path = default_path(variant) if output is None else Path(output)
+    if output != STDOUT:
+        check_writable(path, REMEDY)
     resources = _resources(variant, arch)
     unchecked = no_verify or resources is None
     verdict = None if unchecked else _verified(variant, arch, goal.accuracy)
     if output == STDOUT:
         print(variant.source, end="")
         return
-    path = Path(output) if output else default_path(variant)
     written = write_source(variant, path, force=force)
     if json:
         print(as_text(emission_data(variant, path, written, arch, resources, verdict)))

@@ -13,9 +13,9 @@ from explorer.cli.exits import INTERRUPTED, say
 from explorer.cli.options import AccuracyLevel, Device, Json, Seed, Storage, Timing
 from explorer.cli.problem import needed, rows_notice, with_problem
 from explorer.cli.values import duration_s
-from explorer.cli.writable import check_writable
 from explorer.errors import InvalidInput, NotFound
 from explorer.problem import Problem
+from explorer.user_files import check_writable, write_file
 
 if TYPE_CHECKING:
     from explorer.evaluator import Evaluator
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from explorer.search.journey_results import Journey
 
 FOLDER = Path("studies/results")
+_FOLDER_REMEDY = "run it in another folder"
 DEFAULT_BUDGET_S = 40.0
 """For a search where the problem was not searched before."""
 
@@ -79,7 +80,7 @@ def journey(
     if kept is not None and (asked is not None or save):
         raise InvalidInput("--from says the problem and measures nothing; drop --cols and --save")
     if plot is not None:
-        check_writable(plot, "--plot")
+        check_writable(plot, "name another --plot")
     if kept is not None:
         told = read_journey(kept)
     else:
@@ -89,7 +90,7 @@ def journey(
         )
         told = _run(plan)
     if plot is not None:
-        plot.write_text(journey_svg(told))
+        write_file(plot, journey_svg(told), "name another --plot")
         say(f"{plot}: drawn")
     _print(told, json=json, markdown=markdown, kept=kept is not None)
 
@@ -126,6 +127,7 @@ def _print(told: "Journey", *, json: bool, markdown: bool, kept: bool) -> None:
 
 def _run(plan: _Plan) -> "Journey":
     from explorer.evaluate.open_evaluator import open_evaluator
+    from explorer.evaluate.replay import ReplayEvaluator
     from explorer.report.json_data import as_text
     from explorer.search import run_journey
 
@@ -135,7 +137,8 @@ def _run(plan: _Plan) -> "Journey":
             plan.problem, plan.device, plan.timing, plan.seed, plan.accuracy
         ) as evaluator:
             path = _path(evaluator) if plan.save else None
-            for notice in rows_notice(plan.problem, plan.rows):
+            replayed = evaluator.notices if isinstance(evaluator, ReplayEvaluator) else []
+            for notice in [*replayed, *rows_notice(plan.problem, plan.rows)]:
                 say(notice)
             told = run_journey(evaluator, partial(_best, plan, evaluator), on_progress=_tell)
     except NotFound as error:
@@ -144,7 +147,7 @@ def _run(plan: _Plan) -> "Journey":
         say("stopped; nothing was kept but what a search found")
         raise typer.Exit(INTERRUPTED) from None
     if path is not None:
-        path.write_text(as_text(told.as_dict()) + "\n")
+        write_file(path, as_text(told.as_dict()) + "\n", _FOLDER_REMEDY)
         say(f"{path}: written")
     return told
 
@@ -185,7 +188,7 @@ def _path(evaluator: "Evaluator") -> Path:
     file = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)
     name = file.name.removesuffix(SUFFIX)
     path = FOLDER / f"journey-{name}.json"
-    check_writable(path, "folder")
+    check_writable(path, _FOLDER_REMEDY)
     return path
 
 

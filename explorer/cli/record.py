@@ -11,8 +11,8 @@ from explorer.cli.exits import INTERRUPTED, say
 from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing
 from explorer.cli.problem import needed, rows_notice, with_problem
 from explorer.cli.values import whole_number
-from explorer.cli.writable import check_writable
 from explorer.errors import InvalidInput
+from explorer.user_files import check_writable, is_there
 
 if TYPE_CHECKING:
     from explorer.devices.recorded.recording import Recording
@@ -122,10 +122,10 @@ def _path(output: str | None, evaluator: "Evaluator", *, force: bool) -> Path:
         raise InvalidInput("a recording cannot be recorded; name a GPU such as --device cuda:0")
     made = evaluator.circumstances
     usual = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)
-    path = Path(output) if output else usual
+    path = usual if output is None else Path(output)
     if not path.name.endswith(SUFFIX):
         raise InvalidInput(f"output is {str(path)!r}; a recording's name ends in {SUFFIX}")
-    if path.exists() and not force:
+    if is_there(path) and not force:
         raise InvalidInput(f"{path} exists; name another --output, or replace it with --force")
     check_writable(path)
     return path

@@ -2,12 +2,13 @@
 
 from explorer.emit.check import checked_config, compile_for
 from explorer.emit.choice import HEURISTIC, Choice, is_of_study, parse_choice
-from explorer.emit.destination import Written, default_path, write_source
+from explorer.emit.destination import REMEDY, Written, default_path, write_source
 from explorer.emit.from_trial import variant_of
 from explorer.emit.verified import verify_variant
 
 __all__ = [
     "HEURISTIC",
+    "REMEDY",
     "Choice",
     "Written",
     "checked_config",

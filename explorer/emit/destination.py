@@ -5,11 +5,15 @@ from pathlib import Path
 
 from explorer.codegen import Variant
 from explorer.errors import InvalidInput
+from explorer.user_files import check_writable, read_text, write_file
 
 FOLDER = Path("generated")
 """Emitted kernels' folder, in the current directory."""
 
 DIGEST_DIGITS = 12
+
+REMEDY = "name a file with --output, or - for stdout"
+"""What to do where a file cannot be written."""
 
 
 class Written(StrEnum):
@@ -33,6 +37,7 @@ def write_source(variant: Variant, path: Path, *, force: bool = False) -> Writte
     The header comment does not count: it names the config, and several emit the same code.
     Raises InvalidInput where the file holds other code, or cannot be written.
     """
+    check_writable(path, REMEDY)
     present = _present(path)
     if present == variant.source:
         return Written.SAME
@@ -41,27 +46,18 @@ def write_source(variant: Variant, path: Path, *, force: bool = False) -> Writte
             f"{path} exists and holds other code; nothing was written: choose another --output, "
             "or replace it with --force"
         )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(variant.source)
-    except OSError as error:
-        raise InvalidInput(_unusable(path, error)) from None
+    write_file(path, variant.source, REMEDY)
     return Written.NEW if present is None else Written.REPLACED
 
 
 def _present(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace")
-    except FileNotFoundError:
+    """What a file holds, as far as it may be a source: a larger one is other code; or None."""
+    if not path.exists():
         return None
-    except OSError as error:
-        raise InvalidInput(_unusable(path, error)) from None
-
-
-def _unusable(path: Path, error: OSError) -> str:
-    return (
-        f"{path} cannot be written ({error.strerror}); name a file with --output, or - for stdout"
-    )
+    try:
+        return read_text(path)
+    except InvalidInput:  # it can be written, so it is a file, but with what is no source
+        return ""
 
 
 def _code(source: str) -> str:

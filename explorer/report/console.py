@@ -1,6 +1,7 @@
 """Where reports are printed: results on stdout, notices and progress on stderr."""
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import TextIO
@@ -11,6 +12,9 @@ from rich.text import Text
 
 WIDTH_WITHOUT_TERMINAL = 100
 """Columns of a report that goes to a file or a pipe."""
+
+_SIZE = re.compile("[1-9][0-9]{0,4}")
+"""What the environment can say of a terminal's size."""
 
 
 def results() -> Console:
@@ -51,7 +55,12 @@ def cell(text: str) -> Text:
 
 
 def _console(stream: TextIO) -> Console:
+    sizes = {"COLUMNS", "LINES"}  # of which Rich takes what it cannot read
+    nonsense = {name for name in sizes if not _SIZE.fullmatch(os.environ.get(name, ""))}
+    known = {name: value for name, value in os.environ.items() if name not in nonsense}
     width = None
-    if not stream.isatty() and "COLUMNS" not in os.environ:
+    if not stream.isatty() and "COLUMNS" not in known:
         width = WIDTH_WITHOUT_TERMINAL
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    return Console(
+        file=stream, width=width, highlight=False, markup=False, emoji=False, _environ=known
+    )

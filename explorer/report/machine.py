@@ -23,7 +23,8 @@ from explorer.gpu_spec import DEFAULT_GPU, known_gpu
 from explorer.problem import Problem
 from explorer.report.check import Check
 from explorer.report.dashboard import PROGRAM, dashboard_program
-from explorer.search import list_studies, open_storage
+from explorer.search import list_studies, open_storage, study_faults
+from explorer.user_files import is_there
 
 Finding = tuple[bool, str]
 
@@ -105,10 +106,11 @@ def _emulator() -> Finding:
 
 def _recordings() -> Finding:
     files = list_recordings()
-    damage = [damage for damage in map(_damage, files) if damage]
-    if damage or not files:
-        return False, damage[0] if damage else "none; record one on a GPU with explorer record"
-    return True, ", ".join(file.name for file in files)
+    damage = {file.name: damage for file in files if (damage := _damage(file))}
+    if not files:
+        return False, "none; record one on a GPU with explorer record"
+    sound = [file.name for file in files if file.name not in damage]
+    return not damage, "; ".join([", ".join(sound) or "none can be used", *damage.values()])
 
 
 def _damage(file: RecordingFile) -> str:
@@ -122,16 +124,17 @@ def _damage(file: RecordingFile) -> str:
 
 def _storage(url: str | None) -> Finding:
     try:
-        number = len(list_studies(open_storage(url, read_only=True)))
+        opened = open_storage(url, read_only=True)
+        number, faults = len(list_studies(opened)), study_faults(opened)
     except ExplorerError as error:
         return False, str(error)
-    return True, "1 study" if number == 1 else f"{number} studies"
+    return not faults, "; ".join(["1 study" if number == 1 else f"{number} studies", *faults])
 
 
 def _cache() -> Finding:
     folder = cache_dir()
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    if not os.access(existing, os.W_OK):
+    existing = next((path for path in (folder, *folder.parents) if is_there(path)), folder)
+    if not os.access(existing, os.W_OK) or not existing.is_dir():
         return False, f"{folder} cannot be written; set EXPLORER_CACHE_DIR"
     return True, str(folder)
 
