@@ -153,7 +153,9 @@ class Config:
                 )
             fault = _unknown(name, value)
             if fault:
-                raise InvalidInput(f"config parameter '{name}' is {value!r}; it must be {fault}")
+                raise InvalidInput(
+                    f"config parameter '{name}' is {shown(value)}; it must be {fault}"
+                )
         return cls(**values)
 
     @classmethod

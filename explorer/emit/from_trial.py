@@ -7,15 +7,21 @@ from explorer.codegen import Variant, emit
 from explorer.errors import NotFound
 from explorer.problem import Problem
 from explorer.search.results import TrialRecord
+from explorer.space import can_emit
 
 
 def variant_of(
     trial: TrialRecord, problem: Problem, recorded: Circumstances | None = None
 ) -> Variant:
-    """What the trial measured, emitted again; raises NotFound where templates have changed.
+    """What the trial measured, emitted again; raises NotFound where it cannot be any longer.
 
     `recorded` are the circumstances of the recording that the trial replays, if it does.
     """
+    if not can_emit(problem, trial.config):
+        raise NotFound(
+            f"trial {trial.number} measured the config {trial.config.to_json(brief=True)}, which "
+            "the installed space does not allow: run the search again"
+        )
     variant = emit(problem, trial.config)
     measured = trial.outcome.digest
     if variant.digest == measured:

@@ -8,6 +8,7 @@ from explorer.codegen import emit
 from explorer.problem import Problem
 from explorer.search.goal import Goal
 from explorer.search.results import StudySummary, TrialRecord
+from explorer.space import can_emit
 
 CHANGED = "the templates have changed since: the last line writes what they emit now for its config"
 """What to say of a trial that is not reproducible."""
@@ -28,6 +29,8 @@ def reproducing_command(
 
 def is_reproducible(trial: TrialRecord, problem: Problem) -> bool:
     """Whether the templates still emit the code that the trial measured."""
+    if not can_emit(problem, trial.config):
+        return False
     return emit(problem, trial.config).digest == trial.outcome.digest
 
 

@@ -33,6 +33,10 @@ class Catalogue:
         """The values of each parameter: the space's, and what the recording has beyond them."""
         return self._values
 
+    def holds(self, config: Config) -> bool:
+        """Whether `config` was recorded."""
+        return config in self._rows
+
     def left(self) -> int | None:
         """How many recorded configs are untried."""
         return int(self._untried.sum())

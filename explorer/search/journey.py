@@ -15,6 +15,7 @@ from explorer.presets import PRESETS
 from explorer.search.journey_results import BEST, Journey, LeftOut, Step
 from explorer.search.run import evaluator_study
 from explorer.search.stored_study import stored_studies
+from explorer.space import can_emit
 
 ROUNDS = 30
 FEWEST = 2
@@ -44,7 +45,7 @@ def stored_best(evaluator: Evaluator, storage: BaseStorage) -> Found | None:
     name = evaluator_study(evaluator)
     for study in stored_studies(storage):
         best = study.best() if study.name == name else None
-        if best is not None:
+        if best is not None and can_emit(study.problem, best.config):
             return Found(best.config, f"trial {best.number} of study {name}")
     return None
 

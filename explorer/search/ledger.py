@@ -1,6 +1,6 @@
 """A study in its storage: what is known of a problem's kernels, and where finished trials go."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.outcome import Measured, Outcome
-from explorer.plain_data import read_text, shown
+from explorer.plain_data import read_text, read_whole, shown
 from explorer.problem import Problem
 from explorer.search.finals_json import finals_to_json
 from explorer.search.objectives import Objectives
@@ -64,37 +64,29 @@ class Ledger:
         """A sentence on the trials that cannot be used; empty where there is none."""
         return passed_over(self._faults, self.name)
 
-    def known(
-        self, catalogue: Sequence[Config] | None = None
-    ) -> Iterator[tuple[int, Config, str, Outcome]]:
+    def known(self, holds: Callable[[Config], bool]) -> Iterator[tuple[int, Config, str, Outcome]]:
         """Number, config, digest and outcome of the trials that evaluated a kernel.
 
-        What cannot be read, and a config that this search, or its `catalogue`, does not have, is
-        passed over.
+        What cannot be read, and a config that the search does not hold, is passed over.
         """
-        allowed = None if catalogue is None else set(catalogue)
         states = (TrialState.COMPLETE, TrialState.PRUNED)
         with said_of(f"study '{self.name}' cannot be read", _REMEDY):
             found = self._storage.get_all_trials(self._study_id, deepcopy=False, states=states)
         for trial in found:
+            number = read_whole(trial.number, f"study '{self.name}': the number of a trial")
             try:
                 outcome = to_outcome(trial.user_attrs, self._objectives)
                 digest = read_text(trial.user_attrs.get("digest", ""), "digest")
                 if outcome is not None and digest:
-                    yield trial.number, self._config(trial.params, allowed), digest, outcome
+                    config = Config.from_dict(trial.params)
+                    if not holds(config):
+                        raise InvalidInput(
+                            f"its config {shown(config.to_json(brief=True))} is none of those "
+                            "that are searched"
+                        )
+                    yield number, config, digest, outcome
             except InvalidInput as error:
-                self._faults[trial.number] = str(error)
-
-    def _config(self, values: dict[str, Any], allowed: Collection[Config] | None) -> Config:
-        """The config of a trial; raises InvalidInput for one that this search does not have."""
-        config = Config.from_dict(values)
-        for name, distribution in self._distributions.items():
-            value = getattr(config, name)
-            if value not in distribution.choices:
-                raise InvalidInput(f"{name} is {shown(value)}, which this search does not have")
-        if allowed is not None and config not in allowed:
-            raise InvalidInput("its config is not in the recording")
-        return config
+                self._faults[number] = str(error)
 
     def add(
         self, config: Config, outcome: Outcome, *, digest: str, origin: str, started: datetime

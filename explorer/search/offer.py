@@ -19,6 +19,9 @@ class Offer(Protocol):
     def values(self) -> dict[str, tuple[Value, ...]]:
         """The values of each parameter."""
 
+    def holds(self, config: Config) -> bool:
+        """Whether `config` is one of them, tried or not."""
+
     def left(self) -> int | None:
         """How many are untried; None where they are not counted."""
 
@@ -53,6 +56,10 @@ class OpenOffer:
     def values(self) -> dict[str, tuple[Value, ...]]:
         """The values of each parameter."""
         return self._space.parameters
+
+    def holds(self, config: Config) -> bool:
+        """Whether `config` is legal."""
+        return self._space.is_legal(config)
 
     def left(self) -> int | None:
         """None: legal configs are too many to count in passing."""

@@ -164,7 +164,7 @@ class _Search:
 
     def _recall(self) -> None:
         """Learn what earlier runs of the study found out."""
-        for number, config, digest, outcome in self._ledger.known(self._evaluator.catalogue):
+        for number, config, digest, outcome in self._ledger.known(self._offer.holds):
             self._proposer.learn(config, digest, self._objectives.values(outcome))
             self._tally.recall(number, config, outcome)
 

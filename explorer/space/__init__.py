@@ -11,6 +11,6 @@ from explorer.space import split_rules as _split_rules  # noqa: F401 - adds its 
 from explorer.space.heuristic import config_for
 from explorer.space.parameters import parameters
 from explorer.space.rules import RULES, Rule
-from explorer.space.space import Space
+from explorer.space.space import Space, can_emit
 
-__all__ = ["RULES", "Rule", "Space", "config_for", "parameters"]
+__all__ = ["RULES", "Rule", "Space", "can_emit", "config_for", "parameters"]

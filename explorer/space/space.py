@@ -7,7 +7,7 @@ from math import prod
 
 from explorer.config import Config
 from explorer.errors import InvalidInput
-from explorer.gpu_spec import GpuSpec
+from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 from explorer.problem import Problem
 from explorer.space.legal_points import Choice, LegalPoints
 from explorer.space.parameters import Value, parameters
@@ -183,6 +183,14 @@ class Space:
     @staticmethod
     def _with(config: Config, changes: dict[str, Value]) -> Config:
         return Config(**{**config.as_dict(), **changes})
+
+
+def can_emit(problem: Problem, config: Config) -> bool:
+    """Whether the templates have a text for `config`: a GPU that allows most would allow it.
+
+    What a file or a database keeps may have any values; templates rely on the rules.
+    """
+    return Space(problem, known_gpu(DEFAULT_GPU)).is_legal(config)
 
 
 # Spaces of one problem are made anew for each search and each command; what they found is kept.

@@ -309,6 +309,14 @@ def test_it_is_in_nobodys_way(path, make):
         find_recording(AskedProblem(4097))
 
 
+def test_a_folder_that_is_gone_has_no_recordings(path):
+    here = path.parent / "gone"
+    here.mkdir()
+    os.chdir(here)
+    here.rmdir()
+    assert "mine" not in [file.name for file in list_recordings()]
+
+
 def test_a_sound_recording_stands_in_for_a_later_one_that_is_damaged(path):
     """Its header is whole, so that it is known only when its kernels are wanted."""
     later = path.with_name("later.json.gz")

@@ -6,11 +6,12 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from small_database import copy, execute, go_on, in_memory, look, look_into, make
+from small_database import PROBLEM, copy, execute, go_on, in_memory, look, look_into, make
 
+from explorer.emit import variant_of
 from explorer.errors import InvalidInput, NotFound
 from explorer.report.dashboard import dashboard_command
-from explorer.search import open_storage
+from explorer.search import find_trial, open_storage
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +32,7 @@ def path(base, tmp_path):
 
 
 def test_the_base_is_sound(path):
-    assert [said for said in look(path) if "trial 2 was rejected" not in said] == [
+    assert look(path) == [
         "trial 99 does not exist; study "
         f"'{study_name(path)}' has trials 0 to 5; choose one of them, or best"
     ]
@@ -68,18 +69,9 @@ def test_a_database_of_another_program(tmp_path):
     refused(path, "is a database of another program: it has the table 'songs'")
 
 
-TABLES = ("trials", "study_user_attributes", "version_info")
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_a_table_that_is_missing(path, table):
-    execute(path, "DELETE FROM sqlite_master WHERE name = ?", table)
-    refused(path, table)
-
-
-def test_all_studies_are_missing(path):
-    execute(path, "DROP TABLE studies")
-    refused(path, "it lacks the table studies")
+def test_a_table_that_is_missing(path):
+    execute(path, "DELETE FROM sqlite_master WHERE name = 'trials'")
+    refused(path, "trials")
 
 
 def test_a_column_that_is_missing(path):
@@ -88,9 +80,8 @@ def test_a_column_that_is_missing(path):
     refused(path, "it lacks the column number of the table trials")
 
 
-@pytest.mark.parametrize("version", ["v2.4.0.a", "moon"])
-def test_another_version_of_optuna(path, version):
-    execute(path, "UPDATE alembic_version SET version_num = ?", version)
+def test_another_version_of_optuna(path):
+    execute(path, "UPDATE alembic_version SET version_num = 'v99.0.0.a'")
     refused(path, "no longer compatible with the table schema")
 
 
@@ -108,7 +99,7 @@ def test_other_content(tmp_path, content):
     refused(path, "mine.db")
 
 
-@pytest.mark.parametrize("share", [0.3, 0.99])
+@pytest.mark.parametrize("share", [0.9])
 def test_a_database_that_is_cut_short(path, share):
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
     assert look(path)
@@ -159,13 +150,12 @@ def test_a_url_that_names_nothing(url, tmp_path, monkeypatch):
 
 
 DEEP = [[[[[[[]]]]]]]
-NO_NUMBERS = ("1", None, True, [], {}, -1, float("nan"), float("inf"), 10**400)
 STUDY_VALUES = {
-    "problem": ("x", None, 5, [], {}, {"rows": 64, "cols": 256, "hats": 1}, {"rows": "a"}),
-    "circumstances": ({}, None, [], "x", 5),
-    "finals": (5, [], "{", "{}", "[]", '{"finalists":[]}', "9" * 5000, "[" * 100_000),
-    "objectives": ("speed", 5, [], None),
-    "searched_at": ([1], "\ud800", None, 5),
+    "problem": ("x", None, {}, {"rows": 64, "cols": 256, "hats": 1}),
+    "circumstances": ({}, None),
+    "finals": (5, "{", "[]", '{"finalists":[]}', "9" * 5000, "[" * 100_000),
+    "objectives": ("speed", []),
+    "searched_at": ([1], "\ud800"),
 }
 
 
@@ -175,7 +165,7 @@ def test_an_attribute_of_a_study(opened, key, value):
     assert said and all("is damaged" in one for one in said), said
 
 
-@pytest.mark.parametrize("name", ["gpu", "date", "arch", "copy_us", "accuracy", "timing"])
+@pytest.mark.parametrize("name", ["gpu", "date", "accuracy"])
 def test_a_circumstance_of_another_type(opened, name):
     (study,) = opened.get_all_studies()
     values = {**study.user_attrs["circumstances"], name: DEEP}
@@ -184,15 +174,14 @@ def test_a_circumstance_of_another_type(opened, name):
 
 
 FINALS = {
-    ("finalists",): ([], {}, [5]),
-    ("finalists", 0, "time_us"): (0, -1, "1"),
-    ("finalists", 0, "samples_us"): ([], [1.0], [0.0] * 6),
+    ("finalists",): ([], [5]),
+    ("finalists", 0, "time_us"): (0,),
+    ("finalists", 0, "samples_us"): ([1.0],),
     ("finalists", 0, "tied"): (1,),
     ("finalists", 0, "trial"): ({},),
-    ("finalists", 0, "trial", "number"): ("0", -1),
-    ("finalists", 0, "trial", "config", "threads"): ("256", 1.5),
-    ("finalists", 0, "trial", "outcome", "samples_us"): ([], [-1]),
-    ("copy_us",): (None, -1, 10**400),
+    ("finalists", 0, "trial", "config", "threads"): (1.5,),
+    ("finalists", 0, "trial", "outcome", "samples_us"): ([],),
+    ("copy_us",): (None,),
     ("noise",): (float("nan"),),
     ("hats",): (1,),
 }
@@ -212,13 +201,13 @@ def test_finals_of_other_values(opened, place, value):
 
 
 TRIAL_VALUES = {
-    "samples_us": ("abc", 5, *([value] for value in NO_NUMBERS), [0], DEEP),
-    "error": NO_NUMBERS,
-    "max_ulp": ("abc", -1, float("inf")),
-    "resources": ([5], None, {"registers": "x"}, {"registers": -1}, {"hats": 1}),
-    "digest": (5, None, "\ud800"),
-    "stage": ("moon", 5, None),
-    "reason": (5, None, "\x1b[2J"),
+    "samples_us": ("abc", 5, [-1], [float("nan")], [10**400], ["1"], DEEP),
+    "error": ("abc", None, float("inf")),
+    "max_ulp": (-1,),
+    "resources": ([5], {"registers": "x"}),
+    "digest": (5, "\ud800"),
+    "stage": ("moon", None),
+    "reason": (5,),
 }
 
 
@@ -242,16 +231,32 @@ def test_one_damaged_trial_is_passed_over(path):
     assert len(result.finals.finalists) >= 3
 
 
+@pytest.mark.parametrize("values", [{"threads_per_row": 0}, {"threads": 0}, {"cluster": 10**9}])
+def test_a_winner_that_the_space_does_not_allow(opened, values):
+    """It is shown, and cannot be emitted: its text would be that of no kernel."""
+    (study,) = opened.get_all_studies()
+    finals = json.loads(study.user_attrs["finals"])
+    finals["finalists"][0]["trial"]["config"] |= values
+    storage = in_memory(opened, study={"finals": json.dumps(finals)})
+    assert len(look_into(storage)) == 1
+    with pytest.raises(NotFound, match="which the installed space does not allow"):
+        variant_of(find_trial(storage, PROBLEM, "best"), PROBLEM)
+
+
 def test_nothing_is_left_without_finals_and_trials(path):
     execute(path, TRIAL, '"abc"', 999)
     execute(path, "DELETE FROM study_user_attributes WHERE key = 'finals'")
     assert any("no measured kernel yet: 4 trials" in one for one in look(path))
 
 
-@pytest.mark.parametrize("value", ["{", "[" * 100_000, "9" * 5000], ids=lambda value: value[:2])
-@pytest.mark.parametrize("table", ["study_user_attributes", "trial_user_attributes"])
-def test_text_where_json_is_expected(path, table, value):
-    key = "problem" if table.startswith("study") else "samples_us"
+TEXTS = [
+    ("study_user_attributes", "problem", "[" * 100_000),
+    ("trial_user_attributes", "samples_us", "9" * 5000),
+]
+
+
+@pytest.mark.parametrize(("table", "key", "value"), TEXTS, ids=lambda text: text[:9])
+def test_text_where_json_is_expected(path, table, key, value):
     execute(path, f"UPDATE {table} SET value_json = ? WHERE key = ?", value, key)
     said = look(path)
     assert said and all("cannot be read" in one for one in said), said
@@ -260,17 +265,17 @@ def test_text_where_json_is_expected(path, table, value):
 
 ROWS = [
     "UPDATE trial_params SET param_value = 99 WHERE param_name = 'unroll'",
-    """UPDATE trial_params SET distribution_json = '{"name":"CategoricalDistribution",
-        "attributes":{"choices":[null,"a",1.5,true]}}' WHERE param_name = 'unroll'""",
-    "DELETE FROM trial_params WHERE param_name = 'threads'",
     "UPDATE trials SET number = NULL",
-    "UPDATE trials SET state = 'MOON'",
-    "UPDATE trial_values SET value = NULL",
     "UPDATE studies SET study_name = CAST(x'ff' AS TEXT)",
     "DELETE FROM trials",
 ]
 
 MORE_ROWS = [
+    "DELETE FROM trial_params WHERE param_name = 'threads'",
+    "UPDATE trials SET state = 'MOON'",
+    "UPDATE trial_values SET value = NULL",
+    """UPDATE trial_params SET distribution_json = '{"name":"CategoricalDistribution",
+        "attributes":{"choices":[null,"a",1.5,true]}}' WHERE param_name = 'unroll'""",
     "UPDATE trial_params SET param_name = 'hats' WHERE param_name = 'unroll'",
     """UPDATE trial_params SET distribution_json = '{"name":"FloatDistribution",
         "attributes":{"low":0.0,"high":1.0,"log":false,"step":null}}'

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +40,9 @@ def recording_dirs() -> list[Path]:
     package = Path(__file__).resolve().parents[2]
     shipped = package / "_data" / "recorded"
     in_checkout = package.parent / "studies" / "recorded"
-    candidates = [LOCAL_DIR.absolute(), shipped if shipped.is_dir() else in_checkout]
+    candidates = [shipped if shipped.is_dir() else in_checkout]
+    with suppress(FileNotFoundError):  # the current folder is gone
+        candidates.insert(0, LOCAL_DIR.absolute())
     return [path for path in dict.fromkeys(candidates) if path.is_dir()]
 
 
