@@ -62,6 +62,8 @@ class SentenceErrors(TyperGroup):
         except (typer.Abort, KeyboardInterrupt):
             say("stopped")
             return INTERRUPTED
+        except SystemExit as left:  # by which Typer leaves where shells ask for completions
+            return 0 if not left.code else USER_ERROR
         return status if isinstance(status, int) else 0
 
 

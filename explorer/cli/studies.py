@@ -21,14 +21,14 @@ def studies(
     from explorer.report.json_data import as_text, summary_data
     from explorer.report.markdown import markdown_notices, markdown_table
     from explorer.report.studies_report import print_studies
-    from explorer.search import list_studies, list_views, open_storage, study_faults
+    from explorer.search import list_views, open_storage, survey
 
     opened = open_storage(storage, read_only=True)
-    summaries = list_studies(opened)
-    faults = study_faults(opened)
-    if faults and not summaries:
-        raise InvalidInput(f"the storage has no study that can be read: {faults[0]}")
-    for fault in faults:
+    found = survey(opened)
+    summaries = found.summaries
+    if found.faults and not summaries:
+        raise InvalidInput(f"the storage has no study that can be read: {found.faults[0]}")
+    for fault in found.faults:
         say(fault)
     if json:
         print(as_text({"studies": [summary_data(summary) for summary in summaries]}))

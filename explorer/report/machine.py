@@ -23,7 +23,7 @@ from explorer.gpu_spec import DEFAULT_GPU, known_gpu
 from explorer.problem import Problem
 from explorer.report.check import Check
 from explorer.report.dashboard import PROGRAM, dashboard_program
-from explorer.search import list_studies, open_storage, study_faults
+from explorer.search import open_storage, survey
 from explorer.user_files import is_there
 
 Finding = tuple[bool, str]
@@ -124,11 +124,12 @@ def _damage(file: RecordingFile) -> str:
 
 def _storage(url: str | None) -> Finding:
     try:
-        opened = open_storage(url, read_only=True)
-        number, faults = len(list_studies(opened)), study_faults(opened)
+        found = survey(open_storage(url, read_only=True))
     except ExplorerError as error:
         return False, str(error)
-    return not faults, "; ".join(["1 study" if number == 1 else f"{number} studies", *faults])
+    number = len(found.summaries)
+    told = ["1 study" if number == 1 else f"{number} studies", *found.faults]
+    return not found.faults, "; ".join(told)
 
 
 def _cache() -> Finding:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         list_studies,
         list_views,
         load_study,
-        study_faults,
+        survey,
     )
     from explorer.search.journey import Found, run_journey, stored_best
     from explorer.search.recorder import record
@@ -34,7 +34,7 @@ __all__ = [
     "run_journey",
     "run_search",
     "stored_best",
-    "study_faults",
+    "survey",
 ]
 
 _HOMES = {
@@ -50,7 +50,7 @@ _HOMES = {
     "run_journey": "journey",
     "run_search": "run",
     "stored_best": "journey",
-    "study_faults": "inspect",
+    "survey": "inspect",
 }
 
 

@@ -30,19 +30,28 @@ TIME = Goal()
 """What a search is after where nothing else is said."""
 
 
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a storage has of this program."""
+
+    summaries: list[StudySummary]
+    """Of the studies that can be read, the one searched last first."""
+    faults: list[str]
+    """A sentence on each study, and on the trials of one, that cannot be read."""
+
+
+def survey(storage: BaseStorage) -> Survey:
+    """Look at all studies of this program."""
+    found = list(read_studies(storage))
+    sound = [study for study in found if isinstance(study, StoredStudy)]
+    sound.sort(key=lambda study: study.searched_at, reverse=True)
+    faults = [str(s) if isinstance(s, DamagedStudy) else s.passed_over for s in found]
+    return Survey([study.summary() for study in sound], [fault for fault in faults if fault])
+
+
 def list_studies(storage: BaseStorage) -> list[StudySummary]:
-    """All studies of this program, the one searched last first."""
-    studies = sorted(stored_studies(storage), key=lambda study: study.searched_at, reverse=True)
-    return [study.summary() for study in studies]
-
-
-def study_faults(storage: BaseStorage) -> list[str]:
-    """A sentence on each study of this program, and on trials of one, that cannot be read."""
-    faults = [
-        str(study) if isinstance(study, DamagedStudy) else study.passed_over
-        for study in read_studies(storage)
-    ]
-    return [fault for fault in faults if fault]
+    """All studies of this program that can be read, the one searched last first."""
+    return survey(storage).summaries
 
 
 def load_study(

@@ -306,6 +306,11 @@ def test_a_terminal_of_no_size(explorer, monkeypatch, value):
     assert ran.code == 0 and ran.out
 
 
+def test_a_completion_that_no_shell_asks_for_is_no_wrong_kernel(explorer, monkeypatch):
+    monkeypatch.setenv("_EXPLORER_COMPLETE", "nonsense")
+    assert explorer("presets").code == 2
+
+
 @pytest.mark.parametrize("name", ["EXPLORER_CACHE_DIR", "XDG_CACHE_HOME"])
 @pytest.mark.parametrize("value", ["/dev/null", "/dev/full/x", "x" * 5000, "/proc", "\udcff"])
 def test_a_cache_that_cannot_be(explorer, monkeypatch, tmp_path, name, value):

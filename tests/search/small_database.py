@@ -19,12 +19,11 @@ from explorer.report.studies_report import print_studies
 from explorer.report.study_report import print_study
 from explorer.search import (
     find_trial,
-    list_studies,
     list_views,
     load_study,
     open_storage,
     run_search,
-    study_faults,
+    survey,
 )
 
 PROBLEM = Problem(64, 256)
@@ -86,10 +85,11 @@ def look(path):
 def look_into(storage):
     """Read everything in a storage, and print it; gives what was said."""
     said, console = Looked(), Console(file=io.StringIO(), width=200)
-    summaries = said.tried(lambda: list_studies(storage)) or []
-    print_studies(summaries, console)
-    as_text([summary_data(summary) for summary in summaries]).encode()
-    said += said.tried(lambda: study_faults(storage)) or []
+    found = said.tried(lambda: survey(storage))
+    if found is not None:
+        said += found.faults
+        print_studies(found.summaries, console)
+        as_text([summary_data(summary) for summary in found.summaries]).encode()
     markdown_table(said.tried(lambda: list_views(storage)) or []).encode()
     view = said.tried(lambda: load_study(storage, PROBLEM))
     if view is not None:
