@@ -1,6 +1,8 @@
-"""Options of all tests: the record of the GPU tests."""
+"""What every test shares: which are quick, where kernels are kept, the record of the GPU tests."""
 
 import os
+import shutil
+import tempfile
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -15,6 +17,8 @@ from explorer.evaluate.gpu_suite import (
     sentence,
     write_run,
 )
+
+KERNELS = "EXPLORER_CACHE_DIR"
 
 
 def pytest_addoption(parser):
@@ -34,6 +38,51 @@ def pytest_report_header(config):
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):  # the process that collects all results
         config.pluginmanager.register(Recorder(config), "gpu-suite-recorder")
+        keep_kernels_of_this_session(config)
+
+
+def keep_kernels_of_this_session(config):
+    """Keep compiled kernels in a folder that is empty at the start of the session.
+
+    The workers of xdist inherit the variable, so that a kernel is compiled once for all of them,
+    and no test depends on what the user's own cache holds.
+    """
+    before, folder = os.environ.get(KERNELS), tempfile.mkdtemp(prefix="explorer-kernels-")
+    os.environ[KERNELS] = folder
+
+    def restore():
+        os.environ.pop(KERNELS)
+        if before is not None:
+            os.environ[KERNELS] = before
+        shutil.rmtree(folder, ignore_errors=True)
+
+    config.add_cleanup(restore)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark as exhaustive the parameters that `sampled` leaves out of the quick tests.
+
+    A test's parameters are quick where their places in the lists that they are from add up to a
+    multiple of `every`. Of two lists that are multiplied these are diagonals of the table: each
+    value of one list is met if the other is as long as `every`.
+    """
+    places = {}
+    for item in items:
+        for mark in item.iter_markers("sampled"):
+            (every,) = mark.args
+            if sum(places_of(item, places)) % every:
+                item.add_marker(pytest.mark.exhaustive)
+
+
+def places_of(item, places):
+    """For each list of parameters, how many other values of it have come before this item's."""
+    for mark in item.iter_markers("parametrize"):
+        names = mark.args[0]
+        names = names.replace(" ", "").split(",") if isinstance(names, str) else names
+        values = tuple(id(item.callspec.params[name]) for name in names)
+        known = places.setdefault((item.path, item.originalname, *names), {})
+        yield known.setdefault(values, len(known))
 
 
 class Recorder:

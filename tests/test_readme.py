@@ -30,22 +30,52 @@ def test_exactly_two_commands_set_up():
     assert [line for line in shell_lines() if "pip install" in line] == [MAIN_JOB, TESTS]
 
 
-def test_ci_runs_the_readmes_lines(tmp_path):
-    """.ci/run in a copy whose README holds harmless commands of the same form runs just those."""
-    (tmp_path / ".ci").mkdir()
-    (tmp_path / ".ci" / "run").write_bytes((ROOT / ".ci" / "run").read_bytes())
-    log = tmp_path / "log"
-    marked = README.replace(
-        MAIN_JOB, f"python3 -m venv --help >>{log} && echo .venv/bin/explorer search >>{log}"
-    )
-    marked = marked.replace(
-        TESTS, f"python3 -m venv --help >{log} && echo .venv/bin/python -m pytest >>{log}"
-    )
-    (tmp_path / "README.md").write_text(marked)
-    run = subprocess.run(["bash", ".ci/run"], cwd=tmp_path, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    ran = [line for line in log.read_text().splitlines() if line.startswith(".venv")]
-    assert ran == [".venv/bin/python -m pytest", ".venv/bin/explorer search"]
+INSTALLED = '#!/bin/sh\necho "$0 $*" >>log\n'
+"""A program that says how it was called."""
+
+
+def run_ci(folder, tests, main_job):
+    """What .ci/run does in a copy whose README has these commands, where all is installed."""
+    programs = [folder / ".venv" / "bin" / name for name in ("python", "explorer")]
+    for program in programs:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(INSTALLED)
+        program.chmod(0o755)
+    (folder / ".ci").mkdir()
+    (folder / ".ci" / "run").write_bytes((ROOT / ".ci" / "run").read_bytes())
+    (folder / "README.md").write_text(README.replace(TESTS, tests).replace(MAIN_JOB, main_job))
+    return subprocess.run(["bash", ".ci/run"], cwd=folder, capture_output=True, text=True)
+
+
+def test_ci_runs_the_readmes_lines_and_then_the_exhaustive_tests(tmp_path):
+    """Commands of the same form that install nothing; the last is the first one's, but for -m."""
+    set_up = "python3 -m venv --help >help && true"
+    tests = f"{set_up} && .venv/bin/python -m pytest -q -n auto"
+    main_job = f"{set_up} && .venv/bin/explorer search --cols 4096"
+    ran = run_ci(tmp_path, tests, main_job)
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "help").exists()
+    exhaustive = ".venv/bin/python -m pytest -q -n auto -m exhaustive"
+    assert ran.stdout.splitlines() == [f"+ {tests}", f"+ {main_job}", f"+ {exhaustive}"]
+    assert (tmp_path / "log").read_text().splitlines() == [
+        ".venv/bin/python -m pytest -q -n auto",
+        ".venv/bin/explorer search --cols 4096",
+        exhaustive,
+    ]
+
+
+def test_ci_ends_where_the_quick_tests_fail(tmp_path):
+    tests = "python3 -m venv --help >help && false && .venv/bin/python -m pytest -q"
+    ran = run_ci(tmp_path, tests, MAIN_JOB)
+    assert ran.returncode == 1 and ran.stdout == f"+ {tests}\n"
+    assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize("tests", ["", "pytest", f"{TESTS}\n{TESTS}"])
+def test_ci_runs_nothing_where_the_readme_has_not_just_one_command_for_it(tmp_path, tests):
+    ran = run_ci(tmp_path, tests, MAIN_JOB)
+    assert ran.returncode == 1 and ran.stdout == ""
+    assert "has not exactly one set-up command that runs: " in ran.stderr
 
 
 def test_ci_finds_both_commands():
