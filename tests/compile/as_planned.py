@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from explorer.codegen import emit
+from explorer.codegen.launches import namespace
 from explorer.work_split import WorkSplit
 
 
@@ -20,9 +21,9 @@ def asserted(problem, config, vectors=None):
         facts.append(f"{vectors} == {split.row_vectors}")
     if config.cache == "registers":
         facts.append(f"kSlots == {split.slots}")
-    name = variant.launches[0].entry.removesuffix("_kernel")
     lines = [f'static_assert({fact}, "as in WorkSplit");' for fact in facts]
-    return "\n".join([variant.source, f"namespace {name} {{", *lines, "}", ""])
+    opening = f"namespace {namespace(problem, config)} {{"
+    return "\n".join([variant.source, opening, *lines, "}", ""])
 
 
 def compile_host(source, folder):

@@ -1,0 +1,208 @@
+"""Kernels that quick tests compile, format and emulate: a sample of the space, kept as data.
+
+    python -m tests.space_sample
+
+draws it anew, which is due when parameters, rules, templates or the kinds below have changed: of
+each kind a covering array, and of all arrays together few configs in which still occur every
+template, every value of every parameter, and every two choices of structure that the arrays have.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+
+from explorer.codegen import emit
+from explorer.codegen.emit import _environment
+from explorer.codegen.templates import template_dir
+from explorer.config import Config
+from explorer.dtype import DType
+from explorer.gpu_spec import known_gpu
+from explorer.op import Mask, Op
+from explorer.problem import Problem
+from explorer.space import Space
+from explorer.space.covering import covering_array
+
+FILE = Path(__file__).with_suffix(".json")
+COMMAND = "python -m tests.space_sample"
+
+GPU = known_gpu("NVIDIA H200")
+
+FEW_SIZES = {"threads": (32, 96, 256), "threads_per_row": (1, 8, 32, 96, 256)}
+"""Of how a row is divided, one of each kind: two kinds alone are drawn with every size."""
+
+SMALL_BLOCKS = {"threads": (32, 96), "threads_per_row": (1, 8, 32, 96)}
+"""The same for rows over a middle axis, of which a block of more threads has many."""
+
+EVERY_SIZE = {"reduction": ("shuffle",), "rows_per_thread": (1,), "static_cols": (True,)}
+"""What else there is of many threads takes an emulator long."""
+
+LOG, BACKWARD, LOG_BACKWARD = Op.LOG_SOFTMAX, Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD
+F16, BF16, F64 = DType.F16, DType.BF16, DType.F64
+CAUSAL, LENGTHS, ADDITIVE = Mask.CAUSAL, Mask.LENGTHS, Mask.ADDITIVE
+
+KINDS = {
+    # name: the problem, the values that parameters are narrowed to
+    "plain": (Problem(17, 264), FEW_SIZES),
+    "plain, ragged": (Problem(17, 301), FEW_SIZES),
+    "f16": (Problem(17, 264, F16), FEW_SIZES),
+    "bf16, ragged": (Problem(17, 301, BF16), FEW_SIZES),
+    "f64": (Problem(17, 130, F64), FEW_SIZES),
+    "short": (Problem(33, 37, F16), {}),
+    "shorter than a vector": (Problem(33, 5, BF16), FEW_SIZES),
+    "of every size": (Problem(3, 1000), EVERY_SIZE),
+    "wide": (Problem(3, 16384), {"cluster": (2, 4, 8, 16), "threads": (128, 512)}),
+    "wide, ragged": (Problem(3, 8193, BF16), {"threads": (128,), "threads_per_row": (128,)}),
+    "two launches": (Problem(3, 8193), {"launches": ("two", "two-overlapped"), "threads": (128,)}),
+    "log, f16 to f32": (Problem(17, 301, F16, LOG, DType.F32), FEW_SIZES),
+    "scaled": (Problem(17, 264, BF16, scale=-0.5), FEW_SIZES),
+    "causal": (Problem(40, 40, mask=CAUSAL), FEW_SIZES),
+    "log, lengths, gaps": (
+        Problem(17, 301, BF16, LOG, mask=LENGTHS, input_stride=304, output_stride=303),
+        FEW_SIZES,
+    ),
+    "additive, repeated, scaled": (
+        Problem(20, 264, scale=0.7, mask=ADDITIVE, mask_rows=4),
+        FEW_SIZES,
+    ),
+    "f64, additive, in place": (Problem(17, 65, F64, mask=ADDITIVE, in_place=True), FEW_SIZES),
+    "in place, gaps": (
+        Problem(17, 264, in_place=True, input_stride=272, output_stride=272),
+        FEW_SIZES,
+    ),
+    "bf16 to f32, gaps": (Problem(17, 264, BF16, out_dtype=DType.F32, input_stride=272), FEW_SIZES),
+    "f32 to f16, gaps": (Problem(17, 301, out_dtype=F16, output_stride=304), FEW_SIZES),
+    "backward": (Problem(17, 97, op=BACKWARD), FEW_SIZES),
+    "log backward, bf16, scaled": (Problem(17, 104, BF16, LOG_BACKWARD, scale=0.5), FEW_SIZES),
+    "backward, f64": (Problem(17, 65, F64, BACKWARD), FEW_SIZES),
+    "columns": (Problem(96, 37, inner=48), SMALL_BLOCKS),
+    "columns, f16, in registers": (
+        Problem(96, 37, F16, inner=48),
+        {**SMALL_BLOCKS, "algorithm": ("three-pass",), "cache": ("registers",)},
+    ),
+    "columns, log, bf16, scaled": (Problem(96, 37, BF16, LOG, scale=0.5, inner=48), SMALL_BLOCKS),
+    "columns, f64, in place": (Problem(96, 17, F64, inner=48, in_place=True), SMALL_BLOCKS),
+    "columns, clusters": (
+        Problem(24, 201, inner=12),
+        {"cluster": (2, 4, 16), "threads": (32, 96), "threads_per_row": (8, 32, 96)},
+    ),
+    "columns, backward": (Problem(96, 37, op=BACKWARD, inner=48), SMALL_BLOCKS),
+    "columns, log backward, f16": (Problem(96, 37, F16, LOG_BACKWARD, inner=48), SMALL_BLOCKS),
+}
+
+STRUCTURE = ("algorithm", "cache", "cache_holds", "launches", "staging")
+"""Parameters that choose which text is emitted: also every two of their values are drawn."""
+
+
+FAR_ROUNDS = 320
+"""Rounds of a kernel's loops at the most columns that it is emulated at."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """One kernel of the sample."""
+
+    kind: str
+    config: Config
+
+    @property
+    def problem(self) -> Problem:
+        return KINDS[self.kind][0]
+
+    @property
+    def is_legal(self) -> bool:
+        return Space(self.problem, GPU).is_legal(self.config)
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.config.to_json(brief=True)}"
+
+
+@cache
+def space_sample() -> tuple[Sampled, ...]:
+    """The sample as it is kept."""
+    kept = json.loads(FILE.read_text())
+    return tuple(Sampled(kind, Config.from_dict(c)) for kind, each in kept.items() for c in each)
+
+
+def templates() -> set[str]:
+    """The names of all templates."""
+    root = template_dir()
+    return {path.relative_to(root).as_posix() for path in root.rglob("*.j2")}
+
+
+def templates_of(kernel: Sampled) -> set[str]:
+    """The templates that a kernel is made of, found by watching what is loaded."""
+    environment, loaded = _environment(), set()
+    load = environment._load_template
+
+    def watched(name, variables):
+        loaded.add(name)
+        return load(name, variables)
+
+    environment._load_template = watched
+    try:
+        emit(kernel.problem, kernel.config)
+    finally:
+        environment._load_template = load
+    return loaded
+
+
+def drawn() -> tuple[Sampled, ...]:
+    """The sample, drawn anew: greedily, what adds most for its cost first."""
+    pool = [
+        Sampled(kind, config)
+        for kind, (problem, narrowed) in KINDS.items()
+        for config in covering_array(Space(problem, GPU, narrowed))
+    ]
+    adds = {kernel: set(_told(kernel)) for kernel in pool}
+    taken: list[Sampled] = []
+    while any(adds.values()):
+        best = max(pool, key=lambda kernel: len(adds[kernel]) / _cost(kernel))
+        taken.append(best)
+        seen = frozenset(adds[best])
+        for told in adds.values():
+            told -= seen
+    return tuple(kernel for kernel in pool if kernel in taken)
+
+
+def _told(kernel: Sampled) -> Iterator[object]:
+    """What a test learns by looking at this kernel: things that each occur in the sample."""
+    problem, config = kernel.problem, kernel.config
+    family = problem.op.is_backward, problem.inner > 1
+    yield kernel.kind
+    yield from templates_of(kernel)
+    yield from ((family, *choice) for choice in config.as_dict().items())
+    structure = [(name, getattr(config, name)) for name in STRUCTURE]
+    structure += [(n, getattr(config, n) > 1) for n in ("cluster", "rows_per_thread", "stages")]
+    structure.append(("persistent", config.persistent > 0))
+    yield from ((family, *two) for two in combinations(structure, 2))
+
+
+def _cost(kernel: Sampled) -> float:
+    """About how long it takes to emulate, in no unit: by the elements that a thread works on.
+
+    Kernels that are told the columns at run time are emulated at several numbers of them, of which
+    one makes for hundreds of rounds of the loops. Rows over a middle axis are many.
+    """
+    config, problem = kernel.config, kernel.problem
+    elements = problem.cols / (config.threads_per_row * config.cluster)
+    runs = 1
+    if not config.static_cols:
+        runs = 8
+        elements += FAR_ROUNDS * config.unroll * config.vector_bytes / problem.dtype.itemsize
+    return (runs + elements / 64 + config.threads / 512) * (1 if problem.inner == 1 else 2)
+
+
+def write(sample: tuple[Sampled, ...]) -> None:
+    """Keep a sample: a line for each kernel, with the parameters that are not as by default."""
+    kinds, end = [], ",\n"
+    for kind in KINDS:
+        lines = [f"    {k.config.to_json(brief=True)}" for k in sample if k.kind == kind]
+        kinds.append(f"  {json.dumps(kind)}: [\n{end.join(lines)}\n  ]")
+    FILE.write_text("{\n" + ",\n".join(kinds) + "\n}\n")
+
+
+if __name__ == "__main__":
+    write(drawn())
