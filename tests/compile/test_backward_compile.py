@@ -28,6 +28,7 @@ KINDS = {
 SPLITS = {"threads": (96, 256, 1024), "threads_per_row": (1, 8, 32, 96, 256)}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_choice_compiles_as_planned(arch, kind, cache):
@@ -72,6 +73,7 @@ def test_accesses_of_full_width_survive_compilation(cache):
         assert ptx.count("st.global.v4") == slots
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_host_part_compiles(kind, tmp_path):
     config = Config(cache="shared", cache_holds="input", static_cols=kind == "f32")

@@ -17,6 +17,7 @@ ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 KINDS = list(zip(Op, (DType.F32, DType.BF16, DType.F64, DType.F16), strict=True))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize(("op", "dtype"), KINDS)
 def test_columns_compile_as_planned(arch, op, dtype, cache):

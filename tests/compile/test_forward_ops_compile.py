@@ -44,6 +44,7 @@ def facts(problem: Problem, config: Config) -> str:
     return f'namespace {name} {{ static_assert({fact}, "as in WorkSplit"); }}\n'
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"])
 def test_every_kind_compiles(arch, tmp_path):
     with CompilePool(Compiler(arch, KernelCache(tmp_path))) as pool:
@@ -58,6 +59,7 @@ def test_every_kind_compiles(arch, tmp_path):
         assert all(future.result().cubin for future in futures)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_host_part_compiles(kind, tmp_path):
     config = Config(cache="shared", cache_holds="input", static_cols=len(kind) % 2 == 0)

@@ -62,6 +62,7 @@ def cases():
                     yield arch, dtype, cols
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("arch", "dtype", "cols"), list(cases()))
 def test_each_choice_compiles(arch, dtype, cols, cache):
     problem = Problem(64, cols, dtype)
@@ -70,6 +71,7 @@ def test_each_choice_compiles(arch, dtype, cols, cache):
     assert all(kernel.cubin and kernel.ptx for kernel in kernels)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cols", [4096, 4097])
 def test_each_pair_of_choices_compiles_as_planned(cols, cache):
     """For one architecture, pairs of choices; constants and scratch are those of WorkSplit."""

@@ -24,6 +24,7 @@ BLOCKED = Config(
 REPLICATED = replace(BLOCKED, arrangement="replicated")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("arrangement", ["blocked", "replicated"])
 @pytest.mark.parametrize(
     ("rows", "cols", "dtype"),
@@ -36,6 +37,7 @@ def test_every_choice(emulator, arrangement, rows, cols, dtype):
         verify(emulator, problem, config)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", [BLOCKED, REPLICATED], ids=lambda c: c.arrangement)
 @pytest.mark.parametrize(
     "changes",

@@ -21,6 +21,7 @@ H200 = known_gpu("NVIDIA H200")
 ASYNC = {"cache": "shared", "cache_holds": "input", "staging": "async"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("rows", "cols", "dtype"),
     [
@@ -39,6 +40,7 @@ def test_every_choice_at_ragged_and_whole_rows(emulator, rows, cols, dtype):
         verify(emulator, problem, config)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -34,6 +34,7 @@ def covering(problem):
     return covering_array(Space(problem, H200, {**space.parameters, **SPLITS}))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
 def test_gradients_are_right(op, kind):

@@ -28,6 +28,7 @@ def first_rows(problem, config, arrays):
     return np.ascontiguousarray(output).view(np.uint8)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("cols", "dtype"), [(37, DType.F32), (1000, DType.BF16), (1001, DType.F32), (8193, DType.F16)]
 )

@@ -24,6 +24,7 @@ RING = Config(
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("rows", "cols", "dtype"),
     [(40, 1000, DType.F32), (40, 1000, DType.BF16), (19, 256, DType.F16), (40, 250, DType.F64)],
@@ -36,6 +37,7 @@ def test_every_choice(emulator, rows, cols, dtype):
         verify(emulator, problem, config)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -98,6 +100,7 @@ DEFECTS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
     program = ProgramUnderTest.of_config(Problem(40, 1000), RING)

@@ -27,6 +27,7 @@ def verify_legal(emulator, problem, config):
     verify(emulator, problem, config)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("op", list(Op))
 @pytest.mark.parametrize("dtype", list(DType))
 def test_each_op_of_each_dtype(emulator, op, dtype):
@@ -35,6 +36,7 @@ def test_each_op_of_each_dtype(emulator, op, dtype):
         verify_legal(emulator, problem, config)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "choices",
     [
@@ -60,6 +62,7 @@ def test_each_way_to_work(emulator, choices):
     verify_legal(emulator, Problem(72, cols, inner=36), Config(**choices))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -77,6 +80,7 @@ def test_problems_of_all_kinds(emulator, changes, cache):
     verify_legal(emulator, problem, Config(threads_per_row=64, cache=cache, cache_holds="input"))
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("changes", "choices"),
     [

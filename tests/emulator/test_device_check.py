@@ -95,6 +95,7 @@ def checked():
     return lambda problem: kept.setdefault(problem, Checked(problem))
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("problem", KINDS, ids=str)
 def test_the_gpus_truth_is_the_references(checked, problem):
     truth, got = checked(problem).truth, checked(problem).truths()
@@ -134,6 +135,7 @@ JUDGED = [
 """Every op, output type and layout: truths were compared above."""
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("problem", JUDGED, ids=str)
 def test_the_gpus_verdict_is_the_references(checked, problem):
     subject, dtype = checked(problem), problem.output_dtype

@@ -58,6 +58,7 @@ def problem_of(kind: str, cols: int) -> Problem:
     return Problem(64, cols, input_stride=cols + gaps[0], output_stride=cols + gaps[1], **fields)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cols", [37, 128])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_is_verified(kind, cols):

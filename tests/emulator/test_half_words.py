@@ -20,6 +20,7 @@ def verdict(emulator, problem, **choices):
     return emulator.verify(ProgramUnderTest.of_config(problem, config))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("algorithm", "holds"),
     [
@@ -42,6 +43,7 @@ def test_rows_that_start_anywhere(emulator, algorithm, holds, rows, cols, vector
     assert found.status is Status.VERIFIED, found.sentence
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("reduction", ["shuffle", "shuffle-redux"])
 @pytest.mark.parametrize(
     "changes",

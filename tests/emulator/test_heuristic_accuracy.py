@@ -19,6 +19,7 @@ def verdict(problem, accuracy):
     return Emulator(ARCH, accuracy=accuracy).verify(ProgramUnderTest.of_config(problem, config))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "cols", [5, 33, 1000, 2048, 4097, 5000, 8192, 16384, 32768, 50257, 65536, 131072]
 )
@@ -27,6 +28,7 @@ def test_strict(cols):
     assert found.status is Status.VERIFIED, found.sentence
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("cols", "inner"), [(1024, 48), (4096, 5), (40000, 3), (70000, 2)])
 def test_rows_over_a_middle_axis(cols, inner):
     found = verdict(Problem(4 * inner, cols, inner=inner), Accuracy.DEFAULT)

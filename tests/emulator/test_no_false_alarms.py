@@ -24,6 +24,8 @@ from explorer.problem import Problem  # noqa: E402
 from explorer.space import Space  # noqa: E402
 from explorer.space.covering import covering_array  # noqa: E402
 
+pytestmark = pytest.mark.exhaustive  # test_sample_emulated.py is the quick twin
+
 PARTS = 8
 """Arrays of strength 2 are shared out over so many tests."""
 

@@ -47,6 +47,7 @@ def test_first_warp_folds_what_the_warps_found(emulator, dtype, choices):
     verify(emulator, Problem(64, 1003, dtype), reduction="shuffle-first-warp", **choices)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("cols", "dtype", "choices"),
     [
@@ -66,6 +67,7 @@ def test_threads_work_on_several_rows_at_once(emulator, cols, dtype, choices, al
     verify(emulator, Problem(64, cols, dtype), **wanted)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("cols", "dtype", "choices"),
     [
@@ -79,6 +81,7 @@ def test_exponentials_wait_in_the_output(emulator, cols, dtype, choices):
     verify(emulator, Problem(64, cols, dtype), cache="output", **choices)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("cols", "dtype", "choices"),
     [
@@ -94,6 +97,7 @@ def test_three_launches_share_scratch(emulator, cols, dtype, choices):
     verify(emulator, Problem(64, cols, dtype), launches="three", **{**usual, **choices})
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("cols", "dtype", "choices"),
     [
@@ -126,6 +130,7 @@ def test_a_missing_barrier_between_rows_is_found(emulator):
     assert emulator.verify(broken).status is Status.WRONG
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("cols", "dtype", "choices"),
     [

@@ -18,6 +18,7 @@ ONLINE = {"algorithm": "online-block-max"}
 CLUSTER = {"threads": 128, "threads_per_row": 128, "cluster": 4}
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("algorithm", ["three-pass", "online-block-max"])
 @pytest.mark.parametrize("config", [REDUX, FIRST_WARP], ids=["all warps", "first warp"])
 @pytest.mark.parametrize("threads", [64, 96, 192, 1024])
@@ -30,6 +31,7 @@ def test_several_rows_a_thread(emulator):
     verify(emulator, Problem(5, 1000), replace(REDUX, threads=384, rows_per_thread=2))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("exchange", ["barrier", "mbarrier"])
 @pytest.mark.parametrize("algorithm", ["three-pass", "online-block-max"])
 def test_the_first_warp_of_a_clusters_blocks(emulator, algorithm, exchange):

@@ -27,6 +27,7 @@ def verify_all(emulator, problem, configs):
         verify(emulator, problem, config)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("cols", "dtype"),
     [(8193, DType.F32), (8200, DType.BF16), (16384, DType.F32), (50257, DType.BF16)],
@@ -36,6 +37,7 @@ def test_every_choice_at_ragged_and_whole_rows(emulator, cols, dtype):
     verify_all(emulator, problem, covering_array(Space(problem, H200, CLUSTERS)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "changes",
     [
@@ -60,6 +62,7 @@ def test_several_rows_are_exchanged_at_once(emulator, rows):
 PACKED = Config(algorithm="online-block-max", cluster=4, reduction="shuffle-redux")
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("problem", "config"),
     [
@@ -100,6 +103,7 @@ DEFECTS = {
 CLUSTER_OF_8 = Config(algorithm="online-block-max", cluster=8, threads=128, threads_per_row=128)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
     program = ProgramUnderTest.of_config(Problem(3, 8193), CLUSTER_OF_8)
@@ -127,6 +131,7 @@ DEFECTS_OF_MBARRIERS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", DEFECTS_OF_MBARRIERS)
 def test_defects_of_mbarriers_are_found_out(emulator, defect):
     config = replace(CLUSTER_OF_8, cluster=2, exchange="mbarrier")

@@ -22,6 +22,7 @@ SPAN = Config(threads=64, threads_per_row=1, staging="span")
 INPUT = {"cache_holds": "input"}
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(
     ("cols", "dtype", "choices"),
     [
@@ -51,6 +52,7 @@ def test_rows_of_every_kind(emulator, cols, dtype, choices, algorithm):
     verify(emulator, problem, config)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
 @pytest.mark.parametrize("threads_per_row", [1, 4])
 @pytest.mark.parametrize("rows", [1, 63, 130])
@@ -59,6 +61,7 @@ def test_blocks_that_are_not_full(emulator, rows, threads_per_row, dtype):
     verify(emulator, Problem(rows, 19, dtype), config)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
 @pytest.mark.parametrize("threads_per_row", [1, 2])
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ SPLIT = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("cols", "dtype"),
     [(8193, DType.F32), (8200, DType.BF16), (16384, DType.F32), (9001, DType.F64)],
@@ -63,6 +64,7 @@ DEFECTS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
     config = Config(**SPLIT, launches="two-overlapped")
@@ -90,10 +92,12 @@ def of_many_parts():
     return ProgramUnderTest.of_config(MANY_PARTS, config)
 
 
+@pytest.mark.exhaustive
 def test_a_lane_combines_many_parts(emulator):
     assert emulator.verify(of_many_parts()).status is Status.VERIFIED
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("defect", DEFECTS_OF_MANY)
 def test_defects_of_many_parts_are_found_out(emulator, defect):
     edited = planted(of_many_parts(), [DEFECTS_OF_MANY[defect]])
