@@ -1,5 +1,6 @@
 """What every test shares: which are quick, where kernels are kept, the record of the GPU tests."""
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -39,6 +40,8 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput"):  # the process that collects all results
         config.pluginmanager.register(Recorder(config), "gpu-suite-recorder")
         keep_kernels_of_this_session(config)
+        if config.getoption("dist", "no") == "load":  # neighbours share what their module has made
+            config.option.dist = "worksteal"
 
 
 def keep_kernels_of_this_session(config):
@@ -57,6 +60,30 @@ def keep_kernels_of_this_session(config):
         shutil.rmtree(folder, ignore_errors=True)
 
     config.add_cleanup(restore)
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """Return a function that has a folder filled once in a session, by the first worker to ask.
+
+    `once(name, fill)` calls `fill(folder)` under a lock if nobody has yet, and returns the folder.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+
+    def folder_of(name, fill):
+        folder, finished = shared / name, shared / f"{name}.finished"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not finished.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed at it
+                folder.mkdir()
+                fill(folder)
+                finished.touch()
+        return folder
+
+    return folder_of
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,11 +1,15 @@
 """The problem of the recording that is made by hand."""
 
+from pathlib import Path
+
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
 
 PROBLEM = Problem(256, 512, DType.F32)
 SHAPE = ("--cols", "512", "--rows", "256")
+RECORDING = Path("studies") / "recorded" / "by-hand.json.gz"
+SEARCH = ("search", *SHAPE, "--trials", "200")
 GPU = known_gpu("NVIDIA H200")
 KERNELS = 60
 EXACT = {"threads_per_row": (32, 64, 128, 256), "reduction": ("shuffle",)}

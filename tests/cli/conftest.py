@@ -1,53 +1,29 @@
 """A folder with a recording of 60 kernels, made by hand, and a way to run commands in it."""
 
 import random
-from dataclasses import dataclass
+import shutil
 
 import pytest
-from by_hand import EXACT, GPU, KERNELS, PROBLEM
-from typer.testing import CliRunner
+from by_hand import EXACT, GPU, KERNELS, PROBLEM, RECORDING, SEARCH
+from command_line import command_line, keep_search, kept_search
 
 from explorer import __version__
 from explorer.circumstances import Circumstances
-from explorer.cli import app
 from explorer.codegen import emit, template_digest
 from explorer.devices.recorded.recording import RecordedKernel, Recording, RecordingHeader
-from explorer.devices.recorded.recording_file import write_recording
+from explorer.devices.recorded.recording_file import read_recording, write_recording
 from explorer.evaluate.space_version import space_version
 from explorer.outcome import Measured, Rejected, Resources, Stage
 from explorer.space import Space
 
 
-@dataclass(frozen=True)
-class Ran:
-    """What a command did."""
-
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
 def explorer(tmp_path, monkeypatch):
-    """Run `explorer ARGS` in a folder of its own, with no driver whatever this machine has."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    without = "no NVIDIA driver (libcuda.so.1 is not found)"
-    for name in ("driver.driver_problem", "supervisor.driver_problem", "driver_problem"):
-        monkeypatch.setattr(f"explorer.devices.cuda.{name}", lambda: without)
-    monkeypatch.setattr("explorer.evaluate.open_evaluator.driver_problem", lambda: without)
-
-    def run(*args):
-        result = CliRunner().invoke(app, [str(arg) for arg in args], prog_name="explorer")
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return Ran(result.exit_code, result.stdout, result.stderr)
-
-    return run
+    """Run `explorer ARGS` in a folder of its own."""
+    return command_line(monkeypatch, tmp_path)
 
 
-@pytest.fixture(scope="session")
-def kernels():
+def made_by_hand():
     """Sixty kernels: the further from a warp a row, the slower; every seventh does not verify."""
     rng = random.Random(5)
     space = Space(PROBLEM, GPU, EXACT)
@@ -64,9 +40,25 @@ def kernels():
     return tuple(found.values())
 
 
-@pytest.fixture
-def recording(explorer, tmp_path, kernels):
-    """The path of the recording, where commands look for it."""
+@pytest.fixture(scope="session")
+def recorded(once):
+    """A folder with the recording where commands look for it, made once in a session."""
+
+    def fill(folder):
+        kernels = made_by_hand()
+        write_recording(Recording("by-hand", header(len(kernels)), kernels), folder / RECORDING)
+
+    return once("cli-recorded", fill)
+
+
+@pytest.fixture(scope="session")
+def kernels(recorded):
+    """The recorded kernels."""
+    return read_recording(recorded / RECORDING).kernels
+
+
+def header(count):
+    """What a recording says of itself."""
     circumstances = Circumstances(
         gpu=GPU.name,
         arch=GPU.arch,
@@ -82,7 +74,29 @@ def recording(explorer, tmp_path, kernels):
         memory_clock_mhz=3201,
         peak_gbps=GPU.peak_gbps,
     )
-    header = RecordingHeader(PROBLEM, GPU, circumstances, "60 kernels made by hand", len(kernels))
-    path = tmp_path / "studies" / "recorded" / "by-hand.json.gz"
-    write_recording(Recording("by-hand", header, kernels), path)
-    return path
+    return RecordingHeader(PROBLEM, GPU, circumstances, "60 kernels made by hand", count)
+
+
+@pytest.fixture
+def recording(explorer, recorded, tmp_path):
+    """The path of the recording, where commands look for it."""
+    shutil.copytree(recorded, tmp_path, dirs_exist_ok=True)
+    return tmp_path / RECORDING
+
+
+@pytest.fixture(scope="session")
+def searched_once(once, recorded):
+    """A folder with the recording, and a study of all that a search of 200 trials finds in it."""
+
+    def fill(folder):
+        shutil.copytree(recorded, folder, dirs_exist_ok=True)
+        keep_search(folder, SEARCH)
+
+    return once("cli-searched", fill)
+
+
+@pytest.fixture
+def searched(explorer, searched_once, tmp_path):
+    """What the search printed; its study lies where commands look for it."""
+    shutil.copytree(searched_once, tmp_path, dirs_exist_ok=True)
+    return kept_search(tmp_path)

@@ -14,7 +14,7 @@ from by_hand import SHAPE
 ROOT = Path(__file__).resolve().parents[2]
 
 SLOW_SEARCH = """
-import sys, time
+import signal, sys, time
 import explorer.evaluate.open_evaluator as opening
 from explorer.cli import main
 from explorer.evaluate.replay import ReplayEvaluator
@@ -26,12 +26,16 @@ def slow(self, config):
 ReplayEvaluator.evaluate = slow
 opening.driver_problem = lambda: "no driver"
 sys.argv[0] = "explorer"
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 main()
 """
 
 
+@pytest.mark.parametrize(
+    "again", [("--trials", "5"), pytest.param((), marks=pytest.mark.exhaustive)]
+)
 @pytest.mark.skipif(os.name == "nt", reason="signals of a terminal")
-def test_ctrl_c_keeps_finished_trials_and_leaves_none_running(recording, tmp_path, explorer):
+def test_ctrl_c_keeps_finished_trials_and_leaves_none_running(recording, tmp_path, explorer, again):
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW_SEARCH, "search", *SHAPE],
         cwd=tmp_path,
@@ -56,4 +60,4 @@ def test_ctrl_c_keeps_finished_trials_and_leaves_none_running(recording, tmp_pat
         study_name=study.study_name, storage="sqlite:///studies/explorer.db"
     ).trials
     assert len(trials) == int(kept) and all(trial.state.is_finished() for trial in trials)
-    assert explorer("search", *SHAPE).code == 0
+    assert explorer("search", *SHAPE, *again).code == 0

@@ -5,21 +5,17 @@ import shlex
 from dataclasses import replace
 
 import pytest
-from by_hand import PROBLEM, SHAPE
+from by_hand import PROBLEM, SEARCH, SHAPE
 
 from explorer.asked import AskedProblem
 from explorer.codegen import emit
 from explorer.config import Config
 from explorer.report.figures import microseconds
 
-SEARCH = ("search", *SHAPE, "--trials", "200")
-
-
-@pytest.fixture
-def searched(explorer, recording):
-    ran = explorer(*SEARCH)
-    assert ran.code == 0, ran.err
-    return ran
+TRIALS = pytest.mark.parametrize(
+    "trials", ["20", pytest.param("200", marks=pytest.mark.exhaustive)]
+)
+"""Of a search that a test makes for itself."""
 
 
 def test_a_replay_says_so_in_its_first_line(searched):
@@ -55,8 +51,9 @@ def test_the_same_command_again_goes_on(searched, explorer):
     assert len(json.loads(explorer("studies", "--json").out)["studies"]) == 1
 
 
-def test_json_is_alone_on_stdout_and_notices_on_stderr(explorer, recording):
-    ran = explorer(*SEARCH, "--json")
+@TRIALS
+def test_json_is_alone_on_stdout_and_notices_on_stderr(explorer, recording, trials):
+    ran = explorer("search", *SHAPE, "--trials", trials, "--json")
     data = json.loads(ran.out)
     assert data["replayed"] is True
     assert data["problem"]["rows"] == 256
@@ -137,8 +134,9 @@ def test_emit_as_json_tells_the_launch(explorer):
     assert data["resources"]["registers"] > 0
 
 
-def test_another_storage_is_named_in_the_last_line(explorer, recording, tmp_path):
-    ran = explorer(*SEARCH, "--storage", "mine.db")
+@TRIALS
+def test_another_storage_is_named_in_the_last_line(explorer, recording, tmp_path, trials):
+    ran = explorer("search", *SHAPE, "--trials", trials, "--storage", "mine.db")
     last = ran.out.splitlines()[-1]
     assert last.endswith("--storage mine.db")
     assert explorer(*shlex.split(last)[1:]).code == 0

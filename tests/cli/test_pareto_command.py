@@ -2,16 +2,17 @@
 
 import json
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from by_hand import SHAPE
+from by_hand import RECORDING, SEARCH, SHAPE
+from command_line import keep_search
 
 from explorer.devices.recorded.recording_file import read_recording, write_recording
 from explorer.outcome import Measured
 
-SEARCH = ("search", *SHAPE, "--trials", "200")
 BOTH = ("--objectives", "time,error")
 
 
@@ -26,12 +27,34 @@ def with_ulps(kernel):
     return replace(kernel, outcome=outcome)
 
 
+@pytest.fixture(scope="session")
+def exact_once(once, recorded):
+    """A folder with the recording and an error of each of its kernels."""
+
+    def fill(folder):
+        old = read_recording(recorded / RECORDING)
+        kernels = tuple(map(with_ulps, old.kernels))
+        write_recording(replace(old, kernels=kernels), folder / RECORDING)
+
+    return once("cli-exact", fill)
+
+
+@pytest.fixture(scope="session")
+def searched_once(once, exact_once):
+    """The same with a study of time and error, of all there is."""
+
+    def fill(folder):
+        shutil.copytree(exact_once, folder, dirs_exist_ok=True)
+        keep_search(folder, (*SEARCH, *BOTH))
+
+    return once("cli-searched-for-both", fill)
+
+
 @pytest.fixture
-def exact(recording):
-    """The recording with an error of each kernel."""
-    old = read_recording(recording)
-    write_recording(replace(old, kernels=tuple(map(with_ulps, old.kernels))), recording)
-    return recording
+def exact(explorer, exact_once, tmp_path):
+    """The path of the recording with an error of each kernel, where commands look for it."""
+    shutil.copytree(exact_once, tmp_path, dirs_exist_ok=True)
+    return tmp_path / RECORDING
 
 
 def front(recording):
@@ -42,9 +65,8 @@ def front(recording):
     return sorted(p for p in points if not better[p])
 
 
-def test_the_front_is_printed_with_a_command_for_each_member(explorer, exact):
-    ran = explorer(*SEARCH, *BOTH)
-    assert ran.code == 0, ran.err
+def test_the_front_is_printed_with_a_command_for_each_member(explorer, searched, exact):
+    ran = searched
     assert "the recording was made under --accuracy default" in ran.err
     title, *_ = ran.out.splitlines()
     assert title == "softmax f32 256x512 recorded on NVIDIA H200: time against error"
@@ -57,7 +79,12 @@ def test_the_front_is_printed_with_a_command_for_each_member(explorer, exact):
     assert '"exp":"expf"' in Path(written.out.split(":")[0]).read_text()
 
 
-def test_the_front_is_that_of_the_recording_and_is_shown_again(explorer, exact):
+@pytest.mark.parametrize(
+    "study", ["searched", pytest.param("explorer", marks=pytest.mark.exhaustive)]
+)
+def test_the_front_is_that_of_the_recording_and_is_shown_again(explorer, exact, study, request):
+    """Of a search that goes on where all was tried, and of one that begins."""
+    request.getfixturevalue(study)
     found = json.loads(explorer(*SEARCH, *BOTH, "--json").out)
     values = [(m["time_us"], m["max_ulp"]) for m in found["front"]]
     assert values == [pytest.approx(point) for point in front(exact)]
@@ -71,7 +98,7 @@ def test_the_front_is_that_of_the_recording_and_is_shown_again(explorer, exact):
 
 
 def test_a_front_that_was_not_searched(explorer, exact):
-    assert explorer(*SEARCH).code == 0
+    assert explorer("search", *SHAPE, "--trials", "10").code == 0
     ran = explorer("show", *SHAPE, *BOTH)
     assert ran.code == 2
     assert "no study of softmax f32 256x512 for time and error yet" in ran.err
@@ -80,11 +107,21 @@ def test_a_front_that_was_not_searched(explorer, exact):
     )
 
 
-def test_studies_of_other_objectives_and_accuracies_are_kept_apart(explorer, exact):
-    for more in ((), BOTH, ("--accuracy", "strict"), (*BOTH, "--accuracy", "strict")):
-        assert explorer(*SEARCH, *more).code == 0
+STRICT = ("--accuracy", "strict")
+
+
+@pytest.mark.parametrize(
+    ("trials", "ways"),
+    [
+        ("15", [(), STRICT]),
+        pytest.param("200", [(), BOTH, STRICT, (*BOTH, *STRICT)], marks=pytest.mark.exhaustive),
+    ],
+)
+def test_studies_of_other_objectives_and_accuracies_are_kept_apart(explorer, exact, trials, ways):
+    for more in ways:
+        assert explorer("search", *SHAPE, "--trials", trials, *more).code == 0
     names = {s["study"] for s in json.loads(explorer("studies", "--json").out)["studies"]}
-    assert len(names) == 4
+    assert len(names) == len(ways)
     strict = json.loads(explorer("show", *SHAPE, "--accuracy", "strict", "--json").out)
     assert strict["best"]["max_ulp"] <= 20 and strict["rejected"]["verify"] > 0
     assert json.loads(explorer("show", *SHAPE, "--json").out)["best"]["max_ulp"] > 20

@@ -57,6 +57,13 @@ def test_an_option_that_a_file_leaves_no_say_is_refused(explorer, option):
     assert len(ran.err.splitlines()) == 1
 
 
+def test_some_end_with_a_summary(explorer):
+    ran = explorer("verify", "--sample", "2", "--cols", "37", "--rows", "9", "--dtype", "f16")
+    assert ran.code == 0, ran.out
+    assert ran.out.splitlines()[-1].startswith("2 programs: 2 verified, 0 inaccurate, 0 unv")
+
+
+@pytest.mark.exhaustive
 def test_many_end_with_a_summary(explorer):
     ran = explorer("verify", "--sample", "3", "--cols", "100", "--dtype", "f16")
     assert ran.code == 0, ran.out
@@ -108,7 +115,12 @@ def test_a_wrong_kernel_is_not_written(explorer, tmp_path, spoiled):
     assert explorer("emit", CONFIG, "--cols", "512", "--no-verify").code == 0
 
 
-def test_a_replayed_search_verifies_its_finalists(explorer, recording):
+@pytest.mark.parametrize(
+    "study", ["searched", pytest.param("recording", marks=pytest.mark.exhaustive)]
+)
+def test_a_replayed_search_verifies_its_finalists(explorer, study, request):
+    """One that goes on where all was tried, and one that begins."""
+    request.getfixturevalue(study)
     ran = explorer("search", *SHAPE, "--trials", "60", "--json")
     assert ran.code == 0, ran.err
     checked = json.loads(ran.out)["verification"]
@@ -116,7 +128,8 @@ def test_a_replayed_search_verifies_its_finalists(explorer, recording):
     assert "by emulation for sm_90" in explorer("search", *SHAPE, "--trials", "60").out
 
 
-def test_a_wrong_finalist_is_not_shown(explorer, recording, monkeypatch):
+@pytest.mark.parametrize("trials", ["10", pytest.param("60", marks=pytest.mark.exhaustive)])
+def test_a_wrong_finalist_is_not_shown(explorer, recording, monkeypatch, trials):
     honest = ProgramUnderTest.of_config
 
     def wrong(problem, config):
@@ -127,25 +140,26 @@ def test_a_wrong_finalist_is_not_shown(explorer, recording, monkeypatch):
         )
 
     monkeypatch.setattr(ProgramUnderTest, "of_config", wrong)
-    ran = explorer("search", *SHAPE, "--trials", "60")
+    ran = explorer("search", *SHAPE, "--trials", trials)
     assert ran.code == 2 and ran.out == "" and "is wrong" in ran.err
     assert "explorer verify" in ran.err
 
 
-def test_verify_best_of_a_study(explorer, recording):
-    assert explorer("search", *SHAPE, "--trials", "60").code == 0
+def test_verify_best_of_a_study(explorer, searched):
     ran = explorer("verify", "best", "--cols", "512")
     assert ran.code == 0 and "verified" in ran.out
 
 
-def test_the_heuristic_that_is_verified_is_the_one_that_is_emitted(explorer):
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("more", [("--batch-invariant",), ()])
+def test_the_heuristic_that_is_verified_is_the_one_that_is_emitted(explorer, more):
     few = ("heuristic", "--cols", "16384", "--rows", "4")
-    for more in ((), ("--batch-invariant",)):
-        emitted = explorer("emit", *few, *more, "--no-verify", "--json").out
-        verified = explorer("verify", *few, *more, "--json").out
-        assert json.loads(emitted)["config"] == json.loads(verified)["programs"][0]["config"]
+    emitted = explorer("emit", *few, *more, "--no-verify", "--json").out
+    verified = explorer("verify", *few, *more, "--json").out
+    assert json.loads(emitted)["config"] == json.loads(verified)["programs"][0]["config"]
 
 
+@pytest.mark.exhaustive
 def test_wide_rows_that_are_wrong_at_parts_of_minus_infinity_are_found_out(explorer, tmp_path):
     """Of wide rows few are checked: the telling patterns are among them."""
     config = (

@@ -1,0 +1,51 @@
+"""Commands run in a folder, and searches in folders that tests copy."""
+
+import json
+from dataclasses import asdict, dataclass
+
+import pytest
+from typer.testing import CliRunner
+
+from explorer.cli import app
+
+KEPT = "ran.json"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+def command_line(monkeypatch, folder):
+    """Run `explorer ARGS` in a folder, with no driver whatever this machine has."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "100")
+    without = "no NVIDIA driver (libcuda.so.1 is not found)"
+    for name in ("driver.driver_problem", "supervisor.driver_problem", "driver_problem"):
+        monkeypatch.setattr(f"explorer.devices.cuda.{name}", lambda: without)
+    monkeypatch.setattr("explorer.evaluate.open_evaluator.driver_problem", lambda: without)
+
+    def run(*args):
+        result = CliRunner().invoke(app, [str(arg) for arg in args], prog_name="explorer")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Ran(result.exit_code, result.stdout, result.stderr)
+
+    return run
+
+
+def keep_search(folder, words):
+    """Search in a folder, and keep what that printed."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        ran = command_line(monkeypatch, folder)(*words)
+    assert ran.code == 0, ran.err
+    (folder / KEPT).write_text(json.dumps(asdict(ran)))
+
+
+def kept_search(folder):
+    """What the search printed that was kept in a folder."""
+    return Ran(**json.loads((folder / KEPT).read_text()))
