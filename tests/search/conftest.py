@@ -1,7 +1,6 @@
 import pytest
 from fake_evaluator import FakeEvaluator
-
-from explorer.search.storage import open_storage
+from storages import STORAGES, storage_of
 
 
 @pytest.fixture
@@ -9,9 +8,9 @@ def path(tmp_path):
     return tmp_path / "studies.db"
 
 
-@pytest.fixture
-def storage(path):
-    return open_storage(str(path))
+@pytest.fixture(params=STORAGES)
+def storage(path, request):
+    return storage_of(request.param, path)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from fake_evaluator import FakeEvaluator
+from storages import STORAGES, storage_of
 
 from explorer.asked import AskedProblem
 from explorer.dtype import DType
@@ -16,15 +17,14 @@ from explorer.search import (
     list_studies,
     list_views,
     load_study,
-    open_storage,
     run_search,
 )
 
 
-@pytest.fixture(scope="module")
-def searched(tmp_path_factory):
+@pytest.fixture(scope="module", params=STORAGES)
+def searched(tmp_path_factory, request):
     """A storage with one study of 4096 columns, and its result."""
-    storage = open_storage(str(tmp_path_factory.mktemp("inspect") / "studies.db"))
+    storage = storage_of(request.param, tmp_path_factory.mktemp("inspect") / "studies.db")
     return storage, run_search(FakeEvaluator(), storage, trials=80)
 
 

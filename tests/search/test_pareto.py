@@ -138,6 +138,7 @@ def most_exact(evaluator):
     return min(model_ulp(c) for c in evaluator.evaluated if failure(c) is None)
 
 
+@pytest.mark.exhaustive
 def test_searches_mostly_come_near_the_most_exact():
     """Within 2 % of it, which is 18.04, in the median of seven."""
     found = []
