@@ -52,11 +52,12 @@ def test_an_argument_rounded_twice_is_not_strict_but_meets_the_default():
     assert verdict(QUICK, Accuracy.DEFAULT).status is Status.VERIFIED
 
 
-def test_a_serial_online_sum_is_fast_alone():
-    default = verdict(SERIAL, Accuracy.DEFAULT)
+@pytest.mark.parametrize("cols", [2048, pytest.param(4096, marks=pytest.mark.exhaustive)])
+def test_a_serial_online_sum_is_fast_alone(cols):
+    default = verdict(SERIAL, Accuracy.DEFAULT, cols=cols)
     assert default.status is Status.INACCURATE
     assert "inaccurate under default (4e-06 of the magnitude)" in default.sentence
-    assert verdict(SERIAL, Accuracy.FAST).status is Status.VERIFIED
+    assert verdict(SERIAL, Accuracy.FAST, cols=cols).status is Status.VERIFIED
 
 
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])

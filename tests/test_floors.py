@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,7 @@ def floor_name(module: str) -> str:
     return module.split("/")[0].removesuffix(".py")
 
 
+@cache
 def imports(module: str) -> set[str]:
     """Dotted names that a module imports anywhere, inside functions as well."""
     names = set()

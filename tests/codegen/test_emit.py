@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from jinja2 import StrictUndefined
+from space_sample import space_sample
 
 from explorer.codegen import emit
 from explorer.codegen.emit import _environment
@@ -74,21 +75,24 @@ KINDS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cols", [4096, 4097, 37, 1])
 @pytest.mark.parametrize("dtype", list(DType))
-def test_emitted_code_is_clean_under_clang_format(cols, dtype):
+def test_emitted_code_is_clean_under_clang_format(cols, dtype, tmp_path):
     """1 and 37 columns leave most of a vector empty; 4097 has misaligned rows."""
-    check_format(Problem(64, cols, dtype))
+    check_format(Problem(64, cols, dtype), tmp_path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cols", [4096, 37])
 @pytest.mark.parametrize("kind", KINDS)
-def test_code_of_every_kind_is_clean_under_clang_format(cols, kind):
+def test_code_of_every_kind_is_clean_under_clang_format(cols, kind, tmp_path):
     fields = dict(KINDS[kind])
     stride = cols + fields.pop("gap", 0)
-    check_format(Problem(64, cols, input_stride=stride, output_stride=stride, **fields))
+    check_format(Problem(64, cols, input_stride=stride, output_stride=stride, **fields), tmp_path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "problem",
     [
@@ -103,56 +107,77 @@ def test_code_of_every_kind_is_clean_under_clang_format(cols, kind):
     ],
     ids=str,
 )
-def test_code_of_gradients_and_columns_is_clean_under_clang_format(problem):
-    check_format(problem)
+def test_code_of_gradients_and_columns_is_clean_under_clang_format(problem, tmp_path):
+    check_format(problem, tmp_path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cols", [8200, 8193])
 @pytest.mark.parametrize("kind", ["f64 in place, gaps", "bf16 to f32", "log"])
-def test_code_of_clusters_is_clean_under_clang_format(cols, kind):
+def test_code_of_clusters_is_clean_under_clang_format(cols, kind, tmp_path):
     fields = dict(KINDS[kind])
     stride = cols + fields.pop("gap", 0)
     problem = Problem(64, cols, input_stride=stride, output_stride=stride, **fields)
-    check_format(problem, {"cluster": (2, 16)})
+    check_format(problem, tmp_path, {"cluster": (2, 16)})
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F64])
 @pytest.mark.parametrize("cols", [16384, 8193])
-def test_code_of_two_launches_is_clean_under_clang_format(cols, dtype):
-    check_format(Problem(64, cols, dtype), {"launches": ("two", "two-overlapped")})
+def test_code_of_two_launches_is_clean_under_clang_format(cols, dtype, tmp_path):
+    check_format(Problem(64, cols, dtype), tmp_path, {"launches": ("two", "two-overlapped")})
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [DType.F16, DType.F32])
 @pytest.mark.parametrize("cols", [8192, 1003])
-def test_code_of_asynchronous_copies_is_clean_under_clang_format(cols, dtype):
-    check_format(Problem(64, cols, dtype), {"staging": ("async",)})
+def test_code_of_asynchronous_copies_is_clean_under_clang_format(cols, dtype, tmp_path):
+    check_format(Problem(64, cols, dtype), tmp_path, {"staging": ("async",)})
 
 
-def check_format(problem, fixed=None):
+def test_the_sample_is_clean_under_clang_format(tmp_path):
+    """The quick twin of the tests of formats above."""
+    check_formats([(kernel.problem, kernel.config) for kernel in space_sample()], tmp_path)
+
+
+def check_format(problem, folder, fixed=None):
+    configs = covering_array(Space(problem, H200, fixed))
+    check_formats([(problem, config) for config in configs], folder)
+
+
+def check_formats(variants, folder):
+    """Assert that clang-format leaves the code of each (problem, config) as it is."""
     beside_python = Path(sys.executable).parent  # of a virtual environment that is not activated
     formatter = shutil.which(
         "clang-format", path=f"{beside_python}{os.pathsep}{os.environ['PATH']}"
     )
     if formatter is None:
         pytest.skip("clang-format is not installed (extra: dev)")
-    for config in covering_array(Space(problem, H200, fixed)):
-        source = emit(problem, config).source
-        formatted = subprocess.run(
-            [formatter, f"--assume-filename={REPOSITORY / 'generated' / 'x.cu'}"],
-            input=source,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        assert formatted == source, config.to_json()
+    shutil.copy(REPOSITORY / ".clang-format", folder)
+    files = [folder / f"{number}.cu" for number in range(len(variants))]
+    sources = [emit(*variant).source for variant in variants]
+    for file, source in zip(files, sources, strict=True):
+        file.write_text(source)
+    subprocess.run([formatter, "-i", *files], cwd=folder, check=True)
+    for file, source, (_, config) in zip(files, sources, variants, strict=True):
+        assert file.read_text() == source, config.to_json()
 
 
+@pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
+def test_the_sample_has_no_template_leftovers(kernel):
+    check_leftovers(emit(kernel.problem, kernel.config).source)
+
+
+@pytest.mark.exhaustive
 def test_emitted_code_has_no_template_leftovers():
     rng = random.Random(5)
     for dtype in DType:
         space = Space(Problem(64, 1000, dtype), H200)
         for _ in range(20):
-            source = emit(space.problem, space.sample(rng)).source
-            assert "{{" not in source and "{%" not in source
-            assert "\n\n\n" not in source
-            assert not any(line.endswith(" ") for line in source.splitlines())
+            check_leftovers(emit(space.problem, space.sample(rng)).source)
+
+
+def check_leftovers(source):
+    assert "{{" not in source and "{%" not in source
+    assert "\n\n\n" not in source
+    assert not any(line.endswith(" ") for line in source.splitlines())

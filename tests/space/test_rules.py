@@ -69,9 +69,17 @@ def test_every_rule_excludes_something_somewhere(rule):
     assert any(space.excluded_share(rule) for space in spaces)
 
 
-def test_the_share_that_a_rule_of_many_parameters_excludes_is_close():
+@pytest.mark.parametrize(
+    "narrowed",
+    [
+        {"threads": (256,), "threads_per_row": (32, 256)},
+        pytest.param({"threads": (32, 256, 1024)}, marks=pytest.mark.exhaustive),
+    ],
+    ids=len,
+)
+def test_the_share_that_a_rule_of_many_parameters_excludes_is_close(narrowed):
     rule = next(rule for rule in RULES if rule.name == "registers-fit")
-    space = Space(Problem(64, 4096), H200, {"threads": (32, 256, 1024)})
+    space = Space(Problem(64, 4096), H200, narrowed)
     values = [space.parameters[name] for name in rule.reads]
     points = [Config(**dict(zip(rule.reads, point, strict=True))) for point in product(*values)]
     assert len(points) > MOST_JUDGED
@@ -91,6 +99,7 @@ def test_parameters_are_the_fields_of_config():
         assert list(parameters(dtype)) == list(Config().as_dict()) == list(MEANING)
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("cols", [1, 2, 5, 17, 33, 64, 1000, 4096, 4097, 50257, 262144, 2**20])
 @pytest.mark.parametrize("dtype", list(DType))
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
@@ -99,6 +108,7 @@ def test_no_column_count_is_refused(cols, dtype, arch):
     assert space.is_legal(space.sample(random.Random(0)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("cols", [8, 37, 4097])
 def test_every_value_has_a_legal_config(cols):
     """But for threads a row where rows are short, spans where they are long, and clusters and two
@@ -138,6 +148,7 @@ def test_what_wide_rows_alone_have_is_legal_there(config):
     assert not Space(Problem(64, 4096), H200).is_legal(config)
 
 
+@pytest.mark.exhaustive
 def test_a_covering_array_covers_all_legal_pairs():
     narrow = Space(
         Problem(64, 4096),
