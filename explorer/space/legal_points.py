@@ -31,6 +31,7 @@ class LegalPoints:
         self._draft = Config()
         self._point = Point(problem, gpu, self._draft)
         self._known: list[dict[tuple[Any, ...], tuple[int, ...]]] = [{} for _ in self._levels]
+        self._totals: list[dict[tuple[Any, ...], int]] = [{} for _ in self._levels]
 
     def count(self) -> int:
         """How many there are."""
@@ -103,24 +104,36 @@ class LegalPoints:
         return False
 
     def _below(self, depth: int) -> int:
-        return sum(self._counts(depth)) if depth < len(self._levels) else 1
+        """The legal completions of what is chosen above `depth`."""
+        if depth == len(self._levels):
+            return 1
+        told, totals = self._levels[depth].told(self._draft), self._totals[depth]
+        total = totals.get(told)
+        if total is None:
+            counts = self._known[depth][told] = self._completions(depth)
+            total = totals[told] = sum(counts)
+        return total
 
     def _counts(self, depth: int) -> tuple[int, ...]:
         """The legal completions of what is chosen above `depth`, for each value there."""
-        level, known = self._levels[depth], self._known[depth]
-        told = level.told(self._draft)
-        counts = known.get(told)
-        if counts is None:
-            counts = known[told] = tuple(self._completions(level, depth + 1))
-        return counts
+        told, known = self._levels[depth].told(self._draft), self._known[depth]
+        if told not in known:
+            self._below(depth)
+        return known[told]
 
-    def _completions(self, level: Level, below: int) -> Iterator[int]:
-        allowed = (1 << len(level.values)) - 1
+    def _completions(self, depth: int) -> tuple[int, ...]:
+        level, draft, below = self._levels[depth], self._draft, self._below
+        name, values = level.name, level.values
+        allowed = (1 << len(values)) - 1
         for judge in level.due:
             allowed &= judge.allows(self._point)
-        for place, value in enumerate(level.values):
+            if not allowed:
+                return (0,) * len(values)
+        counts = []
+        for place, value in enumerate(values):
             if allowed >> place & 1:
-                choose(self._draft, level.name, value)
-                yield self._below(below)
+                choose(draft, name, value)
+                counts.append(below(depth + 1))
             else:
-                yield 0
+                counts.append(0)
+        return tuple(counts)

@@ -1,7 +1,9 @@
 """What rules a config out: each rule one named predicate with a sentence for the user."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
 
 from explorer.config import Config
 from explorer.dtype import DType
@@ -23,6 +25,25 @@ REGISTERS_A_ROW = 4
 """What each further row of a thread needs: its address, maximum and sum."""
 
 
+SHARING = (
+    "threads",
+    "threads_per_row",
+    "vector_bytes",
+    "cache",
+    "cache_holds",
+    "reduction",
+    "rows_per_thread",
+    "staging",
+    "sum",
+    "cluster",
+    "stages",
+    "arrangement",
+)
+"""The parameters that decide how much shared memory a block takes."""
+
+_sharing = attrgetter(*SHARING)
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """What a rule judges: a config for a problem on a GPU."""
@@ -30,11 +51,22 @@ class Point:
     problem: Problem
     gpu: GpuSpec
     config: Config
+    shared: dict[Any, int] = field(default_factory=dict, compare=False, repr=False)
+    """Shared memory of a block by the values of SHARING, which points of one problem may share."""
 
     @property
     def split(self) -> WorkSplit:
         """The config's division of a row."""
         return WorkSplit(self.problem, self.config)
+
+    @property
+    def shared_bytes(self) -> int:
+        """All shared memory of one block; to work it out takes ten times as long as to know it."""
+        values = _sharing(self.config)
+        size = self.shared.get(values)
+        if size is None:
+            size = self.shared[values] = self.split.shared_bytes
+        return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,22 +220,11 @@ def registers_fit(p: Point) -> bool:
 
 
 @_rule(
-    "threads",
-    "threads_per_row",
-    "vector_bytes",
-    "cache",
-    "cache_holds",
-    "reduction",
-    "rows_per_thread",
-    "staging",
-    "sum",
-    "cluster",
-    "stages",
-    "arrangement",
+    *SHARING,
     says="a block's rows and its reduction scratch fit the shared memory of a block",
 )
 def shared_fits(p: Point) -> bool:
-    return p.split.shared_bytes <= p.gpu.shared_per_block_bytes
+    return p.shared_bytes <= p.gpu.shared_per_block_bytes
 
 
 @_rule(
@@ -224,4 +245,4 @@ def shared_fits(p: Point) -> bool:
 )
 def shared_fits_min_blocks(p: Point) -> bool:
     reserved = 1024  # what the driver keeps of each block's shared memory since sm_80
-    return p.config.min_blocks * (p.split.shared_bytes + reserved) <= p.gpu.shared_per_sm_bytes
+    return p.config.min_blocks * (p.shared_bytes + reserved) <= p.gpu.shared_per_sm_bytes

@@ -28,6 +28,7 @@ class Verdicts:
     def __init__(self, problem: Problem, gpu: GpuSpec) -> None:
         self._problem = problem
         self._gpu = gpu
+        self._shared: dict[Any, int] = {}
         self._said: dict[str, tuple[Callable[[Config], Any], dict[Any, bool]]] = {
             rule.name: (attrgetter(*rule.reads), {}) for rule in RULES
         }
@@ -38,7 +39,7 @@ class Verdicts:
         values = read(config)
         verdict = said.get(values)
         if verdict is None:
-            verdict = said[values] = rule.holds(Point(self._problem, self._gpu, config))
+            verdict = said[values] = self._holds(rule, config)
         return verdict
 
     def broken_rule(self, config: Config) -> Rule | None:
@@ -63,6 +64,9 @@ class Verdicts:
             for change, draft in _drafts(config, mended)
             if all(self.holds(rule, draft) for name in change for rule in READERS[name])
         ]
+
+    def _holds(self, rule: Rule, config: Config) -> bool:
+        return rule.holds(Point(self._problem, self._gpu, config, self._shared))
 
     def _broken(self, config: Config) -> Iterator[Rule]:
         return (rule for rule in RULES if not self.holds(rule, config))
