@@ -8,7 +8,7 @@ from typing import Any
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.space.levels import Level, choose, levels
+from explorer.space.levels import choose, levels
 from explorer.space.parameters import Value
 from explorer.space.rules import Point
 

@@ -159,7 +159,7 @@ USAGE = {
     "config of a surrogate": ('verify {"\\ud800":1} --cols 8', "is not known; there are"),
     "config of a long text": (
         f'emit {{"exp":"{"a" * 100_000}"}} --cols 8',
-        "its values for f32 are expf",
+        "must be one of expf",
     ),
     "trial of many digits": (
         f"emit {'9' * 5000} --cols 8",

@@ -1,5 +1,7 @@
 """Gradients of rows, on the emulator: every way to reduce, to keep and to reach both matrices."""
 
+from dataclasses import replace
+
 import pytest
 from virtual_arch import ARCH
 
@@ -59,5 +61,5 @@ def test_a_gradient_of_another_sum_is_wrong(op, right, wrong, cache):
     config = Config(threads=64, threads_per_row=16, cache=cache, cache_holds="input")
     program = ProgramUnderTest.of_config(Problem(20, 96, op=op), config)
     assert right in program.source
-    broken = ProgramUnderTest(program.source.replace(right, wrong), program.problem, config)
+    broken = replace(program, source=program.source.replace(right, wrong))
     assert Emulator(ARCH).verify(broken).status == "wrong"

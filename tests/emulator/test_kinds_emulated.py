@@ -1,5 +1,7 @@
 """Kernels of every kind, made wrong on purpose: what a GPU is to reject, the emulator rejects."""
 
+from dataclasses import replace
+
 import pytest
 from kinds import HELD, KINDS, SABOTAGE, problem_of, sabotaged
 
@@ -18,7 +20,7 @@ EMULATOR = Emulator("sm_90")
 def test_a_wrong_kernel_is_found_out(name):
     problem = problem_of(SABOTAGE[name][0], ROWS, COLS)
     honest = ProgramUnderTest.of_config(problem, HELD)
-    wrong = ProgramUnderTest(sabotaged(name, honest.source), problem, HELD)
+    wrong = replace(honest, source=sabotaged(name, honest.source))
     verdict = EMULATOR.verify(wrong)
     assert verdict.status is Status.WRONG, verdict.sentence
 
