@@ -9,10 +9,12 @@ from explorer.compile import SOURCE_NAME, CompileFailure, Compiler
 from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate
 from explorer.devices.emulated.emulation import Emulation, Status
 from explorer.devices.emulated.errors import LaunchRefused, NotEmulated
+from explorer.devices.emulated.far import emulate_far, far_problems, works_in_order
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.resource_limits import launch_limits
 from explorer.evaluate.runs import Run, emulated_runs, few_blocks, too_large
 from explorer.evaluate.verdict import Verdict
+from explorer.problem import Problem
 from explorer.ptx_emulator import Schedule
 
 ORDINARY = (Schedule.LOCKSTEP,)
@@ -62,6 +64,7 @@ class Emulator:
                     break
             else:
                 self._run_in_every_order(program, kernel, wanted[0], done)
+                self._run_far_blocks(program, kernel, done)
         except CompileFailure as failure:
             told = str(failure).replace(SOURCE_NAME, program.file)
             done.append(Emulation(first, reason=f"it does not compile for {self.arch}: {told}"))
@@ -87,6 +90,35 @@ class Emulator:
         if again.status in _ENDS:
             done.append(again)
 
+    def _run_far_blocks(
+        self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
+    ) -> None:
+        """Run blocks whose elements lie beyond 2^32, unless a defect is known already.
+
+        Which blocks work on which rows is taken from the config, and left out where the first run
+        shows that the kernel deals out its rows otherwise.
+        """
+        if done[-1].status in _ENDS:
+            return
+        block_rows = program.split.block_rows
+        problem = program.problem.resized(cols=program.cols)
+        near = _launched_for(program, kernel, done[0].problem)
+        if not works_in_order(done[0], near, block_rows):
+            why = "blocks far from block 0, since it deals out its rows in an order of its own"
+            done[0] = replace(done[0], left_out="; ".join(filter(None, [done[0].left_out, why])))
+            return
+        for far in far_problems(problem, block_rows, program.split.rows_together):
+            done.append(
+                emulate_far(
+                    _launched_for(program, kernel, far),
+                    far,
+                    block_rows,
+                    rounding=program.rounding(far),
+                    step_limit=self._step_limit,
+                    accuracy=self._accuracy,
+                )
+            )
+
     def _run(
         self,
         program: ProgramUnderTest,
@@ -95,11 +127,7 @@ class Emulator:
         schedules: Sequence[Schedule] = ORDINARY,
     ) -> Emulation:
         return emulate(
-            replace(
-                kernel,
-                launches=program.launches(run.problem),
-                scratch_bytes=program.scratch_bytes(run.problem),
-            ),
+            _launched_for(program, kernel, run.problem),
             run.problem,
             run.case.arrays(),
             odd_elements=run.odd_elements,
@@ -109,6 +137,17 @@ class Emulator:
             schedules=schedules,
             counting=False,
         )
+
+
+def _launched_for(
+    program: ProgramUnderTest, kernel: EmulatedKernel, problem: Problem
+) -> EmulatedKernel:
+    """The kernel with the launches and the scratch memory that its header has for a problem."""
+    return replace(
+        kernel,
+        launches=program.launches(problem),
+        scratch_bytes=program.scratch_bytes(problem),
+    )
 
 
 def _named(ptx: str, file: str) -> str:

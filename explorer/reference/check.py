@@ -31,7 +31,8 @@ class Check:
     wrong: int
     """Elements outside the accuracy's limits; NaN where none is due, or none where one is."""
     error: float
-    """Largest error relative to its magnitude, of those that are normal numbers of the dtype."""
+    """Largest error relative to its magnitude, of those that are normal numbers of the dtype and
+    were not flushed to zero where they may be."""
     first: tuple[int, int] | None
     """Row and column of the first wrong element."""
     max_ulp: float
@@ -58,8 +59,9 @@ def check(
         same = (values == truth.values) | (np.isnan(values) & np.isnan(truth.values))
         off = np.where(same, 0.0, np.abs(values - truth.values))
         right = same | _is_close(output, values, off, truth, dtype, limits)
-        normal = truth.magnitude >= SMALLEST_NORMAL[dtype]
-        relative = np.where(normal, off / truth.magnitude, 0.0)
+        counted = truth.magnitude >= SMALLEST_NORMAL[dtype]
+        counted &= ~(_may_be_flushed(truth, dtype) & (values == 0))
+        relative = np.where(counted, off / truth.magnitude, 0.0)
     wrong = np.argwhere(~right)
     first = (int(wrong[0][0]), int(wrong[0][1])) if len(wrong) else None
     ulps = _ulps(values, truth, dtype)

@@ -230,7 +230,8 @@ def _vary_gradients(
     """Make some gradients 0 but for one element, or throughout; in rows of subsets, exact shares.
 
     There y and dy are 1 in the subset and 0 elsewhere, or their logarithms: the sum is the number
-    of the subset's elements, which fp32 does not round.
+    of the subset's elements, which fp32 does not round. In the ladders of log_softmax dy is 1 at
+    the maximum and 0 elsewhere: beside a dy of 1, the share e^y * sum would be lost below e^-17.
     """
     grad, y = arrays["grad"], arrays["input"]
     for row, name in enumerate(names):
@@ -238,6 +239,9 @@ def _vary_gradients(
             chosen = matrix[row] == 0
             grad[row] = chosen
             y[row] = np.where(chosen, 0, -np.inf) if problem.op.is_log else chosen
+        elif name in ("ladder", "smallest normal") and problem.op.is_log:
+            grad[row] = 0
+            grad[row, np.argmax(matrix[row])] = 1
         elif row % 7 == 5:
             grad[row] = 0
             grad[row, rng.integers(0, problem.cols)] = 1

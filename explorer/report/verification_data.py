@@ -41,6 +41,7 @@ def _run(run: Emulation, program: ProgramUnderTest) -> Data:
     return {
         "rows": run.problem.rows,
         "cols": run.problem.cols,
+        "checked_rows": run.elements // run.problem.cols or run.problem.rows,
         "odd_elements": run.odd_elements,
         "status": str(run.status),
         "sentence": run.sentence,

@@ -96,6 +96,8 @@ def _run_words(run: Emulation) -> str:
 def _shape_words(run: Emulation) -> str:
     problem = run.problem
     words = f"{problem.rows} x {problem.cols}"
+    if run.elements:
+        words = f"{run.elements // problem.cols} rows of {words}, the last ones among them"
     if problem.mask is Mask.CAUSAL:
         words += f" under a mask of {problem.mask_rows} rows"
     return words + (" at odd elements" if run.odd_elements else "")

@@ -1,8 +1,8 @@
 """Whole kernels made wrong in one place, by what it takes to notice: judged as a user's file is.
 
-Where corpus.py plants what the emulator itself must see, races and bounds above all, these are
-mistakes of arithmetic, arguments and sizes: whether they show depends on the inputs and launches
-that a verification tries.
+Where corpus.py plants what one small launch shows, races and bounds above all, these are mistakes
+of arithmetic, arguments, sizes and launches: whether they show depends on the inputs, the blocks
+and the orders of execution that a verification tries.
 """
 
 from dataclasses import dataclass, field
@@ -43,11 +43,13 @@ def plant(kind, name, problem, config, *changes):
 
 
 HELD = Config()
+KEPT = Config(cache_holds="input")
 LOOPED = Config(cache="none", cache_holds="input", unroll=2)
 SHARED = Config(cache="shared", cache_holds="input")
 ONLINE = Config(algorithm="online", cache="none", cache_holds="input")
 BLOCK_MAX = Config(algorithm="online-block-max")
 TREE = Config(threads=128, threads_per_row=32, reduction="shared-tree")
+TWO_WARPS_A_ROW = Config(threads=256, threads_per_row=64)
 RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False, threads_per_row=64)
 ONE_THREAD = Config(
     threads=64, threads_per_row=1, vector_bytes=4, cache="none", cache_holds="input", exp="expf"
@@ -96,7 +98,7 @@ for limit in (50, 87, 1000, 5000):
         "exponents",
         f"log_softmax clamped at -{limit}",
         LOG,
-        HELD,
+        KEPT,
         ("return shifted - logarithm;", f"return fmaxf(shifted, -{limit}.0f) - logarithm;"),
     )
 for limit in (100, 300, 700):
@@ -138,14 +140,14 @@ plant(
     "exponents",
     "small shares have no gradient",
     GRADIENT,
-    HELD,
+    KEPT,
     ("return y * (dy - sum);", "return y < 1e-12f ? 0.0f : y * (dy - sum);"),
 )
 plant(
     "exponents",
     "log_softmax backward takes e^y for 0 below -40",
     LOG_GRADIENT,
-    HELD,
+    KEPT,
     (EXP2, "return x - reference < -40.0f ? 0.0f : exp2f((x - reference) * kLog2E);"),
 )
 
@@ -493,14 +495,14 @@ plant(
     "influence",
     "an element of log_softmax is left out",
     LOG,
-    HELD,
-    (SUMMED, "      if (slot > 0 || lane != 33 || i != 1) sum += x[slot][i];"),
+    KEPT,
+    ("sum += exponential(", "if (slot > 0 || lane != 33 || i != 1) sum += exponential("),
 )
 plant(
     "influence",
     "the first element of a gradient is left out",
     GRADIENT,
-    HELD,
+    KEPT,
     ("sum +=", "if (slot > 0 || lane > 0 || i > 0) sum +="),
 )
 
@@ -525,7 +527,7 @@ plant(
     "zeros",
     "log_softmax of -inf is the lowest number",
     LOG,
-    HELD,
+    KEPT,
     ("return shifted - logarithm;", "return fmaxf(shifted - logarithm, -3.4e38f);"),
 )
 plant(
@@ -539,6 +541,84 @@ plant(
     "zeros",
     "a gradient of 0 is not",
     GRADIENT,
-    HELD,
+    KEPT,
     ("return y * (dy - sum);", "return y * (dy - sum) + 1e-38f;"),
+)
+
+# ------------------------------------------------------------------ launches, caches, order
+
+LAUNCH_BOUNDS = "__launch_bounds__(kThreads, kMinBlocks)"
+for bounds in ("__launch_bounds__(128)", "__launch_bounds__(kThreads - 32, kMinBlocks)"):
+    plant("launch", f"{bounds} of 256 threads", P4096, HELD, (LAUNCH_BOUNDS, bounds))
+plant(
+    "launch",
+    "__launch_bounds__ of half the threads of a cluster's block",
+    P4096,
+    CLUSTER,
+    (LAUNCH_BOUNDS, "__launch_bounds__(kThreads / 2)"),
+)
+READ_BACK = "reinterpret_cast<const Word*>(row.output)[k];"
+for name, problem in (("f32", P4096), ("f64", Problem(8192, 1024, DType.F64))):
+    plant(
+        "cache",
+        f"its output is read back through the non-coherent cache, {name}",
+        problem,
+        Config(cache="output", exp="expf"),
+        (READ_BACK, "__ldg(reinterpret_cast<const Word*>(row.output) + k);"),
+    )
+FUNCTIONS = "// ------------------------------------------------------------------ kernel\n"
+ATOMIC_SUM = """
+__device__ float sum_of_all(float value) {
+  __shared__ float total;
+  if (threadIdx.x == 0) total = 0.0f;
+  __syncthreads();
+  atomicAdd(&total, value);
+  __syncthreads();
+  return total;
+}
+
+"""
+SUM_OF_WARPS = """
+__device__ float sum_of_all(float value) {
+  __shared__ float total;
+  if (threadIdx.x == 0) total = 0.0f;
+  value = reduce_lanes<32>(value, Sum{});
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) atomicAdd(&total, value);
+  __syncthreads();
+  return total;
+}
+
+"""
+for name, function in (("threads", ATOMIC_SUM), ("warps", SUM_OF_WARPS)):
+    plant(
+        "order",
+        f"{name} add to a sum in the order in which they come",
+        P4096,
+        HELD,
+        (FUNCTIONS, function + FUNCTIONS),
+        ("reduce_row(sum, Sum{})", "sum_of_all(sum)"),
+    )
+
+# ------------------------------------------------------------------ readers
+
+FOLDED = "  return reduce_lanes<kFoldLanes>(value, combine);\n"
+CLEARED = "scratch[row][2] = Combine::identity();"
+for warp in (0, 3, 7):
+    plant(
+        "readers",
+        f"warp {warp} clears the scratch that all warps read",
+        P4096,
+        HELD,
+        (
+            FOLDED,
+            f"  if (threadIdx.x == {warp * 32}) scratch[row][2] = Combine::identity();\n" + FOLDED,
+        ),
+    )
+plant(
+    "readers",
+    "a warp that is past the barrier puts its next value while others fold",
+    P1000,
+    TWO_WARPS_A_ROW,
+    (FOLDED, "  if (lane == 0) scratch[row][warp] = value;\n" + FOLDED),
 )

@@ -246,9 +246,9 @@ struct Found {
       certain += are_finite && (truth.exact || truth.magnitude == 0.0);
     }
     if (!are_finite) return;
-    const double off = fabs(got - truth.value);
     const bool flushed = got == 0.0 && may_be_flushed(truth);
-    const double in_ulps = flushed ? 0.0 : off / spacing_at(truth.magnitude);
+    const double off = flushed ? 0.0 : fabs(got - truth.value);
+    const double in_ulps = off / spacing_at(truth.magnitude);
     counted += 1.0;
     ulps += in_ulps;
     most_ulps = fmax(most_ulps, in_ulps);

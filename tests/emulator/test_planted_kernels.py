@@ -1,0 +1,53 @@
+"""Each kernel that is made wrong in one place is rejected; what it was made of is verified."""
+
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from planted_kernels import PLANTS
+
+from explorer.devices.emulated.emulation import Status
+from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.program_under_test import ProgramUnderTest
+
+EMULATOR = Emulator("sm_90")
+
+
+def each_plant():
+    """All of them as parameters; quick is the first of each kind."""
+    met = set()
+    for plant in PLANTS:
+        marks = [pytest.mark.exhaustive] if plant.kind in met else []
+        met.add(plant.kind)
+        yield pytest.param(plant, id=str(plant), marks=marks)
+
+
+def each_base():
+    """What they are made of, as parameters; quick is the first."""
+    bases = dict.fromkeys((plant.problem, plant.config) for plant in PLANTS)
+    for number, base in enumerate(bases):
+        marks = [pytest.mark.exhaustive] if number else []
+        yield pytest.param(*base, id=f"{base[0]} {base[1].to_json(brief=True)}", marks=marks)
+
+
+@cache
+def honest(problem, config):
+    return ProgramUnderTest.of_config(problem, config)
+
+
+@pytest.mark.parametrize("plant", [*each_plant()])
+def test_it_is_wrong(plant):
+    program = honest(plant.problem, plant.config)
+    verdict = EMULATOR.verify(replace(program, source=plant.planted(program.source)))
+    assert verdict.status is Status.WRONG, verdict.sentence
+
+
+@pytest.mark.parametrize(("problem", "config"), [*each_base()])
+def test_what_it_was_made_of_is_verified(problem, config):
+    verdict = EMULATOR.verify(honest(problem, config))
+    assert verdict.status is Status.VERIFIED, verdict.sentence
+
+
+def test_names_are_unique():
+    assert Counter(map(str, PLANTS)).most_common(1)[0][1] == 1
