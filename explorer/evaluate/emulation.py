@@ -133,7 +133,7 @@ class Emulator:
             odd_elements=run.odd_elements,
             rounding=program.rounding(run.problem),
             step_limit=self._step_limit,
-            accuracy=self._accuracy,
+            accuracy=run.accuracy or self._accuracy,
             schedules=schedules,
             counting=False,
         )

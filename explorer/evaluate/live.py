@@ -187,6 +187,7 @@ class LiveEvaluator:
                     program.launches(run.problem),
                     program.scratch_bytes(run.problem),
                     run.odd_elements,
+                    run.accuracy,
                 )
                 for run in gpu_runs(program)
             ),

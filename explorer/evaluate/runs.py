@@ -3,12 +3,14 @@
 The first runs are at the kernel's own columns, on rows of every pattern. Others are at what else it
 can be told when it is launched: a value of each run-time argument at its edge and one elsewhere,
 and, where columns are such an argument, every remainder of the width of an access, and columns well
-below and above its own.
+below and above its own. Beyond its own columns a kernel is held to `fast`: we ask whether it is
+right there, not how exact sums are that are longer than those that it was chosen for.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from explorer.accuracy import Accuracy
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.op import Mask
 from explorer.problem import Problem
@@ -58,6 +60,8 @@ class Run:
     case: Case
     odd_elements: bool = False
     """Whether the matrices begin at odd elements."""
+    accuracy: Accuracy | None = None
+    """The limits that it is held to, where they are not those that the user asks for."""
 
     @property
     def problem(self) -> Problem:
@@ -145,7 +149,11 @@ def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> Ite
     if not program.config.static_cols:
         for number, cols in enumerate(_other_cols(program)):
             other = _of_rows(program, few.resized(cols=cols), rows)
-            yield Run(Case(other, number), odd_elements=program.any_alignment and number % 2 == 1)
+            yield Run(
+                Case(other, number),
+                odd_elements=program.any_alignment and number % 2 == 1,
+                accuracy=Accuracy.FAST if cols > program.cols else None,
+            )
 
 
 def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> Problem:

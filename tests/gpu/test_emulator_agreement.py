@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kinds import KINDS, problem_of
+from test_far_rows import CONFIGS
 
 from explorer.codegen import emit
 from explorer.compile import Compiler
@@ -26,12 +28,12 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify_on import verify_on
 from explorer.problem import Problem
 from explorer.ptx_emulator.counters import SECTOR_BYTES
-from explorer.reference import verification_inputs
+from explorer.reference import truth_of, verification_inputs
+from explorer.reference.number_types import MANTISSA_BITS, SMALLEST_NORMAL
 from explorer.space import Space
 from explorer.space.covering import covering_array
 
 MOST_ULPS = 2
-SMALLEST_NORMAL = 2.0**-126
 EXACT = {"exp": ("expf", "exp2f")}
 """Values of the parameters that leave the exponential to the compiler's own functions."""
 
@@ -70,38 +72,78 @@ def program_path(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
 
 
-def ulps(a, b) -> int:
-    """Most f32 numbers that lie between two outputs; a NaN in one alone is as bad as can be."""
-    if (np.isnan(a) != np.isnan(b)).any():
-        return 2**31
-    known = ~np.isnan(a) & (np.maximum(a, b) >= SMALLEST_NORMAL)
-    steps = a[known].view(np.int32).astype(np.int64) - b[known].view(np.int32).astype(np.int64)
-    tiny = ~np.isnan(a) & ~known
-    assert (np.abs(a[tiny] - b[tiny]) <= SMALLEST_NORMAL).all()
-    return int(np.abs(steps).max(initial=0))
+def ulps(ours, theirs, truth, dtype) -> float:
+    """The largest distance of two outputs, in spacings of their type at the truth's magnitude.
+
+    A NaN or an infinity in one alone is as bad as can be. What is not a normal number may be
+    flushed, of which this tells nothing.
+    """
+    ours, theirs = (matrix.astype(np.float64) for matrix in (ours, theirs))
+    known = np.isfinite(ours) & np.isfinite(theirs)
+    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+    if not (known | same).all():
+        return np.inf
+    magnitude = np.maximum(truth.magnitude, SMALLEST_NORMAL[dtype])[known & ~same]
+    _, exponent = np.frexp(magnitude)
+    spacing = np.ldexp(1.0, exponent - 1 - MANTISSA_BITS[dtype])
+    off = np.abs(ours[known & ~same] - theirs[known & ~same])
+    off[off <= SMALLEST_NORMAL[dtype]] = 0.0
+    return float((off / spacing).max(initial=0.0))
 
 
-@pytest.mark.parametrize("cols", [4096, 4097, 1000, 37])
-def test_outputs_are_those_of_the_gpu(cols, gpu):
-    """Every algorithm, reduction, cache and width, on the same machine code's PTX and input."""
-    problem = Problem(33, cols)
-    matrix = verification_inputs(problem)["input"]
-    configs = covering_array(Space(problem, gpu, EXACT))
-    assert len(configs) >= 10
-    compiler, worst = Compiler(gpu.arch), {}
+SAME_BITS = [Problem(33, cols) for cols in (4096, 4097, 1000, 37)]
+"""f32 softmax, whose every choice is compared."""
+
+OF_EACH_KIND = [problem_of(kind, 100, 130) for kind in KINDS]
+
+WAYS = [(problem, Config(**choices)) for problem, choices in CONFIGS.values()]
+"""Clusters, scratch, two and three launches, staging, persistent blocks."""
+
+
+def compared(gpu, problem, configs) -> dict[Config, float]:
+    """How far the emulator's outputs are from the GPU's, in ulps."""
+    arrays = verification_inputs(problem)
+    truth, compiler, found = truth_of(problem, arrays), Compiler(gpu.arch), {}
     for config in configs:
         variant = emit(problem, config)
         kernel = compiler.compile(variant.source)
-        emulated = output_of(
-            EmulatedKernel.of(kernel.ptx, variant.launches), problem, {"input": matrix}
-        )
-        worst[config] = ulps(
-            run_once(kernel.cubin, variant.launches, problem, {"input": matrix}), emulated
-        )
-    print(f"\n{gpu.name}, 33 x {cols} f32\nulps  config")
-    for config, most in worst.items():
-        print(f"{most:4d}  {config.to_json(brief=True)}")
-    assert max(worst.values()) <= MOST_ULPS  # 0 on an H200, whose ex2 the emulator has
+        scratch = variant.scratch_bytes
+        ours = output_of(EmulatedKernel.of(kernel.ptx, variant.launches, scratch), problem, arrays)
+        theirs = run_once(kernel.cubin, variant.launches, problem, arrays, scratch_bytes=scratch)
+        found[config] = ulps(ours, theirs, truth, problem.output_dtype)
+    return found
+
+
+def told(gpu, problem, found, record_property, figure):
+    """Print how far each was off, and count those that were and were not."""
+    print(f"\n{gpu.name}, {problem}\nulps  config")
+    for config, most in found.items():
+        print(f"{most:4g}  {config.to_json(brief=True)}")
+    record_property(f"figure.{figure}_compared", len(found))
+    record_property(f"figure.{figure}_same_bits", sum(most == 0 for most in found.values()))
+    assert max(found.values()) <= MOST_ULPS, found
+
+
+@pytest.mark.parametrize("problem", SAME_BITS, ids=str)
+def test_outputs_are_those_of_the_gpu(problem, gpu, record_property):
+    """Every algorithm, reduction, cache and width, on the same machine code's PTX and input."""
+    configs = covering_array(Space(problem, gpu, EXACT))
+    assert len(configs) >= 10
+    told(gpu, problem, compared(gpu, problem, configs), record_property, "f32_softmax")
+
+
+@pytest.mark.parametrize("problem", OF_EACH_KIND, ids=str)
+def test_outputs_of_every_kind_are_those_of_the_gpu(problem, gpu, record_property):
+    """Gradients, logarithms, masks, scales, gaps, types, axis 0, in place."""
+    configs = covering_array(Space(problem, gpu, EXACT), strength=1)
+    assert len(configs) >= 3
+    told(gpu, problem, compared(gpu, problem, configs), record_property, "kinds")
+
+
+@pytest.mark.parametrize("number", range(len(WAYS)), ids=list(CONFIGS))
+def test_outputs_of_every_way_of_working_are_those_of_the_gpu(number, gpu, record_property):
+    problem, config = WAYS[number]
+    told(gpu, problem, compared(gpu, problem, [config]), record_property, "ways")
 
 
 def test_bytes_moved_are_those_that_ncu_counts(gpu):

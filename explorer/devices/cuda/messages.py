@@ -44,6 +44,8 @@ class SmallRun:
     scratch_bytes: int = 0
     odd_elements: bool = False
     """Whether the matrices begin at odd elements."""
+    accuracy: Accuracy | None = None
+    """The limits that it is held to, where they are not the session's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,19 +118,31 @@ class Tools:
         """Write the float64 truth of every element, (rows, cols), to address `truths`."""
         self._by_rows("write_truths", problem, addresses, truths)
 
-    def check_rows(self, problem: Problem, addresses: Addresses) -> DeviceCheck:
-        """Compare an output with the float64 truth of its inputs."""
+    def check_rows(
+        self, problem: Problem, addresses: Addresses, accuracy: Accuracy | None = None
+    ) -> DeviceCheck:
+        """Compare an output with the float64 truth of its inputs, within the session's limits.
+
+        `accuracy` is that of other limits.
+        """
         size = NOTHING_FOUND.nbytes
         checked(driver.cuMemcpyHtoDAsync(self._report, NOTHING_FOUND, size, self._stream))
-        self._by_rows("check_rows", problem, addresses, int(self._report))
+        self._by_rows("check_rows", problem, addresses, int(self._report), accuracy)
         report = np.empty_like(NOTHING_FOUND)
         checked(driver.cuMemcpyDtoHAsync(report, self._report, size, self._stream))
         checked(driver.cuStreamSynchronize(self._stream))
         return DeviceCheck.of(report, problem)
 
-    def _by_rows(self, entry: str, problem: Problem, addresses: Addresses, result: int) -> None:
+    def _by_rows(
+        self,
+        entry: str,
+        problem: Problem,
+        addresses: Addresses,
+        result: int,
+        accuracy: Accuracy | None = None,
+    ) -> None:
         """Launch a kernel of check.cu."""
         blocks, threads = check_grid(problem)
-        arguments = (Question.of(problem, addresses, self.accuracy), result)
+        arguments = (Question.of(problem, addresses, accuracy or self.accuracy), result)
         types = (None, _POINTER)
         self._program.launch_raw(entry, blocks, threads, 0, arguments, types, self._stream)

@@ -85,13 +85,17 @@ class Verifier:
         return verification_problem(self._problem.resized(cols=cols), rows_per_block)
 
     def fault(self, program: Program, job: Job) -> tuple[str | None, DeviceCheck | None]:
-        """What is wrong with a kernel's output, or None, and the errors of all that was checked."""
+        """What is wrong with a kernel's output, or None, and its errors.
+
+        Runs that are held to other limits than the session's do not count in the errors.
+        """
         all_found = None
         for small in job.small_runs:
             reason, found = self._run(program, small)
             if reason is not None:
                 return f"{_named(small, job)}{reason}", found
-            all_found = found if all_found is None else all_found.with_(found)
+            if small.accuracy is None:
+                all_found = found if all_found is None else all_found.with_(found)
         return None, all_found
 
     def free(self) -> None:
@@ -106,10 +110,10 @@ class Verifier:
         values = bound(problem, buffers.addresses)
         for launch in small.launches:
             program.launch(launch, values, self._stream)
-        found = self._tools.check_rows(problem, buffers.checked_addresses)
+        found = self._tools.check_rows(problem, buffers.checked_addresses, small.accuracy)
         if found.wrong:
-            output = buffers.addresses["output"]
-            return sentence(found, problem, output, self._tools.accuracy), found
+            output, accuracy = buffers.addresses["output"], small.accuracy or self._tools.accuracy
+            return sentence(found, problem, output, accuracy), found
         beside = buffers.touched_beside()
         return (f"wrote {beside}" if beside else None), found
 

@@ -1,0 +1,53 @@
+"""Kernels made wrong in one place: a GPU rejects them as the emulator does."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from planted_kernels import PLANTS
+
+from explorer.compile import Compiler
+from explorer.devices.cuda import CudaDevice
+from explorer.evaluate.live import LiveEvaluator
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.outcome import Measured, Rejected, Stage
+
+BY_NUMBERS = ("exponents", "start", "arguments", "sizes", "influence", "zeros")
+"""Kinds that show in numbers. Of the others a GPU may run for years before one shows."""
+
+OF_BLOCKS = ("the block's number in 5 bits", "the block's number in 8 bits")
+"""Numbers too narrow for the blocks of the real problem; the others are for larger ones."""
+
+SHOWN = [plant for plant in PLANTS if plant.kind in BY_NUMBERS or plant.name.startswith(OF_BLOCKS)]
+
+
+@pytest.fixture(scope="module")
+def device():
+    with CudaDevice(0, kernel_limit_s=30) as opened:
+        yield opened
+
+
+@cache
+def compiler(arch):
+    return Compiler(arch)
+
+
+@pytest.mark.parametrize("problem", list(dict.fromkeys(plant.problem for plant in SHOWN)), ids=str)
+def test_wrong_kernels_are_rejected_and_honest_ones_measured(device, problem, record_property):
+    """All that is planted in kernels of one problem, with one search opened for it."""
+    planted = [plant for plant in SHOWN if plant.problem == problem]
+    passed = []
+    with LiveEvaluator(problem, device, keep_device=True) as live:
+        for config in dict.fromkeys(plant.config for plant in planted):
+            program = ProgramUnderTest.of_config(problem, config)
+            honest = live._run(program, compiler(live.gpu.arch).compile(program.source))
+            assert isinstance(honest, Measured), (config, honest)
+        for plant in planted:
+            program = ProgramUnderTest.of_config(problem, plant.config)
+            source = plant.planted(program.source)
+            kernel = compiler(live.gpu.arch).compile(source)
+            outcome = live._run(replace(program, source=source), kernel)
+            if not (isinstance(outcome, Rejected) and outcome.stage is Stage.VERIFY):
+                passed.append((str(plant), outcome))
+    record_property("figure.planted_rejected", len(planted) - len(passed))
+    assert not passed
