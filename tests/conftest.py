@@ -40,8 +40,22 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput"):  # the process that collects all results
         config.pluginmanager.register(Recorder(config), "gpu-suite-recorder")
         keep_kernels_of_this_session(config)
-        if config.getoption("dist", "no") == "load":  # neighbours share what their module has made
-            config.option.dist = "worksteal"
+        share_out(config)
+
+
+def share_out(config):
+    """Choose how xdist gives tests to workers, where the command does not.
+
+    Neighbours share what their module has made, so that a worker gets a stretch of the list. GPU
+    tests are given out one by one in their order: those that want the GPU alone are last, and would
+    make all others wait for them again and again if a worker began with them.
+    """
+    if config.getoption("dist", "no") != "load":
+        return
+    if "gpu" in config.option.markexpr.replace("not gpu", ""):
+        config.option.maxschedchunk = 1
+    else:
+        config.option.dist = "worksteal"
 
 
 def keep_kernels_of_this_session(config):

@@ -1,4 +1,7 @@
-"""Tests on a GPU: skipped, with the reason, where there is none; side by side, but for timings."""
+"""Tests on a GPU: skipped, with the reason, where there is none; side by side, but for timings.
+
+`pytest -m gpu` runs a sample of some minutes, and `pytest -m exhaustive tests/gpu` all the rest.
+"""
 
 import fcntl
 import os
@@ -22,7 +25,8 @@ def pytest_collection_modifyitems(items):
     problem = driver_problem()
     for item in items:
         if FOLDER in item.path.parents:
-            item.add_marker(pytest.mark.gpu)
+            if item.get_closest_marker("exhaustive") is None:
+                item.add_marker(pytest.mark.gpu)
             if problem is not None:
                 item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {problem}"))
     # Last, when no other test is there to wait for.

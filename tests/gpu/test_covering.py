@@ -41,12 +41,20 @@ MISCOMPILED = Config(
 BUGS = (Stage.COMPILE, Stage.CRASH, Stage.TIMEOUT, Stage.INVALID)
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("dtype", list(DType))
+@pytest.mark.parametrize(("rows", "cols"), SHAPES[:5])
+def test_pairs_of_choices_are_right(rows, cols, dtype):
+    check_choices(Problem(rows, cols, dtype), strength=2)
+
+
 @pytest.mark.parametrize("dtype", list(DType))
 @pytest.mark.parametrize(("rows", "cols"), SHAPES)
-def test_pairs_of_choices_are_right(rows, cols, dtype):
-    check_choices(Problem(rows, cols, dtype), strength=2 if cols < 5000 else 1)
+def test_choices_are_right(rows, cols, dtype):
+    check_choices(Problem(rows, cols, dtype), strength=1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", list(DType))
 @pytest.mark.parametrize(("rows", "cols"), SHAPES[:4])
 @pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
@@ -57,7 +65,7 @@ def test_choices_of_gradients_are_right(op, rows, cols, dtype):
 def check_choices(problem, strength):
     """The one rejection in verification that is no bug: a long serial sum's rounding."""
     outcomes = Counter()
-    with LiveEvaluator(problem, CudaDevice(0, kernel_limit_s=20)) as live:
+    with LiveEvaluator(problem, CudaDevice(0, kernel_limit_s=30)) as live:
         configs = covering_array(Space(problem, live.gpu), strength=strength)
         if nvrtc_version() == "13.0":
             configs = [config for config in configs if config != MISCOMPILED]

@@ -36,6 +36,7 @@ def evaluator():
 
 
 @pytest.mark.alone
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_first_light(evaluator, kind):
     """One kernel of each kind, and what was found of it: to run first, with -s."""
@@ -51,6 +52,7 @@ def test_first_light(evaluator, kind):
         assert 0.1 < share < 1.1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cols", [1000, 1001])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_is_right(evaluator, kind, cols):
@@ -106,6 +108,7 @@ def test_a_kernel_in_place_is_checked_on_the_whole_problem(evaluator):
 
 
 @pytest.mark.alone
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("problem", "name"),
     [
@@ -152,6 +155,7 @@ def test_slow_kernels_are_compared_in_bounded_time(evaluator):
 
 
 @pytest.mark.alone
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "problem",
     [

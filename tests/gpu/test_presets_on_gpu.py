@@ -22,7 +22,7 @@ SHAPES = [
 @pytest.mark.parametrize(("rows", "cols"), SHAPES)
 def test_presets_are_right(rows, cols, dtype):
     problem = Problem(rows, cols, dtype)
-    with LiveEvaluator(problem, CudaDevice(0, kernel_limit_s=20)) as live:
+    with LiveEvaluator(problem, CudaDevice(0, kernel_limit_s=30)) as live:
         legal = [preset for preset in PRESETS if preset.fault(problem, live.gpu) is None]
         for preset in legal:
             live.submit(preset.config(problem, live.gpu))

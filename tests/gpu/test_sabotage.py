@@ -75,7 +75,7 @@ ENTRY = "  const int lane = threadIdx.x % kThreadsPerRow;\n"
 @pytest.fixture(scope="module")
 def evaluator():
     """Rows enough for the whole problem to exceed 2^24 elements."""
-    with LiveEvaluator(Problem(8192, 4096), CudaDevice(0, kernel_limit_s=10)) as live:
+    with LiveEvaluator(Problem(8192, 4096), CudaDevice(0, kernel_limit_s=20)) as live:
         yield live
 
 
@@ -120,7 +120,7 @@ def test_a_fault_costs_one_trial(evaluator, spoiled, stage):
 
 
 def test_wrong_tail_of_misaligned_rows_is_rejected():
-    with LiveEvaluator(Problem(2048, 4097, DType.BF16), CudaDevice(0)) as live:
+    with LiveEvaluator(Problem(2048, 4097, DType.BF16), CudaDevice(0, kernel_limit_s=20)) as live:
         source = emit(live.problem, REGISTERS).source
         text = "const bool in_row = place >= row.begin && place < row.end;"
         assert text in source
