@@ -177,6 +177,34 @@ def test_results_may_be_flushed_to_zero():
     assert found.wrong == 0 and found.max_ulp < 0.51
 
 
+LEAST = np.float64(5e-324)
+FAR = -np.linspace(744, 747, 37)
+"""Distances below the maximum around which float64 has no number but 0 for e^x any more."""
+
+
+def far_rows(op):
+    """A row whose other results are about the smallest number that float64 has."""
+    arrays = {"input": np.append(FAR, 0.0)[None]}
+    if op is Op.LOG_SOFTMAX_BACKWARD:
+        arrays["grad"] = np.append(np.zeros(37), 1.0)[None]
+    elif op is Op.SOFTMAX_BACKWARD:
+        arrays["input"] = np.append(np.full(37, LEAST), 1.0)[None]
+        arrays["grad"] = np.append(np.zeros(37), 0.25)[None]
+    return Checked(Problem(1, 38, DType.F64, op), arrays)
+
+
+@pytest.mark.parametrize("op", [Op.SOFTMAX, Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
+def test_the_smallest_number_is_right_where_float64_comes_to_0(op):
+    """The reference has more exponents than the GPU, and knows that the truth is not 0."""
+    subject = far_rows(op)
+    right = subject.truth.values.astype(np.float64)
+    sign = np.where(np.signbit(right), -1.0, 1.0)
+    output = np.where(np.abs(right) <= LEAST, sign * LEAST, right)
+    assert (output != right).any()
+    for judged in (output, right):
+        assert check(judged, subject.truth, DType.F64).wrong == subject.check(judged).wrong == 0
+
+
 def test_what_is_wrong_at_an_infinity_is_told_from_rounding(checked):
     """Zeros where -inf is due have no error in numbers, and are no rounding."""
     subject = checked(Problem(20, 37, op=Op.LOG_SOFTMAX, mask=Mask.LENGTHS))

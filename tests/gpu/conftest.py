@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from explorer.compile import nvrtc_version
-from explorer.devices.cuda import driver_problem
+from explorer.devices.cuda import CudaDevice, driver_problem
 
 FOLDER = Path(__file__).parent
 
@@ -53,6 +53,13 @@ def held(path, *, alone):
         fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         fcntl.flock(queue, fcntl.LOCK_UN)
         yield
+
+
+@pytest.fixture(scope="session")
+def device():
+    """The process that works on the GPU, one for all problems: to start one takes seconds."""
+    with CudaDevice(0, kernel_limit_s=30) as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ import pytest
 
 from explorer.compile import nvrtc_version
 from explorer.config import Config
-from explorer.devices.cuda import CudaDevice
 from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
 from explorer.op import Op
@@ -41,31 +40,31 @@ MISCOMPILED = Config(
 BUGS = (Stage.COMPILE, Stage.CRASH, Stage.TIMEOUT, Stage.INVALID)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", list(DType))
 @pytest.mark.parametrize(("rows", "cols"), SHAPES[:5])
-def test_pairs_of_choices_are_right(rows, cols, dtype):
-    check_choices(Problem(rows, cols, dtype), strength=2)
+def test_pairs_of_choices_are_right(device, rows, cols, dtype):
+    check_choices(device, Problem(rows, cols, dtype), strength=2)
 
 
 @pytest.mark.parametrize("dtype", list(DType))
 @pytest.mark.parametrize(("rows", "cols"), SHAPES)
-def test_choices_are_right(rows, cols, dtype):
-    check_choices(Problem(rows, cols, dtype), strength=1)
+def test_choices_are_right(device, rows, cols, dtype):
+    check_choices(device, Problem(rows, cols, dtype), strength=1)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", list(DType))
 @pytest.mark.parametrize(("rows", "cols"), SHAPES[:4])
 @pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
-def test_choices_of_gradients_are_right(op, rows, cols, dtype):
-    check_choices(Problem(rows, cols, dtype, op), strength=1)
+def test_choices_of_gradients_are_right(device, op, rows, cols, dtype):
+    check_choices(device, Problem(rows, cols, dtype, op), strength=1)
 
 
-def check_choices(problem, strength):
+def check_choices(device, problem, strength):
     """The one rejection in verification that is no bug: a long serial sum's rounding."""
     outcomes = Counter()
-    with LiveEvaluator(problem, CudaDevice(0, kernel_limit_s=30)) as live:
+    with LiveEvaluator(problem, device, keep_device=True) as live:
         configs = covering_array(Space(problem, live.gpu), strength=strength)
         if nvrtc_version() == "13.0":
             configs = [config for config in configs if config != MISCOMPILED]

@@ -135,7 +135,7 @@ def test_outputs_are_those_of_the_gpu(problem, gpu, record_property):
 @pytest.mark.parametrize("problem", OF_EACH_KIND, ids=str)
 def test_outputs_of_every_kind_are_those_of_the_gpu(problem, gpu, record_property):
     """Gradients, logarithms, masks, scales, gaps, types, axis 0, in place."""
-    configs = covering_array(Space(problem, gpu, EXACT), strength=1)
+    configs = covering_array(Space(problem, gpu, EXACT))[::3]
     assert len(configs) >= 3
     told(gpu, problem, compared(gpu, problem, configs), record_property, "kinds")
 
@@ -196,6 +196,7 @@ def in_parallel(work: Callable[..., object], jobs: list[tuple]) -> list:
         return list(pool.map(lambda job: work(*job), jobs))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cols", [4097, 1000])
 def test_compute_sanitizer_finds_the_variants_clean(cols, gpu, tmp_path):
     """The emulator finds them clean as well: tests/emulator has that."""

@@ -9,7 +9,6 @@ from kinds import HELD, KINDS, SABOTAGE, problem_of, sabotaged
 
 from explorer.compile import Compiler
 from explorer.config import Config
-from explorer.devices.cuda import CudaDevice
 from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
 from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -28,11 +27,10 @@ SLOW = Config(threads=32, threads_per_row=1, vector_bytes=4, cache="none", cache
 """A thread a row: some hundred times slower than the best where rows are wide and few."""
 
 
-@pytest.fixture(scope="module")
-def evaluator():
+@pytest.fixture
+def evaluator(device):
     """Opens one problem after another on the same device."""
-    with CudaDevice(0, kernel_limit_s=30) as device:
-        yield lambda problem: LiveEvaluator(problem, device, keep_device=True)
+    return lambda problem: LiveEvaluator(problem, device, keep_device=True)
 
 
 @pytest.mark.alone

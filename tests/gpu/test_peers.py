@@ -6,6 +6,7 @@ from statistics import median
 
 import pytest
 
+from explorer.accuracy import Accuracy
 from explorer.dtype import DType
 from explorer.evaluate.open_peer_bench import PeerBenches
 from explorer.op import Op
@@ -25,7 +26,7 @@ SHAPES = [
 @pytest.fixture(scope="module")
 def benches():
     """One worker for all problems, as the command has it."""
-    with PeerBenches(0, "cold", 0) as opened:
+    with PeerBenches(0, "cold", 0, Accuracy.DEFAULT) as opened:
         yield opened
 
 
@@ -85,7 +86,7 @@ def test_peers_that_fail_cost_no_others(own):
     """A crash and a hang bring the worker down; what had entered enters again in the next."""
     (cudnn,) = chosen_peers(["cudnn"])
     peers = [cudnn, *map(own, ("wrong", "raises", "ends", "hangs"))]
-    with PeerBenches(0, "cold", 0) as benches:
+    with PeerBenches(0, "cold", 0, Accuracy.DEFAULT) as benches:
         one = compared(benches, Problem(512, 1000), peers, limit_s=40.0)
     assert [peer.name for peer in one.peers] == ["cudnn"], one.left_out
     stages = {entry.name: entry.stage for entry in one.left_out}

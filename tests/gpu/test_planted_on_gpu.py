@@ -7,7 +7,6 @@ import pytest
 from planted_kernels import PLANTS
 
 from explorer.compile import Compiler
-from explorer.devices.cuda import CudaDevice
 from explorer.evaluate.live import LiveEvaluator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.outcome import Measured, Rejected, Stage
@@ -19,12 +18,6 @@ OF_BLOCKS = ("the block's number in 5 bits", "the block's number in 8 bits")
 """Numbers too narrow for the blocks of the real problem; the others are for larger ones."""
 
 SHOWN = [plant for plant in PLANTS if plant.kind in BY_NUMBERS or plant.name.startswith(OF_BLOCKS)]
-
-
-@pytest.fixture(scope="module")
-def device():
-    with CudaDevice(0, kernel_limit_s=30) as opened:
-        yield opened
 
 
 @cache

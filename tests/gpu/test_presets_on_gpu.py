@@ -18,11 +18,12 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
 @pytest.mark.parametrize(("rows", "cols"), SHAPES)
-def test_presets_are_right(rows, cols, dtype):
+def test_presets_are_right(device, rows, cols, dtype):
     problem = Problem(rows, cols, dtype)
-    with LiveEvaluator(problem, CudaDevice(0, kernel_limit_s=30)) as live:
+    with LiveEvaluator(problem, device, keep_device=True) as live:
         legal = [preset for preset in PRESETS if preset.fault(problem, live.gpu) is None]
         for preset in legal:
             live.submit(preset.config(problem, live.gpu))

@@ -154,13 +154,20 @@ __device__ Row row_of(const Question& q, long long row) {
   return r;
 }
 
+// The magnitude of what is not exactly 0, though float64 may hold nothing so small: fp64 arithmetic
+// that rounds otherwise can come to its smallest number there. Of fp32 arithmetic it cannot happen.
+__device__ double not_zero(double magnitude) {
+  constexpr double kLeast = 4.9406564584124654e-324;
+  return kWide ? fmax(magnitude, kLeast) : magnitude;
+}
+
 __device__ Truth truth_of(const Question& q, long long row, const Row& r, int col) {
   if (q.op == kSoftmax) {
     const double x = counted(q, row, r.limit, col);
     const double y = exp_of_difference(x, r.maximum) / r.sum;
     const double gap = isfinite(x) ? r.maximum - x : 0.0;
     const double growth = gap >= kNearGap && isfinite(gap) ? ldexp(2.0, ilogb(gap / kNearGap)) : 1.0;
-    return {y, y * growth, r.exact};
+    return {y, isfinite(x) ? not_zero(y * growth) : y * growth, r.exact};
   }
   if (q.op == kLogSoftmax) {
     const double y = (counted(q, row, r.limit, col) - r.maximum) - log(r.sum);
@@ -171,9 +178,12 @@ __device__ Truth truth_of(const Question& q, long long row, const Row& r, int co
   const double factor = q.scaled ? q.scale : 1.0;
   const double share = q.op == kSoftmaxBackward ? y : exp(y);
   if (q.op == kSoftmaxBackward) {
-    return {factor * (y * (dy - r.sum)), fabs(factor) * (fabs(y) * (fabs(dy) + r.size)), r.exact};
+    const double size = fabs(dy) + r.size;
+    const double magnitude = fabs(y) > 0.0 && size > 0.0 ? not_zero(fabs(y) * size) : fabs(y) * size;
+    return {factor * (y * (dy - r.sum)), fabs(factor) * magnitude, r.exact};
   }
-  return {factor * (dy - share * r.sum), fabs(factor) * (fabs(dy) + share * r.size), r.exact};
+  const double shared_out = isfinite(y) && r.size > 0.0 ? not_zero(share * r.size) : share * r.size;
+  return {factor * (dy - share * r.sum), fabs(factor) * (fabs(dy) + shared_out), r.exact};
 }
 
 // 16-bit numbers as integers that are ordered, and as dense, as they are.
