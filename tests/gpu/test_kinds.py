@@ -18,7 +18,7 @@ from explorer.problem import Problem
 from explorer.space import Space
 from explorer.space.covering import sampled
 
-DRAWN = 6
+DRAWN = 4
 """Configs of a kind, beside the one that all kinds have."""
 
 WIDE = Config(threads=512, threads_per_row=512, cache="none", cache_holds="input")

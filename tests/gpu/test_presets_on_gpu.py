@@ -18,7 +18,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
 @pytest.mark.parametrize(("rows", "cols"), SHAPES)
 def test_presets_are_right(device, rows, cols, dtype):
