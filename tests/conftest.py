@@ -16,6 +16,7 @@ from explorer.evaluate.gpu_suite import (
     read_runs,
     record_path,
     sentence,
+    with_sentences,
     write_run,
 )
 
@@ -135,7 +136,15 @@ class Recorder:
         self.skipped = Counter()
         self.figures = Counter()
         self.facts = {}
+        self.chosen = 0
         self.started = time.monotonic()
+
+    def pytest_collection_finish(self, session):
+        self.chosen = len(session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids):
+        self.chosen = len(ids)
 
     def pytest_runtest_logreport(self, report):
         if "gpu" not in report.keywords:
@@ -172,6 +181,9 @@ class Recorder:
             skipped=dict(sorted(self.skipped.items())),
             seconds=round(time.monotonic() - self.started, 1),
             workers=os.cpu_count() if workers in ("auto", "logical") else int(workers),
+            not_run=max(0, self.chosen - self.outcomes.total()),
             figures=dict(sorted(self.figures.items())),
         )
         write_run(path, run)
+        readme = path.parents[2] / "README.md"
+        readme.write_text(with_sentences(readme.read_text(), read_runs(path)))

@@ -6,9 +6,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from planted_bugs import counts
 from typer.testing import CliRunner
 
 from explorer.cli import app
+from explorer.evaluate.gpu_suite import RECORD, read_runs, with_sentences
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -102,6 +104,16 @@ def test_every_option_in_the_readme_exists():
         help_text = CliRunner().invoke(app, [words[1], "--help"]).output
         for option in (word for word in words if word.startswith("--")):
             assert option in help_text, line
+
+
+def test_it_says_what_the_gpu_tests_came_to():
+    runs = read_runs(ROOT / RECORD)
+    assert runs and with_sentences(README, runs) == README
+
+
+def test_it_counts_the_planted_bugs():
+    told = re.search(r"The tests plant (\d+) bugs", README)
+    assert told and int(told[1]) == counts().total()
 
 
 def test_readme_is_short():

@@ -39,6 +39,8 @@ class SuiteRun:
     seconds: float
     workers: int
     """Tests that ran side by side."""
+    not_run: int = 0
+    """Tests that were chosen and did not come to their turn, as where the run was stopped."""
     figures: dict[str, float] = field(default_factory=dict)
     """What tests measured beside passing, such as kernels that gave the emulator's bits."""
 
@@ -90,7 +92,38 @@ def sentence(runs: tuple[SuiteRun, ...]) -> str:
         return "the GPU tests have no record; make one with pytest -m gpu --record"
     told = []
     for run in runs:
-        count = f"{run.passed} passed" + (f", {run.failed} failed" if run.failed else "")
+        counts = {"failed": run.failed, "not run": run.not_run}
+        rest = "".join(f", {number} {what}" for what, number in counts.items() if number)
         code = "of this code" if run.is_of_this_code else "the code has changed since"
-        told.append(f"{run.gpu} {run.date[:10]}: {count}, {code}")
+        told.append(f"{run.gpu} {run.date[:10]}: {run.passed} passed{rest}, {code}")
     return "; ".join(told)
+
+
+def readme_sentences(runs: tuple[SuiteRun, ...]) -> str:
+    """Return the README's lines on how the emulator compares with GPUs, from their last runs."""
+    return "\n".join(
+        f"Beside an {run.gpu} ({run.date[:10]}) the emulator gave the same bits for "
+        f"{_of(run, 'f32_softmax')} f32 softmax kernels and "
+        f"{_of(run, 'kinds', 'ways')} of other ops, types, masks and layouts, and for the rest "
+        f"numbers within 2 ulp; the GPU rejected all {run.figures['planted_rejected']:g} planted "
+        "bugs it was given."
+        for run in runs
+        if "planted_rejected" in run.figures
+    )
+
+
+def _of(run: SuiteRun, *groups: str) -> str:
+    """Return `164 of 176`: of how many kernels the emulator's output has the GPU's bits."""
+    same = sum(run.figures[f"{group}_same_bits"] for group in groups)
+    return f"{same:g} of {sum(run.figures[f'{group}_compared'] for group in groups):g}"
+
+
+README_BEGIN = "<!-- emulator: begin (generated: pytest -m gpu --record) -->"
+README_END = "<!-- emulator: end -->"
+
+
+def with_sentences(readme: str, runs: tuple[SuiteRun, ...]) -> str:
+    """Return a README's text with the lines between its marks made anew."""
+    head, _, rest = readme.partition(README_BEGIN)
+    _, _, tail = rest.partition(README_END)
+    return f"{head}{README_BEGIN}\n{readme_sentences(runs)}\n{README_END}{tail}"
