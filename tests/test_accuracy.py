@@ -52,7 +52,8 @@ def test_an_argument_rounded_twice_is_not_strict_but_meets_the_default():
     assert verdict(QUICK, Accuracy.DEFAULT).status is Status.VERIFIED
 
 
-@pytest.mark.parametrize("cols", [2048, pytest.param(4096, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("cols", [2048, 4096])
 def test_a_serial_online_sum_is_fast_alone(cols):
     default = verdict(SERIAL, Accuracy.DEFAULT, cols=cols)
     assert default.status is Status.INACCURATE

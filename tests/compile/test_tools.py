@@ -21,7 +21,7 @@ KINDS = [
 FILLS = {"fill_noise", "fill_softmax", "fill_log_softmax", "fill_lengths"}
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("problem", KINDS, ids=str)
 def test_they_compile(problem):
     cubin = Compiler("sm_90").compile(tools_source(problem)).cubin

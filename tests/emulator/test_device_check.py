@@ -95,7 +95,7 @@ def checked():
     return lambda problem: kept.setdefault(problem, Checked(problem))
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("problem", KINDS, ids=str)
 def test_the_gpus_truth_is_the_references(checked, problem):
     truth, got = checked(problem).truth, checked(problem).truths()
@@ -135,7 +135,7 @@ JUDGED = [
 """Every op, output type and layout: truths were compared above."""
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("problem", JUDGED, ids=str)
 def test_the_gpus_verdict_is_the_references(checked, problem):
     subject, dtype = checked(problem), problem.output_dtype
@@ -193,6 +193,7 @@ def far_rows(op):
     return Checked(Problem(1, 38, DType.F64, op), arrays)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", [Op.SOFTMAX, Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
 def test_the_smallest_number_is_right_where_float64_comes_to_0(op):
     """The reference has more exponents than the GPU, and knows that the truth is not 0."""

@@ -86,6 +86,7 @@ def test_a_middle_axis_is_tried_with_short_and_with_long_slices():
 # ------------------------------------------------------------------ right kernels
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_verified(kind):
     problem = problem_of(kind, 300, 130)
@@ -135,6 +136,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_way_of_working_is_verified(name):
     problem, choices = CONFIGS[name]
@@ -268,6 +270,7 @@ def near_run(program, problem):
     return kernel, emulate(kernel, problem, verification_inputs(problem), rounding=1e-4)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_emitted_kernels_work_in_order(name):
     problem, choices = CONFIGS[name]

@@ -47,7 +47,7 @@ def test_first_warp_folds_what_the_warps_found(emulator, dtype, choices):
     verify(emulator, Problem(64, 1003, dtype), reduction="shuffle-first-warp", **choices)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize(
     ("cols", "dtype", "choices"),
     [

@@ -40,6 +40,7 @@ def test_wide_rows_are_tried_by_asynchronous_copies_and_in_two_launches():
     assert not any(config.staging == "async" or config.launches != "one" for config in short)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["Tesla T4", "NVIDIA A100-SXM4-80GB"])
 def test_what_a_gpu_lacks_is_repaired(name):
     assert len(seeds_for(Problem(64, 131072), known_gpu(name))) > 5
