@@ -12,6 +12,7 @@ from explorer.config import Config
 from explorer.errors import InvalidInput, brief
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.problem import Problem
+from explorer.user_files import read_text
 
 LARGEST_FILE_BYTES = 2**20
 """Bytes of a file that is read; emitted ones have some 30,000."""
@@ -45,7 +46,9 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     in a file that has none, those of the config. Raises InvalidInput where the file does not say
     how it is launched, or where nvcc would compile other text than what is checked here.
     """
-    source = _text_of(path)
+    source = read_text(
+        path, most_bytes=LARGEST_FILE_BYTES, remedy="name a file that explorer emit wrote"
+    )
     try:
         problem, config = _from_header(source)
         plan = LaunchPlan.read(source) or LaunchPlan.of(problem, config).bound(source)
@@ -60,23 +63,6 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {brief(error)}") from None
     return replace(program, host_checked=_has_emitted_host(program))
-
-
-def _text_of(path: Path) -> str:
-    try:
-        if not path.is_file():
-            raise InvalidInput(f"{path} cannot be read: it is no regular file")
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE_BYTES + 1)
-        if len(data) > LARGEST_FILE_BYTES:
-            raise InvalidInput(
-                f"{path} has more than {LARGEST_FILE_BYTES} bytes; explorer verify reads files "
-                "that explorer emit wrote"
-            )
-        return data.decode()
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is not text"
-        raise InvalidInput(f"{path} cannot be read ({why})") from None
 
 
 def _from_header(source: str) -> tuple[Problem, Config]:

@@ -5,7 +5,8 @@ import time
 from functools import cache
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hostile_values import quick, thorough
+from hypothesis import given
 from hypothesis import strategies as st
 from test_emitted_file import CONFIGS
 
@@ -73,14 +74,14 @@ def read_and_plan(path, text):
     assert time.monotonic() - begun < LIMIT_S
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@quick(100)
 @given(file=FILES)
 def test_a_hostile_file_is_refused_in_a_sentence(file, tmp_path_factory):
     read_and_plan(tmp_path_factory.getbasetemp() / "hostile.cu", edited(*file))
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=5_000, deadline=None, suppress_health_check=list(HealthCheck))
+@thorough(5_000)
 @given(file=FILES)
-def test_five_thousand_hostile_files(file, tmp_path_factory):
+def test_many_hostile_files(file, tmp_path_factory):
     read_and_plan(tmp_path_factory.getbasetemp() / "hostile.cu", edited(*file))

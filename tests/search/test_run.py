@@ -105,7 +105,7 @@ def test_everything_is_submitted_before_it_is_evaluated_and_ahead_of_it(storage)
 
 def test_equal_code_is_evaluated_once():
     evaluator = FakeEvaluator(identity=lambda c: f"{c.threads_per_row} {c.exp} {c.cache}")
-    result = run_search(evaluator, InMemoryStorage(), trials=60)
+    result = run_search(evaluator, InMemoryStorage(), trials=40)
     digests = [evaluator.identity(config) for config in evaluator.evaluated]
     assert len(set(digests)) == len(digests)
     assert result.duplicates > 0
@@ -123,7 +123,7 @@ def test_it_ends_when_everything_was_tried(storage, evaluator):
 
 
 def test_rejected_and_illegal_trials_are_pruned_with_stage_and_reason(storage, evaluator):
-    result = run_search(evaluator, storage, trials=120)
+    result = run_search(evaluator, storage, trials=60)
     trials = trials_of(storage, result.study)
     assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.PRUNED}
     pruned = [trial for trial in trials if trial.state is TrialState.PRUNED]
@@ -234,6 +234,7 @@ def test_a_killed_run_leaves_a_study_that_goes_on(path):
     assert _finished(storage) == finished + 10
 
 
+@pytest.mark.exhaustive
 def test_a_time_budget_covers_search_and_finals(storage, evaluator):
     result = run_search(evaluator, storage, budget_s=4.0)
     assert result.measured > 10
