@@ -69,7 +69,7 @@ def test_a_wide_output_is_stored_in_whole_words(tmp_path):
     assert ptx.count("st.global.v4.f32") == 2 * WorkSplit(problem, Config()).slots
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["f64", "ragged gaps", "f64 in place, gaps"])
 def test_the_host_part_compiles(kind, tmp_path):
     compile_host(emit(KINDS[kind], Config(cache="shared", static_cols=False)).source, tmp_path)

@@ -30,7 +30,7 @@ def test_clusters_compile_as_planned(arch, clusters, cols, dtype, cache):
             assert 0 <= scratch - declared <= 32, config.to_json()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("static_cols", [True, False])
 def test_the_host_part_compiles(static_cols, tmp_path):
     """Sixteen blocks a cluster and half of what an SM has of shared memory: both are asked for."""

@@ -130,7 +130,7 @@ def test_a_missing_barrier_between_rows_is_found(emulator):
     assert emulator.verify(broken).status is Status.WRONG
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("cols", "dtype", "choices"),
     [

@@ -24,7 +24,7 @@ def test_it_is_verified(emulator, kernel):
 PLAIN = [k for k in space_sample() if k.kind in ("plain", "plain, ragged", "f16", "wide, ragged")]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kernel", PLAIN, ids=lambda kernel: kernel.kind)
 def test_a_row_does_not_depend_on_the_others(kernel):
     problem = kernel.problem.resized(rows=2 * FEW)

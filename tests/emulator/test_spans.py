@@ -22,7 +22,7 @@ SPAN = Config(threads=64, threads_per_row=1, staging="span")
 INPUT = {"cache_holds": "input"}
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(28)
 @pytest.mark.parametrize(
     ("cols", "dtype", "choices"),
     [

@@ -85,14 +85,14 @@ def verify_narrowest(preset, dtype, op):
     return sum(map(len, problems))
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
 @by_name
 def test_it_is_right_at_a_round_and_a_ragged_width(preset, dtype):
     assert verify_narrowest(preset, dtype, Op.SOFTMAX) or dtype not in preset.dtypes
 
 
-@pytest.mark.sampled(26)
+@pytest.mark.exhaustive
 @by_name
 def test_it_is_right_for_log_softmax_too(preset):
     assert verify_narrowest(preset, DType.BF16, Op.LOG_SOFTMAX) or Op.LOG_SOFTMAX not in preset.ops

@@ -167,7 +167,7 @@ def test_studies(summary, width):
         assert fact in line
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [80, 120])
 def test_space_prints_each_parameter_and_rule(width):
     space = Space(Problem(8192, 4096, DType.F32), known_gpu("NVIDIA H200"))

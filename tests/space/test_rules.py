@@ -99,7 +99,7 @@ def test_parameters_are_the_fields_of_config():
         assert list(parameters(dtype)) == list(Config().as_dict()) == list(MEANING)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("cols", [1, 2, 5, 17, 33, 64, 1000, 4096, 4097, 50257, 262144, 2**20])
 @pytest.mark.parametrize("dtype", list(DType))
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
@@ -108,7 +108,7 @@ def test_no_column_count_is_refused(cols, dtype, arch):
     assert space.is_legal(space.sample(random.Random(0)))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cols", [8, 37, 4097])
 def test_every_value_has_a_legal_config(cols):
     """But for threads a row where rows are short, spans where they are long, and clusters and two
@@ -180,6 +180,7 @@ def test_a_covering_array_covers_all_legal_pairs():
     assert len(array) < len(legal) / 20
 
 
+@pytest.mark.exhaustive
 def test_repair_ends_at_a_legal_config_near_by():
     rng = random.Random(3)
     for _ in range(200):
