@@ -11,7 +11,7 @@ from pathlib import Path
 
 EMULATOR = Path(__file__).parent / "emulator"
 
-NEW_CLASSES = "whole kernels (test_planted_kernels.py): "
+WHOLE_KERNELS = "whole kernels (test_planted_kernels.py): "
 
 
 def counts() -> Counter[str]:
@@ -26,7 +26,7 @@ def counts() -> Counter[str]:
     for bug in BUGS:
         found[f"one launch (test_corpus.py): {', '.join(sorted(bug.shows))}"] += 1
     for plant in PLANTS:
-        found[NEW_CLASSES + plant.kind] += 1
+        found[WHOLE_KERNELS + plant.kind] += 1
     found["every op, mask and layout (test_kinds_emulated.py)"] = len(SABOTAGE)
     found["indices of too few bits (test_far_rows.py)"] = len(NARROW)
     return found

@@ -1,6 +1,9 @@
 import pytest
 from fake_evaluator import FakeEvaluator
+from small_database import make
 from storages import STORAGES, storage_of
+
+from explorer.search import open_storage
 
 
 @pytest.fixture
@@ -11,6 +14,19 @@ def path(tmp_path):
 @pytest.fixture(params=STORAGES)
 def storage(path, request):
     return storage_of(request.param, path)
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory):
+    """A database of one small study, which tests copy before they damage it."""
+    path = tmp_path_factory.mktemp("base") / "studies.db"
+    make(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def opened(base):
+    return open_storage(str(base))
 
 
 @pytest.fixture

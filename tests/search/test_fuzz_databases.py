@@ -8,26 +8,12 @@ import pytest
 from hostile_values import bounded, changed, changed_bytes, json_values, quick, thorough
 from hypothesis import given
 from hypothesis import strategies as st
-from small_database import go_on, in_memory, look, look_into, make
-
-from explorer.search import open_storage
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    path = tmp_path_factory.mktemp("fuzz") / "studies.db"
-    make(path)
-    return path
+from small_database import go_on, in_memory, look, look_into
 
 
 @pytest.fixture(scope="module")
 def whole(base):
     return base.read_bytes()
-
-
-@pytest.fixture(scope="module")
-def opened(base):
-    return open_storage(str(base))
 
 
 def changed_study(data, opened):

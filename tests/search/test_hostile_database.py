@@ -6,24 +6,12 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from small_database import PROBLEM, copy, execute, go_on, in_memory, look, look_into, make
+from small_database import PROBLEM, copy, execute, go_on, in_memory, look, look_into
 
 from explorer.emit import variant_of
 from explorer.errors import InvalidInput, NotFound
 from explorer.report.dashboard import dashboard_command
 from explorer.search import find_trial, open_storage
-
-
-@pytest.fixture(scope="session")
-def base(tmp_path_factory):
-    path = tmp_path_factory.mktemp("base") / "studies.db"
-    make(path)
-    return path
-
-
-@pytest.fixture(scope="session")
-def opened(base):
-    return open_storage(str(base))
 
 
 @pytest.fixture
