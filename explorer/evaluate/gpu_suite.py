@@ -40,7 +40,7 @@ class SuiteRun:
     workers: int
     """Tests that ran side by side."""
     not_run: int = 0
-    """Tests that were chosen and did not come to their turn, as where the run was stopped."""
+    """Tests that were selected but not run, because the run was stopped before its end."""
     figures: dict[str, float] = field(default_factory=dict)
     """What tests measured beside passing, such as kernels that gave the emulator's bits."""
 

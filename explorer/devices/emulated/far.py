@@ -165,9 +165,7 @@ def emulate_far(
     Raises LaunchRefused if the grid is not a whole number of blocks for each `block_rows` rows.
     """
     grid = kernel.launches[0].grid
-    each, rest = divmod(grid, -(-problem.rows // block_rows))
-    if rest or any(step.grid != grid for step in kernel.launches):
-        raise LaunchRefused(f"{grid} blocks do not share {problem.rows} rows by {block_rows}")
+    each = _blocks_a_tile(kernel, problem, block_rows)
     tiles = _chosen_tiles(problem, block_rows, each, most_elements)
     rows = (tiles[:, None] * block_rows + np.arange(block_rows)).reshape(-1)
     far = _FarRows.of(problem, rows[rows < problem.rows])
@@ -197,6 +195,18 @@ def emulate_far(
     findings = (*ran.findings, *with_store(list(memory.findings()), kernel))
     result = judged(replace(result, findings=findings), memory.output(), far.truth)
     return replace(result, check=far.named(result.check))
+
+
+def _blocks_a_tile(kernel: EmulatedKernel, problem: Problem, block_rows: int) -> int:
+    """Return how many blocks of each launch work on the same block_rows rows.
+
+    Raises LaunchRefused if the launches differ in that, or if it is no whole number.
+    """
+    grid = kernel.launches[0].grid
+    each, rest = divmod(grid, -(-problem.rows // block_rows))
+    if rest or any(step.grid != grid for step in kernel.launches):
+        raise LaunchRefused(f"{grid} blocks do not share {problem.rows} rows by {block_rows}")
+    return each
 
 
 def _chosen_tiles(problem: Problem, block_rows: int, each: int, most_elements: int) -> Numbers:
