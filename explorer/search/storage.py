@@ -9,7 +9,7 @@ from typing import Any
 
 import optuna
 from optuna.exceptions import StorageInternalError
-from optuna.storages import BaseStorage, RDBStorage
+from optuna.storages import BaseStorage
 from optuna.storages._rdb.models import BaseModel
 from sqlalchemy import create_engine, event, inspect
 from sqlalchemy.engine import URL, make_url
@@ -18,6 +18,7 @@ from sqlalchemy.pool import StaticPool
 
 from explorer.errors import ExplorerError, InvalidInput, NotFound
 from explorer.plain_data import shown
+from explorer.search.rdb_storage import BulkStorage
 
 DEFAULT_PATH = Path("studies") / "explorer.db"
 
@@ -48,7 +49,7 @@ def open_storage(url: str | None = None, *, read_only: bool = False) -> BaseStor
         try:
             if _is_in_memory(parsed):  # it is one connection's: all threads share it
                 options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
-                return RDBStorage(parsed.render_as_string(hide_password=False), options)
+                return BulkStorage(parsed.render_as_string(hide_password=False), options)
             patient = _patience(parsed)
             is_new = _is_new(parsed, name, patient, read_only=read_only)
             return _open(parsed, name, patient, is_new=is_new)
@@ -174,7 +175,7 @@ def _is_new(url: URL, storage: str, options: dict[str, Any], *, read_only: bool)
 def _open(url: URL, name: str, options: dict[str, Any], *, is_new: bool) -> BaseStorage:
     """Open a storage, creating its tables where it is new; one that lacks some is refused."""
     full = url.render_as_string(hide_password=False)
-    storage = RDBStorage(full, options, skip_table_creation=not is_new)
+    storage = BulkStorage(full, options, skip_table_creation=not is_new)
     lacking = _lacking(storage)
     if lacking:
         raise InvalidInput(
@@ -187,7 +188,7 @@ def _open(url: URL, name: str, options: dict[str, Any], *, is_new: bool) -> Base
     return storage
 
 
-def _lacking(storage: RDBStorage) -> str:
+def _lacking(storage: BulkStorage) -> str:
     """Return the first table or column of this Optuna that a database lacks; mostly empty."""
     inspector = inspect(storage.engine)
     there = set(inspector.get_table_names())

@@ -10,7 +10,7 @@ from explorer.search.objectives import Objectives
 
 
 def to_attributes(outcome: Outcome, digest: str, origin: str) -> dict[str, Any]:
-    """What a trial keeps of an outcome. Few entries: each costs Optuna's storage half a ms."""
+    """What a trial keeps of an outcome; each entry is a row of the storage."""
     kept: dict[str, Any] = {"digest": digest, "origin": origin}
     if isinstance(outcome, Rejected):
         return {**kept, "stage": str(outcome.stage), "reason": outcome.reason}
