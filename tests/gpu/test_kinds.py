@@ -34,7 +34,7 @@ def evaluator(device):
 
 
 @pytest.mark.alone
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("kind", KINDS)
 def test_first_light(evaluator, kind):
     """One kernel of each kind, and what was found of it: to run first, with -s."""
@@ -106,7 +106,7 @@ def test_a_kernel_in_place_is_checked_on_the_whole_problem(evaluator):
 
 
 @pytest.mark.alone
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("problem", "name"),
     [
@@ -153,7 +153,7 @@ def test_slow_kernels_are_compared_in_bounded_time(evaluator):
 
 
 @pytest.mark.alone
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "problem",
     [

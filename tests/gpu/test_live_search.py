@@ -26,7 +26,10 @@ def device_mib() -> float:
 @pytest.mark.alone
 @pytest.mark.parametrize("trials", [250, pytest.param(1000, marks=pytest.mark.exhaustive)])
 def test_memory_stays_flat(trials, tmp_path):
-    """Host: searcher and worker together. Device: all that is in use on the GPU."""
+    """Host: searcher and worker together. Device: all that is in use on the GPU.
+
+    What this process holds before the search began depends on which tests it has run.
+    """
     device = CudaDevice(0)
     seen: list[tuple[int, float, float]] = []
 
@@ -42,7 +45,9 @@ def test_memory_stays_flat(trials, tmp_path):
     for kernels, host, used in seen:
         print(f"{kernels:7d}  {host:8.0f}  {used:10.0f}")
     assert result.measured + sum(result.rejected.values()) >= trials
-    assert max(host for _, host, _ in seen) < 1500
-    settled = [used for kernels, _, used in seen if kernels > trials // 2]
+    _, first, _ = seen[0]
+    assert max(host for _, host, _ in seen) - first < 250
+    settled = [memory for kernels, *memory in seen if kernels > trials // 2]
     # Verification buffers grow to the largest block that was tried, then no more.
-    assert max(settled) - min(settled) <= 64
+    for used in zip(*settled, strict=True):
+        assert max(used) - min(used) <= 64
