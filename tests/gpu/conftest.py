@@ -8,6 +8,7 @@ import os
 import subprocess
 import tempfile
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,7 @@ def recorded_facts(record_property):
         record_property("gpu.nvrtc", nvrtc_version())
 
 
+@cache
 def _gpu():
     """Name and driver version, by NVIDIA's tool: without a context in this process."""
     asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"]

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cuda.bindings import driver
 from kinds import KINDS, problem_of
 from test_far_rows import CONFIGS
 
 from explorer.codegen import emit
 from explorer.compile import Compiler
 from explorer.config import Config
+from explorer.devices.cuda.driver import checked
 from explorer.devices.cuda.run_once import run_once
 from explorer.devices.cuda.spec import device_spec
 from explorer.devices.emulated.device import EmulatedKernel, output_of
@@ -64,7 +66,12 @@ FOUND = 9
 
 @pytest.fixture(scope="module")
 def gpu():
-    return device_spec(0)
+    """The GPU's limits; its context is kept, since many processes that create one wait in line."""
+    checked(driver.cuInit(0))
+    device = checked(driver.cuDeviceGet(0))
+    checked(driver.cuDevicePrimaryCtxRetain(device))
+    yield device_spec(0)
+    driver.cuDevicePrimaryCtxRelease(device)
 
 
 def program_path(name: str) -> str | None:

@@ -47,7 +47,8 @@ def test_first_light(evaluator, kind):
             f"({live.facts.copy_us:.1f} us); error {outcome.error:.1e}, {outcome.max_ulp:.3g} ulp, "
             f"{outcome.mean_ulp:.2g} on average"
         )
-        assert 0.1 < share < 1.1
+        # Lengths are data, so the limit copies whole rows, of which a kernel reads about half.
+        assert 0.1 < share < (2.0 if live.problem.mask is Mask.LENGTHS else 1.1)
 
 
 @pytest.mark.sampled(2)
