@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime
 
 import pytest
@@ -132,27 +132,27 @@ class Recorder:
 
     def __init__(self, config):
         self.config = config
-        self.outcomes = Counter()
+        self.outcomes = defaultdict(set)
         self.skipped = Counter()
         self.figures = Counter()
         self.facts = {}
-        self.chosen = 0
+        self.chosen = frozenset()
         self.started = time.monotonic()
 
     def pytest_collection_finish(self, session):
-        self.chosen = len(session.items)
+        self.chosen = frozenset(item.nodeid for item in session.items)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids):
-        self.chosen = len(ids)
+        self.chosen = frozenset(ids)
 
     def pytest_runtest_logreport(self, report):
         if "gpu" not in report.keywords:
             return
         if report.when == "call" or (report.when == "setup" and not report.passed):
-            self.outcomes[report.outcome] += 1
+            self.outcomes[report.outcome].add(report.nodeid)
         elif report.when == "teardown" and report.failed:
-            self.outcomes["failed"] += 1
+            self.outcomes["failed"].add(report.nodeid)
         if report.skipped:
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
             self.skipped[str(reason).removeprefix("Skipped: ")] += 1
@@ -160,7 +160,7 @@ class Recorder:
             for name, value in report.user_properties:
                 if name.startswith("gpu."):
                     self.facts[name.removeprefix("gpu.")] = value
-                elif name.startswith("figure."):
+                elif name.startswith("figure.") and report.passed:
                     self.figures[name.removeprefix("figure.")] += value
 
     def pytest_sessionfinish(self, session):
@@ -170,20 +170,22 @@ class Recorder:
         if path is None or not self.outcomes["passed"] or "name" not in self.facts:
             raise pytest.UsageError("--record: no GPU test was run; run pytest -m gpu on a GPU")
         workers = self.config.getoption("numprocesses", None) or 1
+        failed = self.outcomes["failed"]
+        ended = set().union(*self.outcomes.values())
         run = SuiteRun(
             gpu=self.facts["name"],
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             driver=self.facts["driver"],
             nvrtc=self.facts["nvrtc"],
             code=code_digest(),
-            passed=self.outcomes["passed"],
-            failed=self.outcomes["failed"],
+            passed=len(self.outcomes["passed"] - failed),
+            failed=tuple(sorted(failed)),
             skipped=dict(sorted(self.skipped.items())),
             seconds=round(time.monotonic() - self.started, 1),
             workers=os.cpu_count() if workers in ("auto", "logical") else int(workers),
-            not_run=max(0, self.chosen - self.outcomes.total()),
+            not_run=tuple(sorted(self.chosen - ended)),
             figures=dict(sorted(self.figures.items())),
         )
-        write_run(path, run)
+        write_run(path, run, self.chosen)
         readme = path.parents[2] / "README.md"
         readme.write_text(with_sentences(readme.read_text(), read_runs(path)))

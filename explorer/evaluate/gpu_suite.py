@@ -6,7 +6,8 @@ digest of the code that they test, says what they can rely on.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class SuiteRun:
-    """One run of the GPU tests on one GPU."""
+    """A run of the GPU tests on one GPU, and later ones of tests that had not passed in it."""
 
     gpu: str
     date: str
@@ -33,14 +34,18 @@ class SuiteRun:
     code: str
     """Digest of the templates and of the code in `TESTED`."""
     passed: int
-    failed: int
+    failed: tuple[str, ...]
+    """The tests that failed."""
     skipped: dict[str, int]
     """Why tests were skipped, to how many."""
     seconds: float
+    """What the first run took."""
     workers: int
     """Tests that ran side by side."""
-    not_run: int = 0
-    """Tests that were selected but not run, because the run was stopped before its end."""
+    not_run: tuple[str, ...] = ()
+    """The tests that were selected but not run, because the run was stopped before its end."""
+    passed_later: int = 0
+    """How many of those that passed did so in a later run of this code, not in the first."""
     figures: dict[str, float] = field(default_factory=dict)
     """What tests measured beside passing, such as kernels that gave the emulator's bits."""
 
@@ -72,18 +77,46 @@ def read_runs(path: Path) -> tuple[SuiteRun, ...]:
     """Return the latest run of each GPU, by its name; raises InvalidInput for another file."""
     try:
         entries: Any = json.loads(path.read_text())
-        return tuple(SuiteRun(**entry) for entry in entries)
+        tests = ("failed", "not_run")
+        return tuple(
+            SuiteRun(**entry | {name: tuple(entry.get(name, ())) for name in tests})
+            for entry in entries
+        )
     except FileNotFoundError:
         return ()
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInput(f"{path} is no record of the GPU tests: {error}") from None
 
 
-def write_run(path: Path, run: SuiteRun) -> None:
-    """Put a run into the record, in the place of an earlier one on the same GPU."""
-    others = [other for other in read_runs(path) if other.gpu != run.gpu]
-    runs = sorted([*others, run], key=lambda each: each.gpu)
-    path.write_text(json.dumps([asdict(each) for each in runs], indent=2) + "\n")
+def write_run(path: Path, run: SuiteRun, chosen: frozenset[str]) -> None:
+    """Put a run of the tests `chosen` into the record, for what is there of the same GPU.
+
+    A run of nothing but tests that had failed, or were not run, with the same code, is added to the
+    earlier run; any other replaces it.
+    """
+    runs = {each.gpu: each for each in read_runs(path)}
+    before = runs.get(run.gpu)
+    open_tests = {*before.failed, *before.not_run} if before and before.code == run.code else set()
+    if before is not None and chosen <= open_tests:
+        run = _added(before, run, chosen)
+    runs[run.gpu] = run
+    path.write_text(json.dumps([asdict(runs[gpu]) for gpu in sorted(runs)], indent=2) + "\n")
+
+
+def _added(before: SuiteRun, run: SuiteRun, chosen: frozenset[str]) -> SuiteRun:
+    """An earlier run with what has become of the tests `chosen`."""
+    figures = Counter(before.figures)
+    figures.update(run.figures)
+    return replace(
+        before,
+        date=run.date,
+        passed=before.passed + run.passed,
+        passed_later=before.passed_later + run.passed,
+        failed=tuple(sorted({*before.failed} - chosen | {*run.failed})),
+        not_run=tuple(sorted({*before.not_run} - chosen | {*run.not_run})),
+        skipped=dict(Counter(before.skipped) + Counter(run.skipped)),
+        figures=dict(sorted(figures.items())),
+    )
 
 
 def sentence(runs: tuple[SuiteRun, ...]) -> str:
@@ -92,7 +125,11 @@ def sentence(runs: tuple[SuiteRun, ...]) -> str:
         return "the GPU tests have no record; make one with pytest -m gpu --record"
     told = []
     for run in runs:
-        counts = {"failed": run.failed, "not run": run.not_run}
+        counts = {
+            "of them in a later run": run.passed_later,
+            "failed": len(run.failed),
+            "not run": len(run.not_run),
+        }
         rest = "".join(f", {number} {what}" for what, number in counts.items() if number)
         code = "of this code" if run.is_of_this_code else "the code has changed since"
         told.append(f"{run.gpu} {run.date[:10]}: {run.passed} passed{rest}, {code}")

@@ -1,0 +1,73 @@
+"""The record of the GPU tests: a run replaces an earlier one, or adds what had not passed in it."""
+
+from dataclasses import replace
+
+import pytest
+
+from explorer.errors import InvalidInput
+from explorer.evaluate.gpu_suite import SuiteRun, read_runs, sentence, write_run
+
+FULL = SuiteRun(
+    gpu="A GPU",
+    date="2026-01-01T00:00:00+00:00",
+    driver="1",
+    nvrtc="2",
+    code="abc",
+    passed=7,
+    failed=("a", "b"),
+    skipped={"no ncu": 1},
+    seconds=100.0,
+    workers=16,
+    not_run=("c",),
+    figures={"same": 5},
+)
+LATER = replace(FULL, date="2026-01-02T00:00:00+00:00", passed=2, failed=(), not_run=(), skipped={})
+ALL = frozenset("abcdefghij")
+
+
+@pytest.fixture
+def record(tmp_path):
+    path = tmp_path / "gpu-suite.json"
+    write_run(path, FULL, ALL)
+    return path
+
+
+def test_what_is_read_is_what_was_written(record):
+    assert read_runs(record) == (FULL,)
+
+
+def test_tests_that_had_not_passed_are_added(record):
+    write_run(record, LATER, frozenset("ac"))
+    (run,) = read_runs(record)
+    assert (run.passed, run.passed_later, run.failed, run.not_run) == (9, 2, ("b",), ())
+    assert (run.seconds, run.skipped, run.date) == (100.0, {"no ncu": 1}, LATER.date)
+    assert run.figures == {"same": 10}
+    assert "9 passed, 2 of them in a later run, 1 failed, the code has changed" in sentence((run,))
+
+
+def test_a_test_that_fails_again_is_still_there(record):
+    write_run(record, replace(LATER, passed=0, failed=("a",)), frozenset("a"))
+    (run,) = read_runs(record)
+    assert (run.passed, run.passed_later, run.failed) == (7, 0, ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("run", "chosen"),
+    [(LATER, ALL), (LATER, frozenset("ad")), (replace(LATER, code="other"), frozenset("a"))],
+    ids=["all tests", "one that had passed", "other code"],
+)
+def test_any_other_run_replaces_the_earlier_one(record, run, chosen):
+    write_run(record, run, chosen)
+    assert read_runs(record) == (run,)
+
+
+def test_each_gpu_has_its_own(record):
+    write_run(record, replace(LATER, gpu="Another"), frozenset("a"))
+    assert [run.gpu for run in read_runs(record)] == ["A GPU", "Another"]
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '[{"gpu": 1}]'])
+def test_another_file_is_refused(record, text):
+    record.write_text(text)
+    with pytest.raises(InvalidInput, match="no record of the GPU tests"):
+        read_runs(record)
