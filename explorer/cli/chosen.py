@@ -9,12 +9,12 @@ from explorer.cli.gpu_limits import gpu_limits
 from explorer.cli.problem import rows_notice
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import GpuSpec, is_known_gpu, known_gpu
-from explorer.search.goal import Goal
-from explorer.search.objectives import Objectives
+from explorer.tuning.goal import Goal
+from explorer.tuning.objectives import Objectives
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
-    from explorer.emit import Choice
+    from explorer.export import Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def chosen_variant(
     config is the same for all numbers of rows. Raises InvalidInput for what is none of these or no
     legal config, NotFound for a trial that is not there.
     """
-    from explorer.emit import HEURISTIC, is_of_study, parse_choice
+    from explorer.export import HEURISTIC, is_of_study, parse_choice
 
     choice = parse_choice(what)
     if batch_invariant and choice != HEURISTIC:
@@ -66,7 +66,7 @@ def _of_config(
     """A config that is written out, a preset's, or the heuristic's."""
     from explorer.codegen import emit
     from explorer.config import Config
-    from explorer.emit import checked_config
+    from explorer.export import checked_config
     from explorer.space import config_for
 
     limits = gpu_limits(gpu)
@@ -89,8 +89,8 @@ def _of_study(
     which: str | int, asked: AskedProblem, gpu: str | None, storage: str | None, goal: Goal
 ) -> Chosen:
     """The best trial of a study, or one by its number."""
-    from explorer.emit import variant_of
-    from explorer.search import find_trial, load_study, open_storage
+    from explorer.export import variant_of
+    from explorer.tuning import find_trial, load_study, open_storage
 
     opened = open_storage(storage, read_only=True)
     study = load_study(opened, asked, goal)

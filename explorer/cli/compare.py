@@ -23,9 +23,9 @@ from explorer.user_files import check_writable, write_file
 if TYPE_CHECKING:
     from explorer.evaluate.open_peer_bench import PeerBenches
     from explorer.peer import Entered, NotEntered, PeerBench, PeerName
-    from explorer.search import Found
-    from explorer.search.peer_results import PeerRun
-    from explorer.search.peer_run import Ours
+    from explorer.tuning import Found
+    from explorer.tuning.peer_results import PeerRun
+    from explorer.tuning.peer_run import Ours
 
 Cols = Annotated[
     str | None,
@@ -164,8 +164,8 @@ def _run(
     tell: "Callable[[Entered | NotEntered], None]",
 ) -> "tuple[PeerRun, int]":
     """Problem by problem; what was measured is kept at once. The exit code says of Ctrl-C."""
-    from explorer.search.peer_results import PeerRun, Unmeasured
-    from explorer.search.peer_run import ROUNDS, compare_with_peers
+    from explorer.tuning.peer_results import PeerRun, Unmeasured
+    from explorer.tuning.peer_run import ROUNDS, compare_with_peers
 
     run = PeerRun(seed, ROUNDS, ())
     with benches:
@@ -187,7 +187,7 @@ def _run(
 
 def _ours(bench: "PeerBench", storage: str | None, *, heuristic: bool) -> "Ours":
     """The stored search's best; where there is none, or it is not wanted, the heuristic's."""
-    from explorer.search.peer_run import Ours, unsearched
+    from explorer.tuning.peer_run import Ours, unsearched
 
     found = None if heuristic else _searched(bench, storage)
     return Ours(found.config, found.origin) if found else unsearched(bench)
@@ -196,7 +196,7 @@ def _ours(bench: "PeerBench", storage: str | None, *, heuristic: bool) -> "Ours"
 def _searched(bench: "PeerBench", storage: str | None) -> "Found | None":
     """The best of this problem's study, if there is a storage that has it."""
     try:
-        from explorer.search import open_storage, stored_best
+        from explorer.tuning import open_storage, stored_best
     except ImportError as error:
         say(f"studies are not looked at: {error}")
         return None

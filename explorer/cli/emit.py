@@ -11,8 +11,8 @@ from explorer.cli.exits import say
 from explorer.cli.options import AccuracyOrNone, BatchInvariant, Gpu, Json, Minimised, Storage
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import ExplorerError, WrongKernel
-from explorer.search.goal import Goal
-from explorer.search.objectives import Objectives
+from explorer.tuning.goal import Goal
+from explorer.tuning.objectives import Objectives
 from explorer.user_files import check_writable
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def emit(
 ) -> None:
     """Write the source of the best, a trial, the heuristic, a preset or a config."""
     from explorer.cli.chosen import chosen_variant
-    from explorer.emit import REMEDY, default_path, write_source
+    from explorer.export import REMEDY, default_path, write_source
     from explorer.report.json_data import as_text, emission_data
 
     if json and output == STDOUT:
@@ -89,7 +89,7 @@ def emit(
 def _resources(variant: "Variant", arch: str) -> "Resources | None":
     """Compile the source as a check, and tell what the kernel takes; no NVRTC is no error."""
     from explorer.compile import nvrtc_version
-    from explorer.emit import compile_for
+    from explorer.export import compile_for
     from explorer.report.resources import resources_line
 
     try:
@@ -104,7 +104,7 @@ def _resources(variant: "Variant", arch: str) -> "Resources | None":
 
 def _verified(variant: "Variant", arch: str, accuracy: Accuracy) -> "Verdict":
     """Check the kernel on the emulator; raises WrongKernel, having said what is wrong."""
-    from explorer.emit import verify_variant
+    from explorer.export import verify_variant
     from explorer.report.console import notices
     from explorer.report.verification_report import emission_sentence, print_findings
 

@@ -19,8 +19,8 @@ from explorer.user_files import check_writable, write_file
 
 if TYPE_CHECKING:
     from explorer.evaluator import Evaluator
-    from explorer.search import Found
-    from explorer.search.journey_results import Journey
+    from explorer.tuning import Found
+    from explorer.tuning.journey_results import Journey
 
 FOLDER = Path("studies/results")
 _FOLDER_REMEDY = "run it in another folder"
@@ -129,7 +129,7 @@ def _run(plan: _Plan) -> "Journey":
     from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.evaluate.replay import ReplayEvaluator
     from explorer.report.json_data import as_text
-    from explorer.search import run_journey
+    from explorer.tuning import run_journey
 
     why = _why_no_gpu(plan.device)
     try:
@@ -157,7 +157,7 @@ def _best(plan: _Plan, evaluator: "Evaluator") -> "Found":
     from explorer.report.console import notices
     from explorer.report.figures import seconds
     from explorer.report.progress import ProgressLine
-    from explorer.search import Found, open_storage, run_search, stored_best
+    from explorer.tuning import Found, open_storage, run_search, stored_best
 
     storage = open_storage(plan.storage)
     found = stored_best(evaluator, storage)

@@ -6,7 +6,7 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.cli.values import one_of, whole_number
-from explorer.search.objectives import Objectives
+from explorer.tuning.objectives import Objectives
 
 Storage = Annotated[
     str | None,

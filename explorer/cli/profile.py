@@ -15,8 +15,8 @@ from explorer.cli.options import (
 )
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import InvalidInput
-from explorer.search.goal import Goal
-from explorer.search.objectives import Objectives
+from explorer.tuning.goal import Goal
+from explorer.tuning.objectives import Objectives
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant

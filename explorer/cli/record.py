@@ -96,9 +96,9 @@ def _measure(
     from explorer.cli.sub_space import check_size
     from explorer.report.console import notices
     from explorer.report.progress import ProgressLine
-    from explorer.search import choose_configs
-    from explorer.search import record as record_configs
     from explorer.space import Space
+    from explorer.tuning import choose_configs
+    from explorer.tuning import record as record_configs
 
     if sample is None:
         check_size(Space(evaluator.problem, evaluator.gpu, fixed))

@@ -21,12 +21,12 @@ from explorer.cli.problem import needed, rows_notice, with_problem
 from explorer.cli.values import duration_s, whole_number
 from explorer.errors import ExplorerError, NotFound
 from explorer.problem import Problem
-from explorer.search.objectives import Objectives
+from explorer.tuning.objectives import Objectives
 
 if TYPE_CHECKING:
     from explorer.evaluate.finalists import FinalistCheck
     from explorer.evaluator import Evaluator
-    from explorer.search.results import SearchResult
+    from explorer.tuning.results import SearchResult
 
 Trials = Annotated[
     int | None,
@@ -115,7 +115,7 @@ def _run(plan: _Plan) -> "SearchResult":
     from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.report.console import notices
     from explorer.report.progress import ProgressLine
-    from explorer.search import open_storage, run_search
+    from explorer.tuning import open_storage, run_search
 
     storage = open_storage(plan.storage)
     why = _why_replay(plan.device)
@@ -152,7 +152,7 @@ def _check_finalists(result: "SearchResult") -> "FinalistCheck | None":
     """
     from explorer.compile import nvrtc_version
     from explorer.evaluate.finalists import check_finalists
-    from explorer.search.pareto import front_of
+    from explorer.tuning.pareto import front_of
 
     try:
         nvrtc_version()

@@ -4,8 +4,8 @@ from explorer.asked import AskedProblem
 from explorer.cli.exits import say
 from explorer.cli.options import AccuracyOrNone, Json, Minimised, Storage
 from explorer.cli.problem import needed, with_problem
-from explorer.search.goal import Goal
-from explorer.search.objectives import Objectives
+from explorer.tuning.goal import Goal
+from explorer.tuning.objectives import Objectives
 
 
 @with_problem
@@ -21,7 +21,7 @@ def show(
     from explorer.report.json_data import as_text, study_data
     from explorer.report.pareto_report import print_front_study
     from explorer.report.study_report import print_study
-    from explorer.search import load_study, open_storage
+    from explorer.tuning import load_study, open_storage
 
     opened = open_storage(storage, read_only=True)
     view = load_study(opened, needed(asked), Goal.of(objectives, accuracy))

@@ -21,7 +21,7 @@ def studies(
     from explorer.report.json_data import as_text, summary_data
     from explorer.report.markdown import markdown_notices, markdown_table
     from explorer.report.studies_report import print_studies
-    from explorer.search import list_views, open_storage, survey
+    from explorer.tuning import list_views, open_storage, survey
 
     opened = open_storage(storage, read_only=True)
     found = survey(opened)

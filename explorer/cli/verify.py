@@ -19,8 +19,8 @@ from explorer.cli.options import (
 from explorer.cli.problem import needed, with_problem
 from explorer.cli.values import whole_number
 from explorer.errors import InvalidInput
-from explorer.search.goal import Goal
-from explorer.search.objectives import Objectives
+from explorer.tuning.goal import Goal
+from explorer.tuning.objectives import Objectives
 
 if TYPE_CHECKING:
     from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -91,8 +91,8 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check kernels for races, bounds, numbers. Exit code 1: one is wrong, 2: not checked."""
-    from explorer.emit import HEURISTIC
     from explorer.evaluate.verify_on import verify_on
+    from explorer.export import HEURISTIC
     from explorer.report.console import notices, results
     from explorer.report.json_data import as_text
     from explorer.report.verification_data import verification_data
@@ -145,9 +145,9 @@ def _named(
 ) -> "tuple[list[ProgramUnderTest], str]":
     from explorer.cli.chosen import chosen_variant
     from explorer.cli.gpu_limits import gpu_limits
-    from explorer.emit import is_of_study, parse_choice
     from explorer.evaluate.emitted_file import read_emitted
     from explorer.evaluate.program_under_test import ProgramUnderTest
+    from explorer.export import is_of_study, parse_choice
 
     if what.endswith(".cu"):
         program = read_emitted(Path(what)).at_cols(None if asked is None else asked.cols)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from explorer.asked import AskedProblem
 from explorer.codegen import emit
 from explorer.problem import Problem
-from explorer.search.goal import Goal
-from explorer.search.results import StudySummary, TrialRecord
 from explorer.space import can_emit
+from explorer.tuning.goal import Goal
+from explorer.tuning.results import StudySummary, TrialRecord
 
 CHANGED = "the templates have changed since: the last line writes what they emit now for its config"
 """What to say of a trial that is not reproducible."""

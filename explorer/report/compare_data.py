@@ -10,7 +10,7 @@ from typing import Any
 from explorer.errors import InvalidInput
 from explorer.plain_data import parse_json
 from explorer.report.figures import share_of_copy
-from explorer.search.peer_results import PeerComparison, PeerRun, PeerTime
+from explorer.tuning.peer_results import PeerComparison, PeerRun, PeerTime
 from explorer.user_files import read_text
 
 

@@ -5,7 +5,7 @@ from rich.table import Table
 
 from explorer.report.compare_table import LEGEND, OURS, notes_of, tables
 from explorer.report.console import cell, notes, plain_table, print_titled
-from explorer.search.peer_results import PeerRun
+from explorer.tuning.peer_results import PeerRun
 
 _WORDS = {"rows × cols", ""}
 """Headings of columns that hold words."""

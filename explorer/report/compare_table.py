@@ -12,7 +12,7 @@ from explorer.report.compare_data import (
     verdict_counts,
 )
 from explorer.report.figures import microseconds, percent
-from explorer.search.peer_results import LOSS, TIE, PeerComparison, PeerRun, PeerTime
+from explorer.tuning.peer_results import LOSS, TIE, PeerComparison, PeerRun, PeerTime
 
 MARKS = {TIE: " =", LOSS: " <"}
 INEXACT = " ~"

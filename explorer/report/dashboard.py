@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from explorer.errors import NotFound
-from explorer.search.storage import DEFAULT_PATH, open_storage
-from explorer.search.stored_study import read_studies
+from explorer.tuning.storage import DEFAULT_PATH, open_storage
+from explorer.tuning.stored_study import read_studies
 
 PROGRAM = "optuna-dashboard"
 

@@ -6,9 +6,9 @@ from explorer.outcome import Measured
 from explorer.problem import Problem
 from explorer.report.commands import reproducing_command
 from explorer.report.figures import share_of_copy
-from explorer.search.goal import Goal
-from explorer.search.pareto import front_of
-from explorer.search.results import Finalist, Finals, TrialRecord
+from explorer.tuning.goal import Goal
+from explorer.tuning.pareto import front_of
+from explorer.tuning.results import Finalist, Finals, TrialRecord
 
 Data = dict[str, Any]
 

@@ -15,7 +15,7 @@ from explorer.report.figures import (
     with_spread,
 )
 from explorer.report.words import difference_words
-from explorer.search.results import Finalist, Finals
+from explorer.tuning.results import Finalist, Finals
 
 ROWS_AFTER_TIES = 5
 """How many finalists are shown after the tie set."""

@@ -9,7 +9,7 @@ from explorer.errors import InvalidInput
 from explorer.plain_data import parse_json
 from explorer.presets import REPORTED, ReportedRatio, find_preset
 from explorer.report.figures import share_of_copy
-from explorer.search.journey_results import BEST, Journey, Step
+from explorer.tuning.journey_results import BEST, Journey, Step
 from explorer.user_files import read_text
 
 

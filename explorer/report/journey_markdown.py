@@ -7,7 +7,7 @@ from explorer.report.figures import microseconds, percent, share_of_copy, times_
 from explorer.report.journey_data import Beside, beside_reported, pairs, source_words
 from explorer.report.journey_report import reported_span
 from explorer.report.words import brief_words, change_words
-from explorer.search.journey_results import Journey, Step
+from explorer.tuning.journey_results import Journey, Step
 
 _HEADINGS = ("kernel", "µs", "GB/s", "of copy", "× first", "× step", "what changed", "from")
 _NUMBERS = {"µs", "GB/s", "of copy", "× first", "× step"}

@@ -18,7 +18,7 @@ from explorer.report.figures import (
 )
 from explorer.report.journey_data import beside_reported, pairs, source_words
 from explorer.report.words import brief_words, change_words
-from explorer.search.journey_results import Journey, Step
+from explorer.tuning.journey_results import Journey, Step
 
 BAR_WIDTH = 16
 _EIGHTHS = " ▏▎▍▌▋▊▉█"

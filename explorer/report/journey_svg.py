@@ -4,7 +4,7 @@ import math
 from html import escape
 
 from explorer.report.figures import microseconds, percent, share_of_copy
-from explorer.search.journey_results import Journey, Step
+from explorer.tuning.journey_results import Journey, Step
 
 WIDTH = 860
 ROW = 22

@@ -21,10 +21,10 @@ from explorer.report.commands import reproducing_command
 from explorer.report.finals_data import finals_data, front_data, trial_data, winner_data
 from explorer.report.recording_report import measured_us
 from explorer.report.verification_data import verdict_data
-from explorer.search.objectives import Objectives
-from explorer.search.results import SearchResult, StudySummary, StudyView
 from explorer.space import RULES, Space
 from explorer.space.parameters import MEANING
+from explorer.tuning.objectives import Objectives
+from explorer.tuning.results import SearchResult, StudySummary, StudyView
 
 Data = dict[str, Any]
 

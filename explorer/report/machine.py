@@ -23,7 +23,7 @@ from explorer.gpu_spec import DEFAULT_GPU, known_gpu
 from explorer.problem import Problem
 from explorer.report.check import Check
 from explorer.report.dashboard import PROGRAM, dashboard_program
-from explorer.search import open_storage, survey
+from explorer.tuning import open_storage, survey
 from explorer.user_files import is_there
 
 Finding = tuple[bool, str]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from explorer.report.figures import microseconds, percent, share_of_copy, with_spread
 from explorer.report.studies_report import remark
 from explorer.report.words import brief_words
-from explorer.search.results import StudySummary, StudyView
+from explorer.tuning.results import StudySummary, StudyView
 
 _COLUMNS = {
     # heading: alignment

@@ -20,8 +20,8 @@ from explorer.report.figures import (
 from explorer.report.rejections import rejected_by_stage
 from explorer.report.search_report import checked_sentence, tally
 from explorer.report.words import brief_words, difference_words
-from explorer.search.pareto import FrontMember, front_of, since_finals
-from explorer.search.results import Finals, SearchResult, StudyView, TrialRecord
+from explorer.tuning.pareto import FrontMember, front_of, since_finals
+from explorer.tuning.results import Finals, SearchResult, StudyView, TrialRecord
 
 DIFFERENCE_WIDTH = 40
 """Columns for what a config has that the fastest has not."""

@@ -11,7 +11,7 @@ from explorer.outcome import Stage
 from explorer.problem import Problem
 from explorer.report.figures import microseconds, percent, seconds, share_of_copy
 from explorer.report.rejections import rejected_by_stage
-from explorer.search.results import Progress
+from explorer.tuning.results import Progress
 
 REDRAWS_A_SECOND = 8
 SECONDS_BETWEEN_LINES = 10.0

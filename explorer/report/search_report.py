@@ -11,7 +11,7 @@ from explorer.report.figures import count, counted, percent, seconds
 from explorer.report.finals_table import finals_notes, finals_table
 from explorer.report.rejections import rejected_by_stage
 from explorer.report.words import brief_words
-from explorer.search.results import SearchResult
+from explorer.tuning.results import SearchResult
 
 
 def print_search(

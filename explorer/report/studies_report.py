@@ -6,8 +6,8 @@ from rich.console import Console
 
 from explorer.report.console import plain_table
 from explorer.report.figures import count, microseconds, percent, share_of_copy
-from explorer.search.objectives import Objectives
-from explorer.search.results import StudySummary
+from explorer.tuning.objectives import Objectives
+from explorer.tuning.results import StudySummary
 
 
 def print_studies(summaries: Sequence[StudySummary], console: Console) -> None:

@@ -22,7 +22,7 @@ from explorer.report.figures import (
 from explorer.report.finals_table import finals_notes, finals_table
 from explorer.report.rejections import rejected_by_stage
 from explorer.report.words import brief_words
-from explorer.search.results import ParameterEffect, StudyView
+from explorer.tuning.results import ParameterEffect, StudyView
 
 MOST_REASONS = 12
 """How many reasons of rejection are listed."""

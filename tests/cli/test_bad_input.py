@@ -223,11 +223,11 @@ def test_unknown_and_rejected_trials(explorer, searched):
 
 def test_a_study_of_an_older_space(explorer, recording, monkeypatch):
     """Measured, so it seems, on a GPU; then the package is upgraded."""
-    monkeypatch.setattr("explorer.search.run.is_replay", lambda _: False)
+    monkeypatch.setattr("explorer.tuning.run.is_replay", lambda _: False)
     assert explorer("search", *SHAPE, "--trials", "20").code == 0
     assert explorer("show", *SHAPE).code == 0
     for module in ("inspect", "stored_study"):
-        monkeypatch.setattr(f"explorer.search.{module}.space_version", lambda: "ffffffff")
+        monkeypatch.setattr(f"explorer.tuning.{module}.space_version", lambda: "ffffffff")
     for command in (("show",), ("emit", "best"), ("emit", "0")):
         refused(explorer(*command, *SHAPE), "run explorer search --cols 512")
     assert "older space" in explorer("studies").out
@@ -256,7 +256,7 @@ def test_a_read_only_folder_of_studies(explorer, recording, tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the test above does it with real permissions")
 def test_a_read_only_folder_of_studies_as_root(explorer, recording, monkeypatch):
-    monkeypatch.setattr("explorer.search.storage.os.access", lambda *_: False)
+    monkeypatch.setattr("explorer.tuning.storage.os.access", lambda *_: False)
     refused(explorer("search", *SHAPE), "read-only")
 
 
@@ -289,6 +289,6 @@ def test_a_bug_keeps_its_traceback(explorer, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("explorer.search.open_storage", broken, raising=False)
+    monkeypatch.setattr("explorer.tuning.open_storage", broken, raising=False)
     with pytest.raises(ZeroDivisionError):
         explorer("studies")

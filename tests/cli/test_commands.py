@@ -129,12 +129,12 @@ def test_a_recording_is_not_recorded(explorer, recording):
 def test_record(explorer, recording, monkeypatch, tmp_path, kernels):
     """A replay that claims to measure stands in for the GPU, with its own configs as the choice."""
     from explorer.evaluate.replay import ReplayEvaluator
-    from explorer.search import Choice
+    from explorer.tuning import Choice
 
     configs = tuple(kernel.config for kernel in kernels)
     monkeypatch.setattr(ReplayEvaluator, "interleaves", True)
     monkeypatch.setattr(
-        "explorer.search.choose_configs", lambda *_, **__: Choice(configs, "all"), raising=False
+        "explorer.tuning.choose_configs", lambda *_, **__: Choice(configs, "all"), raising=False
     )
     command = ("record", *SHAPE, "--sample", "60", "--device", "recorded:by-hand")
     ran = explorer(*command, "--json")

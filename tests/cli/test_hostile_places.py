@@ -17,7 +17,7 @@ from by_hand import SHAPE
 from explorer.cli import app
 from explorer.cli.exits import MAX_SENTENCE, say
 from explorer.cli.streams import OutputLost, ReaderGone, guarded
-from explorer.search import open_storage
+from explorer.tuning import open_storage
 
 CONFIG = '{"threads":128,"threads_per_row":128}'
 EMIT = ("emit", CONFIG, *SHAPE, "--no-verify")

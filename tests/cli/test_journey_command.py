@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from explorer.search.journey_results import BEST
+from explorer.tuning.journey_results import BEST
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "search"))
 from fake_evaluator import FakeEvaluator

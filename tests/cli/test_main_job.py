@@ -103,7 +103,7 @@ def test_a_recording_older_than_the_templates_is_named_with_the_command(
     searched, explorer, monkeypatch
 ):
     number = shlex.split(searched.out.splitlines()[-1])[2]
-    from explorer.emit import from_trial
+    from explorer.export import from_trial
 
     real = from_trial.emit
 
@@ -155,7 +155,7 @@ def test_stopping_keeps_what_is_done(explorer, recording, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("explorer.search.run_search", interrupted, raising=False)
+    monkeypatch.setattr("explorer.tuning.run_search", interrupted, raising=False)
     ran = explorer(*SEARCH)
     assert ran.code == 130
     assert ran.err.splitlines()[-1] == (

@@ -10,9 +10,9 @@ from explorer.devices.cuda import CudaDevice
 from explorer.devices.cuda.verification import KEPT_BYTES
 from explorer.evaluate.live import LiveEvaluator
 from explorer.problem import Problem
-from explorer.search import open_storage, run_search
 from explorer.space import Space
 from explorer.space.covering import sampled
+from explorer.tuning import open_storage, run_search
 
 
 def resident_mib(process: int) -> float:

@@ -13,7 +13,7 @@ from explorer.op import Op
 from explorer.peer import NotEntered, PeerName
 from explorer.peers import chosen_peers
 from explorer.problem import Problem
-from explorer.search.peer_run import compare_with_peers, unsearched
+from explorer.tuning.peer_run import compare_with_peers, unsearched
 
 ROUNDS = 8
 SHAPES = [

@@ -8,7 +8,7 @@ from explorer.evaluate.live import LiveEvaluator
 from explorer.outcome import Measured
 from explorer.presets import PRESETS
 from explorer.problem import Problem
-from explorer.search.journey import run_journey
+from explorer.tuning.journey import run_journey
 
 SHAPES = [
     (2048, 4096),  # whole vectors: all but those for narrow rows

@@ -21,7 +21,7 @@ from explorer.problem import Problem
 from explorer.report.circumstances import replay_notice
 from explorer.report.json_data import as_text, recording_data, search_data
 from explorer.report.search_report import print_search
-from explorer.search import open_storage, run_search
+from explorer.tuning import open_storage, run_search
 
 PROBLEM = Problem(64, 4096)
 

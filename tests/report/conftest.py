@@ -8,7 +8,7 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.outcome import Measured, Resources, Stage
 from explorer.problem import Problem
-from explorer.search.results import (
+from explorer.tuning.results import (
     Finalist,
     Finals,
     ParameterEffect,

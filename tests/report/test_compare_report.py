@@ -12,7 +12,7 @@ from explorer.errors import InvalidInput
 from explorer.problem import Problem
 from explorer.report.compare_data import compare_data, groups, means, read_compared
 from explorer.report.compare_report import compared_markdown
-from explorer.search.peer_results import PeerComparison, PeerOut, PeerRun, PeerTime
+from explorer.tuning.peer_results import PeerComparison, PeerOut, PeerRun, PeerTime
 
 ROUNDS = 12
 

@@ -18,7 +18,7 @@ from explorer.report.journey_markdown import journey_markdown
 from explorer.report.journey_report import bar, log_share, print_journey
 from explorer.report.journey_svg import journey_svg
 from explorer.report.words import change_words
-from explorer.search.journey_results import BEST, Journey, LeftOut, Step
+from explorer.tuning.journey_results import BEST, Journey, LeftOut, Step
 
 PROBLEM = Problem(8192, 4096)
 H200 = known_gpu("NVIDIA H200")

@@ -10,7 +10,7 @@ from explorer.dtype import DType
 from explorer.outcome import Stage
 from explorer.problem import Problem
 from explorer.report.progress import ProgressLine, progress_text
-from explorer.search.results import Progress
+from explorer.tuning.results import Progress
 
 PROBLEM = Problem(8192, 4096, DType.F32)
 STANDING = Progress(

@@ -1,0 +1,172 @@
+"""Time every published kernel, and the search's best, in one interleaved run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from optuna.storages import BaseStorage
+
+from explorer.codegen import emit
+from explorer.config import Config
+from explorer.errors import NotFound
+from explorer.evaluator import Evaluator
+from explorer.outcome import Measured
+from explorer.presets import PRESETS
+from explorer.space import can_emit
+from explorer.tuning.journey_results import BEST, Journey, LeftOut, Step
+from explorer.tuning.run import evaluator_study
+from explorer.tuning.stored_study import stored_studies
+
+ROUNDS = 30
+FEWEST = 2
+"""Kernels that a journey has at least."""
+
+Progress = Callable[[str, int, int], None]
+"""Told the name of what is verified and timed next, its number from 1, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The search's best of a problem, and where it comes from, in words."""
+
+    config: Config
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Contender:
+    names: tuple[str, ...]
+    config: Config
+    digest: str
+
+
+def stored_best(evaluator: Evaluator, storage: BaseStorage) -> Found | None:
+    """The best of the study that a search with `evaluator` would go on with; None without one."""
+    name = evaluator_study(evaluator)
+    for study in stored_studies(storage):
+        best = study.best() if study.name == name else None
+        if best is not None and can_emit(study.problem, best.config):
+            return Found(best.config, f"trial {best.number} of study {name}")
+    return None
+
+
+def run_journey(
+    evaluator: Evaluator,
+    find_best: Callable[[], Found | None],
+    *,
+    rounds: int = ROUNDS,
+    on_progress: Progress | None = None,
+) -> Journey:
+    """Verify and time each preset that can compute the problem, then all of them in turn.
+
+    `find_best` is asked once the presets are known to be there. Raises NotFound where fewer than
+    two kernels could be measured, or where a recording lacks some of them.
+    """
+    contenders, left_out = _contenders(evaluator)
+    found = find_best()
+    if found is not None:
+        contenders = _entered(contenders, BEST, found.config, evaluator)
+    for contender in contenders:
+        evaluator.submit(contender.config)
+    measured: list[tuple[_Contender, Measured]] = []
+    for number, contender in enumerate(contenders, 1):
+        if on_progress is not None:
+            on_progress(contender.names[0], number, len(contenders))
+        outcome = evaluator.evaluate(contender.config)
+        if isinstance(outcome, Measured):
+            measured.append((contender, outcome))
+        else:
+            reason = f"{outcome.stage}: {outcome.reason}"
+            left_out += [LeftOut(name, reason) for name in contender.names]
+    if len(measured) < FEWEST:
+        raise NotFound(_too_few(evaluator, len(measured), left_out))
+    return _compared(evaluator, measured, left_out, found, rounds)
+
+
+def _contenders(evaluator: Evaluator) -> tuple[list[_Contender], list[LeftOut]]:
+    """Presets that are legal, each code once; why others are not."""
+    contenders: list[_Contender] = []
+    left_out = []
+    for preset in PRESETS:
+        fault = preset.fault(evaluator.problem, evaluator.gpu)
+        if fault is None:
+            config = preset.config(evaluator.problem, evaluator.gpu)
+            contenders = _entered(contenders, preset.name, config, evaluator)
+        else:
+            left_out.append(LeftOut(preset.name, fault))
+    return _held(evaluator, contenders), left_out
+
+
+def _entered(
+    contenders: list[_Contender], name: str, config: Config, evaluator: Evaluator
+) -> list[_Contender]:
+    """With one more, or one more name for the one that has its code."""
+    digest = emit(evaluator.problem, config).digest
+    if all(contender.digest != digest for contender in contenders):
+        return [*contenders, _Contender((name,), config, digest)]
+    return [
+        replace(one, names=(*one.names, name)) if one.digest == digest else one
+        for one in contenders
+    ]
+
+
+def _held(evaluator: Evaluator, contenders: list[_Contender]) -> list[_Contender]:
+    """The contenders as a recording knows them; raises NotFound where it lacks some."""
+    if evaluator.catalogue is None:
+        return contenders
+    recorded = {evaluator.identity(config): config for config in evaluator.catalogue}
+    lacking = sum(contender.digest not in recorded for contender in contenders)
+    if lacking:
+        circumstances = evaluator.circumstances
+        raise NotFound(
+            f"the recording made on {circumstances.gpu} on {circumstances.date[:10]} lacks "
+            f"{lacking} of the {len(contenders)} presets of {evaluator.problem}: a journey needs "
+            "a GPU, or one that was kept, as the repository's studies/results/journey-*.json: "
+            "--from FILE"
+        )
+    return [replace(contender, config=recorded[contender.digest]) for contender in contenders]
+
+
+def _compared(
+    evaluator: Evaluator,
+    measured: list[tuple[_Contender, Measured]],
+    left_out: Sequence[LeftOut],
+    found: Found | None,
+    rounds: int,
+) -> Journey:
+    """Time all of them in turn, the fastest twice."""
+    ranked = sorted(measured, key=lambda pair: -pair[1].time_us)
+    configs = [contender.config for contender, _ in ranked]
+    comparison = evaluator.compare([*configs, configs[-1]], rounds)
+    *rows, again = comparison.samples_us
+    steps = [
+        Step(
+            names=contender.names,
+            config=contender.config,
+            digest=outcome.digest,
+            error=outcome.error,
+            registers=outcome.resources.registers,
+            samples_us=row,
+        )
+        for (contender, outcome), row in zip(ranked, rows, strict=True)
+    ]
+    copy_us = median(comparison.copy_us) if comparison.copy_us else 0.0
+    return Journey(
+        problem=evaluator.problem,
+        circumstances=replace(evaluator.circumstances, copy_us=copy_us),
+        steps=tuple(sorted(steps, key=lambda step: -step.time_us)),
+        left_out=tuple(left_out),
+        copy_us=comparison.copy_us,
+        again_us=again,
+        twice=steps[-1].digest,
+        best_from=found.origin if found is not None else "",
+        interleaved=comparison.interleaved,
+    )
+
+
+def _too_few(evaluator: Evaluator, measured: int, left_out: Sequence[LeftOut]) -> str:
+    reasons = "; ".join(f"{entry.name}: {entry.reason}" for entry in left_out[:3])
+    return (
+        f"a journey over {evaluator.problem} would have {measured} of the {FEWEST} kernels that "
+        f"it needs ({reasons}); explorer presets says why"
+    )

@@ -1,0 +1,179 @@
+"""A study in its storage: what is known of a problem's kernels, and where finished trials go."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import Any
+
+from optuna.distributions import CategoricalDistribution
+from optuna.exceptions import DuplicatedStudyError
+from optuna.storages import BaseStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from explorer.circumstances import Circumstances
+from explorer.config import Config
+from explorer.errors import InvalidInput
+from explorer.outcome import Measured, Outcome
+from explorer.plain_data import read_text, read_whole, shown
+from explorer.problem import Problem
+from explorer.tuning.finals_json import finals_to_json
+from explorer.tuning.objectives import Objectives
+from explorer.tuning.results import Finals
+from explorer.tuning.storage import said_of
+from explorer.tuning.trial_attributes import passed_over, to_attributes, to_outcome
+
+_REMEDY = "mend the storage or name another with --storage, and run the same command again"
+
+METRIC_NAMES = "study:metric_names"
+"""Where Optuna keeps what a study's values are called."""
+
+
+class Ledger:
+    """Opens or creates the study `name`; a trial enters in one transaction, finished.
+
+    So no trial is ever left running, whenever the process ends; one that another program left
+    running is told FAIL.
+    """
+
+    def __init__(
+        self,
+        storage: BaseStorage,
+        name: str,
+        problem: Problem,
+        distributions: dict[str, CategoricalDistribution],
+        objectives: Objectives = Objectives.TIME,
+    ) -> None:
+        self.name = name
+        self._storage = storage
+        self._distributions = distributions
+        self._objectives = objectives
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self._last: Future[int] | None = None
+        self._faults: dict[int, str] = {}
+        described = problem.as_dict()
+        with _writing():
+            self._study_id = _open_study(storage, name, objectives)
+            self._set(problem=described, objectives=str(objectives))
+            storage.set_study_system_attr(self._study_id, METRIC_NAMES, objectives.metrics)
+            self._fail_running()
+
+    @property
+    def passed_over(self) -> str:
+        """A sentence on the trials that cannot be used; empty where there is none."""
+        return passed_over(self._faults, self.name)
+
+    def known(self, holds: Callable[[Config], bool]) -> Iterator[tuple[int, Config, str, Outcome]]:
+        """Number, config, digest and outcome of the trials that evaluated a kernel.
+
+        What cannot be read, and a config that the search does not hold, is passed over.
+        """
+        states = (TrialState.COMPLETE, TrialState.PRUNED)
+        with said_of(f"study '{self.name}' cannot be read", _REMEDY):
+            found = self._storage.get_all_trials(self._study_id, deepcopy=False, states=states)
+        for trial in found:
+            number = read_whole(trial.number, f"study '{self.name}': the number of a trial")
+            try:
+                outcome = to_outcome(trial.user_attrs, self._objectives)
+                digest = read_text(trial.user_attrs.get("digest", ""), "digest")
+                if outcome is not None and digest:
+                    config = Config.from_dict(trial.params)
+                    if not holds(config):
+                        raise InvalidInput(
+                            f"its config {shown(config.to_json(brief=True))} is none of those "
+                            "that are searched"
+                        )
+                    yield number, config, digest, outcome
+            except InvalidInput as error:
+                self._faults[number] = str(error)
+
+    def add(
+        self, config: Config, outcome: Outcome, *, digest: str, origin: str, started: datetime
+    ) -> Future[int]:
+        """Store a finished trial in the background, COMPLETE or PRUNED; gives its number.
+
+        Raises what the trial before met, so at most one trial is lost if the storage fails.
+        """
+        self.flush()
+        trial = self._trial(config, outcome, digest, origin, started)
+        self._last = self._writer.submit(self._store, trial)
+        return self._last
+
+    def flush(self) -> None:
+        """Wait until every trial is stored; raises InvalidInput if the last could not be."""
+        if self._last is not None:
+            self._last.result()
+
+    def close(self) -> None:
+        """Wait for what is being stored, and end the background thread."""
+        self._writer.shutdown()
+
+    def _store(self, trial: FrozenTrial) -> int:
+        with _writing():
+            trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
+            return self._storage.get_trial_number_from_id(trial_id)
+
+    def _trial(
+        self, config: Config, outcome: Outcome, digest: str, origin: str, started: datetime
+    ) -> FrozenTrial:
+        measured = isinstance(outcome, Measured)
+        return FrozenTrial(
+            number=-1,
+            trial_id=-1,
+            state=TrialState.COMPLETE if measured else TrialState.PRUNED,
+            value=None,
+            values=self._objectives.values(outcome) if measured else None,
+            datetime_start=started,
+            datetime_complete=datetime.now(),
+            params=config.as_dict(),
+            distributions=self._distributions,  # type: ignore[arg-type]
+            user_attrs=to_attributes(outcome, digest, origin),
+            system_attrs={},
+            intermediate_values={},
+        )
+
+    def begin(self, circumstances: Circumstances, seed: int) -> None:
+        """Keep when a run began, and its circumstances, unless those of finals are kept."""
+        with _writing():
+            self._set(searched_at=_now())
+            if "finals" not in self._storage.get_study_user_attrs(self._study_id):
+                self._describe(circumstances, seed)
+
+    def conclude(self, finals: Finals, circumstances: Circumstances, seed: int) -> None:
+        """Keep the finals, as JSON, with the circumstances under which they were held."""
+        text = finals_to_json(finals)
+        with _writing():
+            self._set(finals=text, searched_at=_now())
+            self._describe(circumstances, seed)
+
+    def _describe(self, circumstances: Circumstances, seed: int) -> None:
+        values = circumstances.as_dict()
+        self._set(circumstances=values, copy_us=circumstances.copy_us, seed=seed)
+
+    def _set(self, **attributes: Any) -> None:
+        for key, value in attributes.items():
+            self._storage.set_study_user_attr(self._study_id, key, value)
+
+    def _fail_running(self) -> None:
+        running = self._storage.get_all_trials(
+            self._study_id, deepcopy=False, states=(TrialState.RUNNING,)
+        )
+        for trial in running:
+            self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _open_study(storage: BaseStorage, name: str, objectives: Objectives) -> int:
+    try:
+        return storage.create_new_study([StudyDirection.MINIMIZE] * objectives.number, name)
+    except DuplicatedStudyError:
+        return storage.get_study_id_from_name(name)
+
+
+def _writing() -> AbstractContextManager[None]:
+    """A full disk, a lock held too long or a read-only file is the user's to mend."""
+    return said_of("the study cannot be written", f"what finished before is kept: {_REMEDY}")

@@ -1,0 +1,203 @@
+"""What a comparison with peers gives: our kernel, copy and every peer, timed in turn."""
+
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from explorer.circumstances import Circumstances
+from explorer.config import Config
+from explorer.errors import InvalidInput
+from explorer.outcome import spread
+from explorer.plain_data import read_fields
+from explorer.problem import Problem
+from explorer.tuning.ties import Ratio, check_rows, ratio
+
+WIN, TIE, LOSS = "win", "tie", "loss"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTime:
+    """A peer that was verified and timed."""
+
+    name: str
+    version: str
+    note: str
+    error: float
+    """Largest relative error against float64."""
+    max_ulp: float
+    inexact: str
+    """Why it would not pass as a kernel of ours, where that is rounding alone; else empty."""
+    samples_us: tuple[float, ...]
+    """Microseconds a launch, one a round, in turn with all others."""
+    wrong_rows: tuple[str, ...] = ()
+    """Rows on which it is wrong all the same, such as those with infinities, in words."""
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "PeerTime":
+        """Read a peer of a kept comparison, whatever else is there. Raises InvalidInput."""
+        return read_fields(cls, values, "peer", ignore_unknown=True)
+
+    @property
+    def time_us(self) -> float:
+        """Median microseconds of a launch."""
+        return median(self.samples_us)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range of the samples over their median."""
+        return spread(self.samples_us)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerOut:
+    """A peer without a time, and why."""
+
+    name: str
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PeerComparison:
+    """One problem; ratios pair samples of a round, and all of them hold together with 95 %."""
+
+    problem: Problem
+    circumstances: Circumstances
+    config: Config
+    origin: str
+    """Where our config comes from: a trial of a study, or the heuristic."""
+    digest: str
+    error: float
+    max_ulp: float | None
+    registers: int
+    ours_us: tuple[float, ...]
+    again_us: tuple[float, ...]
+    """Ours once more: its two rows differ by what the run cannot resolve."""
+    copy_us: tuple[float, ...]
+    """The fastest plain copy of the same bytes, timed in the same rounds."""
+    peers: tuple[PeerTime, ...]
+    """In the order in which they entered."""
+    left_out: tuple[PeerOut, ...]
+    heuristic: Config | None = None
+    """What would have been taken without a search, where ours is of a search and another."""
+    heuristic_us: tuple[float, ...] = ()
+
+    @property
+    def heuristic_over_ours(self) -> float | None:
+        """Its time over ours; None where it was not timed."""
+        if not self.heuristic_us:
+            return None
+        return ratio(self.heuristic_us, self.ours_us).median
+
+    @property
+    def time_us(self) -> float:
+        """Median microseconds of a launch of ours."""
+        return median(self.ours_us)
+
+    @property
+    def copy_time_us(self) -> float:
+        """Median microseconds of the copy."""
+        return median(self.copy_us)
+
+    @cached_property
+    def noise(self) -> float:
+        """What this run cannot resolve, relative."""
+        with_itself = ratio(self.again_us, self.ours_us)
+        return max(abs(with_itself.median - 1.0), with_itself.half_width)
+
+    @property
+    def best(self) -> PeerTime | None:
+        """The fastest peer; None where none was timed."""
+        return min(self.peers, key=lambda peer: peer.time_us, default=None)
+
+    def over_ours(self, peer: PeerTime) -> Ratio:
+        """A peer's time over ours, above 1 where ours is faster, with its confidence interval."""
+        return ratio(peer.samples_us, self.ours_us, max(1, len(self.peers)))
+
+    def verdict(self, peer: PeerTime) -> str:
+        """Whether ours is faster than a peer, slower, or not to be told from it."""
+        over = self.over_ours(peer)
+        if over.is_tie(self.noise):
+            return TIE
+        return WIN if over.median > 1.0 else LOSS
+
+    def find(self, name: str) -> PeerTime | None:
+        """The peer of that name, if it was timed."""
+        return next((peer for peer in self.peers if peer.name == name), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON: what was measured, without what follows from it."""
+        return {
+            "problem": self.problem.as_dict(),
+            "circumstances": self.circumstances.as_dict(),
+            "config": self.config.as_dict(),
+            "origin": self.origin,
+            "digest": self.digest,
+            "error": self.error,
+            "max_ulp": self.max_ulp,
+            "registers": self.registers,
+            "ours_us": list(self.ours_us),
+            "again_us": list(self.again_us),
+            "copy_us": list(self.copy_us),
+            "peers": [asdict(peer) for peer in self.peers],
+            "left_out": [asdict(entry) for entry in self.left_out],
+            "heuristic": self.heuristic.as_dict() if self.heuristic else None,
+            "heuristic_us": list(self.heuristic_us),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "PeerComparison":
+        """Read what `as_dict` wrote, whatever else is there. Raises InvalidInput for other data."""
+        read = read_fields(cls, values, "comparison", ignore_unknown=True)
+        timed = [peer.samples_us for peer in read.peers]
+        timed += [read.heuristic_us] if read.heuristic_us else []
+        check_rows([read.ours_us, read.again_us, *timed])
+        if not read.copy_us:
+            raise InvalidInput("copy_us is empty; copy is timed beside every kernel")
+        return read
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A problem of which nothing was compared, and why."""
+
+    problem: Problem
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRun:
+    """The comparisons of one command, in its order."""
+
+    seed: int
+    rounds: int
+    comparisons: tuple[PeerComparison, ...]
+    unmeasured: tuple[Unmeasured, ...] = ()
+
+    def with_(self, one: PeerComparison | Unmeasured) -> "PeerRun":
+        """With one problem more."""
+        if isinstance(one, Unmeasured):
+            return replace(self, unmeasured=(*self.unmeasured, one))
+        return replace(self, comparisons=(*self.comparisons, one))
+
+    @property
+    def peer_names(self) -> list[str]:
+        """Every peer that has a time for some problem, in the order of entering."""
+        return list(dict.fromkeys(p.name for one in self.comparisons for p in one.peers))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "seed": self.seed,
+            "rounds": self.rounds,
+            "comparisons": [one.as_dict() for one in self.comparisons],
+            "unmeasured": [
+                {"problem": one.problem.as_dict(), "reason": one.reason} for one in self.unmeasured
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "PeerRun":
+        """Read what `as_dict` wrote, whatever else is there. Raises InvalidInput for other data."""
+        return read_fields(cls, values, "run", ignore_unknown=True)

@@ -1,0 +1,178 @@
+"""What a search, and a look into a study, give: plain data for reports."""
+
+from dataclasses import dataclass
+
+from explorer.accuracy import Accuracy
+from explorer.circumstances import Circumstances
+from explorer.config import Config
+from explorer.outcome import Measured, Stage
+from explorer.problem import Problem
+from explorer.tuning.goal import Goal
+from explorer.tuning.objectives import Objectives
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a running search stands; told after every trial."""
+
+    trials: int
+    """Trials told so far in this run, duplicates of known code included."""
+    measured: int
+    """Kernels verified and timed in this run."""
+    rejected: dict[Stage, int]
+    best_trial: int | None
+    best_us: float | None
+    copy_us: float
+    """0 until copy was measured."""
+    elapsed_s: float
+    remaining_s: float | None
+    """Of the time budget; None without one."""
+    remaining_trials: int | None
+    phase: str
+    """`search`, then `finals`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """A finished trial that measured a kernel."""
+
+    number: int
+    config: Config
+    outcome: Measured
+
+
+@dataclass(frozen=True, slots=True)
+class Finalist:
+    """A contender of the finals: re-measured in turn with the others and with copy."""
+
+    trial: TrialRecord
+    samples_us: tuple[float, ...]
+    time_us: float
+    """Median of `samples_us`."""
+    spread: float
+    """Interquartile range over median."""
+    ratio_to_best: float
+    """Median over the rounds of this contender's sample over the best's of the same round."""
+    ratio_low: float
+    """Lower end of that median's confidence interval: 95 % for all contenders together."""
+    ratio_high: float
+    tied: bool
+    """Not distinguishable from the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finals:
+    """The finalists, best first: the first of the tie set by fewer registers, shorter code."""
+
+    finalists: tuple[Finalist, ...]
+    copy_us: float
+    copy_spread: float | None
+    """Interquartile range over median; None where copy was not timed in the same rounds."""
+    rounds: int
+    noise: float
+    """What this run cannot resolve: the difference of one contender's two entries, or half the
+    95 % confidence interval of their ratio, whichever is larger; relative."""
+    interleaved: bool
+    """Timed in turn, now or when recorded; else recorded one after the other."""
+
+    @property
+    def winner(self) -> Finalist:
+        """The one to emit."""
+        return self.finalists[0]
+
+    @property
+    def ties(self) -> tuple[Finalist, ...]:
+        """The tie set, the winner first."""
+        return tuple(f for f in self.finalists if f.tied)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """A search that ended with at least one measured kernel."""
+
+    study: str
+    problem: Problem
+    circumstances: Circumstances
+    finals: Finals
+    trials: int
+    measured: int
+    duplicates: int
+    rejected: dict[Stage, int]
+    elapsed_s: float
+    seed: int
+    replayed: bool
+    exhausted: bool = False
+    """Nothing was left to try."""
+    objectives: Objectives = Objectives.TIME
+    passed_over: str = ""
+    """A sentence on trials of earlier runs that cannot be read; empty where there is none."""
+
+    @property
+    def goal(self) -> Goal:
+        """What was searched for."""
+        return Goal(self.objectives, self.circumstances.accuracy)
+
+
+@dataclass(frozen=True, slots=True)
+class StudySummary:
+    """One line of `explorer studies`."""
+
+    name: str
+    problem: Problem
+    gpu: str
+    timing: str
+    space_version: str
+    is_current: bool
+    """Whether the installed space and templates are the study's."""
+    trials: int
+    measured: int
+    best_us: float | None
+    """Of the finals where there were any, as `copy_us`; else the fastest trial's."""
+    copy_us: float
+    date: str
+    replayed: bool
+    accuracy: Accuracy = Accuracy.DEFAULT
+    """What its kernels had to meet."""
+    objectives: Objectives = Objectives.TIME
+
+    @property
+    def goal(self) -> Goal:
+        """What was searched for."""
+        return Goal(self.objectives, self.accuracy)
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterEffect:
+    """One parameter's weight in a study, and its fastest and slowest value."""
+
+    name: str
+    importance: float
+    """Share of the variance of log time, 0 to 1 (PED-ANOVA, Watanabe et al. 2023)."""
+    fastest_value: str
+    fastest_us: float
+    """Median time of the trials with that value, microseconds."""
+    slowest_value: str
+    slowest_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class StudyView:
+    """What `explorer show` prints."""
+
+    summary: StudySummary
+    circumstances: Circumstances
+    finals: Finals | None
+    """None where no search of the study came to its end."""
+    best: TrialRecord
+    """The finals' winner; the fastest trial where there were no finals."""
+    since: TrialRecord | None
+    """A trial measured after the finals that looks faster than their winner."""
+    rejected: dict[Stage, int]
+    reasons: tuple[tuple[Stage, str, int], ...]
+    """Stage, reason (the rule's name for invalid ones) and count, most frequent first."""
+    effects: tuple[ParameterEffect, ...]
+    """By importance, greatest first; empty with fewer than a handful of trials."""
+    front: tuple[TrialRecord, ...] = ()
+    """Of a study of time and error: the trials that none is faster and more exact than."""
+    passed_over: str = ""
+    """A sentence on trials that cannot be read; empty where there is none."""

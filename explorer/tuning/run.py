@@ -1,0 +1,250 @@
+"""Search one problem's space on whatever evaluates: propose, compile ahead, evaluate, compare."""
+
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from optuna.storages import BaseStorage
+
+from explorer.config import Config
+from explorer.errors import InvalidInput, NotFound
+from explorer.evaluate.space_version import space_version
+from explorer.evaluator import Evaluator
+from explorer.outcome import Measured, Outcome, Rejected, Stage
+from explorer.space import Rule, Space
+from explorer.space.parameters import Value
+from explorer.tuning.budget import Budget
+from explorer.tuning.catalogue import Catalogue
+from explorer.tuning.finals import DEFAULT_ROUNDS, run_finals, time_in_turn
+from explorer.tuning.goal import Goal
+from explorer.tuning.ledger import Ledger
+from explorer.tuning.objectives import Objectives
+from explorer.tuning.offer import Offer, OpenOffer
+from explorer.tuning.pareto import front_contenders
+from explorer.tuning.proposer import Origin, Proposal, Proposer
+from explorer.tuning.results import Progress, SearchResult
+from explorer.tuning.seeds import seeds_of
+from explorer.tuning.study_name import study_name
+from explorer.tuning.tally import Tally
+from explorer.tuning.tpe import distributions
+
+DEFAULT_TRIALS = 200
+"""Kernels to evaluate where neither a number nor a time is given."""
+
+
+SEARCHED: dict[str, tuple[Value, ...]] = {"arrangement": ("striped",)}
+"""What a search leaves as it is: the other arrangements are those of published kernels that read
+far from each other, or all the same, and take many times as long.
+"""
+
+
+def run_search(
+    evaluator: Evaluator,
+    storage: BaseStorage,
+    *,
+    trials: int | None = None,
+    budget_s: float | None = None,
+    seed: int = 0,
+    on_progress: Callable[[Progress], None] | None = None,
+    rounds: int = DEFAULT_ROUNDS,
+    ahead: int | None = None,
+    space: Space | None = None,
+    objectives: Objectives = Objectives.TIME,
+) -> SearchResult:
+    """Find the fastest variant of the evaluator's problem, going on with its study if there is one.
+
+    `trials` counts the kernels that this call evaluates, not proposals that a rule excludes or
+    whose code is known; `budget_s` covers search and finals, in seconds; `ahead` proposals compile
+    while one is evaluated; `space` narrows what is proposed, to SEARCHED where it is left out.
+    With `objectives` time and error the finalists are the Pareto front. Raises NotFound where no
+    kernel could be used, InvalidInput where a recording does not tell errors. Ctrl-C keeps all
+    finished trials.
+    """
+    if trials is None and budget_s is None:
+        trials = DEFAULT_TRIALS
+    space = space or Space(evaluator.problem, evaluator.gpu, SEARCHED)
+    if objectives is Objectives.TIME_ERROR:
+        _check_errors_are_known(evaluator)
+    budget = Budget(trials, budget_s)
+    search = _Search(evaluator, storage, space, budget, seed, on_progress, objectives)
+    try:
+        search.explore(ahead or max(4, 2 * (os.cpu_count() or 1)))
+        return search.conclude(rounds)
+    finally:
+        search.close()
+
+
+class _Search:
+    """One run: its study, its proposer, and its counts."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        storage: BaseStorage,
+        space: Space,
+        budget: Budget,
+        seed: int,
+        on_progress: Callable[[Progress], None] | None,
+        objectives: Objectives,
+    ) -> None:
+        self._evaluator = evaluator
+        self._budget = budget
+        self._seed = seed
+        self._on_progress = on_progress
+        self._objectives = objectives
+        self._tally = Tally()
+        self._exhausted = False
+        self._offer = offer = _offer(evaluator, space)
+        goal = Goal(objectives, evaluator.circumstances.accuracy)
+        first = seeds_of(goal, space, random.Random(seed))
+        self._proposer = Proposer(
+            offer, evaluator.identity, first, seed, self._add_illegal, objectives
+        )
+        self._ledger = Ledger(
+            storage,
+            evaluator_study(evaluator, objectives),
+            evaluator.problem,
+            distributions(offer.values),
+            objectives,
+        )
+        self._ledger.begin(evaluator.circumstances, seed)
+        self._recall()
+
+    def explore(self, ahead: int) -> None:
+        """Evaluate proposals in order until the budget, or what there is to try, is used up."""
+        pending: deque[Proposal] = deque()
+        if self._offer.left() != 0:
+            self._tell_progress("search")
+        while self._budget.allows_another():
+            self._fill(pending, ahead)
+            if not pending:
+                self._exhausted = True
+                return
+            self._evaluate(pending.popleft())
+            self._tell_progress("search", len(pending))
+
+    def conclude(self, rounds: int) -> SearchResult:
+        """Re-measure the best, and sum up."""
+        tally, evaluator = self._tally, self._evaluator
+        self._ledger.flush()
+        records = tally.records
+        if not records:
+            raise NotFound(_nothing_usable(evaluator, tally))
+        self._tell_progress("finals")
+        if self._objectives is Objectives.TIME:
+            finals = run_finals(evaluator, records, rounds)
+        else:
+            finals = time_in_turn(evaluator, front_contenders(records), rounds)
+        circumstances = replace(evaluator.circumstances, copy_us=finals.copy_us)
+        self._ledger.conclude(finals, circumstances, self._seed)
+        return SearchResult(
+            study=self._ledger.name,
+            problem=evaluator.problem,
+            circumstances=circumstances,
+            finals=finals,
+            trials=tally.told + self._proposer.duplicates,
+            measured=tally.measured_now,
+            duplicates=self._proposer.duplicates,
+            rejected=dict(tally.rejected),
+            elapsed_s=self._budget.elapsed_s,
+            seed=self._seed,
+            replayed=is_replay(evaluator),
+            exhausted=self._exhausted,
+            objectives=self._objectives,
+            passed_over=self._ledger.passed_over,
+        )
+
+    def close(self) -> None:
+        """Let what finished be stored."""
+        self._ledger.close()
+
+    def _recall(self) -> None:
+        """Learn what earlier runs of the study found out."""
+        for number, config, digest, outcome in self._ledger.known(self._offer.holds):
+            self._proposer.learn(config, digest, self._objectives.values(outcome))
+            self._tally.recall(number, config, outcome)
+
+    def _fill(self, pending: deque[Proposal], ahead: int) -> None:
+        """Keep `ahead` proposals compiling, but none that would never be evaluated.
+
+        All seeds at once, and then two for each that is evaluated: what comes first is not kept
+        waiting for proposals that know of no outcome yet.
+        """
+        most = max(self._proposer.waiting, len(pending) + 2)
+        while len(pending) < min(most, ahead + 1) and self._budget.room(len(pending)):
+            proposal = self._proposer.propose()
+            if proposal is None:
+                return
+            self._evaluator.submit(proposal.config)
+            pending.append(proposal)
+
+    def _evaluate(self, proposal: Proposal) -> None:
+        started, clock = datetime.now(), time.monotonic()
+        outcome = self._evaluator.evaluate(proposal.config)
+        self._budget.spend(time.monotonic() - clock)
+        self._add(proposal.config, outcome, proposal.digest, str(proposal.origin), started)
+        values = self._objectives.values(outcome)
+        self._proposer.learn(proposal.config, proposal.digest, values)
+
+    def _add_illegal(self, config: Config, rule: Rule) -> None:
+        outcome = Rejected(Stage.INVALID, rule.reason(config))
+        self._add(config, outcome, "", str(Origin.TPE), datetime.now())
+
+    def _add(
+        self, config: Config, outcome: Outcome, digest: str, origin: str, started: datetime
+    ) -> None:
+        number = self._ledger.add(config, outcome, digest=digest, origin=origin, started=started)
+        self._tally.count(number, config, outcome)
+
+    def _tell_progress(self, phase: str, pending: int = 0) -> None:
+        if self._on_progress is None:
+            return
+        copy_us, duplicates = self._evaluator.circumstances.copy_us, self._proposer.duplicates
+        told = self._tally.progress(self._budget, duplicates, copy_us, phase)
+        left = self._offer.left()
+        if left is not None and told.remaining_trials is not None:
+            told = replace(told, remaining_trials=min(told.remaining_trials, left + pending))
+        self._on_progress(told)
+
+
+def is_replay(evaluator: Evaluator) -> bool:
+    """Whether outcomes come from a recording."""
+    return evaluator.catalogue is not None
+
+
+def evaluator_study(evaluator: Evaluator, objectives: Objectives = Objectives.TIME) -> str:
+    """The name of the study that a search with `evaluator` belongs to."""
+    circumstances, replayed = evaluator.circumstances, is_replay(evaluator)
+    version = circumstances.space_version
+    if replayed and version != space_version():
+        # Parameters' values may differ between the two: such trials fit no common study.
+        version += f" in {space_version()}"
+    return study_name(evaluator.problem, circumstances, version, objectives, replayed=replayed)
+
+
+def _offer(evaluator: Evaluator, space: Space) -> Offer:
+    if evaluator.catalogue is None:
+        return OpenOffer(space)
+    return Catalogue(evaluator.catalogue, space.parameters)
+
+
+def _check_errors_are_known(evaluator: Evaluator) -> None:
+    """Raises InvalidInput for a recording whose kernels have no error in ulps."""
+    outcomes = map(evaluator.evaluate, evaluator.catalogue or ())
+    if any(isinstance(o, Measured) and o.max_ulp is None for o in outcomes):
+        raise InvalidInput(
+            f"the recording of {evaluator.problem} has no errors in ulps, which are to be "
+            "minimised; make it again with explorer record, or search for time alone"
+        )
+
+
+def _nothing_usable(evaluator: Evaluator, tally: Tally) -> str:
+    stages = ", ".join(f"{count} {stage}" for stage, count in tally.rejected.most_common())
+    return (
+        f"no kernel for {evaluator.problem} could be used: {tally.told} tried "
+        f"({stages or 'none rejected'}); give the search more --trials or --budget"
+    )

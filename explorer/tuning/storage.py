@@ -1,0 +1,237 @@
+"""Where studies are kept: any storage that Optuna opens, by default a SQLite file."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.exceptions import StorageInternalError
+from optuna.storages import BaseStorage
+from optuna.storages._rdb.models import BaseModel
+from sqlalchemy import create_engine, event, inspect
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import StaticPool
+
+from explorer.errors import ExplorerError, InvalidInput, NotFound
+from explorer.plain_data import shown
+from explorer.tuning.rdb_storage import BulkStorage
+
+DEFAULT_PATH = Path("studies") / "explorer.db"
+
+LOCK_PATIENCE_S = 5.0
+"""How long opening a SQLite file waits for another program that writes to it."""
+
+_TABLES = frozenset(BaseModel.metadata.tables)
+"""The names of Optuna's tables."""
+
+
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_REMEDY = "name another with --storage, such as sqlite:///studies/explorer.db"
+
+
+def open_storage(url: str | None = None, *, read_only: bool = False) -> BaseStorage:
+    """Open `url` (None: studies/explorer.db here; a plain path: SQLite), creating it if absent.
+
+    With `read_only` nothing is created, and NotFound is raised for an absent file and a database
+    without tables; raises InvalidInput for a storage that cannot be opened, and for a database with
+    other tables than Optuna's.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    parsed = _parse(url)
+    name = parsed.render_as_string(hide_password=True)
+    if _is_sqlite_file(parsed):
+        _check_file(Path(str(parsed.database)), read_only=read_only, default=url is None)
+    with said_of(f"storage {name} cannot be opened", _REMEDY):
+        try:
+            if _is_in_memory(parsed):  # it is one connection's: all threads share it
+                options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
+                return BulkStorage(parsed.render_as_string(hide_password=False), options)
+            patient = _patience(parsed)
+            is_new = _is_new(parsed, name, patient, read_only=read_only)
+            return _open(parsed, name, patient, is_new=is_new)
+        except ImportError as error:
+            raise InvalidInput(_missing_driver(parsed, error)) from None
+
+
+@contextmanager
+def said_of(what: str, remedy: str = "") -> Iterator[None]:
+    """Say in one sentence, as InvalidInput, whatever Optuna or a database raises.
+
+    A damaged database makes them raise anything, AssertionError and RecursionError included: so
+    nothing but calls of theirs may stand within.
+    """
+    try:
+        yield
+    except (ExplorerError, MemoryError):
+        raise
+    except Exception as error:
+        end = f"; {remedy}" if remedy else ""
+        raise InvalidInput(f"{what}: {_cause(error)}{end}") from None
+
+
+def _is_sqlite_file(url: URL) -> bool:
+    return url.get_backend_name() == "sqlite" and not _is_in_memory(url)
+
+
+def _is_in_memory(url: URL) -> bool:
+    return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
+
+
+def _parse(url: str | None) -> URL:
+    if url is not None and (not url.strip() or not url.isprintable()):
+        raise InvalidInput(f"storage is {shown(url)}, which names nothing; {_REMEDY}")
+    if url is None or "://" not in url:
+        return URL.create("sqlite", database=str(DEFAULT_PATH if url is None else url))
+    try:
+        parsed = make_url(url)
+        parsed.get_dialect()
+    except NoSuchModuleError:
+        scheme = url.split("://")[0]
+        raise InvalidInput(
+            f"storage scheme '{scheme}' is not known to SQLAlchemy; {_REMEDY}"
+        ) from None
+    except (ArgumentError, ValueError):
+        raise InvalidInput(f"storage '{url}' is no URL; {_REMEDY}") from None
+    except ImportError as error:
+        raise InvalidInput(_missing_driver(parsed, error)) from None
+    return parsed
+
+
+def _check_file(path: Path, *, read_only: bool, default: bool) -> None:
+    """What a user can mend, said before SQLite says it worse."""
+    try:
+        if read_only and not path.exists():
+            raise NotFound(f"no study yet: {path} does not exist; run explorer search --cols 4096")
+        if default and not read_only:
+            path.parent.mkdir(exist_ok=True)
+        if not path.parent.is_dir():
+            raise InvalidInput(
+                f"storage folder {path.parent} does not exist; create it, or {_REMEDY}"
+            )
+        if path.exists():
+            _check_is_database(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InvalidInput(f"storage {path} cannot be opened: {why}; {_REMEDY}") from None
+    if not read_only:
+        _check_writable(path)
+
+
+def _check_is_database(path: Path) -> None:
+    """Raises InvalidInput for what is no file, and for a file with other content than SQLite's."""
+    found = path.stat()
+    if stat.S_ISDIR(found.st_mode):
+        raise InvalidInput(f"storage {path} is a folder, not a database; {_REMEDY}")
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidInput(f"storage {path} is a pipe or a device, not a database; {_REMEDY}")
+    if found.st_size > 0:
+        with path.open("rb") as file:
+            if file.read(len(_SQLITE_MAGIC)) != _SQLITE_MAGIC:
+                raise InvalidInput(f"storage {path} is no SQLite database; {_REMEDY}")
+
+
+def _check_writable(path: Path) -> None:
+    # SQLite writes a journal beside the file, so the folder must be writable as well.
+    for place in (path.parent, path):
+        if place.exists() and not os.access(place, os.W_OK):
+            raise InvalidInput(
+                f"storage {path} is read-only ({place} cannot be written); {_REMEDY}"
+            )
+
+
+def _patience(url: URL) -> dict[str, Any]:
+    """Options of an engine that waits for other programs a while, unless the URL says how long."""
+    if not _is_sqlite_file(url) or "timeout" in url.query:
+        return {}
+    return {"connect_args": {"timeout": LOCK_PATIENCE_S}}
+
+
+def _is_new(url: URL, storage: str, options: dict[str, Any], *, read_only: bool) -> bool:
+    """Return whether Optuna's tables are still to be created: none is there.
+
+    A file with the tables of another program is refused; a server may hold them beside Optuna's.
+    """
+    engine = create_engine(url, **options)
+    try:
+        tables = set(inspect(engine).get_table_names())
+    finally:
+        engine.dispose()
+    if tables & _TABLES:
+        return False
+    if tables and _is_sqlite_file(url):
+        raise InvalidInput(
+            f"storage {storage} is a database of another program: it has the table "
+            f"{shown(min(tables))} and none of Optuna's; {_REMEDY}"
+        )
+    if read_only:
+        raise NotFound(f"no study yet: storage {storage} is empty; run explorer search --cols 4096")
+    return True
+
+
+def _open(url: URL, name: str, options: dict[str, Any], *, is_new: bool) -> BaseStorage:
+    """Open a storage, creating its tables where it is new; one that lacks some is refused."""
+    full = url.render_as_string(hide_password=False)
+    storage = BulkStorage(full, options, skip_table_creation=not is_new)
+    lacking = _lacking(storage)
+    if lacking:
+        raise InvalidInput(
+            f"storage {name} is damaged or of another version of Optuna: it lacks {lacking}; "
+            f"restore a copy of it, or {_REMEDY}"
+        )
+    if _is_sqlite_file(url):
+        event.listen(storage.engine, "connect", _set_pragmas)
+        storage.engine.dispose()
+    return storage
+
+
+def _lacking(storage: BulkStorage) -> str:
+    """Return the first table or column of this Optuna that a database lacks; mostly empty."""
+    inspector = inspect(storage.engine)
+    there = set(inspector.get_table_names())
+    for name, table in BaseModel.metadata.tables.items():
+        if name not in there:
+            return f"the table {name}"
+        columns = {column["name"] for column in inspector.get_columns(name)}
+        lost = [column.name for column in table.columns if column.name not in columns]
+        if lost:
+            return f"the column {lost[0]} of the table {name}"
+    return ""
+
+
+def _set_pragmas(connection: Any, _record: Any) -> None:
+    """One fsync less a commit, and patience with readers; the file's format stays plain."""
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA busy_timeout=30000")
+
+
+def _missing_driver(url: URL, error: ImportError) -> str:
+    cause: BaseException | None = error
+    while cause is not None and not getattr(cause, "name", None):
+        cause = cause.__cause__ or cause.__context__
+    module = getattr(cause, "name", None) or url.drivername
+    return (
+        f"storage scheme '{url.drivername}' needs the Python package {module}, which is not "
+        f"installed; install it, or {_REMEDY}"
+    )
+
+
+def _cause(error: BaseException) -> str:
+    """Return what the innermost cause of an error says first.
+
+    An error that is not of a database, but of Python code that reads what it found there, is named,
+    since its words alone may say nothing.
+    """
+    told = isinstance(error, (SQLAlchemyError, StorageInternalError, OSError)) or (
+        type(error) is RuntimeError  # by which Optuna says that its version does not fit
+    )
+    while error.__cause__ is not None:
+        error = error.__cause__
+    original = getattr(error, "orig", None) or error
+    line = (str(original).strip() or "no more is known").splitlines()[0]
+    if "database is locked" in line:
+        return f"another program is writing to it ({line})"
+    return line if told else f"{type(original).__name__}: {line}"

@@ -1,0 +1,94 @@
+"""Emitted files: which config, which name, and that nothing is lost."""
+
+import re
+
+import pytest
+
+from explorer.codegen import emit
+from explorer.config import Config
+from explorer.dtype import DType
+from explorer.errors import InvalidInput, NotFound
+from explorer.export import (
+    checked_config,
+    compile_for,
+    default_path,
+    parse_choice,
+    variant_of,
+    write_source,
+)
+from explorer.gpu_spec import known_gpu
+from explorer.outcome import Measured, Resources
+from explorer.problem import Problem
+from explorer.tuning.results import TrialRecord
+
+PROBLEM = Problem(64, 4096, DType.F32)
+H200 = known_gpu("NVIDIA H200")
+
+
+def test_choices():
+    assert parse_choice("best") == "best"
+    assert parse_choice("12") == 12
+    assert parse_choice('{"threads":512}') == Config(threads=512)
+
+
+@pytest.mark.parametrize("text", ["worst", "-1", "1.5", "", "²", "{", '{"threads":"many"}', "[1]"])
+def test_other_choices_are_refused(text):
+    with pytest.raises(InvalidInput):
+        parse_choice(text)
+
+
+def test_an_illegal_config_is_refused_with_the_rules_sentence():
+    with pytest.raises(InvalidInput, match="threads_per_row divides threads"):
+        checked_config(Config(threads=96, threads_per_row=64), PROBLEM, H200)
+    with pytest.raises(InvalidInput, match="threads is 100; its values"):
+        checked_config(Config(threads=100), PROBLEM, H200)
+
+
+def test_name_tells_problem_and_code():
+    path = default_path(emit(PROBLEM, Config()))
+    assert re.fullmatch(r"generated/softmax_f32_4096_[0-9a-f]{12}\.cu", path.as_posix())
+    assert default_path(emit(PROBLEM, Config(exp="expf"))) != path
+
+
+def test_written_once_then_left_alone(tmp_path):
+    variant, path = emit(PROBLEM, Config()), tmp_path / "new" / "softmax.cu"
+    assert write_source(variant, path) == "written"
+    assert path.read_text() == variant.source
+    assert write_source(variant, path) == "already there, unchanged"
+
+
+def test_other_code_is_not_replaced_unless_forced(tmp_path):
+    path = tmp_path / "softmax.cu"
+    path.write_text("// mine\nint x;\n")
+    variant = emit(PROBLEM, Config())
+    with pytest.raises(InvalidInput, match="--force"):
+        write_source(variant, path)
+    assert path.read_text() == "// mine\nint x;\n"
+    assert write_source(variant, path, force=True) == "written over"
+
+
+def test_a_comment_that_differs_is_renewed(tmp_path):
+    variant, path = emit(PROBLEM, Config()), tmp_path / "softmax.cu"
+    path.write_text("// an older comment\n" + variant.code)
+    assert write_source(variant, path) == "written over"
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        write_source(emit(PROBLEM, Config()), tmp_path)
+
+
+def test_a_trial_of_other_templates_is_not_emitted_as_if_it_were_the_same():
+    digest = emit(PROBLEM, Config()).digest
+    resources = Resources(registers=32)
+    good = TrialRecord(3, Config(), Measured((1.0,), 0.0, resources, digest))
+    assert variant_of(good, PROBLEM).digest == digest
+    stale = TrialRecord(3, Config(), Measured((1.0,), 0.0, resources, "0" * 16))
+    with pytest.raises(NotFound, match="run the search again, or emit the config"):
+        variant_of(stale, PROBLEM)
+
+
+def test_resources_come_from_the_compiler():
+    resources = compile_for("sm_90", emit(PROBLEM, Config(cache="shared", cache_holds="input")))
+    assert resources.registers > 0
+    assert resources.dynamic_shared_bytes == 4 * 4096

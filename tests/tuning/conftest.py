@@ -1,0 +1,34 @@
+import pytest
+from fake_evaluator import FakeEvaluator
+from small_database import make
+from storages import STORAGES, storage_of
+
+from explorer.tuning import open_storage
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "studies.db"
+
+
+@pytest.fixture(params=STORAGES)
+def storage(path, request):
+    return storage_of(request.param, path)
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory):
+    """A database of one small study, which tests copy before they damage it."""
+    path = tmp_path_factory.mktemp("base") / "studies.db"
+    make(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def opened(base):
+    return open_storage(str(base))
+
+
+@pytest.fixture
+def evaluator():
+    return FakeEvaluator()

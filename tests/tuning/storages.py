@@ -1,0 +1,14 @@
+"""Where tests store a search."""
+
+import pytest
+from optuna.storages import InMemoryStorage
+
+from explorer.tuning import open_storage
+
+STORAGES = ["memory", pytest.param("file", marks=pytest.mark.exhaustive)]
+"""Kinds of storage: a file takes longer to create and to read than memory."""
+
+
+def storage_of(kind, path):
+    """An empty storage of a kind; one that is a file lies at `path`."""
+    return InMemoryStorage() if kind == "memory" else open_storage(str(path))

@@ -1,0 +1,178 @@
+"""Looking into studies: which there are, what they found, what is refused and how."""
+
+from dataclasses import replace
+
+import pytest
+from fake_evaluator import FakeEvaluator
+from storages import STORAGES, storage_of
+
+from explorer.asked import AskedProblem
+from explorer.dtype import DType
+from explorer.errors import InvalidInput, NotFound
+from explorer.gpu_spec import known_gpu
+from explorer.outcome import Stage
+from explorer.problem import Problem
+from explorer.tuning import (
+    find_trial,
+    list_studies,
+    list_views,
+    load_study,
+    run_search,
+)
+
+
+@pytest.fixture(scope="module", params=STORAGES)
+def searched(tmp_path_factory, request):
+    """A storage with one study of 4096 columns, and its result."""
+    storage = storage_of(request.param, tmp_path_factory.mktemp("inspect") / "studies.db")
+    return storage, run_search(FakeEvaluator(), storage, trials=80)
+
+
+def test_a_study_is_listed(searched):
+    storage, result = searched
+    (summary,) = list_studies(storage)
+    assert summary.name == result.study
+    assert summary.name.startswith("softmax f32 8192x4096 | NVIDIA H200 | cold | ")
+    assert summary.problem == Problem(8192, 4096)
+    assert summary.measured == result.measured
+    assert summary.is_current
+    assert not summary.replayed
+
+
+def test_a_view_counts_what_the_search_counted(searched):
+    storage, result = searched
+    view = load_study(storage, result.problem)
+    assert view.rejected == result.rejected
+    assert view.finals == result.finals
+    assert view.best == result.finals.winner.trial
+    assert sum(count for _, _, count in view.reasons) == sum(result.rejected.values())
+    invalid = [reason for stage, reason, _ in view.reasons if stage is Stage.INVALID]
+    assert all("(" not in reason for reason in invalid)
+
+
+def test_effects_are_ordered_and_name_the_extremes(searched):
+    view = load_study(searched[0], AskedProblem(4096))
+    weights = [effect.importance for effect in view.effects]
+    assert weights == sorted(weights, reverse=True)
+    assert sum(weights) == pytest.approx(1.0)
+    by_name = {effect.name: effect for effect in view.effects}
+    assert by_name["cache"].fastest_value in ("registers", "shared")
+    assert all(effect.fastest_us <= effect.slowest_us for effect in view.effects)
+
+
+def test_a_trial_is_found_by_number_and_by_best(searched):
+    storage, result = searched
+    winner = result.finals.winner.trial
+    assert find_trial(storage, result.problem, "best") == winner
+    assert find_trial(storage, result.problem, winner.number) == winner
+    assert find_trial(storage, result.problem, str(winner.number)) == winner
+
+
+def test_an_unknown_trial_gives_the_range(searched):
+    storage, result = searched
+    with pytest.raises(NotFound, match=rf"9999 does not exist; .*0 to {result.trials - 1}"):
+        find_trial(storage, result.problem, 9999)
+    with pytest.raises(InvalidInput, match="'winner' is no trial"):
+        find_trial(storage, result.problem, "winner")
+
+
+def test_a_rejected_trial_gives_its_reason(searched):
+    storage, result = searched
+    study_id = storage.get_study_id_from_name(result.study)
+    rejected = next(t for t in storage.get_all_trials(study_id) if "stage" in t.user_attrs)
+    with pytest.raises(InvalidInput) as raised:
+        find_trial(storage, result.problem, rejected.number)
+    assert rejected.user_attrs["reason"] in str(raised.value)
+
+
+def test_no_study_names_the_command(searched):
+    with pytest.raises(NotFound, match="run explorer search --cols 999 --rows 3 --dtype bf16"):
+        load_study(searched[0], Problem(3, 999, DType.BF16))
+    with pytest.raises(
+        NotFound, match=r"999 cols yet; run explorer search --cols 999 --dtype f32$"
+    ):
+        load_study(searched[0], AskedProblem(999))
+
+
+def test_a_study_of_an_older_space_is_refused_and_a_new_search_begins_afresh(storage):
+    old = run_search(FakeEvaluator(version="01d01d01"), storage, trials=5)
+    for look in (load_study, lambda s, p: find_trial(s, p, "best")):
+        with pytest.raises(NotFound, match=r"space version 01d01d01.*run explorer search"):
+            look(storage, old.problem)
+    new = run_search(FakeEvaluator(), storage, trials=5)
+    assert new.study != old.study
+    assert load_study(storage, old.problem).summary.name == new.study
+    assert [summary.is_current for summary in list_studies(storage)] == [True, False]
+
+
+def test_rows_left_out_mean_the_latest_search(storage):
+    for rows in (64, 32, 64):
+        run_search(FakeEvaluator(Problem(rows, 4096)), storage, trials=2)
+    assert load_study(storage, AskedProblem(4096)).summary.problem.rows == 64
+    run_search(FakeEvaluator(Problem(32, 4096)), storage, trials=2)
+    assert load_study(storage, AskedProblem(4096)).summary.problem.rows == 32
+    assert load_study(storage, AskedProblem(4096, rows=64)).summary.problem.rows == 64
+
+
+def test_time_and_copy_of_a_study_are_those_of_its_finals(searched):
+    storage, result = searched
+    (summary,) = list_studies(storage)
+    finals = result.finals
+    assert summary.best_us == finals.winner.time_us != finals.winner.trial.outcome.time_us
+    assert summary.copy_us == finals.copy_us == result.circumstances.copy_us
+    assert load_study(storage, result.problem).circumstances == result.circumstances
+
+
+def test_a_stopped_search_leaves_the_finals_and_tells_what_looks_faster(storage):
+    class Interrupted(FakeEvaluator):
+        @property
+        def circumstances(self):
+            return replace(super().circumstances, copy_us=99.0, driver="another")
+
+        def evaluate(self, config):
+            if len(self.evaluated) == 60:
+                raise KeyboardInterrupt
+            return super().evaluate(config)
+
+    first = run_search(FakeEvaluator(), storage, trials=4)
+    with pytest.raises(KeyboardInterrupt):
+        run_search(Interrupted(), storage, trials=100, seed=7)
+    view = load_study(storage, first.problem)
+    assert view.finals == first.finals
+    assert view.circumstances == first.circumstances
+    assert view.summary.copy_us == first.finals.copy_us
+    assert view.best == first.finals.winner.trial == find_trial(storage, first.problem, "best")
+    assert view.since.outcome.time_us < view.best.outcome.time_us
+    last = run_search(FakeEvaluator(), storage, trials=1)
+    assert last.finals.winner.time_us < first.finals.winner.time_us
+    assert load_study(storage, first.problem).since is None
+
+
+def test_each_listed_study_has_a_view(storage):
+    for problem in (Problem(64, 4096), Problem(8, 512)):
+        run_search(FakeEvaluator(problem), storage, trials=2)
+    run_search(FakeEvaluator(Problem(64, 4096), gpu=known_gpu("Tesla T4")), storage, trials=2)
+    run_search(FakeEvaluator(Problem(8, 512), version="01d01d01"), storage, trials=2)
+    views = list_views(storage)
+    assert [(view.summary.problem.cols, view.summary.gpu) for view in views] == [
+        (512, "NVIDIA H200"),
+        (4096, "NVIDIA H200"),
+        (4096, "Tesla T4"),
+    ]
+
+
+def test_rows_left_out_mean_the_latest_search_even_if_that_was_a_replay(storage, monkeypatch):
+    run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=2)
+    monkeypatch.setattr("explorer.tuning.run.is_replay", lambda _: True)
+    run_search(FakeEvaluator(Problem(32, 4096)), storage, trials=2)
+    assert load_study(storage, AskedProblem(4096)).summary.problem.rows == 32
+    run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=2)
+    view = load_study(storage, AskedProblem(4096))
+    assert view.summary.problem.rows == 64 and not view.summary.replayed
+
+
+def test_studies_of_other_programs_are_passed_over(storage):
+    from optuna.study import StudyDirection
+
+    storage.create_new_study([StudyDirection.MAXIMIZE], "someone else's")
+    assert list_studies(storage) == []

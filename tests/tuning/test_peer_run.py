@@ -1,0 +1,94 @@
+"""Comparisons with peers on a fake bench: verdicts, ties, what was left out, JSON and back."""
+
+import json
+
+import pytest
+from fake_evaluator import model_us
+from fake_peers import FAILURES, FakePeerBench, peers
+
+from explorer.config import Config
+from explorer.dtype import DType
+from explorer.errors import WrongKernel
+from explorer.outcome import Rejected, Stage
+from explorer.problem import Problem
+from explorer.tuning.peer_results import PeerRun, Unmeasured
+from explorer.tuning.peer_run import Ours, compare_with_peers, unsearched
+
+OURS = Ours(Config(exp="ex2.approx", store_hint="cs"), "trial 7 of a study")
+
+
+def test_peers_are_timed_beside_ours_and_failures_are_named():
+    told = []
+    bench = FakePeerBench()
+    names = ("torch", *FAILURES, "triton-tuned")
+    one = compare_with_peers(bench, OURS, peers(*names), rounds=20, tell=told.append)
+    assert [reply.name for reply in told] == list(names)
+    assert [peer.name for peer in one.peers] == ["torch", "triton-tuned"]
+    assert {e.name: (e.stage, e.reason) for e in one.left_out} == FAILURES
+    assert one.time_us == pytest.approx(model_us(OURS.config) * 1.01, rel=0.01)
+    assert one.best.name == "triton-tuned" and one.best.version == "triton-tuned 1.0"
+    assert one.over_ours(one.best).median == pytest.approx(1.02, rel=2e-3)
+    assert one.circumstances.copy_us == one.copy_time_us
+
+
+def test_beside_a_searched_config_stands_what_needs_no_search():
+    bench = FakePeerBench(noise=1e-5)
+    plain = unsearched(bench)
+    one = compare_with_peers(bench, OURS, peers("torch"), rounds=12)
+    expected = model_us(plain.config) / model_us(OURS.config)
+    assert one.heuristic == plain.config
+    assert one.heuristic_over_ours == pytest.approx(expected, rel=1e-3)
+    alone = compare_with_peers(FakePeerBench(), plain, peers("torch"), rounds=12)
+    assert alone.heuristic is None and alone.heuristic_over_ours is None
+
+
+@pytest.mark.parametrize(
+    ("relative", "verdict"), [(1.02, "win"), (1.0, "tie"), (0.97, "loss")], ids=str
+)
+def test_losses_and_ties_are_told_like_wins(relative, verdict):
+    bench = FakePeerBench(relative={"torch": relative, "cudnn": 2.0})
+    one = compare_with_peers(bench, OURS, peers("torch", "cudnn"), rounds=30)
+    assert one.verdict(one.find("torch")) == verdict
+    assert one.verdict(one.find("cudnn")) == "win"
+    assert one.noise < 0.01
+
+
+def test_a_peer_that_does_not_enter_again_is_left_out():
+    bench = FakePeerBench(lost=["torch"])
+    one = compare_with_peers(bench, OURS, peers("torch", "triton-tuned"), rounds=12)
+    assert one.find("torch") is None and one.best.name == "triton-tuned"
+    assert [(entry.name, entry.stage) for entry in one.left_out] == [("torch", "crash")]
+
+
+def test_without_any_peer_ours_still_stands_beside_copy():
+    one = compare_with_peers(FakePeerBench(), OURS, peers("absent"), rounds=12)
+    assert one.best is None and one.peers == () and one.copy_time_us > 0
+
+
+def test_a_kernel_of_ours_that_is_wrong_is_not_compared():
+    class Wrong(FakePeerBench):
+        def evaluate(self, config):
+            return Rejected(Stage.VERIFY, "relative error 0.5")
+
+    with pytest.raises(WrongKernel, match=r"trial 7 of a study.*verify: relative error 0.5"):
+        compare_with_peers(Wrong(), OURS, peers("torch"))
+
+
+@pytest.mark.parametrize("cols", [5, 1000, 4097, 131072])
+def test_the_config_without_a_search_is_legal(cols):
+    bench = FakePeerBench(Problem(16, cols, DType.BF16))
+    ours = unsearched(bench)
+    assert "nothing was searched" in ours.origin
+    from explorer.space import Space
+
+    assert Space(bench.problem, bench.gpu).is_legal(ours.config)
+
+
+def test_a_run_comes_back_from_json():
+    run = PeerRun(seed=3, rounds=12, comparisons=())
+    for problem in (Problem(8192, 4096), Problem(64, 1000, DType.BF16)):
+        bench = FakePeerBench(problem, {"torch": 1.2, "rough": 1.1})
+        run = run.with_(compare_with_peers(bench, OURS, peers("torch", "rough", "zero"), rounds=12))
+    run = run.with_(Unmeasured(Problem(1, 5), "no memory"))
+    assert PeerRun.from_dict(json.loads(json.dumps(run.as_dict()))) == run
+    assert run.peer_names == ["torch", "rough"]

@@ -1,0 +1,218 @@
+"""Making a recording, and searching it."""
+
+import random
+from dataclasses import dataclass, replace
+
+import pytest
+from fake_evaluator import FakeEvaluator, failure, model_us
+from optuna.storages import InMemoryStorage
+
+from explorer.devices.recorded.recording_file import read_recording
+from explorer.errors import NotFound
+from explorer.evaluate.replay import ReplayEvaluator
+from explorer.outcome import Measured, Rejected, Stage
+from explorer.space import Space, parameters
+from explorer.tuning import (
+    choose_configs,
+    list_studies,
+    load_study,
+    record,
+    run_search,
+)
+from explorer.tuning.catalogue import Catalogue
+from explorer.tuning.finals import run_finals
+from explorer.tuning.results import Progress, SearchResult, TrialRecord
+from explorer.tuning.ties import ratio
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A recording of 400 kernels, read back."""
+    evaluator = FakeEvaluator()
+    space = Space(evaluator.problem, evaluator.gpu)
+    choice = choose_configs(space, sample=400, seed=0, identity=evaluator.identity)
+    path = tmp_path_factory.mktemp("recorded") / "fake.json.gz"
+    written = record(evaluator, choice, path)
+    assert read_recording(path) == written
+    return written
+
+
+def test_a_sample_is_distinct_legal_and_says_its_rule(recorded):
+    space = Space(recorded.header.problem, recorded.header.gpu)
+    assert len({kernel.digest for kernel in recorded.kernels}) == 400
+    assert all(space.is_legal(kernel.config) for kernel in recorded.kernels)
+    assert "400 distinct kernels, seed 0" in recorded.header.rule
+
+
+def test_a_recording_keeps_failures_and_the_comparison_of_the_best(recorded):
+    for kernel in recorded.kernels:
+        assert isinstance(kernel.outcome, Rejected) == (failure(kernel.config) is not None)
+    assert len(recorded.comparison.digests) == 48
+    assert len(recorded.comparison.again_us) == len(recorded.comparison.copy_us) == 40
+
+
+def test_every_legal_config_of_a_sub_space():
+    evaluator = FakeEvaluator()
+    space = Space(evaluator.problem, evaluator.gpu)
+    fixed = {
+        "threads": (256,),
+        "threads_per_row": (128, 256),
+        "vector_bytes": (16,),
+        "cache": ("registers",),
+        "reduction": ("shuffle",),
+        "min_blocks": (1,),
+        "algorithm": ("three-pass",),
+        "rows_per_thread": (1,),
+        "persistent": (0,),
+    }
+    choice = choose_configs(space, sample=None, seed=0, identity=evaluator.identity, fixed=fixed)
+    assert len(choice.configs) == Space(space.problem, space.gpu, fixed).legal_count() == 384
+    assert "every legal config; threads in (256,)" in choice.rule
+
+
+def test_nothing_measured_is_no_recording(tmp_path):
+    class Failing(FakeEvaluator):
+        def evaluate(self, config):
+            return Rejected(Stage.VERIFY, "wrong")
+
+    evaluator = Failing()
+    space = Space(evaluator.problem, evaluator.gpu)
+    choice = choose_configs(space, sample=5, seed=0, identity=evaluator.identity)
+    with pytest.raises(NotFound, match="none of 5 kernels"):
+        record(evaluator, choice, tmp_path / "none.json.gz")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seeds", [1, pytest.param(5, marks=pytest.mark.exhaustive)])
+def test_a_replay_finds_the_best_of_the_recording(recorded, seeds):
+    best = min(k.outcome.time_us for k in recorded.kernels if isinstance(k.outcome, Measured))
+    regrets = []
+    for seed in range(seeds):
+        evaluator = ReplayEvaluator(recorded)
+        result = run_search(evaluator, InMemoryStorage(), trials=100, seed=seed)
+        regrets.append(result.finals.winner.trial.outcome.time_us / best - 1)
+    assert sorted(regrets)[seeds // 2] <= 0.005
+    assert max(regrets) <= 0.02
+
+
+@dataclass
+class Replayed:
+    """A search in a recording until nothing was left to try, after one on a device."""
+
+    storage: InMemoryStorage
+    live: SearchResult
+    result: SearchResult
+    told: list[Progress]
+
+
+@pytest.fixture(scope="module")
+def replayed(recorded):
+    storage, told = InMemoryStorage(), []
+    live = run_search(FakeEvaluator(), storage, trials=10)
+    result = run_search(ReplayEvaluator(recorded), storage, trials=1000, on_progress=told.append)
+    return Replayed(storage, live, result, told)
+
+
+def test_a_replay_ends_when_all_was_tried_and_is_a_study_of_its_own(replayed):
+    storage, live, result = replayed.storage, replayed.live, replayed.result
+    assert result.replayed
+    assert result.study.endswith(" | replay")
+    assert result.measured + sum(result.rejected.values()) == 400
+    assert result.exhausted
+    assert {s.name: s.replayed for s in list_studies(storage)} == {
+        live.study: False,
+        result.study: True,
+    }
+    assert load_study(storage, result.problem).summary.name == live.study
+
+
+def test_a_replay_with_nothing_left_to_try_says_so(recorded, replayed):
+    remaining = [replayed.told[0].remaining_trials, replayed.told[-1].remaining_trials]
+    assert remaining == [400, 0]
+    told = []
+    again = run_search(
+        ReplayEvaluator(recorded), replayed.storage, trials=3000, on_progress=told.append
+    )
+    assert again.exhausted and again.trials == 0
+    assert [progress.phase for progress in told] == ["finals"]
+
+
+def test_finals_say_whether_they_were_interleaved_when_recorded(recorded):
+    evaluator = ReplayEvaluator(recorded)
+    trials = [
+        TrialRecord(number, kernel.config, kernel.outcome)
+        for number, kernel in enumerate(recorded.kernels)
+        if isinstance(kernel.outcome, Measured)
+    ]
+    assert run_finals(evaluator, trials).interleaved
+    others = [trial for trial in trials if trial.config not in evaluator.compared]
+    finals = run_finals(evaluator, others)
+    assert not finals.interleaved
+    assert finals.copy_spread is None and finals.copy_us == evaluator.circumstances.copy_us
+
+
+def test_finalists_of_the_recorded_comparison_are_preferred_to_slower_ones(recorded):
+    """The comparison holds the fastest three alone: a fourth would spoil what was interleaved."""
+    whole = recorded.comparison
+    three = replace(whole, digests=whole.digests[:3], samples_us=whole.samples_us[:3])
+    evaluator = ReplayEvaluator(replace(recorded, comparison=three))
+    trials = [
+        TrialRecord(number, kernel.config, kernel.outcome)
+        for number, kernel in enumerate(recorded.kernels)
+        if isinstance(kernel.outcome, Measured)
+    ]
+    finals = run_finals(evaluator, trials)
+    assert finals.interleaved and finals.rounds == 40
+    assert {f.trial.outcome.digest for f in finals.finalists} == set(three.digests)
+    fastest = three.digests[0]
+    without = run_finals(evaluator, [t for t in trials if t.outcome.digest != fastest])
+    assert not without.interleaved  # two are too few for finals
+
+
+def test_a_second_entry_of_another_than_the_best_has_the_recorded_noise(recorded):
+    evaluator = ReplayEvaluator(recorded)
+    by_digest = {kernel.digest: kernel.config for kernel in recorded.kernels}
+    first, second = (by_digest[digest] for digest in recorded.comparison.digests[:2])
+    best, best_again = evaluator.compare([first, first], 30).samples_us
+    other, other_again = evaluator.compare([second, second], 30).samples_us
+    assert best_again == recorded.comparison.again_us
+    assert ratio(other_again, other).median == pytest.approx(ratio(best_again, best).median)
+
+
+def test_replayed_finals_use_the_recorded_comparison(recorded, replayed):
+    result, comparison = replayed.result, recorded.comparison
+    for finalist in result.finals.finalists:
+        row = comparison.digests.index(finalist.trial.outcome.digest)
+        assert finalist.samples_us == comparison.samples_us[row]
+    assert result.finals.rounds == 40
+
+
+def test_a_replay_of_an_older_space_is_still_shown(recorded, storage):
+    older = replace(recorded.header.circumstances, space_version="01d01d01")
+    recording = replace(recorded, header=replace(recorded.header, circumstances=older))
+    result = run_search(ReplayEvaluator(recording), storage, trials=20)
+    view = load_study(storage, result.problem)
+    assert view.summary.replayed
+    assert not view.summary.is_current
+
+
+def test_the_catalogue_gives_the_nearest_untried_config(recorded):
+    configs = [kernel.config for kernel in recorded.kernels]
+    catalogue = Catalogue(configs, parameters(recorded.header.problem.dtype))
+    rng = random.Random(0)
+    space = Space(recorded.header.problem, recorded.header.gpu)
+    for _ in range(50):
+        wanted = space.sample(rng)
+        adopted = catalogue.adopt(wanted, rng)
+        least = min(len(wanted.differences(c)) for c in configs if not catalogue.is_tried(c))
+        assert len(wanted.differences(adopted)) == least
+        catalogue.take(adopted)
+    assert catalogue.adopt(configs[-1], rng) not in (None, *configs[:0])
+
+
+def test_the_sample_knows_good_regions(recorded):
+    costs = sorted(model_us(kernel.config) for kernel in recorded.kernels)
+    rng = random.Random(3)
+    space = Space(recorded.header.problem, recorded.header.gpu)
+    uniform = sorted(model_us(space.sample(rng)) for _ in range(400))
+    assert costs[40] < uniform[40]

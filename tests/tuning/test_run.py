@@ -1,0 +1,275 @@
+"""The search on a fake device with a known optimum."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+import pytest
+from fake_evaluator import FakeEvaluator, failure, model_us
+from optuna.distributions import CategoricalDistribution
+from optuna.storages import InMemoryStorage
+from optuna.trial import TrialState
+
+from explorer.asked import AskedProblem
+from explorer.config import Config
+from explorer.errors import NotFound
+from explorer.outcome import Rejected, Stage
+from explorer.space import Space
+from explorer.tuning import load_study, open_storage, run_search
+
+
+def trials_of(storage, name):
+    return storage.get_all_trials(storage.get_study_id_from_name(name))
+
+
+@pytest.fixture(scope="module")
+def optimum_us():
+    """The least cost of the model: a climb from many legal points."""
+    evaluator, rng = FakeEvaluator(), random.Random(0)
+    space = Space(evaluator.problem, evaluator.gpu)
+    return min(_climb(space, space.sample(rng)) for _ in range(6))
+
+
+def _climb(space, config):
+    while True:
+        legal = [c for c in space.neighbours(config) if failure(c) is None]
+        step = min(legal, key=model_us, default=config)
+        if model_us(step) >= model_us(config):
+            return model_us(config)
+        config = step
+
+
+def test_a_search_comes_near_the_optimum(optimum_us):
+    evaluator = FakeEvaluator(seed=0)
+    result = run_search(evaluator, InMemoryStorage(), trials=150, seed=0, ahead=8)
+    assert len(evaluator.evaluated) == 150
+    assert model_us(result.finals.winner.trial.config) / optimum_us <= 1.03
+
+
+@pytest.mark.exhaustive
+def test_it_finds_the_optimum_within_one_percent(optimum_us):
+    found = []
+    for seed in range(6):
+        evaluator = FakeEvaluator(seed=seed)
+        result = run_search(evaluator, InMemoryStorage(), trials=150, seed=seed, ahead=8)
+        assert len(evaluator.evaluated) == 150
+        found.append(model_us(result.finals.winner.trial.config) / optimum_us)
+    assert median(found) <= 1.01
+    assert max(found) <= 1.03
+
+
+def test_it_beats_random_points():
+    evaluator, rng = FakeEvaluator(), random.Random(1)
+    space = Space(evaluator.problem, evaluator.gpu)
+    drawn = [space.sample(rng) for _ in range(150)]
+    best_random = min(model_us(config) for config in drawn if failure(config) is None)
+    result = run_search(evaluator, InMemoryStorage(), trials=60, ahead=8)
+    assert model_us(result.finals.winner.trial.config) < best_random
+
+
+def test_one_seed_gives_one_sequence():
+    evaluated = []
+    for _ in range(2):
+        evaluator = FakeEvaluator()
+        run_search(evaluator, InMemoryStorage(), trials=40, seed=3, ahead=8)
+        evaluated.append(evaluator.evaluated)
+    assert evaluated[0] == evaluated[1]
+
+
+def test_the_first_proposals_are_the_hand_written_ones(storage, evaluator):
+    run_search(evaluator, storage, trials=3)
+    assert all(c.vector_bytes == 16 and c.cache == "registers" for c in evaluator.evaluated)
+
+
+def test_everything_is_submitted_before_it_is_evaluated_and_ahead_of_it(storage):
+    class Watching(FakeEvaluator):
+        def __init__(self):
+            super().__init__()
+            self.depths = []
+
+        def evaluate(self, config):
+            assert config in self.submitted
+            self.depths.append(len(self.submitted) - len(self.evaluated))
+            return super().evaluate(config)
+
+    evaluator = Watching()
+    run_search(evaluator, storage, trials=30, ahead=6)
+    assert max(evaluator.depths) == 7
+    assert sum(depth == 7 for depth in evaluator.depths) >= 23
+    assert evaluator.evaluated == evaluator.submitted[:30]
+
+
+def test_equal_code_is_evaluated_once():
+    evaluator = FakeEvaluator(identity=lambda c: f"{c.threads_per_row} {c.exp} {c.cache}")
+    result = run_search(evaluator, InMemoryStorage(), trials=40)
+    digests = [evaluator.identity(config) for config in evaluator.evaluated]
+    assert len(set(digests)) == len(digests)
+    assert result.duplicates > 0
+
+
+def test_it_ends_when_everything_was_tried(storage, evaluator):
+    fixed = {
+        name: (value,)
+        for name, value in Config().as_dict().items()
+        if name not in ("exp", "normalise")
+    }
+    space = Space(evaluator.problem, evaluator.gpu, fixed)
+    result = run_search(evaluator, storage, trials=100, space=space)
+    assert result.measured == 8
+
+
+def test_rejected_and_illegal_trials_are_pruned_with_stage_and_reason(storage, evaluator):
+    result = run_search(evaluator, storage, trials=60)
+    trials = trials_of(storage, result.study)
+    assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+    pruned = [trial for trial in trials if trial.state is TrialState.PRUNED]
+    assert all(trial.user_attrs["stage"] and trial.user_attrs["reason"] for trial in pruned)
+    space = Space(evaluator.problem, evaluator.gpu)
+    for trial in pruned:
+        config = Config.from_dict(trial.params)
+        rule = space.broken_rule(config)
+        expected = Rejected(Stage.INVALID, rule.reason(config)) if rule else failure(config)
+        assert trial.user_attrs["stage"] == expected.stage
+        assert trial.user_attrs["reason"] == expected.reason
+    assert sum(result.rejected.values()) == len(pruned)
+    assert Stage.INVALID in result.rejected
+
+
+@pytest.mark.parametrize("trials", [10, pytest.param(30, marks=pytest.mark.exhaustive)])
+def test_the_same_command_goes_on(path, trials):
+    first = FakeEvaluator()
+    run_search(first, open_storage(str(path)), trials=trials)
+    second = FakeEvaluator(seed=1)
+    result = run_search(second, open_storage(str(path)), trials=trials)
+    assert not set(first.evaluated) & set(second.evaluated)
+    stored = trials_of(open_storage(str(path)), result.study)
+    known = [trial for trial in stored if trial.user_attrs.get("stage") != "invalid"]
+    assert len(known) == 2 * trials
+    assert result.measured <= trials
+
+
+@pytest.mark.parametrize("trials", [15, pytest.param(40, marks=pytest.mark.exhaustive)])
+def test_the_finals_choose_among_earlier_runs_too(path, trials):
+    first = run_search(FakeEvaluator(), open_storage(str(path)), trials=trials)
+    result = run_search(FakeEvaluator(seed=1), open_storage(str(path)), trials=1, seed=9)
+    assert min(f.trial.number for f in result.finals.finalists) < first.trials
+
+
+def test_an_interrupt_keeps_what_finished_and_leaves_nothing_running(storage):
+    class Interrupted(FakeEvaluator):
+        def evaluate(self, config):
+            if len(self.evaluated) == 20:
+                raise KeyboardInterrupt
+            return super().evaluate(config)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_search(Interrupted(), storage, trials=60)
+    assert _finished(storage) == 20
+
+
+def test_a_bug_keeps_what_finished_and_leaves_nothing_running(storage):
+    class Buggy(FakeEvaluator):
+        def evaluate(self, config):
+            if len(self.evaluated) == 20:
+                raise ZeroDivisionError
+            return super().evaluate(config)
+
+    with pytest.raises(ZeroDivisionError):
+        run_search(Buggy(), storage, trials=60)
+    assert _finished(storage) == 20
+
+
+def _finished(storage):
+    """How many trials evaluated a kernel; asserts that none is left running."""
+    (study,) = storage.get_all_studies()
+    trials = trials_of(storage, study.study_name)
+    assert all(trial.state.is_finished() for trial in trials)
+    known = [trial for trial in trials if trial.user_attrs.get("stage") != "invalid"]
+    return len(known)
+
+
+def test_a_stale_running_trial_of_another_program_is_failed(storage, evaluator):
+    name = run_search(evaluator, storage, trials=5).study
+    study_id = storage.get_study_id_from_name(name)
+    stale = storage.create_new_trial(study_id)
+    storage.set_trial_param(stale, "exp", 0.0, CategoricalDistribution(_choices(evaluator, "exp")))
+    run_search(evaluator, storage, trials=5)
+    assert storage.get_trial(stale).state is TrialState.FAIL
+
+
+def _choices(evaluator, name):
+    return Space(evaluator.problem, evaluator.gpu).parameters[name]
+
+
+_KILLED = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from fake_evaluator import FakeEvaluator
+from explorer.tuning import open_storage, run_search
+
+class Killed(FakeEvaluator):
+    def evaluate(self, config):
+        if len(self.evaluated) == 10:
+            os.kill(os.getpid(), 9)
+        return super().evaluate(config)
+
+run_search(Killed(), open_storage(sys.argv[1]), trials=50)
+"""
+
+
+def test_a_killed_run_leaves_a_study_that_goes_on(path):
+    command = [sys.executable, "-c", _KILLED, str(path), str(Path(__file__).parent)]
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    killed = subprocess.run(command, cwd=root, env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    storage = open_storage(str(path))
+    finished = _finished(storage)
+    assert finished >= 9  # the last may have been on its way to the file
+    run_search(FakeEvaluator(), storage, trials=10)
+    assert _finished(storage) == finished + 10
+
+
+@pytest.mark.exhaustive
+def test_a_time_budget_covers_search_and_finals(storage, evaluator):
+    result = run_search(evaluator, storage, budget_s=4.0)
+    assert result.measured > 10
+    assert result.elapsed_s < 4.5
+
+
+def test_no_usable_kernel_is_said_with_the_stages(storage):
+    class Failing(FakeEvaluator):
+        def evaluate(self, config):
+            return Rejected(Stage.VERIFY, "relative error 1 at row 0")
+
+    with pytest.raises(NotFound, match=r"no kernel .* could be used: .*12 verify"):
+        run_search(Failing(), storage, trials=12)
+
+
+def test_progress_is_told_after_every_trial(storage, evaluator):
+    told = []
+    result = run_search(evaluator, storage, trials=20, on_progress=told.append)
+    assert told[0].best_us is None
+    assert [p.remaining_trials for p in told[:-1]] == list(range(20, -1, -1))
+    assert told[-1].phase == "finals"
+    assert told[-1].measured == result.measured
+    assert sum(told[-1].rejected.values()) + result.measured == result.trials
+
+
+def test_optuna_opens_the_database_as_it_is(path, evaluator):
+    result = run_search(evaluator, open_storage(str(path)), trials=30)
+    script = (
+        "import optuna, sys\n"
+        "study = optuna.load_study(study_name=sys.argv[2], storage='sqlite:///' + sys.argv[1])\n"
+        "print(len(study.trials), study.best_value, study.best_trial.user_attrs['registers'])\n"
+        "print(optuna.importance.get_param_importances(study))\n"
+    )
+    command = [sys.executable, "-c", script, str(path), result.study]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    best = load_study(open_storage(str(path)), AskedProblem(4096)).best
+    assert int(printed[0]) == result.trials
+    assert float(printed[1]) <= best.outcome.time_us

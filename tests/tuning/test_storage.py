@@ -1,0 +1,121 @@
+"""Storages that cannot be used are said in one sentence; the others open."""
+
+import os
+import sqlite3
+
+import pytest
+
+from explorer.errors import ExplorerError, InvalidInput, NotFound
+from explorer.tuning.storage import open_storage
+
+
+def refused(url, kind=InvalidInput, **options):
+    with pytest.raises(kind) as raised:
+        open_storage(url, **options)
+    message = str(raised.value)
+    assert "\n" not in message
+    assert "Traceback" not in message
+    return message
+
+
+def test_the_default_is_a_file_under_studies(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    open_storage()
+    assert (tmp_path / "studies" / "explorer.db").is_file()
+
+
+def test_reading_creates_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "explorer search" in refused(None, NotFound, read_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_and_a_url_are_the_same_storage(tmp_path):
+    open_storage(str(tmp_path / "a.db")).create_new_study([], "mine")
+    again = open_storage(f"sqlite:///{tmp_path / 'a.db'}")
+    assert [study.study_name for study in again.get_all_studies()] == ["mine"]
+
+
+def test_no_database(tmp_path):
+    path = tmp_path / "text.db"
+    path.write_text("not a database at all")
+    assert "is no SQLite database" in refused(str(path))
+    assert path.read_text() == "not a database at all"
+
+
+def test_a_damaged_database(tmp_path):
+    path = tmp_path / "damaged.db"
+    open_storage(str(path))
+    path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 8192)
+    assert str(path) in refused(str(path))
+
+
+def test_a_folder(tmp_path):
+    assert "is a folder" in refused(str(tmp_path))
+
+
+def test_a_missing_folder(tmp_path):
+    assert "create it" in refused(str(tmp_path / "none" / "a.db"))
+
+
+def test_an_unknown_scheme():
+    assert "scheme 'nosql'" in refused("nosql://localhost/studies")
+
+
+def test_a_missing_driver():
+    message = refused("postgresql+psycopg2://user:secret@localhost/studies")
+    assert "Python package psycopg2" in message
+    assert "secret" not in message
+
+
+def test_no_url():
+    assert "is no URL" in refused("://")
+
+
+def test_a_newer_schema(tmp_path):
+    path = tmp_path / "newer.db"
+    open_storage(str(path))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'v99.0.0.a'")
+    assert "cannot be opened" in refused(str(path))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes anything")
+def test_a_read_only_folder(tmp_path):
+    tmp_path.chmod(0o555)
+    assert "read-only" in refused(str(tmp_path / "a.db"))
+
+
+def test_what_may_not_be_written_is_read_all_the_same(tmp_path, monkeypatch):
+    path = tmp_path / "a.db"
+    open_storage(str(path)).create_new_study([], "mine")
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda at, mode: mode != os.W_OK and real(at, mode))
+    assert "read-only" in refused(str(path))
+    assert len(open_storage(str(path), read_only=True).get_all_studies()) == 1
+
+
+def test_a_storage_that_fails_while_searching_is_said(tmp_path, monkeypatch):
+    from fake_evaluator import FakeEvaluator
+    from optuna.exceptions import StorageInternalError
+
+    from explorer.tuning import run_search
+
+    storage = open_storage(str(tmp_path / "a.db"))
+
+    def full(*_, **__):
+        raise StorageInternalError("failed") from sqlite3.OperationalError("disk is full")
+
+    monkeypatch.setattr(storage, "create_new_trial", full)
+    with pytest.raises(ExplorerError, match="cannot be written: disk is full"):
+        run_search(FakeEvaluator(), storage, trials=2)
+
+
+def test_a_database_in_memory_serves_a_search():
+    from fake_evaluator import FakeEvaluator
+
+    from explorer.tuning import list_studies, run_search
+
+    storage = open_storage("sqlite:///:memory:")
+    result = run_search(FakeEvaluator(), storage, trials=3)
+    assert [study.name for study in list_studies(storage)] == [result.study]
