@@ -137,15 +137,23 @@ def sentence(runs: tuple[SuiteRun, ...]) -> str:
 
 
 def readme_sentences(runs: tuple[SuiteRun, ...]) -> str:
-    """Return the README's lines on how the emulator compares with GPUs, from their last runs."""
-    return "\n".join(
-        f"Beside an {run.gpu} ({run.date[:10]}) the emulator gave the same bits for "
-        f"{_of(run, 'f32_softmax')} f32 softmax kernels and "
+    """Return the README's lines on how the emulator compares with GPUs, from their last runs.
+
+    GPUs on which all figures are the same share a line.
+    """
+    gpus: dict[str, list[str]] = {}
+    for run in runs:
+        if "planted_rejected" in run.figures:
+            gpus.setdefault(_compared(run), []).append(f"an {run.gpu} ({run.date[:10]})")
+    return "\n".join(f"Beside {' and '.join(names)} {told}" for told, names in gpus.items())
+
+
+def _compared(run: SuiteRun) -> str:
+    return (
+        f"the emulator gave the same bits for {_of(run, 'f32_softmax')} f32 softmax kernels and "
         f"{_of(run, 'kinds', 'ways')} of other ops, types, masks and layouts, and for the rest "
         f"numbers within 2 ulp; the GPU rejected all {run.figures['planted_rejected']:g} planted "
         "bugs it was given."
-        for run in runs
-        if "planted_rejected" in run.figures
     )
 
 
