@@ -11,7 +11,7 @@ from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.verify_many import verify_many
+from explorer.evaluate.verify import verify_many
 from explorer.problem import Problem
 
 ACCURATE = Config(exp="expf", normalise="divide")

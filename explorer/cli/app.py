@@ -9,18 +9,13 @@ import typer
 
 from explorer import __version__
 from explorer.cli.compare import compare
-from explorer.cli.dashboard import dashboard
-from explorer.cli.doctor import doctor
 from explorer.cli.emit import emit
-from explorer.cli.exits import SentenceErrors
 from explorer.cli.journey import journey
-from explorer.cli.presets import presets
+from explorer.cli.look import dashboard, doctor, presets, show, space, studies
+from explorer.cli.output import SentenceErrors
 from explorer.cli.profile import profile
 from explorer.cli.record import record
 from explorer.cli.search import search
-from explorer.cli.show import show
-from explorer.cli.space import space
-from explorer.cli.studies import studies
 from explorer.cli.verify import verify
 
 app = typer.Typer(

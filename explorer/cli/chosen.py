@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from explorer.asked import AskedProblem
-from explorer.cli.exits import say
-from explorer.cli.gpu_limits import gpu_limits
+from explorer.cli.options import gpu_limits
+from explorer.cli.output import say
 from explorer.cli.problem import rows_notice
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import GpuSpec, is_known_gpu, known_gpu
-from explorer.tuning.goal import Goal
-from explorer.tuning.objectives import Objectives
+from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant

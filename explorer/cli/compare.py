@@ -10,9 +10,18 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
-from explorer.cli.exits import INTERRUPTED, say
-from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Storage, Timing
-from explorer.cli.values import duration, extents, words
+from explorer.cli.options import (
+    AccuracyLevel,
+    Json,
+    RecordedDevice,
+    Seed,
+    Storage,
+    Timing,
+    duration,
+    extents,
+    words,
+)
+from explorer.cli.output import INTERRUPTED, say
 from explorer.dtype import DType
 from explorer.errors import ExplorerError, InvalidInput, NotFound
 from explorer.extents import MAX_COLS, MAX_ROWS
@@ -21,11 +30,10 @@ from explorer.problem import Problem
 from explorer.user_files import check_writable, write_file
 
 if TYPE_CHECKING:
-    from explorer.evaluate.open_peer_bench import PeerBenches
+    from explorer.evaluate.open_evaluator import PeerBenches
     from explorer.peer import Entered, NotEntered, PeerBench, PeerName
     from explorer.tuning import Found
-    from explorer.tuning.peer_results import PeerRun
-    from explorer.tuning.peer_run import Ours
+    from explorer.tuning.peer_comparison import Ours, PeerRun
 
 Cols = Annotated[
     str | None,
@@ -106,9 +114,9 @@ def compare(
     verbose: Verbose = False,
 ) -> None:
     """Time our best beside copy and every installed peer, all verified, in one run."""
-    from explorer.evaluate.open_peer_bench import open_peer_benches
+    from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.peers import chosen_peers
-    from explorer.report.compare_data import read_compared
+    from explorer.report.compare import read_compared
 
     if json and markdown:
         raise InvalidInput("--json and --markdown both want stdout; drop one of them")
@@ -164,8 +172,7 @@ def _run(
     tell: "Callable[[Entered | NotEntered], None]",
 ) -> "tuple[PeerRun, int]":
     """Problem by problem; what was measured is kept at once. The exit code says of Ctrl-C."""
-    from explorer.tuning.peer_results import PeerRun, Unmeasured
-    from explorer.tuning.peer_run import ROUNDS, compare_with_peers
+    from explorer.tuning.peer_comparison import ROUNDS, PeerRun, Unmeasured, compare_with_peers
 
     run = PeerRun(seed, ROUNDS, ())
     with benches:
@@ -187,7 +194,7 @@ def _run(
 
 def _ours(bench: "PeerBench", storage: str | None, *, heuristic: bool) -> "Ours":
     """The stored search's best; where there is none, or it is not wanted, the heuristic's."""
-    from explorer.tuning.peer_run import Ours, unsearched
+    from explorer.tuning.peer_comparison import Ours, unsearched
 
     found = None if heuristic else _searched(bench, storage)
     return Ours(found.config, found.origin) if found else unsearched(bench)
@@ -233,8 +240,7 @@ def _keep(run: "PeerRun", save: Path | None) -> None:
 
 
 def _print(run: "PeerRun", *, json: bool, markdown: bool, kept: bool) -> None:
-    from explorer.report.compare_data import compare_data
-    from explorer.report.compare_report import compared_markdown, print_compared
+    from explorer.report.compare import compare_data, compared_markdown, print_compared
     from explorer.report.console import results
     from explorer.report.json_data import as_text
 

@@ -7,17 +7,16 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
-from explorer.cli.exits import say
 from explorer.cli.options import AccuracyOrNone, BatchInvariant, Gpu, Json, Minimised, Storage
+from explorer.cli.output import say
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import ExplorerError, WrongKernel
-from explorer.tuning.goal import Goal
-from explorer.tuning.objectives import Objectives
+from explorer.tuning.objective import Goal, Objectives
 from explorer.user_files import check_writable
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
-    from explorer.evaluate.verdict import Verdict
+    from explorer.evaluate.emulation import Verdict
     from explorer.outcome import Resources
 
 STDOUT = "-"
@@ -90,7 +89,7 @@ def _resources(variant: "Variant", arch: str) -> "Resources | None":
     """Compile the source as a check, and tell what the kernel takes; no NVRTC is no error."""
     from explorer.compile import nvrtc_version
     from explorer.export import compile_for
-    from explorer.report.resources import resources_line
+    from explorer.report.text import resources_line
 
     try:
         version = nvrtc_version()
@@ -106,7 +105,7 @@ def _verified(variant: "Variant", arch: str, accuracy: Accuracy) -> "Verdict":
     """Check the kernel on the emulator; raises WrongKernel, having said what is wrong."""
     from explorer.export import verify_variant
     from explorer.report.console import notices
-    from explorer.report.verification_report import emission_sentence, print_findings
+    from explorer.report.verification import emission_sentence, print_findings
 
     verdict = verify_variant(variant, arch, accuracy)
     sentence = emission_sentence(verdict)

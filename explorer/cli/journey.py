@@ -9,10 +9,9 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
-from explorer.cli.exits import INTERRUPTED, say
-from explorer.cli.options import AccuracyLevel, Device, Json, Seed, Storage, Timing
+from explorer.cli.options import AccuracyLevel, Device, Json, Seed, Storage, Timing, duration_s
+from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, rows_notice, with_problem
-from explorer.cli.values import duration_s
 from explorer.errors import InvalidInput, NotFound
 from explorer.problem import Problem
 from explorer.user_files import check_writable, write_file
@@ -70,8 +69,7 @@ def journey(
     json: Json = False,
 ) -> None:
     """Time every published kernel and the search's best; tell the story."""
-    from explorer.report.journey_data import read_journey
-    from explorer.report.journey_svg import journey_svg
+    from explorer.report.journey import journey_svg, read_journey
 
     if json and markdown:
         raise InvalidInput("--json and --markdown both want stdout; drop one of them")
@@ -112,9 +110,7 @@ class _Plan:
 
 def _print(told: "Journey", *, json: bool, markdown: bool, kept: bool) -> None:
     from explorer.report.console import results
-    from explorer.report.journey_data import journey_data
-    from explorer.report.journey_markdown import journey_markdown
-    from explorer.report.journey_report import print_journey
+    from explorer.report.journey import journey_data, journey_markdown, print_journey
     from explorer.report.json_data import as_text
 
     if json:
@@ -155,8 +151,8 @@ def _run(plan: _Plan) -> "Journey":
 def _best(plan: _Plan, evaluator: "Evaluator") -> "Found":
     """The stored search's best; where there is none, or a budget is given, of a search now."""
     from explorer.report.console import notices
-    from explorer.report.figures import seconds
     from explorer.report.progress import ProgressLine
+    from explorer.report.text import seconds
     from explorer.tuning import Found, open_storage, run_search, stored_best
 
     storage = open_storage(plan.storage)

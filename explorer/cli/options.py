@@ -1,12 +1,147 @@
-"""The options that several commands share: one spelling, one help text."""
+"""The options that several commands share: one spelling, one help text, one way to read them."""
 
+import math
+import re
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from explorer.accuracy import Accuracy
-from explorer.cli.values import one_of, whole_number
-from explorer.tuning.objectives import Objectives
+from explorer.dtype import DType
+from explorer.errors import InvalidInput
+from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
+from explorer.space import Space, parameters
+from explorer.space.parameters import Value
+from explorer.tuning.objective import Objectives
+
+# ------------------------------------------------------- numbers and durations as people write them
+
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|m|min|h)?")
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+
+MAX_DURATION_S = 366 * 24 * 3600.0
+"""A year: nobody waits longer, and a clock can count it."""
+
+
+def whole_number(name: str, least: int, most: int = 2**31 - 1) -> Callable[[str | int], int]:
+    """A reader of whole numbers from `least` to `most` that raises InvalidInput naming `name`."""
+
+    def read(text: str | int) -> int:
+        text = str(text)
+        number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,30}", text.strip()) else None
+        if number is None or not least <= number <= most:
+            raise InvalidInput(
+                f"{name} is {text!r}; it must be a whole number from {least} to {most}"
+            )
+        return number
+
+    return read
+
+
+def number(name: str) -> Callable[[str | float], float]:
+    """A reader of finite numbers that raises InvalidInput naming `name`."""
+
+    def read(text: str | float) -> float:
+        value = float(text) if _NUMBER.fullmatch(str(text).strip()) else math.nan
+        if not math.isfinite(value):
+            raise InvalidInput(f"{name} is {text!r}; it must be a finite number such as 0.125")
+        return value
+
+    return read
+
+
+def extents(name: str, most: int) -> Callable[[str], list[int]]:
+    """A reader of extents such as 8,3,224,224 that raises InvalidInput naming `name`."""
+    extent = whole_number(name, 1, most)
+
+    def read(text: str) -> list[int]:
+        parts = [part.strip() for part in text.split(",")]
+        if not all(parts):
+            raise InvalidInput(f"{name} is {text!r}; write whole numbers with commas, as 8,3,224")
+        return [extent(part) for part in parts]
+
+    return read
+
+
+def words(name: str, text: str) -> list[str]:
+    """Words between commas; raises InvalidInput where one is empty."""
+    found = [word.strip() for word in text.split(",")]
+    if not all(found):
+        raise InvalidInput(f"{name} is {text!r}; write one word, or several as a,b")
+    return found
+
+
+def duration(name: str) -> Callable[[str], float]:
+    """A reader of seconds: `90`, `30s`, `2m` or `1.5h`; it raises InvalidInput naming `name`."""
+
+    def read(text: str) -> float:
+        match = _DURATION.fullmatch(text.strip())
+        value = float(match[1]) * _SECONDS[match[2] or "s"] if match else 0.0
+        if not 0 < value <= MAX_DURATION_S:
+            raise InvalidInput(
+                f"{name} is {text!r}; write a duration above 0, and of a year at most, such as "
+                "30s, 2m or 90"
+            )
+        return value
+
+    return read
+
+
+duration_s = duration("budget")
+
+
+def one_of(name: str, *choices: str) -> Callable[[str], str]:
+    """A reader of one of a few words that raises InvalidInput naming them."""
+
+    def read(text: str) -> str:
+        if text not in choices:
+            raise InvalidInput(f"{name} is {text!r}; choose one of {', '.join(choices)}")
+        return text
+
+    return read
+
+
+# ------------------------------------------------------ parameters narrowed to some of their values
+
+
+MOST_POINTS = 100_000
+"""More would take a day to measure."""
+
+
+def sub_space(conditions: list[str], dtype: DType) -> dict[str, tuple[Value, ...]]:
+    """The values that are left of each parameter named; raises InvalidInput."""
+    return dict(_condition(text, dtype) for text in conditions)
+
+
+def check_size(space: Space) -> None:
+    """Raises InvalidInput where a space has too many legal points to measure each."""
+    legal = space.legal_count()
+    if legal > MOST_POINTS:
+        raise InvalidInput(
+            f"--where leaves {legal} legal points, more than {MOST_POINTS}; narrow it further, "
+            "or give --sample 500"
+        )
+
+
+def _condition(text: str, dtype: DType) -> tuple[str, tuple[Value, ...]]:
+    known = parameters(dtype)
+    name, equals, written = text.partition("=")
+    if not equals or name not in known:
+        raise InvalidInput(
+            f"where is {text!r}; write NAME=VALUE,VALUE with one of {', '.join(known)}"
+        )
+    by_text = {str(value): value for value in known[name]}
+    foreign = [word for word in written.split(",") if word not in by_text]
+    if foreign:
+        raise InvalidInput(f"{name} has no value {foreign[0]!r}; it has {', '.join(by_text)}")
+    return name, tuple(by_text[word] for word in written.split(","))
+
+
+# ------------------------------------------------------------------ the options
+
 
 Storage = Annotated[
     str | None,
@@ -82,3 +217,18 @@ BatchInvariant = Annotated[
     typer.Option("--batch-invariant", help="Of the heuristic: one config whatever the rows are."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, alone on stdout.")]
+
+
+# ----------------------------------------------------------- the GPU whose limits a command goes by
+
+
+def gpu_limits(name: str | None) -> GpuSpec:
+    """Those of the named GPU, else of the one that is here, else of the default one."""
+    if name is not None:
+        return known_gpu(name)
+    from explorer.devices.cuda import CudaDevice, has_driver
+
+    if not has_driver():
+        return known_gpu(DEFAULT_GPU)
+    with CudaDevice(0) as device:
+        return device.gpu

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from explorer.asked import AskedProblem
-from explorer.cli.values import extents, number, whole_number
+from explorer.cli.options import extents, number, whole_number
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.extents import MAX_COLS, MAX_ROWS

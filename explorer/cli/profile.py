@@ -15,8 +15,7 @@ from explorer.cli.options import (
 )
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import InvalidInput
-from explorer.tuning.goal import Goal
-from explorer.tuning.objectives import Objectives
+from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
@@ -53,13 +52,12 @@ def profile(
 ) -> None:
     """Count what a kernel does: traffic, conflicts, instructions, occupancy."""
     from explorer.cli.chosen import chosen_variant
-    from explorer.cli.gpu_limits import gpu_limits
+    from explorer.cli.options import gpu_limits
     from explorer.evaluate.profile import profile as profile_variant
     from explorer.gpu_spec import known_gpu_for
     from explorer.report.console import results
     from explorer.report.json_data import as_text
-    from explorer.report.profile_data import profile_data
-    from explorer.report.profile_report import print_profile
+    from explorer.report.profile import print_profile, profile_data
 
     index = _gpu_index(device)
     goal = Goal.of(objectives, accuracy)

@@ -7,10 +7,9 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
-from explorer.cli.exits import INTERRUPTED, say
-from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing
+from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, whole_number
+from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, rows_notice, with_problem
-from explorer.cli.values import whole_number
 from explorer.errors import InvalidInput
 from explorer.user_files import check_writable, is_there
 
@@ -64,10 +63,10 @@ def record(
     json: Json = False,
 ) -> None:
     """Measure a sub-space or a sample of it, for replays."""
-    from explorer.cli.sub_space import sub_space
+    from explorer.cli.options import sub_space
     from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.report.json_data import as_text, recording_data
-    from explorer.report.recording_report import recording_sentence
+    from explorer.report.space import recording_sentence
 
     asked = needed(asked)
     problem = asked.problem()
@@ -93,7 +92,7 @@ def _measure(
     seed: int,
     path: Path,
 ) -> "Recording":
-    from explorer.cli.sub_space import check_size
+    from explorer.cli.options import check_size
     from explorer.report.console import notices
     from explorer.report.progress import ProgressLine
     from explorer.space import Space

@@ -7,7 +7,6 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
-from explorer.cli.exits import INTERRUPTED, say
 from explorer.cli.options import (
     AccuracyOrNone,
     Device,
@@ -16,12 +15,14 @@ from explorer.cli.options import (
     Seed,
     Storage,
     Timing,
+    duration_s,
+    whole_number,
 )
+from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, rows_notice, with_problem
-from explorer.cli.values import duration_s, whole_number
 from explorer.errors import ExplorerError, NotFound
 from explorer.problem import Problem
-from explorer.tuning.objectives import Objectives
+from explorer.tuning.objective import Objectives
 
 if TYPE_CHECKING:
     from explorer.evaluate.finalists import FinalistCheck
@@ -67,7 +68,7 @@ def search(
     from explorer.report.console import results
     from explorer.report.json_data import as_text, search_data
     from explorer.report.pareto_report import print_front
-    from explorer.report.search_report import print_search
+    from explorer.report.studies import print_search
 
     asked = needed(asked)
     accuracy = accuracy or objectives.usual_accuracy
@@ -178,7 +179,7 @@ def _why_replay(device: str) -> str | None:
 def _notices(plan: _Plan, evaluator: "Evaluator", why: str | None) -> list[str]:
     """What is said before the first trial: whose times a replay shows, how many rows."""
     from explorer.evaluate.replay import ReplayEvaluator
-    from explorer.report.circumstances import replay_notice
+    from explorer.report.text import replay_notice
 
     replay = []
     if isinstance(evaluator, ReplayEvaluator):

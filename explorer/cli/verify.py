@@ -15,12 +15,11 @@ from explorer.cli.options import (
     Minimised,
     Seed,
     Storage,
+    whole_number,
 )
 from explorer.cli.problem import needed, with_problem
-from explorer.cli.values import whole_number
 from explorer.errors import InvalidInput
-from explorer.tuning.goal import Goal
-from explorer.tuning.objectives import Objectives
+from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
     from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -91,12 +90,16 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check kernels for races, bounds, numbers. Exit code 1: one is wrong, 2: not checked."""
-    from explorer.evaluate.verify_on import verify_on
+    from explorer.evaluate.verify import verify_on
     from explorer.export import HEURISTIC
     from explorer.report.console import notices, results
     from explorer.report.json_data import as_text
-    from explorer.report.verification_data import verification_data
-    from explorer.report.verification_report import VerifyProgress, exit_code, print_verdicts
+    from explorer.report.verification import (
+        VerifyProgress,
+        exit_code,
+        print_verdicts,
+        verification_data,
+    )
 
     goal = Goal.of(objectives, accuracy)
     if (what is not None) + all_ + (sample is not None) != 1:
@@ -144,7 +147,7 @@ def _named(
     batch_invariant: bool,
 ) -> "tuple[list[ProgramUnderTest], str]":
     from explorer.cli.chosen import chosen_variant
-    from explorer.cli.gpu_limits import gpu_limits
+    from explorer.cli.options import gpu_limits
     from explorer.evaluate.emitted_file import read_emitted
     from explorer.evaluate.program_under_test import ProgramUnderTest
     from explorer.export import is_of_study, parse_choice
@@ -164,7 +167,7 @@ def _of_space(
     asked: AskedProblem, gpu: str | None, drawn: tuple[int, int] | None, strength: int
 ) -> "tuple[list[ProgramUnderTest], str]":
     """The covering array of the space, or `drawn` (number, seed) of its configs."""
-    from explorer.cli.gpu_limits import gpu_limits
+    from explorer.cli.options import gpu_limits
     from explorer.evaluate.program_under_test import ProgramUnderTest
     from explorer.space import Space
     from explorer.space.covering import covering_array, sampled

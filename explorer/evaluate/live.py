@@ -22,11 +22,11 @@ from explorer.compile import (
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice, Job, SmallRun
 from explorer.devices.emulated.emulation import Status
+from explorer.evaluate.emulation import Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.resource_limits import exceeded_resource
 from explorer.evaluate.runs import gpu_runs
 from explorer.evaluate.space_version import space_version
-from explorer.evaluate.verdict import Verdict
 from explorer.evaluator import Comparison
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured, Outcome, Rejected, Stage

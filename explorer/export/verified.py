@@ -2,9 +2,8 @@
 
 from explorer.accuracy import Accuracy
 from explorer.codegen import Variant
-from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.verdict import Verdict
 
 STEP_LIMIT = 500_000
 """Instructions of one batch of blocks: some five seconds."""

@@ -3,8 +3,16 @@
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.op import Op
-from explorer.presets.block_size import WARP, lanes_for, largest_as_resident
-from explorer.presets.designs import FIRST_WARP, VECTOR_BYTES, holds, packed_bytes, scalar
+from explorer.presets.designs import (
+    FIRST_WARP,
+    VECTOR_BYTES,
+    WARP,
+    holds,
+    lanes_for,
+    largest_as_resident,
+    packed_bytes,
+    scalar,
+)
 from explorer.presets.preset import Preset, Source, most_cols
 from explorer.problem import Problem
 

@@ -3,7 +3,6 @@
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.op import Op
-from explorer.presets.block_size import warps_for
 from explorer.presets.by_thread import SURVEY
 from explorer.presets.designs import (
     FIRST_WARP,
@@ -13,6 +12,7 @@ from explorer.presets.designs import (
     scalar,
     stored,
     vectors,
+    warps_for,
 )
 from explorer.presets.preset import EXPONENTIALS_STORED, Preset, Source
 from explorer.problem import Problem

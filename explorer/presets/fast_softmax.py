@@ -9,8 +9,14 @@ import math
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.power_of_two import power_of_two
-from explorer.presets.block_size import warps_for
-from explorer.presets.designs import FIRST_WARP, careful_sum, row_vectors, scalar, vectors
+from explorer.presets.designs import (
+    FIRST_WARP,
+    careful_sum,
+    row_vectors,
+    scalar,
+    vectors,
+    warps_for,
+)
 from explorer.presets.preset import Preset, Source
 from explorer.problem import Problem
 

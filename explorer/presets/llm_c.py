@@ -3,8 +3,7 @@
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.power_of_two import power_of_two
-from explorer.presets.block_size import WARP
-from explorer.presets.designs import FIRST_WARP, careful_sum, scalar, stored
+from explorer.presets.designs import FIRST_WARP, WARP, careful_sum, scalar, stored
 from explorer.presets.preset import EXPONENTIALS_STORED, Preset, Source
 from explorer.problem import Problem
 

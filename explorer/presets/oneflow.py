@@ -2,8 +2,16 @@
 
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
-from explorer.presets.block_size import WARP, lanes_for, largest_as_resident
-from explorer.presets.designs import FIRST_WARP, holds, packed_bytes, rows_at_once, scalar
+from explorer.presets.designs import (
+    FIRST_WARP,
+    WARP,
+    holds,
+    lanes_for,
+    largest_as_resident,
+    packed_bytes,
+    rows_at_once,
+    scalar,
+)
 from explorer.presets.preset import Preset, Source, most_cols
 from explorer.problem import Problem
 

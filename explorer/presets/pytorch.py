@@ -7,11 +7,12 @@ thread, shared memory where the row fits in 48 KiB, and else three reads.
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.power_of_two import power_of_two
-from explorer.presets.block_size import WARP, lanes_for
 from explorer.presets.designs import (
     FIRST_WARP,
     VECTOR_BYTES,
+    WARP,
     holds,
+    lanes_for,
     row_vectors,
     rows_at_once,
     scalar,

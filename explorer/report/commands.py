@@ -7,7 +7,7 @@ from explorer.asked import AskedProblem
 from explorer.codegen import emit
 from explorer.problem import Problem
 from explorer.space import can_emit
-from explorer.tuning.goal import Goal
+from explorer.tuning.objective import Goal
 from explorer.tuning.results import StudySummary, TrialRecord
 
 CHANGED = "the templates have changed since: the last line writes what they emit now for its config"

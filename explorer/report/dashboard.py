@@ -6,7 +6,7 @@ from pathlib import Path
 
 from explorer.errors import NotFound
 from explorer.tuning.storage import DEFAULT_PATH, open_storage
-from explorer.tuning.stored_study import read_studies
+from explorer.tuning.study_reader import read_studies
 
 PROGRAM = "optuna-dashboard"
 

@@ -12,18 +12,18 @@ from typing import Any
 
 from explorer.codegen import Variant
 from explorer.devices.recorded.recording import Recording
+from explorer.evaluate.emulation import Verdict
 from explorer.evaluate.finalists import FinalistCheck
-from explorer.evaluate.verdict import Verdict
 from explorer.outcome import Resources, Stage
 from explorer.problem import Problem
-from explorer.report.check import Check
 from explorer.report.commands import reproducing_command
-from explorer.report.finals_data import finals_data, front_data, trial_data, winner_data
-from explorer.report.recording_report import measured_us
-from explorer.report.verification_data import verdict_data
+from explorer.report.finals import finals_data, front_data, trial_data, winner_data
+from explorer.report.machine import Check
+from explorer.report.space import measured_us
+from explorer.report.verification import verdict_data
 from explorer.space import RULES, Space
 from explorer.space.parameters import MEANING
-from explorer.tuning.objectives import Objectives
+from explorer.tuning.objective import Objectives
 from explorer.tuning.results import SearchResult, StudySummary, StudyView
 
 Data = dict[str, Any]

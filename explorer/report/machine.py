@@ -1,10 +1,13 @@
-"""What this machine has, and what each thing is needed for."""
+"""What `explorer doctor` looks for on this machine, and how it says so."""
 
 import os
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from rich.console import Console
 
 from explorer import __version__
 from explorer.codegen import template_digest, template_dir
@@ -21,10 +24,28 @@ from explorer.evaluate.gpu_suite import read_runs, record_path, sentence
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import DEFAULT_GPU, known_gpu
 from explorer.problem import Problem
-from explorer.report.check import Check
+from explorer.report.console import cell, plain_table
 from explorer.report.dashboard import PROGRAM, dashboard_program
 from explorer.tuning import open_storage, survey
 from explorer.user_files import is_there
+
+# ------------------------------------------------------------------ one thing
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked for."""
+
+    name: str
+    ok: bool
+    detail: str
+    needed_for: str
+    required: bool = False
+    """Whether the package itself cannot work without it."""
+
+
+# ------------------------------------------------------------------ what is looked for
+
 
 Finding = tuple[bool, str]
 
@@ -155,3 +176,35 @@ def _gpu_suite() -> Finding:
 def _program(find: Callable[[], str | None], name: str) -> Finding:
     path = find()
     return (True, str(Path(path))) if path else (False, f"{name} is not on PATH")
+
+
+# ------------------------------------------------------------------ the report
+
+
+def print_machine(checks: Sequence[Check], console: Console) -> None:
+    """One line a check, then whether all is there that the package itself needs."""
+    table = plain_table()
+    table.add_column("", no_wrap=True)
+    table.add_column("what", no_wrap=True)
+    table.add_column("found", overflow="fold", ratio=3)
+    table.add_column("needed for", overflow="fold", ratio=2)
+    for check in checks:
+        state = cell("ok" if check.ok else "missing")
+        state.stylize("green" if check.ok else "red" if check.required else "yellow")
+        table.add_row(state, check.name, cell(check.detail), check.needed_for)
+    console.print(table)
+    console.print()
+    console.print(verdict(checks))
+
+
+def verdict(checks: Sequence[Check]) -> str:
+    """What follows from the checks, in a sentence."""
+    missing = [check.name for check in checks if check.required and not check.ok]
+    if missing:
+        return f"The package cannot work: {', '.join(missing)} missing."
+    if not any(check.name == "gpu" and check.ok for check in checks):
+        return (
+            "Kernels can be emitted, compiled and verified here, not timed: search replays "
+            "recordings."
+        )
+    return "Kernels can be emitted, compiled, verified and timed here."

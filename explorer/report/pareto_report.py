@@ -5,21 +5,21 @@ from rich.table import Table
 from rich.text import Text
 
 from explorer.evaluate.finalists import FinalistCheck
-from explorer.report.circumstances import measurement_lines
 from explorer.report.commands import reproducing_command, search_command
 from explorer.report.console import cell, notes, plain_table
-from explorer.report.figures import (
+from explorer.report.studies import checked_sentence, rejected_by_stage, tally
+from explorer.report.text import (
+    brief_words,
     count,
     counted,
+    difference_words,
+    measurement_lines,
     microseconds,
     percent,
     share_of_copy,
     ulps,
     with_spread,
 )
-from explorer.report.rejections import rejected_by_stage
-from explorer.report.search_report import checked_sentence, tally
-from explorer.report.words import brief_words, difference_words
 from explorer.tuning.pareto import FrontMember, front_of, since_finals
 from explorer.tuning.results import Finals, SearchResult, StudyView, TrialRecord
 

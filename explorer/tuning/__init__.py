@@ -8,18 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from explorer.tuning.choice import Choice, choose_configs
-    from explorer.tuning.inspect import (
+    from explorer.tuning.journey import Found, run_journey, stored_best
+    from explorer.tuning.recorder import Choice, choose_configs, record
+    from explorer.tuning.run import run_search
+    from explorer.tuning.storage import open_storage
+    from explorer.tuning.study_reader import (
         find_trial,
         list_studies,
         list_views,
         load_study,
         survey,
     )
-    from explorer.tuning.journey import Found, run_journey, stored_best
-    from explorer.tuning.recorder import record
-    from explorer.tuning.run import run_search
-    from explorer.tuning.storage import open_storage
 
 __all__ = [
     "Choice",
@@ -38,19 +37,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Choice": "choice",
+    "Choice": "recorder",
     "Found": "journey",
-    "choose_configs": "choice",
-    "find_trial": "inspect",
-    "list_studies": "inspect",
-    "list_views": "inspect",
-    "load_study": "inspect",
+    "choose_configs": "recorder",
+    "find_trial": "study_reader",
+    "list_studies": "study_reader",
+    "list_views": "study_reader",
+    "load_study": "study_reader",
     "open_storage": "storage",
     "record": "recorder",
     "run_journey": "journey",
     "run_search": "run",
     "stored_best": "journey",
-    "survey": "inspect",
+    "survey": "study_reader",
 }
 
 

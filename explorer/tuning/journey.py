@@ -15,7 +15,7 @@ from explorer.presets import PRESETS
 from explorer.space import can_emit
 from explorer.tuning.journey_results import BEST, Journey, LeftOut, Step
 from explorer.tuning.run import evaluator_study
-from explorer.tuning.stored_study import stored_studies
+from explorer.tuning.study_reader import stored_studies
 
 ROUNDS = 30
 FEWEST = 2

@@ -15,9 +15,9 @@ from enum import StrEnum
 
 from explorer.config import Config
 from explorer.space import Rule
+from explorer.tuning.candidates import Offer
 from explorer.tuning.elite import Elite, Fastest, Front
-from explorer.tuning.objectives import Objectives
-from explorer.tuning.offer import Offer
+from explorer.tuning.objective import Objectives
 from explorer.tuning.surrogate import Surrogate, pick_between
 from explorer.tuning.tpe import Tpe
 

@@ -1,11 +1,14 @@
-"""Search one problem's space on whatever evaluates: propose, compile ahead, evaluate, compare."""
+"""Search one problem's space on whatever evaluates: propose, compile ahead, evaluate, compare.
+
+A budget says how long; a tally counts what became of it."""
 
 import os
 import random
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from optuna.storages import BaseStorage
@@ -17,20 +20,142 @@ from explorer.evaluator import Evaluator
 from explorer.outcome import Measured, Outcome, Rejected, Stage
 from explorer.space import Rule, Space
 from explorer.space.parameters import Value
-from explorer.tuning.budget import Budget
-from explorer.tuning.catalogue import Catalogue
+from explorer.tuning.candidates import Catalogue, Offer, OpenOffer
 from explorer.tuning.finals import DEFAULT_ROUNDS, run_finals, time_in_turn
-from explorer.tuning.goal import Goal
-from explorer.tuning.ledger import Ledger
-from explorer.tuning.objectives import Objectives
-from explorer.tuning.offer import Offer, OpenOffer
+from explorer.tuning.objective import Goal, Objectives, study_name
 from explorer.tuning.pareto import front_contenders
 from explorer.tuning.proposer import Origin, Proposal, Proposer
-from explorer.tuning.results import Progress, SearchResult
+from explorer.tuning.results import Progress, SearchResult, TrialRecord
 from explorer.tuning.seeds import seeds_of
-from explorer.tuning.study_name import study_name
-from explorer.tuning.tally import Tally
+from explorer.tuning.study_writer import Ledger
 from explorer.tuning.tpe import distributions
+
+# ------------------------------------------------------------------ how long a search may go on
+
+
+FINALS_SHARE = 0.1
+"""Of the time budget at least kept back for the finals."""
+
+FINALS_SHARE_MAX = 0.4
+
+EVALUATIONS_OF_FINALS = 16.0
+"""What finals cost, in evaluations: a dozen contenders, the best again, copy, and some margin."""
+
+
+class Budget:
+    """Counts evaluated kernels and the time they take."""
+
+    def __init__(self, trials: int | None, budget_s: float | None) -> None:
+        self._start = time.monotonic()
+        self._trials = trials
+        self._budget_s = budget_s
+        self._evaluated = 0
+        self._evaluating_s = 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the search began."""
+        return time.monotonic() - self._start
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Of the whole budget, finals included; None without one."""
+        return None if self._budget_s is None else max(0.0, self._budget_s - self.elapsed_s)
+
+    @property
+    def remaining_trials(self) -> int | None:
+        """Kernels that may still be evaluated; None without a limit."""
+        return None if self._trials is None else max(0, self._trials - self._evaluated)
+
+    def spend(self, seconds: float) -> None:
+        """Count one evaluated kernel."""
+        self._evaluated += 1
+        self._evaluating_s += seconds
+
+    def allows_another(self) -> bool:
+        """Whether one more kernel may be evaluated now."""
+        if self.remaining_trials == 0:
+            return False
+        return self.remaining_s is None or self.remaining_s > self._finals_s()
+
+    def room(self, pending: int) -> bool:
+        """Whether a proposal beyond the `pending` ones would still be evaluated."""
+        return self.remaining_trials is None or pending < self.remaining_trials
+
+    def _finals_s(self) -> float:
+        budget_s = self._budget_s or 0.0
+        mean_s = self._evaluating_s / self._evaluated if self._evaluated else 0.0
+        estimate_s = max(FINALS_SHARE * budget_s, EVALUATIONS_OF_FINALS * mean_s)
+        return min(FINALS_SHARE_MAX * budget_s, estimate_s)
+
+
+# ------------------------------------------------------------------ what is counted meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A measured trial, whose number is known once it is stored."""
+
+    number: Future[int]
+    config: Config
+    outcome: Measured
+    time_us: float
+
+
+class Tally:
+    """What a run has seen: its own trials, and the measured ones of earlier runs."""
+
+    def __init__(self) -> None:
+        self.told = 0
+        self.measured_now = 0
+        self.rejected: Counter[Stage] = Counter()
+        self._entries: list[_Entry] = []
+        self._best: _Entry | None = None
+
+    @property
+    def records(self) -> list[TrialRecord]:
+        """The measured kernels, of this run and earlier ones."""
+        return [TrialRecord(e.number.result(), e.config, e.outcome) for e in self._entries]
+
+    def recall(self, number: int, config: Config, outcome: Outcome) -> None:
+        """Count in a trial of an earlier run."""
+        if isinstance(outcome, Measured):
+            stored: Future[int] = Future()
+            stored.set_result(number)
+            self._enter(_Entry(stored, config, outcome, outcome.time_us))
+
+    def count(self, number: Future[int], config: Config, outcome: Outcome) -> None:
+        """Count a trial of this run."""
+        self.told += 1
+        if isinstance(outcome, Measured):
+            self.measured_now += 1
+            self._enter(_Entry(number, config, outcome, outcome.time_us))
+        else:
+            self.rejected[outcome.stage] += 1
+
+    def progress(self, budget: Budget, duplicates: int, copy_us: float, phase: str) -> Progress:
+        """A snapshot for whoever watches; waits for the best to be stored."""
+        return Progress(
+            trials=self.told + duplicates,
+            measured=self.measured_now,
+            rejected=dict(self.rejected),
+            best_trial=self._best.number.result() if self._best else None,
+            best_us=self._best.time_us if self._best else None,
+            copy_us=copy_us,
+            elapsed_s=budget.elapsed_s,
+            remaining_s=budget.remaining_s,
+            remaining_trials=budget.remaining_trials,
+            phase=phase,
+        )
+
+    def _enter(self, entry: _Entry) -> None:
+        self._entries.append(entry)
+        if self._best is None or entry.time_us < self._best.time_us:
+            self._best = entry
+
+
+# ------------------------------------------------------------------ the search
+
 
 DEFAULT_TRIALS = 200
 """Kernels to evaluate where neither a number nor a time is given."""

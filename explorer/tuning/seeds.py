@@ -12,8 +12,7 @@ from explorer.problem import Problem
 from explorer.space import Space
 from explorer.space.cluster_rules import WIDE_ROW
 from explorer.space.heuristic import exact, promising
-from explorer.tuning.goal import Goal
-from explorer.tuning.objectives import Objectives
+from explorer.tuning.objective import Goal, Objectives
 
 REGISTERS_FOR_A_ROW = 32
 """Registers of cached row a thread: beyond this, occupancy falls faster than passes get shorter."""

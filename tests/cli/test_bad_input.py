@@ -226,8 +226,7 @@ def test_a_study_of_an_older_space(explorer, recording, monkeypatch):
     monkeypatch.setattr("explorer.tuning.run.is_replay", lambda _: False)
     assert explorer("search", *SHAPE, "--trials", "20").code == 0
     assert explorer("show", *SHAPE).code == 0
-    for module in ("inspect", "stored_study"):
-        monkeypatch.setattr(f"explorer.tuning.{module}.space_version", lambda: "ffffffff")
+    monkeypatch.setattr("explorer.tuning.study_reader.space_version", lambda: "ffffffff")
     for command in (("show",), ("emit", "best"), ("emit", "0")):
         refused(explorer(*command, *SHAPE), "run explorer search --cols 512")
     assert "older space" in explorer("studies").out

@@ -11,7 +11,7 @@ import pytest
 from by_hand import KERNELS, SHAPE
 
 from explorer import __version__
-from explorer.cli.values import duration_s
+from explorer.cli.options import duration_s
 from explorer.codegen import split_source
 from explorer.errors import InvalidInput
 

@@ -1,13 +1,10 @@
 """Comparisons with peers from the command line: measured by a fake, kept, shown again, refused."""
 
 import json
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "search"))
 from fake_peers import FakePeerBench
 
 from explorer.errors import DeviceLost
@@ -42,7 +39,7 @@ class Benches:
 @pytest.fixture
 def gpu(monkeypatch):
     benches = Benches()
-    monkeypatch.setattr("explorer.evaluate.open_peer_bench.open_peer_benches", lambda *_: benches)
+    monkeypatch.setattr("explorer.evaluate.open_evaluator.open_peer_benches", lambda *_: benches)
     return benches
 
 

@@ -15,8 +15,7 @@ import pytest
 from by_hand import SHAPE
 
 from explorer.cli import app
-from explorer.cli.exits import MAX_SENTENCE, say
-from explorer.cli.streams import OutputLost, ReaderGone, guarded
+from explorer.cli.output import MAX_SENTENCE, OutputLost, ReaderGone, guarded, say
 from explorer.tuning import open_storage
 
 CONFIG = '{"threads":128,"threads_per_row":128}'

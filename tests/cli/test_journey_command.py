@@ -1,16 +1,13 @@
 """The journey from the command line: measured by a fake, kept, shown again, refused."""
 
 import json
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from fake_evaluator import FakeEvaluator
 
 from explorer.tuning.journey_results import BEST
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "search"))
-from fake_evaluator import FakeEvaluator
 
 SHAPE = ("--cols", "1000", "--rows", "4096")
 

@@ -10,7 +10,7 @@ from by_hand import PROBLEM, SEARCH, SHAPE
 from explorer.asked import AskedProblem
 from explorer.codegen import emit
 from explorer.config import Config
-from explorer.report.figures import microseconds
+from explorer.report.text import microseconds
 
 TRIALS = pytest.mark.parametrize(
     "trials", ["20", pytest.param("200", marks=pytest.mark.exhaustive)]

@@ -12,7 +12,7 @@ from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.finalists import check_finalists
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import MOST_ELEMENTS, emulated_runs
-from explorer.evaluate.verify_many import verify_many
+from explorer.evaluate.verify import verify_many
 from explorer.op import Mask
 from explorer.problem import Problem
 from explorer.reference import patterns_for

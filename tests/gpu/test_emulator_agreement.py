@@ -27,7 +27,7 @@ from explorer.dtype import DType
 from explorer.evaluate.nsight import NsightFigures, ncu_program, nsight_figures
 from explorer.evaluate.profile import profile
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.verify_on import verify_on
+from explorer.evaluate.verify import verify_on
 from explorer.problem import Problem
 from explorer.ptx_emulator.counters import SECTOR_BYTES
 from explorer.reference import truth_of, verification_inputs

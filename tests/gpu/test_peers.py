@@ -8,12 +8,12 @@ import pytest
 
 from explorer.accuracy import Accuracy
 from explorer.dtype import DType
-from explorer.evaluate.open_peer_bench import PeerBenches
+from explorer.evaluate.open_evaluator import PeerBenches
 from explorer.op import Op
 from explorer.peer import NotEntered, PeerName
 from explorer.peers import chosen_peers
 from explorer.problem import Problem
-from explorer.tuning.peer_run import compare_with_peers, unsearched
+from explorer.tuning.peer_comparison import compare_with_peers, unsearched
 
 ROUNDS = 8
 SHAPES = [

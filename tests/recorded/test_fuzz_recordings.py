@@ -18,9 +18,9 @@ from explorer.devices.recorded.recording_file import read_header, read_recording
 from explorer.errors import ExplorerError
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.problem import Problem
-from explorer.report.circumstances import replay_notice
 from explorer.report.json_data import as_text, recording_data, search_data
-from explorer.report.search_report import print_search
+from explorer.report.studies import print_search
+from explorer.report.text import replay_notice
 from explorer.tuning import open_storage, run_search
 
 PROBLEM = Problem(64, 4096)

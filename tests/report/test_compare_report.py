@@ -10,9 +10,8 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.problem import Problem
-from explorer.report.compare_data import compare_data, groups, means, read_compared
-from explorer.report.compare_report import compared_markdown
-from explorer.tuning.peer_results import PeerComparison, PeerOut, PeerRun, PeerTime
+from explorer.report.compare import compare_data, compared_markdown, groups, means, read_compared
+from explorer.tuning.peer_comparison import PeerComparison, PeerOut, PeerRun, PeerTime
 
 ROUNDS = 12
 

@@ -13,11 +13,16 @@ from explorer.errors import InvalidInput
 from explorer.gpu_spec import known_gpu
 from explorer.presets import find_preset
 from explorer.problem import Problem
-from explorer.report.journey_data import journey_data, read_journey
-from explorer.report.journey_markdown import journey_markdown
-from explorer.report.journey_report import bar, log_share, print_journey
-from explorer.report.journey_svg import journey_svg
-from explorer.report.words import change_words
+from explorer.report.journey import (
+    bar,
+    journey_data,
+    journey_markdown,
+    journey_svg,
+    log_share,
+    print_journey,
+    read_journey,
+)
+from explorer.report.text import change_words
 from explorer.tuning.journey_results import BEST, Journey, LeftOut, Step
 
 PROBLEM = Problem(8192, 4096)

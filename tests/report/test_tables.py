@@ -11,12 +11,9 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
-from explorer.report.check import Check
-from explorer.report.machine_report import print_machine, verdict
-from explorer.report.search_report import print_search
-from explorer.report.space_report import print_space
-from explorer.report.studies_report import print_studies
-from explorer.report.study_report import print_study
+from explorer.report.machine import Check, print_machine, verdict
+from explorer.report.space import print_space
+from explorer.report.studies import print_search, print_studies, print_study
 from explorer.space import RULES, Space
 
 

@@ -6,9 +6,15 @@ import pytest
 
 from explorer.config import Config
 from explorer.dtype import DType
-from explorer.report.figures import microseconds, seconds, with_spread
-from explorer.report.markdown import markdown_notices, markdown_table
-from explorer.report.words import brief_words, difference_words, words
+from explorer.report.studies import markdown_notices, markdown_table
+from explorer.report.text import (
+    brief_words,
+    difference_words,
+    microseconds,
+    seconds,
+    with_spread,
+    words,
+)
 from explorer.space import parameters
 
 

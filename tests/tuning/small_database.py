@@ -14,9 +14,7 @@ from explorer.errors import ExplorerError
 from explorer.outcome import Rejected, Stage
 from explorer.problem import Problem
 from explorer.report.json_data import as_text, study_data, summary_data
-from explorer.report.markdown import markdown_table
-from explorer.report.studies_report import print_studies
-from explorer.report.study_report import print_study
+from explorer.report.studies import markdown_table, print_studies, print_study
 from explorer.tuning import (
     find_trial,
     list_views,

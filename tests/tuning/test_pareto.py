@@ -27,8 +27,7 @@ from explorer.tuning import (
     run_search,
 )
 from explorer.tuning.elite import Fastest, Front
-from explorer.tuning.goal import Goal
-from explorer.tuning.objectives import Objectives
+from explorer.tuning.objective import Goal, Objectives
 from explorer.tuning.pareto import (
     MOST_CONTENDERS,
     dominates,

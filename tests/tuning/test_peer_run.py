@@ -11,8 +11,13 @@ from explorer.dtype import DType
 from explorer.errors import WrongKernel
 from explorer.outcome import Rejected, Stage
 from explorer.problem import Problem
-from explorer.tuning.peer_results import PeerRun, Unmeasured
-from explorer.tuning.peer_run import Ours, compare_with_peers, unsearched
+from explorer.tuning.peer_comparison import (
+    Ours,
+    PeerRun,
+    Unmeasured,
+    compare_with_peers,
+    unsearched,
+)
 
 OURS = Ours(Config(exp="ex2.approx", store_hint="cs"), "trial 7 of a study")
 

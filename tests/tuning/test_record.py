@@ -19,7 +19,7 @@ from explorer.tuning import (
     record,
     run_search,
 )
-from explorer.tuning.catalogue import Catalogue
+from explorer.tuning.candidates import Catalogue
 from explorer.tuning.finals import run_finals
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
 from explorer.tuning.ties import ratio

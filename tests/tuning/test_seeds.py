@@ -10,8 +10,7 @@ from explorer.gpu_spec import known_gpu
 from explorer.op import Op
 from explorer.problem import Problem
 from explorer.space import Space, config_for
-from explorer.tuning.goal import Goal
-from explorer.tuning.objectives import Objectives
+from explorer.tuning.objective import Goal, Objectives
 from explorer.tuning.seeds import seeds, seeds_of
 
 H200 = known_gpu("NVIDIA H200")

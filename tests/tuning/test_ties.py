@@ -11,8 +11,7 @@ from explorer.config import Config
 from explorer.evaluator import Comparison
 from explorer.outcome import Measured, Resources
 from explorer.tuning.finals import contenders, judge, run_finals
-from explorer.tuning.finals_json import finals_from_json, finals_to_json
-from explorer.tuning.results import TrialRecord
+from explorer.tuning.results import TrialRecord, finals_from_json, finals_to_json
 from explorer.tuning.ties import ratio, rounds_left_out
 
 

@@ -1,19 +1,132 @@
-"""What `explorer verify` prints: one program in full, or many in a line each that is not right."""
+"""What `explorer verify` prints: verdicts, and findings with the lines that they are about."""
 
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 
 from explorer.devices.emulated.emulation import Emulation, Status
-from explorer.evaluate.verdict import Verdict
+from explorer.evaluate.emulation import Verdict
+from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.op import Mask
+from explorer.ptx_emulator import Finding, SourceLine
 from explorer.report.console import cell
-from explorer.report.figures import count, seconds
-from explorer.report.findings_text import finding_lines
-from explorer.report.words import brief_words
+from explorer.report.text import brief_words, count, seconds
+
+# ------------------------------------------------------------------ one finding
+
+
+def finding_lines(finding: Finding, program: ProgramUnderTest) -> list[str]:
+    """What is wrong, then where: lines of the `.cu` with their text, of the PTX, the thread."""
+    # The other access has a line of its own below.
+    message = finding.message.replace(f" at {finding.other}", "")
+    lines = [f"{finding.kind}: {message}"]
+    lines += _place("at", finding.source, program)
+    lines += _place("against", finding.other, program)
+    where = []
+    if finding.ptx_line:
+        where.append(f"PTX line {finding.ptx_line}")
+    if finding.block is not None and finding.thread is not None:
+        where.append(f"block {_extent(finding.block)}, thread {_extent(finding.thread)}")
+    where.append("once" if finding.count == 1 else f"{finding.count} times")
+    return [*lines, f"  {' · '.join(where)}"]
+
+
+def line_text(source: str, number: int) -> str:
+    """Line `number`, from 1, of a source; empty where it has no such line."""
+    lines = source.splitlines()
+    return lines[number - 1].strip() if 1 <= number <= len(lines) else ""
+
+
+def _place(word: str, place: SourceLine | None, program: ProgramUnderTest) -> list[str]:
+    if place is None:
+        return []
+    name, source = program.file, program.source
+    lines = [f"  {word} {name}:{place.line}: {line_text(source, place.line)}"]
+    if place.inlined_at:
+        text = line_text(source, place.inlined_at)
+        lines.append(f"  called in {name}:{place.inlined_at}: {text}")
+    return lines
+
+
+def _extent(place: tuple[int, int, int]) -> str:
+    """(5, 0, 0) is 5: launches have one dimension."""
+    return str(place[0]) if not any(place[1:]) else str(place)
+
+
+# ------------------------------------------------------------------ as JSON
+
+
+Data = dict[str, Any]
+
+
+def verification_data(verdicts: Sequence[Verdict]) -> Data:
+    """The count of each status, and every program with its runs and findings."""
+    found = Counter(verdict.status for verdict in verdicts)
+    return {
+        **{str(status): found[status] for status in Status},
+        "programs": [verdict_data(verdict) for verdict in verdicts],
+    }
+
+
+def verdict_data(verdict: Verdict) -> Data:
+    """status, by, sentence, config, cols, dtype, runs."""
+    program = verdict.program
+    return {
+        "status": str(verdict.status),
+        "by": verdict.by,
+        "sentence": verdict.sentence,
+        "config": program.config.as_dict(),
+        "cols": program.cols,
+        "dtype": str(program.problem.dtype),
+        "runs": [_run(run, program) for run in verdict.runs],
+    }
+
+
+def _run(run: Emulation, program: ProgramUnderTest) -> Data:
+    return {
+        "rows": run.problem.rows,
+        "cols": run.problem.cols,
+        "checked_rows": run.elements // run.problem.cols or run.problem.rows,
+        "odd_elements": run.odd_elements,
+        "status": str(run.status),
+        "sentence": run.sentence,
+        "error": run.check.error if run.check else None,
+        "max_ulp": run.check.max_ulp if run.check else None,
+        "mean_ulp": run.check.mean_ulp if run.check else None,
+        "wrong_elements": run.check.wrong if run.check else None,
+        "unsupported": list(run.unsupported),
+        "left_out": run.left_out,
+        "findings": [_finding(finding, program) for finding in run.findings],
+    }
+
+
+def _finding(finding: Finding, program: ProgramUnderTest) -> Data:
+    return {
+        "kind": str(finding.kind),
+        "message": finding.message,
+        "source": _line(finding.source, program),
+        "other": _line(finding.other, program),
+        "ptx_line": finding.ptx_line or None,
+        "block": finding.block,
+        "thread": finding.thread,
+        "count": finding.count,
+    }
+
+
+def _line(place: SourceLine | None, program: ProgramUnderTest) -> Data | None:
+    if place is None:
+        return None
+    text = line_text(program.source, place.line)
+    return {**asdict(place), "file": program.file, "text": text}
+
+
+# ------------------------------------------------------------------ the report
+
 
 MOST_FINDINGS = 8
 """Findings printed for one program; a defect often shows at many instructions."""

@@ -1,18 +1,62 @@
-"""What `explorer presets` prints: each published kernel, its source, and whether it is legal."""
+"""What `explorer space`, `presets` and `record` print."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from explorer.config import Config
+from explorer.devices.recorded.recording import Recording
 from explorer.gpu_spec import GpuSpec
+from explorer.outcome import Measured
 from explorer.presets import PRESETS, Preset
 from explorer.problem import Problem
-from explorer.report.console import cell, plain_table
-from explorer.report.figures import counted
-from explorer.report.words import brief_words
+from explorer.report.console import cell, plain_table, print_titled
+from explorer.report.text import brief_words, count, counted, microseconds, percent
+from explorer.space import RULES, Space
+from explorer.space.parameters import MEANING
+
+# --------------------------------------------- parameters, their values, and what the rules exclude
+
+
+def print_space(space: Space, console: Console) -> None:
+    """Every parameter with its values and meaning, the counts, and each rule with its sentence."""
+    console.print(f"{space.problem} on {space.gpu.name} ({space.gpu.arch})", style="bold")
+    console.print()
+    console.print(_parameters_table(space))
+    console.print()
+    legal, points = space.legal_count(), space.point_count
+    console.print(
+        f"{count(points)} points, {count(legal)} of them legal ({percent(legal / points)}); "
+        "many emit the same code."
+    )
+    print_titled("Rules: what each excludes by itself", _rules_table(space), console)
+
+
+def _parameters_table(space: Space) -> Table:
+    table = plain_table()
+    table.add_column("parameter", no_wrap=True)
+    table.add_column("values", overflow="fold", ratio=2)
+    table.add_column("meaning", overflow="fold", ratio=3)
+    for name, values in space.parameters.items():
+        table.add_row(name, ", ".join(map(str, values)), MEANING[name])
+    return table
+
+
+def _rules_table(space: Space) -> Table:
+    table = plain_table()
+    table.add_column("excluded", justify="right", no_wrap=True)
+    table.add_column("rule", no_wrap=True)
+    table.add_column("what a legal config satisfies", overflow="fold")
+    for rule in RULES:
+        table.add_row(percent(space.excluded_share(rule)), rule.name, rule.sentence)
+    return table
+
+
+# ------------------------------------------------------------------ published kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +140,24 @@ def _texts(line: PresetLine) -> list[str]:
     if line.fault is not None:
         texts.append(f"not here: {line.fault}")
     return texts
+
+
+# ------------------------------------------------------------------ a recording
+
+
+def recording_sentence(recording: Recording, path: Path) -> str:
+    """The file, how many kernels it holds, the best of them."""
+    times = measured_us(recording)
+    header = recording.header
+    kernels = counted(header.kernel_count, "kernel")
+    return (
+        f"{path}: {header.problem} on {header.gpu.name}, {len(times)} of "
+        f"{kernels} measured, the best {microseconds(min(times))} µs, "
+        f"copy {microseconds(header.circumstances.copy_us)} µs"
+    )
+
+
+def measured_us(recording: Recording) -> list[float]:
+    """The times of all kernels that were measured, microseconds."""
+    outcomes = (kernel.outcome for kernel in recording.kernels)
+    return [outcome.time_us for outcome in outcomes if isinstance(outcome, Measured)]

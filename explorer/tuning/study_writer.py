@@ -1,8 +1,9 @@
 """A study in its storage: what is known of a problem's kernels, and where finished trials go."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,14 +16,65 @@ from optuna.trial import FrozenTrial, TrialState
 from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.errors import InvalidInput
-from explorer.outcome import Measured, Outcome
+from explorer.outcome import Measured, Outcome, Rejected
 from explorer.plain_data import read_text, read_whole, shown
 from explorer.problem import Problem
-from explorer.tuning.finals_json import finals_to_json
-from explorer.tuning.objectives import Objectives
-from explorer.tuning.results import Finals
+from explorer.tuning.objective import Objectives
+from explorer.tuning.results import Finals, finals_to_json
 from explorer.tuning.storage import said_of
-from explorer.tuning.trial_attributes import passed_over, to_attributes, to_outcome
+
+# --------------------------------------------------- outcomes as Optuna's user attributes, and back
+
+
+def to_attributes(outcome: Outcome, digest: str, origin: str) -> dict[str, Any]:
+    """What a trial keeps of an outcome; each entry is a row of the storage."""
+    kept: dict[str, Any] = {"digest": digest, "origin": origin}
+    if isinstance(outcome, Rejected):
+        return {**kept, "stage": str(outcome.stage), "reason": outcome.reason}
+    return {
+        **kept,
+        "samples_us": [round(sample, 4) for sample in outcome.samples_us],
+        "spread": round(outcome.spread, 5),
+        "error": outcome.error,
+        "max_ulp": outcome.max_ulp,
+        "mean_ulp": outcome.mean_ulp,
+        "registers": outcome.resources.registers,
+        "resources": asdict(outcome.resources),
+    }
+
+
+def to_outcome(
+    attributes: dict[str, Any], objectives: Objectives = Objectives.TIME
+) -> Outcome | None:
+    """The outcome that `to_attributes` kept, or None where a trial is not one of ours.
+
+    Raises InvalidInput for a damaged one, and for one without what a study minimises.
+    """
+    if "stage" in attributes:
+        return Rejected.from_dict({"reason": "", **attributes})
+    if not attributes.get("samples_us"):
+        return None
+    least = {"error": 0.0, "resources": {"registers": 0}, "digest": ""}
+    measured = Measured.from_dict({**least, **attributes})
+    if objectives is Objectives.TIME_ERROR and measured.max_ulp is None:
+        raise InvalidInput("it has no max_ulp, which its study minimises")
+    return measured
+
+
+def passed_over(faults: Mapping[int, str], study: str) -> str:
+    """A sentence on the trials of a study that cannot be read; empty where there is none.
+
+    `faults` says by number what is wrong with each.
+    """
+    if not faults:
+        return ""
+    first, fault = min(faults.items())
+    trials = "1 trial" if len(faults) == 1 else f"{len(faults)} trials"
+    return f"{trials} of study '{study}' passed over, which cannot be read: trial {first}: {fault}"
+
+
+# ------------------------------------------------------------------ the study
+
 
 _REMEDY = "mend the storage or name another with --storage, and run the same command again"
 

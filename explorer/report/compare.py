@@ -1,0 +1,352 @@
+"""What `explorer compare` prints: our kernel, copy and every peer, problem by problem."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from explorer.errors import InvalidInput
+from explorer.plain_data import parse_json
+from explorer.report.console import cell, notes, plain_table, print_titled
+from explorer.report.text import measurement_lines, microseconds, percent, share_of_copy
+from explorer.tuning.peer_comparison import LOSS, TIE, PeerComparison, PeerRun, PeerTime
+from explorer.user_files import read_text
+
+# ------------------------------------------------------------------ as JSON
+
+
+def geometric_mean(values: Iterable[float]) -> float | None:
+    """Of positive numbers; None of none."""
+    logs = [log(value) for value in values]
+    return exp(sum(logs) / len(logs)) if logs else None
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Geometric means over the problems of one op and dtype."""
+
+    of_copy: float | None
+    """Copy's time over ours."""
+    best_over_ours: float | None
+    """The fastest peer's time over ours, problem by problem."""
+    of_copy_by_name: dict[str, float]
+    """Copy's time over that of each peer, where it has one, and of the heuristic or ours."""
+    counts: dict[str, int]
+    """How many those are."""
+
+
+def groups(run: PeerRun) -> dict[str, list[PeerComparison]]:
+    """Comparisons by op and dtype, in the order of the run."""
+    found: dict[str, list[PeerComparison]] = {}
+    for one in run.comparisons:
+        problem = one.problem
+        label = f"{problem.op} {problem.dtype}"
+        found.setdefault(label, []).append(one)
+    return found
+
+
+def means(comparisons: list[PeerComparison]) -> Means:
+    """What the bottom of a table says."""
+    shares: dict[str, list[float]] = {}
+    is_timed = any(one.heuristic_us for one in comparisons)
+    for one in comparisons:
+        times = {peer.name: peer.time_us for peer in one.peers}
+        if is_timed:  # where it has no time of its own it is ours
+            times["heuristic"] = median(one.heuristic_us) if one.heuristic_us else one.time_us
+        for name, time_us in times.items():
+            shares.setdefault(name, []).append(one.copy_time_us / time_us)
+    best = [(one, one.best) for one in comparisons]
+    return Means(
+        of_copy=geometric_mean(one.copy_time_us / one.time_us for one in comparisons),
+        best_over_ours=geometric_mean(p.time_us / one.time_us for one, p in best if p is not None),
+        of_copy_by_name={name: geometric_mean(s) or 0.0 for name, s in shares.items()},
+        counts={name: len(s) for name, s in shares.items()},
+    )
+
+
+def verdict_counts(comparisons: Iterable[PeerComparison]) -> dict[str, int]:
+    """Against the fastest peer of each problem: how many wins, ties and losses."""
+    counts = {"win": 0, "tie": 0, "loss": 0}
+    for one in comparisons:
+        if one.best is not None:
+            counts[one.verdict(one.best)] += 1
+    return counts
+
+
+def left_out_lines(run: PeerRun) -> list[tuple[str, str]]:
+    """Each peer and reason once, with the problems that it was left out of."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in run.comparisons:
+        for entry in one.left_out:
+            key = (entry.name, f"{entry.stage}: {entry.reason}")
+            found.setdefault(key, []).append(str(one.problem))
+    total = len(run.comparisons)
+    return [
+        (name, f"{reason} ({'all' if len(of) == total else ', '.join(of)})")
+        for (name, reason), of in found.items()
+    ]
+
+
+def compare_data(run: PeerRun) -> dict[str, Any]:
+    """What `PeerRun.as_dict` has, with times, ratios, verdicts and geometric means.
+
+    Times are microseconds (`_us`), shares fractions of 1, ratios a peer's time over ours.
+    """
+    data = run.as_dict()
+    for entry, one in zip(data["comparisons"], run.comparisons, strict=True):
+        entry |= _derived(one)
+        for values, peer in zip(entry["peers"], one.peers, strict=True):
+            values |= _peer(one, peer)
+    data["geometric_means"] = [
+        {"of": label, **_means(means(found)), **verdict_counts(found)}
+        for label, found in groups(run).items()
+    ]
+    return data
+
+
+def _derived(one: PeerComparison) -> dict[str, Any]:
+    best = one.best
+    return {
+        "time_us": one.time_us,
+        "copy_time_us": one.copy_time_us,
+        "of_copy": share_of_copy(one.time_us, one.copy_time_us),
+        "noise": one.noise,
+        "heuristic_over_ours": one.heuristic_over_ours,
+        "best_peer": None if best is None else {"name": best.name, **_peer(one, best)},
+    }
+
+
+def _peer(one: PeerComparison, peer: PeerTime) -> dict[str, Any]:
+    over = one.over_ours(peer)
+    return {
+        "time_us": peer.time_us,
+        "spread": peer.spread,
+        "of_copy": share_of_copy(peer.time_us, one.copy_time_us),
+        "over_ours": over.median,
+        "over_ours_low": over.low,
+        "over_ours_high": over.high,
+        "verdict": one.verdict(peer),
+    }
+
+
+def _means(found: Means) -> dict[str, Any]:
+    return {
+        "of_copy": found.of_copy,
+        "best_over_ours": found.best_over_ours,
+        "peers": {
+            name: {"of_copy": share, "problems": found.counts[name]}
+            for name, share in found.of_copy_by_name.items()
+        },
+    }
+
+
+def read_compared(path: Path) -> PeerRun:
+    """The comparisons that a file keeps; raises InvalidInput for a file that keeps none."""
+    text = read_text(path, remedy="name a kept comparison")
+    try:
+        return PeerRun.from_dict(parse_json(text, "its text"))
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{path} keeps no comparison of this version: {error}; name a file that "
+            "explorer compare --save wrote"
+        ) from None
+
+
+# ------------------------------------------------------------------ as a table
+
+
+MARKS = {TIE: " =", LOSS: " <"}
+INEXACT = " ~"
+HEURISTIC = "heuristic"
+
+LEGEND = (
+    "µs a launch; % is copy's time over ours; ratio is the best peer's time over ours. "
+    "`=` a peer that cannot be told from ours, `<` one that is faster than ours, `~` one that is "
+    "less exact than our kernels must be."
+)
+
+
+OURS = 7
+"""Columns before those of single peers."""
+
+
+def headings(columns: list[str]) -> list[str]:
+    """Of one table, with those of single peers."""
+    return ["rows × cols", "copy", "ours", "% of copy", "best peer", "", "ratio", *columns]
+
+
+def columns_of(comparisons: list[PeerComparison]) -> list[str]:
+    """What has a time for some of these: the heuristic, the peers in the order of entering."""
+    heuristic = [HEURISTIC] if any(one.heuristic_us for one in comparisons) else []
+    return [*heuristic, *dict.fromkeys(p.name for one in comparisons for p in one.peers)]
+
+
+def cells(one: PeerComparison, columns: list[str]) -> list[str]:
+    """A problem's row."""
+    best = one.best
+    return [
+        f"{one.problem.rows}×{one.problem.cols}",
+        microseconds(one.copy_time_us),
+        microseconds(one.time_us),
+        percent(one.copy_time_us / one.time_us).removesuffix(" %"),
+        *_best_cells(one, best),
+        *(_column_cell(one, name) for name in columns),
+    ]
+
+
+def mean_cells(found: Means, columns: list[str]) -> list[str]:
+    """The bottom row: of each peer, copy's time over its."""
+    ratio = "" if found.best_over_ours is None else f"{found.best_over_ours:.3f}"
+    share = "" if found.of_copy is None else f"{100 * found.of_copy:.1f}"
+    shares = [f"{100 * found.of_copy_by_name[name]:.0f} %" for name in columns]
+    return ["geometric mean", "", "", share, "", "", ratio, *shares]
+
+
+def tables(run: PeerRun) -> list[tuple[str, list[list[str]]]]:
+    """A title, headings and rows for each op and dtype."""
+    found = []
+    for label, comparisons in groups(run).items():
+        columns = columns_of(comparisons)
+        rows = [headings(columns), *(cells(one, columns) for one in comparisons)]
+        found.append((label, [*rows, mean_cells(means(comparisons), columns)]))
+    return found
+
+
+def notes_of(run: PeerRun) -> list[tuple[str, str]]:
+    """What stands under the tables: verdicts, versions, what was left out, circumstances."""
+    counts = verdict_counts(run.comparisons)
+    lines = [("against the best peer", ", ".join(f"{n} {w}" for w, n in _plural(counts).items()))]
+    lines += [("ours", origin) for origin in _origins(run)]
+    lines += [("heuristic", text) for text in _heuristic(run)]
+    lines += [("peers", "; ".join(_versions(run)))] if run.peer_names else []
+    lines += [("inexact ~", text) for text in _inexact(run)]
+    lines += [("wrong rows", text) for text in _wrong_rows(run)]
+    lines += [(f"left out: {name}", reason) for name, reason in left_out_lines(run)]
+    lines += [("not compared", f"{one.problem}: {one.reason}") for one in run.unmeasured]
+    lines += [("rounds", f"{run.rounds}, interleaved, seed {run.seed}")]
+    if run.comparisons:
+        first = run.comparisons[0].circumstances
+        lines += measurement_lines(first, replayed=False)[:1]
+        lines += [("templates", first.template_digest)]
+    return lines
+
+
+def _best_cells(one: PeerComparison, best: PeerTime | None) -> list[str]:
+    if best is None:
+        return ["", "", ""]
+    ratio = f"{one.over_ours(best).median:.3f}{MARKS.get(one.verdict(best), '')}"
+    return [microseconds(best.time_us), best.name, ratio]
+
+
+def _column_cell(one: PeerComparison, name: str) -> str:
+    """The time of a peer, or of the heuristic's config, with its marks."""
+    peer = one.find(name)
+    if name == HEURISTIC:
+        return microseconds(median(one.heuristic_us)) if one.heuristic_us else "ours"
+    if peer is None:
+        return "–"
+    inexact = INEXACT if peer.inexact else ""
+    return microseconds(peer.time_us) + MARKS.get(one.verdict(peer), "") + inexact
+
+
+def _plural(counts: dict[str, int]) -> dict[str, int]:
+    words = {"win": "wins", "tie": "ties", "loss": "losses"}
+    return {word if counts[word] == 1 else words[word]: counts[word] for word in words}
+
+
+def _origins(run: PeerRun) -> list[str]:
+    """Where our configs come from, each origin once, with how many problems have it."""
+    origins = [one.origin for one in run.comparisons]
+    if len(set(origins)) > 3:
+        return [f"the best of {len(set(origins))} studies and configs, named in the JSON"]
+    return list(dict.fromkeys(origins))
+
+
+def _heuristic(run: PeerRun) -> list[str]:
+    """How far the configs that are taken without a search are from those that were found."""
+    found = [(one.heuristic_over_ours or 1.0, one.problem) for one in run.comparisons]
+    timed = [one for one in run.comparisons if one.heuristic_us]
+    if not timed:
+        return []
+    worst, problem = max(found, key=lambda pair: pair[0])
+    mean = geometric_mean(one.heuristic_over_ours or 1.0 for one in timed) or 1.0
+    return [f"{mean:.3f} × the searched time in geometric mean, {worst:.3f} × at worst ({problem})"]
+
+
+def _versions(run: PeerRun) -> list[str]:
+    named = {peer.name: peer.version for one in run.comparisons for peer in one.peers}
+    return [f"{name}: {version}" for name, version in named.items()]
+
+
+def _inexact(run: PeerRun) -> list[str]:
+    return [
+        f"{peer.name}, {one.problem}: {peer.inexact}"
+        for one in run.comparisons
+        for peer in one.peers
+        if peer.inexact
+    ]
+
+
+def _wrong_rows(run: PeerRun) -> list[str]:
+    """Each peer with the rows that it gets wrong for some problem."""
+    found: dict[str, dict[str, None]] = {}
+    for one in run.comparisons:
+        for peer in one.peers:
+            found.setdefault(peer.name, {}).update(dict.fromkeys(peer.wrong_rows))
+    return [f"{name}: {', '.join(rows)}" for name, rows in found.items() if rows]
+
+
+# ------------------------------------------------------------------ the report
+
+
+_WORDS = {"rows × cols", ""}
+"""Headings of columns that hold words."""
+
+
+def print_compared(run: PeerRun, console: Console, *, kept: bool = False) -> None:
+    """Two tables for each op and dtype, ours beside the best peer and then every peer; and notes.
+
+    `kept` runs are from a file.
+    """
+    for title, rows in tables(run):
+        print_titled(title, _table([row[:OURS] for row in rows]), console)
+        if len(rows[0]) > OURS:
+            every = _table([[row[0], *row[OURS:]] for row in rows])
+            print_titled("every peer, µs (at the bottom, % of copy)", every, console)
+    console.print()
+    console.print(cell(LEGEND.replace("`", "")))
+    console.print(notes([*notes_of(run), *([("shown", "from a file")] if kept else [])]))
+
+
+def compared_markdown(run: PeerRun) -> str:
+    """The same for documents."""
+    blocks = []
+    for title, (head, *rows) in tables(run):
+        rule = ["---" if heading in _WORDS else "---:" for heading in head]
+        blocks.append("\n".join([f"**{title}**", "", *map(_line, (head, rule, *rows))]))
+    blocks.append(LEGEND)
+    blocks.append("\n".join(f"- {label}: {text}" for label, text in notes_of(run)))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _table(rows: list[list[str]]) -> Table:
+    """The first row holds the headings; those of peers fold at a dash."""
+    table = plain_table()
+    for heading in rows[0]:
+        folded = heading.replace("-", "-\n")
+        if heading in _WORDS:
+            table.add_column(folded, no_wrap=True)
+        else:
+            table.add_column(folded, justify="right", no_wrap=True)
+    for row in rows[1:]:
+        table.add_row(*map(cell, row))
+    return table
+
+
+def _line(texts: list[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"

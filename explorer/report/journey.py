@@ -1,0 +1,427 @@
+"""What `explorer journey` prints: published kernels, slowest first, and the search's best."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from explorer.errors import InvalidInput
+from explorer.plain_data import parse_json
+from explorer.presets import REPORTED, ReportedRatio, find_preset
+from explorer.report.console import cell, notes, plain_table, print_titled
+from explorer.report.text import (
+    brief_words,
+    change_words,
+    counted,
+    measurement_lines,
+    microseconds,
+    percent,
+    share_of_copy,
+    times_as_fast,
+    with_spread,
+)
+from explorer.tuning.journey_results import BEST, Journey, Step
+from explorer.user_files import read_text
+
+# ------------------------------------------------------------------ as JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A published ratio and ours."""
+
+    reported: ReportedRatio
+    ours: float
+
+
+def beside_reported(journey: Journey) -> list[Beside]:
+    """The published ratios of which the journey has both kernels, as steps of their own."""
+    found = []
+    for reported in REPORTED:
+        slower, faster = journey.find(reported.slower), journey.find(reported.faster)
+        if slower is not None and faster is not None and slower is not faster:
+            found.append(Beside(reported, journey.speedup(slower, faster).median))
+    return found
+
+
+def source_words(journey: Journey, step: Step) -> str:
+    """Where a step's kernel is from: the publication, or the study."""
+    return journey.best_from if step.name == BEST else str(find_preset(step.name).source)
+
+
+def pairs(journey: Journey) -> Iterator[tuple[Step | None, Step]]:
+    """Each step with the one before it; the first with None."""
+    return zip((None, *journey.steps), journey.steps, strict=False)
+
+
+def journey_data(journey: Journey) -> dict[str, Any]:
+    """What `Journey.as_dict` has, with times, ratios and ties for each step, and reported ratios.
+
+    Times are microseconds (`_us`), bandwidths 1e9 bytes a second, shares fractions of 1.
+    """
+    data = journey.as_dict()
+    for entry, (before, step) in zip(data["steps"], pairs(journey), strict=True):
+        entry |= _derived(journey, before, step)
+    return {
+        **data,
+        "noise": journey.noise,
+        "copy_time_us": journey.copy_time_us or None,
+        "reported": [
+            {
+                "slower": beside.reported.slower,
+                "faster": beside.reported.faster,
+                "low": beside.reported.low,
+                "high": beside.reported.high,
+                "where": beside.reported.where,
+                "publication": beside.reported.publication,
+                "ours": beside.ours,
+            }
+            for beside in beside_reported(journey)
+        ],
+    }
+
+
+def _derived(journey: Journey, before: Step | None, step: Step) -> dict[str, Any]:
+    first, best = journey.steps[0], journey.steps[-1]
+    changed = {} if before is None else before.config.differences(step.config)
+    return {
+        "time_us": step.time_us,
+        "spread": step.spread,
+        "gbps": journey.problem.gbps(step.time_us),
+        "of_copy": share_of_copy(step.time_us, journey.copy_time_us),
+        "over_first": journey.speedup(first, step).median,
+        "over_previous": None if before is None else journey.speedup(before, step).median,
+        "tied_with_previous": before is not None and journey.is_tie(before, step),
+        "tied_with_fastest": journey.is_tie(step, best),
+        "changed": {name: list(values) for name, values in changed.items()},
+        "source": source_words(journey, step),
+    }
+
+
+def read_journey(path: Path) -> Journey:
+    """The journey that a file keeps; raises InvalidInput for a file that keeps none."""
+    text = read_text(path, remedy="name a kept journey")
+    try:
+        return Journey.from_dict(parse_json(text, "its text"))
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{path} keeps no journey of this version: {error}; name a file that "
+            "explorer journey --save wrote"
+        ) from None
+
+
+# ------------------------------------------------------------------ as Markdown
+
+
+_HEADINGS = ("kernel", "µs", "GB/s", "of copy", "× first", "× step", "what changed", "from")
+_NUMBERS = {"µs", "GB/s", "of copy", "× first", "× step"}
+
+
+def journey_markdown(journey: Journey) -> str:
+    """The table of steps, reported ratios beside ours, what was left out, and the circumstances."""
+    blocks = [_table(_HEADINGS, [_cells(journey, *pair) for pair in pairs(journey)])]
+    if journey.copy_us:
+        copy = microseconds(journey.copy_time_us)
+        gbps = f"{journey.problem.gbps(journey.copy_time_us):.0f} GB/s"
+        blocks.append(f"The fastest plain copy of the same bytes took {copy} µs, {gbps}.")
+    blocks.append(f"`=`: not to be told from the step before; noise {percent(journey.noise, 2)}.")
+    beside = beside_reported(journey)
+    if beside:
+        rows = [_reported_cells(entry) for entry in beside]
+        blocks.append(_table(("from", "to", "reported ×", "here ×", "reported for"), rows))
+    if journey.left_out:
+        named = "; ".join(f"{entry.name} ({entry.reason})" for entry in journey.left_out)
+        blocks.append(f"Left out: {named}.")
+    lines = measurement_lines(journey.circumstances, replayed=not journey.interleaved)
+    blocks.append("; ".join(f"{label}: {text}" for label, text in lines))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _cells(journey: Journey, before: Step | None, step: Step) -> list[str]:
+    share = share_of_copy(step.time_us, journey.copy_time_us)
+    tied = before is not None and journey.is_tie(before, step)
+    change = brief_words(step.config)
+    if before is not None:
+        change = change_words(before.config, step.config)
+    return [
+        ", ".join(step.names) + (" =" if tied else ""),
+        with_spread(step.time_us, step.spread),
+        f"{journey.problem.gbps(step.time_us):.0f}",
+        percent(share) if share is not None else "-",
+        times_as_fast(journey.speedup(journey.steps[0], step).median),
+        "" if before is None else times_as_fast(journey.speedup(before, step).median),
+        change,
+        source_words(journey, step),
+    ]
+
+
+def _reported_cells(beside: Beside) -> list[str]:
+    reported = beside.reported
+    return [
+        reported.slower,
+        reported.faster,
+        reported_span(reported),
+        f"{beside.ours:.2f}",
+        f"{reported.where}: {reported.publication}",
+    ]
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = "|" + "|".join("---:" if name in _NUMBERS else "---" for name in headings) + "|"
+    return "\n".join([_line(headings), rule, *map(_line, rows)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |"
+
+
+# ------------------------------------------------------------------ as a picture
+
+
+WIDTH = 860
+ROW = 22
+LABELS = 230
+FIGURES = 190
+TOP = 64
+BOTTOM = 40
+BARS = WIDTH - LABELS - FIGURES
+
+_STYLE = """
+  text { font: 13px system-ui, sans-serif; fill: #24292f; }
+  .title { font-size: 16px; font-weight: 600; }
+  .quiet { fill: #6e7781; font-size: 12px; }
+  .bar { fill: #8c959f; }
+  .best { fill: #1a7f37; }
+  .axis { stroke: #d0d7de; }
+  .copy { stroke: #cf222e; stroke-dasharray: 4 3; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6edf3; }
+    .quiet { fill: #8d96a0; }
+    .bar { fill: #6e7681; }
+    .best { fill: #3fb950; }
+    .axis { stroke: #30363d; }
+    .copy { stroke: #ff7b72; }
+  }
+"""
+
+
+def journey_svg(journey: Journey) -> str:
+    """The whole file; it reads on a light and on a dark page."""
+    scale = _Scale(journey)
+    height = TOP + ROW * len(journey.steps) + BOTTOM
+    rows = (_row(journey, scale, index, step) for index, step in enumerate(journey.steps))
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+        f'viewBox="0 0 {WIDTH} {height}" role="img">',
+        f"<title>{escape(f'Softmax kernels, {journey.problem}')}</title>",
+        f"<style>{_STYLE}</style>",
+        _text(12, 24, str(journey.problem), "title"),
+        _text(12, 44, _subtitle(journey), "quiet"),
+        *_axis(scale, height),
+        *(line for row in rows for line in row),
+        *_copy(journey, scale, height),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+class _Scale:
+    """Microseconds to horizontal places, from a little below the fastest to the slowest."""
+
+    def __init__(self, journey: Journey) -> None:
+        times = [step.time_us for step in journey.steps]
+        times += [journey.copy_time_us] if journey.copy_us else []
+        self.low = math.log10(min(times)) - 0.1
+        self.high = math.log10(max(times)) + 0.02
+
+    def place(self, time_us: float) -> float:
+        """The place of a time, in pixels from the left."""
+        share = (math.log10(time_us) - self.low) / (self.high - self.low)
+        return LABELS + share * BARS
+
+    def ticks(self) -> list[float]:
+        """Round times within the scale: 1, 2 and 5 of each power of ten."""
+        powers = range(math.floor(self.low), math.ceil(self.high) + 1)
+        round_times = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+        return [us for us in round_times if self.low <= math.log10(us) <= self.high]
+
+
+def _row(journey: Journey, scale: _Scale, index: int, step: Step) -> list[str]:
+    y = TOP + ROW * index
+    right = scale.place(step.time_us)
+    share = share_of_copy(step.time_us, journey.copy_time_us)
+    told = f"{microseconds(step.time_us)} µs"
+    told += f" · {percent(share)} of copy" if share is not None else ""
+    kind = "best" if step.is_best else "bar"
+    return [
+        _text(LABELS - 8, y + 15, step.name, "", "end"),
+        f'<rect class="{kind}" x="{LABELS}" y="{y + 4}" width="{right - LABELS:.1f}" '
+        f'height="{ROW - 8}" rx="2"/>',
+        _text(WIDTH - FIGURES + 12, y + 15, told, "quiet"),
+    ]
+
+
+def _axis(scale: _Scale, height: int) -> list[str]:
+    bottom = height - BOTTOM + 4
+    lines = []
+    for time_us in scale.ticks():
+        x = scale.place(time_us)
+        lines.append(f'<path class="axis" d="M{x:.1f} {TOP}V{bottom}"/>')
+        lines.append(_text(x, bottom + 16, f"{time_us:g}", "quiet", "middle"))
+    lines.append(_text(WIDTH - FIGURES + 12, bottom + 16, "µs, logarithmic", "quiet"))
+    return lines
+
+
+def _copy(journey: Journey, scale: _Scale, height: int) -> list[str]:
+    if not journey.copy_us:
+        return []
+    x = scale.place(journey.copy_time_us)
+    return [
+        f'<path class="copy" d="M{x:.1f} {TOP - 4}V{height - BOTTOM + 4}"/>',
+        _text(x, TOP - 8, f"copy {microseconds(journey.copy_time_us)}", "quiet", "middle"),
+    ]
+
+
+def _subtitle(journey: Journey) -> str:
+    c = journey.circumstances
+    return f"{c.gpu}, driver {c.driver}, NVRTC {c.nvrtc}, {c.timing} L2, {c.date[:10]}"
+
+
+def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
+    named = f' class="{kind}"' if kind else ""
+    return f'<text{named} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+# ------------------------------------------------------------------ as a table
+
+
+BAR_WIDTH = 16
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def print_journey(journey: Journey, console: Console, *, kept: bool = False) -> None:
+    """Times and bars, what changed at each step, reported ratios, what was left out, and how.
+
+    `kept` journeys were measured earlier; that is said.
+    """
+    console.print(cell(f"{journey.problem}: {counted(len(journey.steps), 'kernel')}"), style="bold")
+    console.print()
+    console.print(_times(journey))
+    print_titled("What changed from the step before", _story(journey), console)
+    if beside_reported(journey):
+        print_titled("Reported, and here", _reported(journey), console)
+    if journey.left_out:
+        print_titled("Left out", _left_out(journey), console)
+    console.print()
+    console.print(notes([*_notes(journey), *_measured(journey, kept=kept)]))
+
+
+def log_share(journey: Journey, time_us: float) -> float:
+    """A time's place between copy, or the fastest step, and the slowest: 0 to 1, by logarithms."""
+    least = min([*([journey.copy_time_us] if journey.copy_us else []), journey.steps[-1].time_us])
+    span = math.log(journey.steps[0].time_us / least)
+    return math.log(time_us / least) / span if span > 0 else 1.0
+
+
+def _times(journey: Journey) -> Table:
+    table = plain_table()
+    table.add_column("kernel", no_wrap=True)
+    for heading in ("µs", "GB/s", "of copy", "× first"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("µs, logarithmic", no_wrap=True)
+    for before, step in pairs(journey):
+        tied = " =" if before is not None and journey.is_tie(before, step) else ""
+        name = cell(f"{step.name}{tied}")
+        name.stylize("bold green" if step.is_best else "")
+        table.add_row(name, *_figures(journey, step), bar(log_share(journey, step.time_us)))
+    if journey.copy_us:
+        gbps = f"{journey.problem.gbps(journey.copy_time_us):.0f}"
+        over = times_as_fast(journey.steps[0].time_us / journey.copy_time_us)
+        table.add_row("copy", microseconds(journey.copy_time_us), gbps, "100.0 %", over, "")
+    return table
+
+
+def _figures(journey: Journey, step: Step) -> list[str]:
+    share = share_of_copy(step.time_us, journey.copy_time_us)
+    return [
+        with_spread(step.time_us, step.spread),
+        f"{journey.problem.gbps(step.time_us):.0f}",
+        percent(share) if share is not None else "",
+        times_as_fast(journey.speedup(journey.steps[0], step).median),
+    ]
+
+
+def bar(share: float, width: int = BAR_WIDTH) -> str:
+    """Blocks for a share of `width` columns, to an eighth of one; never none at all."""
+    eighths = max(1, round(share * width * 8))
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (_EIGHTHS[rest] if rest else "")
+
+
+def _story(journey: Journey) -> Table:
+    table = plain_table()
+    table.add_column("kernel", no_wrap=True)
+    table.add_column("×", justify="right", no_wrap=True)
+    table.add_column("what changed, and where it is from", overflow="fold")
+    for before, step in pairs(journey):
+        ratio, change = "", brief_words(step.config)
+        if before is not None:
+            ratio = times_as_fast(journey.speedup(before, step).median)
+            change = change_words(before.config, step.config)
+        texts = [change or "nothing", f"from {source_words(journey, step)}"]
+        if len(step.names) > 1:
+            texts.append(f"the same code here: {', '.join(step.names[1:])}")
+        table.add_row(cell(step.name), ratio, cell("\n".join(texts)))
+    return table
+
+
+def _reported(journey: Journey) -> Table:
+    table = plain_table()
+    table.add_column("from", no_wrap=True)
+    table.add_column("to", no_wrap=True)
+    table.add_column("reported", justify="right", no_wrap=True)
+    table.add_column("here", justify="right", no_wrap=True)
+    table.add_column("reported for", overflow="fold")
+    for beside in beside_reported(journey):
+        reported = beside.reported
+        span = f"{reported_span(reported)} ×"
+        where = cell(f"{reported.where}: {reported.publication}")
+        table.add_row(reported.slower, reported.faster, span, f"{beside.ours:.2f} ×", where)
+    return table
+
+
+def reported_span(reported: ReportedRatio) -> str:
+    """A published ratio, or the least and the greatest of several."""
+    if reported.high > reported.low:
+        return f"{reported.low:.2f} to {reported.high:.2f}"
+    return f"{reported.low:.2f}"
+
+
+def _left_out(journey: Journey) -> Table:
+    table = plain_table()
+    table.add_column("preset", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for entry in journey.left_out:
+        table.add_row(entry.name, cell(entry.reason))
+    return table
+
+
+def _notes(journey: Journey) -> list[tuple[str, str]]:
+    rounds = len(journey.steps[0].samples_us)
+    how = f"{rounds} rounds, interleaved"
+    if not journey.interleaved:
+        how = f"{rounds} samples each, recorded one after another"
+    tied = f"= cannot be told from the step before; noise {percent(journey.noise, 2)}; {how}."
+    lines = [("ties", tied)]
+    if journey.best_from:
+        lines.append(("best", journey.best_from))
+    return lines
+
+
+def _measured(journey: Journey, *, kept: bool) -> list[tuple[str, str]]:
+    return measurement_lines(journey.circumstances, replayed=kept or not journey.interleaved)

@@ -1,0 +1,316 @@
+"""What `explorer search`, `show` and `studies` print."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from explorer.evaluate.finalists import FinalistCheck
+from explorer.evaluate.space_version import space_version
+from explorer.outcome import Stage
+from explorer.report.commands import (
+    CHANGED,
+    is_reproducible,
+    reproducing_command,
+    search_command,
+)
+from explorer.report.console import cell, notes, plain_table, print_titled
+from explorer.report.finals import finals_notes, finals_table
+from explorer.report.text import (
+    brief_words,
+    count,
+    counted,
+    measurement_lines,
+    microseconds,
+    percent,
+    seconds,
+    share_of_copy,
+    with_spread,
+)
+from explorer.tuning.objective import Objectives
+from explorer.tuning.results import ParameterEffect, SearchResult, StudySummary, StudyView
+
+
+def rejected_by_stage(rejected: Mapping[Stage, int]) -> str:
+    """`41 invalid, 3 compile`, in the order of the stages; empty where nothing was rejected."""
+    counted = ((stage, rejected.get(stage, 0)) for stage in Stage)
+    return ", ".join(f"{count} {stage}" for stage, count in counted if count)
+
+
+# ------------------------------------------------------------------ a search
+
+
+def print_search(
+    result: SearchResult,
+    console: Console,
+    storage: str | None = None,
+    checked: FinalistCheck | None = None,
+) -> None:
+    """The table of the finals; the last line is the command that reproduces the winner."""
+    finals, problem = result.finals, result.problem
+    origin = "recorded on" if result.replayed else "on"
+    console.print(f"{problem} {origin} {result.circumstances.gpu}", style="bold")
+    console.print()
+    console.print(finals_table(finals, problem, result.circumstances, console))
+    console.print()
+    trial = finals.winner.trial
+    lines = [
+        ("best", f"trial {trial.number}: {brief_words(trial.config)}"),
+        *finals_notes(finals, replayed=result.replayed),
+        ("trials", tally(result)),
+        *_measured_where(result),
+    ]
+    lines += [] if checked is None else [("verified", checked_sentence(checked))]
+    lines += [] if is_reproducible(trial, problem) else [("code", CHANGED)]
+    console.print(notes(lines))
+    console.print()
+    command = reproducing_command(trial, problem, result.goal, storage)
+    console.print(command, style="bold", soft_wrap=True)
+
+
+def checked_sentence(checked: FinalistCheck, which: str = "the best and its ties") -> str:
+    """How many finalists the emulator checked, `which` they are, and how that ended."""
+    sentence = (
+        f"{checked.verified} of {checked.finalists} finalists ({which}) by emulation "
+        f"for {checked.arch} in {checked.elapsed_s:.1f} s"
+    )
+    if checked.inaccurate:
+        sentence += f"; {checked.inaccurate} right but for rounding"
+    if checked.unverified:
+        sentence += f"; {checked.unverified} could not be verified"
+    left = checked.finalists - checked.checked
+    return f"{sentence}; {left} left unchecked for lack of time" if left else sentence
+
+
+def tally(result: SearchResult) -> str:
+    """How many trials in what time, and what became of them."""
+    rejected = rejected_by_stage(result.rejected) or "none"
+    kernels = "kernel of the recording" if result.replayed else "kernel of the space"
+    if result.exhausted and not result.trials:
+        return f"None: every {kernels} is in the study already. Seed {result.seed}."
+    end = f" Nothing is left to try: every {kernels} is in the study." if result.exhausted else ""
+    return (
+        f"{count(result.trials)} in {seconds(result.elapsed_s)}: "
+        f"{counted(result.measured, 'kernel')} measured, {count(result.duplicates)} whose code was "
+        f"known, rejected: {rejected}. Seed {result.seed}.{end}"
+    )
+
+
+def _measured_where(result: SearchResult) -> list[tuple[str, str]]:
+    (label, line), *copy = measurement_lines(result.circumstances, replayed=result.replayed)
+    peak = result.circumstances.peak_gbps
+    if peak:
+        reached = result.problem.gbps(result.finals.winner.time_us) / peak
+        line += f" · best at {percent(reached)} of the datasheet's {peak:.0f} GB/s"
+    return [(label, line), *_age(result), *copy]
+
+
+def _age(result: SearchResult) -> list[tuple[str, str]]:
+    """What a reader must know of an older recording: newer kernels, perhaps faster, it lacks."""
+    if not result.replayed or result.circumstances.space_version == space_version():
+        return []
+    advice = "explorer emit heuristic may be faster than its best"
+    return [("older", f"recorded of an older space, without the choices that came since: {advice}")]
+
+
+# ------------------------------------------------------------------ a study
+
+
+MOST_REASONS = 12
+"""How many reasons of rejection are listed."""
+
+
+def print_study(view: StudyView, console: Console, storage: str | None = None) -> None:
+    """Best, ties, rejections by stage and reason, and what each parameter does to the time."""
+    summary = view.summary
+    console.print(f"{summary.problem} on {summary.gpu}", style="bold")
+    console.print(f"study {summary.name}")
+    console.print()
+    if view.finals is not None:
+        console.print(finals_table(view.finals, summary.problem, view.circumstances, console))
+        console.print()
+    console.print(notes(_lines(view, storage)))
+    if view.reasons:
+        print_titled("Rejected, by stage and reason", _reasons_table(view), console)
+    if view.effects:
+        title = "Parameters, with the median µs of their fastest and slowest value"
+        print_titled(title, _effects_table(view.effects), console)
+    console.print()
+    command = reproducing_command(view.best, summary.problem, summary.goal, storage)
+    console.print(command, style="bold", soft_wrap=True)
+
+
+def _lines(view: StudyView, storage: str | None) -> list[tuple[str, str]]:
+    summary, best = view.summary, view.best
+    lines = [("best", f"trial {best.number}: {brief_words(best.config)}")]
+    if view.finals is not None:
+        lines += finals_notes(view.finals, replayed=summary.replayed)
+    else:
+        lines += [("time", _time_without_finals(view))]
+    if view.since is not None:
+        lines += [("since", _since(view, storage))]
+    if not summary.is_current:
+        search = search_command(summary, storage)
+        lines += [("older", f"made with another space or other templates; start anew: {search}")]
+    rejected = rejected_by_stage(view.rejected) or "none"
+    tally = f"{count(summary.trials)}: {counted(summary.measured, 'kernel')} measured, "
+    lines += [("trials", f"{tally}rejected: {rejected}")]
+    lines += measurement_lines(view.circumstances, replayed=summary.replayed)
+    return lines if is_reproducible(best, summary.problem) else [*lines, ("code", CHANGED)]
+
+
+def _since(view: StudyView, storage: str | None) -> str:
+    assert view.since is not None
+    time = microseconds(view.since.outcome.time_us)
+    search = search_command(view.summary, storage)
+    return (
+        f"trial {view.since.number} took {time} µs in a search that was stopped before its finals; "
+        f"compare it with the best: {search}"
+    )
+
+
+def _time_without_finals(view: StudyView) -> str:
+    outcome, problem = view.best.outcome, view.summary.problem
+    text = f"{with_spread(outcome.time_us, outcome.spread)} µs, "
+    text += f"{problem.gbps(outcome.time_us):.0f} GB/s"
+    share = share_of_copy(outcome.time_us, view.circumstances.copy_us)
+    text += f", {percent(share)} of copy" if share is not None else ""
+    return f"{text}; no finals yet: a search that comes to its end holds them"
+
+
+def _reasons_table(view: StudyView) -> Table:
+    table = plain_table()
+    table.add_column("count", justify="right", no_wrap=True)
+    table.add_column("stage", no_wrap=True)
+    table.add_column("reason", overflow="fold")
+    for stage, reason, number in view.reasons[:MOST_REASONS]:
+        table.add_row(count(number), str(stage), cell(reason))
+    rest = view.reasons[MOST_REASONS:]
+    if rest:
+        total = sum(number for _, _, number in rest)
+        table.add_row(count(total), "", f"for {len(rest)} other reasons")
+    return table
+
+
+def _effects_table(effects: tuple[ParameterEffect, ...]) -> Table:
+    table = plain_table()
+    table.add_column("parameter", no_wrap=True)
+    table.add_column("importance", justify="right", no_wrap=True)
+    for end in ("fastest", "slowest"):
+        table.add_column(end, justify="right", no_wrap=True)
+        table.add_column("µs", justify="right", no_wrap=True)
+    for effect in effects:
+        table.add_row(
+            effect.name,
+            percent(effect.importance),
+            effect.fastest_value,
+            microseconds(effect.fastest_us),
+            effect.slowest_value,
+            microseconds(effect.slowest_us),
+        )
+    return table
+
+
+# ------------------------------------------------------------------ all studies
+
+
+def print_studies(summaries: Sequence[StudySummary], console: Console) -> None:
+    """A table of all studies of a storage: kernels measured of trials, what was best."""
+    table = plain_table()
+    table.add_column("problem", no_wrap=True)
+    table.add_column("GPU", overflow="fold", min_width=8)
+    table.add_column("L2", no_wrap=True)
+    for heading in ("measured", "best µs", "of copy"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("date", no_wrap=True)
+    table.add_column("", overflow="fold", min_width=8)
+    for summary in summaries:
+        share = share_of_copy(summary.best_us, summary.copy_us) if summary.best_us else None
+        table.add_row(
+            str(summary.problem).removeprefix("softmax "),
+            summary.gpu.removeprefix("NVIDIA "),
+            summary.timing,
+            f"{count(summary.measured)}/{count(summary.trials)}",
+            microseconds(summary.best_us) if summary.best_us else "-",
+            percent(share) if share is not None else "-",
+            summary.date[:10],
+            remark(summary),
+        )
+    console.print(table)
+
+
+def remark(summary: StudySummary) -> str:
+    """What a reader of a study's line must know: what was asked, replayed, of an older space."""
+    two = summary.objectives is not Objectives.TIME
+    remarks = ["time against error"] if two else []
+    remarks += [] if summary.goal.is_usually_exact else [str(summary.accuracy)]
+    remarks += ["replayed"] if summary.replayed else []
+    remarks += [] if summary.is_current else ["older space"]
+    return ", ".join(remarks)
+
+
+# ------------------------------------------------------------------ all studies as Markdown
+
+
+_COLUMNS = {
+    # heading: alignment
+    "rows × cols": "---",
+    "dtype": "---",
+    "µs": "---:",
+    "copy µs": "---:",
+    "GB/s": "---:",
+    "of copy": "---:",
+    "config": "---",
+    "ties": "---:",
+    "GPU": "---",
+    "date": "---",
+}
+
+
+def markdown_table(views: Sequence[StudyView]) -> str:
+    """One line a study: the finals' winner where there were finals, else the fastest trial."""
+    lines = [_line(list(_COLUMNS)), "|" + "|".join(_COLUMNS.values()) + "|"]
+    lines += [_line(_cells(view)) for view in views]
+    return "\n".join(lines) + "\n"
+
+
+def markdown_notices(summaries: Sequence[StudySummary], views: Sequence[StudyView]) -> list[str]:
+    """What a reader of the table alone would not know: studies left out, nothing but replays."""
+    lines = []
+    left_out = len(summaries) - len(views)
+    if left_out:
+        studies = "1 study is" if left_out == 1 else f"{left_out} studies are"
+        lines.append(
+            f"{studies} left out: of an older space, of time and error, or with no kernel measured"
+        )
+    if all(view.summary.replayed for view in views):
+        what = "every row is a replay of a recording" if views else "no study has results"
+        lines.append(f"{what}: nothing was measured here; search where there is a GPU")
+    return lines
+
+
+def _cells(view: StudyView) -> list[str]:
+    problem, finals = view.summary.problem, view.finals
+    if finals is None:
+        time_us, spread = view.best.outcome.time_us, view.best.outcome.spread
+        copy_us, ties = view.circumstances.copy_us, "no finals"
+    else:
+        time_us, spread = finals.winner.time_us, finals.winner.spread
+        copy_us, ties = finals.copy_us, str(len(finals.ties) - 1)
+    share = share_of_copy(time_us, copy_us)
+    return [
+        f"{problem.rows} × {problem.cols}",
+        str(problem.dtype),
+        with_spread(time_us, spread),
+        microseconds(copy_us) if copy_us else "-",
+        f"{problem.gbps(time_us):.0f}",
+        percent(share) if share is not None else "-",
+        brief_words(view.best.config),
+        ties,
+        view.summary.gpu + (f" ({remark(view.summary)})" if remark(view.summary) else ""),
+        view.circumstances.date[:10],
+    ]
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

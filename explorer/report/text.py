@@ -1,0 +1,255 @@
+"""Numbers, configs, resources and circumstances as text."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from explorer.accuracy import Accuracy
+from explorer.circumstances import Circumstances
+from explorer.config import Config
+from explorer.outcome import Resources
+
+# ------------------------------------------------------------------ numbers
+
+
+def microseconds(time_us: float) -> str:
+    """Four significant digits or more, without an exponent; the unit is the caller's."""
+    return f"{time_us:.{_decimals(time_us)}f}"
+
+
+def with_spread(time_us: float, spread: float) -> str:
+    """A median in microseconds and, to as many decimals, half its interquartile range."""
+    half_us = time_us * spread / 2
+    return f"{microseconds(time_us)} ± {half_us:.{_decimals(time_us)}f}"
+
+
+def ulps(error: float | None) -> str:
+    """Three significant digits of an error in ulps; a dash where it was not recorded."""
+    return "-" if error is None else f"{error:.3g}"
+
+
+def percent(fraction: float, digits: int = 1) -> str:
+    """A fraction as a percentage: 0.973 is 97.3 %."""
+    return f"{100 * fraction:.{digits}f} %"
+
+
+def seconds(duration_s: float) -> str:
+    """A duration, rounded for the eye: 8 s, 2 min 05 s, 1 h 20 min."""
+    whole = round(duration_s)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def times_as_fast(ratio: float) -> str:
+    """A ratio of times, to three digits or more: 1.08, 30.4, 1019."""
+    decimals = next((i for i, limit in enumerate((100, 10)) if ratio >= limit), 2)
+    return f"{ratio:.{decimals}f}"
+
+
+def share_of_copy(time_us: float, copy_us: float) -> float | None:
+    """Copy's time over this one's: 1 at the speed of copy; None where copy was not measured."""
+    return copy_us / time_us if copy_us > 0 else None
+
+
+def _decimals(time_us: float) -> int:
+    return next((i for i, limit in enumerate((1000, 100, 10)) if time_us >= limit), 3)
+
+
+def counted(number: int, noun: str) -> str:
+    """A count with its noun: 1 kernel, 2 kernels."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def count(number: int) -> str:
+    """A count with thin groups of three digits: 11 199 744."""
+    return f"{number:,}".replace(",", " ")
+
+
+# ------------------------------------------------------------------ configs
+
+
+_LAUNCHES = {"one": "one launch", "two-overlapped": "two overlapped launches"}
+
+_STAGING = {
+    "direct": "staged nowhere",
+    "span": "staged as a span",
+    "async": "asynchronous copies",
+    "bulk": "bulk copies",
+}
+
+_ARRANGEMENT = {"replicated": "each thread folds the row", "blocked": "neighbours to a thread"}
+
+_WORDS: dict[str, Callable[[Any], str]] = {
+    "algorithm": str,
+    "threads": lambda value: f"{value} thread{'' if value == 1 else 's'}",
+    "threads_per_row": "{} a row".format,
+    "vector_bytes": "{} B".format,
+    "reduction": str,
+    "cache": lambda value: {"none": "no cache", "output": "exponentials in the output"}.get(
+        value, str(value)
+    ),
+    "cache_holds": "holds {}".format,
+    "exp": str,
+    "normalise": str,
+    "unroll": "unroll {}".format,
+    "load_hint": "load {}".format,
+    "store_hint": "store {}".format,
+    "min_blocks": "min_blocks {}".format,
+    "static_cols": lambda value: "static cols" if value else "run-time cols",
+    "launches": lambda value: _LAUNCHES.get(value, f"{value} launches"),
+    "persistent": lambda value: (
+        f"{value} block{'' if value == 1 else 's'} an SM" if value else "a block a tile"
+    ),
+    "staging": lambda value: _STAGING.get(value, str(value)),
+    "sum": "{} sum".format,
+    "cluster": lambda value: f"clusters of {value}" if value > 1 else "no clusters",
+    "exchange": "exchange by {}".format,
+    "row_order": "{} rows".format,
+    "stages": lambda value: f"{value} stage{'' if value == 1 else 's'}",
+    "arrangement": lambda value: _ARRANGEMENT.get(value, str(value)),
+    "rows_per_thread": lambda value: f"{value} row{'' if value == 1 else 's'} a thread",
+}
+
+_STRUCTURE = ("algorithm", "threads", "threads_per_row", "vector_bytes", "reduction", "cache")
+"""What tells kernels apart at a glance; the rest is said where it is no default."""
+
+
+_SHORT: dict[str, Callable[[Any], str]] = {
+    "threads": "{} thr".format,
+    "threads_per_row": "{}/row".format,
+    "cache_holds": "keep {}".format,
+    "load_hint": "ld {}".format,
+    "store_hint": "st {}".format,
+    "min_blocks": "blocks {}".format,
+}
+"""For table cells, where a parameter's own words are too long."""
+
+CELL_LINES = 2
+
+
+def words(config: Config, names: Iterable[str]) -> str:
+    """The values that `config` has for the named parameters, separated by commas."""
+    return ", ".join(_WORDS[name](getattr(config, name)) for name in names)
+
+
+def brief_words(config: Config) -> str:
+    """The structure of the kernel, and every other parameter that is not at its default."""
+    default = Config()
+    values = config.as_dict()
+    telling = (n for n in values if n in _STRUCTURE or values[n] != getattr(default, n))
+    return words(config, telling)
+
+
+def difference_words(config: Config, best: Config, width: int) -> str:
+    """What `config` has that `best` has not, in two lines of `width`; `+3` counts what is left out.
+
+    The parameters come in their order, which begins with the structure.
+    """
+    names = list(config.differences(best))
+    said = [{**_WORDS, **_SHORT}[name](getattr(config, name)) for name in names]
+    for kept in range(len(said), 0, -1):
+        left_out = [f"+{len(said) - kept}"] if kept < len(said) else []
+        lines = _lines([*said[:kept], *left_out], width)
+        if len(lines) <= CELL_LINES:
+            return "\n".join(lines)
+    return f"+{len(said)}" if said else ""
+
+
+def change_words(before: Config, after: Config) -> str:
+    """What changed from one config to the next: `no cache → registers, expf → __expf`."""
+    names = list(after.differences(before))
+    changes = []
+    if not _SPLIT.isdisjoint(names):
+        names = [name for name in names if name not in _SPLIT]
+        changes.append(f"{_split_words(before)} → {_split_words(after)}")
+    changes += [f"{words(before, [name])} → {words(after, [name])}" for name in names]
+    return ", ".join(changes)
+
+
+_SPLIT = {"threads", "threads_per_row"}
+
+
+def _split_words(config: Config) -> str:
+    """The threads of a block and of a row; once where they are the same."""
+    if config.threads == config.threads_per_row:
+        return f"{config.threads} a row"
+    return f"{config.threads_per_row} of {config.threads} a row"
+
+
+def _lines(said: Sequence[str], width: int) -> list[str]:
+    """Words joined by commas, in lines that break after commas alone."""
+    lines: list[str] = []
+    for word, end in zip(said, [","] * (len(said) - 1) + [""], strict=True):
+        if lines and len(f"{lines[-1]} {word}{end}") <= width:
+            lines[-1] += f" {word}{end}"
+        else:
+            lines.append(f"{word}{end}")
+    return lines
+
+
+# ------------------------------------------------------------------ resources
+
+
+def resources_line(resources: Resources) -> str:
+    """Registers a thread, shared memory a block, spills."""
+    spilled = resources.spill_store_bytes + resources.spill_load_bytes
+    spills = f"{spilled} bytes spilled" if spilled else "no spills"
+    return f"{resources.registers} registers, {resources.shared_bytes} bytes shared, {spills}"
+
+
+# ------------------------------------------------------------------ circumstances
+
+
+def circumstances_line(circumstances: Circumstances) -> str:
+    """GPU, driver, NVRTC, clocks, throttling, timing mode, accuracy, date: what is known."""
+    c = circumstances
+    parts = [c.gpu, f"driver {c.driver}", f"NVRTC {c.nvrtc}", _clocks(c)]
+    parts += [_throttling(c)]
+    parts += [f"{c.timing} L2" if c.timing in ("cold", "warm") else c.timing]
+    parts += [] if c.accuracy is Accuracy.DEFAULT else [f"{c.accuracy} accuracy"]
+    parts += [short_date(c.date)]
+    return " · ".join(part for part in parts if part)
+
+
+def copy_line(circumstances: Circumstances) -> str:
+    """Which plain copy is the limit, and how launches are timed; empty where that is not known."""
+    c = circumstances
+    if not c.copy_name:
+        return ""
+    sample = f", {c.launches_per_sample} a sample" if c.launches_per_sample else ""
+    if c.buffers > 1:
+        return f"{c.copy_name}; launches rotate over {c.buffers} pairs of buffers{sample}"
+    return f"{c.copy_name}; launches stay on one pair of buffers{sample}"
+
+
+def measurement_lines(circumstances: Circumstances, *, replayed: bool) -> list[tuple[str, str]]:
+    """Notes, with their labels: where and when it was measured; the copy beside it."""
+    origin = "replayed" if replayed else "measured"
+    copy = copy_line(circumstances)
+    return [(origin, circumstances_line(circumstances)), *([("copy", copy)] if copy else [])]
+
+
+def replay_notice(circumstances: Circumstances, why: str | None = None) -> str:
+    """The first line of a replay: whose times these are, and `why` no GPU is used."""
+    origin = f"a recording made on {circumstances.gpu} on {circumstances.date[:10]}"
+    return f"{why + ': ' if why else ''}replaying {origin}; nothing is timed here"
+
+
+def short_date(date: str) -> str:
+    """Day and minute of an ISO 8601 date in UTC."""
+    return f"{date[:10]} {date[11:16]} UTC" if len(date) >= 16 else date
+
+
+def _clocks(c: Circumstances) -> str:
+    clocks = [f"SM {c.sm_clock_mhz} MHz"] if c.sm_clock_mhz else []
+    clocks += [f"memory {c.memory_clock_mhz} MHz"] if c.memory_clock_mhz else []
+    return ", ".join(clocks)
+
+
+def _throttling(c: Circumstances) -> str:
+    if c.throttle_reasons:
+        return f"held back by {c.throttle_reasons}"
+    return "not throttled" if c.sm_clock_mhz else ""

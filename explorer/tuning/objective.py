@@ -1,0 +1,111 @@
+"""What a search is after: time or time and error, how exact; and the study that this makes."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from explorer.accuracy import Accuracy
+from explorer.circumstances import Circumstances
+from explorer.errors import InvalidInput
+from explorer.outcome import Measured, Outcome
+from explorer.problem import Problem
+
+# ------------------------------------------------------------------ what a study minimises
+
+
+class Objectives(StrEnum):
+    """What is minimised: microseconds a launch; with `time,error` the largest error in ulps too."""
+
+    TIME = "time"
+    TIME_ERROR = "time,error"
+
+    @classmethod
+    def parse(cls, text: str) -> "Objectives":
+        """Read what is to be minimised; raises InvalidInput naming what can be."""
+        try:
+            return cls(text)
+        except ValueError:
+            raise InvalidInput(
+                f"objectives are '{text}'; choose {cls.TIME} or {cls.TIME_ERROR}"
+            ) from None
+
+    @property
+    def number(self) -> int:
+        """How many values each trial has."""
+        return len(self.split(","))
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the values, for dashboards."""
+        return ["µs", "ulp"][: self.number]
+
+    @property
+    def usual_accuracy(self) -> Accuracy:
+        """What kernels must meet where nothing is asked: loose where exactness is traded."""
+        return Accuracy.DEFAULT if self is Objectives.TIME else Accuracy.FAST
+
+    def values(self, outcome: Outcome) -> tuple[float, ...]:
+        """What a trial came to; infinite where it was rejected."""
+        if not isinstance(outcome, Measured):
+            return (math.inf,) * self.number
+        if self is Objectives.TIME:
+            return (outcome.time_us,)
+        assert outcome.max_ulp is not None  # asked for before the search began
+        return (outcome.time_us, outcome.max_ulp)
+
+
+# ---------------------------------------------------------------- and how exact its kernels must be
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One study a problem for each of these."""
+
+    objectives: Objectives = Objectives.TIME
+    accuracy: Accuracy = Accuracy.DEFAULT
+
+    @classmethod
+    def of(cls, objectives: Objectives, accuracy: Accuracy | None) -> "Goal":
+        """An accuracy left out is what is usual for the objectives."""
+        return cls(objectives, accuracy or objectives.usual_accuracy)
+
+    @property
+    def options(self) -> list[str]:
+        """The options of a command that mean it; none for time alone under `default`."""
+        words = [] if self.objectives is Objectives.TIME else ["--objectives", str(self.objectives)]
+        return words + ([] if self.is_usually_exact else ["--accuracy", str(self.accuracy)])
+
+    @property
+    def is_usually_exact(self) -> bool:
+        """Whether the accuracy is what is usual for the objectives, and goes without saying."""
+        return self.accuracy is self.objectives.usual_accuracy
+
+    def __str__(self) -> str:
+        """What it adds to a problem's name, such as ` under strict`."""
+        words = "" if self.objectives is Objectives.TIME else " for time and error"
+        return words if self.is_usually_exact else f"{words} under {self.accuracy}"
+
+
+# ------------------------------------------------------------------ the study's name
+
+
+REPLAY_SUFFIX = " | replay"
+
+
+def study_name(
+    problem: Problem,
+    circumstances: Circumstances,
+    version: str,
+    objectives: Objectives = Objectives.TIME,
+    *,
+    replayed: bool,
+) -> str:
+    """Such as `softmax f32 8192x4096 | NVIDIA H200 | cold | 1a2b3c4d`, ` | replay` at its end.
+
+    Accuracy and objectives are named where they are not as usual.
+    """
+    parts = [str(problem), circumstances.gpu, circumstances.timing, version]
+    parts += [] if objectives is Objectives.TIME else [str(objectives)]
+    goal = Goal(objectives, circumstances.accuracy)
+    parts += [] if goal.is_usually_exact else [str(goal.accuracy)]
+    return " | ".join(parts) + (REPLAY_SUFFIX if replayed else "")

@@ -1,0 +1,425 @@
+"""Read a storage: which studies there are, what one found, and what each parameter did in it."""
+
+import re
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.importance import get_param_importances
+from optuna.storages import BaseStorage
+from optuna.study._frozen import FrozenStudy
+from optuna.trial import FrozenTrial, create_trial
+
+from explorer.asked import AskedProblem
+from explorer.circumstances import Circumstances
+from explorer.config import Config
+from explorer.errors import InvalidInput, NotFound
+from explorer.evaluate.space_version import space_version
+from explorer.outcome import Measured, Outcome, Rejected, Stage
+from explorer.plain_data import read_text, read_whole, shown
+from explorer.problem import Problem
+from explorer.space.parameters import Value
+from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives
+from explorer.tuning.pareto import front_trials
+from explorer.tuning.results import (
+    Finals,
+    ParameterEffect,
+    StudySummary,
+    StudyView,
+    TrialRecord,
+    finals_from_json,
+)
+from explorer.tuning.storage import said_of
+from explorer.tuning.study_writer import passed_over, to_outcome
+
+# ------------------------------------------------------------------ a study as it lies in a storage
+
+
+_REMEDY = "restore a copy of the storage, or name another with --storage"
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """A study's attributes and finished trials, by number."""
+
+    name: str
+    problem: Problem
+    kept_circumstances: Circumstances
+    objectives: Objectives
+    """What it minimises."""
+    searched_at: str
+    """When its latest run began or ended, UTC; text that sorts."""
+    finals: Finals | None
+    """Of the latest run that came to its end."""
+    trials: dict[int, TrialRecord | Rejected | None]
+    """By number: what was measured, what was rejected, and None for what is not finished."""
+    faults: dict[int, str]
+    """What is wrong with the trials that cannot be read, by number; they are passed over."""
+
+    @property
+    def circumstances(self) -> Circumstances:
+        """Of the run that held the finals, with the copy of the finals; else of the latest."""
+        kept = self.kept_circumstances
+        return kept if self.finals is None else replace(kept, copy_us=self.finals.copy_us)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether its times come from a recording."""
+        return self.name.endswith(REPLAY_SUFFIX)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the installed space and templates are the study's."""
+        return self.circumstances.space_version == space_version()
+
+    @property
+    def passed_over(self) -> str:
+        """A sentence on the trials that cannot be read; empty where there is none."""
+        return passed_over(self.faults, self.name)
+
+    def measured(self) -> list[TrialRecord]:
+        """The trials that measured a kernel."""
+        return [trial for trial in self.trials.values() if isinstance(trial, TrialRecord)]
+
+    def rejected(self) -> list[Rejected]:
+        """The outcomes of the trials that measured none."""
+        return [trial for trial in self.trials.values() if isinstance(trial, Rejected)]
+
+    def best(self) -> TrialRecord | None:
+        """The finals' winner; where there were none, the fastest trial."""
+        return self._fastest() if self.finals is None else self.finals.winner.trial
+
+    def since_finals(self) -> TrialRecord | None:
+        """A trial that is faster than the finalists were in the search: it came after them."""
+        fastest, finals = self._fastest(), self.finals
+        if fastest is None or finals is None:
+            return None
+        if fastest.number in {finalist.trial.number for finalist in finals.finalists}:
+            return None
+        before = min(finalist.trial.outcome.time_us for finalist in finals.finalists)
+        return fastest if fastest.outcome.time_us < before else None
+
+    def summary(self) -> StudySummary:
+        """One line about it."""
+        circumstances, best = self.circumstances, self.best()
+        best_us = best.outcome.time_us if best else None
+        return StudySummary(
+            name=self.name,
+            problem=self.problem,
+            gpu=circumstances.gpu,
+            timing=circumstances.timing,
+            space_version=circumstances.space_version,
+            is_current=self.is_current,
+            trials=len(self.trials) + len(self.faults),
+            measured=len(self.measured()),
+            best_us=best_us if self.finals is None else self.finals.winner.time_us,
+            copy_us=circumstances.copy_us,
+            date=circumstances.date,
+            replayed=self.replayed,
+            accuracy=circumstances.accuracy,
+            objectives=self.objectives,
+        )
+
+    def _fastest(self) -> TrialRecord | None:
+        return min(self.measured(), key=lambda trial: trial.outcome.time_us, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedStudy:
+    """A study of this program that cannot be read, and why."""
+
+    name: str
+    fault: str
+
+    def __str__(self) -> str:
+        return f"study '{self.name}' is damaged: {self.fault}; {_REMEDY}"
+
+
+def stored_studies(storage: BaseStorage) -> Iterator[StoredStudy]:
+    """This program's studies in a storage that can be read; others' studies are passed over."""
+    return (study for study in read_studies(storage) if isinstance(study, StoredStudy))
+
+
+def read_studies(storage: BaseStorage) -> Iterator[StoredStudy | DamagedStudy]:
+    """This program's studies in a storage; raises InvalidInput where it cannot be read at all."""
+    with said_of("the studies of the storage cannot be read", _REMEDY):
+        found = storage.get_all_studies()
+    for study in found:
+        if study.user_attrs.keys() >= {"problem", "circumstances"}:
+            try:
+                yield _read(study, storage)
+            except InvalidInput as error:
+                yield DamagedStudy(str(study.study_name), str(error))
+
+
+def _read(study: FrozenStudy, storage: BaseStorage) -> StoredStudy:
+    """Read a study; raises InvalidInput with what is wrong with it."""
+    attributes = study.user_attrs
+    with said_of("its trials cannot be read"):
+        found = storage.get_all_trials(study._study_id, deepcopy=False)
+    objectives = Objectives.parse(attributes.get("objectives", Objectives.TIME))
+    finals = attributes.get("finals")
+    trials: dict[int, TrialRecord | Rejected | None] = {}
+    faults: dict[int, str] = {}
+    for trial in found:
+        number = read_whole(trial.number, "the number of a trial")
+        try:
+            trials[number] = _read_trial(trial, objectives)
+        except InvalidInput as error:
+            faults[number] = str(error)
+    return StoredStudy(
+        name=read_text(study.study_name, "its name"),
+        problem=Problem.from_dict(attributes["problem"]),
+        kept_circumstances=Circumstances.from_dict(attributes["circumstances"]),
+        objectives=objectives,
+        searched_at=read_text(attributes.get("searched_at", ""), "searched_at"),
+        finals=None if finals is None else finals_from_json(finals, objectives),
+        trials=trials,
+        faults=faults,
+    )
+
+
+def _read_trial(trial: FrozenTrial, objectives: Objectives) -> TrialRecord | Rejected | None:
+    outcome: Outcome | None = to_outcome(trial.user_attrs, objectives)
+    if isinstance(outcome, Measured):
+        return TrialRecord(trial.number, Config.from_dict(trial.params), outcome)
+    return outcome
+
+
+# ------------------------------------------------------------------ what each parameter did
+
+
+LEAST_TRIALS = 8
+"""Below these, nothing can be said."""
+
+
+def effects(trials: Sequence[TrialRecord]) -> tuple[ParameterEffect, ...]:
+    """By importance, greatest first; parameters that never varied are left out."""
+    if len(trials) < LEAST_TRIALS:
+        return ()
+    times = _times_by_value(trials)
+    varied = {name: by_value for name, by_value in times.items() if len(by_value) > 1}
+    weights = _importances(trials, varied)
+    found = [_effect(name, weights.get(name, 0.0), by_value) for name, by_value in varied.items()]
+    return tuple(sorted(found, key=lambda effect: -effect.importance))
+
+
+def _times_by_value(trials: Sequence[TrialRecord]) -> dict[str, dict[Value, list[float]]]:
+    times: dict[str, dict[Value, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for trial in trials:
+        for name, value in trial.config.as_dict().items():
+            times[name][value].append(trial.outcome.time_us)
+    return times
+
+
+def _effect(name: str, importance: float, times: dict[Value, list[float]]) -> ParameterEffect:
+    medians = sorted((median(us), str(value)) for value, us in times.items())
+    (fastest_us, fastest), (slowest_us, slowest) = medians[0], medians[-1]
+    return ParameterEffect(name, importance, fastest, fastest_us, slowest, slowest_us)
+
+
+def _importances(
+    trials: Sequence[TrialRecord], varied: dict[str, dict[Value, list[float]]]
+) -> dict[str, float]:
+    """PED-ANOVA, Optuna's default; it looks at ranks, so time serves for its logarithm."""
+    distributions = {
+        name: CategoricalDistribution(tuple(values)) for name, values in varied.items()
+    }
+    study = optuna.create_study()
+    for trial in trials:
+        values = trial.config.as_dict()
+        study.add_trial(
+            create_trial(
+                params={name: values[name] for name in varied},
+                distributions=distributions,  # type: ignore[arg-type]
+                value=trial.outcome.time_us,
+            )
+        )
+    return get_param_importances(study)
+
+
+# ----------------------------------------------------------- which studies there are, and one trial
+
+
+BEST = "best"
+TIME = Goal()
+"""What a search is after where nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a storage has of this program."""
+
+    summaries: list[StudySummary]
+    """Of the studies that can be read, the one searched last first."""
+    faults: list[str]
+    """A sentence on each study, and on the trials of one, that cannot be read."""
+
+
+def survey(storage: BaseStorage) -> Survey:
+    """Look at all studies of this program."""
+    found = list(read_studies(storage))
+    sound = [study for study in found if isinstance(study, StoredStudy)]
+    sound.sort(key=lambda study: study.searched_at, reverse=True)
+    faults = [str(s) if isinstance(s, DamagedStudy) else s.passed_over for s in found]
+    return Survey([study.summary() for study in sound], [fault for fault in faults if fault])
+
+
+def list_studies(storage: BaseStorage) -> list[StudySummary]:
+    """All studies of this program that can be read, the one searched last first."""
+    return survey(storage).summaries
+
+
+def load_study(
+    storage: BaseStorage,
+    problem: Problem | AskedProblem,
+    goal: Goal = TIME,
+) -> StudyView:
+    """What the problem's study with that goal found; a live study goes before a replay.
+
+    Raises NotFound where there is none, or none of the installed space.
+    """
+    study = _choose(storage, _Wanted(_filter(problem), goal))
+    return replace(_view(study), effects=effects(study.measured()))
+
+
+def list_views(storage: BaseStorage) -> list[StudyView]:
+    """What each study of time alone found that can still be shown, by problem, without effects."""
+    studies = [s for s in stored_studies(storage) if s.objectives is Objectives.TIME]
+    usable = [study for study in studies if _is_usable(study)]
+    views = [_view(study) for study in usable if study.best() is not None]
+    return sorted(views, key=_place)
+
+
+def find_trial(
+    storage: BaseStorage, problem: Problem | AskedProblem, which: str | int, goal: Goal = TIME
+) -> TrialRecord:
+    """The `best` trial of the problem's study with that goal, or a trial by its number.
+
+    Raises NotFound for a study or number that does not exist, InvalidInput for a rejected trial.
+    """
+    study = _choose(storage, _Wanted(_filter(problem), goal))
+    if which == BEST:
+        best = study.best()
+        assert best is not None  # _choose passes studies over that measured nothing
+        return best
+    if not re.fullmatch("[0-9]{1,15}", str(which)):
+        raise InvalidInput(f"trial {shown(which)} is no trial; name {BEST} or a number")
+    return _trial(study, int(which))
+
+
+def _view(study: StoredStudy) -> StudyView:
+    best, rejected = study.best(), study.rejected()
+    assert best is not None  # those that measured nothing are passed over
+    reasons = Counter((r.stage, _short(r)) for r in rejected)
+    two = study.objectives is Objectives.TIME_ERROR
+    return StudyView(
+        summary=study.summary(),
+        circumstances=study.circumstances,
+        finals=study.finals,
+        best=best,
+        since=study.since_finals(),
+        rejected=dict(Counter(r.stage for r in rejected)),
+        reasons=tuple((stage, reason, n) for (stage, reason), n in reasons.most_common()),
+        effects=(),
+        front=tuple(front_trials(study.measured())) if two else (),
+        passed_over=study.passed_over,
+    )
+
+
+def _place(view: StudyView) -> tuple[str, int, int, bool, str]:
+    """Where a study stands in a list by problem: what was measured here before replays."""
+    problem, summary = view.summary.problem, view.summary
+    return (problem.dtype, problem.cols, problem.rows, summary.replayed, summary.name)
+
+
+def _trial(study: StoredStudy, number: int) -> TrialRecord:
+    found = study.trials.get(number)
+    if isinstance(found, TrialRecord):
+        return found
+    if number in study.trials or number in study.faults:
+        what = (
+            f"was rejected, {found.stage}: {found.reason}"
+            if isinstance(found, Rejected)
+            else f"cannot be read: {study.faults[number]}"
+            if number in study.faults
+            else "did not finish"
+        )
+        raise InvalidInput(f"trial {number} {what}; choose another, or {BEST}")
+    there = [*study.trials, *study.faults]
+    has = f"trials {min(there)} to {max(there)}; choose one of them" if there else "no trials"
+    raise NotFound(f"trial {number} does not exist; study '{study.name}' has {has}, or {BEST}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which study is meant."""
+
+    problem: AskedProblem
+    goal: Goal
+
+    def matches(self, study: StoredStudy) -> bool:
+        goal = Goal(study.objectives, study.circumstances.accuracy)
+        return goal == self.goal and self.problem.matches(study.problem)
+
+    @property
+    def command(self) -> str:
+        """The command that searches it."""
+        return shlex.join(["explorer", "search", *self.problem.options, *self.goal.options])
+
+    def __str__(self) -> str:
+        return f"{self.problem}{self.goal}"
+
+
+def _choose(storage: BaseStorage, wanted: _Wanted) -> StoredStudy:
+    """Of the problem that was searched last: a live study of the installed space, else a replay."""
+    found = list(read_studies(storage))
+    sound = (study for study in found if isinstance(study, StoredStudy))
+    matching = [study for study in sound if wanted.matches(study)]
+    if not matching:
+        damaged = next((study for study in found if isinstance(study, DamagedStudy)), None)
+        but = f", but {damaged}" if damaged else f" yet; run {wanted.command}"
+        raise NotFound(f"no study of {wanted}{but}")
+    usable = [study for study in matching if _is_usable(study)]
+    if not usable:
+        latest = max(matching, key=lambda study: study.searched_at)
+        raise NotFound(_outdated(latest, wanted))
+    with_result = [study for study in usable if study.best() is not None]
+    if not with_result:
+        but = f": {usable[0].passed_over}" if usable[0].faults else ""
+        raise NotFound(
+            f"study '{usable[0].name}' has no measured kernel yet{but}; run {wanted.command}"
+        )
+    last = max(with_result, key=lambda study: study.searched_at)
+    same = [study for study in with_result if study.problem == last.problem]
+    return max(same, key=lambda study: (not study.replayed, study.searched_at))
+
+
+def _is_usable(study: StoredStudy) -> bool:
+    """A replay says of itself where its times come from; other times are of installed kernels."""
+    return study.replayed or study.is_current
+
+
+def _outdated(study: StoredStudy, wanted: _Wanted) -> str:
+    return (
+        f"study '{study.name}' is of space version {study.circumstances.space_version}, the "
+        f"installed one is {space_version()}: its times are not of today's kernels; "
+        f"run {wanted.command} to search again (the old study is kept)"
+    )
+
+
+def _filter(problem: Problem | AskedProblem) -> AskedProblem:
+    if isinstance(problem, AskedProblem):
+        return problem
+    return AskedProblem.of(problem)
+
+
+def _short(rejected: Rejected) -> str:
+    """The rule's name of an invalid config; the first line of what others say."""
+    if rejected.stage is Stage.INVALID:
+        return rejected.reason.split(":")[0]
+    return (rejected.reason.splitlines() or [""])[0]
