@@ -8,11 +8,11 @@ from statistics import median
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from explorer.errors import InvalidInput
 from explorer.plain_data import parse_json
-from explorer.report.console import cell, notes, plain_table, print_titled
+from explorer.report.console import cell, notes, print_table
+from explorer.report.table import Column, Table, as_markdown, numbers, words
 from explorer.report.text import measurement_lines, microseconds, percent, share_of_copy
 from explorer.tuning.peer_comparison import LOSS, TIE, PeerComparison, PeerRun, PeerTime
 from explorer.user_files import read_text
@@ -175,9 +175,10 @@ OURS = 7
 """Columns before those of single peers."""
 
 
-def headings(columns: list[str]) -> list[str]:
+def headings(columns: list[str]) -> list[Column]:
     """Of one table, with those of single peers."""
-    return ["rows × cols", "copy", "ours", "% of copy", "best peer", "", "ratio", *columns]
+    figures = numbers("copy", "ours", "% of copy", "best peer")
+    return [*words("rows × cols"), *figures, *words(""), *numbers("ratio", *columns)]
 
 
 def columns_of(comparisons: list[PeerComparison]) -> list[str]:
@@ -207,13 +208,16 @@ def mean_cells(found: Means, columns: list[str]) -> list[str]:
     return ["geometric mean", "", "", share, "", "", ratio, *shares]
 
 
-def tables(run: PeerRun) -> list[tuple[str, list[list[str]]]]:
-    """A title, headings and rows for each op and dtype."""
+def tables(run: PeerRun) -> list[Table]:
+    """A table for each op and dtype."""
     found = []
     for label, comparisons in groups(run).items():
         columns = columns_of(comparisons)
-        rows = [headings(columns), *(cells(one, columns) for one in comparisons)]
-        found.append((label, [*rows, mean_cells(means(comparisons), columns)]))
+        table = Table(headings(columns), title=label)
+        for one in comparisons:
+            table.add(*cells(one, columns))
+        table.add(*mean_cells(means(comparisons), columns))
+        found.append(table)
     return found
 
 
@@ -304,20 +308,17 @@ def _wrong_rows(run: PeerRun) -> list[str]:
 # ------------------------------------------------------------------ the report
 
 
-_WORDS = {"rows × cols", ""}
-"""Headings of columns that hold words."""
-
-
 def print_compared(run: PeerRun, console: Console, *, kept: bool = False) -> None:
     """Two tables for each op and dtype, ours beside the best peer and then every peer; and notes.
 
     `kept` runs are from a file.
     """
-    for title, rows in tables(run):
-        print_titled(title, _table([row[:OURS] for row in rows]), console)
-        if len(rows[0]) > OURS:
-            every = _table([[row[0], *row[OURS:]] for row in rows])
-            print_titled("every peer, µs (at the bottom, % of copy)", every, console)
+    for table in tables(run):
+        print_table(table.only(range(OURS)), console)
+        if len(table.columns) > OURS:
+            every = table.only([0, *range(OURS, len(table.columns))])
+            every.title = "every peer, µs (at the bottom, % of copy)"
+            print_table(every, console)
     console.print()
     console.print(cell(LEGEND.replace("`", "")))
     console.print(notes([*notes_of(run), *([("shown", "from a file")] if kept else [])]))
@@ -325,28 +326,7 @@ def print_compared(run: PeerRun, console: Console, *, kept: bool = False) -> Non
 
 def compared_markdown(run: PeerRun) -> str:
     """The same for documents."""
-    blocks = []
-    for title, (head, *rows) in tables(run):
-        rule = ["---" if heading in _WORDS else "---:" for heading in head]
-        blocks.append("\n".join([f"**{title}**", "", *map(_line, (head, rule, *rows))]))
+    blocks = [f"**{table.title}**\n\n{as_markdown(table)}" for table in tables(run)]
     blocks.append(LEGEND)
     blocks.append("\n".join(f"- {label}: {text}" for label, text in notes_of(run)))
     return "\n\n".join(blocks) + "\n"
-
-
-def _table(rows: list[list[str]]) -> Table:
-    """The first row holds the headings; those of peers fold at a dash."""
-    table = plain_table()
-    for heading in rows[0]:
-        folded = heading.replace("-", "-\n")
-        if heading in _WORDS:
-            table.add_column(folded, no_wrap=True)
-        else:
-            table.add_column(folded, justify="right", no_wrap=True)
-    for row in rows[1:]:
-        table.add_row(*map(cell, row))
-    return table
-
-
-def _line(texts: list[str]) -> str:
-    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
+
+from explorer.report.table import Table, as_rich
 
 WIDTH_WITHOUT_TERMINAL = 100
 """Columns of a report that goes to a file or a pipe."""
@@ -27,21 +29,17 @@ def notices() -> Console:
     return _console(sys.stderr)
 
 
-def plain_table() -> Table:
-    """A table without a frame."""
-    return Table(box=None, pad_edge=False)
+def print_table(table: Table, console: Console) -> None:
+    """A table; one with a title stands under it, after an empty line."""
+    if table.title:
+        console.print()
+        console.print(table.title, style="bold")
+    console.print(as_rich(table))
 
 
-def print_titled(title: str, table: Table, console: Console) -> None:
-    """A table under a title that may be wider than it, after an empty line."""
-    console.print()
-    console.print(title, style="bold")
-    console.print(table)
-
-
-def notes(lines: Sequence[tuple[str, str]]) -> Table:
+def notes(lines: Sequence[tuple[str, str]]) -> RichTable:
     """Sentences under a table, each with a word in the margin that says what it is about."""
-    grid = Table.grid(padding=(0, 2))
+    grid = RichTable.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column()
     for label, sentence in lines:

@@ -3,13 +3,13 @@
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from explorer.circumstances import Circumstances
 from explorer.outcome import Measured
 from explorer.problem import Problem
 from explorer.report.commands import reproducing_command
-from explorer.report.console import cell, plain_table
+from explorer.report.console import print_table
+from explorer.report.table import Table, numbers, prose, words
 from explorer.report.text import (
     counted,
     difference_words,
@@ -107,33 +107,28 @@ ROWS_AFTER_TIES = 5
 MOST_ROWS = 15
 """How many finalists are shown at most: a large tie set is told by its count."""
 
-_LAST = "differs from the best by"
 _NUMBERS = ("trial", "µs", "GB/s", "of copy", "× best", "regs", "ulp")
 _GAP = 2
 """Columns between two columns of a plain table."""
 
 
-def finals_table(
+def print_finals(
     finals: Finals, problem: Problem, circumstances: Circumstances, console: Console
-) -> Table:
+) -> None:
     """The best and its tie set (marked =), the next few, then copy and the datasheet."""
     listed = shown(finals)
     rows = [_numbers(rank, finalist, finals, problem) for rank, finalist in enumerate(listed, 1)]
     rows.append(_copy_numbers(finals, problem))
     widths = [max(map(len, column)) for column in zip(("rank", *_NUMBERS), *rows, strict=True)]
     left = console.width - sum(widths) - _GAP * len(widths)
-    table = plain_table()
-    table.add_column("rank", no_wrap=True)
-    for heading in _NUMBERS:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column(_LAST, overflow="fold", ratio=1)
+    table = Table([*words("rank"), *numbers(*_NUMBERS), prose("differs from the best by", 1)])
     for row, finalist in zip(rows, listed, strict=False):
-        table.add_row(*row, cell(_last_cell(finalist, finals, left)))
+        table.add(*row, _last_cell(finalist, finals, left))
     copy = "copy of the same bytes" if finals.copy_us else "copy was not measured"
-    table.add_row(*rows[-1], copy, end_section=True)
+    table.add(*rows[-1], copy)
     if circumstances.peak_gbps:
-        table.add_row("", "", "", f"{circumstances.peak_gbps:.0f}", "", "", "", "", "datasheet")
-    return table
+        table.add("", "", "", f"{circumstances.peak_gbps:.0f}", "", "", "", "", "datasheet")
+    print_table(table, console)
 
 
 def shown(finals: Finals) -> tuple[Finalist, ...]:

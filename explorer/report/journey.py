@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from explorer.errors import InvalidInput
 from explorer.plain_data import parse_json
 from explorer.presets import REPORTED, ReportedRatio, find_preset
-from explorer.report.console import cell, notes, plain_table, print_titled
+from explorer.report.console import cell, notes, print_table
+from explorer.report.table import Cell, Styled, Table, as_markdown, numbers, prose, words
 from explorer.report.text import (
     brief_words,
     change_words,
@@ -118,13 +118,13 @@ def read_journey(path: Path) -> Journey:
 # ------------------------------------------------------------------ as Markdown
 
 
-_HEADINGS = ("kernel", "µs", "GB/s", "of copy", "× first", "× step", "what changed", "from")
-_NUMBERS = {"µs", "GB/s", "of copy", "× first", "× step"}
-
-
 def journey_markdown(journey: Journey) -> str:
     """The table of steps, reported ratios beside ours, what was left out, and the circumstances."""
-    blocks = [_table(_HEADINGS, [_cells(journey, *pair) for pair in pairs(journey)])]
+    figures = numbers("µs", "GB/s", "of copy", "× first", "× step")
+    rows = [_cells(journey, *pair) for pair in pairs(journey)]
+    blocks = [
+        as_markdown(Table([*words("kernel"), *figures, *words("what changed", "from")], rows))
+    ]
     if journey.copy_us:
         copy = microseconds(journey.copy_time_us)
         gbps = f"{journey.problem.gbps(journey.copy_time_us):.0f} GB/s"
@@ -132,8 +132,8 @@ def journey_markdown(journey: Journey) -> str:
     blocks.append(f"`=`: not to be told from the step before; noise {percent(journey.noise, 2)}.")
     beside = beside_reported(journey)
     if beside:
-        rows = [_reported_cells(entry) for entry in beside]
-        blocks.append(_table(("from", "to", "reported ×", "here ×", "reported for"), rows))
+        columns = words("from", "to", "reported ×", "here ×", "reported for")
+        blocks.append(as_markdown(Table(columns, [_reported_cells(entry) for entry in beside])))
     if journey.left_out:
         named = "; ".join(f"{entry.name} ({entry.reason})" for entry in journey.left_out)
         blocks.append(f"Left out: {named}.")
@@ -142,7 +142,7 @@ def journey_markdown(journey: Journey) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _cells(journey: Journey, before: Step | None, step: Step) -> list[str]:
+def _cells(journey: Journey, before: Step | None, step: Step) -> Sequence[Cell]:
     share = share_of_copy(step.time_us, journey.copy_time_us)
     tied = before is not None and journey.is_tie(before, step)
     change = brief_words(step.config)
@@ -160,7 +160,7 @@ def _cells(journey: Journey, before: Step | None, step: Step) -> list[str]:
     ]
 
 
-def _reported_cells(beside: Beside) -> list[str]:
+def _reported_cells(beside: Beside) -> Sequence[Cell]:
     reported = beside.reported
     return [
         reported.slower,
@@ -169,15 +169,6 @@ def _reported_cells(beside: Beside) -> list[str]:
         f"{beside.ours:.2f}",
         f"{reported.where}: {reported.publication}",
     ]
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = "|" + "|".join("---:" if name in _NUMBERS else "---" for name in headings) + "|"
-    return "\n".join([_line(headings), rule, *map(_line, rows)])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |"
 
 
 # ------------------------------------------------------------------ as a picture
@@ -311,12 +302,10 @@ def print_journey(journey: Journey, console: Console, *, kept: bool = False) -> 
     """
     console.print(cell(f"{journey.problem}: {counted(len(journey.steps), 'kernel')}"), style="bold")
     console.print()
-    console.print(_times(journey))
-    print_titled("What changed from the step before", _story(journey), console)
-    if beside_reported(journey):
-        print_titled("Reported, and here", _reported(journey), console)
-    if journey.left_out:
-        print_titled("Left out", _left_out(journey), console)
+    print_table(_times(journey), console)
+    for table in (_story(journey), _reported(journey), _left_out(journey)):
+        if table.rows:
+            print_table(table, console)
     console.print()
     console.print(notes([*_notes(journey), *_measured(journey, kept=kept)]))
 
@@ -329,20 +318,16 @@ def log_share(journey: Journey, time_us: float) -> float:
 
 
 def _times(journey: Journey) -> Table:
-    table = plain_table()
-    table.add_column("kernel", no_wrap=True)
-    for heading in ("µs", "GB/s", "of copy", "× first"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("µs, logarithmic", no_wrap=True)
+    figures = numbers("µs", "GB/s", "of copy", "× first")
+    table = Table([*words("kernel"), *figures, *words("µs, logarithmic")])
     for before, step in pairs(journey):
         tied = " =" if before is not None and journey.is_tie(before, step) else ""
-        name = cell(f"{step.name}{tied}")
-        name.stylize("bold green" if step.is_best else "")
-        table.add_row(name, *_figures(journey, step), bar(log_share(journey, step.time_us)))
+        name = Styled(f"{step.name}{tied}", "bold green" if step.is_best else "")
+        table.add(name, *_figures(journey, step), bar(log_share(journey, step.time_us)))
     if journey.copy_us:
         gbps = f"{journey.problem.gbps(journey.copy_time_us):.0f}"
         over = times_as_fast(journey.steps[0].time_us / journey.copy_time_us)
-        table.add_row("copy", microseconds(journey.copy_time_us), gbps, "100.0 %", over, "")
+        table.add("copy", microseconds(journey.copy_time_us), gbps, "100.0 %", over, "")
     return table
 
 
@@ -364,10 +349,8 @@ def bar(share: float, width: int = BAR_WIDTH) -> str:
 
 
 def _story(journey: Journey) -> Table:
-    table = plain_table()
-    table.add_column("kernel", no_wrap=True)
-    table.add_column("×", justify="right", no_wrap=True)
-    table.add_column("what changed, and where it is from", overflow="fold")
+    columns = [*words("kernel"), *numbers("×"), prose("what changed, and where it is from")]
+    table = Table(columns, title="What changed from the step before")
     for before, step in pairs(journey):
         ratio, change = "", brief_words(step.config)
         if before is not None:
@@ -376,22 +359,18 @@ def _story(journey: Journey) -> Table:
         texts = [change or "nothing", f"from {source_words(journey, step)}"]
         if len(step.names) > 1:
             texts.append(f"the same code here: {', '.join(step.names[1:])}")
-        table.add_row(cell(step.name), ratio, cell("\n".join(texts)))
+        table.add(step.name, ratio, "\n".join(texts))
     return table
 
 
 def _reported(journey: Journey) -> Table:
-    table = plain_table()
-    table.add_column("from", no_wrap=True)
-    table.add_column("to", no_wrap=True)
-    table.add_column("reported", justify="right", no_wrap=True)
-    table.add_column("here", justify="right", no_wrap=True)
-    table.add_column("reported for", overflow="fold")
+    columns = [*words("from", "to"), *numbers("reported", "here"), prose("reported for")]
+    table = Table(columns, title="Reported, and here")
     for beside in beside_reported(journey):
         reported = beside.reported
         span = f"{reported_span(reported)} ×"
-        where = cell(f"{reported.where}: {reported.publication}")
-        table.add_row(reported.slower, reported.faster, span, f"{beside.ours:.2f} ×", where)
+        where = f"{reported.where}: {reported.publication}"
+        table.add(reported.slower, reported.faster, span, f"{beside.ours:.2f} ×", where)
     return table
 
 
@@ -403,11 +382,9 @@ def reported_span(reported: ReportedRatio) -> str:
 
 
 def _left_out(journey: Journey) -> Table:
-    table = plain_table()
-    table.add_column("preset", no_wrap=True)
-    table.add_column("why", overflow="fold")
+    table = Table([*words("preset"), prose("why")], title="Left out")
     for entry in journey.left_out:
-        table.add_row(entry.name, cell(entry.reason))
+        table.add(entry.name, entry.reason)
     return table
 
 

@@ -24,8 +24,9 @@ from explorer.evaluate.gpu_suite import read_runs, record_path, sentence
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import DEFAULT_GPU, known_gpu
 from explorer.problem import Problem
-from explorer.report.console import cell, plain_table
+from explorer.report.console import print_table
 from explorer.report.dashboard import PROGRAM, dashboard_program
+from explorer.report.table import Styled, Table, prose, words
 from explorer.tuning import open_storage, survey
 from explorer.user_files import is_there
 
@@ -183,16 +184,12 @@ def _program(find: Callable[[], str | None], name: str) -> Finding:
 
 def print_machine(checks: Sequence[Check], console: Console) -> None:
     """One line a check, then whether all is there that the package itself needs."""
-    table = plain_table()
-    table.add_column("", no_wrap=True)
-    table.add_column("what", no_wrap=True)
-    table.add_column("found", overflow="fold", ratio=3)
-    table.add_column("needed for", overflow="fold", ratio=2)
+    table = Table([*words("", "what"), prose("found", 3), prose("needed for", 2)])
     for check in checks:
-        state = cell("ok" if check.ok else "missing")
-        state.stylize("green" if check.ok else "red" if check.required else "yellow")
-        table.add_row(state, check.name, cell(check.detail), check.needed_for)
-    console.print(table)
+        style = "green" if check.ok else "red" if check.required else "yellow"
+        state = Styled("ok" if check.ok else "missing", style)
+        table.add(state, check.name, check.detail, check.needed_for)
+    print_table(table, console)
     console.print()
     console.print(verdict(checks))
 

@@ -1,13 +1,12 @@
 """The Pareto front of a search for time and error, as a table."""
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from explorer.evaluate.finalists import FinalistCheck
 from explorer.report.commands import reproducing_command, search_command
-from explorer.report.console import cell, notes, plain_table
+from explorer.report.console import notes, print_table
 from explorer.report.studies import checked_sentence, rejected_by_stage, tally
+from explorer.report.table import Table, numbers, prose, words
 from explorer.report.text import (
     brief_words,
     count,
@@ -29,7 +28,11 @@ DIFFERENCE_WIDTH = 40
 FRONT = "the front"
 """What is checked of its finalists."""
 
-_NUMBERS = ("trial", "µs", "of copy", "max ulp", "mean ulp", "regs")
+_COLUMNS = (
+    *words(""),
+    *numbers("trial", "µs", "of copy", "max ulp", "mean ulp", "regs"),
+    prose("differs from the fastest by", 1),
+)
 
 
 def print_front(
@@ -43,7 +46,7 @@ def print_front(
     title = f"{problem} {origin} {result.circumstances.gpu}: time against error"
     console.print(title, style="bold")
     console.print()
-    console.print(_front_table(result.finals))
+    print_table(_front_table(result.finals), console)
     console.print()
     lines = [*_front_notes(result.finals), ("trials", tally(result))]
     lines += measurement_lines(result.circumstances, replayed=result.replayed)
@@ -62,11 +65,11 @@ def print_front_study(view: StudyView, console: Console, storage: str | None = N
     console.print(f"study {summary.name}")
     console.print()
     if finals is None:
-        console.print(_trials_table(view.front, view.circumstances.copy_us))
+        print_table(_trials_table(view.front, view.circumstances.copy_us), console)
         members = list(view.front)
         lines = [("front", "no finals yet: a search that comes to its end holds them")]
     else:
-        console.print(_front_table(finals))
+        print_table(_front_table(finals), console)
         members = [member.finalist.trial for member in front_of(finals)]
         lines = _front_notes(finals) + _since(view, finals, storage)
     rejected = rejected_by_stage(view.rejected) or "none"
@@ -81,42 +84,31 @@ def print_front_study(view: StudyView, console: Console, storage: str | None = N
 
 def _front_table(finals: Finals) -> Table:
     """The front from the fastest to the most exact, `=` where the next is as fast; then copy."""
-    table = _table()
+    table = Table(_COLUMNS)
     front = front_of(finals)
     fastest = front[0].finalist.trial
     for member in front:
         finalist = member.finalist
         share = share_of_copy(finalist.time_us, finals.copy_us)
         time = with_spread(finalist.time_us, finalist.spread)
-        table.add_row("=" if member.tied else "", *_cells(finalist.trial, time, share, fastest))
+        table.add("=" if member.tied else "", *_cells(finalist.trial, time, share, fastest))
     if finals.copy_us:
         time = microseconds(finals.copy_us)
-        table.add_row("", "", time, "100.0 %", "", "", "", "copy of the same bytes")
+        table.add("", "", time, "100.0 %", "", "", "", "copy of the same bytes")
     return table
 
 
 def _trials_table(trials: tuple[TrialRecord, ...], copy_us: float) -> Table:
-    table = _table()
+    table = Table(_COLUMNS)
     for trial in trials:
         outcome = trial.outcome
         share = share_of_copy(outcome.time_us, copy_us)
         time = with_spread(outcome.time_us, outcome.spread)
-        table.add_row("", *_cells(trial, time, share, trials[0]))
+        table.add("", *_cells(trial, time, share, trials[0]))
     return table
 
 
-def _table() -> Table:
-    table = plain_table()
-    table.add_column("", no_wrap=True)
-    for heading in _NUMBERS:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("differs from the fastest by", overflow="fold", ratio=1)
-    return table
-
-
-def _cells(
-    trial: TrialRecord, time: str, share: float | None, fastest: TrialRecord
-) -> list[str | Text]:
+def _cells(trial: TrialRecord, time: str, share: float | None, fastest: TrialRecord) -> list[str]:
     outcome = trial.outcome
     differs = difference_words(trial.config, fastest.config, DIFFERENCE_WIDTH) or "nothing"
     return [
@@ -126,7 +118,7 @@ def _cells(
         ulps(outcome.max_ulp),
         ulps(outcome.mean_ulp),
         str(outcome.resources.registers),
-        cell("the fastest" if trial is fastest else differs),
+        "the fastest" if trial is fastest else differs,
     ]
 
 

@@ -5,14 +5,14 @@ from math import isfinite
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from explorer.evaluate.nsight import NsightFigures
 from explorer.evaluate.profile import Profile
 from explorer.occupancy import Occupancy
 from explorer.op import Mask
 from explorer.ptx_emulator import SECTOR_BYTES, Traffic
-from explorer.report.console import notes, plain_table, print_titled
+from explorer.report.console import notes, print_table
+from explorer.report.table import Table, numbers, words
 from explorer.report.text import brief_words, count, percent, resources_line
 
 # ------------------------------------------------------------------ as JSON
@@ -101,11 +101,10 @@ def print_profile(profile: Profile, nsight: NsightFigures | str | None, console:
     console.print(f"{variant.problem}: {brief_words(variant.config)}", style="bold")
     console.print()
     console.print(notes(_lines(profile)))
-    print_titled("Global memory", _global_table(profile), console)
-    print_titled("Shared memory", _shared_table(profile), console)
-    print_titled("PTX instructions, one for each warp that executes it", _opcodes(profile), console)
+    for table in (_global_table(profile), _shared_table(profile), _opcodes(profile)):
+        print_table(table, console)
     if isinstance(nsight, NsightFigures):
-        print_titled("Nsight Compute", _nsight_table(profile, nsight), console)
+        print_table(_nsight_table(profile, nsight), console)
     elif nsight:
         console.print()
         console.print(nsight)
@@ -153,7 +152,8 @@ def occupancy_sentence(held: Occupancy, profile: Profile) -> str:
 
 
 def _global_table(profile: Profile) -> Table:
-    table = _table("", "requests", "bytes", "in sectors", "an element", "of model", "access")
+    headings = ("requests", "bytes", "in sectors", "an element", "of model", "access")
+    table = _table("Global memory", *headings)
     counters, problem = profile.counters, profile.emulated
     both = counters.global_loads + counters.global_stores
     rows = (
@@ -163,7 +163,7 @@ def _global_table(profile: Profile) -> Table:
     )
     for name, traffic, due in rows:
         moved = traffic.sectors * SECTOR_BYTES
-        table.add_row(
+        table.add(
             name,
             _total(traffic.requests, profile),
             _total(traffic.bytes, profile),
@@ -176,10 +176,11 @@ def _global_table(profile: Profile) -> Table:
 
 
 def _shared_table(profile: Profile) -> Table:
-    table = _table("", "requests", "bytes", "wavefronts", "of them conflicts", "access")
+    headings = ("requests", "bytes", "wavefronts", "of them conflicts", "access")
+    table = _table("Shared memory", *headings)
     counters = profile.counters
     for name, traffic in (("loads", counters.shared_loads), ("stores", counters.shared_stores)):
-        table.add_row(
+        table.add(
             name,
             _total(traffic.requests, profile),
             _total(traffic.bytes, profile),
@@ -202,7 +203,8 @@ def widths(traffic: Traffic) -> str:
 
 
 def _opcodes(profile: Profile) -> Table:
-    table = _table("", "total", "an element", "share")
+    title = "PTX instructions, one for each warp that executes it"
+    table = _table(title, "total", "an element", "share")
     counters = profile.counters
     listed = [
         (name, number)
@@ -212,18 +214,18 @@ def _opcodes(profile: Profile) -> Table:
     rest = counters.warp_instructions - sum(n for _, n in listed)
     rows = [*listed, *([("others", rest)] if rest else [])]
     for name, number in (*rows, ("all", counters.warp_instructions)):
-        table.add_row(
+        table.add(
             name,
             _total(number, profile),
             f"{32 * number / profile.elements:.3f}",
             percent(number / max(1, counters.warp_instructions)),
         )
-    table.add_row("block barriers", _total(counters.barriers, profile), "", "")
+    table.add("block barriers", _total(counters.barriers, profile), "", "")
     return table
 
 
 def _nsight_table(profile: Profile, nsight: NsightFigures) -> Table:
-    table = _table("", "measured", "of model")
+    table = _table("Nsight Compute", "measured", "of model")
     problem = profile.variant.problem
     loads, stores = nsight.load_sectors * SECTOR_BYTES, nsight.store_sectors * SECTOR_BYTES
     traffic = (
@@ -233,10 +235,10 @@ def _nsight_table(profile: Profile, nsight: NsightFigures) -> Table:
         ("bytes written to DRAM", nsight.dram_write_bytes, problem.written_bytes),
     )
     for name, moved, due in traffic:
-        table.add_row(name, _known(moved), percent(moved / due))
-    table.add_row("instructions", _known(nsight.warp_instructions), "")
-    table.add_row("duration", f"{nsight.duration_ns / 1000:.2f} µs", "")
-    table.add_row("achieved occupancy", f"{nsight.occupancy_percent:.1f} %", "")
+        table.add(name, _known(moved), percent(moved / due))
+    table.add("instructions", _known(nsight.warp_instructions), "")
+    table.add("duration", f"{nsight.duration_ns / 1000:.2f} µs", "")
+    table.add("achieved occupancy", f"{nsight.occupancy_percent:.1f} %", "")
     return table
 
 
@@ -248,9 +250,5 @@ def _total(number: int, profile: Profile) -> str:
     return count(round(number * profile.scale))
 
 
-def _table(first: str, *others: str) -> Table:
-    table = plain_table()
-    table.add_column(first, no_wrap=True)
-    for heading in others:
-        table.add_column(heading, justify="right")
-    return table
+def _table(title: str, *headings: str) -> Table:
+    return Table([*words(""), *numbers(*headings)], title=title)

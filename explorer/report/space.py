@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from explorer.config import Config
 from explorer.devices.recorded.recording import Recording
@@ -14,7 +13,8 @@ from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured
 from explorer.presets import PRESETS, Preset
 from explorer.problem import Problem
-from explorer.report.console import cell, plain_table, print_titled
+from explorer.report.console import cell, print_table
+from explorer.report.table import Styled, Table, numbers, prose, words
 from explorer.report.text import brief_words, count, counted, microseconds, percent
 from explorer.space import RULES, Space
 from explorer.space.parameters import MEANING
@@ -26,33 +26,28 @@ def print_space(space: Space, console: Console) -> None:
     """Every parameter with its values and meaning, the counts, and each rule with its sentence."""
     console.print(f"{space.problem} on {space.gpu.name} ({space.gpu.arch})", style="bold")
     console.print()
-    console.print(_parameters_table(space))
+    print_table(_parameters_table(space), console)
     console.print()
     legal, points = space.legal_count(), space.point_count
     console.print(
         f"{count(points)} points, {count(legal)} of them legal ({percent(legal / points)}); "
         "many emit the same code."
     )
-    print_titled("Rules: what each excludes by itself", _rules_table(space), console)
+    print_table(_rules_table(space), console)
 
 
 def _parameters_table(space: Space) -> Table:
-    table = plain_table()
-    table.add_column("parameter", no_wrap=True)
-    table.add_column("values", overflow="fold", ratio=2)
-    table.add_column("meaning", overflow="fold", ratio=3)
+    table = Table([*words("parameter"), prose("values", 2), prose("meaning", 3)])
     for name, values in space.parameters.items():
-        table.add_row(name, ", ".join(map(str, values)), MEANING[name])
+        table.add(name, ", ".join(map(str, values)), MEANING[name])
     return table
 
 
 def _rules_table(space: Space) -> Table:
-    table = plain_table()
-    table.add_column("excluded", justify="right", no_wrap=True)
-    table.add_column("rule", no_wrap=True)
-    table.add_column("what a legal config satisfies", overflow="fold")
+    columns = [*numbers("excluded"), *words("rule"), prose("what a legal config satisfies")]
+    table = Table(columns, title="Rules: what each excludes by itself")
     for rule in RULES:
-        table.add_row(percent(space.excluded_share(rule)), rule.name, rule.sentence)
+        table.add(percent(space.excluded_share(rule)), rule.name, rule.sentence)
     return table
 
 
@@ -87,14 +82,11 @@ def preset_lines(problem: Problem | None, gpu: GpuSpec | None) -> list[PresetLin
 
 def print_presets(lines: Sequence[PresetLine], problem: Problem | None, console: Console) -> None:
     """Names on the left; beside each its sentence, its source and, for a problem, its config."""
-    table = plain_table()
-    table.add_column("preset", no_wrap=True)
-    table.add_column("what it does, where it is from", overflow="fold")
+    table = Table([*words("preset"), prose("what it does, where it is from")])
     for line in lines:
-        name = cell(line.preset.name)
-        name.stylize("dim" if line.fault else "bold")
-        table.add_row(name, cell("\n".join(_texts(line))), end_section=True)
-    console.print(table)
+        name = Styled(line.preset.name, "dim" if line.fault else "bold")
+        table.add(name, "\n".join(_texts(line)))
+    print_table(table, console)
     console.print()
     legal = sum(line.config is not None for line in lines)
     told = f"{counted(len(lines), 'preset')}"

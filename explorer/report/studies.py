@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
-from rich.table import Table
 
 from explorer.evaluate.finalists import FinalistCheck
 from explorer.evaluate.space_version import space_version
@@ -14,8 +13,9 @@ from explorer.report.commands import (
     reproducing_command,
     search_command,
 )
-from explorer.report.console import cell, notes, plain_table, print_titled
-from explorer.report.finals import finals_notes, finals_table
+from explorer.report.console import notes, print_table
+from explorer.report.finals import finals_notes, print_finals
+from explorer.report.table import Table, as_markdown, numbers, prose, words
 from explorer.report.text import (
     brief_words,
     count,
@@ -51,7 +51,7 @@ def print_search(
     origin = "recorded on" if result.replayed else "on"
     console.print(f"{problem} {origin} {result.circumstances.gpu}", style="bold")
     console.print()
-    console.print(finals_table(finals, problem, result.circumstances, console))
+    print_finals(finals, problem, result.circumstances, console)
     console.print()
     trial = finals.winner.trial
     lines = [
@@ -127,14 +127,13 @@ def print_study(view: StudyView, console: Console, storage: str | None = None) -
     console.print(f"study {summary.name}")
     console.print()
     if view.finals is not None:
-        console.print(finals_table(view.finals, summary.problem, view.circumstances, console))
+        print_finals(view.finals, summary.problem, view.circumstances, console)
         console.print()
     console.print(notes(_lines(view, storage)))
     if view.reasons:
-        print_titled("Rejected, by stage and reason", _reasons_table(view), console)
+        print_table(_reasons_table(view), console)
     if view.effects:
-        title = "Parameters, with the median µs of their fastest and slowest value"
-        print_titled(title, _effects_table(view.effects), console)
+        print_table(_effects_table(view.effects), console)
     console.print()
     command = reproducing_command(view.best, summary.problem, summary.goal, storage)
     console.print(command, style="bold", soft_wrap=True)
@@ -179,28 +178,24 @@ def _time_without_finals(view: StudyView) -> str:
 
 
 def _reasons_table(view: StudyView) -> Table:
-    table = plain_table()
-    table.add_column("count", justify="right", no_wrap=True)
-    table.add_column("stage", no_wrap=True)
-    table.add_column("reason", overflow="fold")
+    columns = [*numbers("count"), *words("stage"), prose("reason")]
+    table = Table(columns, title="Rejected, by stage and reason")
     for stage, reason, number in view.reasons[:MOST_REASONS]:
-        table.add_row(count(number), str(stage), cell(reason))
+        table.add(count(number), str(stage), reason)
     rest = view.reasons[MOST_REASONS:]
     if rest:
         total = sum(number for _, _, number in rest)
-        table.add_row(count(total), "", f"for {len(rest)} other reasons")
+        table.add(count(total), "", f"for {len(rest)} other reasons")
     return table
 
 
 def _effects_table(effects: tuple[ParameterEffect, ...]) -> Table:
-    table = plain_table()
-    table.add_column("parameter", no_wrap=True)
-    table.add_column("importance", justify="right", no_wrap=True)
-    for end in ("fastest", "slowest"):
-        table.add_column(end, justify="right", no_wrap=True)
-        table.add_column("µs", justify="right", no_wrap=True)
+    columns = [*words("parameter"), *numbers("importance", "fastest", "µs", "slowest", "µs")]
+    table = Table(
+        columns, title="Parameters, with the median µs of their fastest and slowest value"
+    )
     for effect in effects:
-        table.add_row(
+        table.add(
             effect.name,
             percent(effect.importance),
             effect.fastest_value,
@@ -216,17 +211,12 @@ def _effects_table(effects: tuple[ParameterEffect, ...]) -> Table:
 
 def print_studies(summaries: Sequence[StudySummary], console: Console) -> None:
     """A table of all studies of a storage: kernels measured of trials, what was best."""
-    table = plain_table()
-    table.add_column("problem", no_wrap=True)
-    table.add_column("GPU", overflow="fold", min_width=8)
-    table.add_column("L2", no_wrap=True)
-    for heading in ("measured", "best µs", "of copy"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("date", no_wrap=True)
-    table.add_column("", overflow="fold", min_width=8)
+    figures = numbers("measured", "best µs", "of copy")
+    gpu, remarks = prose("GPU", least_width=8), prose("", least_width=8)
+    table = Table([*words("problem"), gpu, *words("L2"), *figures, *words("date"), remarks])
     for summary in summaries:
         share = share_of_copy(summary.best_us, summary.copy_us) if summary.best_us else None
-        table.add_row(
+        table.add(
             str(summary.problem).removeprefix("softmax "),
             summary.gpu.removeprefix("NVIDIA "),
             summary.timing,
@@ -236,7 +226,7 @@ def print_studies(summaries: Sequence[StudySummary], console: Console) -> None:
             summary.date[:10],
             remark(summary),
         )
-    console.print(table)
+    print_table(table, console)
 
 
 def remark(summary: StudySummary) -> str:
@@ -252,26 +242,14 @@ def remark(summary: StudySummary) -> str:
 # ------------------------------------------------------------------ all studies as Markdown
 
 
-_COLUMNS = {
-    # heading: alignment
-    "rows × cols": "---",
-    "dtype": "---",
-    "µs": "---:",
-    "copy µs": "---:",
-    "GB/s": "---:",
-    "of copy": "---:",
-    "config": "---",
-    "ties": "---:",
-    "GPU": "---",
-    "date": "---",
-}
-
-
 def markdown_table(views: Sequence[StudyView]) -> str:
     """One line a study: the finals' winner where there were finals, else the fastest trial."""
-    lines = [_line(list(_COLUMNS)), "|" + "|".join(_COLUMNS.values()) + "|"]
-    lines += [_line(_cells(view)) for view in views]
-    return "\n".join(lines) + "\n"
+    figures = numbers("µs", "copy µs", "GB/s", "of copy")
+    last = (*words("config"), *numbers("ties"), *words("GPU", "date"))
+    table = Table([*words("rows × cols", "dtype"), *figures, *last])
+    for view in views:
+        table.add(*_cells(view))
+    return as_markdown(table) + "\n"
 
 
 def markdown_notices(summaries: Sequence[StudySummary], views: Sequence[StudyView]) -> list[str]:
@@ -310,7 +288,3 @@ def _cells(view: StudyView) -> list[str]:
         view.summary.gpu + (f" ({remark(view.summary)})" if remark(view.summary) else ""),
         view.circumstances.date[:10],
     ]
-
-
-def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,56 @@
+"""One table, printed and as Markdown."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from explorer.report.console import print_table
+from explorer.report.table import Styled, Table, as_markdown, numbers, prose, words
+
+
+def printed(table):
+    out = io.StringIO()
+    print_table(table, Console(file=out, width=30, highlight=False, markup=False))
+    return out.getvalue()
+
+
+@pytest.fixture
+def table():
+    made = Table([*words("name"), *numbers("µs"), prose("what it is")], title="Times")
+    made.add(Styled("copy", "bold"), "9.5", "the limit of all kernels, by a long way")
+    made.add("[b]a|b", "10.25", "a kernel")
+    return made
+
+
+def test_prose_folds_and_numbers_end_alike(table):
+    title, head, first, folded, *_, last = printed(table).strip().splitlines()
+    assert title == "Times"
+    assert head.split() == ["name", "µs", "what", "it", "is"]
+    assert first.startswith("copy      9.5  the limit") and folded.startswith(" " * 15)
+    assert last.startswith("[b]a|b  10.25  a kernel")
+
+
+def test_headings_of_numbers_fold_at_a_dash():
+    made = Table(numbers("torch-compile"), [["1"]])
+    assert [line.strip() for line in printed(made).splitlines()] == ["torch-", "compile", "1"]
+
+
+def test_markdown(table):
+    assert as_markdown(table).splitlines() == [
+        "| name | µs | what it is |",
+        "|---|---:|---|",
+        "| copy | 9.5 | the limit of all kernels, by a long way |",
+        r"| [b]a\|b | 10.25 | a kernel |",
+    ]
+
+
+def test_some_columns(table):
+    part = table.only([0, 2])
+    assert [column.heading for column in part.columns] == ["name", "what it is"]
+    assert part.title == "Times" and part.rows[1] == ["[b]a|b", "a kernel"]
+
+
+def test_a_row_has_a_cell_for_each_column(table):
+    with pytest.raises(ValueError, match="2 cells for 3 columns"):
+        table.add("one", "2")
