@@ -47,8 +47,25 @@ def spread(samples: Sequence[float]) -> float:
     return (high - low) / middle
 
 
+class Timed:
+    """What has `samples_us`: times of one kernel, microseconds a launch."""
+
+    __slots__ = ()
+    samples_us: tuple[float, ...]
+
+    @property
+    def time_us(self) -> float:
+        """Median microseconds of a launch."""
+        return median(self.samples_us)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range of the samples over their median."""
+        return spread(self.samples_us)
+
+
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Timed):
     """A variant that was verified, then timed."""
 
     samples_us: tuple[float, ...]
@@ -70,16 +87,6 @@ class Measured:
         if not read.samples_us:
             raise InvalidInput("samples_us is empty; a measured kernel has a sample")
         return read
-
-    @property
-    def time_us(self) -> float:
-        """Median microseconds of one launch."""
-        return median(self.samples_us)
-
-    @property
-    def spread(self) -> float:
-        """Interquartile range of the samples over their median."""
-        return spread(self.samples_us)
 
 
 @dataclass(frozen=True, slots=True)

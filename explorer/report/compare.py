@@ -83,7 +83,7 @@ def left_out_lines(run: PeerRun) -> list[tuple[str, str]]:
     found: dict[tuple[str, str], list[str]] = {}
     for one in run.comparisons:
         for entry in one.left_out:
-            key = (entry.name, f"{entry.stage}: {entry.reason}")
+            key = (entry.name, entry.why)
             found.setdefault(key, []).append(str(one.problem))
     total = len(run.comparisons)
     return [

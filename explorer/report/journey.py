@@ -135,7 +135,7 @@ def journey_markdown(journey: Journey) -> str:
         columns = words("from", "to", "reported ×", "here ×", "reported for")
         blocks.append(as_markdown(Table(columns, [_reported_cells(entry) for entry in beside])))
     if journey.left_out:
-        named = "; ".join(f"{entry.name} ({entry.reason})" for entry in journey.left_out)
+        named = "; ".join(f"{entry.name} ({entry.why})" for entry in journey.left_out)
         blocks.append(f"Left out: {named}.")
     lines = measurement_lines(journey.circumstances, replayed=not journey.interleaved)
     blocks.append("; ".join(f"{label}: {text}" for label, text in lines))
@@ -384,7 +384,7 @@ def reported_span(reported: ReportedRatio) -> str:
 def _left_out(journey: Journey) -> Table:
     table = Table([*words("preset"), prose("why")], title="Left out")
     for entry in journey.left_out:
-        table.add(entry.name, entry.reason)
+        table.add(entry.name, entry.why)
     return table
 
 

@@ -6,8 +6,8 @@ from statistics import median
 from explorer.config import Config
 from explorer.evaluator import Comparison, Evaluator, ReplaysComparison
 from explorer.outcome import spread
+from explorer.tuning.contest import Ratio, noise, ratio
 from explorer.tuning.results import Finalist, Finals, TrialRecord
-from explorer.tuning.ties import Ratio, ratio
 
 MAX_CONTENDERS = 12
 MIN_CONTENDERS = 3
@@ -57,11 +57,11 @@ def _compared(entered: list[TrialRecord], compared: Collection[Config]) -> list[
 def judge(entered: Sequence[TrialRecord], comparison: Comparison) -> Finals:
     """Order the contenders; the comparison's last row is the first contender once more."""
     *rows, again = comparison.samples_us
-    noise = _noise(ratio(again, rows[0]))
+    resolution = noise(again, rows[0])
     best = min(rows, key=median)
     others = max(1, len(rows) - 1)
     finalists = [
-        _finalist(trial, row, ratio(row, best, others), noise)
+        _finalist(trial, row, ratio(row, best, others), resolution)
         for trial, row in zip(entered, rows, strict=True)
     ]
     copy = comparison.copy_us
@@ -70,18 +70,13 @@ def judge(entered: Sequence[TrialRecord], comparison: Comparison) -> Finals:
         copy_us=median(copy) if copy else 0.0,
         copy_spread=spread(copy) if len(copy) > 1 else None,
         rounds=len(best),
-        noise=noise,
+        noise=resolution,
         interleaved=comparison.interleaved,
     )
 
 
-def _noise(with_itself: Ratio) -> float:
-    """One kernel's two entries may agree by luck: their ratio is not known better than it is."""
-    return max(abs(with_itself.median - 1.0), with_itself.half_width)
-
-
 def _finalist(
-    trial: TrialRecord, samples: tuple[float, ...], to_best: Ratio, noise: float
+    trial: TrialRecord, samples: tuple[float, ...], to_best: Ratio, resolution: float
 ) -> Finalist:
     return Finalist(
         trial=trial,
@@ -91,7 +86,7 @@ def _finalist(
         ratio_to_best=to_best.median,
         ratio_low=to_best.low,
         ratio_high=to_best.high,
-        tied=to_best.is_tie(noise),
+        tied=to_best.is_tie(resolution),
     )
 
 

@@ -13,7 +13,8 @@ from explorer.evaluator import Evaluator
 from explorer.outcome import Measured
 from explorer.presets import PRESETS
 from explorer.space import can_emit
-from explorer.tuning.journey_results import BEST, Journey, LeftOut, Step
+from explorer.tuning.contest import Absent
+from explorer.tuning.journey_results import BEST, Journey, Step
 from explorer.tuning.run import evaluator_study
 from explorer.tuning.study_reader import stored_studies
 
@@ -76,14 +77,13 @@ def run_journey(
         if isinstance(outcome, Measured):
             measured.append((contender, outcome))
         else:
-            reason = f"{outcome.stage}: {outcome.reason}"
-            left_out += [LeftOut(name, reason) for name in contender.names]
+            left_out += [Absent(name, outcome.reason, outcome.stage) for name in contender.names]
     if len(measured) < FEWEST:
         raise NotFound(_too_few(evaluator, len(measured), left_out))
     return _compared(evaluator, measured, left_out, found, rounds)
 
 
-def _contenders(evaluator: Evaluator) -> tuple[list[_Contender], list[LeftOut]]:
+def _contenders(evaluator: Evaluator) -> tuple[list[_Contender], list[Absent]]:
     """Presets that are legal, each code once; why others are not."""
     contenders: list[_Contender] = []
     left_out = []
@@ -93,7 +93,7 @@ def _contenders(evaluator: Evaluator) -> tuple[list[_Contender], list[LeftOut]]:
             config = preset.config(evaluator.problem, evaluator.gpu)
             contenders = _entered(contenders, preset.name, config, evaluator)
         else:
-            left_out.append(LeftOut(preset.name, fault))
+            left_out.append(Absent(preset.name, fault))
     return _held(evaluator, contenders), left_out
 
 
@@ -130,7 +130,7 @@ def _held(evaluator: Evaluator, contenders: list[_Contender]) -> list[_Contender
 def _compared(
     evaluator: Evaluator,
     measured: list[tuple[_Contender, Measured]],
-    left_out: Sequence[LeftOut],
+    left_out: Sequence[Absent],
     found: Found | None,
     rounds: int,
 ) -> Journey:
@@ -164,8 +164,8 @@ def _compared(
     )
 
 
-def _too_few(evaluator: Evaluator, measured: int, left_out: Sequence[LeftOut]) -> str:
-    reasons = "; ".join(f"{entry.name}: {entry.reason}" for entry in left_out[:3])
+def _too_few(evaluator: Evaluator, measured: int, left_out: Sequence[Absent]) -> str:
+    reasons = "; ".join(f"{entry.name}: {entry.why}" for entry in left_out[:3])
     return (
         f"a journey over {evaluator.problem} would have {measured} of the {FEWEST} kernels that "
         f"it needs ({reasons}); explorer presets says why"

@@ -8,17 +8,17 @@ from typing import Any
 from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.errors import InvalidInput
-from explorer.outcome import spread
+from explorer.outcome import Timed
 from explorer.plain_data import read_fields, shown
 from explorer.problem import Problem
-from explorer.tuning.ties import Ratio, check_rows, ratio
+from explorer.tuning.contest import Absent, Ratio, check_rows, noise, ratio
 
 BEST = "search's best"
 """The name of the step that a search found."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(Timed):
     """A kernel of the journey."""
 
     names: tuple[str, ...]
@@ -49,24 +49,6 @@ class Step:
         """Whether the search found it."""
         return BEST in self.names
 
-    @property
-    def time_us(self) -> float:
-        """Median microseconds of a launch."""
-        return median(self.samples_us)
-
-    @property
-    def spread(self) -> float:
-        """Interquartile range of the samples over their median."""
-        return spread(self.samples_us)
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A preset that has no step, and why."""
-
-    name: str
-    reason: str
-
 
 @dataclass(frozen=True)
 class Journey:
@@ -75,7 +57,7 @@ class Journey:
     problem: Problem
     circumstances: Circumstances
     steps: tuple[Step, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[Absent, ...]
     copy_us: tuple[float, ...]
     """The fastest plain copy of the same bytes, timed in the same rounds."""
     again_us: tuple[float, ...]
@@ -90,8 +72,7 @@ class Journey:
     def noise(self) -> float:
         """What this run cannot resolve, relative."""
         twice = next(step for step in self.steps if step.digest == self.twice)
-        with_itself = ratio(self.again_us, twice.samples_us)
-        return max(abs(with_itself.median - 1.0), with_itself.half_width)
+        return noise(self.again_us, twice.samples_us)
 
     @property
     def copy_time_us(self) -> float:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from explorer.tuning.contest import Ratio, ratio
 from explorer.tuning.results import Finalist, Finals, TrialRecord
-from explorer.tuning.ties import Ratio, ratio
 
 MOST_CONTENDERS = 16
 """Of a larger front so many are timed in turn, at equal steps from the fastest on."""

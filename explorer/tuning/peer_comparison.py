@@ -9,12 +9,12 @@ from typing import Any
 from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.errors import InvalidInput, WrongKernel
-from explorer.outcome import Rejected, spread
+from explorer.outcome import Rejected, Timed
 from explorer.peer import Entered, NotEntered, PeerBench, PeerName, PeerTimes
 from explorer.plain_data import read_fields
 from explorer.problem import Problem
 from explorer.space import config_for
-from explorer.tuning.ties import Ratio, check_rows, ratio
+from explorer.tuning.contest import Absent, Ratio, check_rows, noise, ratio
 
 # ------------------------------------------------------------------ what a comparison gives
 
@@ -23,7 +23,7 @@ WIN, TIE, LOSS = "win", "tie", "loss"
 
 
 @dataclass(frozen=True, slots=True)
-class PeerTime:
+class PeerTime(Timed):
     """A peer that was verified and timed."""
 
     name: str
@@ -43,25 +43,6 @@ class PeerTime:
     def from_dict(cls, values: Any) -> "PeerTime":
         """Read a peer of a kept comparison, whatever else is there. Raises InvalidInput."""
         return read_fields(cls, values, "peer", ignore_unknown=True)
-
-    @property
-    def time_us(self) -> float:
-        """Median microseconds of a launch."""
-        return median(self.samples_us)
-
-    @property
-    def spread(self) -> float:
-        """Interquartile range of the samples over their median."""
-        return spread(self.samples_us)
-
-
-@dataclass(frozen=True, slots=True)
-class PeerOut:
-    """A peer without a time, and why."""
-
-    name: str
-    stage: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -84,7 +65,7 @@ class PeerComparison:
     """The fastest plain copy of the same bytes, timed in the same rounds."""
     peers: tuple[PeerTime, ...]
     """In the order in which they entered."""
-    left_out: tuple[PeerOut, ...]
+    left_out: tuple[Absent, ...]
     heuristic: Config | None = None
     """What would have been taken without a search, where ours is of a search and another."""
     heuristic_us: tuple[float, ...] = ()
@@ -109,8 +90,7 @@ class PeerComparison:
     @cached_property
     def noise(self) -> float:
         """What this run cannot resolve, relative."""
-        with_itself = ratio(self.again_us, self.ours_us)
-        return max(abs(with_itself.median - 1.0), with_itself.half_width)
+        return noise(self.again_us, self.ours_us)
 
     @property
     def best(self) -> PeerTime | None:
@@ -278,20 +258,20 @@ def compare_with_peers(
     )
 
 
-def _heuristic(bench: PeerBench, ours: Ours) -> tuple[list[Config], list[PeerOut]]:
+def _heuristic(bench: PeerBench, ours: Ours) -> tuple[list[Config], list[Absent]]:
     """What would be taken without a search, if that is another config; why it cannot be timed."""
     config = unsearched(bench).config
     if config == ours.config:
         return [], []
     outcome = bench.evaluate(config)
     if isinstance(outcome, Rejected):
-        return [], [PeerOut("heuristic", outcome.stage, outcome.reason)]
+        return [], [Absent("heuristic", outcome.reason, outcome.stage)]
     return [config], []
 
 
 def _enter_all(
     bench: PeerBench, peers: Iterable[PeerName], limit_s: float, tell: Tell | None
-) -> tuple[list[Entered], list[PeerOut]]:
+) -> tuple[list[Entered], list[Absent]]:
     """Peers one after another; why others have no time."""
     entered: list[Entered] = []
     left_out = []
@@ -302,11 +282,11 @@ def _enter_all(
         if isinstance(reply, Entered):
             entered.append(reply)
         else:
-            left_out.append(PeerOut(reply.name, reply.stage, reply.reason))
+            left_out.append(Absent(reply.name, reply.reason, reply.stage))
     return entered, left_out
 
 
-def _timed(entered: list[Entered], times: PeerTimes) -> tuple[list[PeerTime], list[PeerOut]]:
+def _timed(entered: list[Entered], times: PeerTimes) -> tuple[list[PeerTime], list[Absent]]:
     """Peers with their samples; those that a new worker could not prepare again have none."""
     timed = [
         PeerTime(**asdict(one), samples_us=times.peers[one.name])
@@ -315,4 +295,4 @@ def _timed(entered: list[Entered], times: PeerTimes) -> tuple[list[PeerTime], li
     ]
     lost = [one.name for one in entered if one.name not in times.peers]
     reason = "another peer brought the worker down, and it did not enter again in a new one"
-    return timed, [PeerOut(name, "crash", reason) for name in lost]
+    return timed, [Absent(name, reason, "crash") for name in lost]

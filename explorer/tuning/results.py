@@ -11,8 +11,8 @@ from explorer.errors import InvalidInput
 from explorer.outcome import Measured, Stage
 from explorer.plain_data import parse_json, read_fields, read_time_us, shown
 from explorer.problem import Problem
+from explorer.tuning.contest import check_rows
 from explorer.tuning.objective import Goal, Objectives
-from explorer.tuning.ties import check_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.problem import Problem
 from explorer.report.compare import compare_data, compared_markdown, groups, means, read_compared
-from explorer.tuning.peer_comparison import PeerComparison, PeerOut, PeerRun, PeerTime
+from explorer.tuning.contest import Absent
+from explorer.tuning.peer_comparison import PeerComparison, PeerRun, PeerTime
 
 ROUNDS = 12
 
@@ -44,7 +45,7 @@ def run(circumstances):
             left_out=left_out,
         )
 
-    out = PeerOut("quack", "refused", "quack needs cols that 4 divides; 4097 is not")
+    out = Absent("quack", "quack needs cols that 4 divides; 4097 is not", "refused")
     return PeerRun(
         0,
         ROUNDS,

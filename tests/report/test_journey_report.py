@@ -23,7 +23,8 @@ from explorer.report.journey import (
     read_journey,
 )
 from explorer.report.text import change_words
-from explorer.tuning.journey_results import BEST, Journey, LeftOut, Step
+from explorer.tuning.contest import Absent
+from explorer.tuning.journey_results import BEST, Journey, Step
 
 PROBLEM = Problem(8192, 4096)
 H200 = known_gpu("NVIDIA H200")
@@ -50,7 +51,7 @@ def journey(circumstances: Circumstances):
             step("fast-softmax-6", 109.99),
             step(BEST, 62.0, config=Config(exp="ex2.approx")),
         ),
-        left_out=(LeftOut("oneflow-warp", "it is for rows of at most 1024 columns"),),
+        left_out=(Absent("oneflow-warp", "it is for rows of at most 1024 columns"),),
         copy_us=samples(60.0),
         again_us=samples(62.01),
         twice=f"{BEST}-digest",

@@ -29,7 +29,7 @@ def test_every_legal_preset_and_the_best_is_a_step_slowest_first():
         evaluator, lambda: FOUND, rounds=12, on_progress=lambda *entry: told.append(entry)
     )
     named = [name for step in journey.steps for name in step.names]
-    left_out = {entry.name: entry.reason for entry in journey.left_out}
+    left_out = {entry.name: entry.why for entry in journey.left_out}
     assert sorted([*named, *left_out]) == sorted([*(p.name for p in PRESETS), BEST])
     assert "rows of at most 1024 columns" in left_out["oneflow-warp"]
     assert left_out["thread-per-row"] == "timeout: no end after 5 s"
@@ -51,7 +51,7 @@ def test_what_does_not_verify_is_left_out_with_its_reason():
     journey = journey_on(Strict())
     assert journey.find("shared-serial") is None
     (entry,) = (one for one in journey.left_out if one.name == "shared-serial")
-    assert entry.reason == "verify: relative error 0.5"
+    assert entry.why == "verify: relative error 0.5"
 
 
 def test_the_best_that_is_a_preset_shares_its_step():

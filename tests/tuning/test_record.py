@@ -20,9 +20,9 @@ from explorer.tuning import (
     run_search,
 )
 from explorer.tuning.candidates import Catalogue
+from explorer.tuning.contest import ratio
 from explorer.tuning.finals import run_finals
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
-from explorer.tuning.ties import ratio
 
 
 @pytest.fixture(scope="module")

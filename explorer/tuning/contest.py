@@ -1,4 +1,8 @@
-"""Whether contenders timed in turn can be told apart."""
+"""Contenders that are timed in turn: whether they can be told apart, and who is absent.
+
+The finals of a search, a comparison with peers and a journey are such contests. In each of them one
+contender is entered twice, so that its two rows of samples tell what the run cannot resolve.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +13,21 @@ from statistics import median
 from explorer.errors import InvalidInput
 
 CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Who has no time in a contest, and why."""
+
+    name: str
+    reason: str
+    stage: str = ""
+    """Where it fell, such as `verify` or `missing`; empty where a rule keeps it out."""
+
+    @property
+    def why(self) -> str:
+        """The reason, after the stage where there is one."""
+        return f"{self.stage}: {self.reason}" if self.stage else self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +56,15 @@ def ratio(samples: Sequence[float], reference: Sequence[float], comparisons: int
     ratios = sorted(ours / theirs for ours, theirs in zip(samples, reference, strict=True))
     below = rounds_left_out(len(ratios), comparisons)
     return Ratio(median(ratios), ratios[below], ratios[-1 - below])
+
+
+def noise(again: Sequence[float], samples: Sequence[float]) -> float:
+    """What a run cannot resolve, relative: how far apart a contender's two rows of samples are.
+
+    They may agree by luck, so it is half the interval of their ratio at least.
+    """
+    with_itself = ratio(again, samples)
+    return max(abs(with_itself.median - 1.0), with_itself.half_width)
 
 
 def check_rows(rows: Sequence[Sequence[float]]) -> None:

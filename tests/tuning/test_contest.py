@@ -10,9 +10,9 @@ from fake_evaluator import FakeEvaluator
 from explorer.config import Config
 from explorer.evaluator import Comparison
 from explorer.outcome import Measured, Resources
+from explorer.tuning.contest import ratio, rounds_left_out
 from explorer.tuning.finals import contenders, judge, run_finals
 from explorer.tuning.results import TrialRecord, finals_from_json, finals_to_json
-from explorer.tuning.ties import ratio, rounds_left_out
 
 
 def record(number, time_us=60.0, registers=32, code_bytes=1000):
