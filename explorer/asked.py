@@ -1,77 +1,83 @@
 """A problem as a user names it: rows may be left out, and words of a command line say the rest."""
 
-from dataclasses import dataclass, fields, replace
 from math import lcm
 from typing import Any
 
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.op import Mask, Op
-from explorer.problem import Problem, default_rows
+from explorer.op import Mask
+from explorer.problem import OPTIONS, USUAL, Problem, default_rows
 
 
-@dataclass(frozen=True, slots=True)
 class AskedProblem:
-    """What `Problem` has, with `rows` None for as many as make 256 MiB of traffic."""
+    """What is said of a `Problem`, with `rows` None for as many as make 256 MiB of traffic.
 
-    cols: int
-    dtype: DType = DType.F32
-    rows: int | None = None
-    op: Op = Op.SOFTMAX
-    out_dtype: DType | None = None
-    scale: float | None = None
-    mask: Mask = Mask.NONE
-    mask_rows: int = 0
-    """0 under a causal mask: square, as of attention's scores, where rows are whole squares."""
-    inner: int = 1
-    input_stride: int = 0
-    output_stride: int = 0
-    in_place: bool = False
+    `more` are other fields of it; a value that is the usual one says nothing. Under a causal mask
+    without `mask_rows` the mask is square, as of attention's scores, where rows are whole squares.
+    """
+
+    def __init__(
+        self, cols: int, dtype: DType = DType.F32, rows: int | None = None, **more: Any
+    ) -> None:
+        self.cols = cols
+        self.dtype = dtype
+        self.rows = rows
+        said = {"dtype": dtype, **more}
+        unknown = sorted(said.keys() - OPTIONS.keys())
+        if unknown:
+            raise TypeError(f"a problem has no field {unknown[0]}")
+        self._said = {
+            name: said[name]
+            for name in OPTIONS
+            if said.get(name) is not None and said[name] != USUAL[name]
+        }
 
     @classmethod
     def of(cls, problem: Problem) -> "AskedProblem":
         """What a user would ask for to get `problem`."""
-        plain = {f.name: getattr(problem, f.name) for f in fields(cls)}
-        usual: dict[str, Any] = {
-            "out_dtype": None if problem.output_dtype is problem.dtype else problem.output_dtype,
-            "input_stride": 0 if problem.input_stride == problem.cols else problem.input_stride,
-            "output_stride": 0 if problem.output_stride == problem.cols else problem.output_stride,
-        }
-        return cls(**{**plain, **usual})
+        said = problem.as_dict().keys() - {"rows", "cols", "dtype"}
+        more = {name: getattr(problem, name) for name in said}
+        return cls(problem.cols, problem.dtype, problem.rows, **more)
 
     def problem(self) -> Problem:
         """The problem; raises InvalidInput where what was asked does not go together."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        rows = self._usual_rows() if self.rows is None else self.rows
-        square = self.mask is Mask.CAUSAL and not self.mask_rows and rows % self.cols == 0
-        return Problem(
-            **{**values, "rows": rows, "mask_rows": self.cols if square else self.mask_rows}
-        )
+        return self.of_rows(self._usual_rows() if self.rows is None else self.rows)
+
+    def of_rows(self, rows: int) -> Problem:
+        """The problem with so many rows, whatever was asked; raises InvalidInput."""
+        square = self._is_square and self.cols > 0 and rows % self.cols == 0
+        mask_rows = {"mask_rows": self.cols} if square else {}
+        return Problem(rows, self.cols, **{**self._said, **mask_rows})
 
     def matches(self, problem: Problem) -> bool:
         """Whether `problem` is what was asked, or one such where rows were left out."""
         if self.cols != problem.cols:
             return False
         try:
-            rows = problem.rows if self.rows is None else self.rows
-            return replace(self, rows=rows).problem() == problem
+            return self.of_rows(problem.rows if self.rows is None else self.rows) == problem
         except InvalidInput:
             return False
+
+    def without_rows(self) -> "AskedProblem":
+        """The same, with rows left out."""
+        return AskedProblem(self.cols, **self._said)
 
     @property
     def options(self) -> list[str]:
         """The words of a command line that ask for it; what is as usual is left out."""
         words = ["--cols", str(self.cols)]
         words += [] if self.rows is None else ["--rows", str(self.rows)]
-        words += ["--dtype", str(self.dtype)]
-        for name, option in _OPTIONS.items():
-            value = getattr(self, name)
-            if name == "dtype" or value == getattr(_USUAL, name):
-                continue
-            words.append(option)
+        for name, value in {"dtype": self.dtype, **self._said}.items():
+            words.append(option_of(name))
             if not isinstance(value, bool):
                 words.append(repr(value) if isinstance(value, float) else str(value))
         return words
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AskedProblem) and self.options == other.options
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.options))
 
     def __str__(self) -> str:
         problem = self.problem()
@@ -79,28 +85,21 @@ class AskedProblem:
             return str(problem)
         return str(problem).replace(f"{problem.rows}x{self.cols}", f"{self.cols} cols")
 
+    @property
+    def _is_square(self) -> bool:
+        """Whether a causal mask is to be square where it can."""
+        return self._said.get("mask") is Mask.CAUSAL and "mask_rows" not in self._said
+
     def _usual_rows(self) -> int:
         """Rows for 256 MiB of traffic, whole squares of a mask and whole inner axes."""
-        period = self.cols if self.mask is Mask.CAUSAL and not self.mask_rows else self.mask_rows
-        step = lcm(max(1, period), self.inner)
+        period = self.cols if self._is_square else self._said.get("mask_rows", 1)
+        step = lcm(max(1, period), self._said.get("inner", 1))
         return max(1, default_rows(self.cols, self.dtype) // step) * step
 
 
-_USUAL = AskedProblem(1)
-
-_OPTIONS = {
-    "dtype": "--dtype",
-    "op": "--op",
-    "out_dtype": "--out-dtype",
-    "scale": "--scale",
-    "mask": "--mask",
-    "mask_rows": "--mask-rows",
-    "inner": "--inner",
-    "input_stride": "--input-stride",
-    "output_stride": "--output-stride",
-    "in_place": "--in-place",
-}
-"""The option that sets each field."""
+def option_of(name: str) -> str:
+    """The option that says a field."""
+    return f"--{name.replace('_', '-')}"
 
 
 def asked_from(words: list[str]) -> AskedProblem:
@@ -108,25 +107,11 @@ def asked_from(words: list[str]) -> AskedProblem:
 
     Raises InvalidInput for a value, and KeyError where there is no --cols.
     """
-    names = {option: name for name, option in _OPTIONS.items()}
-    names |= {"--cols": "cols", "--rows": "rows"}
+    extent = OPTIONS["inner"]
+    names = {option_of(name): name for name in ("cols", "rows", *OPTIONS)}
     values: dict[str, Any] = {}
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word in names:
-            values[names[word]] = _read(names[word], following)
+            name = names[word]
+            values[name] = OPTIONS.get(name, extent).read(name, following)
     return AskedProblem(values.pop("cols"), **values)
-
-
-def _read(name: str, text: str) -> Any:
-    readers: dict[str, Any] = {
-        "dtype": DType.parse,
-        "out_dtype": DType.parse,
-        "op": Op.parse,
-        "mask": Mask.parse,
-        "scale": float,
-        "in_place": lambda _: True,
-    }
-    try:
-        return readers.get(name, int)(text)
-    except ValueError:
-        raise InvalidInput(f"{name} is {text!r}; it must be a number") from None

@@ -1,7 +1,7 @@
 """What to compute: op, rows, cols, dtypes, and how the matrices lie in memory."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from explorer.dtype import DType
@@ -12,6 +12,36 @@ from explorer.plain_data import read_fields, read_number, read_object
 
 DEFAULT_TRAFFIC_BYTES = 256 * 2**20
 """Traffic of a problem whose rows were left out: several times the L2 of any GPU there is."""
+
+
+MAX_STRIDE = 2**40
+"""Elements from a row to the next: more than any memory holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How a user says a field of a problem: by an option of the field's name."""
+
+    kind: type
+    """int, float, bool, or an enumeration that has a `parse`."""
+    help: str
+    metavar: str = ""
+    most: int = MAX_ROWS
+    """The largest whole number; the least is 1."""
+
+    def read(self, name: str, text: str) -> Any:
+        """The value of field `name` that `text` says; raises InvalidInput."""
+        if self.kind is bool:
+            return True
+        try:
+            return getattr(self.kind, "parse", self.kind)(text)
+        except ValueError:
+            raise InvalidInput(f"{name} is {text!r}; it must be a number") from None
+
+
+def _option(*option: Any, **more: Any) -> dict[str, Option]:
+    """The metadata of a field that a user says by an option."""
+    return {"option": Option(*option, **more)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +55,60 @@ class Problem:
 
     rows: int
     cols: int
-    dtype: DType = DType.F32
-    op: Op = Op.SOFTMAX
-    out_dtype: DType | None = None
-    """Of the output; None becomes `dtype`."""
-    scale: float | None = None
+    dtype: DType = field(
+        default=DType.F32, metadata=_option(DType, f"Element type: {', '.join(DType)}.", "DTYPE")
+    )
+    op: Op = field(default=Op.SOFTMAX, metadata=_option(Op, f"{', '.join(Op)}.", "OP"))
+    out_dtype: DType | None = field(
+        default=None,
+        metadata=_option(DType, "Element type of the output; left out: the input's.", "DTYPE"),
+    )
+    """None becomes `dtype`."""
+    scale: float | None = field(
+        default=None,
+        metadata=_option(
+            float, "Kernels take a scale that x is multiplied with, here S: 1 / temperature.", "S"
+        ),
+    )
     """A run-time argument of kernels that take one; None for those that do not."""
-    mask: Mask = Mask.NONE
-    mask_rows: int = 0
-    """Rows after which the mask repeats; 0 becomes all rows (causal) or one (additive)."""
-    inner: int = 1
-    """Elements between neighbours of a row."""
-    input_stride: int = 0
-    output_stride: int = 0
-    in_place: bool = False
-    """Whether the output is written over the input."""
+    mask: Mask = field(default=Mask.NONE, metadata=_option(Mask, f"{', '.join(Mask)}.", "MASK"))
+    mask_rows: int = field(
+        default=0,
+        metadata=_option(
+            int,
+            "Rows after which a causal or additive mask repeats; left out: cols (causal, where "
+            "they divide rows), 1 (additive).",
+            "R",
+        ),
+    )
+    """0 becomes all rows (causal) or one (additive)."""
+    inner: int = field(
+        default=1,
+        metadata=_option(
+            int, "Elements between neighbours of a row: the array is (rows / N, cols, N).", "N"
+        ),
+    )
+    input_stride: int = field(
+        default=0,
+        metadata=_option(
+            int,
+            "Elements from the start of an input row to the next; left out: cols.",
+            "N",
+            most=MAX_STRIDE,
+        ),
+    )
+    output_stride: int = field(
+        default=0,
+        metadata=_option(
+            int,
+            "Elements from the start of an output row to the next; left out: cols.",
+            "N",
+            most=MAX_STRIDE,
+        ),
+    )
+    in_place: bool = field(
+        default=False, metadata=_option(bool, "The output is written over the input.")
+    )
 
     def __post_init__(self) -> None:
         check_extent("rows", self.rows, MAX_ROWS)
@@ -241,6 +310,15 @@ class Problem:
             *([] if dense else [f"strides {self.input_stride},{self.output_stride}"]),
             *(["in place"] if self.in_place else []),
         ]
+
+
+OPTIONS: dict[str, Option] = {
+    f.name: f.metadata["option"] for f in fields(Problem) if "option" in f.metadata
+}
+"""The options of all fields but rows and cols."""
+
+USUAL: dict[str, Any] = {f.name: f.default for f in fields(Problem) if f.name in OPTIONS}
+"""The values of those fields where nothing is said."""
 
 
 def default_rows(cols: int, dtype: DType) -> int:

@@ -62,3 +62,14 @@ def test_the_first_rows_of_a_causal_mask():
     first = Problem(10, 100, mask=Mask.CAUSAL, mask_rows=100)
     assert first.visible == sum(range(1, 11))
     assert [first.resized(rows).mask_rows for rows in (5, 100, 69, 201)] == [100, 100, 100, 3]
+
+
+@pytest.mark.parametrize("words", [[], ["--mask", "causal"], ["--rows", "8", "--mask", "causal"]])
+def test_no_columns_are_refused(words):
+    with pytest.raises(InvalidInput, match="cols is 0"):
+        asked_from(["--cols", "0", *words]).problem()
+
+
+def test_a_field_that_is_none_is_refused():
+    with pytest.raises(TypeError, match="no field dropout"):
+        AskedProblem(16, dropout=0.1)

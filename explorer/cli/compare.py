@@ -155,7 +155,7 @@ def _problems(cols: str | None, rows: str | None, dtypes: list[str], op: Op) -> 
             f"rows are {len(heights)} and cols {len(widths)}; give one for all, or as many"
         )
     return [
-        AskedProblem(width, DType.parse(name), height, op).problem()
+        AskedProblem(width, DType.parse(name), height, op=op).problem()
         for name in dtypes
         for height, width in zip(heights, widths, strict=True)
     ]

@@ -3,158 +3,82 @@
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import fields
 from functools import wraps
 from typing import Annotated, Any
 
 import typer
 
-from explorer.asked import AskedProblem
+from explorer.asked import AskedProblem, option_of
 from explorer.cli.options import extents, number, whole_number
-from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.extents import MAX_COLS, MAX_ROWS
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import OPTIONS, USUAL, Problem
 
 Options = dict[str, tuple[Any, Any]]
 """Parameter names to (annotation, default)."""
 
-
-def _option(kind: Any, name: str, metavar: str | None, help_text: str, **more: Any) -> Any:
-    more |= {"metavar": metavar} if metavar else {}
-    return Annotated[kind, typer.Option(name, help=help_text, **more)]
-
-
-_MOST_STRIDE = 2**40
 _MOST_AXES = 64
 """As NumPy and PyTorch allow."""
-_HIDDEN_DEFAULT = {"show_default": False}
+
+
+def _option(name: str, kind: Any, default: Any, help_text: str, **more: Any) -> tuple[Any, Any]:
+    """The annotation and the default of an option; a default that says nothing is not shown."""
+    more |= {} if default is not None or kind is bool else {"show_default": False}
+    return Annotated[kind, typer.Option(option_of(name), help=help_text, **more)], default
+
+
+def _of_field(name: str) -> tuple[Any, Any]:
+    """The option of a field; strides and mask rows of 0 are not said."""
+    option, usual = OPTIONS[name], USUAL[name] or None
+    if option.kind is bool:
+        return _option(name, bool, False, option.help)
+    parser: Any = getattr(option.kind, "parse", None)
+    if option.kind is int:
+        parser = whole_number(name, 1, option.most)
+    elif option.kind is float:
+        parser = number(name)
+    kind = option.kind if usual is not None else option.kind | None
+    return _option(name, kind, usual, option.help, metavar=option.metavar, parser=parser)
+
+
+_COLS = _option(
+    "cols",
+    int | None,
+    None,
+    "Columns of the matrix: elements of a row.",
+    metavar="C",
+    parser=whole_number("cols", 1, MAX_COLS),
+)
+_ROWS = _option(
+    "rows",
+    int | None,
+    None,
+    "Rows of the matrix; left out: as many as make 256 MiB of traffic.",
+    metavar="R",
+    parser=whole_number("rows", 1, MAX_ROWS),
+)
+_SHAPE = _option(
+    "shape",
+    str | None,
+    None,
+    "Instead of --cols and --rows: the shape of an array, as 8,3,224,224.",
+    metavar="N,N,N",
+)
+_AXIS = _option(
+    "axis",
+    int,
+    -1,
+    "With --shape: the axis that the op runs over; negative counts from the last.",
+    metavar="A",
+    parser=whole_number("axis", -_MOST_AXES, _MOST_AXES - 1),
+)
 
 _OPTIONS: Options = {
-    "cols": (
-        _option(
-            int | None,
-            "--cols",
-            "C",
-            "Columns of the matrix: elements of a row.",
-            parser=whole_number("cols", 1, MAX_COLS),
-            **_HIDDEN_DEFAULT,
-        ),
-        None,
-    ),
-    "rows": (
-        _option(
-            int | None,
-            "--rows",
-            "R",
-            "Rows of the matrix; left out: as many as make 256 MiB of traffic.",
-            parser=whole_number("rows", 1, MAX_ROWS),
-            **_HIDDEN_DEFAULT,
-        ),
-        None,
-    ),
-    "dtype": (
-        _option(
-            DType, "--dtype", "DTYPE", f"Element type: {', '.join(DType)}.", parser=DType.parse
-        ),
-        DType.F32,
-    ),
-    "op": (_option(Op, "--op", "OP", f"{', '.join(Op)}.", parser=Op.parse), Op.SOFTMAX),
-    "out_dtype": (
-        _option(
-            DType | None,
-            "--out-dtype",
-            "DTYPE",
-            "Element type of the output; left out: the input's.",
-            parser=DType.parse,
-            **_HIDDEN_DEFAULT,
-        ),
-        None,
-    ),
-    "scale": (
-        _option(
-            float | None,
-            "--scale",
-            "S",
-            "Kernels take a scale that x is multiplied with, here S: 1 / temperature.",
-            parser=number("scale"),
-            **_HIDDEN_DEFAULT,
-        ),
-        None,
-    ),
-    "mask": (
-        _option(Mask, "--mask", "MASK", f"{', '.join(Mask)}.", parser=Mask.parse),
-        Mask.NONE,
-    ),
-    "mask_rows": (
-        _option(
-            int | None,
-            "--mask-rows",
-            "R",
-            "Rows after which a causal or additive mask repeats; left out: cols (causal, where "
-            "they divide rows), 1 (additive).",
-            parser=whole_number("mask_rows", 1, MAX_ROWS),
-            **_HIDDEN_DEFAULT,
-        ),
-        None,
-    ),
-    "shape": (
-        _option(
-            str | None,
-            "--shape",
-            "N,N,N",
-            "Instead of --cols and --rows: the shape of an array, as 8,3,224,224.",
-            **_HIDDEN_DEFAULT,
-        ),
-        None,
-    ),
-    "axis": (
-        _option(
-            int,
-            "--axis",
-            "A",
-            "With --shape: the axis that the op runs over; negative counts from the last.",
-            parser=whole_number("axis", -_MOST_AXES, _MOST_AXES - 1),
-        ),
-        -1,
-    ),
-    "inner": (
-        _option(
-            int,
-            "--inner",
-            "N",
-            "Elements between neighbours of a row: the array is (rows / N, cols, N).",
-            parser=whole_number("inner", 1, MAX_ROWS),
-        ),
-        1,
-    ),
-    "input_stride": (
-        _option(
-            int | None,
-            "--input-stride",
-            "N",
-            "Elements from the start of an input row to the next; left out: cols.",
-            parser=whole_number("input_stride", 1, _MOST_STRIDE),
-            **_HIDDEN_DEFAULT,
-        ),
-        None,
-    ),
-    "output_stride": (
-        _option(
-            int | None,
-            "--output-stride",
-            "N",
-            "Elements from the start of an output row to the next; left out: cols.",
-            parser=whole_number("output_stride", 1, _MOST_STRIDE),
-            **_HIDDEN_DEFAULT,
-        ),
-        None,
-    ),
-    "in_place": (
-        _option(bool, "--in-place", None, "The output is written over the input."),
-        False,
-    ),
+    "cols": _COLS,
+    "rows": _ROWS,
+    **{name: _of_field(name) for name in OPTIONS},
+    "shape": _SHAPE,
+    "axis": _AXIS,
 }
 
 Command = Callable[..., None]
@@ -205,9 +129,7 @@ def _asked(chosen: dict[str, Any]) -> AskedProblem | None:
         chosen |= _extents_of(extents("shape", MAX_ROWS)(shape), axis)
     if chosen["cols"] is None:
         return None
-    for name in ("mask_rows", "input_stride", "output_stride"):
-        chosen[name] = chosen[name] or 0
-    asked = AskedProblem(**{f.name: chosen[f.name] for f in fields(AskedProblem)})
+    asked = AskedProblem(**chosen)
     asked.problem()  # what does not go together is said before anything else
     return asked
 

@@ -1,6 +1,5 @@
 """`explorer verify`: check variants, or an emitted file, without timing them."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -156,7 +155,7 @@ def _named(
         program = read_emitted(Path(what)).at_cols(None if asked is None else asked.cols)
         return [program], gpu_limits(gpu).arch
     if is_of_study(parse_choice(what)):  # of usual rows
-        asked = replace(needed(asked), rows=None)
+        asked = needed(asked).without_rows()
     chosen = chosen_variant(
         what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant
     )

@@ -76,7 +76,7 @@ def _from_header(source: str) -> tuple[Problem, Config]:
     try:
         words = shlex.split(commands[-1])
         asked = asked_from(words[3:])
-        return replace(asked, rows=asked.rows or 1).problem(), Config.from_json(words[2])
+        return asked.of_rows(asked.rows or 1), Config.from_json(words[2])
     except (KeyError, IndexError, ValueError):
         raise InvalidInput(
             f"the 'explorer emit' line is {commands[-1][:200]!r}; it must name a config as JSON, "
