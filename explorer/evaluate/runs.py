@@ -146,6 +146,8 @@ def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> Ite
         yield Run(Case(few), odd_elements=True)
     for problem in (*_triangles(few), *with_other_arguments(few, program.split.rows_together)):
         yield Run(Case(problem))
+    if rows is None:
+        yield from (Run(Case(few.resized(number))) for number in _fewest_rows(program))
     if not program.config.static_cols:
         for number, cols in enumerate(_other_cols(program)):
             other = _of_rows(program, few.resized(cols=cols), rows)
@@ -163,6 +165,13 @@ def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> P
         return problem
     wanted = max(min(FEW_ROWS, FEW_ELEMENTS // problem.cols), 4)
     return _with_rows(problem, wanted, per_block, max(1, MOST_ELEMENTS // problem.cols))
+
+
+def _fewest_rows(program: ProgramUnderTest) -> list[int]:
+    """One row, and some that leave one of the last block's rows out."""
+    if program.split.across_rows:
+        return []
+    return [1, max(3, 2 * program.config.rows_per_block - 1)]
 
 
 def _triangles(problem: Problem) -> list[Problem]:

@@ -29,8 +29,18 @@ PATTERN_COLS = 2**20
 MOST_REPEATED = 160
 """Rows up to which patterns are repeated, with other random numbers."""
 
-OTHER_GAP = 64
-"""Elements by which gaps between rows are widened to try another stride: whole vectors."""
+OTHER_GAP = 2**16 + 64
+"""Elements by which gaps between rows are widened to try another stride: whole vectors, and more
+than 16 bits hold."""
+
+OTHER_SCALES = (-1.2345678, 2.7182818)
+"""Scales that are tried beside a problem's own: a negative one, and one above 1. No 16 bits hold
+them, so that a kernel that keeps its scale in so few is wrong."""
+
+GRADIENT_SIZES = {DType.F16: (1e-3, 300.0), DType.BF16: (1e-7, 1e6)}
+"""Factors of some rows of gradients, small as those of a mean over many rows, and large."""
+
+OTHER_GRADIENT_SIZES = (1e-9, 1e7)
 
 INT32 = np.iinfo(np.int32)
 
@@ -134,15 +144,17 @@ def with_other_arguments(problem: Problem, together: int = 1) -> tuple[Problem, 
 
     In the first, each argument is at its edge: scale 0, rows without gaps, a mask of one row or of
     all, one slice. In the second it is another value: a negative scale, wider gaps, a mask that
-    repeats, slices of another width. There is none for a kernel that is told its rows alone.
-    `together` neighbouring rows are read at once where there is an inner axis.
+    repeats, slices of another width. In the third a scale is above 1. There is none for a kernel
+    that is told its rows alone. `together` neighbouring rows are read at once where there is an
+    inner axis.
     """
     edge: dict[str, Any] = {}
     other: dict[str, Any] = {}
+    third: dict[str, Any] = {}
     rows, cols = problem.rows, problem.cols
     if problem.scale is not None:
         edge["scale"] = 0.0 if problem.scale else 1.5
-        other["scale"] = -0.75 * (problem.scale or 1.0)
+        other["scale"], third["scale"] = OTHER_SCALES
     if not problem.is_dense:
         edge |= {"input_stride": cols, "output_stride": cols}
         other |= {
@@ -156,7 +168,7 @@ def with_other_arguments(problem: Problem, together: int = 1) -> tuple[Problem, 
     if problem.inner > 1:
         edge["inner"] = rows
         other["inner"] = together
-    changes = [change for change in (edge, other) if change]
+    changes = [change for change in (edge, other, third) if change]
     return tuple(replace(problem, **change) for change in changes)
 
 
@@ -228,12 +240,14 @@ def _vary_gradients(
     rng: np.random.Generator,
 ) -> None:
     """Make some gradients 0 but for one element, or throughout; in rows of subsets, exact shares.
+    Of the others half are much smaller or much greater than 1, and some have a NaN.
 
     There y and dy are 1 in the subset and 0 elsewhere, or their logarithms: the sum is the number
     of the subset's elements, which fp32 does not round. In the ladders of log_softmax dy is 1 at
     the maximum and 0 elsewhere: beside a dy of 1, the share e^y * sum would be lost below e^-17.
     """
     grad, y = arrays["grad"], arrays["input"]
+    sizes = GRADIENT_SIZES.get(problem.dtype, OTHER_GRADIENT_SIZES)
     for row, name in enumerate(names):
         if name in ("subset", "half"):
             chosen = matrix[row] == 0
@@ -247,6 +261,15 @@ def _vary_gradients(
             grad[row, rng.integers(0, problem.cols)] = 1
         elif row % 11 == 8:
             grad[row] = 0
+        elif row % 11 == 4:
+            grad[row, rng.integers(0, problem.cols)] = np.nan
+        elif row % 4 < 2:
+            grad[row] = _sized(grad[row], sizes[row % 4])
+
+
+def _sized(values: Array, factor: float) -> Array:
+    """Return numbers times a factor, in their type."""
+    return _held(values.astype(np.float64) * factor, values.dtype)
 
 
 def _vary_lengths(problem: Problem, lengths: NDArray[np.int32], rng: np.random.Generator) -> None:
@@ -261,16 +284,24 @@ def _vary_lengths(problem: Problem, lengths: NDArray[np.int32], rng: np.random.G
 
 
 def _vary_mask(mask: Array, rng: np.random.Generator) -> None:
-    """Make rows after the first one 0, 0 and -inf, a large negative number in parts, or -inf."""
+    """Give the first row some large elements; make the others 0, 0 and -inf, a large negative number
+    in parts, -inf, numbers of all sizes, or numbers with a NaN or an infinity.
+    """
+    cols = mask.shape[1]
+    some = rng.random(cols) < 0.05
+    mask[0] = np.where(some & np.isfinite(mask[0]), 20 * mask[0].astype(np.float64), mask[0])
     largest = float(ml_dtypes.finfo(mask.dtype).max)
     for row in range(1, len(mask)):
-        hidden = rng.random(mask.shape[1]) < 0.3
+        hidden = rng.random(cols) < 0.3
         kinds = (
-            np.zeros(mask.shape[1]),
+            np.zeros(cols),
             np.where(hidden, -np.inf, 0.0),
             np.where(hidden, -min(1e9, largest), 0.0),
             mask[row].astype(np.float64),
             np.where(hidden, -largest, 0.0),
-            np.full(mask.shape[1], -np.inf) if row % 12 == 6 else np.zeros(mask.shape[1]),
+            np.full(cols, -np.inf) if row % 14 == 6 else np.zeros(cols),
+            rng.choice([-1.0, 1.0], cols) * 10.0 ** rng.uniform(-3, 4, cols),
         )
         mask[row] = kinds[row % len(kinds)].astype(mask.dtype)
+        if row % 21 in (10, 17):
+            mask[row, rng.integers(0, cols)] = np.nan if row % 21 == 10 else np.inf

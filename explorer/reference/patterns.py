@@ -37,8 +37,21 @@ GAPS = 256
 GAP_UNIT = 1 / 64
 """Ladders are of multiples of it: fp32 holds such numbers, and their differences, exactly."""
 
-SUBSET_ELEMENTS = 2**19
-"""Elements of all rows of subsets together at most: a quarter of a second of emulation."""
+SUBSET_ELEMENTS = 2**20
+"""Elements of all rows of subsets together at most: half a second of emulation."""
+
+PEAK_ELEMENTS = 2**20
+"""Elements of all rows of peaks together at most, but for the fewest rows."""
+
+MOST_PEAKS = 256
+FEWEST_PEAKS = 4
+
+LONE_PEAKS = 16
+"""For each so many peaks there is a row with one NaN, at such a place."""
+
+LADDER_ELEMENTS = 2**16
+MOST_LADDERS = 64
+"""Ladders of narrow rows: so many that each row of a block of many rows meets one."""
 
 MOST_SUBSETS = 256
 
@@ -66,6 +79,7 @@ def _patterns(cols: int, dtype: DType, op: Op, terms: int) -> tuple[Pattern, ...
         *_subsets(cols, terms),
         *_ladders(cols, dtype, op),
         *_huge(dtype),
+        *_peaks(cols),
     )
 
 
@@ -228,7 +242,7 @@ def _ladders(cols: int, dtype: DType, op: Op) -> list[Pattern]:
     deepest, end = DEEPEST_GAP[arithmetic], NORMAL_ENDS[arithmetic]
     if cols == 1:
         return []
-    rows = ceil(GAPS / (cols - 1))
+    rows = max(ceil(GAPS / (cols - 1)), min(MOST_LADDERS, LADDER_ELEMENTS // cols))
     ladders = [
         *(_ladder("ladder", 0.0, deepest, number, rows, "shuffled") for number in range(rows)),
         _ladder("ascending far", 0.0, deepest, 0, 1, "ascending"),
@@ -272,21 +286,62 @@ def _ladder(
 
 
 def _huge(dtype: DType) -> list[Pattern]:
-    """Return a row full of each huge value, and of its positive twin.
+    """Return rows full of each huge value, and of its positive twin, and rows of steps below it.
 
-    A maximum that starts at such a number instead of -inf is wrong in a row below it, and so is one
-    that a kernel clamps: x - max is 0 throughout, and must come out as 0.
+    A maximum that starts at such a number instead of -inf is wrong in a row below it: x - max is 0
+    throughout, and must come out as 0. A kernel that clamps its input, or keeps it in fewer bits,
+    is wrong in the rows of steps, whose elements differ.
     """
     greatest = float(ml_dtypes.finfo(NUMPY_DTYPES[dtype]).max)
     sizes = [greatest, 1e30, 1e10, 65504.0, 1e5, 3e4]
     if dtype is DType.F64:
         sizes = [greatest, 1e300, 3.4028234663852886e38, *sizes[1:]]
-    sizes = [size for size in sizes if size <= greatest]
-    return [_filled(sign * size) for size in dict.fromkeys(sizes) for sign in (-1.0, 1.0)]
+    sizes = [size for size in dict.fromkeys(sizes) if size <= greatest]
+    signs = (-1.0, 1.0)
+    return [
+        *(_filled(sign * size) for size in sizes for sign in signs),
+        *(_steps(sign * size, dtype) for size in (*sizes, *STEPPED) for sign in signs),
+        _lowest_or_masked(greatest),
+    ]
+
+
+STEPPED = (3e3, 1e3, 300.0)
+"""Sizes between the noise and the huge values at which a row of steps lies as well."""
+
+STEPS_DEPTH = 20.0
+"""How far a row of steps reaches below its greatest element, or one step where that is more."""
 
 
 def _filled(value: float) -> Pattern:
     return Pattern(f"all {value:.3g}", lambda rng, cols: np.full(cols, value))
+
+
+def _steps(value: float, dtype: DType) -> Pattern:
+    """Return a row of numbers that the type tells from `value`, some of them equal to it."""
+    kind = NUMPY_DTYPES[dtype]
+    held = float(np.asarray(value).astype(kind))
+    spacing = 2.0 ** (np.floor(np.log2(abs(held))) - MANTISSA_BITS[dtype])
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        most = int(min(max(1.0, STEPS_DEPTH / spacing), 2**31))
+        steps = rng.integers(0, most + 1, cols)
+        steps[rng.integers(0, cols)] = 0
+        # Towards 0 from a positive value, away from it from a negative one: never beyond the type.
+        top = held if value > 0 else held + most * spacing
+        return np.asarray(top - steps * spacing, np.float64)
+
+    return Pattern(f"steps at {value:.3g}", make)
+
+
+def _lowest_or_masked(greatest: float) -> Pattern:
+    """Return a row of the lowest finite number and of -inf, which are not the same."""
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        row = np.where(rng.random(cols) < 0.5, -np.inf, -greatest)
+        row[rng.integers(0, cols)] = -greatest
+        return row
+
+    return Pattern("lowest or masked", make)
 
 
 # ------------------------------------------------------------------ each element's influence
@@ -318,7 +373,7 @@ def _subsets(cols: int, terms: int) -> list[Pattern]:
     wanted = ceil(cols / terms)
     rows = min(wanted, MOST_SUBSETS, max(2, SUBSET_ELEMENTS // cols))
     if rows < wanted:
-        return [_sample(number, terms) for number in range(rows)]
+        return [_sample(number, rows, terms) for number in range(rows)]
     return [*(_subset(number, rows) for number in range(rows)), *([_half()] if rows == 1 else [])]
 
 
@@ -346,14 +401,14 @@ def _subset(number: int, rows: int) -> Pattern:
     return Pattern("subset", make)
 
 
-def _sample(number: int, terms: int) -> Pattern:
-    """Return `terms` elements at random; the first sample has those at ends of shares."""
+def _sample(number: int, rows: int, terms: int) -> Pattern:
+    """Return sample `number` of `rows`, of `terms` elements each; the first has the row's ends."""
 
     def make(rng: np.random.Generator, cols: int) -> Row:
-        places = rng.choice(cols, terms, replace=False)
+        places = spread_places(cols, rows * terms)[number::rows]
         if number == 0:
             ends = _ends(cols)[: terms // 2]
-            places = np.concatenate([ends, places[len(ends) :]])
+            places = np.concatenate([ends, np.setdiff1d(places, ends)[: terms - len(ends)]])
         return _chosen(cols, places)
 
     return Pattern("subset", make)
@@ -365,3 +420,74 @@ def _ends(cols: int) -> NDArray[np.int64]:
     near = np.concatenate([[0, 1, 2, 3, 5, 7, cols - 1, cols - 2, cols - 8], powers, powers - 1])
     near = np.concatenate([near, cols - powers])
     return np.unique(near[(near >= 0) & (near < cols)]).astype(np.int64)
+
+
+def _peaks(cols: int) -> list[Pattern]:
+    """Return rows in which one element alone decides the maximum, and rows with one NaN.
+
+    A kernel that leaves the element out of the maximum overflows. A row tells it of one element
+    only, so that of wide rows a sample is tried: a place in each of as many shares as there are
+    rows, however the shares are cut, of threads, of warps, of vectors or of rounds of a loop.
+    """
+    rows = min(cols, MOST_PEAKS, max(FEWEST_PEAKS, PEAK_ELEMENTS // cols))
+    places = spread_places(cols, rows)
+    nans = spread_places(cols, max(1, rows // LONE_PEAKS))
+    return [
+        *(_lone("peak", int(place), 500.0, -500.0) for place in places),
+        *(_lone("one NaN", int(place), np.nan, 0.0) for place in nans),
+    ]
+
+
+def _lone(name: str, place: int, value: float, offset: float) -> Pattern:
+    """Return a row of noise around `offset` with one element of another value."""
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        row = rng.standard_normal(cols) + offset
+        row[place % cols] = value  # a row may repeat narrower ones
+        return row
+
+    return Pattern(name, make)
+
+
+_TAPS = {
+    # bits of a state: its taps, by which all states but 0 follow one another
+    1: 0b1,
+    2: 0b11,
+    3: 0b110,
+    4: 0b1100,
+    5: 0b10100,
+    6: 0b110000,
+    7: 0b1100000,
+    8: 0b10111000,
+    9: 0b100010000,
+    10: 0b1001000000,
+    11: 0b10100000000,
+    12: 0b111000001000,
+}
+"""Of maximal linear-feedback shift registers: Xilinx application note 052, table 3."""
+
+
+@lru_cache(maxsize=32)
+def spread_places(cols: int, count: int) -> NDArray[np.int64]:
+    """Return about `count` different places of a row that lie in all of its shares.
+
+    The bits of a place are what a shift register of k bits gives in a row, and any k bits in a row
+    tell its state: so of 2^k places each k neighbouring bits of the place's number have every value
+    once. These bits are the number of a vector, of a thread, of a warp or of a loop's round, in
+    kernels that cut rows by powers of two. At most 4096 places, all of them where they are fewer.
+    """
+    if count >= cols:
+        return np.arange(cols)
+    bits = min(max(1, count.bit_length() - 1), max(_TAPS))
+    width = max(bits, (cols - 1).bit_length())
+    state = np.arange(2**bits, dtype=np.int64)
+    place = np.zeros_like(state)
+    for bit in range(width):
+        place |= (state & 1) << bit
+        fed = np.zeros_like(state)
+        for tap in range(bits):
+            if _TAPS[bits] >> tap & 1:
+                fed ^= state >> (bits - 1 - tap) & 1
+        state = state >> 1 | fed << (bits - 1)
+    place = np.where(place < cols, place, place - 2 ** (width - 1))
+    return np.unique(place)
