@@ -43,11 +43,17 @@ def facts(problem: Problem, config: Config) -> str:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"])
 def test_every_kind_compiles(arch, tmp_path):
+    """Three configs for sm_90, and another one for each other architecture.
+
+    What is emitted does not depend on the architecture: what can differ is what the headers have
+    of a dtype, and what the assembler takes.
+    """
+    number, seed = (3, 0) if arch == "sm_90" else (1, int(arch.removeprefix("sm_")))
     with CompilePool(Compiler(arch, KernelCache(tmp_path))) as pool:
         futures = [
             pool.submit(emit(problem, config).source + facts(problem, config))
             for problem in KINDS.values()
-            for config in sampled(Space(problem, known_gpu_for(arch)), 3)
+            for config in sampled(Space(problem, known_gpu_for(arch)), number, seed)
         ]
         assert all(future.result().cubin for future in futures)
 
