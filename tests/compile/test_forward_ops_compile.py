@@ -2,6 +2,7 @@
 
 import pytest
 from as_planned import compile_host
+from mended import mended
 
 from explorer.codegen import emit
 from explorer.compile import CompilePool, Compiler, KernelCache
@@ -11,7 +12,6 @@ from explorer.gpu_spec import known_gpu_for
 from explorer.op import Mask, Op
 from explorer.problem import Problem
 from explorer.space import Space
-from explorer.space.covering import sampled
 from explorer.work_split import WorkSplit
 
 LOG = {"op": Op.LOG_SOFTMAX}
@@ -54,8 +54,8 @@ def configs_of(number, problem, arch):
     space = Space(problem, known_gpu_for(arch))
     cached = Space(problem, known_gpu_for(arch), {"cache": ("shared",)})
     if arch == "sm_90":
-        return [*sampled(space, 2), *sampled(cached, 1)]
-    return sampled((space, cached)[number % 2], 1, seed=number)
+        return [*mended(space, 2), *mended(cached, 1)]
+    return mended((space, cached)[number % 2], 1, seed=number)
 
 
 @pytest.mark.exhaustive
