@@ -6,17 +6,33 @@ from explorer.config import Config
 from explorer.space import Space
 
 
+class Stuck(Exception):
+    """A point that was not mended in as many steps as a space tries."""
+
+
+class Uncounted(Space):
+    """A space that draws no config where mending fails: for that it would count all of them."""
+
+    def sample(self, rng: random.Random) -> Config:
+        raise Stuck
+
+
 def mended(space: Space, number: int, seed: int = 0) -> list[Config]:
     """Different legal configs: random points, mended where they break a rule.
 
     They are not drawn uniformly, as `explorer.space.covering.sampled` draws them: that counts all
-    legal points, 1.5 CPU seconds for each problem and architecture, where a config compiles in a
-    quarter of one. Fewer than `number` where there are hardly more.
+    legal points, which takes longer for each problem and architecture than to compile a few. Fewer
+    than `number` where there are hardly more.
     """
     rng = random.Random(seed)
+    uncounted = Uncounted(space.problem, space.gpu, space.parameters)
     drawn: dict[Config, None] = {}
-    for _ in range(20 * number):
-        drawn[space.repair(space.draw(rng), rng)] = None
+    for _ in range(100 * number):
+        try:
+            drawn[uncounted.repair(uncounted.draw(rng), rng)] = None
+        except Stuck:
+            continue
         if len(drawn) == number:
             break
+    assert drawn, f"no point of {space.problem} could be mended: draw with sampled"
     return list(drawn)
