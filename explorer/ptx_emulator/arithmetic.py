@@ -22,8 +22,11 @@ from explorer.ptx_emulator.program import BFLOAT16, Array
 def exact_sum(first: Array, second: Array) -> tuple[Array, Array]:
     """Return the float64 sum and its rounding error (Knuth's TwoSum)."""
     total = first + second
-    virtual = total - first
-    error = (first - (total - virtual)) + (second - virtual)
+    virtual = np.asarray(total - first)
+    error = np.asarray(total - virtual)
+    np.subtract(first, error, out=error)
+    np.subtract(second, virtual, out=virtual)
+    error += virtual
     return total, error
 
 
@@ -154,16 +157,24 @@ def fma64(a: Any, b: Any, c: Any) -> Array:
     low, low_error = exact_sum(c, _product_error(a, b, product))
     high, high_error = exact_sum(product, low)
     result = np.asarray(high + round_to_odd(*exact_sum(low_error, high_error)))
-    return np.where(np.isfinite(result), result, a * b + c)
+    finite = np.isfinite(result)
+    return result if finite.all() else np.where(finite, result, product + c)
 
 
 def _product_error(a: Array, b: Array, product: Array) -> Array:
     """Return a * b - product, exactly, by Veltkamp's splitting."""
-    split = 134217729.0  # 2**27 + 1
-    a_high = a * split - (a * split - a)
-    b_high = b * split - (b * split - b)
-    a_low, b_low = a - a_high, b - b_high
-    return a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    error = np.asarray(product - a_high * b_high)
+    error -= a_low * b_high
+    error -= a_high * b_low
+    return np.asarray(a_low * b_low - error)
+
+
+def _halves(a: Array) -> tuple[Array, Array]:
+    """Return the upper and the lower half of the digits, whose products are exact."""
+    wide = a * 134217729.0  # 2**27 + 1
+    high = wide - (wide - a)
+    return high, a - high
 
 
 def fma16(a: Any, b: Any, c: Any, dtype: np.dtype[Any]) -> Array:

@@ -18,6 +18,7 @@ from explorer.ptx_emulator.lanes import Lanes
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.mbarriers import Mbarriers
 from explorer.ptx_emulator.memory_instructions import HINTS, Fences, bind_address
+from explorer.ptx_emulator.ordering import LaneIds
 from explorer.ptx_emulator.program import DTYPES, Array, Immediate, Instruction, Operand, Vector
 from explorer.ptx_emulator.scheduler import Scheduler
 from explorer.ptx_emulator.shadow import PENDING_TIME, THREAD, Access
@@ -68,30 +69,37 @@ class _Engine:
         return np.concatenate([p.read(_CHUNK, np.dtype(np.uint8)) for p in places])
 
     def write_later(
-        self, place: Place, values: Array, mbarrier: int, lane: int, size: int, width: int = _CHUNK
+        self,
+        place: Place,
+        values: Array,
+        mbarrier: int,
+        senders: LaneIds,
+        size: int,
+        width: int = _CHUNK,
     ) -> None:
-        """Write when the phase of an mbarrier completes. Until then the words are pending."""
+        """Write when the phase of an mbarrier completes. Until then the words are pending.
+
+        All that these lanes send to an mbarrier at once, `size` bytes, is written together.
+        """
         machine = self.machine
-        shared, mbarriers = machine.shared_space, machine.part(Mbarriers)
-        assert place.shadow is not None
+        remote, mbarriers = machine.shared_space.remote, machine.part(Mbarriers)
+        shadow, index = place.shadow, place.index
+        assert shadow is not None
         engine = machine.first_lane + machine.ordering.async_lane + 1
-        place.shadow.mark(
-            place.index, width, np.full(len(place.index), PENDING_TIME << 32 | engine)
-        )
-        barrier = mbarriers.get(mbarrier, self.instruction, np.array([lane]))
+        shadow.mark(index, width, np.full(len(index), PENDING_TIME << 32 | engine))
+        barrier = mbarriers.get(mbarrier, self.instruction, senders)
         machine.counters.async_copy_bytes += size
 
         def land(now: int) -> None:
-            assert place.shadow is not None
             place.write(width, values)
-            place.shadow.mark(place.index, width, np.full(len(place.index), now << 32 | engine))
-            shared.remote.note_sent(target, mbarrier, lane, machine.ordering.async_lane, now)
+            shadow.mark(index, width, np.full(len(index), now << 32 | engine))
+            remote.note_sent(targets, mbarrier, senders, now, landed=True)
 
-        target = int(place.index[0]) // shared.block_bytes
-        shared.remote.note_sent(target, mbarrier, lane, lane, machine.now)
+        targets = index[: len(senders)] // machine.shared_space.block_bytes
+        remote.note_sent(targets, mbarrier, senders, machine.now)
         if barrier is not None:
             if self.instruction.root == "cp":
-                mbarriers.check_engine(barrier, self.instruction, lane)
+                mbarriers.check_engine(barrier, self.instruction, int(senders[0]))
             barrier.landings.append(land)
             barrier.bytes_due -= size
             mbarriers.settle(barrier, self.instruction)
@@ -160,7 +168,7 @@ def _load_one(engine: _Engine, to: int, barrier: int, values: Array, lane: int, 
         if len(place.index) == len(values) and place.shadow is not None:
             place.shadow.store(place.index, place.lanes, access, now)
             counted = shared.index_of(barrier, lane)
-            engine.write_later(place, values, counted, lane, values.size)
+            engine.write_later(place, values, counted, np.array([lane]), values.size)
 
 
 def _store_step(engine: _Engine, destination: Any, origin: Any, size: Any) -> Step:
@@ -328,17 +336,30 @@ def bind_st_async(binder: Binder, instruction: Instruction) -> Step:
     def step(lanes: Lanes) -> None:
         now = machine.tick(instruction)
         values = np.stack([np.asarray(s.each(lanes)) for s in sources], axis=1)
-        addresses, barriers = destination(lanes), mbarrier(lanes).tolist()
+        addresses, barriers = destination(lanes), mbarrier(lanes)
         for place in shared.locate(addresses, lanes, access):
             assert place.shadow is not None
             place.shadow.store(place.index, place.lanes, access, now)
-            kept = np.arange(lanes.count) if place.chosen is None else np.flatnonzero(place.chosen)
-            for number, row in enumerate(kept.tolist()):
-                lane = int(lanes.flat[row])
-                sender = Lanes(lanes.flat[row : row + 1], lanes.shape, None)
-                index = place.index[number : number + 1]
-                one = Place(sender, index, place.data, place.shadow)
-                where = shared.index_of(barriers[row], lane)
-                engine.write_later(one, values[row : row + 1], where, lane, size, size)
+            kept = ... if place.chosen is None else place.chosen
+            _store_later(engine, place, values[kept], barriers[kept], size)
 
     return step
+
+
+def _store_later(
+    engine: _Engine, place: Place, values: Array, barriers: NDArray[np.int64], size: int
+) -> None:
+    """Let each lane of a place store `size` bytes there, counted by the mbarrier that it names."""
+    shared, mbarriers = engine.machine.shared_space, engine.machine.part(Mbarriers)
+    senders = place.lanes.flat
+    counted = shared.indices_of(barriers, senders)
+    for mbarrier in dict.fromkeys(counted.tolist()):
+        rows = np.flatnonzero(counted == mbarrier)
+        while len(rows):
+            # What follows a store that completes the phase belongs to the next one.
+            count = mbarriers.stores_due(mbarrier, size) or len(rows)
+            these, rows = rows[:count], rows[count:]
+            lanes = Lanes(senders[these], place.lanes.shape, None)
+            part = Place(lanes, place.index[these], place.data, place.shadow)
+            sent = size * len(these)
+            engine.write_later(part, values[these], mbarrier, lanes.flat, sent, size)

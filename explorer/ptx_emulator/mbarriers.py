@@ -72,6 +72,13 @@ class Mbarriers:
         """Forget the object at a place."""
         self._objects.pop(place, None)
 
+    def stores_due(self, place: int, size: int) -> int:
+        """Return how many stores of `size` bytes complete the phase there; 0 if none do."""
+        found = self._objects.get(place)
+        if found is None or found.pending or found.bytes_due <= 0 or found.bytes_due % size:
+            return 0
+        return found.bytes_due // size
+
     def get(self, place: int, instruction: Instruction, lanes: LaneIds) -> Mbarrier | None:
         """Return the object at a place. What is not initialised is reported, and None."""
         found = self._objects.get(place)
@@ -90,8 +97,8 @@ class Mbarriers:
         known = barrier.known[lanes] | self._machine.ordering.ordered(opener, opened, lanes)
         if not known.all():
             message = "operation on an mbarrier whose initialisation may not be known to the thread"
-            lane = int(lanes[int(np.argmin(known))])
-            self._machine.report(Kind.MBARRIER, message, instruction, lane)
+            lane, count = int(lanes[int(np.argmin(known))]), int(np.count_nonzero(~known))
+            self._machine.report(Kind.MBARRIER, message, instruction, lane, count=count)
         barrier.known[lanes] = True
 
     def check_engine(self, barrier: Mbarrier, at: Instruction, lane: int) -> None:

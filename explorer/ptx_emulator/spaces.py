@@ -14,6 +14,7 @@ from explorer.ptx_emulator.findings import Kind
 from explorer.ptx_emulator.geometry import Layout, Ranges
 from explorer.ptx_emulator.lanes import Lanes
 from explorer.ptx_emulator.memory import SLOT_BITS, Allocation, GlobalMemory
+from explorer.ptx_emulator.ordering import LaneIds
 from explorer.ptx_emulator.program import Array
 from explorer.ptx_emulator.shadow import Access, Shadow
 
@@ -322,11 +323,14 @@ class SharedSpace(Space):
 
     def index_of(self, address: int, lane: int) -> int:
         """Return where in `data` an address of a lane lies, which need not be in bounds."""
-        block = lane // self._batch.ordering.per_block
-        rank = address >> RANK_SHIFT
-        if rank:
-            block = block // self._batch.cluster_size * self._batch.cluster_size + rank - 1
-        return block * self.block_bytes + (address & ((1 << RANK_SHIFT) - 1))
+        return int(self.indices_of(np.array([address]), np.array([lane]))[0])
+
+    def indices_of(self, addresses: Addresses, lanes: LaneIds) -> Addresses:
+        """Return where in `data` an address of each lane lies, which need not be in bounds."""
+        own = lanes // self._batch.ordering.per_block
+        rank, cluster = addresses >> RANK_SHIFT, self._batch.cluster_size
+        blocks = np.where(rank == 0, own, own // cluster * cluster + rank - 1)
+        return np.asarray(blocks * self.block_bytes + (addresses & ((1 << RANK_SHIFT) - 1)))
 
     def _places(self, addresses: Addresses, lanes: Lanes, access: Access) -> list[Place]:
         low, high = int(addresses.min()), int(addresses.max())
@@ -393,18 +397,29 @@ class RemoteAccesses:
         self._report(self._ended[targets], lanes, access, "after it has exited")
         if "async" in access.instruction.modifiers:
             return  # It is under way until it comes, as its mbarrier counts.
-        own = lanes // batch.ordering.per_block
-        for target, block, lane in zip(targets.tolist(), own.tolist(), lanes.tolist(), strict=True):
+        for target, block, lane in self._last(targets, lanes):
             self._accessed[target, block] = (lane, now)
 
-    def note_sent(self, target: int, mbarrier: int, lane: int, sender: int, now: int) -> None:
-        """Note that `lane` stores to `target`, counted by an mbarrier.
+    def note_sent(
+        self, targets: Array, mbarrier: int, lanes: LaneIds, now: int, *, landed: bool = False
+    ) -> None:
+        """Note that lanes store to blocks `targets`, one each, counted by an mbarrier.
 
-        `sender` is the lane, or the copy engine once the store has come.
+        With `landed`, what they stored has come, and the copy engine is who stored it.
         """
-        block = lane // self._batch.ordering.per_block
-        if target != block:
-            self._sent[target, block, mbarrier] = (sender, now)
+        engine = self._batch.ordering.async_lane
+        for target, block, lane in self._last(targets, lanes):
+            if target != block:
+                self._sent[target, block, mbarrier] = (engine if landed else lane, now)
+
+    def _last(self, targets: Array, lanes: LaneIds) -> list[tuple[int, int, int]]:
+        """Return each (target, own block) that lanes access, with the last of its lanes."""
+        own = lanes // self._batch.ordering.per_block
+        pairs, first = np.unique((targets * self._batch.blocks + own)[::-1], return_index=True)
+        last = lanes[::-1][first].tolist()
+        return [
+            (*divmod(p, self._batch.blocks), n) for p, n in zip(pairs.tolist(), last, strict=True)
+        ]
 
     def _report(self, bad: Array, lanes: Array, access: Access, when: str) -> None:
         if bad.any():

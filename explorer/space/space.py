@@ -24,7 +24,7 @@ MOST_JUDGED = 10_000
 
 
 SPACES_KEPT = 4
-"""Problems of which what is known of their legal points is kept, up to 30 MB each."""
+"""Problems of which what is known of their legal points is kept, some 55 MB each."""
 
 
 class Space:

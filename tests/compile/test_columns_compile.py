@@ -2,6 +2,7 @@
 
 import pytest
 from as_planned import asserted
+from mended import mended
 
 from explorer.compile import CompilePool, Compiler
 from explorer.dtype import DType
@@ -9,7 +10,6 @@ from explorer.gpu_spec import known_gpu_for
 from explorer.op import Op
 from explorer.problem import Problem
 from explorer.space import Space
-from explorer.space.covering import sampled
 from explorer.work_split import WorkSplit
 
 ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
@@ -22,7 +22,7 @@ KINDS = list(zip(Op, (DType.F32, DType.BF16, DType.F64, DType.F16), strict=True)
 @pytest.mark.parametrize(("op", "dtype"), KINDS)
 def test_columns_compile_as_planned(arch, op, dtype, cache):
     problem = Problem(96, 300, dtype, op, inner=48)
-    configs = sampled(Space(problem, known_gpu_for(arch)), 8)
+    configs = mended(Space(problem, known_gpu_for(arch)), 8)
     with CompilePool(Compiler(arch, cache)) as pool:
         kernels = [pool.submit(asserted(problem, config)) for config in configs]
         for config, kernel in zip(configs, kernels, strict=True):

@@ -1,6 +1,7 @@
 """Every template path compiles for every architecture, and says in C++ what Python says."""
 
 from concurrent.futures import Future
+from itertools import combinations
 
 import pytest
 from paired_sizes import IN_PAIRS
@@ -48,6 +49,8 @@ def extra_of(problem: Problem, config: Config) -> str:
 COLS = (37, 4096)
 """37: shorter than most blocks, misaligned for every vector but the scalar."""
 
+RAGGED = 4097
+
 
 def cases():
     """Architectures, dtypes and columns, each two of them together; all three on sm_90.
@@ -71,12 +74,34 @@ def test_each_choice_compiles(arch, dtype, cols, cache):
     assert all(kernel.cubin and kernel.ptx for kernel in kernels)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("cols", [4096, 4097])
-def test_each_pair_of_choices_compiles_as_planned(cols, cache):
-    """For one architecture, pairs of choices; constants and scratch are those of WorkSplit."""
+def pairs_of(config):
+    return set(combinations(config.as_dict().items(), 2))
+
+
+def covering_pairs(cols):
+    """Every pair of choices that ragged rows have; for whole ones, those that these have beside."""
     problem = Problem(64, cols)
     configs = covering_array(Space(problem, known_gpu_for("sm_90"), IN_PAIRS), strength=2)
+    if cols == RAGGED:
+        return configs
+    met = set().union(*map(pairs_of, covering_pairs(RAGGED)))
+    beside = []
+    for config in configs:
+        if pairs_of(config) - met:
+            met |= pairs_of(config)
+            beside.append(config)
+    return beside
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("cols", [4096, RAGGED])
+def test_each_pair_of_choices_compiles_as_planned(cols, cache):
+    """For one architecture, pairs of choices; constants and scratch are those of WorkSplit.
+
+    Whole rows have bulk copies, which ragged ones have not; each choice compiles for both above.
+    """
+    problem = Problem(64, cols)
+    configs = covering_pairs(cols)
     kernels = compiled("sm_90", problem, configs, cache, extra="asserts")
     for config, kernel in zip(configs, kernels, strict=True):
         static = WorkSplit(problem, config).static_bytes

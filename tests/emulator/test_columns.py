@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from mended import mended
 from verified import verify
 
 from explorer.config import Config
@@ -13,7 +14,6 @@ from explorer.gpu_spec import known_gpu
 from explorer.op import Op
 from explorer.problem import Problem
 from explorer.space import Space
-from explorer.space.covering import sampled
 
 H200 = known_gpu("NVIDIA H200")
 
@@ -32,7 +32,7 @@ def verify_legal(emulator, problem, config):
 @pytest.mark.parametrize("dtype", list(DType))
 def test_each_op_of_each_dtype(emulator, op, dtype):
     problem = Problem(96, 61, dtype, op, inner=48)
-    for config in sampled(Space(problem, H200, FEW), 3, seed=len(op)):
+    for config in mended(Space(problem, H200, FEW), 3, seed=len(op)):
         verify_legal(emulator, problem, config)
 
 

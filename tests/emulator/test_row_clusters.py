@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from mended import mended
 from planted import planted
 from verified import verify
 
@@ -14,7 +15,7 @@ from explorer.gpu_spec import known_gpu
 from explorer.op import Op
 from explorer.problem import Problem
 from explorer.space import Space
-from explorer.space.covering import covering_array, sampled
+from explorer.space.covering import covering_array
 
 H200 = known_gpu("NVIDIA H200")
 
@@ -49,7 +50,7 @@ def test_every_choice_at_ragged_and_whole_rows(emulator, cols, dtype):
 )
 def test_rows_of_every_kind(emulator, changes):
     problem = Problem(3, 8291, **changes)
-    verify_all(emulator, problem, sampled(Space(problem, H200, CLUSTERS), 3))
+    verify_all(emulator, problem, mended(Space(problem, H200, CLUSTERS), 3))
 
 
 @pytest.mark.parametrize("rows", [1, 5])

@@ -2,6 +2,7 @@
 
 import pytest
 from planted import planted
+from verified import verify
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
@@ -36,9 +37,7 @@ def test_every_choice_at_ragged_and_whole_rows(emulator, cols, dtype):
     configs = covering_array(Space(problem, H200, TWO))
     assert {config.launches for config in configs} == set(TWO["launches"])
     for config in configs:
-        verdict = emulator.verify(ProgramUnderTest.of_config(problem, config))
-        told = f"{config.to_json(brief=True)}: {verdict.sentence}"
-        assert verdict.status is Status.VERIFIED, told
+        verify(emulator, problem, config)
 
 
 WAIT = "  wait_for_launch_before();\n"

@@ -3,7 +3,7 @@
 from explorer.devices.emulated.emulation import Status
 from explorer.evaluate.program_under_test import ProgramUnderTest
 
-WIDE, FEW_ROWS = 4096, 9
+WIDE, FEW_ROWS = 1000, 9
 """Of rows so wide, so few are run: more of them take longer, and show no more of a config."""
 
 
