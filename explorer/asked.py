@@ -5,8 +5,10 @@ from typing import Any
 
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
+from explorer.extents import MAX_COLS
 from explorer.op import Mask
-from explorer.problem import OPTIONS, USUAL, Problem, default_rows
+from explorer.plain_data import shown
+from explorer.problem import OPTIONS, USUAL, Option, Problem, default_rows
 
 
 class AskedProblem:
@@ -103,15 +105,20 @@ def option_of(name: str) -> str:
 
 
 def asked_from(words: list[str]) -> AskedProblem:
-    """Read what `options` writes; words that are none of its options are passed over.
+    """Read what `options` writes.
 
-    Raises InvalidInput for a value, and KeyError where there is no --cols.
+    Raises InvalidInput for a word that is none of its options, for one that stands twice, and for a
+    value; KeyError where there is no --cols.
     """
-    extent = OPTIONS["inner"]
-    names = {option_of(name): name for name in ("cols", "rows", *OPTIONS)}
+    extents = {"cols": Option(int, "", most=MAX_COLS), "rows": Option(int, "")}
+    known = {option_of(name): (name, option) for name, option in {**extents, **OPTIONS}.items()}
     values: dict[str, Any] = {}
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        if word in names:
-            name = names[word]
-            values[name] = OPTIONS.get(name, extent).read(name, following)
+    rest = iter(words)
+    for word in rest:
+        if word not in known:
+            raise InvalidInput(f"{shown(word)} is no option of a problem: take it out")
+        name, option = known[word]
+        if name in values:
+            raise InvalidInput(f"{word} stands twice: take one of them out")
+        values[name] = option.read(name, "" if option.kind is bool else next(rest, ""))
     return AskedProblem(values.pop("cols"), **values)

@@ -8,7 +8,7 @@ from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.extents import MAX_COLS, MAX_ROWS, check_extent
 from explorer.op import Mask, Op
-from explorer.plain_data import read_fields, read_number, read_object
+from explorer.plain_data import read_fields, read_number, read_object, shown
 
 DEFAULT_TRAFFIC_BYTES = 256 * 2**20
 """Traffic of a problem whose rows were left out: several times the L2 of any GPU there is."""
@@ -34,9 +34,12 @@ class Option:
         if self.kind is bool:
             return True
         try:
-            return getattr(self.kind, "parse", self.kind)(text)
+            value = getattr(self.kind, "parse", self.kind)(text)
         except ValueError:
-            raise InvalidInput(f"{name} is {text!r}; it must be a number") from None
+            raise InvalidInput(f"{name} is {shown(text)}; it must be a number") from None
+        if self.kind is int:
+            check_extent(name, value, self.most)
+        return value
 
 
 def _option(*option: Any, **more: Any) -> dict[str, Option]:

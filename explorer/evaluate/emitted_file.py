@@ -11,6 +11,7 @@ from explorer.codegen import LaunchPlan, emit, split_source
 from explorer.config import Config
 from explorer.errors import InvalidInput, brief
 from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.plain_data import shown
 from explorer.problem import Problem
 from explorer.user_files import read_text
 
@@ -23,8 +24,13 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _GUARDED_INCLUDES = re.compile(
     r"^#ifndef __CUDACC_RTC__[^\n]*\n((?:#include[^\n]*\n|\s*\n)*)#endif"
 )
-_OTHER_COMPILER = re.compile(r"__CUDACC_RTC__|__NVCC__|__GNUC__|__clang__|_MSC_VER|__CUDACC_VER_")
-"""Macros by which the text that NVRTC compiles can be another one than nvcc's."""
+_CONDITION = re.compile(
+    r"^[ \t]*(?:#|%:|\?\?=)[ \t]*(?:el)?if(?!(?:[ \t]+[01][ \t]*$))[^\n]*"
+    r"|__has_include|__CUDACC_RTC__|__NVCC__|__GNUC__|__clang__|_MSC_VER|__CUDACC_VER_",
+    re.MULTILINE,
+)
+"""By which the text that NVRTC compiles can be another one than nvcc's: any condition of the
+preprocessor but a plain 0 or 1, and macros that name a compiler."""
 
 _EDITABLE = {
     "kThreads": "threads",
@@ -76,7 +82,7 @@ def _from_header(source: str) -> tuple[Problem, Config]:
     try:
         words = shlex.split(commands[-1])
         asked = asked_from(words[3:])
-        return asked.of_rows(asked.rows or 1), Config.from_json(words[2])
+        return asked.of_rows(1 if asked.rows is None else asked.rows), Config.from_json(words[2])
     except (KeyError, IndexError, ValueError):
         raise InvalidInput(
             f"the 'explorer emit' line is {commands[-1][:200]!r}; it must name a config as JSON, "
@@ -149,11 +155,11 @@ def _check_compiled_text(source: str) -> None:
     """
     code = _code(source)
     device = _GUARDED_INCLUDES.sub(lambda m: " " * len(m[0]), code.lstrip(), count=1)
-    found = _OTHER_COMPILER.search(device[: _end_of_kernels(device)])
+    found = _CONDITION.search(re.sub(r"\\[ \t]*\n", "", device[: _end_of_kernels(device)]))
     if found:
         raise InvalidInput(
-            f"{found[0]} stands before the end of its last kernel, so that nvcc may compile "
-            "another kernel than the one that is checked: take it out"
+            f"{shown(found[0].strip())} stands before the end of its last kernel, so that nvcc may "
+            "compile another kernel than the one that is checked: take it out"
         )
 
 

@@ -9,7 +9,7 @@ from explorer.compile import SOURCE_NAME, CompileFailure, Compiler
 from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate
 from explorer.devices.emulated.emulation import WORST_FIRST, Emulation, Status
 from explorer.devices.emulated.errors import LaunchRefused, NotEmulated
-from explorer.devices.emulated.far import emulate_far, far_problems, works_in_order
+from explorer.devices.emulated.far import Order, emulate_far, far_problems, order_of
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.resource_limits import launch_limits
 from explorer.evaluate.runs import Run, emulated_runs, few_blocks, too_large
@@ -144,16 +144,21 @@ class Emulator:
         block_rows = program.split.block_rows
         problem = program.problem.resized(cols=program.cols)
         near = _launched_for(program, kernel, done[0].problem)
-        if not works_in_order(done[0], near, block_rows):
+        order = order_of(done[0], near, block_rows)
+        if order is Order.OTHER:
             why = "blocks far from block 0, since it deals out its rows in an order of its own"
             done[0] = replace(done[0], left_out="; ".join(filter(None, [done[0].left_out, why])))
             return
-        for far in far_problems(problem, block_rows, program.split.rows_together):
+        strides = any(step.grid_on(1) < step.grid for step in near.launches)
+        rounds = 2 if strides and problem.inner == 1 else 1
+        for far in far_problems(problem, block_rows, program.split.rows_together, rounds=rounds):
             done.append(
                 emulate_far(
                     _launched_for(program, kernel, far),
                     far,
                     block_rows,
+                    order=order,
+                    rounds=rounds,
                     rounding=program.rounding(far),
                     step_limit=self._step_limit,
                     accuracy=self._accuracy,

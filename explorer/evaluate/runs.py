@@ -132,9 +132,10 @@ def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
 def _with_rows(problem: Problem, wanted: int, per_block: int, most: int) -> Problem:
     """A problem of about so many rows: more than a block, the last one in part."""
     rows = max(min(wanted, most), per_block + (per_block + 1) // 2)
-    rows += rows % per_block == 0 and per_block > 1
+    if per_block > 1 and rows % per_block == 0:
+        rows += 1 if rows < most else -1
     least = per_block + 1 if per_block > 1 else 1
-    return problem.resized(rows_that_repeat(problem, max(least, min(rows, most)), per_block))
+    return problem.resized(rows_that_repeat(problem, max(least, rows), per_block))
 
 
 # ------------------------------------------------------------------ at what it is told at run time

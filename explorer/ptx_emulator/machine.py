@@ -23,7 +23,11 @@ from explorer.ptx_emulator.spaces import (
 
 _P = TypeVar("_P")
 
-_CLOCKS = ("%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo")
+_UNKNOWN = (
+    *("%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo"),
+    *("%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid"),
+)
+"""Special registers whose values depend on the moment, or on where a GPU puts a block."""
 
 
 class Schedule(StrEnum):
@@ -105,7 +109,7 @@ class Machine(Batch):
 
     def special(self, name: str, ptx_type: str) -> Values:
         """Return the value of a special register. Raises UnsupportedPtx."""
-        if name in _CLOCKS:
+        if name in _UNKNOWN:
             raise UnsupportedPtx((name,))
         if self._special is None:
             self._special = SpecialRegisters(self.geometry, self.numbers)

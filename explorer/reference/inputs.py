@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.dtype import DType
-from explorer.op import Mask
+from explorer.op import Mask, Op
 from explorer.problem import Problem
 from explorer.reference.number_types import NUMPY_DTYPES
 from explorer.reference.patterns import Pattern, patterns_for
@@ -41,6 +41,9 @@ GRADIENT_SIZES = {DType.F16: (1e-3, 300.0), DType.BF16: (1e-7, 1e6)}
 """Factors of some rows of gradients, small as those of a mean over many rows, and large."""
 
 OTHER_GRADIENT_SIZES = (1e-9, 1e7)
+
+TINY_SHARE = 1e-20
+"""Of a row's sum: below it, kernels may lose a product of it and a scale before the gradient."""
 
 INT32 = np.iinfo(np.int32)
 
@@ -263,8 +266,15 @@ def _vary_gradients(
             grad[row] = 0
         elif row % 11 == 4:
             grad[row, rng.integers(0, problem.cols)] = np.nan
-        elif row % 4 < 2:
+        elif row % 4 < 2 and not _has_tiny(y[row], problem.op):
             grad[row] = _sized(grad[row], sizes[row % 4])
+
+
+def _has_tiny(y: Array, op: Op) -> bool:
+    """Return whether an output of the forward op is so small that its products may underflow."""
+    values = y.astype(np.float64)
+    shares = np.exp(values) if op.is_log else values
+    return bool(((shares > 0) & (shares < TINY_SHARE)).any())
 
 
 def _sized(values: Array, factor: float) -> Array:
@@ -284,8 +294,10 @@ def _vary_lengths(problem: Problem, lengths: NDArray[np.int32], rng: np.random.G
 
 
 def _vary_mask(mask: Array, rng: np.random.Generator) -> None:
-    """Give the first row some large elements; make the others 0, 0 and -inf, a large negative number
-    in parts, -inf, numbers of all sizes, or numbers with a NaN or an infinity.
+    """Give the first row some large elements; make the others other kinds of masks.
+
+    These are 0, 0 and -inf, a large negative number in parts, -inf, numbers of all sizes; and some
+    with a NaN or an infinity.
     """
     cols = mask.shape[1]
     some = rng.random(cols) < 0.05

@@ -46,7 +46,7 @@ PEAK_ELEMENTS = 2**20
 MOST_PEAKS = 256
 FEWEST_PEAKS = 4
 
-LONE_PEAKS = 16
+LONE_PEAKS = 8
 """For each so many peaks there is a row with one NaN, at such a place."""
 
 LADDER_ELEMENTS = 2**16
@@ -305,7 +305,7 @@ def _huge(dtype: DType) -> list[Pattern]:
     ]
 
 
-STEPPED = (3e3, 1e3, 300.0)
+STEPPED = (1e4, 3e3, 1e3, 300.0)
 """Sizes between the noise and the huge values at which a row of steps lies as well."""
 
 STEPS_DEPTH = 20.0

@@ -196,6 +196,8 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
     console.print(cell(title + brief_words(verdict.program.config)), style="bold")
     for run in verdict.runs:
         console.print(cell(f"  {_run_words(run)}"))
+        if run.left_out:
+            console.print(cell(f"    left out: {run.left_out}"), style="yellow")
     _print_verdict(verdict, console, named=False)
     if not verdict.program.host_checked:
         console.print(cell(f"  {HOST_NOT_CHECKED}"), style="yellow", soft_wrap=True)
@@ -210,7 +212,7 @@ def _shape_words(run: Emulation) -> str:
     problem = run.problem
     words = f"{problem.rows} x {problem.cols}"
     if run.elements:
-        words = f"{run.elements // problem.cols} rows of {words}, the last ones among them"
+        words = f"{run.elements // problem.cols} rows of {words}, far from the first ones"
     if problem.mask is Mask.CAUSAL:
         words += f" under a mask of {problem.mask_rows} rows"
     return words + (" at odd elements" if run.odd_elements else "")

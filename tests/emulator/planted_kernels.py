@@ -622,3 +622,136 @@ plant(
     TWO_WARPS_A_ROW,
     (FOLDED, "  if (lane == 0) scratch[row][warp] = value;\n" + FOLDED),
 )
+
+
+# ------------------------------------------------------------ each element in the maximum
+
+MAXIMUM = "maximum = fmaxf(maximum, x[slot][i]);"
+STREAMED_MAXIMUM = "maximum = fmaxf(maximum, x[i]);"
+for name, condition in (
+    ("of one round of loads", "slot != 2"),
+    ("of one thread", "threadIdx.x != 77"),
+    ("of one place of a vector, in a quarter of the threads", "threadIdx.x % 4 != 3 || i != 2"),
+    ("of one lane's third element", "threadIdx.x % 32 != 9 || i != 2"),
+    ("of one warp", "threadIdx.x / 32 != 5"),
+):
+    plant(
+        "maximum",
+        f"the share {name} is left out",
+        P4096,
+        HELD,
+        (MAXIMUM, f"if ({condition}) {MAXIMUM}"),
+    )
+plant(
+    "maximum",
+    "a warp's maximum is not combined",
+    P4096,
+    HELD,
+    (
+        "if (lane == 0) scratch[row][warp] = value;",
+        "if (lane == 0) scratch[row][warp] = warp == 5 && Combine::identity() != 0.0f "
+        "? Combine::identity() : value;",
+    ),
+)
+plant(
+    "maximum",
+    "the shares of some warps of a wide row are left out",
+    Problem(64, 131072),
+    WIDE,
+    (STREAMED_MAXIMUM, f"if (threadIdx.x / 128 != 5) {STREAMED_MAXIMUM}"),
+)
+
+# ------------------------------------------------------------------ inputs of every size
+
+FLOATS = "to_floats(loaded[slot], x[slot]);"
+for name, changed in (
+    ("clamped at 12000", "fminf(v, 12000.0f)"),
+    ("clamped at -12000", "v < -12000.0f && v > -infinity() ? -12000.0f : v"),
+    ("clamped between 600 and 9000", "v > 600.0f && v < 9000.0f ? 600.0f : v"),
+    (
+        "kept in 16 bits above 20000",
+        "fabsf(v) > 20000.0f ? __int_as_float(__float_as_int(v) & 0xffff0000) : v",
+    ),
+    (
+        "the lowest number where it is -inf, in one thread",
+        "threadIdx.x == 77 && v == -infinity() ? -3.402823466e38f : v",
+    ),
+):
+    body = f"const float v = x[slot][i]; x[slot][i] = {changed};"
+    each = f"for (int i = 0; i < kWidth; ++i) {{ {body} }}"
+    plant("inputs", f"x is {name}", P4096, HELD, (FLOATS, f"{{ {FLOATS} {each} }}"))
+
+GRADIENTS = "to_floats(gradients[slot], dy);"
+for name, changed in (
+    ("clamped at 100", "fminf(fmaxf(dy[i], -100.0f), 100.0f)"),
+    ("0 below 1e-5", "fabsf(dy[i]) < 1e-5f ? 0.0f : dy[i]"),
+    ("0 where it is NaN", "isnan(dy[i]) ? 0.0f : dy[i]"),
+):
+    each = f"for (int i = 0; i < kWidth; ++i) dy[i] = {changed};"
+    plant("inputs", f"dy is {name}", GRADIENT, KEPT, (GRADIENTS, f"{GRADIENTS} {each}"))
+
+ADDITIVE = Problem(8192, 1024, mask=Mask.ADDITIVE, mask_rows=512)
+for name, changed in (
+    ("clamped at 10", "fminf(added[i], 10.0f)"),
+    ("0 where it is NaN", "isnan(added[i]) ? 0.0f : added[i]"),
+    ("finite where it is +inf", "fminf(added[i], 3.4e38f)"),
+):
+    plant(
+        "inputs",
+        f"the mask is {name}",
+        ADDITIVE,
+        HELD,
+        ("x[i] += added[i];", f"x[i] += {changed};"),
+    )
+
+# ------------------------------------------------------------------ arguments of every size
+
+SCALED = Problem(8192, 1000, scale=0.125, input_stride=1024, output_stride=1024)
+for name, changed in (
+    ("at most 1", "fminf(input_scale, 1.0f)"),
+    ("at least -0.25", "fmaxf(input_scale, -0.25f)"),
+    ("kept in 16 bits", "__int_as_float(__float_as_int(input_scale) & 0xffff0000)"),
+):
+    counted = "to_counted(loaded[slot], input_scale, x[slot]);"
+    plant(
+        "arguments",
+        f"scale is {name}",
+        SCALED,
+        HELD,
+        (counted, counted.replace("input_scale", changed)),
+    )
+for name, row in (
+    ("in 32 bits", "static_cast<unsigned>(index % mask_rows * kCols)"),
+    (
+        "of 16 bits",
+        "static_cast<long long>(static_cast<unsigned short>(index % mask_rows)) * kCols",
+    ),
+):
+    plant(
+        "arguments", f"the mask's row is {name}", ADDITIVE, HELD, ("index % mask_rows * kCols", row)
+    )
+plant(
+    "arguments",
+    "one row is nothing to do",
+    P1000,
+    TWO_WARPS_A_ROW,
+    ("const long long index", "if (rows == 1) return;\n  const long long index"),
+)
+
+# ------------------------------------------------------------------ far blocks in other orders
+
+DESCENDING = Config(threads=128, threads_per_row=128, row_order="descending")
+plant(
+    "far blocks",
+    "descending rows in 32 bits",
+    Problem(8192, 1024, mask=Mask.CAUSAL),
+    DESCENDING,
+    ("index * kCols", "static_cast<unsigned>(index * kCols)"),
+)
+plant(
+    "far blocks",
+    "descending blocks of 16 bits",
+    Problem(8192, 1024, mask=Mask.CAUSAL),
+    DESCENDING,
+    ("gridDim.x - 1 - blockIdx.x", "gridDim.x - 1 - (blockIdx.x & 0xffff)"),
+)

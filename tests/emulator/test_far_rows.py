@@ -14,8 +14,9 @@ from explorer.config import Config
 from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.emulation import Status
 from explorer.devices.emulated.errors import LaunchRefused
-from explorer.devices.emulated.far import emulate_far, far_problems, works_in_order
+from explorer.devices.emulated.far import Order, emulate_far, far_problems, order_of
 from explorer.dtype import DType
+from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.op import Mask, Op
 from explorer.problem import Problem
@@ -91,7 +92,7 @@ def test_a_middle_axis_is_tried_with_short_and_with_long_slices():
 def test_every_kind_is_verified(kind):
     problem = problem_of(kind, 300, 130)
     runs = verified(problem, ACROSS if problem.inner > 1 else HELD)
-    assert len(runs) == (2 if problem.inner > 1 else 1)
+    assert len(runs) == (2 if problem.inner > 1 or 1 < problem.mask_rows < problem.rows else 1)
 
 
 INPUT = {"cache_holds": "input"}
@@ -277,16 +278,49 @@ def test_emitted_kernels_work_in_order(name):
     program = ProgramUnderTest.of_config(problem, Config(**choices))
     few = problem.resized(5 * program.split.block_rows - program.split.block_rows // 2)
     kernel, run = near_run(program, few)
-    assert works_in_order(run, kernel, program.split.block_rows)
+    assert order_of(run, kernel, program.split.block_rows) is Order.ASCENDING
 
 
 def test_rows_that_are_dealt_out_otherwise_are_noticed():
     program = ProgramUnderTest.of_config(Problem(300, 130), replace(HELD, threads=64))
-    reverse = (BLOCK, "static_cast<long long>(gridDim.x - 1 - blockIdx.x) * kRowsPerBlock")
-    program = planted(program, [reverse])
-    kernel, run = near_run(program, Problem(7, 130))
-    assert run.status is Status.VERIFIED
-    assert not works_in_order(run, kernel, program.split.block_rows)
+    rows = Problem(7, 130)
+    for block, order in (
+        ("gridDim.x - 1 - blockIdx.x", Order.DESCENDING),
+        ("(blockIdx.x + 1) % gridDim.x", Order.OTHER),
+    ):
+        moved = planted(program, [(BLOCK, f"static_cast<long long>({block}) * kRowsPerBlock")])
+        kernel, run = near_run(moved, rows)
+        assert run.status is Status.VERIFIED
+        assert order_of(run, kernel, moved.split.block_rows) is order
+
+
+def test_a_descending_order_is_run_far():
+    """The first blocks work on the last rows, where a narrow number of theirs shows."""
+    problem = Problem(8192, 1024, mask=Mask.CAUSAL)
+    config = Config(threads=128, threads_per_row=128, row_order="descending")
+    emulator = Emulator("sm_90")
+    program = ProgramUnderTest.of_config(problem, config)
+    verdict = emulator.verify(program)
+    assert verdict.status is Status.VERIFIED and not any(run.left_out for run in verdict.runs)
+    assert any(run.elements for run in verdict.runs)
+    wide, narrow = "index * kCols", "static_cast<unsigned>(index * kCols)"
+    assert wide in program.source
+    narrow = replace(program, source=program.source.replace(wide, narrow))
+    assert emulator.verify(narrow).status is Status.WRONG
+
+
+def test_a_stride_of_blocks_is_run_far():
+    """Each block has two tiles, more than 2^32 elements apart."""
+    config = Config(threads=256, threads_per_row=64, persistent=2)
+    program = ProgramUnderTest.of_config(Problem(8192, 1024), config)
+    emulator = Emulator("sm_90", step_limit=20_000)  # the wrong one never comes to an end
+    verdict = emulator.verify(program)
+    assert verdict.status is Status.VERIFIED and not any(run.left_out for run in verdict.runs)
+    step = "static_cast<long long>(gridDim.x) * kRowsPerBlock"
+    assert step in program.source
+    narrow = f"static_cast<long long>(static_cast<unsigned>({step} * kCols)) / kCols"
+    wrong = planted(program, [(step, narrow)])
+    assert emulator.verify(wrong).status is Status.WRONG
 
 
 def test_a_grid_that_is_no_whole_number_of_blocks_a_tile_is_refused():

@@ -18,6 +18,7 @@ from explorer.reference import (
     verification_inputs,
     with_other_arguments,
 )
+from explorer.reference.patterns import spread_places
 
 WIDTHS = [2, 5, 33, 1000, 4097, 300_000]
 
@@ -145,9 +146,9 @@ def test_lengths_are_below_0_at_it_at_cols_and_above():
 
 def test_run_time_arguments_have_another_value_and_one_at_the_edge():
     scaled = with_other_arguments(Problem(12, 8, scale=0.3))
-    assert [p.scale for p in scaled] == [0.0, -0.75 * 0.3]
+    assert [p.scale for p in scaled] == [0.0, -1.2345678, 2.7182818]
     strided = with_other_arguments(Problem(12, 8, input_stride=16, output_stride=24))
-    assert [(p.input_stride, p.output_stride) for p in strided] == [(8, 8), (80, 152)]
+    assert [(p.input_stride, p.output_stride) for p in strided] == [(8, 8), (65616, 131224)]
     repeated = with_other_arguments(Problem(12, 8, mask=Mask.ADDITIVE))
     assert [p.mask_rows for p in repeated] == [12, 2]
     causal = with_other_arguments(Problem(12, 8, mask=Mask.CAUSAL))
@@ -159,3 +160,42 @@ def test_run_time_arguments_have_another_value_and_one_at_the_edge():
 def test_an_additive_mask_has_rows_that_leave_sums_exact():
     problem = Problem(40, 1000, mask=Mask.ADDITIVE, mask_rows=20)
     assert truth_of(problem, verification_inputs(problem)).exact.any()
+
+
+@pytest.mark.parametrize("bits", range(1, 13))
+def test_places_lie_in_all_shares_of_a_row(bits):
+    """Any `bits` neighbouring bits of their numbers have every value, once each."""
+    places = spread_places(2 ** (bits + 5), 2**bits)
+    for shift in range(6):
+        assert sorted(places >> shift & 2**bits - 1) == list(range(2**bits))
+
+
+@pytest.mark.parametrize("cols", [1, 2, 37, 1000, 4097, 2**20])
+@pytest.mark.parametrize("count", [1, 16, 256, 4096])
+def test_places_are_different_and_within_the_row(cols, count):
+    places = spread_places(cols, count)
+    assert len(set(places)) == len(places) >= min(cols, count) / 2
+    assert min(places) >= 0 and max(places) < cols
+
+
+@pytest.mark.parametrize("cols", [37, 1000])
+def test_each_element_decides_the_maximum_of_some_row_alone(cols):
+    """Of narrow rows; of wide ones a sample."""
+    rows = rows_of(Problem(1, cols), "peak")
+    others = np.where(rows == rows.max(axis=1, keepdims=True), -np.inf, rows)
+    with np.errstate(invalid="ignore"):
+        alone = rows.max(axis=1) - others.max(axis=1) > 200
+    met = set(rows[alone].argmax(axis=1))
+    assert len(met) == cols if cols <= 256 else len(met) >= 256
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_steps_are_told_apart_by_their_type(dtype):
+    """A row of steps has several values, none of which is beyond the type."""
+    steps = [p for p in patterns_for(Problem(1, 300, dtype)) if p.name.startswith("steps")]
+    assert len(steps) >= 12
+    for pattern in steps:
+        values = pattern.make(np.random.default_rng(0), 300)
+        held = values.astype(NUMPY_DTYPES[dtype]).astype(np.float64)
+        assert np.isfinite(held).all() and (held == values).all(), pattern.name
+        assert len(set(held)) > 1, pattern.name

@@ -12,6 +12,7 @@ are in memory: of the first block, of those around block 2^16, of those that hol
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -67,29 +68,40 @@ NEIGHBOUR_BYTES = 32
 # ------------------------------------------------------------------ problems
 
 
-def far_problems(problem: Problem, block_rows: int, rows_together: int = 1) -> tuple[Problem, ...]:
+def far_problems(
+    problem: Problem, block_rows: int, rows_together: int = 1, *, rounds: int = 1
+) -> tuple[Problem, ...]:
     """Return the problem with so many rows that its last ones lie beyond 2^32 elements.
 
     Its grid has more than 2^16 blocks, and the last block is not whole. Rows of few columns may be
     too many for that: then they are as many as there can be. `block_rows` is the number of rows
     that a block, or a cluster, works on; `rows_together` of them are read at once over a middle
-    axis. For such an axis there is a second problem, with slices of more than 2^32 elements.
+    axis. For such an axis there is a second problem, with slices of more than 2^32 elements, and so
+    there is for an additive mask that repeats: with a mask of all rows. Where a block makes several
+    `rounds` over the rows, each of them goes beyond 2^32 elements.
     """
     if problem.inner == 1:
-        return (_of_rows(problem, block_rows),)
+        own = _of_rows(problem, block_rows, rounds)
+        if problem.mask is Mask.ADDITIVE and 1 < own.mask_rows < own.rows:
+            whole = replace(problem, mask_rows=problem.rows)
+            return own, _of_rows(whole, block_rows, rounds)
+        return (own,)
     short = 5 * rows_together
-    long = min(FAR_ELEMENTS // problem.cols, MAX_ROWS // 2) // rows_together * rows_together
+    words = 2 * FAR_ELEMENTS // max(1, problem.cols - 1)  # of `rows_together` elements each
+    beyond = words * rows_together
+    long = min(beyond, MAX_ROWS // 2) // rows_together * rows_together
     return tuple(
         _of_inner(problem, inner, block_rows)
         for inner in dict.fromkeys((short, max(long, rows_together)))
     )
 
 
-def _of_rows(problem: Problem, block_rows: int) -> Problem:
+def _of_rows(problem: Problem, block_rows: int, rounds: int) -> Problem:
     """The problem of far rows, one after the other; a mask repeats in them."""
     stride = min(problem.input_stride, problem.output_stride)
     unit = _mask_rows(problem)
-    wanted = max(FAR_ELEMENTS // stride, FAR_BLOCKS * block_rows) + 2 * block_rows + 2 * unit
+    each = max(FAR_ELEMENTS // stride, FAR_BLOCKS * block_rows)
+    wanted = rounds * each + 2 * block_rows + 2 * unit
     rows = min(wanted // block_rows * block_rows + (block_rows + 1) // 2, MAX_ROWS)
     if unit > 1:
         rows = min(-(-rows // unit), MAX_ROWS // unit) * unit
@@ -125,21 +137,32 @@ def _of_inner(problem: Problem, inner: int, block_rows: int) -> Problem:
     return replace(problem, rows=slices * inner, inner=inner)
 
 
-def works_in_order(run: Emulation, kernel: EmulatedKernel, block_rows: int) -> bool:
-    """Return whether block b of a run worked on the rows from b * block_rows on.
+class Order(Enum):
+    """In which order the blocks of a launch work on the rows."""
 
-    This is how far rows are chosen. A kernel that deals out its rows otherwise can be right, but
-    `emulate_far` would find accesses to rows that it does not expect. `run` is of the `kernel` on a
-    small problem.
+    ASCENDING = "block b works on the rows from b * block_rows on"
+    DESCENDING = "the last block works on the first rows"
+    OTHER = "another"
+
+
+def order_of(run: Emulation, kernel: EmulatedKernel, block_rows: int) -> Order:
+    """Return how the blocks of a run were dealt the rows.
+
+    This is how far rows are chosen. A kernel that deals out its rows in another order can be right,
+    but `emulate_far` would find accesses to rows that it does not expect. `run` is of the `kernel`
+    on a small problem.
     """
     step = kernel.launches[-1]
     tiles = -(-run.problem.rows // block_rows)
     each, rest = divmod(step.grid, tiles)
     if rest or len(run.row_blocks) != run.problem.rows:
-        return False
+        return Order.OTHER
     tile = np.arange(run.problem.rows) // block_rows
+    worker = np.array(run.row_blocks) // each
     launched_tiles = step.grid_on(SM_COUNT) // each
-    return bool((np.array(run.row_blocks) // each == tile % launched_tiles).all())
+    if (worker == tile % launched_tiles).all():
+        return Order.ASCENDING
+    return Order.DESCENDING if (worker == tiles - 1 - tile).all() else Order.OTHER
 
 
 # ------------------------------------------------------------------ the run
@@ -150,6 +173,8 @@ def emulate_far(
     problem: Problem,
     block_rows: int,
     *,
+    order: Order = Order.ASCENDING,
+    rounds: int = 1,
     rounding: float = 0.0,
     step_limit: int = STEP_LIMIT,
     accuracy: Accuracy = Accuracy.DEFAULT,
@@ -159,18 +184,24 @@ def emulate_far(
 
     `block_rows` is the number of rows that a block, or a cluster, works on. The kernel's launches
     and scratch are those for the far problem; blocks that stride over the rows are launched as on a
-    GPU on which each has one tile. Rows hold the verification's patterns, and the truth is computed
-    for exactly these rows. `most_elements` bounds them, down to two blocks or clusters.
+    GPU on which each has `rounds` tiles. Rows hold the verification's patterns, and the truth is
+    computed for exactly these rows. `most_elements` bounds them, down to two blocks or clusters.
 
     Raises LaunchRefused if the grid is not a whole number of blocks for each `block_rows` rows.
     """
-    grid = kernel.launches[0].grid
     each = _blocks_a_tile(kernel, problem, block_rows)
-    tiles = _chosen_tiles(problem, block_rows, each, most_elements)
+    last = -(-problem.rows // block_rows) - 1
+    workers = last // rounds + 1
+    tiles = _chosen_tiles(problem, block_rows, each, most_elements // rounds)
+    tiles = np.unique(tiles % workers + workers * np.arange(rounds)[:, None])
+    tiles = tiles[tiles <= last]
     rows = (tiles[:, None] * block_rows + np.arange(block_rows)).reshape(-1)
     far = _FarRows.of(problem, rows[rows < problem.rows])
     memory = _FarMemory.of(far, kernel)
-    blocks = (tiles[:, None] * each + np.arange(each)).reshape(-1)
+    at_work = tiles[tiles < workers]
+    if order is Order.DESCENDING:
+        at_work = np.sort(last - tiles)
+    blocks = (at_work[:, None] * each + np.arange(each)).reshape(-1)
     result = Emulation(
         problem,
         rounding=rounding,
@@ -184,7 +215,7 @@ def emulate_far(
             memory.memory,
             step_limit=step_limit,
             counting=False,
-            grid=grid,
+            grid=workers * each,
             blocks=blocks,
         )
     except NotEmulated as error:
