@@ -32,6 +32,10 @@ _CONDITION = re.compile(
 """By which the text that NVRTC compiles can be another one than nvcc's: any condition of the
 preprocessor but a plain 0 or 1, and macros that name a compiler."""
 
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b[ \t]*([^\n]*?)[ \t]*$", re.MULTILINE)
+_HEADER = re.compile(r"<\w[\w.+-]*(?:/\w[\w.+-]*)*>")
+"""A header of the compiler's or of CUDA's, by its name."""
+
 _EDITABLE = {
     "kThreads": "threads",
     "kThreadsPerRow": "threads_per_row",
@@ -155,7 +159,14 @@ def _check_compiled_text(source: str) -> None:
     """
     code = _code(source)
     device = _GUARDED_INCLUDES.sub(lambda m: " " * len(m[0]), code.lstrip(), count=1)
-    found = _CONDITION.search(re.sub(r"\\[ \t]*\n", "", device[: _end_of_kernels(device)]))
+    device = re.sub(r"\\[ \t]*\n", "", device[: _end_of_kernels(device)])
+    for name in _INCLUDE.findall(device):
+        if not _HEADER.fullmatch(name):
+            raise InvalidInput(
+                f"it includes {shown(name)}, which is no header of CUDA's: put its text into the "
+                "file, so that what is checked is all in one place"
+            )
+    found = _CONDITION.search(device)
     if found:
         raise InvalidInput(
             f"{shown(found[0].strip())} stands before the end of its last kernel, so that nvcc may "

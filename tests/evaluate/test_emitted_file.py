@@ -1,5 +1,7 @@
 """Files that explorer emit wrote, as they were and edited."""
 
+import re
+
 import pytest
 
 from explorer.codegen import emit, launches, scratch_bytes
@@ -110,6 +112,12 @@ def test_a_file_of_a_version_that_wrote_no_launches_is_launched_as_its_config_is
         ("  __syncthreads();", "  __syncthreads();\n#ifndef __CUDACC_RTC__\n  input += 1;\n#endif"),
         ("  __syncthreads();", "#ifndef __NVCC__\n  __syncthreads();\n#endif"),
         ("#include <cmath>", "#include <cmath>\n#define fmaxf fminf"),
+        ("  __syncthreads();", "#ifdef EXIT_SUCCESS\n  __syncthreads();\n#endif"),
+        ("  __syncthreads();", "#if __has_include(<cmath>)\n  __syncthreads();\n#endif"),
+        ("  __syncthreads();", "#if __CUDA_ARCH__ != 900\n  __syncthreads();\n#endif"),
+        ("  __syncthreads();", "#ifndef __CUDACC_R\\\nTC__\n#else\n  __syncthreads();\n#endif"),
+        ("  __syncthreads();", "%:ifdef EXIT_SUCCESS\n  __syncthreads();\n%:endif"),
+        ("  __syncthreads();", "#if 1 - 1\n  __syncthreads();\n#endif"),
     ],
 )
 def test_text_that_nvcc_alone_would_compile_is_refused(old, new, write):
@@ -118,6 +126,39 @@ def test_text_that_nvcc_alone_would_compile_is_refused(old, new, write):
     assert old in source
     with pytest.raises(InvalidInput, match="nvcc may compile another kernel"):
         read_emitted(write(source.replace(old, new, 1)))
+
+
+def test_text_that_no_compiler_or_each_compiles_is_allowed(write):
+    source = emit(*CONFIGS[0]).source
+    tried = "#if 0\n  return;\n#else\n  __syncthreads();\n#endif"
+    read = read_emitted(write(source.replace("  __syncthreads();", tried, 1)))
+    assert read.problem == CONFIGS[0][0]
+
+
+@pytest.mark.parametrize("name", ['"mine.h"', "</dev/zero>", "<../mine.h>", "MINE", '"/tmp/fifo"'])
+def test_an_include_of_another_file_is_refused(name, write):
+    barrier = "  __syncthreads();"
+    source = emit(*CONFIGS[0]).source.replace(barrier, f"#include {name}\n{barrier}", 1)
+    with pytest.raises(InvalidInput, match="no header of CUDA's"):
+        read_emitted(write(source))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("--bogus 3", "'--bogus' is no option"),
+        ("--cols 64", "--cols stands twice"),
+        ("--input-stride 99999999999999999999", "input_stride is"),
+        ("--scale warm", "scale is 'warm'"),
+        ("--rows", "rows"),
+        ("5", "'5' is no option"),
+    ],
+)
+def test_an_option_that_the_head_cannot_have_is_refused(more, says, write):
+    source = emit(*CONFIGS[0]).source
+    line = next(line for line in source.splitlines() if line.startswith("//   explorer emit "))
+    with pytest.raises(InvalidInput, match=re.escape(says)):
+        read_emitted(write(source.replace(line, f"{line} {more}")))
 
 
 def test_rows_and_blocks_that_were_edited_count(write):
