@@ -64,13 +64,13 @@ def check(
         relative = np.where(counted, off / truth.magnitude, 0.0)
     wrong = np.argwhere(~right)
     first = (int(wrong[0][0]), int(wrong[0][1])) if len(wrong) else None
-    ulps = _ulps(values, truth, dtype)
+    max_ulp, mean_ulp = _ulps(values, off, truth, dtype)
     return Check(
         wrong=len(wrong),
         error=float(relative[np.isfinite(relative)].max(initial=0.0)),
         first=first,
-        max_ulp=float(ulps.max(initial=0.0)),
-        mean_ulp=float(ulps.mean()) if ulps.size else 0.0,
+        max_ulp=max_ulp,
+        mean_ulp=mean_ulp,
         deviation=_deviation(off, truth, ~right),
     )
 
@@ -102,13 +102,14 @@ def _may_be_flushed(truth: Truth, dtype: DType) -> Flags:
     return np.asarray((np.abs(truth.values) < FLUSHED_BELOW * (1 + 1e-6)) & (truth.magnitude > 0))
 
 
-def _ulps(values: Wide, truth: Truth, dtype: DType) -> Wide:
-    """Errors in ulps of the elements that are finite, and due to be."""
+def _ulps(values: Wide, off: Wide, truth: Truth, dtype: DType) -> tuple[float, float]:
+    """The largest and the mean error in ulps of the elements that are finite, and due to be."""
     finite = np.isfinite(truth.values) & np.isfinite(values)
-    with np.errstate(invalid="ignore"):
-        off = np.abs(values - truth.values)
-    off[_may_be_flushed(truth, dtype) & (values == 0)] = 0.0
-    return np.asarray(off[finite] / _spacing(truth.magnitude[finite], dtype))
+    inexact = finite & (off > 0) & ~(_may_be_flushed(truth, dtype) & (values == 0))
+    if not inexact.any():
+        return 0.0, 0.0
+    ulps = off[inexact] / _spacing(truth.magnitude[inexact], dtype)
+    return float(ulps.max()), float(ulps.sum() / finite.sum())
 
 
 def _spacing(magnitude: Wide, dtype: DType) -> Wide:

@@ -28,6 +28,9 @@ fp32 rounds the argument of e^(x - max) by up to half a spacing of the numbers a
 2e-6 of the result just above this distance and doubles at each power of two from there on.
 """
 
+GONE_GAP = 1000.0
+"""Distance from the maximum beyond which an exponential is 0 in every type."""
+
 EXACT_TERMS = 2**24
 """Most terms of 1 that fp32 adds up without rounding, in whatever order."""
 
@@ -84,8 +87,11 @@ def _growth(x: Wide) -> Wide:
     """Return by what each exponential's error may be larger, for its distance from the maximum."""
     with np.errstate(invalid="ignore", over="ignore"):
         gap = np.where(np.isfinite(x), x.max(axis=1, keepdims=True) - x, 0.0)
-    _, exponent = np.frexp(np.where(np.isfinite(gap), gap, 0.0) / NEAR_GAP)
-    return np.asarray(np.ldexp(np.ones_like(x), np.maximum(exponent, 0)))
+    growth = np.ones_like(x)
+    far = (gap > NEAR_GAP) & (gap < GONE_GAP)
+    _, exponent = np.frexp(gap[far] / NEAR_GAP)
+    growth[far] = np.ldexp(growth[far], np.maximum(exponent, 0))
+    return growth
 
 
 def _all_equal(x: Wide, one: float, other: float) -> NDArray[np.bool_]:
