@@ -76,7 +76,7 @@ class Case:
         if problem.op.is_backward:
             _vary_gradients(problem, arrays, [p.name for p in self.patterns], matrix, rng)
         if problem.mask is Mask.LENGTHS:
-            _vary_lengths(problem, arrays["lengths"], rng)
+            _vary_lengths(problem, arrays["lengths"])
         if problem.mask is Mask.ADDITIVE:
             _vary_mask(arrays["mask"], rng)
         return arrays
@@ -282,14 +282,14 @@ def _sized(values: Array, factor: float) -> Array:
     return _held(values.astype(np.float64) * factor, values.dtype)
 
 
-def _vary_lengths(problem: Problem, lengths: NDArray[np.int32], rng: np.random.Generator) -> None:
-    """Make a quarter of the rows whole, and others as long as a row just can be, or cannot."""
+def _vary_lengths(problem: Problem, lengths: NDArray[np.int32]) -> None:
+    """Make every fourth row whole, and half of them as long as a row just can be, or cannot."""
     cols = problem.cols
     edges = [0, 1, cols - 1, -1, cols + 1, INT32.min, INT32.max, min(cols, 8), cols // 2]
-    whole = len(lengths) // 4
-    lengths[:whole] = cols
-    some = min(len(edges), len(lengths) - whole)
-    lengths[whole : whole + some] = np.clip(edges[:some], INT32.min, INT32.max)
+    lengths[::4] = cols
+    between = np.arange(len(lengths)) % 4
+    beside = np.flatnonzero((between == 1) | (between == 2))
+    lengths[beside] = np.clip(np.resize(edges, len(beside)), INT32.min, INT32.max)
     lengths[-1:] = 0
 
 

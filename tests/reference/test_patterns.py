@@ -141,7 +141,7 @@ def test_lengths_are_below_0_at_it_at_cols_and_above():
     problem = Problem(40, 100, mask=Mask.LENGTHS)
     lengths = verification_inputs(problem)["lengths"]
     assert {-(2**31), -1, 0, 1, 99, 100, 101, 2**31 - 1} <= set(lengths.tolist())
-    assert (lengths[:10] == 100).all()
+    assert (lengths[::4] == 100).all()
 
 
 def test_run_time_arguments_have_another_value_and_one_at_the_edge():
