@@ -44,14 +44,19 @@ PEAK_ELEMENTS = 2**20
 """Elements of all rows of peaks together at most, but for the fewest rows."""
 
 MOST_PEAKS = 256
-FEWEST_PEAKS = 2
+"""Rows of peaks at most: then each thread of a block of 256 has one in its share."""
 
-LONE_PEAKS = 16
-"""For each so many peaks there is a row with one NaN, at such a place."""
+FEWEST_PEAKS = 2
+"""Rows of peaks at least, however wide they are."""
+
+PEAKS_A_NAN = 16
+"""Rows of peaks for each row that has one NaN."""
 
 LADDER_ELEMENTS = 2**15
+"""Elements of all ladders together at most, but for those that `GAPS` needs."""
+
 MOST_LADDERS = 64
-"""Ladders of narrow rows: so many that each row of a block of many rows meets one."""
+"""Ladders of narrow rows at most: a block of so many rows has a ladder in each of them."""
 
 MOST_SUBSETS = 256
 
@@ -289,7 +294,7 @@ def _ladder(
 def _huge(dtype: DType, *, few: bool) -> list[Pattern]:
     """Return rows full of each huge value, and of its positive twin, and rows of steps below it.
 
-    There are steps at a `few` sizes only where rows are wide.
+    With `few`, only a third of the sizes have rows of steps.
 
     A maximum that starts at such a number instead of -inf is wrong in a row below it: x - max is 0
     throughout, and must come out as 0. A kernel that clamps its input, or keeps it in fewer bits,
@@ -301,13 +306,10 @@ def _huge(dtype: DType, *, few: bool) -> list[Pattern]:
         sizes = [greatest, 1e300, 3.4028234663852886e38, *sizes[1:]]
     sizes = [size for size in dict.fromkeys(sizes) if size <= greatest]
     signs = (-1.0, 1.0)
+    stepped = (*sizes, *STEPPED)[:: 3 if few else 1]
     return [
         *(_filled(sign * size) for size in sizes for sign in signs),
-        *(
-            _steps(sign * size, dtype)
-            for size in ((*sizes, *STEPPED)[::3] if few else (*sizes, *STEPPED))
-            for sign in signs
-        ),
+        *(_steps(sign * size, dtype) for size in stepped for sign in signs),
         _lowest_or_masked(greatest),
     ]
 
@@ -316,7 +318,7 @@ STEPPED = (1e4, 3e3, 1e3, 300.0)
 """Sizes between the noise and the huge values at which a row of steps lies as well."""
 
 NARROW_COLS = 2**17
-"""Columns beyond which a check takes seconds."""
+"""Columns beyond which a check takes seconds, and fewer sizes have rows of steps."""
 
 STEPS_DEPTH = 20.0
 """How far a row of steps reaches below its greatest element, or one step where that is more."""
@@ -412,14 +414,17 @@ def _subset(number: int, rows: int) -> Pattern:
 
 
 def _sample(number: int, rows: int, terms: int) -> Pattern:
-    """Return sample `number` of `rows`, of `terms` elements each; the first has the row's ends."""
+    """Return sample `number` of `rows`, of `terms` elements each; the first has the row's ends.
+
+    Places that lie in all shares of a row come before those at random.
+    """
 
     def make(rng: np.random.Generator, cols: int) -> Row:
-        places = spread_places(cols, rows * terms)[number::rows]
-        if number == 0:
-            ends = _ends(cols)[: terms // 2]
-            places = np.concatenate([ends, np.setdiff1d(places, ends)[: terms - len(ends)]])
-        return _chosen(cols, places)
+        ends = _ends(cols)[: terms // 2] if number == 0 else _ends(cols)[:0]
+        spread = spread_places(cols, rows * terms)[number::rows]
+        wanted = np.concatenate([ends, spread, rng.choice(cols, terms, replace=False)])
+        _, first = np.unique(wanted, return_index=True)
+        return _chosen(cols, wanted[np.sort(first)[:terms]])
 
     return Pattern("subset", make)
 
@@ -441,7 +446,7 @@ def _peaks(cols: int) -> list[Pattern]:
     """
     rows = min(cols, MOST_PEAKS, max(FEWEST_PEAKS, PEAK_ELEMENTS // cols))
     places = spread_places(cols, rows)
-    nans = spread_places(cols, max(1, rows // LONE_PEAKS))
+    nans = spread_places(cols, max(1, rows // PEAKS_A_NAN))
     return [
         *(_lone("peak", int(place), 500.0, -500.0) for place in places),
         *(_lone("one NaN", int(place), np.nan, 0.0) for place in nans),

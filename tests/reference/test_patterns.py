@@ -199,3 +199,19 @@ def test_steps_are_told_apart_by_their_type(dtype):
         held = values.astype(NUMPY_DTYPES[dtype]).astype(np.float64)
         assert np.isfinite(held).all() and (held == values).all(), pattern.name
         assert len(set(held)) > 1, pattern.name
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "terms"),
+    [
+        (DType.F16, Op.SOFTMAX, 1024),
+        (DType.F32, Op.LOG_SOFTMAX, 2**14),
+        (DType.BF16, Op.SOFTMAX, 128),
+    ],
+)
+def test_a_sample_has_as_many_elements_as_a_sum_tells_apart(dtype, op, terms):
+    """Also where the places that lie in all shares of a row are fewer than that."""
+    cols = 2**18
+    rows = rows_of(Problem(1, cols, dtype, op), "subset")
+    assert len(rows) >= 2
+    assert ((rows == 0).sum(axis=1) == terms).all()
