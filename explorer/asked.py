@@ -5,10 +5,9 @@ from typing import Any
 
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.extents import MAX_COLS
 from explorer.op import Mask
 from explorer.plain_data import shown
-from explorer.problem import OPTIONS, USUAL, Option, Problem, default_rows
+from explorer.problem import OPTIONS, USUAL, Problem, default_rows
 
 
 class AskedProblem:
@@ -100,7 +99,7 @@ class AskedProblem:
 
 
 def option_of(name: str) -> str:
-    """The option that says a field."""
+    """The option by which a user says the field `name`."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -110,8 +109,7 @@ def asked_from(words: list[str]) -> AskedProblem:
     Raises InvalidInput for a word that is none of its options, for one that stands twice, and for a
     value; KeyError where there is no --cols.
     """
-    extents = {"cols": Option(int, "", most=MAX_COLS), "rows": Option(int, "")}
-    known = {option_of(name): (name, option) for name, option in {**extents, **OPTIONS}.items()}
+    known = {option_of(name): (name, option) for name, option in OPTIONS.items()}
     values: dict[str, Any] = {}
     rest = iter(words)
     for word in rest:

@@ -1,7 +1,7 @@
 """What to compute: op, rows, cols, dtypes, and how the matrices lie in memory."""
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from explorer.dtype import DType
@@ -56,8 +56,14 @@ class Problem:
     which the op runs over the middle axis. An input x counts as scale * x + mask.
     """
 
-    rows: int
-    cols: int
+    rows: int = field(
+        metadata=_option(
+            int, "Rows of the matrix; left out: as many as make 256 MiB of traffic.", "R"
+        )
+    )
+    cols: int = field(
+        metadata=_option(int, "Columns of the matrix: elements of a row.", "C", most=MAX_COLS)
+    )
     dtype: DType = field(
         default=DType.F32, metadata=_option(DType, f"Element type: {', '.join(DType)}.", "DTYPE")
     )
@@ -315,13 +321,13 @@ class Problem:
         ]
 
 
-OPTIONS: dict[str, Option] = {
-    f.name: f.metadata["option"] for f in fields(Problem) if "option" in f.metadata
-}
-"""The options of all fields but rows and cols."""
+OPTIONS: dict[str, Option] = {f.name: f.metadata["option"] for f in fields(Problem)}
+"""The option of each field."""
 
-USUAL: dict[str, Any] = {f.name: f.default for f in fields(Problem) if f.name in OPTIONS}
-"""The values of those fields where nothing is said."""
+USUAL: dict[str, Any] = {
+    f.name: None if f.default is MISSING else f.default for f in fields(Problem)
+}
+"""The value of each field where nothing is said; None for rows and cols."""
 
 
 def default_rows(cols: int, dtype: DType) -> int:

@@ -6,13 +6,16 @@ read. Each function raises InvalidInput, which names the path and says what to d
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from explorer.errors import InvalidInput
+from explorer.plain_data import parse_json
+
+Kept = TypeVar("Kept")
 
 MAX_TEXT_BYTES = 16 * 2**20
 """Largest text file that is read. The largest kept result has 0.3 MB, an emitted file 40 kB."""
@@ -80,6 +83,21 @@ def is_there(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+def read_kept(path: Path, read: Callable[[Any], Kept], what: str, command: str) -> Kept:
+    """Read a result, of the kind that `what` names, which `explorer COMMAND --save` wrote as JSON.
+
+    Raises InvalidInput for a file that keeps none.
+    """
+    text = read_text(path, remedy=f"name a kept {what}")
+    try:
+        return read(parse_json(text, "its text"))
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{path} keeps no {what} of this version: {error}; name a file that "
+            f"explorer {command} --save wrote"
+        ) from None
 
 
 def write_file(path: Path, content: str | bytes, remedy: str = "name another --output") -> None:

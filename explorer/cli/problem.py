@@ -11,7 +11,7 @@ import typer
 from explorer.asked import AskedProblem, option_of
 from explorer.cli.options import extents, number, whole_number
 from explorer.errors import InvalidInput
-from explorer.extents import MAX_COLS, MAX_ROWS
+from explorer.extents import MAX_ROWS
 from explorer.problem import OPTIONS, USUAL, Problem
 
 Options = dict[str, tuple[Any, Any]]
@@ -28,7 +28,7 @@ def _option(name: str, kind: Any, default: Any, help_text: str, **more: Any) -> 
 
 
 def _of_field(name: str) -> tuple[Any, Any]:
-    """The option of a field; strides and mask rows of 0 are not said."""
+    """The option of a field; a stride or a number of mask rows that is 0 counts as left out."""
     option, usual = OPTIONS[name], USUAL[name] or None
     if option.kind is bool:
         return _option(name, bool, False, option.help)
@@ -41,22 +41,6 @@ def _of_field(name: str) -> tuple[Any, Any]:
     return _option(name, kind, usual, option.help, metavar=option.metavar, parser=parser)
 
 
-_COLS = _option(
-    "cols",
-    int | None,
-    None,
-    "Columns of the matrix: elements of a row.",
-    metavar="C",
-    parser=whole_number("cols", 1, MAX_COLS),
-)
-_ROWS = _option(
-    "rows",
-    int | None,
-    None,
-    "Rows of the matrix; left out: as many as make 256 MiB of traffic.",
-    metavar="R",
-    parser=whole_number("rows", 1, MAX_ROWS),
-)
 _SHAPE = _option(
     "shape",
     str | None,
@@ -74,9 +58,7 @@ _AXIS = _option(
 )
 
 _OPTIONS: Options = {
-    "cols": _COLS,
-    "rows": _ROWS,
-    **{name: _of_field(name) for name in OPTIONS},
+    **{name: _of_field(name) for name in ("cols", "rows", *OPTIONS)},
     "shape": _SHAPE,
     "axis": _AXIS,
 }

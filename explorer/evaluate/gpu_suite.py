@@ -96,8 +96,7 @@ def write_run(path: Path, run: SuiteRun, chosen: frozenset[str]) -> None:
     """
     runs = {each.gpu: each for each in read_runs(path)}
     before = runs.get(run.gpu)
-    open_tests = {*before.failed, *before.not_run} if before and before.code == run.code else set()
-    if before is not None and chosen <= open_tests:
+    if before and before.code == run.code and chosen <= {*before.failed, *before.not_run}:
         run = _added(before, run, chosen)
     runs[run.gpu] = run
     path.write_text(json.dumps([asdict(runs[gpu]) for gpu in sorted(runs)], indent=2) + "\n")

@@ -169,7 +169,7 @@ def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> P
 
 
 def _fewest_rows(program: ProgramUnderTest) -> list[int]:
-    """One row, and some that leave one of the last block's rows out."""
+    """One row; and two blocks but for one row, or three rows where a block has one."""
     if program.split.across_rows:
         return []
     return [1, max(3, 2 * program.config.rows_per_block - 1)]

@@ -34,16 +34,23 @@ OTHER_GAP = 2**16 + 64
 than 16 bits hold."""
 
 OTHER_SCALES = (-1.2345678, 2.7182818)
-"""Scales that are tried beside a problem's own: a negative one, and one above 1. No 16 bits hold
-them, so that a kernel that keeps its scale in so few is wrong."""
+"""Scales that are tried beside a problem's own: a negative one, and one above 1.
+
+Neither is a number of a 16-bit type, so that a kernel that rounds its scale to one is wrong.
+"""
 
 GRADIENT_SIZES = {DType.F16: (1e-3, 300.0), DType.BF16: (1e-7, 1e6)}
-"""Factors of some rows of gradients, small as those of a mean over many rows, and large."""
+"""Factors of some rows of gradients: a small one, as of a mean over many rows, and a large one."""
 
 OTHER_GRADIENT_SIZES = (1e-9, 1e7)
+"""The same for f32 and f64."""
 
 TINY_SHARE = 1e-20
-"""Of a row's sum: below it, kernels may lose a product of it and a scale before the gradient."""
+"""An element's share of its row's sum, below which large gradients are not tried.
+
+A kernel may multiply the share with the scale first, and lose the product where it is below the
+smallest normal number.
+"""
 
 INT32 = np.iinfo(np.int32)
 

@@ -9,13 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
-from explorer.errors import InvalidInput
-from explorer.plain_data import parse_json
 from explorer.report.console import cell, notes, print_table
 from explorer.report.table import Column, Table, as_markdown, numbers, words
 from explorer.report.text import measurement_lines, microseconds, percent, share_of_copy
 from explorer.tuning.peer_comparison import LOSS, TIE, PeerComparison, PeerRun, PeerTime
-from explorer.user_files import read_text
+from explorer.user_files import read_kept
 
 # ------------------------------------------------------------------ as JSON
 
@@ -147,14 +145,7 @@ def _means(found: Means) -> dict[str, Any]:
 
 def read_compared(path: Path) -> PeerRun:
     """The comparisons that a file keeps; raises InvalidInput for a file that keeps none."""
-    text = read_text(path, remedy="name a kept comparison")
-    try:
-        return PeerRun.from_dict(parse_json(text, "its text"))
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"{path} keeps no comparison of this version: {error}; name a file that "
-            "explorer compare --save wrote"
-        ) from None
+    return read_kept(path, PeerRun.from_dict, "comparison", "compare")
 
 
 # ------------------------------------------------------------------ as a table

@@ -9,8 +9,6 @@ from typing import Any
 
 from rich.console import Console
 
-from explorer.errors import InvalidInput
-from explorer.plain_data import parse_json
 from explorer.presets import REPORTED, ReportedRatio, find_preset
 from explorer.report.console import cell, notes, print_table
 from explorer.report.table import Cell, Styled, Table, as_markdown, numbers, prose, words
@@ -26,7 +24,7 @@ from explorer.report.text import (
     with_spread,
 )
 from explorer.tuning.journey_results import BEST, Journey, Step
-from explorer.user_files import read_text
+from explorer.user_files import read_kept
 
 # ------------------------------------------------------------------ as JSON
 
@@ -105,14 +103,7 @@ def _derived(journey: Journey, before: Step | None, step: Step) -> dict[str, Any
 
 def read_journey(path: Path) -> Journey:
     """The journey that a file keeps; raises InvalidInput for a file that keeps none."""
-    text = read_text(path, remedy="name a kept journey")
-    try:
-        return Journey.from_dict(parse_json(text, "its text"))
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"{path} keeps no journey of this version: {error}; name a file that "
-            "explorer journey --save wrote"
-        ) from None
+    return read_kept(path, Journey.from_dict, "journey", "journey")
 
 
 # ------------------------------------------------------------------ as Markdown

@@ -192,16 +192,13 @@ def emulate_far(
     each = _blocks_a_tile(kernel, problem, block_rows)
     last = -(-problem.rows // block_rows) - 1
     workers = last // rounds + 1
-    tiles = _chosen_tiles(problem, block_rows, each, most_elements // rounds)
-    tiles = np.unique(tiles % workers + workers * np.arange(rounds)[:, None])
+    chosen = _chosen_tiles(problem, block_rows, each, most_elements // rounds)
+    tiles = np.unique(chosen % workers + workers * np.arange(rounds)[:, None])
     tiles = tiles[tiles <= last]
-    rows = (tiles[:, None] * block_rows + np.arange(block_rows)).reshape(-1)
+    rows = _members(tiles, block_rows)
     far = _FarRows.of(problem, rows[rows < problem.rows])
     memory = _FarMemory.of(far, kernel)
-    at_work = tiles[tiles < workers]
-    if order is Order.DESCENDING:
-        at_work = np.sort(last - tiles)
-    blocks = (at_work[:, None] * each + np.arange(each)).reshape(-1)
+    at_work = np.sort(last - tiles) if order is Order.DESCENDING else tiles[tiles < workers]
     result = Emulation(
         problem,
         rounding=rounding,
@@ -216,7 +213,7 @@ def emulate_far(
             step_limit=step_limit,
             counting=False,
             grid=workers * each,
-            blocks=blocks,
+            blocks=_members(at_work, each),
         )
     except NotEmulated as error:
         return replace(result, unsupported=error.opcodes)
@@ -226,6 +223,11 @@ def emulate_far(
     findings = (*ran.findings, *with_store(list(memory.findings()), kernel))
     result = judged(replace(result, findings=findings), memory.output(), far.truth)
     return replace(result, check=far.named(result.check))
+
+
+def _members(groups: Numbers, size: int) -> Numbers:
+    """The numbers of all members of some groups, each of which has `size` neighbours."""
+    return (groups[:, None] * size + np.arange(size)).reshape(-1)
 
 
 def _blocks_a_tile(kernel: EmulatedKernel, problem: Problem, block_rows: int) -> int:
