@@ -117,10 +117,11 @@ def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
     cols, per_block = program.cols, program.config.rows_per_block
     if rows is not None:
         return [Case(problem.resized(rows_that_repeat(problem, rows, per_block)))]
-    if split.across_rows:
-        return [Case(verification_problem(problem, split.block_rows, split.rows_together))]
     count = max(1, min(pattern_count(problem), ALL_ELEMENTS // cols))
     each = max(1, MOST_ELEMENTS // cols)
+    if split.across_rows:
+        part = verification_problem(problem, split.block_rows, split.rows_together, each)
+        return [Case(part, first) for first in range(0, count, part.rows)]
     if count + 2 <= each or per_block > 1:
         return [Case(_with_rows(problem, count + 2, per_block, each))]
     return [

@@ -147,18 +147,42 @@ def sqrt32(a: Any, mode: str) -> Array:
 
 
 def fma64(a: Any, b: Any, c: Any) -> Array:
-    """Return a * b + c of float64 operands, rounded once.
+    """Return a * b + c of float64 operands, rounded once, unless the product's error is subnormal.
 
-    This is the paper's algorithm Fma, which is right unless the product's error is subnormal. If an
-    operand is too large to be split, infinite or undefined, the result is rounded twice.
+    This is the paper's algorithm Fma. Where it overflows on its way, as with operands that are too
+    large to be split, it is done once more with smaller exponents.
     """
     a, b, c = np.asarray(a, np.float64), np.asarray(b, np.float64), np.asarray(c, np.float64)
+    result = _fma64(a, b, c)
+    if np.isfinite(result).all():
+        return result
+    again = ~np.isfinite(result)
+    numbers = again & np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
+    result = np.where(again & ~numbers, a * b + c, result)
+    result[numbers] = _scaled_fma64(
+        *(np.broadcast_to(x, numbers.shape)[numbers] for x in (a, b, c))
+    )
+    return result
+
+
+def _fma64(a: Array, b: Array, c: Array) -> Array:
     product = np.asarray(a * b)
     low, low_error = exact_sum(c, _product_error(a, b, product))
     high, high_error = exact_sum(product, low)
-    result = np.asarray(high + round_to_odd(*exact_sum(low_error, high_error)))
-    finite = np.isfinite(result)
-    return result if finite.all() else np.where(finite, result, product + c)
+    return np.asarray(high + round_to_odd(*exact_sum(low_error, high_error)))
+
+
+def _scaled_fma64(a: Array, b: Array, c: Array) -> Array:
+    """Return a * b + c, computed with the larger of the two terms near 1.
+
+    A term that is smaller by more than 2^200 decides by its sign alone, so its size may be changed.
+    """
+    (a, a_exponent), (b, b_exponent), (c, c_exponent) = np.frexp(a), np.frexp(b), np.frexp(c)
+    product_exponent = a_exponent + b_exponent
+    largest = np.where(c == 0, product_exponent, np.maximum(product_exponent, c_exponent))
+    a = np.ldexp(a, np.maximum(product_exponent - largest, -200))
+    c = np.ldexp(c, np.maximum(c_exponent - largest, -200))
+    return np.asarray(np.ldexp(_fma64(a, b, c), largest))
 
 
 def _product_error(a: Array, b: Array, product: Array) -> Array:

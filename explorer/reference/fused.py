@@ -1,6 +1,7 @@
 """Multiply-adds with one rounding, which NumPy has not."""
 
 from fractions import Fraction
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,26 @@ def fused_multiply_add(x: Array, factor: float, added: Array) -> Array:
     doubt = 4 * np.finfo(np.longdouble).eps * (np.abs(product) + np.abs(added))
     unsure = np.zeros(result.shape, np.bool_)
     for direction in (-np.inf, np.inf):
-        beside = np.nextafter(result, direction).astype(np.longdouble)
-        unsure |= np.abs(total - (result + beside) / 2) <= doubt
-    for place in zip(*np.nonzero(unsure & np.isfinite(result)), strict=True):
+        beside = _beyond_the_type(np.nextafter(result, direction))
+        unsure |= np.abs(total - (_beyond_the_type(result) + beside) / 2) <= doubt
+    for place in zip(*np.nonzero(unsure & np.isfinite(total)), strict=True):
         exact = Fraction(float(x[place])) * Fraction(factor) + Fraction(float(added[place]))
-        result[place] = float(exact)
+        result[place] = _nearest(exact)
     return result
+
+
+def _beyond_the_type(numbers: Array) -> NDArray[Any]:
+    """Return `numbers` as long doubles, and for an infinity the first number that float64 lacks.
+
+    A sum overflows from the middle between that number and the greatest finite one on.
+    """
+    wide = numbers.astype(np.longdouble)
+    first_beyond = np.ldexp(np.longdouble(1), np.finfo(np.float64).maxexp)
+    return np.where(np.isinf(wide), np.copysign(first_beyond, wide), wide)
+
+
+def _nearest(exact: Fraction) -> float:
+    try:
+        return float(exact)
+    except OverflowError:  # Python raises where IEEE 754 rounds to infinity
+        return inf if exact > 0 else -inf

@@ -131,18 +131,24 @@ def _is_prime(number: int) -> bool:
     return all(number % divisor for divisor in range(2, isqrt(number) + 1))
 
 
-def verification_problem(problem: Problem, rows_per_block: int, together: int = 1) -> Problem:
+def verification_problem(
+    problem: Problem, rows_per_block: int, together: int = 1, most_rows: int | None = None
+) -> Problem:
     """A problem of few rows to verify a kernel with: whole blocks, and one that is not.
 
     With an inner axis: some slices of it, which begin within blocks. `together` neighbouring rows
-    are read at once: they divide the axis, but nothing more than that does.
+    are read at once: they divide the axis, but nothing more than that does. There are about
+    `most_rows` where these are fewer than the patterns.
     """
     if problem.inner == 1:
         rows = verification_rows(problem, rows_per_block)
         return problem.resized(rows_that_repeat(problem, rows, rows_per_block))
     block = rows_per_block // together
     slices = 3 if block % 3 else 5
-    groups = max(3, block // slices + 1, -(-pattern_count(problem) // (slices * together))) | 1
+    wanted = -(-pattern_count(problem) // (slices * together)) | 1
+    if most_rows is not None:
+        wanted = min(wanted, (most_rows // (slices * together) - 1) | 1)
+    groups = max(3, (block // slices + 1) | 1, wanted)
     while block > 1 and slices * groups % block == 0:
         groups += 2
     inner = groups * together

@@ -7,7 +7,7 @@ import numpy as np
 from explorer.codegen import emit
 from explorer.compile.headers import include_dir
 from explorer.compile.nvrtc import compile_source
-from explorer.devices.emulated.device import SM_COUNT
+from explorer.devices.emulated.device import emulated_grid
 from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import GlobalMemory, check_output, poisoned
 from explorer.ptx_emulator.parser import parse
@@ -92,7 +92,7 @@ def _launch_all(module, launches, values, memory, steps):
         result = launch(
             module,
             step.entry,
-            grid=(step.grid_on(SM_COUNT), 1, 1),
+            grid=(emulated_grid(step), 1, 1),
             block=(step.block, 1, 1),
             args=[values[name] for name in step.arguments],
             memory=memory,

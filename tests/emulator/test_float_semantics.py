@@ -297,4 +297,34 @@ def test_float64_multiply_adds_are_rounded_once():
     a[4], b[4], c[4] = 2.0**-53 * (1 + 2.0**-52), 1.0, 1.0
     got = fma64(a, b, c)
     for x, y, z, sum_ in zip(a, b, c, got, strict=True):
-        assert sum_ == float(Fraction(x) * Fraction(y) + Fraction(z))
+        assert sum_ == nearest(Fraction(x) * Fraction(y) + Fraction(z))
+
+
+def nearest(exact):
+    """Return the float64 nearest to a fraction; Python raises where IEEE 754 gives infinity."""
+    try:
+        return float(exact)
+    except OverflowError:
+        return np.inf if exact > 0 else -np.inf
+
+
+def test_float64_multiply_adds_of_huge_numbers_are_rounded_once():
+    """The paper's algorithm splits its operands, which overflows from 2^996 on."""
+    rng = np.random.default_rng(8)
+    a = (
+        rng.choice([-1.0, 1.0], 4000)
+        * rng.uniform(1, 2, 4000)
+        * 2.0 ** rng.integers(960, 1024, 4000)
+    )
+    b = rng.standard_normal(4000) * 2.0 ** rng.integers(-60, 3, 4000)
+    c = rng.standard_normal(4000) * 2.0 ** rng.integers(-1000, 1021, 4000)
+    c[::4] = -np.clip(a[::4] * b[::4], -1.7e308, 1.7e308)
+    c[1::4] = 0.0
+    greatest = np.finfo(np.float64).max
+    # Three times a is exactly the middle between the greatest number and 2^1024.
+    a[2:4], b[2:4], c[2:4] = float(Fraction(2**1024 - 2**970, 3)), 3.0, (-0.5, 0.5)
+    with np.errstate(over="ignore", invalid="ignore"):
+        got = fma64(a, b, c)
+    for x, y, z, sum_ in zip(a, b, c, got, strict=True):
+        assert sum_ == nearest(Fraction(x) * Fraction(y) + Fraction(z))
+    assert list(got[2:4]) == [greatest, np.inf]

@@ -27,6 +27,17 @@ def test_a_sum_just_above_the_middle_of_two_numbers_is_rounded_up():
     assert fused_multiply_add(x, 1.0, np.array([1.0]))[0] == 1 + 2.0**-52
 
 
+def test_a_sum_beside_the_middle_of_the_greatest_number_and_infinity():
+    """3 * x is that middle itself: the small term decides whether the sum is finite."""
+    greatest = np.finfo(np.float64).max
+    x = np.full(4, float(Fraction(2**1024 - 2**970, 3)))
+    assert Fraction(x[0]) * 3 == 2**1024 - 2**970
+    x[2:] *= -1
+    with np.errstate(over="ignore"):
+        got = fused_multiply_add(x, 3.0, np.array([-0.5, 0.5, -0.5, 0.5]))
+    assert list(got) == [greatest, np.inf, -np.inf, -greatest]
+
+
 def test_what_is_not_finite_stays_so():
     x = np.array([np.inf, -np.inf, np.nan, 1.0, 1e308])
     added = np.array([0.0, 0.0, 0.0, -np.inf, 1e308])

@@ -39,8 +39,12 @@ STEP_LIMIT = 3_000_000
 SCHEDULE_STEPS = 16_000
 """Steps that another schedule than the first may take: a quarter of a second on one core."""
 
-SM_COUNT = 2
-"""SMs of the emulated device: few, so that blocks that stride over the rows do so."""
+FEWEST_SMS = 2
+"""SMs of the emulated device at least."""
+
+STRIDES = 20
+"""Strides over the rows that each block of a kernel whose blocks do so makes at least, where there
+are rows enough: its loop and its ring of stages go round several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ def _left_out(
     if schedule is Schedule.PERMUTED:
         turns = max(
             permuted_turns(
-                kernel.module.entries[step.entry], step.grid_on(SM_COUNT), step.block, step.cluster
+                kernel.module.entries[step.entry], emulated_grid(step), step.block, step.cluster
             )
             for step in kernel.launches
         )
@@ -138,6 +142,16 @@ def _left_out(
             f"the {schedule} schedule, which takes some {steps} steps, more than {SCHEDULE_STEPS}"
         )
     return ""
+
+
+def emulated_grid(step: Launch) -> int:
+    """Return the blocks of a launch on the emulated device.
+
+    Blocks that stride over the rows are few, so that they do so, but no fewer than that needs:
+    blocks are emulated side by side, and their strides one after the other.
+    """
+    sms = step.grid // (STRIDES * max(1, step.blocks_per_sm))
+    return step.grid_on(max(FEWEST_SMS, sms))
 
 
 def judged(run: Emulation, output: Array, truth: Truth) -> Emulation:
@@ -216,7 +230,7 @@ def launched(
             result = launch(
                 kernel.module,
                 step.entry,
-                grid=(grid or step.grid_on(SM_COUNT), 1, 1),
+                grid=(grid or emulated_grid(step), 1, 1),
                 block=(step.block, 1, 1),
                 args=_arguments(step, values),
                 memory=memory,

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from explorer.accuracy import Accuracy
 from explorer.devices.emulated.device import (
-    SM_COUNT,
     STEP_LIMIT,
     EmulatedKernel,
+    emulated_grid,
     judged,
     launched,
     with_store,
@@ -159,7 +159,7 @@ def order_of(run: Emulation, kernel: EmulatedKernel, block_rows: int) -> Order:
         return Order.OTHER
     tile = np.arange(run.problem.rows) // block_rows
     worker = np.array(run.row_blocks) // each
-    launched_tiles = step.grid_on(SM_COUNT) // each
+    launched_tiles = emulated_grid(step) // each
     if (worker == tile % launched_tiles).all():
         return Order.ASCENDING
     return Order.DESCENDING if (worker == tiles - 1 - tile).all() else Order.OTHER
