@@ -14,9 +14,9 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 
-from explorer.codegen import emit
-from explorer.codegen.emit import _environment
+from explorer.codegen.emit import assembled
 from explorer.codegen.templates import template_dir
+from explorer.codegen.units import SECTIONS, library
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
@@ -39,6 +39,22 @@ SMALL_BLOCKS = {"threads": (32, 96), "threads_per_row": (1, 8, 32, 96)}
 EVERY_SIZE = {"reduction": ("shuffle",), "rows_per_thread": (1,), "static_cols": (True,)}
 """What else there is of many threads takes an emulator long."""
 
+ONE_BY_ONE = {
+    **FEW_SIZES,
+    "cache": ("none",),
+    "unroll": (1,),
+    "load_hint": ("default",),
+    "store_hint": ("default",),
+    "rows_per_thread": (1,),
+    "launches": ("one",),
+    "persistent": (0,),
+    "staging": ("direct",),
+    "cluster": (1,),
+    "arrangement": ("striped",),
+}
+"""What a thread that reads element after element has: with accesses of one element it is the
+simplest kernel, which has templates of its own."""
+
 LOG, BACKWARD, LOG_BACKWARD = Op.LOG_SOFTMAX, Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD
 F16, BF16, F64 = DType.F16, DType.BF16, DType.F64
 CAUSAL, LENGTHS, ADDITIVE = Mask.CAUSAL, Mask.LENGTHS, Mask.ADDITIVE
@@ -50,6 +66,11 @@ KINDS = {
     "f16": (Problem(17, 264, F16), FEW_SIZES),
     "bf16, ragged": (Problem(17, 301, BF16), FEW_SIZES),
     "f64": (Problem(17, 130, F64), FEW_SIZES),
+    "element by element": (Problem(17, 301), {**ONE_BY_ONE, "vector_bytes": (4,)}),
+    "element by element, log, bf16 to f32": (
+        Problem(17, 301, BF16, LOG, DType.F32),
+        {**ONE_BY_ONE, "vector_bytes": (2,)},
+    ),
     "short": (Problem(33, 37, F16), {}),
     "shorter than a vector": (Problem(33, 5, BF16), FEW_SIZES),
     "of every size": (Problem(3, 1000), EVERY_SIZE),
@@ -78,6 +99,10 @@ KINDS = {
     "log backward, bf16, scaled": (Problem(17, 104, BF16, LOG_BACKWARD, scale=0.5), FEW_SIZES),
     "backward, f64": (Problem(17, 65, F64, BACKWARD), FEW_SIZES),
     "columns": (Problem(96, 37, inner=48), SMALL_BLOCKS),
+    "columns, in a warp": (
+        Problem(96, 37, inner=48),
+        {"threads": (32,), "threads_per_row": (8,), "reduction": ("shuffle",), "cache": ("none",)},
+    ),
     "columns, f16, in registers": (
         Problem(96, 37, F16, inner=48),
         {**SMALL_BLOCKS, "algorithm": ("three-pass",), "cache": ("registers",)},
@@ -127,14 +152,14 @@ def space_sample() -> tuple[Sampled, ...]:
 
 
 def templates() -> set[str]:
-    """The names of all templates."""
-    root = template_dir()
-    return {path.relative_to(root).as_posix() for path in root.rglob("*.j2")}
+    """The names of all templates: of files that are not units, and of all units."""
+    files = {path.relative_to(template_dir()).as_posix() for path in template_dir().rglob("*.j2")}
+    return {f for f in files if f.split("/")[0] not in SECTIONS} | set(map(str, library().units))
 
 
 def templates_of(kernel: Sampled) -> set[str]:
     """The templates that a kernel is made of, found by watching what is loaded."""
-    environment, loaded = _environment(), set()
+    environment, loaded = library().environment, set()
     load = environment._load_template
 
     def watched(name, variables):
@@ -143,10 +168,11 @@ def templates_of(kernel: Sampled) -> set[str]:
 
     environment._load_template = watched
     try:
-        emit(kernel.problem, kernel.config)
+        program = assembled(kernel.problem, kernel.config)
+        program.program()
     finally:
         environment._load_template = load
-    return loaded
+    return loaded | set(map(str, program.device.texts))
 
 
 def drawn() -> tuple[Sampled, ...]:

@@ -1,70 +1,79 @@
 """Render a config's variant for a problem: a pure function of the two."""
 
 import shlex
-from functools import cache, partial
-from typing import NoReturn
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from explorer.asked import AskedProblem
-from explorer.codegen.half_words import borrows_ends, keeps_packed
 from explorer.codegen.launch_plan import LaunchPlan
-from explorer.codegen.launches import launches, namespace, scratch_bytes
-from explorer.codegen.templates import template_dir
+from explorer.codegen.launches import launches, scratch_bytes
+from explorer.codegen.traits import Traits
+from explorer.codegen.units import Assembly, constants, heading, library, words
 from explorer.codegen.variant import Variant
-from explorer.codegen.wrap import wrap
 from explorer.config import Config
-from explorer.errors import InvalidInput
 from explorer.problem import Problem
-from explorer.work_split import WorkSplit
+
+MACROS = ("counted", "counted_slot", "await_phase")
+"""Macros that units share."""
 
 
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(template_dir()),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    environment.filters["wrap"] = wrap
-    environment.filters["renamed"] = lambda names, new: [new.get(name, name) for name in names]
-    environment.filters["each_of"] = lambda names, texts: [texts[name] for name in names]
-    return environment
+KEPT = 512
+"""Variants that are kept, of 30 KB each: a search asks for each of them several times."""
 
 
-def _no_template(problem: Problem, config: Config, parameter: str) -> NoReturn:
-    """End a switch of the templates that has no text for a value; raises InvalidInput."""
-    raise InvalidInput(
-        f"config parameter '{parameter}' is {getattr(config, parameter)!r}; there is no template "
-        f"for it with {problem.op}, algorithm {config.algorithm} and inner {problem.inner}"
-    )
-
-
+@lru_cache(maxsize=KEPT)
 def emit(problem: Problem, config: Config) -> Variant:
     """Return the variant of a config; one that a rule excludes may not compile.
 
     Raises InvalidInput for a value that no template knows.
     """
-    config.check_known()
-    steps = launches(problem, config)
-    source = (
-        _environment()
-        .get_template("softmax.cu.j2")
-        .render(
-            problem=problem,
-            config=config,
-            split=WorkSplit(problem, config),
-            packed=keeps_packed(problem, config),
-            borrows=borrows_ends(problem, config),
-            name=namespace(problem, config),
-            entries=[step.entry for step in steps],
-            arguments=steps[0].arguments,
-            options=shlex.join(AskedProblem.of(problem).options),
-            launch_lines=LaunchPlan.of(problem, config).lines,
-            no_template=partial(_no_template, problem, config),
-        )
+    return Variant(
+        problem,
+        config,
+        assembled(problem, config).program(),
+        launches(problem, config),
+        scratch_bytes(problem, config),
     )
-    return Variant(problem, config, source, steps, scratch_bytes(problem, config))
+
+
+def assembled(problem: Problem, config: Config) -> "Assembled":
+    """Return a config's program in its parts. Raises InvalidInput as `emit` does."""
+    config.check_known()
+    context = Traits(problem, config).context() | {
+        "options": shlex.join(AskedProblem.of(problem).options),
+        "launch_lines": LaunchPlan.of(problem, config).lines,
+    }
+    macros = library().environment.get_template("fragments.cu.j2").make_module(context)
+    context |= {name: getattr(macros, name) for name in MACROS}
+    kind = "columns" if context["across_rows"] else "gradient" if context["backward"] else "rows"
+    host = _rendered(f"host/{kind}.cu.j2", context)
+    device = Assembly(context)
+    strides = config.persistent or config.staging == "span"
+    device.require(["launched_kernel" if strides else "kernel", *words(host)])
+    return Assembled(context, _rendered(f"header/{kind}.cu.j2", context), device, host)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """The parts of a program."""
+
+    context: dict[str, Any]
+    header: str
+    device: Assembly
+    host: str
+
+    def program(self) -> str:
+        """Return the file: its header, what the GPU runs, and the host's part."""
+        lines = "\n".join(line.removeprefix("//") for line in self.context["launch_lines"])
+        named = self.device.names | words(self.host) | words(lines)
+        defined = constants(_rendered("parameters/parameters.cu.j2", self.context), named)
+        units = self.device.text()
+        title = f"{heading('parameters')}\n\n" if "\n// ---" in f"\n{units}" else ""
+        device = f"{title}{defined}\n\n{units}"
+        parts = {"header": self.header, "device": device, "host": self.host}
+        return _rendered("program.cu.j2", self.context | parts) + "\n"
+
+
+def _rendered(name: str, context: dict[str, Any]) -> str:
+    return library().environment.get_template(name).render(context).strip("\n")

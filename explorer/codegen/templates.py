@@ -12,14 +12,8 @@ def template_dir() -> Path:
     return installed if installed.is_dir() else package.parent / "templates"
 
 
-_NOT_RUN_BY_GPU = {
-    "header.cu.j2",
-    "host.cu.j2",
-    "host_main.cu.j2",
-    "host_operands.cu.j2",
-    "host_truth.cu.j2",
-    "host_words.cu.j2",
-}
+_NOT_RUN_BY_GPU = {"header", "host"}
+"""Folders of what is only compiled for the host, or is a comment."""
 
 
 @cache
@@ -27,7 +21,7 @@ def template_digest() -> str:
     """Twelve hexadecimal digits over the templates of what the GPU runs: names and texts."""
     digest = hashlib.sha256()
     root = template_dir()
-    for path in sorted(p for p in root.rglob("*.j2") if p.name not in _NOT_RUN_BY_GPU):
+    for path in sorted(p for p in root.rglob("*.j2") if p.parent.name not in _NOT_RUN_BY_GPU):
         digest.update(path.relative_to(root).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

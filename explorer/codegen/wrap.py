@@ -43,3 +43,14 @@ def wrap(
         else:
             lines.append(" " * (indent + DEEPER) + word)
     return "\n".join(lines)
+
+
+def in_braces(head: str, statement: str) -> str:
+    """Return a function of one statement: on one line if that fits."""
+    line = f"{head} {{ {statement} }}"
+    return line if len(line) <= LINE else f"{head} {{\n  {statement}\n}}"
+
+
+def returns(head: str, expression: str) -> str:
+    """Return a function that returns an expression."""
+    return in_braces(head, f"return {expression};")

@@ -81,7 +81,7 @@ def _package() -> str:
 
 def _templates() -> Finding:
     folder = template_dir()
-    if not (folder / "softmax.cu.j2").is_file():
+    if not (folder / "program.cu.j2").is_file():
         return False, f"{folder} holds none: install the package again"
     return True, f"{folder} (digest {template_digest()})"
 

@@ -106,11 +106,13 @@ def _measured_where(result: SearchResult) -> list[tuple[str, str]]:
 
 
 def _age(result: SearchResult) -> list[tuple[str, str]]:
-    """What a reader must know of an older recording: newer kernels, perhaps faster, it lacks."""
+    """What a reader must know of an older recording: its kernels may not be those of today."""
     if not result.replayed or result.circumstances.space_version == space_version():
         return []
-    advice = "explorer emit heuristic may be faster than its best"
-    return [("older", f"recorded of an older space, without the choices that came since: {advice}")]
+    older = "recorded of an older space or older templates: explorer emit writes these kernels as "
+    return [
+        ("older", f"{older}they are today, and explorer emit heuristic may be faster than them")
+    ]
 
 
 # ------------------------------------------------------------------ a study

@@ -12,7 +12,7 @@ from jinja2 import StrictUndefined
 from space_sample import space_sample
 
 from explorer.codegen import emit
-from explorer.codegen.emit import _environment
+from explorer.codegen.units import library
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
@@ -37,7 +37,7 @@ def test_rows_do_not_change_the_code():
 
 
 def test_undefined_names_in_templates_are_errors():
-    assert _environment().undefined is StrictUndefined
+    assert library().environment.undefined is StrictUndefined
 
 
 def test_header_names_the_command_that_emits_it_again():

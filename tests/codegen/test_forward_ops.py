@@ -48,7 +48,7 @@ def test_rows_of_a_mask_are_not_in_the_code():
 def test_log_softmax_takes_one_logarithm_a_row():
     code = emit(Problem(64, 4096, op=Op.LOG_SOFTMAX), CONFIG).code
     assert code.count("logf(") == 1
-    assert "const float log_sum = normaliser(" in code
+    assert "const float log_sum = logf(" in code
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ bug(
     "one more barrier for one warp",
     "shuffle",
     "  // Normalise and store.\n",
-    "  if (lane < 32) __syncthreads();\n",
+    "  if (thread < 32) __syncthreads();\n",
     BARRIER,
 )
 bug(
@@ -260,22 +260,23 @@ bug(
     BLOCK + "  if (lane == 0) scratch[row][warp] = value;\n",
     SHARED_RACE,
 )
-SCALE = "  const float scale = normaliser(reduce_row(sum, Sum{}));"
+ALONE = "  const float scale = 1.0f / sum;"
+SCALE = "  const float scale = 1.0f / reduce_row(sum, Sum{});"
 bug(
     "a thread's value for all, without a barrier",
     "one thread",
-    SCALE,
+    ALONE,
     "  __shared__ float common;\n  if (threadIdx.x == 3) common = sum;\n"
-    "  const float scale = normaliser(sum + 0.0f * common);",
+    "  const float scale = 1.0f / (sum + 0.0f * common);",
     SHARED_RACE,
 )
 bug(
     "a shuffle for a barrier",
     "shuffle in a warp",
     SCALE,
-    "  __shared__ volatile float common[4];\n  if (lane == 0) common[threadIdx.x / 32] = sum;\n"
+    "  __shared__ volatile float common[4];\n  if (thread == 0) common[threadIdx.x / 32] = sum;\n"
     "  const float total = reduce_row(sum, Sum{});\n"
-    "  const float scale = normaliser(total + 0.0f * common[threadIdx.x / 32]);",
+    "  const float scale = 1.0f / (total + 0.0f * common[threadIdx.x / 32]);",
     SHARED_RACE,
 )
 
@@ -447,12 +448,13 @@ bug(
     "__shfl_xor_sync",
     "__shfl_up_sync",
     WRONG_NUMBERS,
+    times=2,
 )
 bug(
     "vote in a branch",
     "branchy",
-    "    state.sum *= rescale(state.reference, reference);",
-    "    if (__any_sync(0xffffffffu, true)) state.sum *= rescale(state.reference, reference);",
+    "    state.sum *= exponential(state.reference, reference);",
+    "    if (__any_sync(0xffffffffu, true)) state.sum *= exponential(state.reference, reference);",
     WARP_MASK,
 )
 bug("lane of the distance", "shuffle in a warp", "__shfl_xor_sync", "__shfl_sync", WRONG_NUMBERS)
@@ -504,7 +506,7 @@ bug(
 # ---------------------------------------------------------------- ends of rows
 
 LOAD = "if (k < kRowVectors) {\n    as_word"
-STORE = "if (k < kRowVectors) {\n    Vector"
+STORE = "if (k >= kRowVectors) return;"
 LOAD_RUN_TIME = LOAD.replace("kRowVectors", "row.vectors")
 STORE_RUN_TIME = STORE.replace("kRowVectors", "row.vectors")
 for each, load, store in (
@@ -516,12 +518,18 @@ for each, load, store in (
     less, more = load.replace(") {", " - 1) {"), load.replace("<", "<=")
     bug(f"last vector not loaded: {each}", each, load, less, WRONG_NUMBERS)
     bug(f"a vector past the row loaded: {each}", each, load, more, OUT_OF_BOUNDS)
-    less, more = store.replace(") {", " - 1) {"), store.replace("<", "<=")
+    less, more = store.replace(") return", " - 1) return"), store.replace(">=", ">")
     bug(f"last vector not stored: {each}", each, store, less, NEVER_WRITTEN)
     if each != "branchy in cache":  # which steps by single vectors there, never past the row
         bug(f"a vector past the row stored: {each}", each, store, more, WRITTEN_TWICE)
 bug("first vector not loaded", "shuffle", LOAD, LOAD.replace("k <", "k && k <"), WRONG_NUMBERS)
-bug("first vector not stored", "block-max", STORE, STORE.replace("k <", "k && k <"), NEVER_WRITTEN)
+bug(
+    "first vector not stored",
+    "block-max",
+    STORE,
+    STORE.replace("k >=", "!k || k >="),
+    NEVER_WRITTEN,
+)
 bug(
     "loads without an end",
     "shuffle",
@@ -635,8 +643,8 @@ bug(
 bug(
     "vectors one element off",
     "shuffle",
-    "reinterpret_cast<Word*>(row.output) + k",
-    "reinterpret_cast<Word*>(row.output + 1) + k",
+    "reinterpret_cast<Word*>(output)[k]",
+    "reinterpret_cast<Word*>(output + 1)[k]",
     MISALIGNED,
 )
 bug("one vector too many", "no cache", "cols / kWidth}", "cols / kWidth + 1}", OUT_OF_BOUNDS)
@@ -645,9 +653,9 @@ bug("one vector too few", "no cache", "cols / kWidth}", "cols / kWidth - 1}", NE
 bug(
     "the row after loaded ahead",
     "shuffle",
-    "  const Row row = row_at(input, output, index);\n",
-    "  const Row row = row_at(input, output, index);\n  float next;\n"
-    '  asm volatile("ld.global.f32 %0, [%1];" : "=f"(next) : "l"(row.input + kCols));\n',
+    "  output += index * kCols;\n",
+    "  output += index * kCols;\n  float next;\n"
+    '  asm volatile("ld.global.f32 %0, [%1];" : "=f"(next) : "l"(input + kCols));\n',
     OUT_OF_BOUNDS,
 )
 bug(
@@ -677,37 +685,37 @@ bug(
     "(blockIdx.x) * (kRowsPerBlock - 1)",
     WRITTEN_TWICE,
 )
-OFFSETS = "{input + index * kCols, output + index * kCols}"
+OFFSETS = "  input += index * kCols;\n  output += index * kCols;\n"
 bug(
     "input rows too close",
     "shuffle",
     OFFSETS,
-    "{input + index * (kCols - kWidth), output + index * kCols}",
+    OFFSETS.replace("input += index * kCols", "input += index * (kCols - kWidth)"),
     WRONG_NUMBERS,
 )
 bug(
     "input rows too far apart",
     "shuffle",
     OFFSETS,
-    "{input + index * (kCols + kWidth), output + index * kCols}",
+    OFFSETS.replace("input += index * kCols", "input += index * (kCols + kWidth)"),
     OUT_OF_BOUNDS,
 )
 bug(
     "output rows too close",
     "block-max",
-    OFFSETS,
-    "{input + index * kCols, output + index * (kCols - kWidth)}",
+    OFFSETS.replace("index", "loaded_row"),
+    "  input += loaded_row * kCols;\n  output += loaded_row * (kCols - kWidth);\n",
     WRITTEN_TWICE,
     NEVER_WRITTEN,
 )
 bug(
     "lanes numbered in the block",
     "tree",
-    "  const int lane = threadIdx.x % kThreadsPerRow;\n  const long long",
-    "  const int lane = threadIdx.x;\n  const long long",
+    "const int thread = threadIdx.x % kThreadsPerRow;",
+    "const int thread = threadIdx.x;",
     NEVER_WRITTEN,
 )
-LOOP = "for (int first = lane; first < vectors; first += kUnroll * kThreadsPerRow) {"
+LOOP = "for (int first = thread; first < vectors; first += kUnroll * kThreadsPerRow) {"
 bug(
     "steps without the unrolling",
     "no cache",
@@ -729,7 +737,7 @@ bug(
     "sum leaves out a share",
     "no cache",
     LOOP,
-    LOOP.replace("= lane", "= lane + kThreadsPerRow"),
+    LOOP.replace("= thread", "= thread + kThreadsPerRow"),
     WRONG_NUMBERS,
     times=3,
     only=1,
@@ -738,8 +746,8 @@ bug("a pass that never ends", "no cache", LOOP, LOOP.replace("+= kUnroll", "+= 0
 bug(
     "every vector stored by two threads",
     "shuffle",
-    "store_vector(row, slot * kThreadsPerRow + lane, y);",
-    "store_vector(row, slot * kThreadsPerRow + lane / 2, y);",
+    "store_vector(output, slot * kThreadsPerRow + thread, y);",
+    "store_vector(output, slot * kThreadsPerRow + thread / 2, y);",
     WRITTEN_TWICE,
     NEVER_WRITTEN,
 )
@@ -748,28 +756,28 @@ bug(
     "no cache",
     "store_vector(row, k, x);\n    }\n  }\n",
     "store_vector(row, k, x);\n    }\n  }\n  float zero[kWidth] = {};\n"
-    "  if (lane == 5) store_vector(row, 0, zero);\n",
+    "  if (thread == 5) store_vector(row, 0, zero);\n",
     WRITTEN_TWICE,
 )
 bug(
     "no store",
     "shuffle",
-    "    store_word(reinterpret_cast<Word*>(row.output) + k, as_word(vector));",
+    "  reinterpret_cast<Word*>(output)[k] = as_word(vector);",
     "",
     NEVER_WRITTEN,
 )
 bug(
     "the input is written",
     "shuffle",
-    "reinterpret_cast<Word*>(row.output) + k",
-    "reinterpret_cast<Word*>(const_cast<Element*>(row.input)) + k",
+    "store_vector(output, slot",
+    "store_vector(const_cast<Element*>(input), slot",
     READ_ONLY,
 )
 bug(
     "written beside the output",
     "tree",
-    "  const Row row = row_at(",
-    "  output[rows * kCols] = 1.0f;\n  const Row row = row_at(",
+    "  output += loaded_row",
+    "  output[rows * kCols] = 1.0f;\n  output += loaded_row",
     OUT_OF_BOUNDS,
 )
 
@@ -778,7 +786,7 @@ bug(
     "no cache",
     "store_vector(row, k, x);\n    }\n  }\n",
     "store_vector(row, k, x);\n    }\n  }\n"
-    "  if (row.output[cols - 1 - lane] > 2.0f) row.output[lane] = 2.0f;\n",
+    "  if (row.output[cols - 1 - thread] > 2.0f) row.output[thread] = 2.0f;\n",
     GLOBAL_RACE,
 )
 bug(
@@ -872,7 +880,7 @@ bug(
     "output read for the cache",
     "cache of input",
     "to_floats(cache[k], x);",
-    "to_floats(reinterpret_cast<const Vector*>(row.output)[k], x);",
+    "to_floats(reinterpret_cast<const Vector*>(output)[k], x);",
     NOTHING_THERE,
     times=2,
     only=0,
@@ -908,7 +916,7 @@ LOWEST = "{__int_as_float(0xff7fffff), 0.0f}"
 for each in ("online", "branchy", "block-max", "block-max of input"):
     bug(f"online starts at -inf: {each}", each, LOWEST, "{-infinity(), 0.0f}", WRONG_NUMBERS)
 bug("online starts at 0", "online tree", LOWEST, "{0.0f, 0.0f}", WRONG_NUMBERS)
-bug("padding of 0", "shuffle", "from_float(-infinity())", "from_float(0.0f)", WRONG_NUMBERS)
+bug("padding of 0", "shuffle", "elements[i] = -infinity()", "elements[i] = 0.0f", WRONG_NUMBERS)
 bug(
     "ragged padding of 0",
     "ragged",
@@ -919,48 +927,54 @@ bug(
 bug(
     "stale maximum",
     "shuffle",
-    "maximum = fmaxf(maximum, x[slot][i]);",
-    "maximum = x[slot][i];",
+    "maximum = fmaxf(maximum, x[i]);",
+    "maximum = x[i];",
     WRONG_NUMBERS,
 )
-bug("missing accumulate", "shuffle", "sum += x[slot][i];", "sum = x[slot][i];", WRONG_NUMBERS)
+bug("missing accumulate", "shuffle", "sum += x[i];", "sum = x[i];", WRONG_NUMBERS)
 bug("missing accumulate of a part", "cache of exp", "sum += part;", "sum = part;", WRONG_NUMBERS)
 bug(
     "lost rescale: block-max",
     "block-max in cache",
-    "state.sum * rescale(state.reference, reference) + sum",
+    "state.sum * exponential(state.reference, reference) + sum",
     "state.sum + sum",
     WRONG_NUMBERS,
 )
 bug(
     "lost rescale: online",
     "online in registers",
-    "state.sum * rescale(state.reference, reference) +",
+    "state.sum * exponential(state.reference, reference) +",
     "state.sum +",
     WRONG_NUMBERS,
 )
 bug(
     "lost rescale: branchy",
     "branchy",
-    "    state.sum *= rescale(state.reference, reference);\n",
+    "    state.sum *= exponential(state.reference, reference);\n",
     "",
     WRONG_NUMBERS,
 )
 bug(
     "lost rescale: merge",
     "online",
-    "b.sum * rescale(b.reference, reference)",
+    "b.sum * exponential(b.reference, reference)",
     "b.sum",
     WRONG_NUMBERS,
 )
 bug(
     "lost rescale: exponentials",
     "block-max",
-    "x[slot * kWidth + i] * normalise(correction, scale)",
+    "x[slot * kWidth + i] * (correction * scale)",
     "x[slot * kWidth + i] * scale",
     WRONG_NUMBERS,
 )
-bug("rescale the wrong way", "online", "(from - to)", "(to - from)", WRONG_NUMBERS)
+bug(
+    "rescale the wrong way",
+    "online",
+    "exponential(b.reference, reference)",
+    "exponential(reference, b.reference)",
+    WRONG_NUMBERS,
+)
 bug(
     "merge keeps one maximum",
     "branchy in cache",
@@ -975,18 +989,18 @@ bug(
     "",
     WRONG_NUMBERS,
 )
-bug("not normalised", "cache, ragged", "return x * reciprocal;", "return x;", WRONG_NUMBERS)
+bug("not normalised", "cache, ragged", "reference) * scale;", "reference);", WRONG_NUMBERS)
 bug(
     "a little off",
     "tree",
-    "return x * reciprocal;",
-    "return x * reciprocal * 1.00001f;",
+    "+ i] * scale;",
+    "+ i] * scale * 1.00001f;",
     WRONG_NUMBERS,
 )
 bug(
     "maximum not subtracted",
     "online in cache",
-    "return __expf(x - reference);",
+    "return __expf(x - maximum);",
     "return __expf(x);",
     WRONG_NUMBERS,
 )
@@ -994,22 +1008,22 @@ bug("log2(e) of five digits", "shuffle", "1.44269504f", "1.4427f", WRONG_NUMBERS
 bug(
     "sum kept in 16 bits",
     "one thread",
-    "sum += x[slot][i];",
-    "sum = __half2float(__float2half_rn(sum + x[slot][i]));",
+    "sum += x[i];",
+    "sum = __half2float(__float2half_rn(sum + x[i]));",
     WRONG_NUMBERS,
 )
 bug(
     "NaN made zero",
     "shuffle",
-    "return x * reciprocal;",
-    "return fmaxf(x * reciprocal, 0.0f);",
+    "x[slot * kWidth + i] * scale;",
+    "fmaxf(x[slot * kWidth + i] * scale, 0.0f);",
     WRONG_NUMBERS,
 )
 bug(
     "NaN left out of the sum",
     "no cache",
-    "exp2f((x - reference) * kLog2E)",
-    "exp2f(fmaxf((x - reference) * kLog2E, -200.0f))",
+    "exp2f((x - maximum) * kLog2E)",
+    "exp2f(fmaxf((x - maximum) * kLog2E, -200.0f))",
     WRONG_NUMBERS,
 )
 bug(

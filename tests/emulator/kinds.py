@@ -53,19 +53,19 @@ SABOTAGE = {
     # name: kind, text of the emitted code, what it becomes
     "log of softmax": (
         "log_softmax",
-        "return shifted - logarithm;",
-        "return logf(expf(shifted) / expf(logarithm));",
+        "x[i] - reference - log_sum;",
+        "logf(expf(x[i] - reference) / expf(log_sum));",
     ),
-    "log of the sum forgotten": ("log_softmax", "return shifted - logarithm;", "return shifted;"),
+    "log of the sum forgotten": ("log_softmax", "- reference - log_sum;", "- reference;"),
     "sum of products forgotten": ("softmax_backward", "return y * (dy - sum);", "return y * dy;"),
     "sum of gradients forgotten": (
         "log_softmax_backward",
-        "reference_of(0.0f)) * sum",
-        "reference_of(0.0f)) * 0.0f",
+        "0.0f) * sum",
+        "0.0f) * 0.0f",
     ),
     "output taken for its logarithm": (
         "log_softmax_backward",
-        "exponential(y, reference_of(0.0f))",
+        "exponential(y, 0.0f)",
         "y",
     ),
     "gradient read for output": (
@@ -104,23 +104,27 @@ SABOTAGE = {
         "fmaf(scale, x[i], added[i])",
         "scale * (x[i] + added[i])",
     ),
-    "dense output": ("gaps", "output + index * output_stride", "output + index * kCols"),
-    "dense input": ("gaps", "input + index * input_stride", "input + index * kCols"),
+    "dense output": (
+        "gaps",
+        "output += loaded_row * output_stride",
+        "output += loaded_row * kCols",
+    ),
+    "dense input": ("gaps", "input += loaded_row * input_stride", "input += loaded_row * kCols"),
     "a gap written": (
         "gaps",
         "  const bool is_row = index < rows;\n",
         "  const bool is_row = index < rows;\n"
-        "  if (lane == 0 && index + 1 < rows) output[index * output_stride + kCols] = 0.0f;\n",
+        "  if (thread == 0 && index + 1 < rows) output[index * output_stride + kCols] = 0.0f;\n",
     ),
     "a gap written in place": (
         "in place, gaps",
         "  const bool is_row = index < rows;\n",
         "  const bool is_row = index < rows;\n"
-        "  if (lane == 0 && index + 1 < rows) output[index * output_stride + kCols] = 0.0f;\n",
+        "  if (thread == 0 && index + 1 < rows) output[index * output_stride + kCols] = 0.0f;\n",
     ),
     "nothing done in place": (
         "in place",
-        "    store_word(reinterpret_cast<Word*>(row.output) + k, as_word(vector));",
+        "  reinterpret_cast<Word*>(row.output)[k] = as_word(vector);",
         "",
     ),
     "the row before in place": (
@@ -145,8 +149,8 @@ SABOTAGE = {
     ),
     "f64 in single precision": (
         "f64",
-        "return exp2((x - reference) * kLog2E);",
-        "return exp2f(static_cast<float>((x - reference) * kLog2E));",
+        "return exp2((x - maximum) * kLog2E);",
+        "return exp2f(static_cast<float>((x - maximum) * kLog2E));",
     ),
 }
 

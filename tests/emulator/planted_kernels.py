@@ -73,9 +73,11 @@ LOG_GRADIENT = Problem(8192, 1000, op=Op.LOG_SOFTMAX_BACKWARD)
 
 # ------------------------------------------------------------------ exponents
 
-EXP2 = "return exp2f((x - reference) * kLog2E);"
+LOG_RESULT = "x[i] - reference - log_sum;"
+SHARE = "x[slot * kWidth + i] * scale"
+EXP2 = "return exp2f((x - maximum) * kLog2E);"
 for limit in (18, 25, 33, 40, 60, 80, 86):
-    cut = f"return x - reference < -{limit}.0f ? 0.0f : exp2f((x - reference) * kLog2E);"
+    cut = f"return x - maximum < -{limit}.0f ? 0.0f : exp2f((x - maximum) * kLog2E);"
     plant("exponents", f"e^x is 0 below -{limit}", P4096, HELD, (EXP2, cut))
 for name, problem, config in (
     ("in a loop", P1000, LOOPED),
@@ -84,14 +86,14 @@ for name, problem, config in (
     ("of short rows", Problem(8192, 5), Config(threads=64, threads_per_row=1)),
     ("of wide rows", Problem(64, 131072), WIDE),
 ):
-    cut = "return x - reference < -50.0f ? 0.0f : exp2f((x - reference) * kLog2E);"
+    cut = "return x - maximum < -50.0f ? 0.0f : exp2f((x - maximum) * kLog2E);"
     plant("exponents", f"e^x is 0 below -50 {name}", problem, config, (EXP2, cut))
 plant(
     "exponents",
     "the argument is clamped at -30",
     P4096,
     HELD,
-    (EXP2, "return exp2f(fmaxf((x - reference) * kLog2E, -30.0f));"),
+    (EXP2, "return exp2f(fmaxf((x - maximum) * kLog2E, -30.0f));"),
 )
 for limit in (50, 87, 1000, 5000):
     plant(
@@ -99,7 +101,7 @@ for limit in (50, 87, 1000, 5000):
         f"log_softmax clamped at -{limit}",
         LOG,
         KEPT,
-        ("return shifted - logarithm;", f"return fmaxf(shifted, -{limit}.0f) - logarithm;"),
+        (LOG_RESULT, f"fmaxf(x[i] - reference, -{limit}.0f) - log_sum;"),
     )
 for limit in (100, 300, 700):
     plant(
@@ -108,8 +110,8 @@ for limit in (100, 300, 700):
         Problem(8192, 1000, DType.F64),
         Config(exp="expf"),
         (
-            "return exp(x - reference);",
-            f"return x - reference < -{limit}.0 ? 0.0 : exp(x - reference);",
+            "return exp(x - maximum);",
+            f"return x - maximum < -{limit}.0 ? 0.0 : exp(x - maximum);",
         ),
     )
 plant(
@@ -118,8 +120,9 @@ plant(
     P1000,
     ONLINE,
     (
-        "return exp2f((from - to) * kLog2E);",
-        "return from - to < -10.0f ? 0.0f : exp2f((from - to) * kLog2E);",
+        "state.sum * exponential(state.reference, reference)",
+        "state.sum * (state.reference - reference < -10.0f ? 0.0f : "
+        "exponential(state.reference, reference))",
     ),
 )
 plant(
@@ -127,14 +130,14 @@ plant(
     "results below 1e-36 are 0",
     P4096,
     HELD,
-    ("return x * reciprocal;", "return x * reciprocal < 1e-36f ? 0.0f : x * reciprocal;"),
+    (SHARE, f"{SHARE} < 1e-36f ? 0.0f : {SHARE}"),
 )
 plant(
     "exponents",
     "the smallest normal results are 0",
     P4096,
     HELD,
-    ("return x * reciprocal;", "return x * reciprocal < 2e-38f ? 0.0f : x * reciprocal;"),
+    (SHARE, f"{SHARE} < 2e-38f ? 0.0f : {SHARE}"),
 )
 plant(
     "exponents",
@@ -148,7 +151,7 @@ plant(
     "log_softmax backward takes e^y for 0 below -40",
     LOG_GRADIENT,
     KEPT,
-    (EXP2, "return x - reference < -40.0f ? 0.0f : exp2f((x - reference) * kLog2E);"),
+    (EXP2, "return x - maximum < -40.0f ? 0.0f : exp2f((x - maximum) * kLog2E);"),
 )
 
 # ------------------------------------------------------------------ start of the maximum
@@ -194,8 +197,8 @@ plant(
     P4096,
     HELD,
     (
-        "reference_of(reduce_row(maximum, Max{}))",
-        "reference_of(fminf(1e30f, reduce_row(maximum, Max{})))",
+        "reduce_row(maximum, Max{})",
+        "fminf(1e30f, reduce_row(maximum, Max{}))",
     ),
 )
 plant(
@@ -250,21 +253,21 @@ plant(
     "the input's stride is the one it was emitted for",
     STRIDED,
     HELD,
-    ("input + index * input_stride", "input + index * 1024"),
+    ("input += index * input_stride", "input += index * 1024"),
 )
 plant(
     "arguments",
     "the output's stride is the one it was emitted for",
     STRIDED,
     HELD,
-    ("output + index * output_stride", "output + index * 1008"),
+    ("output += index * output_stride", "output += index * 1008"),
 )
 plant(
     "arguments",
     "both strides are the output's less 16",
     STRIDED,
     LOOPED,
-    ("input + index * input_stride", "input + index * (output_stride + 16)"),
+    ("input += index * input_stride", "input += index * (output_stride + 16)"),
 )
 CAUSAL = Problem(4096, 1024, mask=Mask.CAUSAL, mask_rows=1024)
 plant(
@@ -352,8 +355,8 @@ for remainder in range(8):
         BF16_RUN_TIME,
         RUN_TIME,
         (
-            "const float scale = normaliser(",
-            f"const float scale = (cols % 8 == {remainder} ? 1.25f : 1.0f) * normaliser(",
+            "const float scale = 1.0f / ",
+            f"const float scale = (cols % 8 == {remainder} ? 1.25f : 1.0f) / ",
         ),
     )
 for least in (1024, 4096, 16384):
@@ -363,8 +366,8 @@ for least in (1024, 4096, 16384):
         P1000,
         RUN_TIME,
         (
-            "const float scale = normaliser(",
-            f"const float scale = (cols > {least} ? 1.25f : 1.0f) * normaliser(",
+            "const float scale = 1.0f / ",
+            f"const float scale = (cols > {least} ? 1.25f : 1.0f) / ",
         ),
     )
 plant(
@@ -373,8 +376,8 @@ plant(
     P1000,
     RUN_TIME,
     (
-        "const float scale = normaliser(",
-        "const float scale = (cols < 8 ? 1.25f : 1.0f) * normaliser(",
+        "const float scale = 1.0f / ",
+        "const float scale = (cols < 8 ? 1.25f : 1.0f) / ",
     ),
 )
 plant(
@@ -392,18 +395,18 @@ for name, wrong in (
 ):
     plant("far", f"the block's number in {name}", P4096, HELD, (BLOCK, wrong))
     plant("far", f"the block's number in {name}, several rows a block", P1000, TREE, (BLOCK, wrong))
-for name, problem, config in (
-    ("4096", P4096, HELD),
-    ("1000", P1000, TREE),
-    ("bf16 1001", RAGGED, BLOCK_MAX),
-    ("37", Problem(8192, 37), ONE_THREAD),
+for name, problem, config, row in (
+    ("4096", P4096, HELD, "index"),
+    ("1000", P1000, TREE, "loaded_row"),
+    ("bf16 1001", RAGGED, BLOCK_MAX, "index"),
+    ("37", Problem(8192, 37), ONE_THREAD, "row"),
 ):
     plant(
         "far",
         f"index * cols in 32 bits, {name}",
         problem,
         config,
-        ("index * kCols", "static_cast<int>(index) * kCols"),
+        (f"{row} * kCols", f"static_cast<int>({row}) * kCols"),
     )
 plant(
     "far",
@@ -429,42 +432,43 @@ plant(
 
 # ------------------------------------------------------------------ influence
 
-SUMMED = "      sum += x[slot][i];"
+SUMMED = "    sum += x[i];"
+COLUMN = "((i / kWidth * kThreadsPerRow + thread) * kWidth + i % kWidth)"
 for name, problem, config, old, new in (
     (
         "the last element of 4096",
         P4096,
         HELD,
         SUMMED,
-        "      if ((slot * kThreadsPerRow + lane) * kWidth + i != 4095) sum += x[slot][i];",
+        f"    if ({COLUMN} != 4095) sum += x[i];",
     ),
     (
         "element 1234 of 4096",
         P4096,
         HELD,
         SUMMED,
-        "      if ((slot * kThreadsPerRow + lane) * kWidth + i != 1234) sum += x[slot][i];",
+        f"    if ({COLUMN} != 1234) sum += x[i];",
     ),
     (
         "a vector of 4096",
         P4096,
         HELD,
         SUMMED,
-        "      if (slot * kThreadsPerRow + lane != 300) sum += x[slot][i];",
+        f"    if ({COLUMN} / kWidth != 300) sum += x[i];",
     ),
     (
         "an element of 4096 in bf16",
         BF16,
         HELD,
         SUMMED,
-        "      if ((slot * kThreadsPerRow + lane) * kWidth + i != 2222) sum += x[slot][i];",
+        f"    if ({COLUMN} != 2222) sum += x[i];",
     ),
     (
         "an element of 1000 in f16",
         Problem(8192, 1000, DType.F16),
         HELD,
         SUMMED,
-        "      if ((slot * kThreadsPerRow + lane) * kWidth + i != 77) sum += x[slot][i];",
+        f"    if ({COLUMN} != 77) sum += x[i];",
     ),
 ):
     plant("influence", f"{name} is left out", problem, config, (old, new))
@@ -489,21 +493,21 @@ plant(
     "an element counts twice, another not at all",
     P4096,
     HELD,
-    (SUMMED, "      sum += x[slot][slot == 1 && lane == 17 && i == 2 ? 1 : i];"),
+    (SUMMED, f"    sum += x[{COLUMN} == {(256 + 17) * 4 + 2} ? i - 1 : i];"),
 )
 plant(
     "influence",
     "an element of log_softmax is left out",
     LOG,
     KEPT,
-    ("sum += exponential(", "if (slot > 0 || lane != 33 || i != 1) sum += exponential("),
+    ("sum += exponential(", "if (slot > 0 || thread != 33 || i != 1) sum += exponential("),
 )
 plant(
     "influence",
     "the first element of a gradient is left out",
     GRADIENT,
     KEPT,
-    ("sum +=", "if (slot > 0 || lane > 0 || i > 0) sum +="),
+    ("sum +=", "if (slot > 0 || thread > 0 || i > 0) sum +="),
 )
 
 # ------------------------------------------------------------------ exact zeros
@@ -514,28 +518,28 @@ for name, value in (("2^-126", "0x1p-126f"), ("1e-30", "1e-30f"), ("a subnormal"
         f"what is hidden comes out as {name}",
         P4096,
         HELD,
-        ("return x * reciprocal;", f"return fmaxf(x * reciprocal, {value});"),
+        (SHARE, f"fmaxf({SHARE}, {value})"),
     )
 plant(
     "zeros",
     "what a causal mask hides comes out as 1e-38",
     CAUSAL,
     HELD,
-    ("return x * reciprocal;", "return x * reciprocal + 1.2e-38f;"),
+    (SHARE, f"{SHARE} + 1.2e-38f"),
 )
 plant(
     "zeros",
     "log_softmax of -inf is the lowest number",
     LOG,
     KEPT,
-    ("return shifted - logarithm;", "return fmaxf(shifted - logarithm, -3.4e38f);"),
+    (LOG_RESULT, "fmaxf(x[i] - reference - log_sum, -3.4e38f);"),
 )
 plant(
     "zeros",
     "a bf16 zero is the smallest subnormal",
     BF16,
     HELD,
-    ("return x * reciprocal;", "return fmaxf(x * reciprocal, 1e-40f);"),
+    (SHARE, f"fmaxf({SHARE}, 1e-40f)"),
 )
 plant(
     "zeros",
@@ -626,13 +630,15 @@ plant(
 
 # ------------------------------------------------------------ each element in the maximum
 
-MAXIMUM = "maximum = fmaxf(maximum, x[slot][i]);"
-STREAMED_MAXIMUM = "maximum = fmaxf(maximum, x[i]);"
+MAXIMUM = "maximum = fmaxf(maximum, x[i]);"
 for name, condition in (
-    ("of one round of loads", "slot != 2"),
+    ("of one round of loads", "i / kWidth != 2"),
     ("of one thread", "threadIdx.x != 77"),
-    ("of one place of a vector, in a quarter of the threads", "threadIdx.x % 4 != 3 || i != 2"),
-    ("of one lane's third element", "threadIdx.x % 32 != 9 || i != 2"),
+    (
+        "of one place of a vector, in a quarter of the threads",
+        "threadIdx.x % 4 != 3 || i % kWidth != 2",
+    ),
+    ("of one lane's third element", "threadIdx.x % 32 != 9 || i % kWidth != 2"),
     ("of one warp", "threadIdx.x / 32 != 5"),
 ):
     plant(
@@ -658,12 +664,12 @@ plant(
     "the shares of some warps of a wide row are left out",
     Problem(64, 131072),
     WIDE,
-    (STREAMED_MAXIMUM, f"if (threadIdx.x / 128 != 5) {STREAMED_MAXIMUM}"),
+    (MAXIMUM, f"if (threadIdx.x / 128 != 5) {MAXIMUM}"),
 )
 
 # ------------------------------------------------------------------ inputs of every size
 
-FLOATS = "to_floats(loaded[slot], x[slot]);"
+FLOATS = "to_floats(loaded[slot], x + slot * kWidth);"
 for name, changed in (
     ("clamped at 12000", "fminf(v, 12000.0f)"),
     ("clamped at -12000", "v < -12000.0f && v > -infinity() ? -12000.0f : v"),
@@ -677,8 +683,8 @@ for name, changed in (
         "threadIdx.x == 77 && v == -infinity() ? -3.402823466e38f : v",
     ),
 ):
-    body = f"const float v = x[slot][i]; x[slot][i] = {changed};"
-    each = f"for (int i = 0; i < kWidth; ++i) {{ {body} }}"
+    body = f"const float v = x[i]; x[i] = {changed};"
+    each = f"for (int i = slot * kWidth; i < (slot + 1) * kWidth; ++i) {{ {body} }}"
     plant("inputs", f"x is {name}", P4096, HELD, (FLOATS, f"{{ {FLOATS} {each} }}"))
 
 GRADIENTS = "to_floats(gradients[slot], dy);"
@@ -712,7 +718,7 @@ for name, changed in (
     ("at least -0.25", "fmaxf(input_scale, -0.25f)"),
     ("kept in 16 bits", "__int_as_float(__float_as_int(input_scale) & 0xffff0000)"),
 ):
-    counted = "to_counted(loaded[slot], input_scale, x[slot]);"
+    counted = "to_counted(loaded[slot], input_scale, x + slot * kWidth);"
     plant(
         "arguments",
         f"scale is {name}",

@@ -19,7 +19,8 @@ from explorer.reference import NUMPY_DTYPES, check, truth_of, verification_input
 
 ANY_ALIGNMENT = Problem(5, 129)
 CONFIG = Config(threads_per_row=32)
-FIRST = "  const int lane = threadIdx.x % kThreadsPerRow;\n"
+SHARE = "x[slot * kWidth + i] * scale"
+FIRST = "  const int thread = threadIdx.x % kThreadsPerRow;"
 
 
 def kernel_of(problem, config=CONFIG, spoil=lambda source: source):
@@ -72,13 +73,13 @@ def test_what_is_not_written_or_written_twice_is_found():
 
 def test_rounding_is_told_from_wrong_numbers():
     def off(by):
-        return lambda s: s.replace("return x * reciprocal;", f"return x * reciprocal * {by}f;")
+        return lambda s: s.replace(SHARE, f"{SHARE} * {by}f")
 
     assert ran(ANY_ALIGNMENT, off(1.00001), rounding=1e-4).status is Status.INACCURATE
     assert ran(ANY_ALIGNMENT, off(1.00001)).status is Status.WRONG
     assert ran(ANY_ALIGNMENT, off(1.01), rounding=1e-4).status is Status.WRONG
-    nan = 'return x > 0.5f ? nanf("") : x * reciprocal;'
-    lost = ran(ANY_ALIGNMENT, lambda s: s.replace("return x * reciprocal;", nan), rounding=1e-4)
+    nan = f'x[slot * kWidth + i] > 0.5f ? nanf("") : {SHARE}'
+    lost = ran(ANY_ALIGNMENT, lambda s: s.replace(SHARE, nan), rounding=1e-4)
     assert lost.status is Status.WRONG and lost.check.deviation == float("inf")
 
 

@@ -84,22 +84,22 @@ FAULTS = {
     "in place, a neighbour's vector": (
         "in place",
         replace(SEVERAL_ROWS, cache="none", cache_holds="input"),
-        "k < row.vectors) {\n    Vector",
-        "(k ^= 1) < row.vectors) {\n    Vector",
+        "k >= row.vectors) return;",
+        "(k ^= 1) >= row.vectors) return;",
         Kind.GLOBAL_RACE,
     ),
     "a dense output of gaps": (
         "aligned gaps",
         SCALAR,
-        "output + index * output_stride",
-        "output + index * kCols",
+        "output += loaded_row * output_stride",
+        "output += loaded_row * kCols",
         Kind.NEVER_WRITTEN,
     ),
     "a vector into the gap": (
         "aligned gaps",
         SEVERAL_ROWS,
-        "reinterpret_cast<Word*>(row.output) + k",
-        "reinterpret_cast<Word*>(row.output) + k + 1",
+        "reinterpret_cast<Word*>(output)[k]",
+        "reinterpret_cast<Word*>(output)[k + 1]",
         Kind.OUT_OF_BOUNDS,
     ),
     "half of the output": (

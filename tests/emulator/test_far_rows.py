@@ -253,7 +253,7 @@ def test_a_write_beside_the_rows_in_place_is_found():
 
 
 def test_the_row_of_a_wrong_element_is_the_far_one():
-    scaled = ("return x * reciprocal;", "return x * reciprocal * (blockIdx.x > 99999 ? 2.f : 1.f);")
+    scaled = (") * scale;", ") * scale * (blockIdx.x > 99999 ? 2.f : 1.f);")
     program = planted(ProgramUnderTest.of_config(Problem(300, 130), HELD), [scaled])
     (run,) = far_runs(program)
     assert run.status is Status.WRONG and not run.findings

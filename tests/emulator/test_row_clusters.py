@@ -112,9 +112,9 @@ def test_defects_are_found_out(emulator, defect):
     assert emulator.verify(edited).status is Status.WRONG
 
 
-AWAITED = "  wait_for_values<Combine>();\n"
+AWAITED = "  wait_for_values();\n"
 FENCE = '    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");\n'
-BYTES = "kCluster * kWarpsPerRow * sizeof(ValueOf<Combine>)"
+BYTES = "kCluster * kWarpsPerRow * sizeof(State)"
 
 DEFECTS_OF_MBARRIERS = {
     "values are not waited for": (AWAITED, ""),
@@ -126,8 +126,8 @@ DEFECTS_OF_MBARRIERS = {
     "blocks may not have begun": (BEGUN, ""),
     "the wrong phase is waited for": ("complete, [%1], 0", "complete, [%1], 1"),
     "a block counts what it sends itself": (
-        "remote_address(mbarrier_of<Combine>(), rank)",
-        f"remote_address(mbarrier_of<Combine>(), {RANK})",
+        "remote_address(mbarrier_of(), rank)",
+        f"remote_address(mbarrier_of(), {RANK})",
     ),
 }
 

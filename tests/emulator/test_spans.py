@@ -97,7 +97,7 @@ def test_what_a_span_is_not_of(kind):
 
 DEFECTS = {
     "a neighbour's element counts": (
-        "in_row ? row.elements[place] : from_float(-infinity())",
+        "in_row ? row.elements[place] : __float2bfloat16_rn(-infinity())",
         "row.elements[place]",
     ),
     "a pair is stored over a neighbour's element": (

@@ -44,21 +44,21 @@ WAIT = "  wait_for_launch_before();\n"
 
 DEFECTS = {
     "the launch before is not waited for": [(WAIT, "")],
-    "some threads do not wait": [(WAIT, "  if (lane < 64) wait_for_launch_before();\n")],
+    "some threads do not wait": [(WAIT, "  if (thread < 64) wait_for_launch_before();\n")],
     "the wait comes after the read": [
         (WAIT, ""),
         (
-            "  const float scale = normaliser(state.sum);\n",
-            f"  const float scale = normaliser(state.sum);\n{WAIT}",
+            "  const float scale = 1.0f / state.sum;\n",
+            f"  const float scale = 1.0f / state.sum;\n{WAIT}",
         ),
     ],
     "the last part is left out": [("k < kParts ?", "k < kParts - 1 ?")],
     "parts of the row before": [("scratch + index * kParts", "scratch + index * (kParts - 1)")],
     "every part takes the first one's place": [("scratch[blockIdx.x] =", "scratch[index] =")],
-    "a part of one warp alone": [("  state = reduce_row(state, Merge{});\n", "")],
+    "a part of one warp alone": [("  state = reduce_row(state);\n", "")],
     "parts overlap": [("% kParts * kBlockVectors", "% kParts * (kBlockVectors - 1)")],
     "a warp's lanes keep their own pairs": [
-        ("return reduce_lanes<32>(state, Merge{});", "return reduce_lanes<16>(state, Merge{});")
+        ("return reduce_lanes<32>(state);", "return reduce_lanes<16>(state);")
     ],
 }
 
@@ -75,11 +75,11 @@ def test_defects_are_found_out(emulator, defect):
 MANY_PARTS = Problem(1, 150001)  # of 512 elements: nine or ten for a lane, eight at a time
 DEFECTS_OF_MANY = {
     "pairs are not rescaled": (
-        "batch[i].sum * rescale(batch[i].reference, reference)",
+        "batch[i].sum * exponential(batch[i].reference, reference)",
         "batch[i].sum",
     ),
     "earlier pairs are not rescaled": (
-        "state = {reference, state.sum * rescale(state.reference, reference)};",
+        "state = {reference, state.sum * exponential(state.reference, reference)};",
         "state.reference = reference;",
     ),
     "parts after the first eight are left out": ("first += 32 * kBatch", "first += 64 * kBatch"),

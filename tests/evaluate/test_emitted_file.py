@@ -105,13 +105,16 @@ def test_a_file_of_a_version_that_wrote_no_launches_is_launched_as_its_config_is
     assert read.scratch_bytes(problem) == scratch_bytes(problem, config)
 
 
+GUARDED = "#ifndef __CUDACC_RTC__\n#include <cmath>\n"
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
         ("  __syncthreads();", "#ifdef __CUDACC_RTC__\n  __syncthreads();\n#endif"),
         ("  __syncthreads();", "  __syncthreads();\n#ifndef __CUDACC_RTC__\n  input += 1;\n#endif"),
         ("  __syncthreads();", "#ifndef __NVCC__\n  __syncthreads();\n#endif"),
-        ("#include <cmath>", "#include <cmath>\n#define fmaxf fminf"),
+        ("namespace softmax", GUARDED + "#define fmaxf fminf\n#endif\nnamespace softmax"),
         ("  __syncthreads();", "#ifdef EXIT_SUCCESS\n  __syncthreads();\n#endif"),
         ("  __syncthreads();", "#if __has_include(<cmath>)\n  __syncthreads();\n#endif"),
         ("  __syncthreads();", "#if __CUDA_ARCH__ != 900\n  __syncthreads();\n#endif"),

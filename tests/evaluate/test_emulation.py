@@ -131,7 +131,7 @@ def test_a_race_is_found_with_its_line(emulator):
 
 def test_wrong_numbers_are_wrong_and_rounding_is_not(emulator):
     tested = program(threads_per_row=256)
-    spoiled = tested.source.replace("return x * reciprocal;", "return x * reciprocal * 1.01f;")
+    spoiled = tested.source.replace("+ i] * scale;", "+ i] * scale * 1.01f;")
     assert emulator.verify(replace(tested, source=spoiled)).status is Status.WRONG
     serial = program(RUN_TIME, cols=4096, threads=32, threads_per_row=1)
     assert emulator.verify(serial).status in (Status.INACCURATE, Status.VERIFIED)
@@ -140,7 +140,7 @@ def test_wrong_numbers_are_wrong_and_rounding_is_not(emulator):
 def test_what_is_unknown_is_unverified(emulator):
     tested = program()
     clock = tested.source.replace(
-        "  const int lane =", "  if (clock64() == 12345) return;\n  const int lane =", 1
+        "  const int thread =", "  if (clock64() == 12345) return;\n  const int thread =", 1
     )
     verdict = emulator.verify(replace(tested, source=clock))
     assert verdict.status is Status.UNVERIFIED and "clock" in verdict.sentence
@@ -177,7 +177,7 @@ def test_a_wrong_finalist_is_an_error(monkeypatch):
 
     def spoiled(problem, config):
         made = honest(problem, config)
-        return replace(made, source=made.source.replace("return x * reciprocal;", "return x;"))
+        return replace(made, source=made.source.replace("+ i] * scale;", "+ i];"))
 
     monkeypatch.setattr(ProgramUnderTest, "of_config", spoiled)
     with pytest.raises(WrongKernel, match="explorer verify"):

@@ -7,7 +7,7 @@ from explorer.evaluate.emulation import Emulator
 from explorer.problem import Problem
 from explorer.ptx_emulator.findings import Kind
 
-STORE = "    store_word(reinterpret_cast<Word*>(row.output) + k, as_word(vector));\n"
+STORE = "  reinterpret_cast<Word*>(output)[k] = as_word(vector);\n"
 
 
 def never_written(tmp_path, source):
@@ -18,10 +18,8 @@ def never_written(tmp_path, source):
 
 
 def test_a_tail_that_is_not_stored_names_the_store(tmp_path):
-    source = emit(Problem(8, 512), Config(threads=128, threads_per_row=128)).source
-    short = source.replace(
-        "if (k < kRowVectors) {\n    Vector", "if (k < kRowVectors - 1) {\n    Vector"
-    )
+    source = emit(Problem(8, 1000), Config(threads=128, threads_per_row=128)).source
+    short = source.replace("k >= kRowVectors) return;", "k >= kRowVectors - 1) return;")
     assert short != source
     finding = never_written(tmp_path, short)
     assert finding.ptx_line > 0
@@ -29,7 +27,7 @@ def test_a_tail_that_is_not_stored_names_the_store(tmp_path):
 
 
 def test_a_kernel_without_a_store_says_so(tmp_path):
-    source = emit(Problem(8, 512), Config(threads=128, threads_per_row=128)).source
+    source = emit(Problem(8, 1000), Config(threads=128, threads_per_row=128)).source
     assert STORE in source
     finding = never_written(tmp_path, source.replace(STORE, ""))
     assert "no store to global memory" in finding.message

@@ -16,15 +16,6 @@
 // Emit again:
 //   explorer emit '{"algorithm":"online-block-max","exp":"ex2.approx","store_hint":"cs"}' --cols 4097 --rows 8192 --dtype bf16
 
-#ifndef __CUDACC_RTC__  // what the host part needs; the kernel alone needs none of it
-#include <cuda_runtime.h>
-
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <vector>
-#endif
-
 #include <cuda_bf16.h>
 
 namespace softmax_bf16_4097 {
@@ -33,7 +24,6 @@ namespace softmax_bf16_4097 {
 
 using Element = __nv_bfloat16;
 using Word = uint4;  // what one access moves
-
 constexpr int kCols = 4097;
 constexpr int kThreads = 256;
 constexpr int kThreadsPerRow = 256;
@@ -44,10 +34,6 @@ constexpr int kRowVectors = (kCols + 2 * (kWidth - 1)) / kWidth;  // for the wor
 // Vectors that a thread keeps.
 constexpr int kSlots = (kRowVectors + kThreadsPerRow - 1) / kThreadsPerRow;
 
-static_assert(sizeof(Word) == 16, "an access moves 16 bytes");
-static_assert(kThreads % kThreadsPerRow == 0, "a block works on whole rows");
-static_assert(kThreads % 32 == 0, "a block is whole warps");
-
 // ------------------------------------------------------------------ elements
 
 // The elements of one access.
@@ -57,10 +43,8 @@ struct __align__(sizeof(Word)) Vector {
 
 __device__ __forceinline__ Word& as_word(Vector& vector) { return reinterpret_cast<Word&>(vector); }
 
-__device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
-
 // Elements are converted in pairs, which is one instruction to store.
-__device__ __forceinline__ void to_floats(const Vector& vector, float (&x)[kWidth]) {
+__device__ __forceinline__ void to_floats(const Vector& vector, float* x) {
   const auto* pairs = reinterpret_cast<const __nv_bfloat162*>(vector.elements);
 #pragma unroll
   for (int i = 0; i < kWidth / 2; ++i) {
@@ -83,11 +67,6 @@ __device__ __forceinline__ Vector from_floats(const float (&x)[kWidth]) {
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
 
 // ------------------------------------------------------------------ load, store
-
-__device__ __forceinline__ Word load_word(const Word* address) { return *address; }
-
-// Streaming: the output is not read again by this kernel.
-__device__ __forceinline__ void store_word(Word* address, Word word) { __stcs(address, word); }
 
 // The span of whole vectors that covers a row: elements `begin` to `end` of it are the row's.
 struct Row {
@@ -132,13 +111,13 @@ __device__ __forceinline__ bool overlaps(const Row& row, int k) {
 __device__ __forceinline__ Vector load_vector(const Row& row, int k, bool is_inside) {
   Vector vector;
   if (is_inside || (row.between && overlaps(row, k))) {
-    as_word(vector) = load_word(reinterpret_cast<const Word*>(row.input) + k);
+    as_word(vector) = reinterpret_cast<const Word*>(row.input)[k];
   } else {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       const int place = k * kWidth + i;
       const bool in_row = place >= row.begin && place < row.end;
-      vector.elements[i] = in_row ? row.input[place] : from_float(-infinity());
+      vector.elements[i] = in_row ? row.input[place] : __float2bfloat16_rn(-infinity());
     }
   }
   return vector;
@@ -159,6 +138,9 @@ __device__ __forceinline__ void hide_others(const Row& row, int k, Vector& vecto
   }
 }
 
+// Streaming: the output is not read again by this kernel.
+__device__ __forceinline__ void store_word(Word* address, Word word) { __stcs(address, word); }
+
 __device__ __forceinline__ void store_vector(
     const Row& row, int k, bool is_inside, const float (&x)[kWidth]) {
   Vector vector = from_floats(x);
@@ -177,29 +159,13 @@ __device__ __forceinline__ void store_vector(
 
 constexpr float kLog2E = 1.44269504f;
 
-// The bare instruction: results below 2^-126 are flushed to zero.
-__device__ __forceinline__ float exp2_approximate(float x) {
+// e^(x - maximum) as a power of two, by the bare instruction: results below 2^-126 are flushed to
+// zero. The difference comes first: it is exactly 0 at the maximum, however large that is.
+__device__ __forceinline__ float exponential(float x, float maximum) {
   float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"((x - maximum) * kLog2E));
   return y;
 }
-
-// exponential(x, reference_of(maximum)) is e^(x - maximum) as a power of two. The difference comes
-// first: it is exactly 0 at the maximum, however large that is.
-__device__ __forceinline__ float reference_of(float maximum) { return maximum; }
-
-__device__ __forceinline__ float exponential(float x, float reference) {
-  return exp2_approximate((x - reference) * kLog2E);
-}
-
-// What a sum relative to reference `from` is multiplied with to be relative to `to`.
-__device__ __forceinline__ float rescale(float from, float to) {
-  return exp2_approximate((from - to) * kLog2E);
-}
-
-__device__ __forceinline__ float normaliser(float sum) { return 1.0f / sum; }
-
-__device__ __forceinline__ float normalise(float x, float reciprocal) { return x * reciprocal; }
 
 // ------------------------------------------------------------------ reduce
 
@@ -211,35 +177,28 @@ struct State {
   float sum;
 };
 
-struct Merge {
-  using Value = State;
-  static __device__ __forceinline__ State identity() { return {__int_as_float(0xff7fffff), 0.0f}; }
-  __device__ __forceinline__ State operator()(State a, State b) const {
-    const float reference = fmaxf(a.reference, b.reference);
-    const float sum_a = a.sum * rescale(a.reference, reference);
-    return {reference, sum_a + b.sum * rescale(b.reference, reference)};
-  }
-};
+__device__ __forceinline__ State nothing() { return {__int_as_float(0xff7fffff), 0.0f}; }
 
-template <typename Combine>
-using ValueOf = typename Combine::Value;
+__device__ __forceinline__ State merge(State a, State b) {
+  const float reference = fmaxf(a.reference, b.reference);
+  const float sum_a = a.sum * exponential(a.reference, reference);
+  return {reference, sum_a + b.sum * exponential(b.reference, reference)};
+}
 
 constexpr unsigned kWholeWarp = 0xffffffffu;
 
-__device__ __forceinline__ float shuffle_xor(float value, int lanes) {
-  return __shfl_xor_sync(kWholeWarp, value, lanes);
-}
-
 __device__ __forceinline__ State shuffle_xor(State state, int lanes) {
-  return {shuffle_xor(state.reference, lanes), shuffle_xor(state.sum, lanes)};
+  return {
+      __shfl_xor_sync(kWholeWarp, state.reference, lanes),
+      __shfl_xor_sync(kWholeWarp, state.sum, lanes)};
 }
 
 // Combines the values of `kLanes` neighbouring lanes, a power of two; each lane gets the result.
-template <int kLanes, typename Combine>
-__device__ __forceinline__ ValueOf<Combine> reduce_lanes(ValueOf<Combine> value, Combine combine) {
+template <int kLanes>
+__device__ __forceinline__ State reduce_lanes(State value) {
 #pragma unroll
   for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) {
-    value = combine(value, shuffle_xor(value, lanes));
+    value = merge(value, shuffle_xor(value, lanes));
   }
   return value;
 }
@@ -253,21 +212,19 @@ __device__ constexpr int power_of_two(int count) {
 }
 
 // Combines the values of a row's threads. Each warp leaves one value in shared memory, and after
-// one barrier every warp folds all of them: no second barrier is needed. Each kind of reduction
-// has scratch of its own, so that no warp can overwrite what another still reads.
-template <typename Combine>
-__device__ __forceinline__ ValueOf<Combine> reduce_row(ValueOf<Combine> value, Combine combine) {
-  __shared__ ValueOf<Combine> scratch[kRowsPerBlock][kWarpsPerRow];
+// one barrier every warp folds all of them: no second barrier is needed.
+__device__ __forceinline__ State reduce_row(State value) {
+  __shared__ State scratch[kRowsPerBlock][kWarpsPerRow];
   const int row = threadIdx.x / kThreadsPerRow;
   const int warp = threadIdx.x % kThreadsPerRow / 32;
   const int lane = threadIdx.x % 32;
-  value = reduce_lanes<32>(value, combine);
+  value = reduce_lanes<32>(value);
   if (lane == 0) scratch[row][warp] = value;
   __syncthreads();
   constexpr int kFoldLanes = power_of_two(kWarpsPerRow);
   const int source = lane % kFoldLanes;
-  value = source < kWarpsPerRow ? scratch[row][source] : Combine::identity();
-  return reduce_lanes<kFoldLanes>(value, combine);
+  value = source < kWarpsPerRow ? scratch[row][source] : nothing();
+  return reduce_lanes<kFoldLanes>(value);
 }
 
 // ------------------------------------------------------------------ kernel
@@ -275,7 +232,7 @@ __device__ __forceinline__ ValueOf<Combine> reduce_row(ValueOf<Combine> value, C
 // `input` and `output` are dense (rows, kCols) matrices that do not overlap, at any element.
 extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16_4097_kernel(
     const Element* __restrict__ input, Element* __restrict__ output, long long rows) {
-  const int lane = threadIdx.x % kThreadsPerRow;
+  const int thread = threadIdx.x % kThreadsPerRow;  // of its row
   const long long first_row = static_cast<long long>(blockIdx.x) * kRowsPerBlock;
   const long long index = first_row + threadIdx.x / kThreadsPerRow;
   const Row row = row_at(input, output, index, rows);
@@ -284,29 +241,23 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16_
   Vector loaded[kSlots];
 #pragma unroll
   for (int slot = 0; slot < kSlots; ++slot) {
-    const int k = slot * kThreadsPerRow + lane;
+    const int k = slot * kThreadsPerRow + thread;
     loaded[slot] = load_vector(row, k, always_inside(slot) || inside(row, k));
   }
 #pragma unroll
   for (int slot = 0; slot < kSlots; ++slot) {
-    const int k = slot * kThreadsPerRow + lane;
+    const int k = slot * kThreadsPerRow + thread;
     if (!always_inside(slot) && !inside(row, k)) hide_others(row, k, loaded[slot]);
   }
   float x[kSlots * kWidth];
 #pragma unroll
-  for (int slot = 0; slot < kSlots; ++slot) {
-    float loaded_floats[kWidth];
-    to_floats(loaded[slot], loaded_floats);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) x[slot * kWidth + i] = loaded_floats[i];
-  }
+  for (int slot = 0; slot < kSlots; ++slot) to_floats(loaded[slot], x + slot * kWidth);
 
   // Exponentials relative to this thread's own maximum, and their sum.
-  float maximum = Merge::identity().reference;
+  float maximum = nothing().reference;
 #pragma unroll
   for (int i = 0; i < kSlots * kWidth; ++i) maximum = fmaxf(maximum, x[i]);
-  State own = Merge::identity();
-  own.reference = fmaxf(own.reference, reference_of(maximum));
+  State own = {maximum, 0.0f};
 #pragma unroll
   for (int i = 0; i < kSlots * kWidth; ++i) {
     x[i] = exponential(x[i], own.reference);
@@ -314,23 +265,34 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16_
   }
 
   // One exchange for maximum and sum; then the exponentials are brought to the row's maximum.
-  const State state = reduce_row(own, Merge{});
-  const float correction = rescale(own.reference, state.reference);
-  const float scale = normaliser(state.sum);
+  const State state = reduce_row(own);
+  const float correction = exponential(own.reference, state.reference);
+  const float scale = 1.0f / state.sum;
 
   // Normalise and store.
 #pragma unroll
   for (int slot = 0; slot < kSlots; ++slot) {
     float y[kWidth];
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) y[i] = x[slot * kWidth + i] * normalise(correction, scale);
-    const int k = slot * kThreadsPerRow + lane;
+    for (int i = 0; i < kWidth; ++i) y[i] = x[slot * kWidth + i] * (correction * scale);
+    const int k = slot * kThreadsPerRow + thread;
     store_vector(row, k, always_inside(slot) || inside(row, k), y);
   }
 }
 
+}  // namespace softmax_bf16_4097
+
 #ifndef __CUDACC_RTC__
 // ------------------------------------------------------------------ host
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace softmax_bf16_4097 {
 
 // Writes the softmax of each row of `input` to `output`, on `stream`; returns at once.
 //
@@ -347,9 +309,8 @@ inline cudaError_t launch(
   softmax_bf16_4097_kernel<<<grid, kThreads, 0, stream>>>(input, output, rows);
   return cudaGetLastError();
 }
-#endif  // __CUDACC_RTC__
-
 }  // namespace softmax_bf16_4097
+#endif  // __CUDACC_RTC__
 
 #if !defined(__CUDACC_RTC__) && !defined(SOFTMAX_NO_MAIN)
 // Checks a few rows against double precision, then times the kernel.

@@ -16,22 +16,12 @@
 // Emit again:
 //   explorer emit '{}' --cols 4096 --rows 8192 --dtype f32
 
-#ifndef __CUDACC_RTC__  // what the host part needs; the kernel alone needs none of it
-#include <cuda_runtime.h>
-
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <vector>
-#endif
-
 namespace softmax_f32_4096 {
 
 // ------------------------------------------------------------------ parameters
 
 using Element = float;
 using Word = float4;  // what one access moves
-
 constexpr int kCols = 4096;
 constexpr int kThreads = 256;
 constexpr int kThreadsPerRow = 256;
@@ -42,9 +32,6 @@ constexpr int kRowVectors = kCols / kWidth;
 // Vectors that a thread keeps.
 constexpr int kSlots = (kRowVectors + kThreadsPerRow - 1) / kThreadsPerRow;
 
-static_assert(sizeof(Word) == 16, "an access moves 16 bytes");
-static_assert(kThreads % kThreadsPerRow == 0, "a block works on whole rows");
-static_assert(kThreads % 32 == 0, "a block is whole warps");
 static_assert(kCols % kWidth == 0, "every row starts on a vector boundary");
 
 // ------------------------------------------------------------------ elements
@@ -56,72 +43,38 @@ struct __align__(sizeof(Word)) Vector {
 
 __device__ __forceinline__ Word& as_word(Vector& vector) { return reinterpret_cast<Word&>(vector); }
 
-__device__ __forceinline__ Element from_float(float x) { return x; }
-
-__device__ __forceinline__ void to_floats(const Vector& vector, float (&x)[kWidth]) {
+__device__ __forceinline__ void to_floats(const Vector& vector, float* x) {
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) x[i] = vector.elements[i];
-}
-
-__device__ __forceinline__ Vector from_floats(const float (&x)[kWidth]) {
-  Vector vector;
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) vector.elements[i] = x[i];
-  return vector;
 }
 
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
 
 // ------------------------------------------------------------------ load, store
 
-__device__ __forceinline__ Word load_word(const Word* address) { return *address; }
-
-__device__ __forceinline__ void store_word(Word* address, Word word) { *address = word; }
-
-// A row, as vectors: all of them whole.
-struct Row {
-  const Element* input;
-  Element* output;
-};
-
-__device__ __forceinline__ Row row_at(const Element* input, Element* output, long long index) {
-  return {input + index * kCols, output + index * kCols};
-}
-
-// Vector `k` of the row; past the row's end -inf, which changes neither maximum nor sum.
-__device__ __forceinline__ Vector load_vector(const Row& row, int k) {
+// Vector `k` of the row.
+__device__ __forceinline__ Vector load_vector(const Element* input, int k) {
   Vector vector;
-  if (k < kRowVectors) {
-    as_word(vector) = load_word(reinterpret_cast<const Word*>(row.input) + k);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) vector.elements[i] = from_float(-infinity());
-  }
+  as_word(vector) = reinterpret_cast<const Word*>(input)[k];
   return vector;
 }
 
-__device__ __forceinline__ void store_vector(const Row& row, int k, const float (&x)[kWidth]) {
-  if (k < kRowVectors) {
-    Vector vector = from_floats(x);
-    store_word(reinterpret_cast<Word*>(row.output) + k, as_word(vector));
-  }
+__device__ __forceinline__ void store_vector(Element* output, int k, const float (&x)[kWidth]) {
+  Vector vector;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) vector.elements[i] = x[i];
+  reinterpret_cast<Word*>(output)[k] = as_word(vector);
 }
 
 // ------------------------------------------------------------------ exponentiate, normalise
 
 constexpr float kLog2E = 1.44269504f;
 
-// exponential(x, reference_of(maximum)) is e^(x - maximum) as a power of two. The difference comes
-// first: it is exactly 0 at the maximum, however large that is.
-__device__ __forceinline__ float reference_of(float maximum) { return maximum; }
-
-__device__ __forceinline__ float exponential(float x, float reference) {
-  return exp2f((x - reference) * kLog2E);
+// e^(x - maximum) as a power of two. The difference comes first: it is exactly 0 at the maximum,
+// however large that is.
+__device__ __forceinline__ float exponential(float x, float maximum) {
+  return exp2f((x - maximum) * kLog2E);
 }
-
-__device__ __forceinline__ float normaliser(float sum) { return 1.0f / sum; }
-
-__device__ __forceinline__ float normalise(float x, float reciprocal) { return x * reciprocal; }
 
 // ------------------------------------------------------------------ reduce
 
@@ -188,55 +141,59 @@ __device__ __forceinline__ ValueOf<Combine> reduce_row(ValueOf<Combine> value, C
 // sizeof(Word) bytes.
 extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f32_4096_kernel(
     const Element* __restrict__ input, Element* __restrict__ output, long long rows) {
-  const int lane = threadIdx.x % kThreadsPerRow;
+  const int thread = threadIdx.x % kThreadsPerRow;  // of its row
   const long long first_row = static_cast<long long>(blockIdx.x) * kRowsPerBlock;
   const long long index = first_row + threadIdx.x / kThreadsPerRow;
-  const Row row = row_at(input, output, index);
+  input += index * kCols;
+  output += index * kCols;
 
   // Load this thread's share of the row, all of it in flight at once.
   Vector loaded[kSlots];
 #pragma unroll
-  for (int slot = 0; slot < kSlots; ++slot) {
-    const int k = slot * kThreadsPerRow + lane;
-    loaded[slot] = load_vector(row, k);
-  }
-  float x[kSlots][kWidth];
+  for (int slot = 0; slot < kSlots; ++slot)
+    loaded[slot] = load_vector(input, slot * kThreadsPerRow + thread);
+  float x[kSlots * kWidth];
 #pragma unroll
-  for (int slot = 0; slot < kSlots; ++slot) to_floats(loaded[slot], x[slot]);
+  for (int slot = 0; slot < kSlots; ++slot) to_floats(loaded[slot], x + slot * kWidth);
 
   // Maximum.
   float maximum = -infinity();
 #pragma unroll
-  for (int slot = 0; slot < kSlots; ++slot) {
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) maximum = fmaxf(maximum, x[slot][i]);
-  }
-  const float reference = reference_of(reduce_row(maximum, Max{}));
+  for (int i = 0; i < kSlots * kWidth; ++i) maximum = fmaxf(maximum, x[i]);
+  const float reference = reduce_row(maximum, Max{});
 
   // Exponentials and their sum.
   float sum = 0.0f;
 #pragma unroll
-  for (int slot = 0; slot < kSlots; ++slot) {
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      x[slot][i] = exponential(x[slot][i], reference);
-      sum += x[slot][i];
-    }
+  for (int i = 0; i < kSlots * kWidth; ++i) {
+    x[i] = exponential(x[i], reference);
+    sum += x[i];
   }
-  const float scale = normaliser(reduce_row(sum, Sum{}));
+  const float scale = 1.0f / reduce_row(sum, Sum{});
 
   // Normalise and store.
 #pragma unroll
   for (int slot = 0; slot < kSlots; ++slot) {
     float y[kWidth];
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) y[i] = normalise(x[slot][i], scale);
-    store_vector(row, slot * kThreadsPerRow + lane, y);
+    for (int i = 0; i < kWidth; ++i) y[i] = x[slot * kWidth + i] * scale;
+    store_vector(output, slot * kThreadsPerRow + thread, y);
   }
 }
 
+}  // namespace softmax_f32_4096
+
 #ifndef __CUDACC_RTC__
 // ------------------------------------------------------------------ host
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace softmax_f32_4096 {
 
 // Writes the softmax of each row of `input` to `output`, on `stream`; returns at once.
 //
@@ -256,9 +213,8 @@ inline cudaError_t launch(
   softmax_f32_4096_kernel<<<grid, kThreads, 0, stream>>>(input, output, rows);
   return cudaGetLastError();
 }
-#endif  // __CUDACC_RTC__
-
 }  // namespace softmax_f32_4096
+#endif  // __CUDACC_RTC__
 
 #if !defined(__CUDACC_RTC__) && !defined(SOFTMAX_NO_MAIN)
 // Checks a few rows against double precision, then times the kernel.

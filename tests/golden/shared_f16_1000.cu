@@ -18,15 +18,6 @@
 // Emit again:
 //   explorer emit '{"threads_per_row":64,"reduction":"shared-tree","cache":"shared","unroll":2,"static_cols":false}' --cols 1000 --rows 65536 --dtype f16
 
-#ifndef __CUDACC_RTC__  // what the host part needs; the kernel alone needs none of it
-#include <cuda_runtime.h>
-
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <vector>
-#endif
-
 #include <cuda_fp16.h>
 
 namespace softmax_f16 {
@@ -35,17 +26,12 @@ namespace softmax_f16 {
 
 using Element = __half;
 using Word = uint4;  // what one access moves
-
 constexpr int kThreads = 256;
 constexpr int kThreadsPerRow = 64;
 constexpr int kRowsPerBlock = kThreads / kThreadsPerRow;
 constexpr int kMinBlocks = 1;  // blocks an SM that registers must allow
 constexpr int kWidth = sizeof(Word) / sizeof(Element);  // elements an access moves
 constexpr int kUnroll = 2;  // vectors a thread loads before it uses the first
-
-static_assert(sizeof(Word) == 16, "an access moves 16 bytes");
-static_assert(kThreads % kThreadsPerRow == 0, "a block works on whole rows");
-static_assert(kThreads % 32 == 0, "a block is whole warps");
 
 // ------------------------------------------------------------------ elements
 
@@ -56,10 +42,8 @@ struct __align__(sizeof(Word)) Vector {
 
 __device__ __forceinline__ Word& as_word(Vector& vector) { return reinterpret_cast<Word&>(vector); }
 
-__device__ __forceinline__ Element from_float(float x) { return __float2half_rn(x); }
-
 // Elements are converted in pairs, which is one instruction to store.
-__device__ __forceinline__ void to_floats(const Vector& vector, float (&x)[kWidth]) {
+__device__ __forceinline__ void to_floats(const Vector& vector, float* x) {
   const auto* pairs = reinterpret_cast<const __half2*>(vector.elements);
 #pragma unroll
   for (int i = 0; i < kWidth / 2; ++i) {
@@ -83,10 +67,6 @@ __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000);
 
 // ------------------------------------------------------------------ load, store
 
-__device__ __forceinline__ Word load_word(const Word* address) { return *address; }
-
-__device__ __forceinline__ void store_word(Word* address, Word word) { *address = word; }
-
 // A row, as vectors: all of them whole.
 struct Row {
   const Element* input;
@@ -103,36 +83,29 @@ row_at(const Element* input, Element* output, long long index, int cols) {
 __device__ __forceinline__ Vector load_vector(const Row& row, int k) {
   Vector vector;
   if (k < row.vectors) {
-    as_word(vector) = load_word(reinterpret_cast<const Word*>(row.input) + k);
+    as_word(vector) = reinterpret_cast<const Word*>(row.input)[k];
   } else {
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) vector.elements[i] = from_float(-infinity());
+    for (int i = 0; i < kWidth; ++i) vector.elements[i] = __float2half_rn(-infinity());
   }
   return vector;
 }
 
 __device__ __forceinline__ void store_vector(const Row& row, int k, const float (&x)[kWidth]) {
-  if (k < row.vectors) {
-    Vector vector = from_floats(x);
-    store_word(reinterpret_cast<Word*>(row.output) + k, as_word(vector));
-  }
+  if (k >= row.vectors) return;
+  Vector vector = from_floats(x);
+  reinterpret_cast<Word*>(row.output)[k] = as_word(vector);
 }
 
 // ------------------------------------------------------------------ exponentiate, normalise
 
 constexpr float kLog2E = 1.44269504f;
 
-// exponential(x, reference_of(maximum)) is e^(x - maximum) as a power of two. The difference comes
-// first: it is exactly 0 at the maximum, however large that is.
-__device__ __forceinline__ float reference_of(float maximum) { return maximum; }
-
-__device__ __forceinline__ float exponential(float x, float reference) {
-  return exp2f((x - reference) * kLog2E);
+// e^(x - maximum) as a power of two. The difference comes first: it is exactly 0 at the maximum,
+// however large that is.
+__device__ __forceinline__ float exponential(float x, float maximum) {
+  return exp2f((x - maximum) * kLog2E);
 }
-
-__device__ __forceinline__ float normaliser(float sum) { return 1.0f / sum; }
-
-__device__ __forceinline__ float normalise(float x, float reciprocal) { return x * reciprocal; }
 
 // ------------------------------------------------------------------ reduce
 
@@ -174,18 +147,18 @@ __device__ __forceinline__ ValueOf<Combine> reduce_row(ValueOf<Combine> value, C
   return scratch[row][0];
 }
 
+// ------------------------------------------------------------------ kernel
+
 // What the cache keeps of one vector: its elements as floats.
 struct __align__(16) FloatVector {
   float elements[kWidth];
 };
 
-// ------------------------------------------------------------------ kernel
-
 // `input` and `output` are dense (rows, cols) matrices that do not overlap, at any multiple of
 // sizeof(Word) bytes.
 extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_kernel(
     const Element* __restrict__ input, Element* __restrict__ output, long long rows, int cols) {
-  const int lane = threadIdx.x % kThreadsPerRow;
+  const int thread = threadIdx.x % kThreadsPerRow;  // of its row
   const long long first_row = static_cast<long long>(blockIdx.x) * kRowsPerBlock;
   const long long index = first_row + threadIdx.x / kThreadsPerRow;
   // Threads past the last row work on it too, to reach every barrier, and store nothing.
@@ -201,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_k
 
   // Pass 1: maximum.
   float maximum = -infinity();
-  for (int first = lane; first < vectors; first += kUnroll * kThreadsPerRow) {
+  for (int first = thread; first < vectors; first += kUnroll * kThreadsPerRow) {
     Vector loaded[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) loaded[u] = load_vector(row, first + u * kThreadsPerRow);
@@ -218,12 +191,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_k
       }
     }
   }
-  const float reference = reference_of(reduce_row(maximum, Max{}));
+  const float reference = reduce_row(maximum, Max{});
 
   // Pass 2: sum of exponentials.
   float sum = 0.0f;
 #pragma unroll kUnroll
-  for (int k = lane; k < vectors; k += kThreadsPerRow) {
+  for (int k = thread; k < vectors; k += kThreadsPerRow) {
     float x[kWidth];
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) x[i] = cache[k].elements[i];
@@ -237,23 +210,34 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_k
     for (int i = 0; i < kWidth; ++i) cache[k].elements[i] = x[i];
     sum += part;
   }
-  const float scale = normaliser(reduce_row(sum, Sum{}));
+  const float scale = 1.0f / reduce_row(sum, Sum{});
 
   // Pass 3: normalise and store.
   if (!is_row) return;
 #pragma unroll kUnroll
-  for (int k = lane; k < vectors; k += kThreadsPerRow) {
+  for (int k = thread; k < vectors; k += kThreadsPerRow) {
     float x[kWidth];
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) x[i] = cache[k].elements[i];
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) x[i] = normalise(x[i], scale);
+    for (int i = 0; i < kWidth; ++i) x[i] = x[i] * scale;
     store_vector(row, k, x);
   }
 }
 
+}  // namespace softmax_f16
+
 #ifndef __CUDACC_RTC__
 // ------------------------------------------------------------------ host
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace softmax_f16 {
 
 // Bytes of dynamic shared memory a block needs: the rows that it works on.
 inline size_t shared_bytes(int cols) {
@@ -288,9 +272,8 @@ inline cudaError_t launch(
   softmax_f16_kernel<<<grid, kThreads, shared, stream>>>(input, output, rows, cols);
   return cudaGetLastError();
 }
-#endif  // __CUDACC_RTC__
-
 }  // namespace softmax_f16
+#endif  // __CUDACC_RTC__
 
 #if !defined(__CUDACC_RTC__) && !defined(SOFTMAX_NO_MAIN)
 // Checks a few rows against double precision, then times the kernel.

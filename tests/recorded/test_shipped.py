@@ -7,6 +7,7 @@ import pytest
 
 from explorer.codegen import emit
 from explorer.devices.recorded.find import list_recordings, load_recording
+from explorer.evaluate.space_version import space_version
 from explorer.outcome import Measured
 
 SHIPPED = sorted(file.name for file in list_recordings() if file.name.startswith("h200-"))
@@ -23,11 +24,12 @@ def test_at_least_400_kernels_were_measured(name):
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_templates_still_emit_what_was_measured(name):
-    """Else a replay would speak of code that nobody can get: record anew."""
+def test_a_replay_says_if_templates_emit_other_kernels_than_were_measured(name):
+    """Else it would speak of code that nobody can get."""
     recording = load_recording(name)
-    for kernel in random.Random(0).sample(list(recording.kernels), 60):
-        assert emit(recording.header.problem, kernel.config).digest == kernel.digest
+    kernels = random.Random(0).sample(list(recording.kernels), 60)
+    same = [emit(recording.header.problem, k.config).digest == k.digest for k in kernels]
+    assert all(same) or recording.header.circumstances.space_version != space_version()
 
 
 @pytest.mark.parametrize("name", SHIPPED)

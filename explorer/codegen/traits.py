@@ -1,0 +1,463 @@
+"""What templates know of a kernel beside its problem and config: facts derived from the two.
+
+A template names them directly, as `{% if clustered %}`. Each is defined once, here, so that no
+template computes one for another.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NoReturn
+
+from explorer.codegen.half_words import borrows_ends, keeps_packed
+from explorer.codegen.launches import arguments, entries, namespace
+from explorer.config import Config
+from explorer.dtype import DType
+from explorer.errors import InvalidInput
+from explorer.op import Mask
+from explorer.problem import Problem
+from explorer.work_split import WARP, WorkSplit
+
+PLACING = ("mask", "lengths", "cols", "mask_rows", "input_stride", "output_stride")
+"""Arguments by which a thread finds its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """The facts of one kernel."""
+
+    problem: Problem
+    config: Config
+
+    def context(self) -> dict[str, Any]:
+        """Return all that templates may name."""
+        problem, config = self.problem, self.config
+        split = WorkSplit(problem, config)
+        names = {"problem": problem, "config": config, "split": split}
+        for facts in (self._row(split), self._types(), self._passes(), self._threads(split)):
+            names |= facts
+        names |= self._signature(split, names) | self._place(split, names)
+        names |= self._reduced(names)
+        return names | self._expressions(names)
+
+    def _types(self) -> dict[str, Any]:
+        """The type of arithmetic, the suffix of its literals and functions, its lowest number."""
+        problem, config = self.problem, self.config
+        f64 = problem.dtype is DType.F64
+        real = "double" if f64 else "float"
+        compensated = config.sum == "compensated"
+        same = problem.output_dtype is problem.dtype
+        return {
+            "f64": f64,
+            "real": real,
+            "f": "" if f64 else "f",
+            "lowest": "-1.7976931348623157e308" if f64 else "__int_as_float(0xff7fffff)",
+            "multiplied": "__dmul_rn" if f64 else "__fmul_rn",
+            # An output of the input's type shares its names.
+            "same": same,
+            "out": "" if same else "Output",
+            # The type of a sum that a thread adds up one by one, and its zero.
+            "compensated": compensated,
+            "sum_type": "Total" if compensated else real,
+            "sum_zero": "{}" if compensated else f"0.0{'' if f64 else 'f'}",
+        }
+
+    def _row(self, split: WorkSplit) -> dict[str, Any]:
+        """Where a row lies, what of it counts, and what of it is kept."""
+        problem, config = self.problem, self.config
+        limited = problem.mask in ("causal", "lengths")
+        scalar = split.width == 1
+        return {
+            "log": problem.op.is_log,
+            "backward": problem.op.is_backward,
+            "across_rows": split.across_rows,
+            "aligned": split.aligned,
+            "scalar": scalar,
+            "static": config.static_cols,
+            "run_time": not config.static_cols,
+            "strided": not problem.is_dense,
+            # How elements count: scaled, with a mask added, or only up to a limit of their row.
+            "scaled": problem.scale is not None,
+            "additive": problem.mask == "additive",
+            "limited": limited,
+            # A limit within a vector hides the rest of it; where rows may start anywhere, that is
+            # not loaded.
+            "hides": limited and split.aligned and not scalar,
+            "packed": keeps_packed(problem, config),
+            "borrows": borrows_ends(problem, config),
+            # What is kept of a row: numbers of the arithmetic's type, or vectors as they came.
+            "keeps_numbers": split.keeps_numbers,
+            "holds_exp": config.cache_holds == "exp",
+            "registers": config.cache == "registers",
+            "shared": config.cache == "shared",
+        }
+
+    def _passes(self) -> dict[str, Any]:
+        """The algorithm, and by which way a row comes."""
+        config = self.config
+        online = config.algorithm != "three-pass"
+        bulk = config.staging == "bulk"
+        return {
+            "online": online,
+            "block_max": config.algorithm == "online-block-max",
+            "folded": config.exp.endswith("-folded"),
+            "function": self._function(),
+            "body": self._body(online),
+            # A span is staged in shared memory: threads take 4 bytes of a row at a time there.
+            "span": config.staging == "span",
+            # Or asynchronous copies fill the cache in shared memory, ahead of all passes.
+            "bulk": bulk,
+            "ring": bulk and config.persistent > 0,
+            "copied": bulk or config.staging == "async",
+            # Of two launches each block has a part of a row; what these come to waits in between.
+            "split_launches": config.splits_launches,
+            "overlapped": config.launches == "two-overlapped",
+        }
+
+    def _function(self) -> str:
+        """The C++ function that exponentiates."""
+        name = self.config.exp.removesuffix("-folded")
+        suffix = "" if self.problem.dtype is DType.F64 else "f"
+        names = {"expf": f"exp{suffix}", "exp2f": f"exp2{suffix}", "ex2.approx": "exp2_approximate"}
+        return names.get(name, name)
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether a thread reads element after element of a row, from memory in each pass."""
+        problem, config = self.problem, self.config
+        plain = config == replace(
+            Config(cache="none", cache_holds="input"),
+            algorithm=config.algorithm,
+            threads=config.threads,
+            threads_per_row=config.threads_per_row,
+            vector_bytes=problem.dtype.itemsize,
+            reduction=config.reduction,
+            exp=config.exp,
+            normalise=config.normalise,
+            min_blocks=config.min_blocks,
+            static_cols=config.static_cols,
+            sum=config.sum,
+        )
+        forward_rows = problem.inner == 1 and not problem.op.is_backward
+        masked = problem.mask is not Mask.NONE or problem.scale is not None
+        return plain and forward_rows and not masked and config.algorithm != "online-block-max"
+
+    def _body(self, online: bool) -> str:
+        """Which kernel of a row computes it, where the op is no gradient."""
+        config = self.config
+        if self.is_simple:
+            return "simple"
+        if config.rows_per_thread > 1:
+            return "several rows"
+        if config.launches == "three":
+            return "three launches"
+        if config.splits_launches:
+            return "two launches"
+        if config.cache == "output":
+            return "three-pass output"
+        algorithm = "online" if online else "three-pass"
+        return f"{algorithm} {'registers' if config.cache == 'registers' else 'looped'}"
+
+    def _threads(self, split: WorkSplit) -> dict[str, Any]:
+        """How threads, warps and blocks share a row."""
+        problem, config = self.problem, self.config
+        span = config.staging == "span"
+        alone = config.threads_per_row == 1
+        # In place, as in a span, a row's threads may have overwritten what those of no row read.
+        several_rows = (
+            config.threads > config.threads_per_row > 1
+            if span
+            else config.threads != config.threads_per_row
+        )
+        empty_rows = several_rows and (problem.in_place or span)
+        clustered = config.cluster > 1
+        parted = clustered or config.splits_launches
+        part_vectors = "kBlockVectors" if parted else "kRowVectors"
+        counts_vectors = not config.static_cols or (
+            split.aligned and (empty_rows or not split.equal_parts)
+        )
+        groups = config.threads // config.threads_per_row
+        of_a_row = "kCluster" if config.first_warp_folds else "kCluster * kWarpsPerRow"
+        if split.across_rows:
+            of_a_row = "kRowsPerBlock"
+        several = config.rows_per_thread > 1
+        factor = "kCluster" if split.across_rows else "kRowsPerThread"
+        return {
+            "alone": alone,
+            # A row has a block's threads.
+            "whole_block": config.threads == config.threads_per_row,
+            "reduces_nothing": alone or config.arrangement == "replicated",
+            "shuffles": config.reduction in ("shuffle", "shuffle-redux"),
+            "folds": config.threads_per_row > WARP and (clustered or not config.first_warp_folds),
+            "empty_rows": empty_rows,
+            # Threads past the last row of a span take a row of no elements, or there are none.
+            "passes_last": span and (several_rows or several),
+            "clustered": clustered,
+            # What blocks find comes to each other after a barrier, or counted by an mbarrier each.
+            "mailed": config.exchange == "mbarrier",
+            # Values that come to a block in one exchange.
+            "incoming": f"{factor} * {of_a_row}" if several or split.across_rows else of_a_row,
+            "parted": parted,
+            "blocks_a_row": "kCluster" if clustered else "kParts",
+            "part_vectors": part_vectors,
+            "counts_vectors": counts_vectors,
+            "row_vectors": "row.vectors" if counts_vectors else part_vectors,
+            # Across rows: whether a warp has several threads of a row, and several warps have one.
+            "in_warp": groups < WARP,
+            "several_shares": split.row_shares > 1,
+        }
+
+    def _reduced(self, names: Mapping[str, Any]) -> dict[str, Any]:
+        """What a row's threads combine: values of one kind, or of two (maxima and sums).
+
+        Where there are two, functions take the kind as a template's parameter, `Combine`.
+        """
+        several = not (names["online"] or names["backward"])
+        value = "State" if names["online"] else names["real"]
+        return {
+            "several_kinds": several,
+            "kinds": ["<Max>", "<Sum>"] if several else [""],
+            "of_a_kind": "template <typename Combine>\n" if several else "",
+            "and_a_kind": ", typename Combine" if several else "",
+            "of": "<Combine>" if several else "",
+            "sent": "<Combine>" if several and names["mailed"] else "",
+            "Value": "ValueOf<Combine>" if several else value,
+            "combine": "combine" if several else "merge",
+            "nothing": "Combine::identity()"
+            if several
+            else "nothing()"
+            if names["online"]
+            else f"0.0{names['f']}",
+            "kind_taken": ", Combine combine" if several else "",
+            "kind_passed": ", combine" if several else "",
+            "kind_unused": ", Combine" if several else "",
+        }
+
+    def _place(self, split: WorkSplit, names: Mapping[str, Any]) -> dict[str, Any]:
+        """How a thread knows its row, and whether all that it takes lies in it."""
+        config = self.config
+        rows = not (names["across_rows"] or names["backward"] or names["span"])
+        whole = rows and split.aligned and not (names["limited"] or names["additive"])
+        by_pointers = (
+            whole
+            and config.cache != "output"
+            and not (names["parted"] or names["counts_vectors"] or names["copied"])
+            and (config.launches, config.rows_per_thread, config.persistent) == ("one", 1, 0)
+        )
+        each = config.threads_per_row * (1 if config.cache == "registers" else config.unroll)
+        return {
+            # Two pointers are all that there is to know of a row.
+            "by_pointers": by_pointers,
+            "source": "input" if by_pointers else "row",
+            "target": "output" if by_pointers else "row",
+            # No thread reaches beyond its row.
+            "fits": by_pointers and split.row_vectors % each == 0,
+        }
+
+    def _signature(self, split: WorkSplit, names: Mapping[str, Any]) -> dict[str, Any]:
+        """What a kernel is called, takes, and is bound to."""
+        problem, config = self.problem, self.config
+        taken = arguments(problem, config)
+        real, out = names["real"], names["out"]
+        restrict = "" if problem.in_place else "__restrict__ "
+        scratch = "State* scratch" if config.splits_launches else f"{real}* __restrict__ scratch"
+        forward_rows = not (problem.op.is_backward or split.across_rows)
+        # A vector at a row's end may hold elements of its neighbours, but not at the matrix's end.
+        placing = (*PLACING, "rows") if names["borrows"] else PLACING
+        dimensions = "__cluster_dims__(kCluster, 1, 1) " if config.cluster > 1 else ""
+        numbers = {
+            "rows": "long long rows",
+            "cols": "int cols",
+            "inner": "long long inner",
+            "input_stride": "long long input_stride",
+            "output_stride": "long long output_stride",
+            "mask_rows": "long long mask_rows",
+        }
+        launched = entries(problem, config)
+        return {
+            "name": namespace(problem, config),
+            "entries": list(launched),
+            "entry": launched[0],
+            "device": "__device__ __forceinline__ ",
+            "arguments": taken,
+            "placing": [name for name in taken if name in placing],
+            "declarations": {
+                "input": f"const Element* {restrict}input",
+                "grad": f"const Element* {restrict}grad",
+                "mask": "const Element* __restrict__ mask",
+                "lengths": "const int* __restrict__ lengths",
+                "output": f"{out}Element* {restrict}output",
+                "scratch": scratch,
+                "scale": f"{real} {'input_scale' if forward_rows else 'scale'}",
+                **numbers,
+            },
+            "parameters": {
+                "mask": "const Element* mask",
+                "lengths": "const int* lengths",
+                **numbers,
+            },
+            "bounds": f'extern "C" {dimensions}__global__ void '
+            "__launch_bounds__(kThreads, kMinBlocks)",
+        }
+
+    def _expressions(self, names: Mapping[str, Any]) -> dict[str, Any]:
+        """C++ expressions that depend on the types and on the config."""
+        problem, config = self.problem, self.config
+        scaled, forward = names["scaled"], not names["backward"]
+        pairs = names["packed"] and names["block_max"]
+        staged_pairs = names["span"] and not names["scalar"] and not names["online"]
+        return {
+            # The maximum of 16-bit elements that lie in pairs is found two at a time.
+            "folds_pairs": not scaled and (pairs or (staged_pairs and config.rows_per_thread == 1)),
+            # How loaded elements become numbers that count, over a middle axis.
+            "read": "to_counted" if scaled and forward else f"to_{names['real']}s",
+            "factor": ", scale" if scaled else "",
+            "normal": self._normal,
+            "normalise": self._normalise,
+            "rescale": self._rescale,
+            "rescaled": self._rescaled,
+            "load_word": self._load_word,
+            "store_word": self._store_word,
+            "stored": self._stored,
+            "element": partial(_converted, _FROM_REAL, problem.dtype),
+            "output_element": partial(_converted, _FROM_REAL, problem.output_dtype),
+            "number": partial(_converted, _TO_REAL, problem.dtype),
+            "reference_of": self._reference_of,
+            "reference_kept": self._reference_kept,
+            "normaliser": self._normaliser,
+            "result": self._result,
+            "summed": self._summed,
+            "reduced": partial(_reduced, names),
+            "exponent": self._exponent,
+            "no_template": self._no_template,
+            "each_element": self._each_element,
+        }
+
+    @property
+    def _each_element(self) -> str:
+        """The head of a loop over a thread's elements of a row, one at a time."""
+        config = self.config
+        cols = "kCols" if config.static_cols else "cols"
+        if config.threads_per_row == 1:
+            return f"for (int i = 0; i < {cols}; ++i)"
+        end = cols if config.threads == config.threads_per_row else "count"
+        return f"for (int i = thread; i < {end}; i += kThreadsPerRow)"
+
+    def _reference_of(self, maximum: str) -> str:
+        """What exponentials are relative to, given the maximum."""
+        return f"reference_of({maximum})" if self.config.exp.endswith("-folded") else maximum
+
+    def _reference_kept(self, maximum: str) -> str:
+        """The same where a running sum is relative to it."""
+        compensated = self.config.sum == "compensated"
+        return f"whole_reference({maximum})" if compensated else self._reference_of(maximum)
+
+    def _normaliser(self, total: str) -> str:
+        """What exponentials are divided by or multiplied with, or logarithms lessened by."""
+        if self.config.sum == "compensated":
+            total = f"rounded({total})"
+        suffix = "" if self.problem.dtype is DType.F64 else "f"
+        if self.problem.op.is_log:
+            return f"log{suffix}({total})"
+        return total if self.config.normalise == "divide" else f"1.0{suffix} / {total}"
+
+    def _normalise(self, x: str, normal: str) -> str:
+        """An exponential, or an element below its maximum, given the row's `normaliser`."""
+        if self.problem.op.is_log:
+            return f"{x} - {normal}"
+        return f"{x} {'/' if self.config.normalise == 'divide' else '*'} {normal}"
+
+    def _rescaled(self, x: str, correction: str, normal: str) -> str:
+        """The same of an exponential relative to another maximum than the row's."""
+        if self.config.normalise == "divide":
+            return f"{x} * {correction} / {normal}"
+        return f"{x} * ({correction} * {normal})"
+
+    def _rescale(self, old: str, new: str) -> str:
+        """What a sum relative to one reference is multiplied with to be relative to another."""
+        if self.config.exp.endswith("-folded"):
+            return f"{self._function()}({old} - {new})"
+        return f"exponential({old}, {new})"
+
+    def _load_word(self, base: str, number: str) -> str:
+        """Word `number` from `base` on, by the load that the config asks for."""
+        if self.config.load_hint == "default":
+            return f"{base}[{number}]"
+        return f"load_word({base})" if number == "0" else f"load_word({base} + {number})"
+
+    def _store_word(self, base: str, number: str, word: str) -> str:
+        """Store a word as word `number` from `base` on."""
+        if self.config.store_hint == "default":
+            return f"{base}[{number}] = {word}"
+        place = base if number == "0" else f"{base} + {number}"
+        return f"store_word({place}, {word})"
+
+    def _stored(self, output: str) -> str:
+        """Store `vector` as vector `k` of `output`."""
+        if self.problem.output_dtype is self.problem.dtype:
+            return self._store_word(f"reinterpret_cast<Word*>({output})", "k", "as_word(vector)")
+        return f"store_words({output}, k, vector)"
+
+    def _summed(self, total: str) -> str:
+        """A sum as one number."""
+        if self.config.sum != "compensated":
+            return total
+        is_name = total.isidentifier()
+        return f"{total}.sum + {total}.rest" if is_name else f"rounded({total})"
+
+    def _exponent(self, x: str, maximum: str) -> str:
+        """e^(x - maximum), without a function of our own where C++ has one."""
+        if self.config.exp in ("expf", "__expf"):
+            return f"{self._function()}({x} - {maximum})"
+        return f"exponential({x}, {maximum})"
+
+    def _result(self, x: str, reference: str) -> str:
+        """What becomes of an element, given its row's reference."""
+        if self.problem.op.is_log:
+            return f"{x} - {reference} - log_sum"
+        return self._normalise(f"exponential({x}, {reference})", self._normal)
+
+    @property
+    def _normal(self) -> str:
+        """The name of a row's `normaliser`."""
+        if self.problem.op.is_log:
+            return "log_sum"
+        return "total" if self.config.normalise == "divide" else "scale"
+
+    def _no_template(self, parameter: str) -> NoReturn:
+        """End a switch of a template that has no text for a value; raises InvalidInput."""
+        raise no_template(self.problem, self.config, parameter)
+
+
+def no_template(problem: Problem, config: Config, parameter: str) -> InvalidInput:
+    """Return the error for a value of a parameter that no template knows."""
+    return InvalidInput(
+        f"config parameter '{parameter}' is {getattr(config, parameter)!r}; there is no template "
+        f"for it with {problem.op}, algorithm {config.algorithm} and inner {problem.inner}"
+    )
+
+
+_FROM_REAL = {DType.F16: "__float2half_rn", DType.BF16: "__float2bfloat16_rn"}
+_TO_REAL = {DType.F16: "__half2float", DType.BF16: "__bfloat162float"}
+
+
+def _converted(functions: Mapping[DType, str], dtype: DType, x: str) -> str:
+    """An expression converted by a type's function, if it has one."""
+    return f"{functions[dtype]}({x})" if dtype in functions else x
+
+
+def _reduced(names: Mapping[str, Any], value: str, kind: str) -> str:
+    """A thread's value combined with those of the other threads of its row, if there are any."""
+    if names["reduces_nothing"]:
+        return value
+    return f"reduce_row({value}, {kind}{{}})" if names["several_kinds"] else f"reduce_row({value})"
+
+
+def each_of(names: Iterable[str], texts: Mapping[str, str]) -> list[str]:
+    """Return the text of each name."""
+    return [texts[name] for name in names]
+
+
+def renamed(names: Iterable[str], new: Mapping[str, str]) -> list[str]:
+    """Return names, some of them replaced."""
+    return [new.get(name, name) for name in names]

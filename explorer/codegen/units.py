@@ -1,0 +1,253 @@
+"""Templates as units, and the program that is assembled of those that a kernel needs.
+
+A *unit* is a device function, a type, a constant or a kernel. A comment before it says which names
+it provides, and for which kernels:
+
+    {# unit reduce_row if config.reduction == "shared-tree" and not across_rows #}
+
+What a unit needs is what its text names. From the kernel on, the one unit that provides a name is
+taken for each name that occurs, so that what nobody calls is left out. None or two are an error.
+Sections, and within them files by name, order the units; where one needs another of its section,
+that comes first. Text between units that several of them include is a *part*, and has a name too:
+
+    {# part load_slots #}
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from jinja2 import BaseLoader, Environment, StrictUndefined, Template, TemplateNotFound
+
+from explorer.codegen.templates import template_dir
+from explorer.codegen.traits import each_of, renamed
+from explorer.codegen.wrap import in_braces, returns, wrap
+from explorer.errors import ExplorerError
+
+SECTIONS = {
+    "elements": "elements",
+    "access": "load, store",
+    "exponential": "exponentiate, normalise",
+    "reduce": "reduce",
+    "kernel": "kernel",
+}
+"""Folders of units, in the order in which a file has them, and the headings there."""
+
+SCREEN_LINES = 70
+"""Lines of device code that are seen at once: so few need no headings."""
+
+_MARK = re.compile(
+    r"^\{# (?P<kind>unit|part) (?P<names>\w+(?:, \w+)*)(?:\s+if (?P<condition>.*?))? #\}\n",
+    re.MULTILINE | re.DOTALL,
+)
+_WORD = re.compile(r"(?<![.\w])(?<!->)[A-Za-z_]\w*")
+_COMMENT = re.compile(r"//[^\n]*")
+
+
+class Unit:
+    """A text, when it applies, and the names that it defines."""
+
+    def __init__(
+        self, mark: re.Match[str], body: str, section: str, file: str, environment: Environment
+    ) -> None:
+        self.names = tuple(mark["names"].split(", "))
+        self.section = section
+        self._body = body
+        self._environment = environment
+        self._condition = " ".join((mark["condition"] or "True").split())
+        self._place = f"{section}/{file}: {mark['names']} if {self._condition}"
+
+    def __str__(self) -> str:
+        """Return its file, what it provides, and when: to find it by."""
+        return self._place
+
+    def applies(self, context: dict[str, Any]) -> bool:
+        """Return whether the unit is for a kernel. Its condition is Python as well as Jinja."""
+        return bool(eval(self._code, {}, context))
+
+    def render(self, context: dict[str, Any]) -> str:
+        """Return the unit's text for a kernel, without empty lines around it."""
+        # Not copied, as render() would: a kernel is made of some thirty units.
+        shared = self._template.new_context(context, shared=True)
+        return "".join(self._template.root_render_func(shared)).strip("\n")
+
+    @cached_property
+    def _code(self) -> CodeType:
+        return compile(self._condition, self._place, "eval")
+
+    @cached_property
+    def _template(self) -> Template:
+        """Compiled when first needed: of some hundred and fifty, a kernel needs thirty."""
+        return self._environment.from_string(self._body)
+
+
+@dataclass(slots=True)
+class Library:
+    """All units by the names that they provide, in order, and the environment of all templates."""
+
+    environment: Environment
+    units: list[Unit] = field(default_factory=list)
+    providers: dict[str, list[Unit]] = field(default_factory=dict)
+
+    def provider(self, name: str, context: dict[str, Any]) -> Unit:
+        """Return the one unit that provides a name; raises ExplorerError for none or several."""
+        found = [unit for unit in self.providers[name] if unit.applies(context)]
+        if len(found) != 1:
+            raise ExplorerError(
+                f"{len(found)} units provide {name} for {context['problem']} and the config "
+                f"{context['config'].to_json(brief=True)}; there must be one: see the conditions "
+                f"of '{{# unit {name} if ... #}}' in the templates"
+            )
+        return found[0]
+
+
+class _Loader(BaseLoader):
+    """Templates from their folder, and the parts of files of units by their names."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, str] = {}
+
+    def get_source(self, environment: Environment, template: str) -> tuple[str, str, Any]:
+        if template in self.parts:
+            return self.parts[template], template, lambda: True
+        path = template_dir() / template
+        if not path.is_file():
+            raise TemplateNotFound(template)
+        return path.read_text(), str(path), lambda: True
+
+
+@cache
+def library() -> Library:
+    """Return the units of all templates, read once."""
+    loader = _Loader()
+    environment = Environment(
+        loader=loader,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters |= {"wrap": wrap, "in_braces": in_braces, "returns": returns}
+    environment.filters |= {"renamed": renamed, "each_of": each_of}
+    read = Library(environment)
+    for section in SECTIONS:
+        for path in sorted((template_dir() / section).glob("*.j2")):
+            _read(path, section, loader, read)
+    return read
+
+
+def _read(path: Path, section: str, loader: _Loader, read: Library) -> None:
+    """Add the units and parts of a file."""
+    text = path.read_text()
+    marks = list(_MARK.finditer(text))
+    for mark, after in zip(marks, [*marks[1:], None], strict=True):
+        body = text[mark.end() : after.start() if after else len(text)].strip("\n") + "\n"
+        if mark["kind"] == "part":
+            loader.parts[mark["names"]] = body
+            continue
+        unit = Unit(mark, body, section, path.name, read.environment)
+        read.units.append(unit)
+        for name in unit.names:
+            read.providers.setdefault(name, []).append(unit)
+
+
+def heading(title: str) -> str:
+    """Return the line that begins a section of a file."""
+    return f"// {'-' * 66} {title}"
+
+
+def words(text: str) -> set[str]:
+    """Return the names in C++ text: not those in comments, nor members of what they follow."""
+    return set(_WORD.findall(_COMMENT.sub("", text)))
+
+
+@dataclass(slots=True)
+class Assembly:
+    """The units that a program needs, rendered, and the names in their text."""
+
+    context: dict[str, Any]
+    texts: dict[Unit, str] = field(default_factory=dict)
+    needs: dict[Unit, list[Unit]] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+
+    def require(self, names: Iterable[str]) -> list[Unit]:
+        """Take the units that provide those of `names` which units provide, and what they need."""
+        read = library()
+        taken = []
+        for name in sorted(name for name in names if name in read.providers):
+            unit = read.provider(name, self.context)
+            taken.append(unit)
+            if unit not in self.texts:
+                text = unit.render(self.context)
+                self.texts[unit] = text
+                found = words(text)
+                self.names |= found
+                self.needs[unit] = self.require(found - set(unit.names))
+        return taken
+
+    def text(self) -> str:
+        """Return all units that were taken, under the headings of their sections."""
+        ordered: dict[Unit, None] = {}
+        for unit in library().units:
+            if unit in self.texts:
+                self._visit(unit, ordered)
+        parts, section = [], ""
+        lines = sum(text.count("\n") + 2 for text in self.texts.values())
+        for unit in ordered:
+            if unit.section != section and lines > SCREEN_LINES:
+                section = unit.section
+                parts.append(heading(SECTIONS[section]))
+            parts.append(self.texts[unit])
+        return "\n\n".join(parts)
+
+    def _visit(self, unit: Unit, ordered: dict[Unit, None]) -> None:
+        """Add a unit, those of its section first that it needs."""
+        for need in self.needs[unit]:
+            if need not in ordered and need.section == unit.section and need is not unit:
+                self._visit(need, ordered)
+        ordered[unit] = None
+
+
+# ------------------------------------------------------------------ constants
+
+_DEFINES = re.compile(r"^(?:using|constexpr \w+|__host__ __device__ constexpr \w+) (\w+)", re.M)
+
+
+def constants(text: str, names: set[str]) -> str:
+    """Return of a block of constants those that `names` name, and what these are defined by.
+
+    Each statement goes with the comment above it. An assertion stays where all that it names does.
+    """
+    statements = _statements(text)
+    defined = {m[1]: s for s in statements if (m := _DEFINES.search(s))}
+    kept: set[str] = set()
+    open_names = names & set(defined)
+    while open_names:
+        kept |= open_names
+        open_names = {
+            word for name in open_names for word in words(defined[name]) & set(defined)
+        } - kept
+    chosen = []
+    for statement in statements:
+        named = words(statement) & set(defined)
+        definition = _DEFINES.search(statement)
+        if (definition[1] in kept) if definition else named <= kept:
+            chosen.append(statement)
+    return "".join(chosen).strip("\n")
+
+
+def _statements(text: str) -> list[str]:
+    """Split a block at the ends of its statements; empty lines go with what follows."""
+    found, current = [], ""
+    for line in text.splitlines(keepends=True):
+        current += line
+        ends = line.rstrip().split("//")[0].rstrip().endswith((";", "}"))
+        if ends and not line.startswith(" "):
+            found.append(current)
+            current = ""
+    return found

@@ -1,0 +1,99 @@
+"""Units: the one that provides a name is taken, and what nobody calls is left out."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from space_sample import space_sample
+
+from explorer.codegen.emit import assembled
+from explorer.codegen.units import constants, library, words
+from explorer.config import Config
+from explorer.errors import ExplorerError
+from explorer.problem import Problem
+
+REPOSITORY = Path(__file__).parents[2]
+PROBLEM = Problem(64, 1024)
+
+
+@pytest.fixture
+def units():
+    """The library, whose providers are as before after a test."""
+    read = library()
+    before = {name: list(found) for name, found in read.providers.items()}
+    yield read
+    read.providers.clear()
+    read.providers.update(before)
+
+
+def test_a_name_that_two_units_provide_is_an_error(units):
+    units.providers["load_vector"] *= 2
+    with pytest.raises(ExplorerError, match="2 units provide load_vector for softmax f32 64x1024"):
+        assembled(PROBLEM, Config())
+
+
+def test_a_name_that_no_unit_provides_is_an_error(units):
+    units.providers["reduce_row"] = []
+    with pytest.raises(ExplorerError, match="0 units provide reduce_row"):
+        assembled(PROBLEM, Config())
+
+
+@pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
+def test_every_function_that_is_emitted_is_called(kernel):
+    """Kernels are called by the host; every other function by one of them."""
+    program = assembled(kernel.problem, kernel.config)
+    for unit, text in program.device.texts.items():
+        others = [t for u, t in program.device.texts.items() if u is not unit]
+        called = words("\n".join([*others, program.host]))
+        assert "__global__" in text or called & set(unit.names), f"nothing calls {unit}"
+
+
+def test_names_in_comments_and_of_members_are_not_calls():
+    assert words("a(b.c, d->e);  // f(g)") == {"a", "b", "d"}
+
+
+def test_constants_that_nothing_names_are_left_out():
+    block = (
+        "constexpr int kA = 1;\n// of b\nconstexpr int kB = 2 * kA;\nconstexpr int kC = 3;\n"
+        '\nstatic_assert(kA < kB, "");\nstatic_assert(kC < kA, "");\n'
+    )
+    kept = constants(block, {"kB"})
+    assert kept.splitlines() == [
+        "constexpr int kA = 1;",
+        "// of b",
+        "constexpr int kB = 2 * kA;",
+        "",
+        'static_assert(kA < kB, "");',
+    ]
+
+
+def test_the_worked_example_of_a_new_reduction(tmp_path):
+    """CONTRIBUTING's own unit, value and rule make a kernel that is verified."""
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text()
+    unit, rule = (
+        re.sub("^   ", "", re.search(rf"   ```{kind}\n(.*?)   ```", text, re.S)[1], flags=re.M)
+        for kind in ("jinja", "python")
+    )
+    for folder in ("explorer", "templates"):
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder)
+    (tmp_path / "templates/reduce/butterfly.cu.j2").write_text(unit)
+    rules = tmp_path / "explorer/space/reduction_rules.py"
+    rules.write_text(f"{rules.read_text()}\n\n{rule}")
+    config = tmp_path / "explorer/config.py"
+    value = '    "reduction": (\n'
+    assert value in config.read_text()
+    config.write_text(config.read_text().replace(value, f'{value}        "butterfly",\n'))
+    command = re.search(r"`explorer (emit '[^`]*butterfly[^`]*)`", text)[1]
+    ran = subprocess.run(
+        f"{sys.executable} -m explorer {command}",
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "of neighbours first" in ran.stdout
+    assert "verified by emulation" in ran.stderr
