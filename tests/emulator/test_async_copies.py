@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from planted import planted
-from verified import verify
+from verified import some, verify
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
@@ -36,7 +36,7 @@ def test_every_choice_at_ragged_and_whole_rows(emulator, rows, cols, dtype):
     problem = Problem(rows, cols, dtype)
     configs = covering_array(Space(problem, H200, {"staging": ("async",), "threads": (64, 256)}))
     assert len(configs) >= 5
-    for config in configs:
+    for config in some(configs, dtype):
         verify(emulator, problem, config)
 
 
