@@ -47,10 +47,10 @@ def assembled(problem: Problem, config: Config) -> "Assembled":
     macros = library().environment.get_template("fragments.cu.j2").make_module(context)
     context |= {name: getattr(macros, name) for name in MACROS}
     kind = "columns" if context["across_rows"] else "gradient" if context["backward"] else "rows"
-    host = _rendered(f"host/{kind}.cu.j2", context)
+    host = {name: _rendered(f"host/{name}.cu.j2", context) for name in ("launch", "main")}
     device = Assembly(context)
     strides = config.persistent or config.staging == "span"
-    device.require(["launched_kernel" if strides else "kernel", *words(host)])
+    device.require(["launched_kernel" if strides else "kernel", *words("".join(host.values()))])
     return Assembled(context, _rendered(f"header/{kind}.cu.j2", context), device, host)
 
 
@@ -61,17 +61,18 @@ class Assembled:
     context: dict[str, Any]
     header: str
     device: Assembly
-    host: str
+    host: dict[str, str]
+    """The functions that a program calls, and the main program of the file's own."""
 
     def program(self) -> str:
         """Return the file: its header, what the GPU runs, and the host's part."""
         lines = "\n".join(line.removeprefix("//") for line in self.context["launch_lines"])
-        named = self.device.names | words(self.host) | words(lines)
+        named = self.device.names | words("".join(self.host.values())) | words(lines)
         defined = constants(_rendered("parameters/parameters.cu.j2", self.context), named)
         units = self.device.text()
         title = f"{heading('parameters')}\n\n" if "\n// ---" in f"\n{units}" else ""
         device = f"{title}{defined}\n\n{units}"
-        parts = {"header": self.header, "device": device, "host": self.host}
+        parts = {"header": self.header, "device": device, **self.host}
         return _rendered("program.cu.j2", self.context | parts) + "\n"
 
 

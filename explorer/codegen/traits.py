@@ -37,7 +37,7 @@ class Traits:
         for facts in (self._row(split), self._types(), self._passes(), self._threads(split)):
             names |= facts
         names |= self._signature(split, names) | self._place(split, names)
-        names |= self._reduced(names)
+        names |= self._reduced(names) | self._host(split, names)
         return names | self._expressions(names)
 
     def _types(self) -> dict[str, Any]:
@@ -298,6 +298,36 @@ class Traits:
             },
             "bounds": f'extern "C" {dimensions}__global__ void '
             "__launch_bounds__(kThreads, kMinBlocks)",
+        }
+
+    def _host(self, split: WorkSplit, names: Mapping[str, Any]) -> dict[str, Any]:
+        """What the host's function is asked for, and what it passes on to the kernels.
+
+        In place one array, and one stride, serves as two arguments of the kernel. Of rows over a
+        middle axis it is told the slices instead of the rows.
+        """
+        problem, config = self.problem, self.config
+        real, out = names["real"], names["out"]
+        whole = "array" if split.across_rows else "matrix"
+        twice = {"input": whole, "output": whole, "input_stride": "stride"}
+        one = twice | {"output_stride": "stride"} if problem.in_place else {}
+        passed = renamed(names["arguments"], one)
+        asked = renamed(passed, {"rows": "outer"} if split.across_rows else {})
+        return {
+            "whole": whole,
+            "passed": passed,
+            "asked": list(dict.fromkeys(asked)),
+            "host_declarations": {
+                **names["parameters"],
+                whole: f"Element* {whole}",
+                "input": "const Element* input",
+                "grad": "const Element* grad",
+                "output": f"{out}Element* output",
+                "outer": "long long outer",
+                "stride": "long long stride",
+                "scale": f"{real} scale",
+                "scratch": f"{'State' if config.splits_launches else real}* scratch",
+            },
         }
 
     def _expressions(self, names: Mapping[str, Any]) -> dict[str, Any]:

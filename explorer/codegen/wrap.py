@@ -45,10 +45,16 @@ def wrap(
     return "\n".join(lines)
 
 
-def in_braces(head: str, statement: str) -> str:
-    """Return a function of one statement: on one line if that fits."""
-    line = f"{head} {{ {statement} }}"
-    return line if len(line) <= LINE else f"{head} {{\n  {statement}\n}}"
+def in_braces(head: str, statement: str, indent: int = 0, end: str = "}") -> str:
+    """Return a function of one statement: on one line if that fits, else on three.
+
+    `indent` is how far the template indents the first.
+    """
+    line = f"{head} {{ {statement} {end}"
+    if indent + len(line) <= LINE:
+        return line
+    space = " " * indent
+    return f"{head} {{\n{space}  {statement}\n{space}{end}"
 
 
 def returns(head: str, expression: str) -> str:
