@@ -15,8 +15,7 @@ from itertools import combinations
 from pathlib import Path
 
 from explorer.codegen.emit import assembled
-from explorer.codegen.templates import template_dir
-from explorer.codegen.units import SECTIONS, library
+from explorer.codegen.units import SECTIONS, library, template_dir
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu

@@ -19,7 +19,7 @@ from explorer.user_files import check_writable, write_file
 if TYPE_CHECKING:
     from explorer.evaluator import Evaluator
     from explorer.tuning import Found
-    from explorer.tuning.journey_results import Journey
+    from explorer.tuning.journey import Journey
 
 FOLDER = Path("studies/results")
 _FOLDER_REMEDY = "run it in another folder"
@@ -178,7 +178,7 @@ def _tell(name: str, number: int, total: int) -> None:
 def _path(evaluator: "Evaluator") -> Path:
     """Where the journey is kept; asked before it is measured. Raises InvalidInput."""
     from explorer.devices.recorded.find import local_path
-    from explorer.devices.recorded.recording_file import SUFFIX
+    from explorer.devices.recorded.recording import SUFFIX
 
     made = evaluator.circumstances
     file = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)

@@ -90,7 +90,7 @@ def dashboard(
     """Open the studies in optuna-dashboard."""
     import subprocess
 
-    from explorer.report.dashboard import dashboard_command
+    from explorer.report.studies import dashboard_command
 
     command = dashboard_command(storage, port)
     try:

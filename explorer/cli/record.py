@@ -115,7 +115,7 @@ def _measure(
 def _path(output: str | None, evaluator: "Evaluator", *, force: bool) -> Path:
     """Where to write; asked before the hours of measuring. Raises InvalidInput."""
     from explorer.devices.recorded.find import local_path
-    from explorer.devices.recorded.recording_file import SUFFIX
+    from explorer.devices.recorded.recording import SUFFIX
 
     if not evaluator.interleaves:
         raise InvalidInput("a recording cannot be recorded; name a GPU such as --device cuda:0")

@@ -25,7 +25,7 @@ from explorer.problem import Problem
 from explorer.tuning.objective import Objectives
 
 if TYPE_CHECKING:
-    from explorer.evaluate.finalists import FinalistCheck
+    from explorer.evaluate.verify import FinalistCheck
     from explorer.evaluator import Evaluator
     from explorer.tuning.results import SearchResult
 
@@ -152,8 +152,8 @@ def _check_finalists(result: "SearchResult") -> "FinalistCheck | None":
     No NVRTC is no error.
     """
     from explorer.compile import nvrtc_version
-    from explorer.evaluate.finalists import check_finalists
-    from explorer.tuning.pareto import front_of
+    from explorer.evaluate.verify import check_finalists
+    from explorer.tuning.finals import front_of
 
     try:
         nvrtc_version()

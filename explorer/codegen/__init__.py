@@ -2,9 +2,8 @@
 
 from explorer.codegen.emit import emit
 from explorer.codegen.launch_plan import LaunchPlan
-from explorer.codegen.launches import launches, scratch_bytes
-from explorer.codegen.templates import template_digest, template_dir
-from explorer.codegen.variant import Launch, Variant, split_source
+from explorer.codegen.units import template_digest, template_dir
+from explorer.codegen.variant import Launch, Variant, launches, scratch_bytes, split_source
 
 __all__ = [
     "Launch",

@@ -7,10 +7,9 @@ from typing import Any
 
 from explorer.asked import AskedProblem
 from explorer.codegen.launch_plan import LaunchPlan
-from explorer.codegen.launches import launches, scratch_bytes
 from explorer.codegen.traits import Traits
 from explorer.codegen.units import Assembly, constants, heading, library, words
-from explorer.codegen.variant import Variant
+from explorer.codegen.variant import Variant, launches, scratch_bytes
 from explorer.config import Config
 from explorer.problem import Problem
 

@@ -14,8 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from explorer.codegen.launches import arguments, entries
-from explorer.codegen.variant import Launch
+from explorer.codegen.variant import Launch, arguments, entries
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.problem import Problem

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from explorer.codegen.half_words import borrows_ends, keeps_packed
-from explorer.codegen.launches import arguments, entries, namespace
+from explorer.codegen.variant import arguments, entries, namespace
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput

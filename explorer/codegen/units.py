@@ -13,6 +13,7 @@ that comes first. Text between units that several of them include is a *part*, a
     {# part load_slots #}
 """
 
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -23,10 +24,96 @@ from typing import Any
 
 from jinja2 import BaseLoader, Environment, StrictUndefined, Template, TemplateNotFound
 
-from explorer.codegen.templates import template_dir
 from explorer.codegen.traits import each_of, renamed
-from explorer.codegen.wrap import in_braces, returns, wrap
 from explorer.errors import ExplorerError
+
+# ------------------------------------------------------------------ where templates are
+
+
+def template_dir() -> Path:
+    """The folder of templates: in the package when installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "_data" / "templates"
+    return installed if installed.is_dir() else package.parent / "templates"
+
+
+_NOT_RUN_BY_GPU = {"header", "host"}
+"""Folders of what is only compiled for the host, or is a comment."""
+
+
+@cache
+def template_digest() -> str:
+    """Twelve hexadecimal digits over the templates of what the GPU runs: names and texts."""
+    digest = hashlib.sha256()
+    root = template_dir()
+    for path in sorted(p for p in root.rglob("*.j2") if p.parent.name not in _NOT_RUN_BY_GPU):
+        digest.update(path.relative_to(root).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+# ------------------------------------------------------------------ long lines
+
+
+LINE = 100
+"""Columns of an emitted line."""
+
+DEEPER = 4
+"""Columns by which a wrapped line is indented more than the first."""
+
+
+def wrap(
+    items: Iterable[str],
+    head: str,
+    tail: str,
+    indent: int = 0,
+    *,
+    before: str = "",
+    hang: int = DEEPER,
+) -> str:
+    """`before`, `head`, the items, `tail`: on one line if they fit.
+
+    Else `before` keeps the first line and the rest hangs `hang` columns below it if that fits;
+    else the items have lines of their own, and `head` too if it does not fit behind `before`.
+    `indent` is how far the template indents the first.
+    """
+    words = [f"{item}," for item in items]
+    words[-1] = words[-1][:-1] + tail
+    call = f"{head}{' '.join(words)}"
+    space = f"{before} " if before else ""
+    if indent + len(space) + len(call) <= LINE:
+        return space + call
+    if before and indent + hang + len(call) <= LINE:
+        return f"{before}\n{' ' * (indent + hang)}{call}"
+    lines = [space + head]
+    if before and indent + len(lines[0]) > LINE:
+        indent += hang
+        lines = [before, " " * indent + head]
+    first = len(lines)
+    for word in words:
+        if len(lines) > first and len(lines[-1]) + 1 + len(word) <= LINE:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(" " * (indent + DEEPER) + word)
+    return "\n".join(lines)
+
+
+def in_braces(head: str, statement: str, indent: int = 0, end: str = "}") -> str:
+    """Return a function of one statement: on one line if that fits, else on three.
+
+    `indent` is how far the template indents the first.
+    """
+    line = f"{head} {{ {statement} {end}"
+    if indent + len(line) <= LINE:
+        return line
+    space = " " * indent
+    return f"{head} {{\n{space}  {statement}\n{space}{end}"
+
+
+def returns(head: str, expression: str) -> str:
+    """Return a function that returns an expression."""
+    return in_braces(head, f"return {expression};")
+
 
 SECTIONS = {
     "elements": "elements",

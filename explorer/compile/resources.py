@@ -1,9 +1,89 @@
-"""A kernel's resources: from its cubin, and of spills what ptxas's log says."""
+"""What a kernel uses of an SM, read from the compiler's log and from the cubin."""
 
 import re
+import struct
+from dataclasses import dataclass
 
-from explorer.compile.cubin import read_cubin
 from explorer.outcome import Resources
+
+# ------------------------------------------------------------------ cubin
+
+
+_REGISTER_COUNT = 0x2F  # EIATTR_REGCOUNT
+_FRAME_SIZE = 0x11  # EIATTR_FRAME_SIZE
+_SIZED_VALUE = 0x04  # EIFMT_SVAL: two bytes of length, then the value
+_RESERVED_SHARED = 1024  # counted into a kernel's shared memory from sm_90 on
+_RESERVED_SECTION = ".nv.shared.reserved"  # where there is one, the above is counted
+
+
+@dataclass(frozen=True, slots=True)
+class CubinFacts:
+    """Of a cubin's one kernel: registers a thread; bytes of static shared memory, stack, code."""
+
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    code_bytes: int
+
+
+def read_cubin(cubin: bytes) -> CubinFacts:
+    """Read a cubin with one kernel; raises ValueError if it is none."""
+    if cubin[:4] != b"\x7fELF":
+        raise ValueError("not an ELF file")
+    sections = _sections(cubin)
+    info = next((data for name, data, _ in sections if name == ".nv.info"), b"")
+    reserved = any(name.startswith(_RESERVED_SECTION) for name, _, _ in sections)
+    shared = sum(
+        size - (_RESERVED_SHARED if reserved else 0)
+        for name, _, size in sections
+        if name.startswith(".nv.shared.") and not name.startswith(_RESERVED_SECTION)
+    )
+    attributes = _attributes(info)
+    return CubinFacts(
+        registers=attributes.get(_REGISTER_COUNT, 0),
+        shared_bytes=shared,
+        stack_bytes=attributes.get(_FRAME_SIZE, 0),
+        code_bytes=sum(size for name, _, size in sections if name.startswith(".text.")),
+    )
+
+
+def _sections(elf: bytes) -> list[tuple[str, bytes, int]]:
+    """Name, data and size of each section of a 64-bit ELF file (System V ABI, figure 4-8)."""
+    (headers,) = struct.unpack_from("<Q", elf, 0x28)
+    entry_size, count, names_index = struct.unpack_from("<HHH", elf, 0x3A)
+    raw = [_header(elf, headers + i * entry_size) for i in range(count)]
+    names = raw[names_index][1]
+    sections = []
+    for name_at, offset, size in raw:
+        end = elf.index(b"\0", names + name_at)
+        sections.append((elf[names + name_at : end].decode(), elf[offset : offset + size], size))
+    return sections
+
+
+def _header(elf: bytes, at: int) -> tuple[int, int, int]:
+    """Place of the name, file offset and size of the section whose header is at `at`."""
+    (name,) = struct.unpack_from("<I", elf, at)
+    offset, size = struct.unpack_from("<QQ", elf, at + 0x18)
+    return name, offset, size
+
+
+def _attributes(info: bytes) -> dict[int, int]:
+    """Attributes whose value is (symbol, number), by their code: the greatest number of each."""
+    found: dict[int, int] = {}
+    at = 0
+    while at + 4 <= len(info):
+        form, code, size = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if form == _SIZED_VALUE:
+            if size == 8:
+                (number,) = struct.unpack_from("<I", info, at + 4)
+                found[code] = max(found.get(code, 0), number)
+            at += size
+    return found
+
+
+# ------------------------------------------------------------------ resources
+
 
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 

@@ -7,8 +7,13 @@ from dataclasses import dataclass, replace
 from explorer.accuracy import Accuracy
 from explorer.compile import SOURCE_NAME, CompileFailure, Compiler
 from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate
-from explorer.devices.emulated.emulation import WORST_FIRST, Emulation, Status
-from explorer.devices.emulated.errors import LaunchRefused, NotEmulated
+from explorer.devices.emulated.emulation import (
+    WORST_FIRST,
+    Emulation,
+    LaunchRefused,
+    NotEmulated,
+    Status,
+)
 from explorer.devices.emulated.far import Order, emulate_far, far_problems, order_of
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.resource_limits import launch_limits

@@ -22,7 +22,7 @@ def launch_one(problem: Problem, config: Config, gpu: GpuSpec, index: int) -> No
 
 def main(words: list[str]) -> None:
     """Read the command line of one launch."""
-    from explorer.devices.cuda.spec import device_spec
+    from explorer.devices.cuda.driver import device_spec
 
     config, problem_json, index = words
     problem = Problem.from_dict(json.loads(problem_json))

@@ -8,7 +8,7 @@ from typing import Any
 from explorer.dtype import DType
 from explorer.op import Op
 from explorer.peer import Contender, PeerBuffers, PeerRefuses
-from explorer.peers.scope import FOUR, check_scope
+from explorer.peers.registry import FOUR, check_scope
 from explorer.problem import Problem
 
 LIBRARY = "libcudnn.so.9"

@@ -12,7 +12,7 @@ from cupyx.scipy import special
 from explorer.dtype import DType
 from explorer.op import Op
 from explorer.peer import Contender, PeerBuffers
-from explorer.peers.scope import check_scope
+from explorer.peers.registry import check_scope
 from explorer.problem import Problem
 
 _TYPES = {DType.F32: "float32", DType.F16: "float16", DType.F64: "float64"}

@@ -8,7 +8,7 @@ from torch import Tensor
 from explorer.op import Op
 from explorer.peer import Contender, PeerBuffers
 from explorer.peers.on_torch import TorchContender
-from explorer.peers.scope import check_scope
+from explorer.peers.registry import check_scope
 from explorer.problem import Problem
 
 

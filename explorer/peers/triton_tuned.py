@@ -9,7 +9,7 @@ from triton.testing import do_bench
 from explorer.op import Op
 from explorer.peer import Contender, PeerBuffers
 from explorer.peers.on_torch import TorchContender
-from explorer.peers.scope import check_scope
+from explorer.peers.registry import check_scope
 from explorer.peers.triton_kernels import one_row
 from explorer.problem import Problem
 

@@ -4,10 +4,10 @@ from typing import Any
 
 from explorer.config import Config
 from explorer.dtype import DType
+from explorer.extents import power_of_two
 from explorer.gpu_spec import GpuSpec
 from explorer.occupancy import occupancy
 from explorer.outcome import Resources
-from explorer.power_of_two import power_of_two
 from explorer.problem import Problem
 from explorer.space.design_rules import is_plain
 

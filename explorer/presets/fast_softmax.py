@@ -7,8 +7,8 @@ that are multiples of 4; here they are right for all.
 import math
 
 from explorer.config import Config
+from explorer.extents import power_of_two
 from explorer.gpu_spec import GpuSpec
-from explorer.power_of_two import power_of_two
 from explorer.presets.designs import (
     FIRST_WARP,
     careful_sum,

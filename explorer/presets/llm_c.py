@@ -1,8 +1,8 @@
 """llm.c's teaching kernels, softmax_forward 1 to 9. Number 5 is `thread-per-row-online-branchy`."""
 
 from explorer.config import Config
+from explorer.extents import power_of_two
 from explorer.gpu_spec import GpuSpec
-from explorer.power_of_two import power_of_two
 from explorer.presets.designs import FIRST_WARP, WARP, careful_sum, scalar, stored
 from explorer.presets.preset import EXPONENTIALS_STORED, Preset, Source
 from explorer.problem import Problem

@@ -5,8 +5,8 @@ thread, shared memory where the row fits in 48 KiB, and else three reads.
 """
 
 from explorer.config import Config
+from explorer.extents import power_of_two
 from explorer.gpu_spec import GpuSpec
-from explorer.power_of_two import power_of_two
 from explorer.presets.designs import (
     FIRST_WARP,
     VECTOR_BYTES,

@@ -1,11 +1,11 @@
 """The fused softmax of Triton's tutorial, which later publications compare themselves with."""
 
 from explorer.config import Config
+from explorer.extents import power_of_two
 from explorer.gpu_spec import GpuSpec
 from explorer.occupancy import occupancy
 from explorer.op import Op
 from explorer.outcome import Resources
-from explorer.power_of_two import power_of_two
 from explorer.presets.designs import VECTOR_BYTES, holds, vectors
 from explorer.presets.preset import Preset, Source
 from explorer.problem import Problem

@@ -12,8 +12,7 @@ from explorer.reference.inputs import (
     verification_rows,
     with_other_arguments,
 )
-from explorer.reference.layout import as_rows, in_memory, laid_out
-from explorer.reference.number_types import NUMPY_DTYPES, SMALLEST_NORMAL
+from explorer.reference.layout import NUMPY_DTYPES, SMALLEST_NORMAL, as_rows, in_memory, laid_out
 from explorer.reference.patterns import TELLING_COUNT, patterns_for
 from explorer.reference.truth import Truth, counted, softmax, truth_of
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from explorer.accuracy import Accuracy, Limits
 from explorer.dtype import DType
-from explorer.reference.number_types import MANTISSA_BITS, NUMPY_DTYPES, SMALLEST_NORMAL
+from explorer.reference.layout import MANTISSA_BITS, NUMPY_DTYPES, SMALLEST_NORMAL
 from explorer.reference.truth import Truth, Wide
 
 Array = NDArray[Any]

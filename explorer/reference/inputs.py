@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from explorer.dtype import DType
 from explorer.op import Mask, Op
 from explorer.problem import Problem
-from explorer.reference.number_types import NUMPY_DTYPES
+from explorer.reference.layout import NUMPY_DTYPES
 from explorer.reference.patterns import Pattern, patterns_for
 from explorer.reference.truth import truth_of
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from explorer.dtype import DType
 from explorer.op import Op
 from explorer.problem import Problem
-from explorer.reference.number_types import MANTISSA_BITS, NUMPY_DTYPES
+from explorer.reference.layout import MANTISSA_BITS, NUMPY_DTYPES
 
 Row = NDArray[np.float64]
 

@@ -6,6 +6,8 @@ or fp64 for `f64`), as if it had been computed beforehand; x = -inf is a mask by
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,90 @@ from numpy.typing import NDArray
 from explorer.dtype import DType
 from explorer.op import Mask, Op
 from explorer.problem import Problem
-from explorer.reference.fused import fused_multiply_add, fused_multiply_add_32
+
+# ------------------------------------------------------------------ sums that lose nothing
+
 
 Array = NDArray[Any]
+
+
+def exact_sum(first: Array, second: Array) -> tuple[Array, Array]:
+    """The float64 sum and its rounding error (Knuth's TwoSum)."""
+    total = first + second
+    virtual = total - first
+    error = (first - (total - virtual)) + (second - virtual)
+    return total, error
+
+
+def round_to_odd(total: Array, error: Array) -> Array:
+    """The float64 next to total + error whose last bit is 1, unless the sum is exact.
+
+    A second rounding does not disturb it: Boldo and Melquiond, "Emulation of FMA and correctly
+    rounded sums: proved algorithms using rounding to odd", IEEE Trans. Computers 57(4), 2008.
+    """
+    bits = np.asarray(total).view(np.int64)
+    # The error of an infinite or undefined sum is no number.
+    inexact = np.abs(error) > 0
+    smaller = (error < 0) == (total > 0)
+    odd = (bits - smaller) | 1
+    return np.where(inexact, odd, bits).view(np.float64)
+
+
+# ------------------------------------------------------------------ multiply-adds with one rounding
+
+
+Doubles = NDArray[np.float64]
+
+
+def fused_multiply_add_32(x: Doubles, factor: float, added: Doubles) -> NDArray[np.float32]:
+    """factor * x + added of numbers that float32 holds, rounded once to float32.
+
+    The product is exact in float64. The sum is rounded to odd there, so that its rounding to
+    float32 is the only one that shows.
+    """
+    return round_to_odd(*exact_sum(x * factor, added)).astype(np.float32)
+
+
+def fused_multiply_add(x: Doubles, factor: float, added: Doubles) -> Doubles:
+    """factor * x + added, rounded once.
+
+    Extended precision decides, but for sums so near the middle of two numbers that its own
+    rounding could have moved them across: those few are computed as fractions.
+    """
+    product: NDArray[Any] = x.astype(np.longdouble) * np.longdouble(factor)
+    total = product + added
+    result = np.asarray(total.astype(np.float64))
+    doubt = 4 * np.finfo(np.longdouble).eps * (np.abs(product) + np.abs(added))
+    unsure = np.zeros(result.shape, np.bool_)
+    for direction in (-np.inf, np.inf):
+        beside = _beyond_the_type(np.nextafter(result, direction))
+        unsure |= np.abs(total - (_beyond_the_type(result) + beside) / 2) <= doubt
+    for place in zip(*np.nonzero(unsure & np.isfinite(total)), strict=True):
+        exact = Fraction(float(x[place])) * Fraction(factor) + Fraction(float(added[place]))
+        result[place] = _nearest(exact)
+    return result
+
+
+def _beyond_the_type(numbers: Doubles) -> NDArray[Any]:
+    """Return `numbers` as long doubles, and for an infinity the first number that float64 lacks.
+
+    A sum overflows from the middle between that number and the greatest finite one on.
+    """
+    wide = numbers.astype(np.longdouble)
+    first_beyond = np.ldexp(np.longdouble(1), np.finfo(np.float64).maxexp)
+    return np.where(np.isinf(wide), np.copysign(first_beyond, wide), wide)
+
+
+def _nearest(exact: Fraction) -> float:
+    try:
+        return float(exact)
+    except OverflowError:  # Python raises where IEEE 754 rounds to infinity
+        return inf if exact > 0 else -inf
+
+
+# ------------------------------------------------------------------ truth
+
+
 Wide = NDArray[np.floating[Any]]
 """Of float64, or of extended precision."""
 

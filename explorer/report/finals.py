@@ -7,7 +7,6 @@ from rich.console import Console
 from explorer.circumstances import Circumstances
 from explorer.outcome import Measured
 from explorer.problem import Problem
-from explorer.report.commands import reproducing_command
 from explorer.report.console import print_table
 from explorer.report.table import Table, numbers, prose, words
 from explorer.report.text import (
@@ -15,12 +14,13 @@ from explorer.report.text import (
     difference_words,
     microseconds,
     percent,
+    reproducing_command,
     share_of_copy,
     ulps,
     with_spread,
 )
+from explorer.tuning.finals import front_of
 from explorer.tuning.objective import Goal
-from explorer.tuning.pareto import front_of
 from explorer.tuning.results import Finalist, Finals, TrialRecord
 
 # ------------------------------------------------------------------ as JSON

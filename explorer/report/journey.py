@@ -23,7 +23,7 @@ from explorer.report.text import (
     times_as_fast,
     with_spread,
 )
-from explorer.tuning.journey_results import BEST, Journey, Step
+from explorer.tuning.journey import BEST, Journey, Step
 from explorer.user_files import read_kept
 
 # ------------------------------------------------------------------ as JSON

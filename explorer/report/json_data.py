@@ -13,13 +13,13 @@ from typing import Any
 from explorer.codegen import Variant
 from explorer.devices.recorded.recording import Recording
 from explorer.evaluate.emulation import Verdict
-from explorer.evaluate.finalists import FinalistCheck
+from explorer.evaluate.verify import FinalistCheck
 from explorer.outcome import Resources, Stage
 from explorer.problem import Problem
-from explorer.report.commands import reproducing_command
 from explorer.report.finals import finals_data, front_data, trial_data, winner_data
 from explorer.report.machine import Check
 from explorer.report.space import measured_us
+from explorer.report.text import reproducing_command
 from explorer.report.verification import verdict_data
 from explorer.space import RULES, Space
 from explorer.space.parameters import MEANING

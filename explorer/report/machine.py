@@ -12,12 +12,12 @@ from rich.console import Console
 from explorer import __version__
 from explorer.codegen import template_digest, template_dir
 from explorer.compile import cache_dir, nvrtc_version
-from explorer.compile.headers import include_dir
+from explorer.compile.compiler import include_dir
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice, driver_problem
 from explorer.devices.emulated.emulation import Status
 from explorer.devices.recorded.find import RecordingFile, list_recordings
-from explorer.devices.recorded.recording_file import read_recording
+from explorer.devices.recorded.recording import read_recording
 from explorer.errors import ExplorerError
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.gpu_suite import read_runs, record_path, sentence
@@ -25,7 +25,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import DEFAULT_GPU, known_gpu
 from explorer.problem import Problem
 from explorer.report.console import print_table
-from explorer.report.dashboard import PROGRAM, dashboard_program
+from explorer.report.studies import PROGRAM, dashboard_program
 from explorer.report.table import Styled, Table, prose, words
 from explorer.tuning import open_storage, survey
 from explorer.user_files import is_there

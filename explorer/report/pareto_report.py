@@ -2,8 +2,7 @@
 
 from rich.console import Console
 
-from explorer.evaluate.finalists import FinalistCheck
-from explorer.report.commands import reproducing_command, search_command
+from explorer.evaluate.verify import FinalistCheck
 from explorer.report.console import notes, print_table
 from explorer.report.studies import checked_sentence, rejected_by_stage, tally
 from explorer.report.table import Table, numbers, prose, words
@@ -15,11 +14,13 @@ from explorer.report.text import (
     measurement_lines,
     microseconds,
     percent,
+    reproducing_command,
+    search_command,
     share_of_copy,
     ulps,
     with_spread,
 )
-from explorer.tuning.pareto import FrontMember, front_of, since_finals
+from explorer.tuning.finals import FrontMember, front_of, since_finals
 from explorer.tuning.results import Finals, SearchResult, StudyView, TrialRecord
 
 DIFFERENCE_WIDTH = 40

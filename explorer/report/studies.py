@@ -1,34 +1,40 @@
 """What `explorer search`, `show` and `studies` print."""
 
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Console
 
-from explorer.evaluate.finalists import FinalistCheck
+from explorer.errors import NotFound
 from explorer.evaluate.space_version import space_version
+from explorer.evaluate.verify import FinalistCheck
 from explorer.outcome import Stage
-from explorer.report.commands import (
-    CHANGED,
-    is_reproducible,
-    reproducing_command,
-    search_command,
-)
 from explorer.report.console import notes, print_table
 from explorer.report.finals import finals_notes, print_finals
 from explorer.report.table import Table, as_markdown, numbers, prose, words
 from explorer.report.text import (
+    CHANGED,
     brief_words,
     count,
     counted,
+    is_reproducible,
     measurement_lines,
     microseconds,
     percent,
+    reproducing_command,
+    search_command,
     seconds,
     share_of_copy,
     with_spread,
 )
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import ParameterEffect, SearchResult, StudySummary, StudyView
+from explorer.tuning.storage import DEFAULT_PATH, open_storage
+from explorer.tuning.study_reader import read_studies
+
+# ------------------------------------------------------------------ studies
 
 
 def rejected_by_stage(rejected: Mapping[Stage, int]) -> str:
@@ -290,3 +296,30 @@ def _cells(view: StudyView) -> list[str]:
         view.summary.gpu + (f" ({remark(view.summary)})" if remark(view.summary) else ""),
         view.circumstances.date[:10],
     ]
+
+
+# ------------------------------------------------------------------ dashboard
+
+
+PROGRAM = "optuna-dashboard"
+
+
+def dashboard_program() -> str | None:
+    """The path of optuna-dashboard: beside this Python, else anywhere on PATH."""
+    beside = shutil.which(PROGRAM, path=str(Path(sys.executable).parent))
+    return beside or shutil.which(PROGRAM)
+
+
+def dashboard_command(storage: str | None, port: int) -> list[str]:
+    """What to run; raises NotFound without the extra, and where the storage has no studies.
+
+    Raises InvalidInput for a storage that cannot be read.
+    """
+    program = dashboard_program()
+    if program is None:
+        raise NotFound(f"{PROGRAM} is not installed: pip install 'softmax-explorer[dashboard]'")
+    list(read_studies(open_storage(storage, read_only=True)))  # what it cannot read it cannot show
+    url = storage or str(DEFAULT_PATH)
+    if "://" not in url:
+        url = f"sqlite:///{url}"
+    return [program, url, "--port", str(port)]

@@ -1,13 +1,8 @@
 """The parameter space: what values each choice has, and what rules a combination out."""
 
-from explorer.space import arrangement_rules as _arrangement_rules  # noqa: F401 - as below
-from explorer.space import async_rules as _async_rules  # noqa: F401 - adds its rules to RULES
-from explorer.space import cluster_rules as _cluster_rules  # noqa: F401 - adds its rules to RULES
-from explorer.space import column_rules as _column_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import design_rules as _design_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import op_rules as _op_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import reduction_rules as _reduction_rules  # noqa: F401 - adds its rules to RULES
-from explorer.space import split_rules as _split_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space.heuristic import config_for
 from explorer.space.parameters import parameters
 from explorer.space.rules import RULES, Rule

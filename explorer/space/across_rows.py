@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from explorer.config import Config
 from explorer.dtype import DType
+from explorer.extents import power_of_two
 from explorer.gpu_spec import GpuSpec
-from explorer.power_of_two import power_of_two
 from explorer.problem import Problem
 from explorer.space.wide_rows import fewest_blocks
 

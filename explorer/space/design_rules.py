@@ -1,4 +1,4 @@
-"""What rules out the choices that some published designs make, beyond the rules of all kernels."""
+"""What rules out designs: staging, copies, arrangements, clusters and split rows."""
 
 from explorer.config import Config
 from explorer.op import Mask, Op
@@ -195,3 +195,307 @@ def span_fits(p: Point) -> bool:
 )
 def registers_sum_plainly(p: Point) -> bool:
     return p.config.sum == "plain" or p.config.cache != "registers"
+
+
+# ------------------------------------------------------------------ arrangement
+
+
+@rule(
+    "arrangement",
+    "threads_per_row",
+    says="a row of one thread is not divided: arrangement is striped",
+)
+def arrangement_of_several(p: Point) -> bool:
+    return p.config.arrangement == "striped" or p.config.threads_per_row > 1
+
+
+@rule(
+    "arrangement",
+    "algorithm",
+    "cache",
+    "unroll",
+    says="threads that do not stripe a row pass over it three times, vector by vector: algorithm "
+    "is three-pass, cache none, unroll 1",
+)
+def arranged_three_passes(p: Point) -> bool:
+    if p.config.arrangement == "striped":
+        return True
+    plain = p.config.algorithm == "three-pass" and p.config.unroll == 1
+    return plain and p.config.cache == "none"
+
+
+@rule(
+    "arrangement",
+    "launches",
+    "persistent",
+    "cluster",
+    says="rows that are not striped have a block for each tile of them, in one launch and no "
+    "cluster",
+)
+def arranged_in_one_block(p: Point) -> bool:
+    if p.config.arrangement == "striped":
+        return True
+    return p.config.launches == "one" and p.config.persistent == 0 and p.config.cluster == 1
+
+
+@rule(
+    "arrangement",
+    says="only unmasked rows that lie along memory are arranged otherwise, none of a gradient and "
+    "none in place, where a thread could store what another has still to read",
+)
+def arranged_plain_rows(p: Point) -> bool:
+    if p.config.arrangement == "striped":
+        return True
+    along = p.problem.inner == 1 and not p.problem.op.is_backward
+    return along and p.problem.mask is Mask.NONE and not p.problem.in_place
+
+
+@rule(
+    "arrangement",
+    "reduction",
+    says="threads that each fold the whole row combine nothing: reduction is left at shuffle",
+)
+def replicated_combine_nothing(p: Point) -> bool:
+    return p.config.arrangement != "replicated" or p.config.reduction == "shuffle"
+
+
+# ------------------------------------------------------------------ asynchronous copies
+
+
+LEAST_COPY_BYTES = 4
+"""What a thread copies asynchronously at a time, at least (PTX ISA, "cp.async")."""
+
+
+BULK_BYTES = 16
+"""A bulk copy is of multiples of so many bytes, from and to multiples of them (PTX ISA,
+"cp.async.bulk")."""
+
+COPIED = ("async", "bulk")
+
+
+@rule("staging", says="asynchronous copies are of sm_80 and later, bulk copies of sm_90")
+def asynchronous_since(p: Point) -> bool:
+    if p.config.staging == "bulk":
+        return p.gpu.copies_in_bulk
+    return p.config.staging != "async" or p.gpu.copies_asynchronously
+
+
+@rule("staging", says="asynchronous copies are of rows without a mask, and of no gradient's")
+def asynchronous_rows(p: Point) -> bool:
+    if p.config.staging not in COPIED:
+        return True
+    problem = p.problem
+    plain = problem.inner == 1 and problem.mask is Mask.NONE
+    return plain and not problem.op.is_backward
+
+
+@rule(
+    "cache",
+    "cache_holds",
+    "staging",
+    says="asynchronous copies are of the input as it is, into shared memory that keeps it: cache "
+    "is shared, cache_holds input",
+)
+def asynchronous_to_shared(p: Point) -> bool:
+    if p.config.staging not in COPIED:
+        return True
+    return p.config.cache == "shared" and p.config.cache_holds == "input"
+
+
+@rule(
+    "vector_bytes",
+    "load_hint",
+    "staging",
+    says="asynchronous copies are of 4, 8 or 16 bytes, without a load hint",
+)
+def asynchronous_vectors(p: Point) -> bool:
+    if p.config.staging not in COPIED:
+        return True
+    return p.config.vector_bytes >= LEAST_COPY_BYTES and p.config.load_hint == "default"
+
+
+@rule(
+    "threads",
+    "threads_per_row",
+    "vector_bytes",
+    "cluster",
+    "staging",
+    says="a bulk copy brings the one row of a block, whole vectors of 16 bytes that start at such",
+)
+def bulk_of_whole_rows(p: Point) -> bool:
+    if p.config.staging != "bulk":
+        return True
+    one_row = p.config.threads == p.config.threads_per_row and p.config.cluster == 1
+    return one_row and p.config.vector_bytes == BULK_BYTES and p.split.aligned
+
+
+@rule(
+    "persistent",
+    "staging",
+    "stages",
+    says="rows are on their way while another is worked on where blocks stride over rows that bulk "
+    "copies bring",
+)
+def stages_of_a_ring(p: Point) -> bool:
+    return p.config.stages == 1 or (p.config.staging == "bulk" and p.config.persistent > 0)
+
+
+# ------------------------------------------------------------------ split rows
+
+
+@rule(
+    "launches",
+    says="rows of fewer than 8192 elements are work for one block: two launches cost more than "
+    "several blocks save",
+)
+def two_launches_of_wide_rows(p: Point) -> bool:
+    return not p.config.splits_launches or p.problem.cols >= WIDE_ROW
+
+
+@rule("launches", says="launches overlap on sm_90 and later")
+def launches_overlap(p: Point) -> bool:
+    return p.config.launches != "two-overlapped" or p.gpu.overlaps_launches
+
+
+@rule(
+    "algorithm",
+    "reduction",
+    "launches",
+    "static_cols",
+    "sum",
+    says="parts of rows in two launches are of static cols, their pairs found by online-block-max, "
+    "by shuffle or shuffle-redux, and summed plainly",
+)
+def two_launches_exchange_pairs(p: Point) -> bool:
+    if not p.config.splits_launches:
+        return True
+    return (
+        p.config.algorithm == "online-block-max"
+        and p.config.reduction in ("shuffle", "shuffle-redux")
+        and p.config.static_cols
+        and p.config.sum == "plain"
+    )
+
+
+@rule(
+    "threads",
+    "threads_per_row",
+    "launches",
+    says="all threads of a block work on its part of a row: threads_per_row is threads, 128 at "
+    "least, where launches are two",
+)
+def whole_block_of_a_part(p: Point) -> bool:
+    if not p.config.splits_launches:
+        return True
+    return p.config.threads_per_row == p.config.threads >= LEAST_THREADS
+
+
+@rule(
+    "threads",
+    "vector_bytes",
+    "unroll",
+    "launches",
+    "staging",
+    "cluster",
+    says="two launches are for rows of two parts at least, of threads * unroll vectors each",
+)
+def a_row_of_parts(p: Point) -> bool:
+    return not p.config.splits_launches or p.split.parts > 1
+
+
+# ------------------------------------------------------------------ clusters
+
+
+WIDE_ROW = 8192
+"""Elements of the narrowest row whose parts are work enough for blocks of a cluster."""
+
+LEAST_THREADS = 128
+"""Threads of a block that a part of a wide row is worth."""
+
+
+@rule(
+    "cluster",
+    says="clusters are of sm_90 and later: of 16 blocks at most on sm_90 and sm_100, of 8 "
+    "elsewhere",
+)
+def largest_cluster(p: Point) -> bool:
+    return p.config.cluster <= p.gpu.cluster_blocks
+
+
+@rule(
+    "cluster",
+    says="rows of fewer than 8192 elements are work for one block: waiting for others costs more "
+    "than they save",
+)
+def clusters_of_wide_rows(p: Point) -> bool:
+    return p.config.cluster == 1 or p.split.across_rows or p.problem.cols >= WIDE_ROW
+
+
+@rule("cluster", says="the blocks of a cluster share no masked rows, and no rows of a gradient")
+def clusters_of_whole_rows(p: Point) -> bool:
+    if p.config.cluster == 1 or p.split.across_rows:
+        return True
+    return not p.problem.op.is_backward and p.problem.mask is Mask.NONE
+
+
+@rule(
+    "threads",
+    "threads_per_row",
+    "cluster",
+    says="all threads of a cluster's block work on its part of a row: threads_per_row is threads, "
+    "128 at least",
+)
+def whole_block_of_a_cluster(p: Point) -> bool:
+    if p.config.cluster == 1 or p.split.across_rows:
+        return True
+    return p.config.threads_per_row == p.config.threads >= LEAST_THREADS
+
+
+@rule("cluster", "exchange", says="an mbarrier counts what the blocks of a cluster exchange")
+def exchange_of_a_cluster(p: Point) -> bool:
+    return p.config.cluster > 1 or p.config.exchange == "barrier"
+
+
+@rule(
+    "reduction",
+    "cluster",
+    says="the blocks of a cluster exchange what shuffles found: reduction is shuffle, "
+    "shuffle-first-warp, shuffle-redux or shuffle-redux-first-warp",
+)
+def clusters_shuffle(p: Point) -> bool:
+    return p.config.cluster == 1 or p.config.reduction.startswith("shuffle")
+
+
+@rule(
+    "cache",
+    "launches",
+    "persistent",
+    "staging",
+    "sum",
+    "cluster",
+    says="clusters keep no exponentials in the output, are launched once, for all rows, load "
+    "directly and sum plainly",
+)
+def clusters_do_the_usual(p: Point) -> bool:
+    if p.config.cluster == 1 or p.split.across_rows:
+        return True
+    return (
+        p.config.cache != "output"
+        and p.config.launches == "one"
+        and p.config.persistent == 0
+        and p.config.staging != "span"
+        and p.config.sum == "plain"
+    )
+
+
+@rule(
+    "vector_bytes",
+    "staging",
+    "cluster",
+    says="every block of a cluster has a part of each row, wherever rows start",
+)
+def a_part_for_each_block(p: Point) -> bool:
+    if p.config.cluster == 1 or p.split.across_rows:
+        return True
+    before_the_last = (p.config.cluster - 1) * p.split.row_vectors
+    return before_the_last * p.split.width < p.problem.cols

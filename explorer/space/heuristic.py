@@ -10,8 +10,7 @@ from explorer.gpu_spec import GpuSpec
 from explorer.op import Mask, Op
 from explorer.problem import Problem
 from explorer.space.across_rows import MOST_ROWS_OF_A_TILE, of_middle_axis
-from explorer.space.cluster_rules import WIDE_ROW
-from explorer.space.design_rules import is_plain
+from explorer.space.design_rules import WIDE_ROW, is_plain
 from explorer.space.hints import hinted
 from explorer.space.one_block import most_few_rows, of_one_block, of_one_wave
 from explorer.space.short_rows import of_short_rows

@@ -9,7 +9,7 @@ from explorer.gpu_spec import GpuSpec
 from explorer.op import Mask
 from explorer.problem import Problem
 from explorer.space.at_once import are_at_once, blocks_at_once
-from explorer.space.cluster_rules import WIDE_ROW
+from explorer.space.design_rules import WIDE_ROW
 from explorer.space.row_threads import fewest_threads, starts_anywhere, threads_for
 from explorer.space.short_rows import FILLED, LONGEST_SHORT_ROW, LONGEST_SPAN_ROW
 from explorer.work_split import WARP

@@ -1,7 +1,8 @@
-"""What rules out choices where something else than a plain softmax is asked for."""
+"""What rules out kernels of an op, a mask, a layout or a middle axis."""
 
 from explorer.op import Mask, Op
 from explorer.space.rules import Point, rule
+from explorer.work_split import WARP
 
 
 @rule("exp", says="a scale can make elements larger than a folded multiply-add is safe for")
@@ -76,3 +77,52 @@ def read_only_in_place(p: Point) -> bool:
     # writes each after its last read of it; parts of vectors at a row's ends are read and written
     # element by element; and threads past the last row, which otherwise work on it too, read none.
     return not p.problem.in_place or p.config.load_hint in ("default", "cs")
+
+
+# ------------------------------------------------------------------ rows over a middle axis
+
+
+STATIC_SHARED_BYTES = 48 * 1024
+"""The most shared memory that a kernel can declare; only what a launch asks for may be more."""
+
+
+@rule(
+    "vector_bytes",
+    says="vectors lie along the inner axis: it is a whole number of them",
+)
+def inner_vectors(p: Point) -> bool:
+    return not p.split.across_rows or p.split.aligned
+
+
+@rule("threads", says="across rows, a block is at least a warp")
+def warps_across_rows(p: Point) -> bool:
+    return not p.split.across_rows or p.config.threads >= WARP
+
+
+@rule(
+    "threads",
+    "threads_per_row",
+    "reduction",
+    says="across rows, shuffles combine lanes that lie 2, 4, 8 or 16 apart, or next to each other, "
+    "or threads of different warps",
+)
+def shuffles_across_rows(p: Point) -> bool:
+    if not p.split.across_rows:
+        return True
+    if p.config.reduction != "shuffle":
+        return not p.config.first_warp_folds
+    groups = p.config.threads // p.config.threads_per_row
+    return p.config.threads_per_row == 1 or groups % WARP == 0 or WARP % max(1, groups) == 0
+
+
+@rule(
+    "threads",
+    "threads_per_row",
+    "vector_bytes",
+    "reduction",
+    "cluster",
+    "cache",
+    says="what reductions across rows leave in shared memory is at most 48 KiB",
+)
+def scratch_across_rows(p: Point) -> bool:
+    return not p.split.across_rows or p.split.scratch_bytes <= STATIC_SHARED_BYTES

@@ -3,9 +3,9 @@
 import math
 
 from explorer.config import Config
-from explorer.power_of_two import power_of_two
+from explorer.extents import power_of_two
 from explorer.problem import Problem
-from explorer.space.cluster_rules import WIDE_ROW
+from explorer.space.design_rules import WIDE_ROW
 from explorer.space.parameters import ROW_THREADS, WARPS
 from explorer.work_split import WorkSplit
 

@@ -9,10 +9,9 @@ from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 from explorer.problem import Problem
-from explorer.space.legal_points import Choice, LegalPoints
+from explorer.space.legal_points import Choice, LegalPoints, Verdicts
 from explorer.space.parameters import Value, parameters
 from explorer.space.rules import RULES, Point, Rule
-from explorer.space.verdicts import Verdicts
 
 MAX_REPAIR_STEPS = 32
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from explorer.config import Config
-from explorer.tuning.pareto import dominates
+from explorer.tuning.finals import dominates
 
 ELITE = 5
 """How many of the fastest are kept."""

@@ -18,8 +18,7 @@ from explorer.space import Rule
 from explorer.tuning.candidates import Offer
 from explorer.tuning.elite import Elite, Fastest, Front
 from explorer.tuning.objective import Objectives
-from explorer.tuning.surrogate import Surrogate, pick_between
-from explorer.tuning.tpe import Tpe
+from explorer.tuning.surrogate import Surrogate, Tpe, pick_between
 
 
 class Origin(StrEnum):

@@ -14,8 +14,9 @@ from explorer.devices.recorded.recording import (
     RecordedKernel,
     Recording,
     RecordingHeader,
+    recording_name,
+    write_recording,
 )
-from explorer.devices.recorded.recording_file import recording_name, write_recording
 from explorer.errors import NotFound
 from explorer.evaluator import Evaluator
 from explorer.outcome import Measured, Stage

@@ -21,14 +21,13 @@ from explorer.outcome import Measured, Outcome, Rejected, Stage
 from explorer.space import Rule, Space
 from explorer.space.parameters import Value
 from explorer.tuning.candidates import Catalogue, Offer, OpenOffer
-from explorer.tuning.finals import DEFAULT_ROUNDS, run_finals, time_in_turn
+from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals, time_in_turn
 from explorer.tuning.objective import Goal, Objectives, study_name
-from explorer.tuning.pareto import front_contenders
 from explorer.tuning.proposer import Origin, Proposal, Proposer
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
 from explorer.tuning.seeds import seeds_of
 from explorer.tuning.study_writer import Ledger
-from explorer.tuning.tpe import distributions
+from explorer.tuning.surrogate import distributions
 
 # ------------------------------------------------------------------ how long a search may go on
 

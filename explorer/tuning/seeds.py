@@ -7,10 +7,10 @@ from itertools import chain, zip_longest
 
 from explorer.accuracy import Accuracy
 from explorer.config import Config
-from explorer.power_of_two import power_of_two
+from explorer.extents import power_of_two
 from explorer.problem import Problem
 from explorer.space import Space
-from explorer.space.cluster_rules import WIDE_ROW
+from explorer.space.design_rules import WIDE_ROW
 from explorer.space.heuristic import exact, promising
 from explorer.tuning.objective import Goal, Objectives
 

@@ -23,8 +23,8 @@ from explorer.outcome import Measured, Outcome, Rejected, Stage
 from explorer.plain_data import read_text, read_whole, shown
 from explorer.problem import Problem
 from explorer.space.parameters import Value
+from explorer.tuning.finals import front_trials
 from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives
-from explorer.tuning.pareto import front_trials
 from explorer.tuning.results import (
     Finals,
     ParameterEffect,

@@ -10,8 +10,13 @@ from command_line import command_line, keep_search, kept_search
 from explorer import __version__
 from explorer.circumstances import Circumstances
 from explorer.codegen import emit, template_digest
-from explorer.devices.recorded.recording import RecordedKernel, Recording, RecordingHeader
-from explorer.devices.recorded.recording_file import read_recording, write_recording
+from explorer.devices.recorded.recording import (
+    RecordedKernel,
+    Recording,
+    RecordingHeader,
+    read_recording,
+    write_recording,
+)
 from explorer.evaluate.space_version import space_version
 from explorer.outcome import Measured, Rejected, Resources, Stage
 from explorer.space import Space

@@ -107,7 +107,7 @@ def test_doctor_fails_where_the_package_cannot_work(explorer, monkeypatch):
 
 
 def test_dashboard_without_the_extra(explorer, monkeypatch):
-    monkeypatch.setattr("explorer.report.dashboard.dashboard_program", lambda: None)
+    monkeypatch.setattr("explorer.report.studies.dashboard_program", lambda: None)
     ran = explorer("dashboard")
     assert ran.code == 2 and "pip install 'softmax-explorer[dashboard]'" in ran.err
 
@@ -115,7 +115,7 @@ def test_dashboard_without_the_extra(explorer, monkeypatch):
 def test_dashboard_opens_the_storage(explorer, recording, monkeypatch):
     assert explorer("search", *SHAPE, "--trials", "20").code == 0
     called = []
-    monkeypatch.setattr("explorer.report.dashboard.dashboard_program", lambda: "/bin/dash")
+    monkeypatch.setattr("explorer.report.studies.dashboard_program", lambda: "/bin/dash")
     monkeypatch.setattr("subprocess.call", lambda command: called.append(command) or 0)
     assert explorer("dashboard", "--port", "8099").code == 0
     assert called == [["/bin/dash", "sqlite:///studies/explorer.db", "--port", "8099"]]

@@ -174,7 +174,7 @@ COMMANDS = {
 def test_a_database_of_another_program_where_studies_are(
     explorer, recording, tmp_path, monkeypatch, command
 ):
-    monkeypatch.setattr("explorer.report.dashboard.dashboard_program", lambda: "/bin/false")
+    monkeypatch.setattr("explorer.report.studies.dashboard_program", lambda: "/bin/false")
     path = tmp_path / "studies" / "explorer.db"
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE songs (title)")
@@ -191,7 +191,7 @@ def test_a_dashboard_that_fails_is_no_wrong_kernel(explorer, tmp_path, monkeypat
     open_storage(str(path))
     for program, says in (("/bin/false", "ended with exit code 1"), ("/none", "cannot be run")):
         monkeypatch.setattr(
-            "explorer.report.dashboard.dashboard_program", lambda program=program: program
+            "explorer.report.studies.dashboard_program", lambda program=program: program
         )
         refused(explorer("dashboard", "--storage", str(path)), says)
 
@@ -313,8 +313,7 @@ def test_a_completion_that_no_shell_asks_for_is_no_wrong_kernel(explorer, monkey
 @pytest.mark.parametrize("name", ["EXPLORER_CACHE_DIR", "XDG_CACHE_HOME"])
 @pytest.mark.parametrize("value", ["/dev/null", "/dev/full/x", "x" * 5000, "/proc", "\udcff"])
 def test_a_cache_that_cannot_be(explorer, monkeypatch, tmp_path, name, value):
-    from explorer.compile.cache import KernelCache
-    from explorer.compile.kernel import Kernel
+    from explorer.compile.compiler import Kernel, KernelCache
     from explorer.outcome import Resources
 
     monkeypatch.delenv("EXPLORER_CACHE_DIR", raising=False)
@@ -328,7 +327,7 @@ def test_a_cache_that_cannot_be(explorer, monkeypatch, tmp_path, name, value):
 def test_a_user_without_a_home(monkeypatch):
     from pathlib import Path
 
-    from explorer.compile.cache import KernelCache
+    from explorer.compile.compiler import KernelCache
 
     def nobody(*_):
         raise RuntimeError("Could not determine home directory.")

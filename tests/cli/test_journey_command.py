@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fake_evaluator import FakeEvaluator
 
-from explorer.tuning.journey_results import BEST
+from explorer.tuning.journey import BEST
 
 SHAPE = ("--cols", "1000", "--rows", "4096")
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from explorer.codegen import emit
-from explorer.codegen.launches import namespace
+from explorer.codegen.variant import namespace
 from explorer.work_split import WorkSplit
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from explorer.codegen import emit
 from explorer.compile import CompileFailure, Compiler, KernelCache
-from explorer.compile.cubin import read_cubin
-from explorer.compile.resources import kernel_resources
+from explorer.compile.resources import kernel_resources, read_cubin
 from explorer.config import Config
 from explorer.evaluate.resource_limits import exceeded_resource
 from explorer.gpu_spec import known_gpu

@@ -7,8 +7,7 @@ import zipfile
 
 import pytest
 
-from explorer.compile.cache import KernelCache
-from explorer.compile.kernel import Kernel
+from explorer.compile.compiler import Kernel, KernelCache
 from explorer.outcome import Resources
 
 KEY = "ab" * 16

@@ -7,7 +7,7 @@ import pytest
 from paired_sizes import IN_PAIRS
 
 from explorer.codegen import emit
-from explorer.codegen.launches import namespace
+from explorer.codegen.variant import namespace
 from explorer.compile import CompilePool, Compiler, Kernel
 from explorer.config import Config
 from explorer.dtype import DType

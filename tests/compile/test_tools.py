@@ -3,8 +3,7 @@
 import pytest
 
 from explorer.compile import Compiler
-from explorer.devices.cuda.tools import LIMIT_HINTS, LIMIT_SHAPES
-from explorer.devices.cuda.tools_source import is_plain_copy, tools_source
+from explorer.devices.cuda.tools import LIMIT_HINTS, LIMIT_SHAPES, is_plain_copy, tools_source
 from explorer.dtype import DType
 from explorer.op import Mask, Op
 from explorer.problem import Problem

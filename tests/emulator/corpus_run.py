@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from explorer.codegen import emit
-from explorer.compile.headers import include_dir
-from explorer.compile.nvrtc import compile_source
+from explorer.compile.compiler import compile_source, include_dir
 from explorer.devices.emulated.device import emulated_grid
 from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import GlobalMemory, check_output, poisoned

@@ -8,7 +8,7 @@ import pytest
 from explorer.accuracy import Accuracy
 from explorer.compile import Compiler
 from explorer.devices.cuda.device_check import NOTHING_FOUND, DeviceCheck, Question, check_grid
-from explorer.devices.cuda.tools_source import check_source
+from explorer.devices.cuda.tools import check_source
 from explorer.devices.emulated.placement import Placement
 from explorer.dtype import DType
 from explorer.op import Mask, Op

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from explorer.compile import Compiler
-from explorer.devices.cuda.tools_source import check_source, limit_source
+from explorer.devices.cuda.tools import check_source, limit_source
 from explorer.op import Mask
 from explorer.problem import Problem
 

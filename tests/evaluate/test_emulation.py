@@ -9,10 +9,9 @@ from explorer.devices.emulated.emulation import Emulation, Status
 from explorer.dtype import DType
 from explorer.errors import InvalidInput, WrongKernel
 from explorer.evaluate.emulation import Emulator
-from explorer.evaluate.finalists import check_finalists
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import MOST_ELEMENTS, emulated_runs
-from explorer.evaluate.verify import verify_many
+from explorer.evaluate.verify import check_finalists, verify_many
 from explorer.op import Mask
 from explorer.problem import Problem
 from explorer.reference import patterns_for

@@ -18,9 +18,8 @@ from test_far_rows import CONFIGS
 from explorer.codegen import emit
 from explorer.compile import Compiler
 from explorer.config import Config
-from explorer.devices.cuda.driver import checked
+from explorer.devices.cuda.driver import checked, device_spec
 from explorer.devices.cuda.run_once import run_once
-from explorer.devices.cuda.spec import device_spec
 from explorer.devices.emulated.device import EmulatedKernel, output_of
 from explorer.devices.emulated.emulation import Status
 from explorer.dtype import DType
@@ -31,7 +30,7 @@ from explorer.evaluate.verify import verify_on
 from explorer.problem import Problem
 from explorer.ptx_emulator.counters import SECTOR_BYTES
 from explorer.reference import truth_of, verification_inputs
-from explorer.reference.number_types import MANTISSA_BITS, SMALLEST_NORMAL
+from explorer.reference.layout import MANTISSA_BITS, SMALLEST_NORMAL
 from explorer.space import Space
 from explorer.space.covering import covering_array
 

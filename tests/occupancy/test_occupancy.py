@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from explorer.compile.headers import include_dir
+from explorer.compile.compiler import include_dir
 from explorer.gpu_spec import known_gpu
 from explorer.occupancy import occupancy
 from explorer.outcome import Resources

@@ -13,8 +13,12 @@ from rich.console import Console
 from test_recording_file import recording
 
 from explorer.config import Config
-from explorer.devices.recorded.recording import RecordedComparison
-from explorer.devices.recorded.recording_file import read_header, read_recording, write_recording
+from explorer.devices.recorded.recording import (
+    RecordedComparison,
+    read_header,
+    read_recording,
+    write_recording,
+)
 from explorer.errors import ExplorerError
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.problem import Problem

@@ -19,8 +19,10 @@ from explorer.devices.recorded.recording import (
     RecordedKernel,
     Recording,
     RecordingHeader,
+    read_header,
+    read_recording,
+    write_recording,
 )
-from explorer.devices.recorded.recording_file import read_header, read_recording, write_recording
 from explorer.dtype import DType
 from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.replay import ReplayEvaluator

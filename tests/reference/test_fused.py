@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from explorer.reference.fused import fused_multiply_add, fused_multiply_add_32
+from explorer.reference.truth import fused_multiply_add, fused_multiply_add_32
 
 
 def exact(x, factor, added):

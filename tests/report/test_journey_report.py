@@ -24,7 +24,7 @@ from explorer.report.journey import (
 )
 from explorer.report.text import change_words
 from explorer.tuning.contest import Absent
-from explorer.tuning.journey_results import BEST, Journey, Step
+from explorer.tuning.journey import BEST, Journey, Step
 
 PROBLEM = Problem(8192, 4096)
 H200 = known_gpu("NVIDIA H200")

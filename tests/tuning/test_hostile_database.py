@@ -10,7 +10,7 @@ from small_database import PROBLEM, copy, execute, go_on, in_memory, look, look_
 
 from explorer.errors import InvalidInput, NotFound
 from explorer.export import variant_of
-from explorer.report.dashboard import dashboard_command
+from explorer.report.studies import dashboard_command
 from explorer.tuning import find_trial, open_storage
 
 
@@ -47,7 +47,7 @@ def refused(path, says):
 
 @pytest.fixture(autouse=True)
 def dashboard_is_installed(monkeypatch):
-    monkeypatch.setattr("explorer.report.dashboard.dashboard_program", lambda: "/bin/dashboard")
+    monkeypatch.setattr("explorer.report.studies.dashboard_program", lambda: "/bin/dashboard")
 
 
 def test_a_database_of_another_program(tmp_path):

@@ -11,8 +11,7 @@ from explorer.errors import NotFound
 from explorer.outcome import Rejected, Stage
 from explorer.presets import PRESETS
 from explorer.problem import Problem
-from explorer.tuning.journey import Found, run_journey, stored_best
-from explorer.tuning.journey_results import BEST, Journey
+from explorer.tuning.journey import BEST, Found, Journey, run_journey, stored_best
 from explorer.tuning.run import run_search
 
 FOUND = Found(Config(exp="ex2.approx", store_hint="cs"), "trial 7 of a study")

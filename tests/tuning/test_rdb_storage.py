@@ -11,7 +11,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
 
-from explorer.tuning.rdb_storage import BulkStorage
+from explorer.tuning.storage import BulkStorage
 
 TABLES = ("trials", "trial_values", "trial_params", "trial_user_attributes")
 STARTED = datetime.datetime(2026, 1, 2, 3, 4, 5)

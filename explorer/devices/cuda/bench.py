@@ -8,10 +8,9 @@ from typing import Any
 from cuda.bindings import driver
 
 from explorer.devices.cuda.buffers import RotatingBuffers
-from explorer.devices.cuda.clocks import ClockReader, Clocks
 from explorer.devices.cuda.copy_limit import Enqueue, Limits
 from explorer.devices.cuda.driver import checked
-from explorer.devices.cuda.timing import Lap, LaunchGraph
+from explorer.devices.cuda.timing import ClockReader, Clocks, Lap, LaunchGraph
 from explorer.devices.cuda.tools import Tools
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem

@@ -10,8 +10,7 @@ from cuda.bindings import driver
 
 from explorer.devices.cuda.buffers import RotatingBuffers
 from explorer.devices.cuda.driver import checked
-from explorer.devices.cuda.tools import LIMIT_HINTS, LIMIT_SHAPES, LimitShape, Tools
-from explorer.devices.cuda.tools_source import is_plain_copy
+from explorer.devices.cuda.tools import LIMIT_HINTS, LIMIT_SHAPES, LimitShape, Tools, is_plain_copy
 from explorer.op import Mask
 
 Enqueue = Callable[[int], None]

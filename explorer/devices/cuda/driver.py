@@ -1,9 +1,13 @@
-"""Whether an NVIDIA driver answers, and calls to it that raise where they fail."""
+"""The driver: whether there is a GPU, its context, and what it says of itself."""
 
 import ctypes
 import re
 from functools import cache
 from typing import Any
+
+from cuda.bindings import driver
+
+from explorer.gpu_spec import GpuSpec, peak_gbps
 
 
 @cache
@@ -50,3 +54,38 @@ def checked(result: tuple[Any, ...]) -> Any:
     if status != 0:
         raise CudaError(status.name)
     return values[0] if len(values) == 1 else tuple(values)
+
+
+# ------------------------------------------------------------------ specification
+
+
+_ATTRIBUTE = driver.CUdevice_attribute
+
+
+def gpu_spec(device: Any) -> GpuSpec:
+    """Name, architecture and limits of a device."""
+
+    def read(name: str) -> int:
+        attribute = getattr(_ATTRIBUTE, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(checked(driver.cuDeviceGetAttribute(attribute, device)))
+
+    name = checked(driver.cuDeviceGetName(128, device)).split(b"\0")[0].decode()
+    return GpuSpec(
+        name=name,
+        arch=f"sm_{read('COMPUTE_CAPABILITY_MAJOR')}{read('COMPUTE_CAPABILITY_MINOR')}",
+        sm_count=read("MULTIPROCESSOR_COUNT"),
+        memory_bytes=int(checked(driver.cuDeviceTotalMem(device))),
+        l2_bytes=read("L2_CACHE_SIZE"),
+        shared_per_block_bytes=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        shared_per_sm_bytes=read("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+        threads_per_sm=read("MAX_THREADS_PER_MULTIPROCESSOR"),
+        blocks_per_sm=read("MAX_BLOCKS_PER_MULTIPROCESSOR"),
+        registers_per_sm=read("MAX_REGISTERS_PER_MULTIPROCESSOR"),
+        peak_gbps=peak_gbps(name),
+    )
+
+
+def device_spec(index: int) -> GpuSpec:
+    """The limits of GPU `index`, asked in this process; raises CudaError."""
+    checked(driver.cuInit(0))
+    return gpu_spec(checked(driver.cuDeviceGet(index)))

@@ -19,7 +19,7 @@ from explorer.devices.cuda.messages import (
     Open,
     SessionFacts,
 )
-from explorer.devices.cuda.tools_source import tools_source
+from explorer.devices.cuda.tools import tools_source
 from explorer.devices.cuda.worker import run
 from explorer.errors import DeviceLost, InvalidInput
 from explorer.gpu_spec import GpuSpec

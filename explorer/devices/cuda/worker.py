@@ -8,10 +8,9 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from explorer.devices.cuda.driver import CudaError, checked
+from explorer.devices.cuda.driver import CudaError, checked, gpu_spec
 from explorer.devices.cuda.messages import Bug, Compare, Described, Enter, Failed, Job, Open
 from explorer.devices.cuda.session import Session
-from explorer.devices.cuda.spec import gpu_spec
 from explorer.errors import ExplorerError
 from explorer.peer import NotEntered
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from explorer.accuracy import Accuracy
 from explorer.codegen import Launch
-from explorer.devices.emulated.emulation import Emulation
-from explorer.devices.emulated.errors import LaunchRefused, NotEmulated, refusals
+from explorer.devices.emulated.emulation import Emulation, LaunchRefused, NotEmulated, refusals
 from explorer.devices.emulated.placement import Placement
 from explorer.problem import Problem
 from explorer.ptx_emulator import (

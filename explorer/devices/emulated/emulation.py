@@ -1,12 +1,43 @@
 """What an emulated check of one kernel on one problem found."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from explorer.accuracy import Accuracy
+from explorer.errors import ExplorerError
 from explorer.problem import Problem
-from explorer.ptx_emulator import Counters, Finding, Kind, Schedule
+from explorer.ptx_emulator import Counters, EmulatorError, Finding, Kind, Schedule, UnsupportedPtx
 from explorer.reference import Check
+
+# ------------------------------------------------------------------ errors
+
+
+class NotEmulated(ExplorerError):
+    """PTX that the emulator does not know: the kernel stays unverified. `opcodes` names them."""
+
+    def __init__(self, opcodes: tuple[str, ...], sentence: str) -> None:
+        self.opcodes = opcodes
+        super().__init__(sentence)
+
+
+class LaunchRefused(ExplorerError):
+    """A launch that the emulator cannot make: wrong arguments, block or cluster."""
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raise what the emulator refuses as NotEmulated or LaunchRefused."""
+    try:
+        yield
+    except UnsupportedPtx as error:
+        raise NotEmulated(error.opcodes, str(error)) from None
+    except EmulatorError as error:
+        raise LaunchRefused(str(error)) from None
+
+
+# ------------------------------------------------------------------ emulation
 
 
 class Status(StrEnum):

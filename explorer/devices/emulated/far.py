@@ -27,8 +27,7 @@ from explorer.devices.emulated.device import (
     launched,
     with_store,
 )
-from explorer.devices.emulated.emulation import Emulation
-from explorer.devices.emulated.errors import LaunchRefused, NotEmulated
+from explorer.devices.emulated.emulation import Emulation, LaunchRefused, NotEmulated
 from explorer.devices.emulated.placement import numbers_of
 from explorer.extents import MAX_ROWS
 from explorer.op import Mask

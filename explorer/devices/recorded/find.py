@@ -8,9 +8,10 @@ from pathlib import Path
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
-from explorer.devices.recorded.recording import Recording, RecordingHeader
-from explorer.devices.recorded.recording_file import (
+from explorer.devices.recorded.recording import (
     SUFFIX,
+    Recording,
+    RecordingHeader,
     read_header,
     read_recording,
     recording_name,

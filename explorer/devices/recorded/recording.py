@@ -1,12 +1,22 @@
-"""A recording: measurements of many kernels of one problem on one GPU."""
+"""A recording: kernels that were measured on a GPU, and the file that keeps them."""
 
-from dataclasses import dataclass
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from explorer.circumstances import Circumstances
 from explorer.config import Config
+from explorer.errors import InvalidInput, NotFound
 from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Outcome
+from explorer.outcome import Measured, Outcome, Rejected
+from explorer.plain_data import parse_json, read_fields, read_object, read_text, read_whole, shown
 from explorer.problem import Problem
+from explorer.user_files import is_there, open_regular, write_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +59,228 @@ class Recording:
     header: RecordingHeader
     kernels: tuple[RecordedKernel, ...]
     comparison: RecordedComparison | None = None
+
+
+# ------------------------------------------------------------------ unpacking
+
+
+MAX_UNPACKED_BYTES = 128 * 2**20
+"""Where unpacking stops. The 1700 kernels of a shipped recording take 1.5 MB: this is 150,000."""
+
+MAX_LINE_BYTES = 2**20
+"""Largest line. A comparison of 48 kernels takes 36 kB, a kernel 1 kB and its compiler's log."""
+
+_CHUNK_BYTES = 2**16
+_GZIP = 16 + zlib.MAX_WBITS
+"""What tells zlib to read a gzip header, and to check the sum and the length at the end."""
+
+
+class DamagedFile(Exception):  # the reader of a recording says it with the file's name
+    """A gzip file that is none, ends early, is too large, or does not agree with its check sum."""
+
+
+def unpacked_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Give the lines of a gzip file of one member, without their ends.
+
+    No more than MAX_LINE_BYTES are held. Whoever takes all lines knows that the file is whole: its
+    check sum is compared after the last. Raises DamagedFile.
+    """
+    waiting, unpacked = b"", 0
+    for part in _parts(file):
+        unpacked += len(part)
+        if unpacked > MAX_UNPACKED_BYTES:
+            raise DamagedFile(f"it unpacks to more than {MAX_UNPACKED_BYTES} bytes")
+        *lines, waiting = (waiting + part).split(b"\n")
+        if max(map(len, [*lines, waiting])) > MAX_LINE_BYTES:
+            raise DamagedFile(f"a line has more than {MAX_LINE_BYTES} bytes")
+        yield from lines
+    if waiting:
+        yield waiting
+
+
+def _parts(file: BinaryIO) -> Iterator[bytes]:
+    """Give what the file unpacks to, in parts of at most _CHUNK_BYTES."""
+    unpacker = zlib.decompressobj(_GZIP)
+    packed = file.read(_CHUNK_BYTES)
+    if not packed.startswith(b"\x1f\x8b"):
+        raise DamagedFile("it is no gzip file" if packed else "it is empty")
+    while not unpacker.eof:
+        if not packed:
+            raise DamagedFile("it ends early")
+        try:
+            yield unpacker.decompress(packed, _CHUNK_BYTES)
+        except zlib.error as error:
+            raise DamagedFile(f"its compressed data are damaged ({error})") from None
+        packed = unpacker.unconsumed_tail or file.read(_CHUNK_BYTES)
+    if unpacker.unused_data or packed:
+        raise DamagedFile("something follows the end of its compressed data")
+
+
+# ------------------------------------------------------------------ the file
+# It is gzip over JSON lines: a header, then a line a kernel, then a line of the comparison of the
+# best, where there is one.
+
+
+FORMAT = "softmax-explorer recording"
+FORMAT_VERSION = 1
+SUFFIX = ".json.gz"
+
+MAX_PACKED_BYTES = 32 * 2**20
+"""Largest file that is read. The 1700 kernels of a shipped recording take 0.14 MB."""
+
+_REMEDY = "fetch it again, make it again with explorer record, or remove it"
+
+Values = dict[str, Any]
+"""The JSON object of a line."""
+
+
+class NewerFormat(InvalidInput):
+    """A recording that a later version of this program wrote."""
+
+
+def write_recording(recording: Recording, path: Path) -> None:
+    """Write atomically: `path` is the whole recording or what it was before."""
+    lines = [_header_line(recording.header), *map(_kernel_line, recording.kernels)]
+    if recording.comparison is not None:
+        lines.append({"comparison": asdict(recording.comparison)})
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    write_file(path, gzip.compress(text.encode(), compresslevel=9, mtime=0))
+
+
+def read_recording(path: Path) -> Recording:
+    """Read a whole recording; raises InvalidInput for a truncated, damaged or foreign file."""
+    with _lines(path) as lines:
+        header = _header(lines)
+        kernels, comparison = _kernels(lines, header.kernel_count)
+        if comparison is not None:
+            _check_comparison(comparison, kernels)
+    return Recording(recording_name(path), header, tuple(kernels), comparison)
+
+
+def read_header(path: Path) -> RecordingHeader:
+    """Read what a recording is of, and no more; raises InvalidInput."""
+    with _lines(path) as lines:
+        return _header(lines)
+
+
+def recording_name(path: Path) -> str:
+    """The file's name without its suffix."""
+    return path.name.removesuffix(SUFFIX)
+
+
+@contextmanager
+def _lines(path: Path) -> Iterator[Iterator[Values]]:
+    """Give the values of a recording's lines; errors say its path and what to do.
+
+    Raises NotFound where there is no such file, and InvalidInput for one that cannot be read.
+    """
+    if not is_there(path):
+        raise NotFound(f"recording {path} does not exist; explorer doctor lists those there are")
+    with open_regular(path, most_bytes=MAX_PACKED_BYTES, remedy=_REMEDY) as file:
+        try:
+            yield map(_values, unpacked_lines(file))
+        except NewerFormat as error:
+            raise NewerFormat(f"recording {path} {error}") from None
+        except (DamagedFile, InvalidInput) as error:
+            raise InvalidInput(
+                f"recording {path} is damaged or no recording: {error}; {_REMEDY}"
+            ) from None
+
+
+def _values(line: bytes) -> Values:
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput("a line is not text in UTF-8") from None
+    return read_object(parse_json(text, "a line"), "a line")
+
+
+def _header_line(header: RecordingHeader) -> dict[str, Any]:
+    plain = {**asdict(header), "problem": header.problem.as_dict()}
+    return {"format": FORMAT, "version": FORMAT_VERSION, **plain}
+
+
+def _header(lines: Iterator[Values]) -> RecordingHeader:
+    line = next(lines, {})
+    if line.get("format") != FORMAT:
+        raise InvalidInput(f"its format is {shown(line.get('format'))}; it must be '{FORMAT}'")
+    version = read_whole(line.get("version"), "version", 1)
+    if version > FORMAT_VERSION:
+        raise NewerFormat(
+            f"has format {version}, and this explorer reads up to {FORMAT_VERSION}; update "
+            "softmax-explorer"
+        )
+    return RecordingHeader(
+        problem=Problem.from_dict(line.get("problem")),
+        gpu=GpuSpec.from_dict(line.get("gpu")),
+        circumstances=Circumstances.from_dict(line.get("circumstances")),
+        rule=read_text(line.get("rule"), "rule"),
+        kernel_count=read_whole(line.get("kernel_count"), "kernel_count"),
+    )
+
+
+def _kernel_line(kernel: RecordedKernel) -> dict[str, Any]:
+    line = {"config": kernel.config.as_dict(), "digest": kernel.digest}
+    outcome = kernel.outcome
+    if isinstance(outcome, Rejected):
+        return {**line, "stage": outcome.stage, "reason": outcome.reason}
+    return {
+        **line,
+        "samples_us": [round(sample, 4) for sample in outcome.samples_us],
+        "error": outcome.error,
+        "max_ulp": outcome.max_ulp,
+        "mean_ulp": outcome.mean_ulp,
+        "resources": asdict(outcome.resources),
+    }
+
+
+def _kernels(
+    lines: Iterator[Values], count: int
+) -> tuple[list[RecordedKernel], RecordedComparison | None]:
+    """Read what follows the header: `count` kernels, no two alike, and perhaps a comparison."""
+    kernels: list[RecordedKernel] = []
+    met: set[Config | str] = set()
+    for number, line in enumerate(lines, 1):
+        if "comparison" in line and number > count:
+            comparison = read_fields(RecordedComparison, line["comparison"], "comparison")
+            if next(lines, None) is not None:
+                raise InvalidInput("something follows its comparison")
+            return kernels, comparison
+        if number > count:
+            raise InvalidInput(f"it has more than the {count} kernels that its header tells of")
+        kernel = _kernel(line, number)
+        if not met.isdisjoint((kernel.config, kernel.digest)):
+            raise InvalidInput(f"kernel {number} has the config or the digest of an earlier one")
+        met |= {kernel.config, kernel.digest}
+        kernels.append(kernel)
+    if len(kernels) != count:
+        raise InvalidInput(f"{len(kernels)} of {count} kernels")
+    return kernels, None
+
+
+def _kernel(line: Values, number: int) -> RecordedKernel:
+    """Read a kernel; errors say its number, from 1."""
+    outcome: Outcome
+    try:
+        config = Config.from_dict(line.get("config"))
+        digest = read_text(line.get("digest"), "digest")
+        outcome = Rejected.from_dict(line) if "stage" in line else Measured.from_dict(line)
+    except InvalidInput as error:
+        raise InvalidInput(f"kernel {number}: {error}") from None
+    return RecordedKernel(config, digest, outcome)
+
+
+def _check_comparison(comparison: RecordedComparison, kernels: list[RecordedKernel]) -> None:
+    """Raises InvalidInput where its rows are not those of kernels that were measured."""
+    measured = {kernel.digest for kernel in kernels if isinstance(kernel.outcome, Measured)}
+    foreign = [digest for digest in comparison.digests if digest not in measured]
+    if foreign:
+        raise InvalidInput(f"its comparison has {shown(foreign[0])}, which no kernel measured has")
+    names, rows = len(set(comparison.digests)), (*comparison.samples_us, comparison.again_us)
+    if not names or len(comparison.digests) != names or len(rows) != names + 1:
+        raise InvalidInput(
+            f"its comparison has {len(comparison.digests)} digests, {names} of them distinct, and "
+            f"{len(rows) - 1} rows; each kernel has one row"
+        )
+    if len({len(row) for row in rows}) > 1 or not rows[0]:
+        raise InvalidInput("the rows of its comparison differ in their number of samples")

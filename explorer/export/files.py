@@ -1,0 +1,212 @@
+"""The file that a kernel is written to: which kernel, where to, and whether it is right."""
+
+import shlex
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeGuard
+
+from explorer.accuracy import Accuracy
+from explorer.circumstances import Circumstances
+from explorer.codegen import Variant, emit
+from explorer.compile import CompileFailure, Compiler
+from explorer.config import Config
+from explorer.errors import InvalidInput, NotFound
+from explorer.evaluate.emulation import Emulator, Verdict
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.gpu_spec import GpuSpec
+from explorer.outcome import Resources
+from explorer.plain_data import shown
+from explorer.presets import Preset, find_preset
+from explorer.problem import Problem
+from explorer.space import Space, can_emit
+from explorer.tuning.results import TrialRecord
+from explorer.user_files import check_writable, read_text, write_file
+
+# ------------------------------------------------------------------ kernels of trials
+
+
+def variant_of(
+    trial: TrialRecord, problem: Problem, recorded: Circumstances | None = None
+) -> Variant:
+    """What the trial measured, emitted again; raises NotFound where it cannot be any longer.
+
+    `recorded` are the circumstances of the recording that the trial replays, if it does.
+    """
+    if not can_emit(problem, trial.config):
+        raise NotFound(
+            f"trial {trial.number} measured the config {trial.config.to_json(brief=True)}, which "
+            "the installed space does not allow: run the search again"
+        )
+    variant = emit(problem, trial.config)
+    measured = trial.outcome.digest
+    if variant.digest == measured:
+        return variant
+    changed = f"these templates emit {variant.digest} for its config"
+    command = _command(trial, problem)
+    if recorded is None:
+        raise NotFound(
+            f"trial {trial.number} measured code {measured}, but {changed}: run the search again, "
+            f"or emit the config as it is now: {command}"
+        )
+    raise NotFound(
+        f"the recording made on {recorded.gpu} on {recorded.date[:10]} is older than the "
+        f"templates: trial {trial.number} replays code {measured}, but {changed}; emit the config "
+        f"as it is now: {command}"
+    )
+
+
+def _command(trial: TrialRecord, problem: Problem) -> str:
+    words = ["explorer", "emit", trial.config.to_json(brief=True)]
+    words += ["--cols", str(problem.cols), "--dtype", str(problem.dtype)]
+    return shlex.join([*words, "--rows", str(problem.rows)])
+
+
+# ------------------------------------------------------------------ which kernel
+# `best`, a trial's number, `heuristic`, a preset, or a config as JSON.
+
+
+BEST = "best"
+HEURISTIC = "heuristic"
+
+MOST_DIGITS = 15
+"""Of a trial's number."""
+
+Choice = str | int | Config | Preset
+"""BEST or HEURISTIC, a trial's number, a config, or a published kernel."""
+
+
+def is_of_study(choice: Choice) -> TypeGuard[str | int]:
+    """Whether it is a trial of a study: its best, or one by its number."""
+    return isinstance(choice, int) or choice == BEST
+
+
+def parse_choice(text: str) -> Choice:
+    """Read WHAT of `explorer emit`; raises InvalidInput saying its forms."""
+    stripped = text.strip()
+    if stripped in (BEST, HEURISTIC):
+        return stripped
+    if stripped.isascii() and stripped.isdigit():
+        if len(stripped) > MOST_DIGITS:
+            raise InvalidInput(
+                f"a trial's number has {MOST_DIGITS} digits at most, and {shown(stripped)} has "
+                f"{len(stripped)}; explorer show lists the best trials"
+            )
+        return int(stripped)
+    if stripped.startswith("{"):
+        return Config.from_json(stripped)
+    try:
+        return find_preset(stripped)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"'{text}' cannot be emitted: write best, a trial's number such as 12, heuristic, "
+            f"a preset, or a config as JSON such as '{{\"threads\":256}}'; {error}"
+        ) from None
+
+
+# ------------------------------------------------------------------ destination
+
+
+FOLDER = Path("generated")
+"""Emitted kernels' folder, in the current directory."""
+
+DIGEST_DIGITS = 12
+
+REMEDY = "name a file with --output, or - for stdout"
+"""What to do where a file cannot be written."""
+
+
+class Written(StrEnum):
+    """What became of the file."""
+
+    NEW = "written"
+    SAME = "already there, unchanged"
+    REPLACED = "written over"
+
+
+def default_path(variant: Variant) -> Path:
+    """`generated/softmax_f32_4096_<digest>.cu`: equal names hold equal code."""
+    problem = variant.problem
+    stem = f"{problem.op}_{problem.dtype}_{problem.cols}_{variant.digest[:DIGEST_DIGITS]}"
+    return FOLDER / f"{stem}.cu"
+
+
+def write_source(variant: Variant, path: Path, *, force: bool = False) -> Written:
+    """Write the variant's source. A file with other code is replaced by `force` alone.
+
+    The header comment does not count: it names the config, and several emit the same code.
+    Raises InvalidInput where the file holds other code, or cannot be written.
+    """
+    check_writable(path, REMEDY)
+    present = _present(path)
+    if present == variant.source:
+        return Written.SAME
+    if present is not None and _code(present) != variant.code and not force:
+        raise InvalidInput(
+            f"{path} exists and holds other code; nothing was written: choose another --output, "
+            "or replace it with --force"
+        )
+    write_file(path, variant.source, REMEDY)
+    return Written.NEW if present is None else Written.REPLACED
+
+
+def _present(path: Path) -> str | None:
+    """What a file holds, as far as it may be a source: a larger one is other code; or None."""
+    if not path.exists():
+        return None
+    try:
+        return read_text(path)
+    except InvalidInput:  # it can be written, so it is a file, but with what is no source
+        return ""
+
+
+def _code(source: str) -> str:
+    lines = source.splitlines(keepends=True)
+    start = next((i for i, line in enumerate(lines) if not line.startswith("//")), len(lines))
+    return "".join(lines[start:])
+
+
+# ------------------------------------------------------------------ compiled
+
+
+def checked_config(config: Config, problem: Problem, gpu: GpuSpec) -> Config:
+    """The config itself; raises InvalidInput with the sentence of the rule that it breaks."""
+    space = Space(problem, gpu)
+    foreign = space.foreign_value(config)
+    if foreign is not None:
+        raise InvalidInput(f"config cannot be emitted: {foreign}")
+    rule = space.broken_rule(config)
+    if rule is not None:
+        raise InvalidInput(
+            f"config cannot be emitted for {problem} on {gpu.name}: {rule.reason(config)}"
+        )
+    return config
+
+
+def compile_for(arch: str, variant: Variant) -> Resources:
+    """What ptxas allots to the variant on `arch`, such as sm_90.
+
+    Raises InvalidInput where the source does not compile, ExplorerError where NVRTC is missing.
+    """
+    compiler = Compiler(arch)
+    try:
+        resources = compiler.compile(variant.source).resources
+    except CompileFailure as failure:
+        raise InvalidInput(
+            f"the config's kernel does not compile for {arch}: {failure}; choose another config"
+        ) from None
+    dynamic = max(launch.shared_bytes for launch in variant.launches)
+    return replace(resources, dynamic_shared_bytes=dynamic)
+
+
+# ------------------------------------------------------------------ verified
+
+
+STEP_LIMIT = 500_000
+"""Instructions of one batch of blocks: some five seconds."""
+
+
+def verify_variant(variant: Variant, arch: str, accuracy: Accuracy = Accuracy.DEFAULT) -> Verdict:
+    """What the emulator says of a variant; a very slow one is left unverified."""
+    emulator = Emulator(arch, step_limit=STEP_LIMIT, accuracy=accuracy)
+    return emulator.verify(ProgramUnderTest.of(variant))
