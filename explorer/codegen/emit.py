@@ -45,12 +45,11 @@ def assembled(problem: Problem, config: Config) -> "Assembled":
     }
     macros = library().environment.get_template("fragments.cu.j2").make_module(context)
     context |= {name: getattr(macros, name) for name in MACROS}
-    kind = "columns" if context["across_rows"] else "gradient" if context["backward"] else "rows"
     host = {name: _rendered(f"host/{name}.cu.j2", context) for name in ("launch", "main")}
     device = Assembly(context)
     strides = config.persistent or config.staging == "span"
     device.require(["launched_kernel" if strides else "kernel", *words("".join(host.values()))])
-    return Assembled(context, _rendered(f"header/{kind}.cu.j2", context), device, host)
+    return Assembled(context, _rendered("header/header.cu.j2", context), device, host)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class Traits:
         for facts in (self._row(split), self._types(), self._passes(), self._threads(split)):
             names |= facts
         names |= self._signature(split, names) | self._place(split, names)
-        names |= self._reduced(names) | self._host(split, names)
+        names |= self._reduced(names) | self._host(split, names) | self._gradient(names)
         return names | self._expressions(names)
 
     def _types(self) -> dict[str, Any]:
@@ -298,6 +298,21 @@ class Traits:
             },
             "bounds": f'extern "C" {dimensions}__global__ void '
             "__launch_bounds__(kThreads, kMinBlocks)",
+        }
+
+    def _gradient(self, names: Mapping[str, Any]) -> dict[str, Any]:
+        """How a gradient's kernel names its matrices and sums, along rows and across them."""
+        across = names["across_rows"]
+        return {
+            # A row that may start anywhere has vectors that lie in it in part.
+            "ragged": not (names["aligned"] or across),
+            "of_input": "group, input" if across else "row, row.input",
+            "of_grad": "group, grad" if across else "row, row.grad",
+            "to_output": "group, output" if across else "row",
+            "sum_of_i": "sums[i]" if across else "sum",
+            "plural": "s" if across else "",
+            "row_end": "group.cols" if across else "vectors",
+            "kept_at": "2 * k * kGroups" if across else "2 * k",
         }
 
     def _host(self, split: WorkSplit, names: Mapping[str, Any]) -> dict[str, Any]:

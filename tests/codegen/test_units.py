@@ -47,7 +47,7 @@ def test_every_function_that_is_emitted_is_called(kernel):
     program = assembled(kernel.problem, kernel.config)
     for unit, text in program.device.texts.items():
         others = [t for u, t in program.device.texts.items() if u is not unit]
-        called = words("\n".join([*others, program.host]))
+        called = words("\n".join([*others, *program.host.values()]))
         assert "__global__" in text or called & set(unit.names), f"nothing calls {unit}"
 
 

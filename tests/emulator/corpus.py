@@ -453,8 +453,8 @@ bug(
 bug(
     "vote in a branch",
     "branchy",
-    "    state.sum *= exponential(state.reference, reference);",
-    "    if (__any_sync(0xffffffffu, true)) state.sum *= exponential(state.reference, reference);",
+    "    state.sum *= exponential(state.reference, x);",
+    "    if (__any_sync(0xffffffffu, true)) state.sum *= exponential(state.reference, x);",
     WARP_MASK,
 )
 bug("lane of the distance", "shuffle in a warp", "__shfl_xor_sync", "__shfl_sync", WRONG_NUMBERS)
@@ -508,7 +508,7 @@ bug(
 LOAD = "if (k < kRowVectors) {\n    as_word"
 STORE = "if (k >= kRowVectors) return;"
 LOAD_RUN_TIME = LOAD.replace("kRowVectors", "row.vectors")
-STORE_RUN_TIME = STORE.replace("kRowVectors", "row.vectors")
+STORE_RUN_TIME = "if (k < row.vectors) {\n    Vector"
 for each, load, store in (
     ("shuffle", LOAD, STORE),
     ("online", LOAD, STORE),
@@ -518,7 +518,8 @@ for each, load, store in (
     less, more = load.replace(") {", " - 1) {"), load.replace("<", "<=")
     bug(f"last vector not loaded: {each}", each, load, less, WRONG_NUMBERS)
     bug(f"a vector past the row loaded: {each}", each, load, more, OUT_OF_BOUNDS)
-    less, more = store.replace(") return", " - 1) return"), store.replace(">=", ">")
+    less = store.replace(") return", " - 1) return").replace(") {", " - 1) {")
+    more = store.replace(">=", ">").replace(" < ", " <= ")
     bug(f"last vector not stored: {each}", each, store, less, NEVER_WRITTEN)
     if each != "branchy in cache":  # which steps by single vectors there, never past the row
         bug(f"a vector past the row stored: {each}", each, store, more, WRITTEN_TWICE)
@@ -950,7 +951,7 @@ bug(
 bug(
     "lost rescale: branchy",
     "branchy",
-    "    state.sum *= exponential(state.reference, reference);\n",
+    "    state.sum *= exponential(state.reference, x);\n",
     "",
     WRONG_NUMBERS,
 )
@@ -985,7 +986,7 @@ bug(
 bug(
     "maximum does not move",
     "branchy",
-    "    state.reference = reference;\n",
+    "    state.reference = x;\n",
     "",
     WRONG_NUMBERS,
 )

@@ -3,7 +3,7 @@
 // Split:      one row a block of 256 threads.
 // Access:     16 bytes at a time; rows may start anywhere, their ends are masked.
 // Algorithm:  online-block-max, maximum and sum in one pass.
-// Traffic:    1 read and 1 write of the matrix: the row's exponentials stay in registers.
+// Traffic:    1 read of the matrix and 1 write: the row's exponentials stay in registers.
 // Reduction:  shuffle.
 // Exponent:   ex2.approx; normalised by multiplication with the reciprocal.
 //
@@ -297,7 +297,7 @@ namespace softmax_bf16_4097 {
 // Writes the softmax of each row of `input` to `output`, on `stream`; returns at once.
 //
 // Both are dense row-major (rows, kCols) matrices in device memory that do not overlap.
-// Nothing is launched for an empty matrix. Returns what the launch returns, or
+// Nothing is launched where there is no element. Returns what the launch returns, or
 // - cudaErrorInvalidValue for a negative count or more rows than a grid has blocks for
 inline cudaError_t launch(
     const Element* input, Element* output, long long rows, cudaStream_t stream = nullptr) {
@@ -309,6 +309,7 @@ inline cudaError_t launch(
   softmax_bf16_4097_kernel<<<grid, kThreads, 0, stream>>>(input, output, rows);
   return cudaGetLastError();
 }
+
 }  // namespace softmax_bf16_4097
 #endif  // __CUDACC_RTC__
 
@@ -318,20 +319,29 @@ int main(int argc, char** argv) {
   using namespace softmax_bf16_4097;
   const long long rows = argc > 1 ? std::atoll(argv[1]) : 8192;
   const int cols = kCols;
-  const size_t count = static_cast<size_t>(rows) * cols;
-  std::vector<Element> host(count);
   unsigned random = 1;
-  for (Element& x : host) {
-    random = random * 1664525u + 1013904223u;
-    x = static_cast<Element>(static_cast<float>(random >> 8) / (1 << 20) - 8.0f);
-  }
-  Element *input, *output;
-  if (cudaMalloc(&input, count * sizeof(Element)) != cudaSuccess ||
-      cudaMalloc(&output, count * sizeof(Element)) != cudaSuccess) {
-    std::fprintf(stderr, "no device memory for %lld x %d\n", rows, cols);
-    return 2;
-  }
-  cudaMemcpy(input, host.data(), count * sizeof(Element), cudaMemcpyHostToDevice);
+  const auto noise = [&random](size_t count, float least, float most) {
+    std::vector<Element> numbers(count);
+    for (Element& x : numbers) {
+      random = random * 1664525u + 1013904223u;
+      x = static_cast<Element>(least + (most - least) * (random >> 8) / (1 << 24));
+    }
+    return numbers;
+  };
+  const auto on_device = [](const auto& host) {
+    void* array = nullptr;
+    const size_t bytes = host.size() * sizeof(host[0]);
+    if (cudaMalloc(&array, bytes) != cudaSuccess) {
+      std::fprintf(stderr, "no device memory for %zu bytes\n", bytes);
+      std::exit(2);
+    }
+    cudaMemcpy(array, host.data(), bytes, cudaMemcpyHostToDevice);
+    return array;
+  };
+  const auto host = noise(static_cast<size_t>(rows) * cols, -8.0f, 8.0f);
+  auto* const input = static_cast<Element*>(on_device(host));
+  std::vector<Element> result(static_cast<size_t>(rows) * cols);
+  auto* const output = static_cast<Element*>(on_device(result));
 
   cudaError_t error = launch(input, output, rows);
   if (error == cudaSuccess) error = cudaDeviceSynchronize();
@@ -339,19 +349,18 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "launch failed: %s\n", cudaGetErrorString(error));
     return 2;
   }
-  const auto widen = [](Element x) { return static_cast<double>(static_cast<float>(x)); };
+  cudaMemcpy(result.data(), output, result.size() * sizeof(Element), cudaMemcpyDeviceToHost);
+  const auto widen = [](auto x) { return static_cast<double>(static_cast<float>(x)); };
   const double smallest = 0x1p-126;  // normal number of the type
-  std::vector<Element> result(cols);
   double worst = 0.0;
   for (long long row = 0; row < rows; row += rows > 8 ? rows / 8 : 1) {
-    const Element* x = host.data() + row * cols;
-    const Element* y = output + row * cols;
-    cudaMemcpy(result.data(), y, cols * sizeof(Element), cudaMemcpyDeviceToHost);
+    const auto x = [&](int i) -> double { return widen(host[row * cols + i]); };
     double sum = 0.0;
-    for (int i = 0; i < cols; ++i) sum += std::exp(widen(x[i]));
+    for (int i = 0; i < cols; ++i) sum += std::exp(x(i));
     for (int i = 0; i < cols; ++i) {
-      const double expected = std::exp(widen(x[i])) / sum;
-      const double off = std::fabs(widen(result[i]) - expected) / std::fmax(expected, smallest);
+      const double expected = std::exp(x(i)) / sum;
+      const double got = widen(result[row * cols + i]);
+      const double off = std::fabs(got - expected) / std::fmax(expected, smallest);
       if (!(off <= worst)) worst = off;
     }
   }
@@ -367,8 +376,9 @@ int main(int argc, char** argv) {
   float milliseconds = 0.0f;
   cudaEventElapsedTime(&milliseconds, begin, end);
   const double us = 1e3 * milliseconds / launches;
-  const double gbps = 2e-3 * count * sizeof(Element) / us;
-  std::printf("%lld x %d: %.2f us, %.0f GB/s, ", rows, cols, us, gbps);
+  const double written = 1.0 * rows * cols;
+  const double bytes = written * (sizeof(Element) + sizeof(Element));
+  std::printf("%lld x %d: %.2f us, %.0f GB/s, ", rows, cols, us, 1e-3 * bytes / us);
   std::printf("largest relative error %.1e\n", worst);
   return worst <= 1e-2 ? 0 : 1;
 }
