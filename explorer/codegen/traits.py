@@ -230,7 +230,6 @@ class Traits:
             else f"0.0{names['f']}",
             "kind_taken": ", Combine combine" if several else "",
             "kind_passed": ", combine" if several else "",
-            "kind_unused": ", Combine" if several else "",
         }
 
     def _place(self, split: WorkSplit, names: Mapping[str, Any]) -> dict[str, Any]:

@@ -115,6 +115,9 @@ def returns(head: str, expression: str) -> str:
     return in_braces(head, f"return {expression};")
 
 
+# ------------------------------------------------------------------ units
+
+
 SECTIONS = {
     "elements": "elements",
     "access": "load, store",
