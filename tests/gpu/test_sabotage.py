@@ -23,10 +23,10 @@ SABOTAGE = {
     # name: config, text of the emitted code, what it becomes
     "no store": (
         REGISTERS,
-        "    store_word(reinterpret_cast<Word*>(row.output) + k, as_word(vector));",
+        "  reinterpret_cast<Word*>(output)[k] = as_word(vector);",
         "",
     ),
-    "stale maximum": (REGISTERS, "maximum = fmaxf(maximum, x[slot][i]);", "maximum = x[slot][i];"),
+    "stale maximum": (REGISTERS, "maximum = fmaxf(maximum, x[i]);", "maximum = x[i];"),
     "maximum starts at 0": (REGISTERS, "float maximum = -infinity();", "float maximum = 0.0f;"),
     "warps are not combined": (
         REGISTERS,
@@ -35,13 +35,13 @@ SABOTAGE = {
     ),
     "tail not stored": (
         REGISTERS,
-        "if (k < kRowVectors) {\n    Vector",
-        "if (k < kRowVectors - 1) {\n    Vector",
+        "  reinterpret_cast<Word*>(output)[k]",
+        "  if (k < kRowVectors - 1) reinterpret_cast<Word*>(output)[k]",
     ),
     "tail not loaded": (
         LOOPED,
-        "if (k < kRowVectors) {\n    as_word",
-        "if (k < kRowVectors - 1) {\n    as_word",
+        "reinterpret_cast<const Word*>(input)[k]",
+        "reinterpret_cast<const Word*>(input)[k < kRowVectors - 1 ? k : 0]",
     ),
     "half the rows": (ROWS_A_BLOCK, "if (!is_row) return;", "if (index >= rows / 2) return;"),
     "one row too many": (ROWS_A_BLOCK, "is_row = index < rows;", "is_row = index <= rows;"),
@@ -52,24 +52,24 @@ SABOTAGE = {
     ),
     "sum without rescaling": (
         ONLINE,
-        "state.sum = state.sum * rescale(state.reference, reference) + sum;",
+        "state.sum = state.sum * exponential(state.reference, reference) + sum;",
         "state.sum = state.sum + sum;",
     ),
     "infinite minus infinite": (ONLINE, "__int_as_float(0xff7fffff)", "-infinity()"),
-    "not normalised": (REGISTERS, "return x * reciprocal;", "return x;"),
-    "a little off": (REGISTERS, "return x * reciprocal;", "return x * reciprocal * 1.00001f;"),
+    "not normalised": (REGISTERS, "+ i] * scale;", "+ i];"),
+    "a little off": (REGISTERS, "+ i] * scale;", "+ i] * scale * 1.00001f;"),
     "writes beside the output": (
         REGISTERS,
-        "  const Row row = row_at(",
-        "  output[rows * kCols] = 1.0f;\n  const Row row = row_at(",
+        "  output += index",
+        "  output[rows * kCols] = 1.0f;\n  output += index",
     ),
     "32-bit row offset": (
         REGISTERS,
-        "{input + index * kCols, output",
-        "{input + (index * kCols & 0xffffff), output",
+        "input += index * kCols;",
+        "input += index * kCols & 0xffffff;",
     ),
 }
-ENTRY = "  const int lane = threadIdx.x % kThreadsPerRow;\n"
+ENTRY = "  const int thread = threadIdx.x % kThreadsPerRow;  // of its row\n"
 
 
 @pytest.fixture(scope="module")
