@@ -100,7 +100,7 @@ class Traits:
         return {
             "online": online,
             "block_max": config.algorithm == "online-block-max",
-            "folded": config.exp.endswith("-folded"),
+            "folded": self._folded,
             "function": self._function(),
             "body": self._body(online),
             # A span is staged in shared memory: threads take 4 bytes of a row at a time there.
@@ -113,6 +113,11 @@ class Traits:
             "split_launches": config.splits_launches,
             "overlapped": config.launches == "two-overlapped",
         }
+
+    @property
+    def _folded(self) -> bool:
+        """Whether a row's maximum is multiplied by log2(e) once, ahead of all powers of two."""
+        return self.config.exp.endswith("-folded")
 
     def _function(self) -> str:
         """The C++ function that exponentiates."""
@@ -389,7 +394,7 @@ class Traits:
 
     def _reference_of(self, maximum: str) -> str:
         """What exponentials are relative to, given the maximum."""
-        return f"reference_of({maximum})" if self.config.exp.endswith("-folded") else maximum
+        return f"reference_of({maximum})" if self._folded else maximum
 
     def _reference_kept(self, maximum: str) -> str:
         """The same where a running sum is relative to it."""
@@ -419,7 +424,7 @@ class Traits:
 
     def _rescale(self, old: str, new: str) -> str:
         """What a sum relative to one reference is multiplied with to be relative to another."""
-        if self.config.exp.endswith("-folded"):
+        if self._folded:
             return f"{self._function()}({old} - {new})"
         return f"exponential({old}, {new})"
 
@@ -470,15 +475,12 @@ class Traits:
 
     def _no_template(self, parameter: str) -> NoReturn:
         """End a switch of a template that has no text for a value; raises InvalidInput."""
-        raise no_template(self.problem, self.config, parameter)
-
-
-def no_template(problem: Problem, config: Config, parameter: str) -> InvalidInput:
-    """Return the error for a value of a parameter that no template knows."""
-    return InvalidInput(
-        f"config parameter '{parameter}' is {getattr(config, parameter)!r}; there is no template "
-        f"for it with {problem.op}, algorithm {config.algorithm} and inner {problem.inner}"
-    )
+        problem, config = self.problem, self.config
+        raise InvalidInput(
+            f"config parameter '{parameter}' is {getattr(config, parameter)!r}; there is no "
+            f"template for it with {problem.op}, algorithm {config.algorithm} and inner "
+            f"{problem.inner}"
+        )
 
 
 _FROM_REAL = {DType.F16: "__float2half_rn", DType.BF16: "__float2bfloat16_rn"}
