@@ -1,4 +1,4 @@
-"""What the GPU tests change in emitted kernels is emitted: nothing else tells without a GPU."""
+"""What the GPU tests change in emitted kernels is emitted, and compiles once it is changed."""
 
 import importlib.util
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from explorer.codegen import emit
+from explorer.compile import Compiler
 from explorer.problem import Problem
 
 FOLDER = Path(__file__).parents[1] / "gpu"
@@ -23,7 +24,9 @@ def module(name):
 def test_what_is_sabotaged_is_emitted(name):
     config, text, becomes = module("test_sabotage").SABOTAGE[name]
     source = emit(Problem(8192, 4096), config).source
-    assert text in source and source.replace(text, becomes) != source
+    sabotaged = source.replace(text, becomes)
+    assert sabotaged != source
+    Compiler("compute_90").compile(sabotaged)
 
 
 def test_where_faults_are_put_is_emitted():

@@ -733,9 +733,7 @@ for name, row in (
         "static_cast<long long>(static_cast<unsigned short>(index % mask_rows)) * kCols",
     ),
 ):
-    plant(
-        "arguments", f"the mask's row is {name}", ADDITIVE, HELD, ("index % mask_rows * kCols", row)
-    )
+    plant("far", f"the mask's row is {name}", ADDITIVE, HELD, ("index % mask_rows * kCols", row))
 plant(
     "arguments",
     "one row is nothing to do",
@@ -748,14 +746,14 @@ plant(
 
 DESCENDING = Config(threads=128, threads_per_row=128, row_order="descending")
 plant(
-    "far blocks",
+    "far",
     "descending rows in 32 bits",
     Problem(8192, 1024, mask=Mask.CAUSAL),
     DESCENDING,
     ("index * kCols", "static_cast<unsigned>(index * kCols)"),
 )
 plant(
-    "far blocks",
+    "far",
     "descending blocks of 16 bits",
     Problem(8192, 1024, mask=Mask.CAUSAL),
     DESCENDING,

@@ -55,7 +55,11 @@ SABOTAGE = {
         "state.sum = state.sum * exponential(state.reference, reference) + sum;",
         "state.sum = state.sum + sum;",
     ),
-    "infinite minus infinite": (ONLINE, "__int_as_float(0xff7fffff)", "-infinity()"),
+    "infinite minus infinite": (
+        ONLINE,
+        "__int_as_float(0xff7fffff)",
+        "__int_as_float(0xff800000)",
+    ),
     "not normalised": (REGISTERS, "+ i] * scale;", "+ i];"),
     "a little off": (REGISTERS, "+ i] * scale;", "+ i] * scale * 1.00001f;"),
     "writes beside the output": (
