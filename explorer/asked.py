@@ -5,9 +5,8 @@ from typing import Any
 
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.op import Mask
 from explorer.plain_data import shown
-from explorer.problem import OPTIONS, USUAL, Problem, default_rows
+from explorer.problem import OPTIONS, USUAL, Mask, Problem, default_rows
 
 
 class AskedProblem:

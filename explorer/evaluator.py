@@ -4,10 +4,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Outcome
+from explorer.outcome import Circumstances, Outcome
 from explorer.problem import Problem
 
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from explorer.dtype import DType
-from explorer.op import Mask
-from explorer.problem import Problem
+from explorer.problem import Mask, Problem
 
 
 @dataclass(frozen=True, slots=True)

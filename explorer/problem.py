@@ -1,14 +1,93 @@
-"""What to compute: op, rows, cols, dtypes, and how the matrices lie in memory."""
+"""What to compute: op, rows, cols, dtypes, mask, and how the matrices lie in memory."""
 
 import math
 from dataclasses import MISSING, dataclass, field, fields, replace
+from enum import StrEnum
 from typing import Any
 
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.extents import MAX_COLS, MAX_ROWS, check_extent
-from explorer.op import Mask, Op
 from explorer.plain_data import read_fields, read_number, read_object, shown
+
+# ------------------------------------------------------------------ numbers of elements
+
+
+MAX_COLS = 2**31 - 1 - 2**16
+"""Kernels index within a row by 32-bit integers; the margin covers one block's stride."""
+
+MAX_ROWS = 2**31 - 1
+"""The largest grid: one row a block."""
+
+
+def check_extent(name: str, value: int, limit: int) -> None:
+    """Raises InvalidInput for what is not from 1 to the limit."""
+    if not 1 <= value <= limit:
+        raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number from 1 to {limit}")
+
+
+def power_of_two(count: int) -> int:
+    """The smallest power of two that is not below `count`; 1 for none."""
+    return 1 << (max(1, count) - 1).bit_length()
+
+
+# ------------------------------------------------------------------ ops and masks
+
+
+class Op(StrEnum):
+    """An operation on each row; a backward one takes the forward's output and its gradient."""
+
+    SOFTMAX = "softmax"
+    LOG_SOFTMAX = "log_softmax"
+    SOFTMAX_BACKWARD = "softmax_backward"
+    LOG_SOFTMAX_BACKWARD = "log_softmax_backward"
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether it computes the gradient of the input."""
+        return self.value.endswith("_backward")
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it is of the logarithm of softmax."""
+        return self.value.startswith("log_")
+
+    @property
+    def forward(self) -> "Op":
+        """The operation whose gradient this is, or itself."""
+        return Op(self.value.removesuffix("_backward"))
+
+    @classmethod
+    def parse(cls, text: str) -> "Op":
+        """Read an op's name; raises InvalidInput naming those there are."""
+        try:
+            return cls(text)
+        except ValueError:
+            raise InvalidInput(
+                f"op '{text}' is not known; choose one of {', '.join(cls)}"
+            ) from None
+
+
+class Mask(StrEnum):
+    """Which elements have no share in their row: as if they were -inf."""
+
+    NONE = "none"
+    CAUSAL = "causal"
+    LENGTHS = "lengths"
+    ADDITIVE = "additive"
+
+    @classmethod
+    def parse(cls, text: str) -> "Mask":
+        """Read a mask's name; raises InvalidInput naming those there are."""
+        try:
+            return cls(text)
+        except ValueError:
+            raise InvalidInput(
+                f"mask '{text}' is not known; choose one of {', '.join(cls)}"
+            ) from None
+
+
+# ------------------------------------------------------------------ problem
+
 
 DEFAULT_TRAFFIC_BYTES = 256 * 2**20
 """Traffic of a problem whose rows were left out: several times the L2 of any GPU there is."""

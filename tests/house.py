@@ -13,7 +13,8 @@ import tokenize
 from collections import defaultdict
 from pathlib import Path
 
-EMULATOR = "ptx_emulator"
+EMULATOR = ("ptx_emulator", "devices/emulated")
+"""The folders that execute PTX and compare what it gives with the truth, which count apart."""
 
 SMALL_LINES = 35
 """Lines of a file that is more likely a paragraph than a chapter."""
@@ -45,8 +46,9 @@ def parts(package: Path) -> dict[str, list[Path]]:
     """The Python files of each folder of the package, and of the package itself."""
     found = defaultdict(list)
     for path in sorted(package.rglob("*.py")):
-        inside = path.relative_to(package).parts
-        found[inside[0] if len(inside) > 1 else "explorer"].append(path)
+        inside = path.relative_to(package).as_posix()
+        apart = next((folder for folder in EMULATOR if inside.startswith(f"{folder}/")), None)
+        found[apart or (inside.split("/")[0] if "/" in inside else "explorer")].append(path)
     return dict(found)
 
 
@@ -65,8 +67,8 @@ def report(folder: Path) -> list[str]:
     lines, files, code, small = [], 0, 0, 0
     for part, paths in parts(package).items():
         own = sum(lines_of_code(path.read_text()) for path in paths)
-        lines.append(f"{part:14}{len(paths):5} files{own:7} lines of code")
-        if part != EMULATOR:
+        lines.append(f"{part:18}{len(paths):5} files{own:7} lines of code")
+        if part not in EMULATOR:
             files, code = files + len(paths), code + own
             small += sum(len(path.read_text().splitlines()) <= SMALL_LINES for path in paths)
     templates = sorted((folder / "templates").rglob("*.j2"))

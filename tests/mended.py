@@ -20,7 +20,7 @@ class Uncounted(Space):
 def mended(space: Space, number: int, seed: int = 0) -> list[Config]:
     """Different legal configs: random points, mended where they break a rule.
 
-    They are not drawn uniformly, as `explorer.space.covering.sampled` draws them: that counts all
+    They are not drawn uniformly, as `explorer.space.space.sampled` draws them: that counts all
     legal points, which takes longer for each problem and architecture than to compile a few. Fewer
     than `number` where there are hardly more.
     """

@@ -14,15 +14,13 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 
-from explorer.codegen.emit import assembled
-from explorer.codegen.units import SECTIONS, library, template_dir
+from explorer.codegen.units import SECTIONS, assembled, library, template_dir
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.space import Space
-from explorer.space.covering import covering_array
+from explorer.space.space import covering_array
 
 FILE = Path(__file__).with_suffix(".json")
 COMMAND = "python -m tests.space_sample"

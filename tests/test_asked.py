@@ -5,8 +5,7 @@ import pytest
 from explorer.asked import AskedProblem, asked_from
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 
 PROBLEMS = [
     Problem(8192, 4096),

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 import pytest
 
 from explorer.accuracy import Accuracy
-from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import GpuSpec, known_gpu
-from explorer.op import Mask
-from explorer.outcome import Measured, Rejected, Resources, Stage
+from explorer.outcome import Circumstances, Measured, Rejected, Resources, Stage
 from explorer.plain_data import (
     LEAST_TIME_US,
     MAX_WHOLE,
@@ -21,7 +19,7 @@ from explorer.plain_data import (
     read_fields,
     shown,
 )
-from explorer.problem import Problem
+from explorer.problem import Mask, Problem
 
 CIRCUMSTANCES = Circumstances(
     gpu="NVIDIA H200",

@@ -24,9 +24,7 @@ from explorer.cli.options import (
 from explorer.cli.output import INTERRUPTED, say
 from explorer.dtype import DType
 from explorer.errors import ExplorerError, InvalidInput, NotFound
-from explorer.extents import MAX_COLS, MAX_ROWS
-from explorer.op import Op
-from explorer.problem import Problem
+from explorer.problem import MAX_COLS, MAX_ROWS, Op, Problem
 from explorer.user_files import check_writable, write_file
 
 if TYPE_CHECKING:
@@ -241,8 +239,8 @@ def _keep(run: "PeerRun", save: Path | None) -> None:
 
 def _print(run: "PeerRun", *, json: bool, markdown: bool, kept: bool) -> None:
     from explorer.report.compare import compare_data, compared_markdown, print_compared
-    from explorer.report.console import results
     from explorer.report.json_data import as_text
+    from explorer.report.table import results
 
     if json:
         print(as_text(compare_data(run)))

@@ -58,7 +58,7 @@ def emit(
     json: Json = False,
 ) -> None:
     """Write the source of the best, a trial, the heuristic, a preset or a config."""
-    from explorer.cli.chosen import chosen_variant
+    from explorer.cli.problem import chosen_variant
     from explorer.export import REMEDY, default_path, write_source
     from explorer.report.json_data import as_text, emission_data
 
@@ -104,7 +104,7 @@ def _resources(variant: "Variant", arch: str) -> "Resources | None":
 def _verified(variant: "Variant", arch: str, accuracy: Accuracy) -> "Verdict":
     """Check the kernel on the emulator; raises WrongKernel, having said what is wrong."""
     from explorer.export import verify_variant
-    from explorer.report.console import notices
+    from explorer.report.table import notices
     from explorer.report.verification import emission_sentence, print_findings
 
     verdict = verify_variant(variant, arch, accuracy)

@@ -109,9 +109,9 @@ class _Plan:
 
 
 def _print(told: "Journey", *, json: bool, markdown: bool, kept: bool) -> None:
-    from explorer.report.console import results
     from explorer.report.journey import journey_data, journey_markdown, print_journey
     from explorer.report.json_data import as_text
+    from explorer.report.table import results
 
     if json:
         print(as_text(journey_data(told)))
@@ -150,8 +150,8 @@ def _run(plan: _Plan) -> "Journey":
 
 def _best(plan: _Plan, evaluator: "Evaluator") -> "Found":
     """The stored search's best; where there is none, or a budget is given, of a search now."""
-    from explorer.report.console import notices
     from explorer.report.progress import ProgressLine
+    from explorer.report.table import notices
     from explorer.report.text import seconds
     from explorer.tuning import Found, open_storage, run_search, stored_best
 
@@ -177,8 +177,7 @@ def _tell(name: str, number: int, total: int) -> None:
 
 def _path(evaluator: "Evaluator") -> Path:
     """Where the journey is kept; asked before it is measured. Raises InvalidInput."""
-    from explorer.devices.recorded.find import local_path
-    from explorer.devices.recorded.recording import SUFFIX
+    from explorer.devices.recorded import SUFFIX, local_path
 
     made = evaluator.circumstances
     file = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)

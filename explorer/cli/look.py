@@ -22,9 +22,9 @@ def studies(
     ] = False,
 ) -> None:
     """List the studies of a storage."""
-    from explorer.report.console import results
     from explorer.report.json_data import as_text, summary_data
     from explorer.report.studies import markdown_notices, markdown_table, print_studies
+    from explorer.report.table import results
     from explorer.tuning import list_views, open_storage, survey
 
     opened = open_storage(storage, read_only=True)
@@ -57,10 +57,10 @@ def show(
     json: Json = False,
 ) -> None:
     """Print what a study found: best or front, ties, rejections, parameters."""
-    from explorer.report.console import results
     from explorer.report.json_data import as_text, study_data
     from explorer.report.pareto_report import print_front_study
     from explorer.report.studies import print_study
+    from explorer.report.table import results
     from explorer.tuning import load_study, open_storage
 
     opened = open_storage(storage, read_only=True)
@@ -114,9 +114,9 @@ def dashboard(
 def space(asked: AskedProblem | None, gpu: Gpu = None, json: Json = False) -> None:
     """Print the parameters, their values and the rules."""
     from explorer.cli.options import gpu_limits
-    from explorer.report.console import results
     from explorer.report.json_data import as_text, space_data
     from explorer.report.space import print_space
+    from explorer.report.table import results
     from explorer.space import Space
 
     points = Space(needed(asked).problem(), gpu_limits(gpu))
@@ -133,9 +133,9 @@ def space(asked: AskedProblem | None, gpu: Gpu = None, json: Json = False) -> No
 def presets(asked: AskedProblem | None, gpu: Gpu = None, json: Json = False) -> None:
     """List published kernels; with --cols, which of them can compute the problem."""
     from explorer.cli.options import gpu_limits
-    from explorer.report.console import results
     from explorer.report.json_data import as_text
     from explorer.report.space import preset_lines, presets_data, print_presets
+    from explorer.report.table import results
 
     problem = None if asked is None else asked.problem()
     lines = preset_lines(problem, None if problem is None else gpu_limits(gpu))
@@ -153,9 +153,9 @@ BROKEN = 1
 
 def doctor(storage: Storage = None, json: Json = False) -> None:
     """Say what this machine has and lacks, and for what."""
-    from explorer.report.console import results
     from explorer.report.json_data import as_text, machine_data
     from explorer.report.machine import checks, print_machine
+    from explorer.report.table import results
 
     found = checks(storage)
     if json:

@@ -51,13 +51,13 @@ def profile(
     json: Json = False,
 ) -> None:
     """Count what a kernel does: traffic, conflicts, instructions, occupancy."""
-    from explorer.cli.chosen import chosen_variant
     from explorer.cli.options import gpu_limits
+    from explorer.cli.problem import chosen_variant
     from explorer.evaluate.profile import profile as profile_variant
     from explorer.gpu_spec import known_gpu_for
-    from explorer.report.console import results
     from explorer.report.json_data import as_text
     from explorer.report.profile import print_profile, profile_data
+    from explorer.report.table import results
 
     index = _gpu_index(device)
     goal = Goal.of(objectives, accuracy)

@@ -14,7 +14,7 @@ from explorer.errors import InvalidInput
 from explorer.user_files import check_writable, is_there
 
 if TYPE_CHECKING:
-    from explorer.devices.recorded.recording import Recording
+    from explorer.devices.recorded import Recording
     from explorer.evaluator import Evaluator
     from explorer.space.parameters import Value
 
@@ -93,8 +93,8 @@ def _measure(
     path: Path,
 ) -> "Recording":
     from explorer.cli.options import check_size
-    from explorer.report.console import notices
     from explorer.report.progress import ProgressLine
+    from explorer.report.table import notices
     from explorer.space import Space
     from explorer.tuning import choose_configs
     from explorer.tuning import record as record_configs
@@ -114,8 +114,7 @@ def _measure(
 
 def _path(output: str | None, evaluator: "Evaluator", *, force: bool) -> Path:
     """Where to write; asked before the hours of measuring. Raises InvalidInput."""
-    from explorer.devices.recorded.find import local_path
-    from explorer.devices.recorded.recording import SUFFIX
+    from explorer.devices.recorded import SUFFIX, local_path
 
     if not evaluator.interleaves:
         raise InvalidInput("a recording cannot be recorded; name a GPU such as --device cuda:0")

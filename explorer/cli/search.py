@@ -65,10 +65,10 @@ def search(
     json: Json = False,
 ) -> None:
     """Find the fastest kernel of a problem. The same command again goes on."""
-    from explorer.report.console import results
     from explorer.report.json_data import as_text, search_data
     from explorer.report.pareto_report import print_front
     from explorer.report.studies import print_search
+    from explorer.report.table import results
 
     asked = needed(asked)
     accuracy = accuracy or objectives.usual_accuracy
@@ -114,8 +114,8 @@ class _Plan:
 
 def _run(plan: _Plan) -> "SearchResult":
     from explorer.evaluate.open_evaluator import open_evaluator
-    from explorer.report.console import notices
     from explorer.report.progress import ProgressLine
+    from explorer.report.table import notices
     from explorer.tuning import open_storage, run_search
 
     storage = open_storage(plan.storage)

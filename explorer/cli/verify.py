@@ -91,8 +91,8 @@ def verify(
     """Check kernels for races, bounds, numbers. Exit code 1: one is wrong, 2: not checked."""
     from explorer.evaluate.verify import verify_on
     from explorer.export import HEURISTIC
-    from explorer.report.console import notices, results
     from explorer.report.json_data import as_text
+    from explorer.report.table import notices, results
     from explorer.report.verification import (
         VerifyProgress,
         exit_code,
@@ -145,10 +145,9 @@ def _named(
     goal: Goal,
     batch_invariant: bool,
 ) -> "tuple[list[ProgramUnderTest], str]":
-    from explorer.cli.chosen import chosen_variant
     from explorer.cli.options import gpu_limits
-    from explorer.evaluate.emitted_file import read_emitted
-    from explorer.evaluate.program_under_test import ProgramUnderTest
+    from explorer.cli.problem import chosen_variant
+    from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
     from explorer.export import is_of_study, parse_choice
 
     if what.endswith(".cu"):
@@ -169,7 +168,7 @@ def _of_space(
     from explorer.cli.options import gpu_limits
     from explorer.evaluate.program_under_test import ProgramUnderTest
     from explorer.space import Space
-    from explorer.space.covering import covering_array, sampled
+    from explorer.space.space import covering_array, sampled
 
     limits = gpu_limits(gpu)
     problem = asked.problem()

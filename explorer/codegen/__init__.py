@@ -1,8 +1,7 @@
 """Templates to source: a variant is what a config emits for a problem."""
 
-from explorer.codegen.emit import emit
 from explorer.codegen.launch_plan import LaunchPlan
-from explorer.codegen.units import template_digest, template_dir
+from explorer.codegen.units import emit, template_digest, template_dir
 from explorer.codegen.variant import Launch, Variant, launches, scratch_bytes, split_source
 
 __all__ = [

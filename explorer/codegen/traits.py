@@ -9,14 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
-from explorer.codegen.half_words import borrows_ends, keeps_packed
 from explorer.codegen.variant import arguments, entries, namespace
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.op import Mask
-from explorer.problem import Problem
-from explorer.work_split import WARP, WorkSplit
+from explorer.problem import Mask, Problem
+from explorer.work_split import WARP, WorkSplit, borrows_ends, keeps_packed
 
 PLACING = ("mask", "lengths", "cols", "mask_rows", "input_stride", "output_stride")
 """Arguments by which a thread finds its row."""

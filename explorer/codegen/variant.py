@@ -4,8 +4,7 @@ import hashlib
 from dataclasses import dataclass, fields
 
 from explorer.config import Config
-from explorer.op import Mask
-from explorer.problem import Problem
+from explorer.problem import Mask, Problem
 from explorer.work_split import WorkSplit
 
 _HOST_BEGINS = ("#ifndef __CUDACC_RTC__", "#if !defined(__CUDACC_RTC__)")

@@ -9,7 +9,6 @@ from types import TracebackType
 
 from explorer import __version__
 from explorer.accuracy import Accuracy
-from explorer.circumstances import Circumstances
 from explorer.codegen import emit, template_digest
 from explorer.compile import (
     SOURCE_NAME,
@@ -22,14 +21,13 @@ from explorer.compile import (
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice, Job, SmallRun
 from explorer.devices.emulated.emulation import Status
-from explorer.evaluate.emulation import Verdict
+from explorer.evaluate.emulation import Verdict, exceeded_resource
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.resource_limits import exceeded_resource
 from explorer.evaluate.runs import gpu_runs
 from explorer.evaluate.space_version import space_version
 from explorer.evaluator import Comparison
 from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Measured, Outcome, Rejected, Stage
+from explorer.outcome import Circumstances, Measured, Outcome, Rejected, Stage
 from explorer.peer import Entered, NotEntered, PeerName, PeerTimes
 from explorer.problem import Problem
 from explorer.space import Space

@@ -1,4 +1,7 @@
-"""Nsight Compute's figures of one launch: `ncu` runs a small program that makes it."""
+"""Nsight Compute's figures of one launch: `ncu` runs a small program that makes it.
+
+`python -m explorer.evaluate.nsight CONFIG PROBLEM INDEX` is that program.
+"""
 
 import csv
 import json
@@ -9,8 +12,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from explorer.codegen import emit
+from explorer.compile import Compiler
 from explorer.config import Config
+from explorer.devices.cuda.run_once import run_once
+from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
+from explorer.reference import normal_inputs
 
 LIMIT_S = 120.0
 
@@ -25,7 +33,7 @@ METRICS = {
 }
 """Our names of the metrics that are asked for, and Nsight Compute's."""
 
-CHILD = "explorer.evaluate.nsight_child"
+CHILD = "explorer.evaluate.nsight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +118,27 @@ def _number(text: str) -> float:
     except ValueError:
         return math.nan
     return value if 0 <= value < math.inf else math.nan
+
+
+# ------------------------------------------------------------------ the process that ncu watches
+
+
+def launch_one(problem: Problem, config: Config, gpu: GpuSpec, index: int) -> None:
+    """Compile what is timed, and launch it once on the input that the emulator counts with."""
+    variant = emit(problem, config)
+    kernel = Compiler(gpu.arch).compile(variant.source)
+    arrays = normal_inputs(problem)
+    run_once(kernel.cubin, variant.launches, problem, arrays, index, variant.scratch_bytes)
+
+
+def main(words: list[str]) -> None:
+    """Read the command line of one launch."""
+    from explorer.devices.cuda.program import device_spec
+
+    config, problem_json, index = words
+    problem = Problem.from_dict(json.loads(problem_json))
+    launch_one(problem, Config.from_json(config), device_spec(int(index)), int(index))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -10,11 +10,9 @@ from explorer.devices.emulated.emulation import NotEmulated
 from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import FEW_ELEMENTS, MOST_ELEMENTS
-from explorer.gpu_spec import GpuSpec
-from explorer.occupancy import Occupancy, occupancy
-from explorer.op import Mask
+from explorer.gpu_spec import GpuSpec, Occupancy, occupancy
 from explorer.outcome import Resources
-from explorer.problem import Problem
+from explorer.problem import Mask, Problem
 from explorer.ptx_emulator import SECTOR_BYTES, Counters
 from explorer.reference import normal_inputs
 from explorer.work_split import WorkSplit

@@ -5,15 +5,19 @@ from dataclasses import replace
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
-from explorer.circumstances import Circumstances
 from explorer.config import Config
-from explorer.devices.recorded.find import find_recording, load_recording
-from explorer.devices.recorded.recording import RecordedComparison, RecordedKernel, Recording
+from explorer.devices.recorded import (
+    RecordedComparison,
+    RecordedKernel,
+    Recording,
+    find_recording,
+    load_recording,
+)
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluator import Comparison
 from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Measured, Outcome, Rejected, Stage
+from explorer.outcome import Circumstances, Measured, Outcome, Rejected, Stage
 from explorer.problem import Problem
 from explorer.space import Space
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from explorer.accuracy import Accuracy
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.op import Mask
-from explorer.problem import Problem
+from explorer.problem import Mask, Problem
 from explorer.reference import (
     TELLING_COUNT,
     Case,

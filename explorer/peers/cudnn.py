@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from explorer.dtype import DType
-from explorer.op import Op
 from explorer.peer import Contender, PeerBuffers, PeerRefuses
 from explorer.peers.registry import FOUR, check_scope
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 
 LIBRARY = "libcudnn.so.9"
 

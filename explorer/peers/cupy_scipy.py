@@ -10,10 +10,9 @@ import cupy
 from cupyx.scipy import special
 
 from explorer.dtype import DType
-from explorer.op import Op
 from explorer.peer import Contender, PeerBuffers
 from explorer.peers.registry import check_scope
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 
 _TYPES = {DType.F32: "float32", DType.F16: "float16", DType.F64: "float64"}
 

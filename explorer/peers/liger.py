@@ -5,11 +5,10 @@ from importlib.metadata import version
 from liger_kernel.ops.softmax import LigerSoftmaxFunction
 from torch import Tensor
 
-from explorer.op import Op
 from explorer.peer import Contender, PeerBuffers
-from explorer.peers.on_torch import TorchContender
 from explorer.peers.registry import check_scope
-from explorer.problem import Problem
+from explorer.peers.torch_softmax import TorchContender
+from explorer.problem import Op, Problem
 
 
 def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:

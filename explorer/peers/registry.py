@@ -6,9 +6,8 @@ from importlib.metadata import entry_points
 
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.op import Op
 from explorer.peer import PeerName, PeerRefuses
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 
 # ------------------------------------------------------------------ scope
 
@@ -40,14 +39,14 @@ def check_scope(
 GROUP = "softmax_explorer.peers"
 
 BUILT_IN = {
-    "torch": "explorer.peers.torch_eager:prepare",
+    "torch": "explorer.peers.torch_softmax:prepare_eager",
     "cudnn": "explorer.peers.cudnn:prepare",
     "quack": "explorer.peers.quack_kernels:prepare",
     "liger": "explorer.peers.liger:prepare",
     "cupy": "explorer.peers.cupy_scipy:prepare",
-    "triton-tuned": "explorer.peers.triton_tuned:prepare",
-    "triton-tutorial": "explorer.peers.triton_tutorial:prepare",
-    "torch-compile": "explorer.peers.torch_compile:prepare",
+    "triton-tuned": "explorer.peers.triton_softmax:prepare_tuned",
+    "triton-tutorial": "explorer.peers.triton_softmax:prepare_tutorial",
+    "torch-compile": "explorer.peers.torch_softmax:prepare_compiled",
     "jax": "explorer.peers.jax_nn:prepare",
 }
 """Known also where the package runs from a checkout, without the metadata of an installation.

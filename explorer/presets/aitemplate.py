@@ -2,19 +2,20 @@
 
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
-from explorer.op import Op
-from explorer.presets.designs import (
+from explorer.presets.preset import (
     FIRST_WARP,
     VECTOR_BYTES,
     WARP,
+    Preset,
+    Source,
     holds,
     lanes_for,
     largest_as_resident,
+    most_cols,
     packed_bytes,
     scalar,
 )
-from explorer.presets.preset import Preset, Source, most_cols
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 
 FILE = "python/aitemplate/backend/cuda/softmax/softmax.cuh"
 MOST_ELEMENTS = 8

@@ -7,18 +7,18 @@ that are multiples of 4; here they are right for all.
 import math
 
 from explorer.config import Config
-from explorer.extents import power_of_two
 from explorer.gpu_spec import GpuSpec
-from explorer.presets.designs import (
+from explorer.presets.preset import (
     FIRST_WARP,
+    Preset,
+    Source,
     careful_sum,
     row_vectors,
     scalar,
     vectors,
     warps_for,
 )
-from explorer.presets.preset import Preset, Source
-from explorer.problem import Problem
+from explorer.problem import Problem, power_of_two
 
 MOST_UNROLLED = 8
 

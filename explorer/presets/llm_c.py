@@ -1,11 +1,18 @@
 """llm.c's teaching kernels, softmax_forward 1 to 9. Number 5 is `thread-per-row-online-branchy`."""
 
 from explorer.config import Config
-from explorer.extents import power_of_two
 from explorer.gpu_spec import GpuSpec
-from explorer.presets.designs import FIRST_WARP, WARP, careful_sum, scalar, stored
-from explorer.presets.preset import EXPONENTIALS_STORED, Preset, Source
-from explorer.problem import Problem
+from explorer.presets.preset import (
+    EXPONENTIALS_STORED,
+    FIRST_WARP,
+    WARP,
+    Preset,
+    Source,
+    careful_sum,
+    scalar,
+    stored,
+)
+from explorer.problem import Problem, power_of_two
 
 FILE = "dev/cuda/softmax_forward.cu"
 COMMIT = "f1e2ace"

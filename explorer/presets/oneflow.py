@@ -2,17 +2,19 @@
 
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
-from explorer.presets.designs import (
+from explorer.presets.preset import (
     FIRST_WARP,
     WARP,
+    Preset,
+    Source,
     holds,
     lanes_for,
     largest_as_resident,
+    most_cols,
     packed_bytes,
     rows_at_once,
     scalar,
 )
-from explorer.presets.preset import Preset, Source, most_cols
 from explorer.problem import Problem
 
 FILE = "oneflow/core/cuda/softmax.cuh"

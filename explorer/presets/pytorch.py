@@ -5,20 +5,21 @@ thread, shared memory where the row fits in 48 KiB, and else three reads.
 """
 
 from explorer.config import Config
-from explorer.extents import power_of_two
 from explorer.gpu_spec import GpuSpec
-from explorer.presets.designs import (
+from explorer.presets.preset import (
     FIRST_WARP,
     VECTOR_BYTES,
     WARP,
+    Preset,
+    Source,
     holds,
     lanes_for,
+    most_cols,
     row_vectors,
     rows_at_once,
     scalar,
 )
-from explorer.presets.preset import Preset, Source, most_cols
-from explorer.problem import Problem
+from explorer.problem import Problem, power_of_two
 
 FOLDER = "aten/src/ATen/native/cuda"
 THREADS = 1024

@@ -4,21 +4,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from explorer.errors import InvalidInput
-from explorer.presets import (
-    aitemplate,
-    by_block,
-    by_thread,
-    fast_softmax,
-    llm_c,
-    oneflow,
-    pytorch,
-    triton,
-)
+from explorer.presets import aitemplate, fast_softmax, llm_c, oneflow, pytorch, survey, triton
 from explorer.presets.preset import Preset
 
 PRESETS: tuple[Preset, ...] = (
-    *by_thread.PRESETS,
-    *by_block.PRESETS,
+    *survey.PRESETS,
     *llm_c.PRESETS,
     *fast_softmax.PRESETS,
     *aitemplate.PRESETS,

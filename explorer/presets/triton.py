@@ -1,14 +1,10 @@
 """The fused softmax of Triton's tutorial, which later publications compare themselves with."""
 
 from explorer.config import Config
-from explorer.extents import power_of_two
-from explorer.gpu_spec import GpuSpec
-from explorer.occupancy import occupancy
-from explorer.op import Op
+from explorer.gpu_spec import GpuSpec, occupancy
 from explorer.outcome import Resources
-from explorer.presets.designs import VECTOR_BYTES, holds, vectors
-from explorer.presets.preset import Preset, Source
-from explorer.problem import Problem
+from explorer.presets.preset import VECTOR_BYTES, Preset, Source, holds, vectors
+from explorer.problem import Op, Problem, power_of_two
 from explorer.work_split import WorkSplit
 
 THREADS = 256

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.dtype import DType
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.reference.layout import NUMPY_DTYPES
 from explorer.reference.patterns import Pattern, patterns_for
 from explorer.reference.truth import truth_of

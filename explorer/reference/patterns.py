@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.dtype import DType
-from explorer.op import Op
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 from explorer.reference.layout import MANTISSA_BITS, NUMPY_DTYPES
 
 Row = NDArray[np.float64]

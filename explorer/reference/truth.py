@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.dtype import DType
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 
 # ------------------------------------------------------------------ sums that lose nothing
 

@@ -9,8 +9,16 @@ from typing import Any
 
 from rich.console import Console
 
-from explorer.report.console import cell, notes, print_table
-from explorer.report.table import Column, Table, as_markdown, numbers, words
+from explorer.report.table import (
+    Column,
+    Table,
+    as_markdown,
+    cell,
+    notes,
+    numbers,
+    print_table,
+    words,
+)
 from explorer.report.text import measurement_lines, microseconds, percent, share_of_copy
 from explorer.tuning.peer_comparison import LOSS, TIE, PeerComparison, PeerRun, PeerTime
 from explorer.user_files import read_kept

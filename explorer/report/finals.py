@@ -4,11 +4,9 @@ from typing import Any
 
 from rich.console import Console
 
-from explorer.circumstances import Circumstances
-from explorer.outcome import Measured
+from explorer.outcome import Circumstances, Measured
 from explorer.problem import Problem
-from explorer.report.console import print_table
-from explorer.report.table import Table, numbers, prose, words
+from explorer.report.table import Table, numbers, print_table, prose, words
 from explorer.report.text import (
     counted,
     difference_words,

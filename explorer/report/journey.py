@@ -10,8 +10,18 @@ from typing import Any
 from rich.console import Console
 
 from explorer.presets import REPORTED, ReportedRatio, find_preset
-from explorer.report.console import cell, notes, print_table
-from explorer.report.table import Cell, Styled, Table, as_markdown, numbers, prose, words
+from explorer.report.table import (
+    Cell,
+    Styled,
+    Table,
+    as_markdown,
+    cell,
+    notes,
+    numbers,
+    print_table,
+    prose,
+    words,
+)
 from explorer.report.text import (
     brief_words,
     change_words,

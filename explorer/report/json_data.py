@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer.codegen import Variant
-from explorer.devices.recorded.recording import Recording
+from explorer.devices.recorded import Recording
 from explorer.evaluate.emulation import Verdict
 from explorer.evaluate.verify import FinalistCheck
 from explorer.outcome import Resources, Stage

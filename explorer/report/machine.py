@@ -16,17 +16,15 @@ from explorer.compile.compiler import include_dir
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice, driver_problem
 from explorer.devices.emulated.emulation import Status
-from explorer.devices.recorded.find import RecordingFile, list_recordings
-from explorer.devices.recorded.recording import read_recording
+from explorer.devices.recorded import RecordingFile, list_recordings, read_recording
 from explorer.errors import ExplorerError
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.gpu_suite import read_runs, record_path, sentence
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import DEFAULT_GPU, known_gpu
 from explorer.problem import Problem
-from explorer.report.console import print_table
 from explorer.report.studies import PROGRAM, dashboard_program
-from explorer.report.table import Styled, Table, prose, words
+from explorer.report.table import Styled, Table, print_table, prose, words
 from explorer.tuning import open_storage, survey
 from explorer.user_files import is_there
 

@@ -3,9 +3,8 @@
 from rich.console import Console
 
 from explorer.evaluate.verify import FinalistCheck
-from explorer.report.console import notes, print_table
 from explorer.report.studies import checked_sentence, rejected_by_stage, tally
-from explorer.report.table import Table, numbers, prose, words
+from explorer.report.table import Table, notes, numbers, print_table, prose, words
 from explorer.report.text import (
     brief_words,
     count,

@@ -8,11 +8,10 @@ from rich.console import Console
 
 from explorer.evaluate.nsight import NsightFigures
 from explorer.evaluate.profile import Profile
-from explorer.occupancy import Occupancy
-from explorer.op import Mask
+from explorer.gpu_spec import Occupancy
+from explorer.problem import Mask
 from explorer.ptx_emulator import SECTOR_BYTES, Traffic
-from explorer.report.console import notes, print_table
-from explorer.report.table import Table, numbers, words
+from explorer.report.table import Table, notes, numbers, print_table, words
 from explorer.report.text import brief_words, count, percent, resources_line
 
 # ------------------------------------------------------------------ as JSON

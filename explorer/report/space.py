@@ -8,13 +8,12 @@ from typing import Any
 from rich.console import Console
 
 from explorer.config import Config
-from explorer.devices.recorded.recording import Recording
+from explorer.devices.recorded import Recording
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured
 from explorer.presets import PRESETS, Preset
 from explorer.problem import Problem
-from explorer.report.console import cell, print_table
-from explorer.report.table import Styled, Table, numbers, prose, words
+from explorer.report.table import Styled, Table, cell, numbers, print_table, prose, words
 from explorer.report.text import brief_words, count, counted, microseconds, percent
 from explorer.space import RULES, Space
 from explorer.space.parameters import MEANING

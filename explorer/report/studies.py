@@ -11,9 +11,8 @@ from explorer.errors import NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.evaluate.verify import FinalistCheck
 from explorer.outcome import Stage
-from explorer.report.console import notes, print_table
 from explorer.report.finals import finals_notes, print_finals
-from explorer.report.table import Table, as_markdown, numbers, prose, words
+from explorer.report.table import Table, as_markdown, notes, numbers, print_table, prose, words
 from explorer.report.text import (
     CHANGED,
     brief_words,

@@ -6,10 +6,9 @@ from typing import Any
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
-from explorer.circumstances import Circumstances
 from explorer.codegen import emit
 from explorer.config import Config
-from explorer.outcome import Resources
+from explorer.outcome import Circumstances, Resources
 from explorer.problem import Problem
 from explorer.space import can_emit
 from explorer.tuning.objective import Goal

@@ -12,9 +12,9 @@ from rich.console import Console
 from explorer.devices.emulated.emulation import Emulation, Status
 from explorer.evaluate.emulation import Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.op import Mask
+from explorer.problem import Mask
 from explorer.ptx_emulator import Finding, SourceLine
-from explorer.report.console import cell
+from explorer.report.table import cell
 from explorer.report.text import brief_words, count, seconds
 
 # ------------------------------------------------------------------ one finding

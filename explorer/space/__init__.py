@@ -2,7 +2,6 @@
 
 from explorer.space import design_rules as _design_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import op_rules as _op_rules  # noqa: F401 - adds its rules to RULES
-from explorer.space import reduction_rules as _reduction_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space.heuristic import config_for
 from explorer.space.parameters import parameters
 from explorer.space.rules import RULES, Rule

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from explorer.config import Config
 from explorer.dtype import DType
-from explorer.extents import power_of_two
 from explorer.gpu_spec import GpuSpec
-from explorer.problem import Problem
+from explorer.problem import Problem, power_of_two
 from explorer.space.wide_rows import fewest_blocks
 
 THREADS = 256

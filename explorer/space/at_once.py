@@ -1,8 +1,7 @@
 """How many blocks are on the GPU at once, as far as is known before a kernel is compiled."""
 
 from explorer.config import Config
-from explorer.gpu_spec import GpuSpec
-from explorer.occupancy import MAX_REGISTERS, occupancy, registers_left
+from explorer.gpu_spec import MAX_REGISTERS, GpuSpec, occupancy, registers_left
 from explorer.outcome import Resources
 from explorer.problem import Problem
 from explorer.work_split import WorkSplit

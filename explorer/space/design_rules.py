@@ -1,8 +1,7 @@
 """What rules out designs: staging, copies, arrangements, clusters and split rows."""
 
 from explorer.config import Config
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.space.rules import Point, rule
 from explorer.work_split import WARP
 

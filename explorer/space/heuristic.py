@@ -7,8 +7,7 @@ from explorer.accuracy import Accuracy
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.space.across_rows import MOST_ROWS_OF_A_TILE, of_middle_axis
 from explorer.space.design_rules import WIDE_ROW, is_plain
 from explorer.space.hints import hinted

@@ -6,8 +6,7 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
-from explorer.op import Mask
-from explorer.problem import Problem
+from explorer.problem import Mask, Problem
 from explorer.space.at_once import are_at_once, blocks_at_once
 from explorer.space.design_rules import WIDE_ROW
 from explorer.space.row_threads import fewest_threads, starts_anywhere, threads_for

@@ -1,6 +1,6 @@
 """What rules out kernels of an op, a mask, a layout or a middle axis."""
 
-from explorer.op import Mask, Op
+from explorer.problem import Mask, Op
 from explorer.space.rules import Point, rule
 from explorer.work_split import WARP
 

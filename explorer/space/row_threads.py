@@ -3,8 +3,7 @@
 import math
 
 from explorer.config import Config
-from explorer.extents import power_of_two
-from explorer.problem import Problem
+from explorer.problem import Problem, power_of_two
 from explorer.space.design_rules import WIDE_ROW
 from explorer.space.parameters import ROW_THREADS, WARPS
 from explorer.work_split import WorkSplit

@@ -4,9 +4,8 @@ import math
 
 from explorer.config import Config
 from explorer.dtype import DType
-from explorer.extents import power_of_two
 from explorer.gpu_spec import GpuSpec
-from explorer.problem import Problem
+from explorer.problem import Problem, power_of_two
 from explorer.space.at_once import blocks_at_once
 from explorer.space.design_rules import has_spans
 from explorer.work_split import WARP

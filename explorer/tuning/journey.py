@@ -8,12 +8,11 @@ from typing import Any
 
 from optuna.storages import BaseStorage
 
-from explorer.circumstances import Circumstances
 from explorer.codegen import emit
 from explorer.config import Config
 from explorer.errors import InvalidInput, NotFound
 from explorer.evaluator import Evaluator
-from explorer.outcome import Measured, Timed
+from explorer.outcome import Circumstances, Measured, Timed
 from explorer.plain_data import read_fields, shown
 from explorer.presets import PRESETS
 from explorer.problem import Problem

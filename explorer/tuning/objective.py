@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from explorer.accuracy import Accuracy
-from explorer.circumstances import Circumstances
 from explorer.errors import InvalidInput
-from explorer.outcome import Measured, Outcome
+from explorer.outcome import Circumstances, Measured, Outcome
 from explorer.problem import Problem
 
 # ------------------------------------------------------------------ what a study minimises

@@ -6,10 +6,9 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.errors import InvalidInput, WrongKernel
-from explorer.outcome import Rejected, Timed
+from explorer.outcome import Circumstances, Rejected, Timed
 from explorer.peer import Entered, NotEntered, PeerBench, PeerName, PeerTimes
 from explorer.plain_data import read_fields
 from explorer.problem import Problem

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 
 from explorer.config import Config
-from explorer.devices.recorded.recording import (
+from explorer.devices.recorded import (
     RecordedComparison,
     RecordedKernel,
     Recording,
@@ -22,8 +22,8 @@ from explorer.evaluator import Evaluator
 from explorer.outcome import Measured, Stage
 from explorer.space import Space
 from explorer.space.parameters import Value
+from explorer.tuning.proposer import seeds
 from explorer.tuning.results import Progress
-from explorer.tuning.seeds import seeds
 
 # ------------------------------------------------------------------ which configs
 

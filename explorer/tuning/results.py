@@ -5,10 +5,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from explorer.accuracy import Accuracy
-from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.errors import InvalidInput
-from explorer.outcome import Measured, Stage
+from explorer.outcome import Circumstances, Measured, Stage
 from explorer.plain_data import parse_json, read_fields, read_time_us, shown
 from explorer.problem import Problem
 from explorer.tuning.contest import check_rows

@@ -23,9 +23,8 @@ from explorer.space.parameters import Value
 from explorer.tuning.candidates import Catalogue, Offer, OpenOffer
 from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals, time_in_turn
 from explorer.tuning.objective import Goal, Objectives, study_name
-from explorer.tuning.proposer import Origin, Proposal, Proposer
+from explorer.tuning.proposer import Origin, Proposal, Proposer, seeds_of
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
-from explorer.tuning.seeds import seeds_of
 from explorer.tuning.study_writer import Ledger
 from explorer.tuning.surrogate import distributions
 

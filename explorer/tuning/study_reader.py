@@ -15,11 +15,10 @@ from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, create_trial
 
 from explorer.asked import AskedProblem
-from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.space_version import space_version
-from explorer.outcome import Measured, Outcome, Rejected, Stage
+from explorer.outcome import Circumstances, Measured, Outcome, Rejected, Stage
 from explorer.plain_data import read_text, read_whole, shown
 from explorer.problem import Problem
 from explorer.space.parameters import Value

@@ -13,10 +13,9 @@ from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.errors import InvalidInput
-from explorer.outcome import Measured, Outcome, Rejected
+from explorer.outcome import Circumstances, Measured, Outcome, Rejected
 from explorer.plain_data import read_text, read_whole, shown
 from explorer.problem import Problem
 from explorer.tuning.objective import Objectives

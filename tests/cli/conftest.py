@@ -8,9 +8,8 @@ from by_hand import EXACT, GPU, KERNELS, PROBLEM, RECORDING, SEARCH
 from command_line import command_line, keep_search, kept_search
 
 from explorer import __version__
-from explorer.circumstances import Circumstances
 from explorer.codegen import emit, template_digest
-from explorer.devices.recorded.recording import (
+from explorer.devices.recorded import (
     RecordedKernel,
     Recording,
     RecordingHeader,
@@ -18,7 +17,7 @@ from explorer.devices.recorded.recording import (
     write_recording,
 )
 from explorer.evaluate.space_version import space_version
-from explorer.outcome import Measured, Rejected, Resources, Stage
+from explorer.outcome import Circumstances, Measured, Rejected, Resources, Stage
 from explorer.space import Space
 
 

@@ -16,10 +16,9 @@ from explorer.codegen.units import library
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.space import Space
-from explorer.space.covering import covering_array
+from explorer.space.space import covering_array
 
 H200 = known_gpu("NVIDIA H200")
 REPOSITORY = Path(__file__).parents[2]

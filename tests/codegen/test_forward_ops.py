@@ -5,8 +5,7 @@ import pytest
 from explorer.codegen import emit
 from explorer.config import Config
 from explorer.dtype import DType
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 
 CONFIG = Config(cache_holds="input")
 

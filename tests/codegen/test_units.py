@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from space_sample import space_sample
 
-from explorer.codegen.emit import assembled
-from explorer.codegen.units import constants, library, words
+from explorer.codegen.units import assembled, constants, library, words
 from explorer.config import Config
 from explorer.errors import ExplorerError
 from explorer.problem import Problem
@@ -80,7 +79,7 @@ def test_the_worked_example_of_a_new_reduction(tmp_path):
     for folder in ("explorer", "templates"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder)
     (tmp_path / "templates/reduce/butterfly.cu.j2").write_text(unit)
-    rules = tmp_path / "explorer/space/reduction_rules.py"
+    rules = tmp_path / "explorer/space/rules.py"
     rules.write_text(f"{rules.read_text()}\n\n{rule}")
     config = tmp_path / "explorer/config.py"
     value = '    "reduction": (\n'

@@ -8,10 +8,9 @@ from explorer.compile import CompilePool, Compiler
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu_for
-from explorer.op import Op
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 from explorer.space import Space
-from explorer.space.covering import covering_array
+from explorer.space.space import covering_array
 from explorer.work_split import WorkSplit
 
 ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")

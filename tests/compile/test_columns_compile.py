@@ -7,8 +7,7 @@ from mended import mended
 from explorer.compile import CompilePool, Compiler
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu_for
-from explorer.op import Op
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 from explorer.space import Space
 from explorer.work_split import WorkSplit
 

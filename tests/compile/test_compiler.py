@@ -8,7 +8,7 @@ from explorer.codegen import emit
 from explorer.compile import CompileFailure, Compiler, KernelCache
 from explorer.compile.resources import kernel_resources, read_cubin
 from explorer.config import Config
-from explorer.evaluate.resource_limits import exceeded_resource
+from explorer.evaluate.emulation import exceeded_resource
 from explorer.gpu_spec import known_gpu
 from explorer.outcome import Resources
 from explorer.problem import Problem

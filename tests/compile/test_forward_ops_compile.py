@@ -9,8 +9,7 @@ from explorer.compile import CompilePool, Compiler, KernelCache
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu_for
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.space import Space
 from explorer.work_split import WorkSplit
 

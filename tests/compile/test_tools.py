@@ -5,8 +5,7 @@ import pytest
 from explorer.compile import Compiler
 from explorer.devices.cuda.tools import LIMIT_HINTS, LIMIT_SHAPES, is_plain_copy, tools_source
 from explorer.dtype import DType
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 
 KINDS = [
     *(Problem(64, 64, dtype) for dtype in DType),

@@ -2,8 +2,7 @@
 
 from explorer.config import Config
 from explorer.dtype import DType
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 
 HELD = Config(threads_per_row=64, cache_holds="input")
 """Rows in registers, several in a block, whose last is not whole."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from explorer.config import Config
 from explorer.dtype import DType
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 
 
 @dataclass(frozen=True)

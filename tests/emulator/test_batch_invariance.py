@@ -12,7 +12,7 @@ from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
 from explorer.reference import verification_inputs
 from explorer.space import Space, config_for
-from explorer.space.covering import covering_array
+from explorer.space.space import covering_array
 
 H200 = known_gpu("NVIDIA H200")
 

@@ -7,12 +7,16 @@ import pytest
 
 from explorer.accuracy import Accuracy
 from explorer.compile import Compiler
-from explorer.devices.cuda.device_check import NOTHING_FOUND, DeviceCheck, Question, check_grid
-from explorer.devices.cuda.tools import check_source
+from explorer.devices.cuda.tools import (
+    NOTHING_FOUND,
+    DeviceCheck,
+    Question,
+    check_grid,
+    check_source,
+)
 from explorer.devices.emulated.placement import Placement
 from explorer.dtype import DType
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import Allocation
 from explorer.ptx_emulator.parser import parse

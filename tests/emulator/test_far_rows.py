@@ -17,8 +17,7 @@ from explorer.devices.emulated.far import Order, emulate_far, far_problems, orde
 from explorer.dtype import DType
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.ptx_emulator import Kind
 from explorer.reference import verification_inputs
 

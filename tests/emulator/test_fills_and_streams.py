@@ -5,8 +5,7 @@ import pytest
 
 from explorer.compile import Compiler
 from explorer.devices.cuda.tools import check_source, limit_source
-from explorer.op import Mask
-from explorer.problem import Problem
+from explorer.problem import Mask, Problem
 
 ROWS, COLS = 64, 512
 STREAM = limit_source(Problem(ROWS, COLS, mask=Mask.CAUSAL)).split("#define STREAM_STORES")[0]

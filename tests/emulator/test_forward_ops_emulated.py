@@ -15,11 +15,10 @@ from explorer.dtype import DType
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import known_gpu
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.reference import verification_inputs
 from explorer.space import Space
-from explorer.space.covering import covering_array
+from explorer.space.space import covering_array
 
 H200 = known_gpu("NVIDIA H200")
 EMULATOR = Emulator(ARCH)

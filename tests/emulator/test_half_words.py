@@ -9,8 +9,7 @@ from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
 from explorer.dtype import DType
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.op import Op
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 
 ONE_WARP = Config(threads=64, threads_per_row=32)
 

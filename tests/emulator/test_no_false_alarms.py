@@ -22,7 +22,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest  # noqa: E402
 from explorer.gpu_spec import known_gpu_for  # noqa: E402
 from explorer.problem import Problem  # noqa: E402
 from explorer.space import Space  # noqa: E402
-from explorer.space.covering import covering_array  # noqa: E402
+from explorer.space.space import covering_array  # noqa: E402
 
 pytestmark = pytest.mark.exhaustive  # test_sample_emulated.py is the quick twin
 

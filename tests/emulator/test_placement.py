@@ -11,8 +11,7 @@ from explorer.devices.emulated.emulation import Status
 from explorer.devices.emulated.placement import Placement
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.ptx_emulator.findings import Kind
 from explorer.reference import NUMPY_DTYPES, verification_inputs
 

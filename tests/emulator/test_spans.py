@@ -11,8 +11,7 @@ from explorer.devices.emulated.emulation import Status
 from explorer.dtype import DType
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import known_gpu
-from explorer.op import Op
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 from explorer.space import Space
 
 H200 = known_gpu("NVIDIA H200")

@@ -11,7 +11,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
 from explorer.space import Space
-from explorer.space.covering import covering_array
+from explorer.space.space import covering_array
 
 H200 = known_gpu("NVIDIA H200")
 

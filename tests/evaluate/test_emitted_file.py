@@ -9,11 +9,9 @@ from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.evaluate.emitted_file import read_emitted
 from explorer.evaluate.emulation import Emulator
-from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
+from explorer.problem import Mask, Op, Problem
 
 CONFIGS = [
     (Problem(8, 512), Config(threads_per_row=64)),

@@ -12,7 +12,7 @@ from test_emitted_file import CONFIGS
 
 from explorer.codegen import emit
 from explorer.errors import InvalidInput
-from explorer.evaluate.emitted_file import read_emitted
+from explorer.evaluate.program_under_test import read_emitted
 from explorer.evaluate.runs import emulated_runs
 
 LIMIT_S = 5.0

@@ -12,8 +12,7 @@ from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import MOST_ELEMENTS, emulated_runs
 from explorer.evaluate.verify import check_finalists, verify_many
-from explorer.op import Mask
-from explorer.problem import Problem
+from explorer.problem import Mask, Problem
 from explorer.reference import patterns_for
 
 RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False)

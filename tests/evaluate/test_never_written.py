@@ -2,8 +2,8 @@
 
 from explorer.codegen import emit
 from explorer.config import Config
-from explorer.evaluate.emitted_file import read_emitted
 from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.program_under_test import read_emitted
 from explorer.problem import Problem
 from explorer.ptx_emulator.findings import Kind
 

@@ -8,8 +8,7 @@ from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.profile import counted_problem, profile
 from explorer.gpu_spec import known_gpu
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.space import config_for
 
 H200 = known_gpu("NVIDIA H200")

@@ -8,11 +8,10 @@ from explorer.compile import nvrtc_version
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
-from explorer.op import Op
 from explorer.outcome import Rejected, Stage
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 from explorer.space import Space
-from explorer.space.covering import covering_array
+from explorer.space.space import covering_array
 
 SHAPES = [
     (4096, 4096),  # whole vectors

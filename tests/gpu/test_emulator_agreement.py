@@ -18,7 +18,7 @@ from test_far_rows import CONFIGS
 from explorer.codegen import emit
 from explorer.compile import Compiler
 from explorer.config import Config
-from explorer.devices.cuda.driver import checked, device_spec
+from explorer.devices.cuda.program import checked, device_spec
 from explorer.devices.cuda.run_once import run_once
 from explorer.devices.emulated.device import EmulatedKernel, output_of
 from explorer.devices.emulated.emulation import Status
@@ -32,7 +32,7 @@ from explorer.ptx_emulator.counters import SECTOR_BYTES
 from explorer.reference import truth_of, verification_inputs
 from explorer.reference.layout import MANTISSA_BITS, SMALLEST_NORMAL
 from explorer.space import Space
-from explorer.space.covering import covering_array
+from explorer.space.space import covering_array
 
 MOST_ULPS = 2
 EXACT = {"exp": ("expf", "exp2f")}

@@ -12,11 +12,10 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.op import Mask, Op
 from explorer.outcome import Measured, Rejected, Stage
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.space import Space
-from explorer.space.covering import sampled
+from explorer.space.space import sampled
 
 DRAWN = 4
 """Configs of a kind, beside the one that all kinds have."""

@@ -11,7 +11,7 @@ from explorer.devices.cuda.verification import KEPT_BYTES
 from explorer.evaluate.live import LiveEvaluator
 from explorer.problem import Problem
 from explorer.space import Space
-from explorer.space.covering import sampled
+from explorer.space.space import sampled
 from explorer.tuning import open_storage, run_search
 
 

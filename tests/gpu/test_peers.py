@@ -9,10 +9,9 @@ import pytest
 from explorer.accuracy import Accuracy
 from explorer.dtype import DType
 from explorer.evaluate.open_evaluator import PeerBenches
-from explorer.op import Op
 from explorer.peer import NotEntered, PeerName
 from explorer.peers import chosen_peers
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 from explorer.tuning.peer_comparison import compare_with_peers, unsearched
 
 ROUNDS = 8

@@ -4,13 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from explorer.devices.cuda import peer_entry, peer_rows
-from explorer.devices.cuda.device_check import DeviceCheck
+from explorer.devices.cuda import peer_entry
 from explorer.devices.cuda.messages import Enter, Failed
 from explorer.devices.cuda.supervisor import CudaDevice
-from explorer.op import Op
+from explorer.devices.cuda.tools import DeviceCheck
 from explorer.peer import Entered, NotEntered, PeerName, PeerRefuses
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 
 PROBLEM = Problem(64, 8)
 RIGHT = DeviceCheck(0, 0, 0, 1e-7, 0, 1.0, 0.5, 512)
@@ -115,9 +114,8 @@ def driver(monkeypatch):
         cuCtxSynchronize=lambda *_: (0,),
         cuStreamIsCapturing=lambda *_: (0, 0),
     )
-    for module in (peer_entry, peer_rows):
-        monkeypatch.setattr(module, "driver", quiet)
-        monkeypatch.setattr(module, "checked", lambda result: None)
+    monkeypatch.setattr(peer_entry, "driver", quiet)
+    monkeypatch.setattr(peer_entry, "checked", lambda result: None)
     monkeypatch.setattr(peer_entry, "sentence", lambda found, *_: f"{found.wrong} are wrong")
     made.clear()
     return quiet

@@ -9,9 +9,8 @@ from explorer.errors import InvalidInput
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import known_gpu
-from explorer.op import Op
 from explorer.presets import PRESETS, REPORTED, find_preset
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 from explorer.space import Space
 
 H200 = known_gpu("NVIDIA H200")

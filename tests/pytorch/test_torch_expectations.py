@@ -18,8 +18,7 @@ from explorer.config import Config
 from explorer.devices.emulated.device import EmulatedKernel, output_of
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.space import Space
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'softmax-explorer[torch]'")

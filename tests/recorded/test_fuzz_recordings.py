@@ -13,7 +13,7 @@ from rich.console import Console
 from test_recording_file import recording
 
 from explorer.config import Config
-from explorer.devices.recorded.recording import (
+from explorer.devices.recorded import (
     RecordedComparison,
     read_header,
     read_recording,

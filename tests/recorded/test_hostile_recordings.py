@@ -12,11 +12,13 @@ from test_recording_file import recording
 
 from explorer.asked import AskedProblem
 from explorer.config import Config
-from explorer.devices.recorded.find import find_recording, list_recordings, load_recording
-from explorer.devices.recorded.recording import (
+from explorer.devices.recorded import (
     MAX_LINE_BYTES,
     MAX_PACKED_BYTES,
     MAX_UNPACKED_BYTES,
+    find_recording,
+    list_recordings,
+    load_recording,
     read_header,
     read_recording,
     write_recording,
@@ -250,7 +252,7 @@ def test_what_unpacks_to_much_is_not_unpacked(path, unpacked):
 
 def test_unpacking_stops_at_its_limit(path, monkeypatch):
     """Kernels of a recording that is sound but for its size."""
-    monkeypatch.setattr("explorer.devices.recorded.recording.MAX_UNPACKED_BYTES", 1500)
+    monkeypatch.setattr("explorer.devices.recorded.MAX_UNPACKED_BYTES", 1500)
     assert "unpacks to more than 1500 bytes" in refused(path)
     assert MAX_UNPACKED_BYTES == 128 * 2**20
 

@@ -6,19 +6,16 @@ import json
 import pytest
 
 from explorer.asked import AskedProblem
-from explorer.circumstances import Circumstances
 from explorer.config import Config
-from explorer.devices.recorded.find import (
-    find_recording,
-    list_recordings,
-    load_recording,
-    local_path,
-)
-from explorer.devices.recorded.recording import (
+from explorer.devices.recorded import (
     RecordedComparison,
     RecordedKernel,
     Recording,
     RecordingHeader,
+    find_recording,
+    list_recordings,
+    load_recording,
+    local_path,
     read_header,
     read_recording,
     write_recording,
@@ -27,7 +24,7 @@ from explorer.dtype import DType
 from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.gpu_spec import known_gpu
-from explorer.outcome import Measured, Rejected, Resources, Stage
+from explorer.outcome import Circumstances, Measured, Rejected, Resources, Stage
 from explorer.problem import Problem
 
 FAST, SLOW, BAD = Config(), Config(unroll=1, exp="expf"), Config(exp="__expf")

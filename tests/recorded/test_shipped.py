@@ -6,7 +6,7 @@ from statistics import median
 import pytest
 
 from explorer.codegen import emit
-from explorer.devices.recorded.find import list_recordings, load_recording
+from explorer.devices.recorded import list_recordings, load_recording
 from explorer.evaluate.space_version import space_version
 from explorer.outcome import Measured
 

@@ -5,8 +5,7 @@ import pytest
 
 from explorer.accuracy import Accuracy
 from explorer.dtype import DType
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.reference import (
     NUMPY_DTYPES,
     Truth,

@@ -2,11 +2,10 @@
 
 import pytest
 
-from explorer.circumstances import Circumstances
 from explorer.codegen import emit
 from explorer.config import Config
 from explorer.dtype import DType
-from explorer.outcome import Measured, Resources, Stage
+from explorer.outcome import Circumstances, Measured, Resources, Stage
 from explorer.problem import Problem
 from explorer.tuning.results import (
     Finalist,

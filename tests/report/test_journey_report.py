@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from explorer.circumstances import Circumstances
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import known_gpu
+from explorer.outcome import Circumstances
 from explorer.presets import find_preset
 from explorer.problem import Problem
 from explorer.report.journey import (

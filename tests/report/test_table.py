@@ -5,8 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from explorer.report.console import print_table
-from explorer.report.table import Styled, Table, as_markdown, numbers, prose, words
+from explorer.report.table import Styled, Table, as_markdown, numbers, print_table, prose, words
 
 
 def printed(table):

@@ -6,10 +6,8 @@ import pytest
 
 from explorer.accuracy import Accuracy
 from explorer.dtype import DType
-from explorer.extents import MAX_ROWS
 from explorer.gpu_spec import known_gpu
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import MAX_ROWS, Mask, Op, Problem
 from explorer.space import Space
 from explorer.space.at_once import rows_at_once
 from explorer.space.heuristic import config_for, promising

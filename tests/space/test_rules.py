@@ -11,13 +11,11 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import known_gpu, known_gpu_for
-from explorer.op import Mask, Op
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.space import RULES, Space, parameters
-from explorer.space.covering import covering_array
 from explorer.space.parameters import MEANING
 from explorer.space.rules import Point
-from explorer.space.space import MOST_JUDGED
+from explorer.space.space import MOST_JUDGED, covering_array
 
 H200 = known_gpu("NVIDIA H200")
 NEED_WIDE_ROWS = ("threads_per_row", "unroll", "vector_bytes", "reduction")

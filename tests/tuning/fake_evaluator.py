@@ -4,13 +4,12 @@ import random
 from collections.abc import Callable, Sequence
 
 from explorer.accuracy import Accuracy
-from explorer.circumstances import Circumstances
 from explorer.codegen import emit
 from explorer.config import Config
 from explorer.evaluate.space_version import space_version
 from explorer.evaluator import Comparison
 from explorer.gpu_spec import GpuSpec, known_gpu
-from explorer.outcome import Measured, Outcome, Rejected, Resources, Stage
+from explorer.outcome import Circumstances, Measured, Outcome, Rejected, Resources, Stage
 from explorer.problem import Problem
 
 FLOOR_US = 60.0

@@ -11,7 +11,7 @@ from optuna.storages import InMemoryStorage
 
 from explorer.accuracy import Accuracy
 from explorer.config import Config
-from explorer.devices.recorded.recording import read_recording
+from explorer.devices.recorded import read_recording
 from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.outcome import Measured, Rejected, Resources, Stage
@@ -26,7 +26,6 @@ from explorer.tuning import (
     record,
     run_search,
 )
-from explorer.tuning.elite import Fastest, Front
 from explorer.tuning.finals import (
     MOST_CONTENDERS,
     dominates,
@@ -36,6 +35,7 @@ from explorer.tuning.finals import (
     since_finals,
 )
 from explorer.tuning.objective import Goal, Objectives
+from explorer.tuning.proposer import Fastest, Front
 from explorer.tuning.results import Finalist, Finals, TrialRecord
 
 BOTH = Objectives.TIME_ERROR

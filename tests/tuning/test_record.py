@@ -7,7 +7,7 @@ import pytest
 from fake_evaluator import FakeEvaluator, failure, model_us
 from optuna.storages import InMemoryStorage
 
-from explorer.devices.recorded.recording import read_recording
+from explorer.devices.recorded import read_recording
 from explorer.errors import NotFound
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.outcome import Measured, Rejected, Stage

@@ -7,7 +7,7 @@ import numpy as np
 from cuda.bindings import driver
 from numpy.typing import NDArray
 
-from explorer.devices.cuda.driver import checked
+from explorer.devices.cuda.program import checked
 from explorer.devices.cuda.tools import Tools
 from explorer.errors import InvalidInput
 from explorer.operands import inputs, output

@@ -12,11 +12,9 @@ from cuda.bindings import driver
 
 from explorer.devices.cuda.bench import CHECKED_SETS, SLOW_SAMPLE_US, Bench
 from explorer.devices.cuda.buffers import NAN_BYTE
-from explorer.devices.cuda.device_check import DeviceCheck
-from explorer.devices.cuda.driver import CudaError, checked
-from explorer.devices.cuda.peer_rows import wrong_rows
+from explorer.devices.cuda.program import CudaError, checked
 from explorer.devices.cuda.timing import LaunchGraph
-from explorer.devices.cuda.tools import Tools
+from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.devices.cuda.verification import INEXACT, sentence
 from explorer.errors import ExplorerError
 from explorer.operands import inputs
@@ -29,6 +27,48 @@ from explorer.peer import (
     PeerRefuses,
     Prepare,
 )
+from explorer.reference import Case, pattern_count
+
+# ------------------------------------------------------------------ rows
+
+
+Check = Callable[[DeviceCheck], bool]
+"""Whether what was found is a fault, and no matter of rounding."""
+
+
+def wrong_rows(
+    bench: Bench,
+    tools: Tools,
+    seed: int,
+    replay: Callable[[], None],
+    output: Callable[[int], int],
+    is_fault: Check,
+) -> tuple[str, ...]:
+    """The patterns of verification on which a replayed graph is wrong, in words.
+
+    They take the place of the first rows of set 0 meanwhile: it is the very launch that is timed,
+    not one of another shape. All inputs are filled again afterwards.
+    """
+    problem, sets = bench.problem, bench.sets
+    case = Case(problem.resized(rows=min(problem.rows, pattern_count(problem))))
+    data = case.arrays(seed)["input"].tobytes()
+    checked(driver.cuMemcpyHtoD(sets.input(0), data, len(data)))
+    replay()
+    one, wrong = problem.resized(rows=1), []
+    for row, pattern in enumerate(case.patterns):
+        addresses = {
+            "input": sets.input(0) + row * problem.row_bytes,
+            "output": output(0) + row * problem.cols * problem.output_dtype.itemsize,
+        }
+        found = tools.check_rows(one, addresses)
+        if found.wrong and is_fault(found):
+            wrong.append(pattern.name)
+    sets.fill(tools, seed)
+    return tuple(dict.fromkeys(wrong))
+
+
+# ------------------------------------------------------------------ entry
+
 
 WARM_UPS = 2
 LEAST_US = 0.1

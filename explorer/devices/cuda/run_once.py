@@ -8,8 +8,7 @@ from cuda.bindings import driver
 from numpy.typing import NDArray
 
 from explorer.codegen import Launch
-from explorer.devices.cuda.driver import checked, driver_problem
-from explorer.devices.cuda.program import Program, bound
+from explorer.devices.cuda.program import Program, bound, checked, driver_problem
 from explorer.errors import InvalidInput
 from explorer.operands import Operand, inputs, output
 from explorer.problem import Problem

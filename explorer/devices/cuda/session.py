@@ -6,16 +6,13 @@ from statistics import median
 from typing import Any
 
 from explorer.codegen import Launch
-from explorer.devices.cuda.bench import CHECKED_SETS, SLOW_SAMPLE_US, Bench
+from explorer.devices.cuda.bench import CHECKED_SETS, SLOW_SAMPLE_US, Bench, Enqueue
 from explorer.devices.cuda.buffers import Scratch
-from explorer.devices.cuda.copy_limit import Enqueue
-from explorer.devices.cuda.device_check import DeviceCheck
-from explorer.devices.cuda.driver import CudaError
 from explorer.devices.cuda.messages import Compare, Compared, Job, Open, SessionFacts
 from explorer.devices.cuda.peer_entry import PeerEntry, enter
-from explorer.devices.cuda.program import Program, bound
+from explorer.devices.cuda.program import CudaError, Program, bound
 from explorer.devices.cuda.timing import ClockReader
-from explorer.devices.cuda.tools import Tools
+from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.devices.cuda.verification import LastRows, Verifier, sentence
 from explorer.errors import ExplorerError
 from explorer.gpu_spec import GpuSpec

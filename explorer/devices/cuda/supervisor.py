@@ -7,7 +7,6 @@ from typing import Any
 
 from explorer.accuracy import Accuracy
 from explorer.compile import Compiler
-from explorer.devices.cuda.driver import driver_problem
 from explorer.devices.cuda.messages import (
     Bug,
     Compare,
@@ -19,6 +18,7 @@ from explorer.devices.cuda.messages import (
     Open,
     SessionFacts,
 )
+from explorer.devices.cuda.program import driver_problem
 from explorer.devices.cuda.tools import tools_source
 from explorer.devices.cuda.worker import run
 from explorer.errors import DeviceLost, InvalidInput

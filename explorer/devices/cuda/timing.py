@@ -7,7 +7,7 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from explorer.devices.cuda.driver import checked
+from explorer.devices.cuda.program import checked
 
 # ------------------------------------------------------------------ clocks
 

@@ -1,7 +1,8 @@
-"""The explorer's own kernels, loaded: fill inputs, move what the limit moves, check outputs."""
+"""The explorer's own kernels: they fill inputs, move what the limit moves, and check outputs."""
 
 import ctypes
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -9,19 +10,122 @@ from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
+from numpy.typing import NDArray
 
 from explorer.accuracy import Accuracy
-from explorer.devices.cuda.device_check import (
-    NOTHING_FOUND,
-    Addresses,
-    DeviceCheck,
-    Question,
-    check_grid,
-)
-from explorer.devices.cuda.driver import checked
-from explorer.devices.cuda.program import Program
+from explorer.devices.cuda.program import Program, checked
+from explorer.dtype import DType
 from explorer.operands import Operand
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
+
+# ------------------------------------------------------------------ what a check finds
+
+
+Addresses = Mapping[str, int]
+"""Where a problem's operands lie, by their names."""
+
+CHECK_BLOCKS = 2**16
+"""Blocks of a check: enough for any GPU, each one's findings being reported once."""
+
+NOTHING_FOUND = np.array([0, 2**64 - 1, 0, 0, 0, 0, 0, 0], np.uint64)
+"""A Report of check.cu before the check."""
+
+
+_OPERANDS = ("input", "grad", "mask", "lengths", "output")
+
+
+def check_grid(problem: Problem) -> tuple[int, int]:
+    """Blocks of a kernel of check.cu, and threads of each: a block works on a row at a time."""
+    threads = 32 if problem.cols <= 512 else 256 if problem.cols <= 8192 else 1024
+    return min(problem.rows, CHECK_BLOCKS), threads
+
+
+class Question(ctypes.Structure):
+    """As in check.cu: a problem, where its operands lie, and what its output is to meet."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in _OPERANDS),
+        *((name, ctypes.c_longlong) for name in ("rows", "inner", "input_stride")),
+        *((name, ctypes.c_longlong) for name in ("output_stride", "mask_rows")),
+        *((name, ctypes.c_double) for name in ("scale", "tolerance", "exact_tolerance")),
+        *((name, ctypes.c_int) for name in ("cols", "op", "masked", "scaled", "steps")),
+    ]
+
+    @classmethod
+    def of(cls, problem: Problem, addresses: Addresses, accuracy: Accuracy) -> "Question":
+        """Operands that `addresses` does not name are null; the scale is as kernels get it."""
+        limits = accuracy.limits(problem.output_dtype)
+        scale = 1.0 if problem.scale is None else problem.scale
+        return cls(
+            **{name: addresses.get(name) for name in _OPERANDS},
+            rows=problem.rows,
+            inner=problem.inner,
+            input_stride=problem.input_stride,
+            output_stride=problem.output_stride,
+            mask_rows=problem.mask_rows,
+            scale=scale if problem.dtype is DType.F64 else float(np.float32(scale)),
+            tolerance=limits.relative,
+            exact_tolerance=limits.exact_relative,
+            cols=problem.cols,
+            op=list(Op).index(problem.op),
+            masked=list(Mask).index(problem.mask),
+            scaled=problem.scale is not None,
+            steps=limits.steps,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCheck:
+    """What check_rows found: wrong elements, the first one's row and column, largest error.
+
+    `infinite` of the wrong ones are NaN or infinite, or should be; errors in ulps are those of
+    elements that are finite and should be.
+    """
+
+    wrong: int
+    row: int
+    col: int
+    error: float
+    infinite: int
+    max_ulp: float
+    mean_ulp: float
+    counted: int
+    """Elements that the mean is of."""
+    certain: int = 0
+    """Finite wrong elements that no rounding explains: something where 0 is due, or in a row whose
+    sum is exact."""
+
+    def with_(self, other: "DeviceCheck") -> "DeviceCheck":
+        """Of both outputs together, where neither has a wrong element."""
+        counted = self.counted + other.counted
+        ulps = self.mean_ulp * self.counted + other.mean_ulp * other.counted
+        return replace(
+            self,
+            error=max(self.error, other.error),
+            max_ulp=max(self.max_ulp, other.max_ulp),
+            mean_ulp=ulps / max(1, counted),
+            counted=counted,
+        )
+
+    @classmethod
+    def of(cls, report: NDArray[Any], problem: Problem) -> "DeviceCheck":
+        """Read a Report of check.cu: eight 64-bit words."""
+        numbers = report.view(np.float64)
+        wrong = int(report[0])
+        counted = int(numbers[5])
+        row, col = divmod(int(report[1]), problem.cols) if wrong else (0, 0)
+        return cls(
+            wrong=wrong,
+            row=row,
+            col=col,
+            error=float(numbers[2]),
+            infinite=int(report[3]),
+            max_ulp=float(numbers[4]),
+            mean_ulp=float(numbers[6]) / max(1, counted),
+            counted=counted,
+            certain=int(report[7]),
+        )
+
 
 # ------------------------------------------------------------------ source
 

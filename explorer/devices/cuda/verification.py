@@ -9,15 +9,12 @@ from numpy.typing import NDArray
 
 from explorer.accuracy import Accuracy
 from explorer.devices.cuda.buffers import NAN_BYTE, GuardedMatrix, RotatingBuffers
-from explorer.devices.cuda.device_check import DeviceCheck
-from explorer.devices.cuda.driver import checked
 from explorer.devices.cuda.messages import Job, SmallRun
-from explorer.devices.cuda.program import Program, bound
-from explorer.devices.cuda.tools import Tools
+from explorer.devices.cuda.program import Program, bound, checked
+from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.errors import ExplorerError
-from explorer.op import Mask
 from explorer.operands import inputs, output
-from explorer.problem import Problem
+from explorer.problem import Mask, Problem
 from explorer.reference import (
     Case,
     in_memory,

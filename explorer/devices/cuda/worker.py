@@ -8,8 +8,8 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from explorer.devices.cuda.driver import CudaError, checked, gpu_spec
 from explorer.devices.cuda.messages import Bug, Compare, Described, Enter, Failed, Job, Open
+from explorer.devices.cuda.program import CudaError, checked, gpu_spec
 from explorer.devices.cuda.session import Session
 from explorer.errors import ExplorerError
 from explorer.peer import NotEntered

@@ -29,10 +29,8 @@ from explorer.devices.emulated.device import (
 )
 from explorer.devices.emulated.emulation import Emulation, LaunchRefused, NotEmulated
 from explorer.devices.emulated.placement import numbers_of
-from explorer.extents import MAX_ROWS
-from explorer.op import Mask
 from explorer.operands import Operand, inputs, output
-from explorer.problem import Problem
+from explorer.problem import MAX_ROWS, Mask, Problem
 from explorer.ptx_emulator import (
     Allocation,
     Argument,

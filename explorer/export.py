@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TypeGuard
 
 from explorer.accuracy import Accuracy
-from explorer.circumstances import Circumstances
 from explorer.codegen import Variant, emit
 from explorer.compile import CompileFailure, Compiler
 from explorer.config import Config
@@ -15,7 +14,7 @@ from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Resources
+from explorer.outcome import Circumstances, Resources
 from explorer.plain_data import shown
 from explorer.presets import Preset, find_preset
 from explorer.problem import Problem

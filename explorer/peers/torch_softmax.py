@@ -1,4 +1,4 @@
-"""Contenders that compute on PyTorch's tensors: our buffers wrapped, launches captured by torch."""
+"""PyTorch's softmax, eager and compiled; and what any contender on PyTorch's tensors needs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +7,12 @@ import torch
 from torch import Tensor
 
 from explorer.dtype import DType
-from explorer.peer import PeerBuffers, PeerRefuses
-from explorer.problem import Problem
+from explorer.peer import Contender, PeerBuffers, PeerRefuses
+from explorer.peers.registry import FOUR, check_scope
+from explorer.problem import Op, Problem
+
+# ------------------------------------------------------------------ contenders on tensors
+
 
 Call = Callable[[Tensor, Tensor], Tensor]
 """(input, output that may be written) to the tensor that holds the result: that, or one's own."""
@@ -97,3 +101,39 @@ def _wrapped(problem: Problem, address: int) -> Tensor:
     if wrapped.data_ptr() != address:
         raise PeerRefuses("torch copies the memory that it is given instead of wrapping it")
     return wrapped
+
+
+# ------------------------------------------------------------------ eager
+
+
+def prepare_eager(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+    """The op written to a given tensor: no allocation takes part."""
+    check_scope("torch", problem, dtypes=FOUR)
+    op = torch.log_softmax if problem.op is Op.LOG_SOFTMAX else torch.softmax
+
+    def call(x: Tensor, out: Tensor) -> Tensor:
+        return op(x, -1, out=out)  # type: ignore[call-overload, no-any-return, unused-ignore]
+
+    return TorchContender(problem, buffers, stream, call)
+
+
+# ------------------------------------------------------------------ compiled
+
+
+MODE = "max-autotune-no-cudagraphs"
+"""Its tuning, without its graphs: all launches here are in ours."""
+
+
+def prepare_compiled(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+    """Compiled with static shapes; it returns tensors of its own."""
+    check_scope("torch.compile", problem, dtypes=FOUR)
+    torch._dynamo.reset()  # shapes of other problems count against its limit of recompilations
+    op = torch.log_softmax if problem.op is Op.LOG_SOFTMAX else torch.softmax
+
+    def forward(x: Tensor) -> Tensor:
+        return op(x, -1)
+
+    compiled = torch.compile(forward, mode=MODE, dynamic=False, fullgraph=True)
+    contender = TorchContender(problem, buffers, stream, lambda x, _: compiled(x))
+    contender.note = MODE
+    return contender

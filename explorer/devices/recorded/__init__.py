@@ -1,1 +1,0 @@
-"""Recorded measurements of whole spaces: the file format, and where the files are."""
