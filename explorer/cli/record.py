@@ -100,9 +100,9 @@ def _measure(
     from explorer.tuning import record as record_configs
 
     if sample is None:
-        check_size(Space(evaluator.problem, evaluator.gpu, fixed))
+        check_size(Space.searched(evaluator.problem, evaluator.gpu, fixed))
     choice = choose_configs(
-        Space(evaluator.problem, evaluator.gpu),
+        Space.searched(evaluator.problem, evaluator.gpu),
         sample=sample,
         seed=seed,
         identity=evaluator.identity,

@@ -6,12 +6,14 @@ from functools import cache
 from explorer.codegen import template_digest
 from explorer.dtype import DType
 from explorer.space import RULES, parameters
+from explorer.space.parameters import REFUTED
 
 
 @cache
 def space_version() -> str:
     """Eight hexadecimal digits over parameters, their values, the rules and the templates."""
     lines = [f"{dtype} {parameters(dtype)}" for dtype in DType]
+    lines.append(f"not searched: {REFUTED}")
     lines += [f"{rule.name}: {rule.sentence}" for rule in RULES]
     lines.append(template_digest())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]

@@ -22,7 +22,7 @@ from explorer.report.space import measured_us
 from explorer.report.text import reproducing_command
 from explorer.report.verification import verdict_data
 from explorer.space import RULES, Space
-from explorer.space.parameters import MEANING
+from explorer.space.parameters import MEANING, REFUTED
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import SearchResult, StudySummary, StudyView
 
@@ -129,17 +129,26 @@ def summary_data(summary: StudySummary) -> Data:
 
 
 def space_data(space: Space) -> Data:
-    """problem, gpu, arch, parameters with values and meaning, counts, rules."""
+    """problem, gpu, arch, parameters with values and meaning, counts, rules.
+
+    `not_searched` are the values that a search does not propose, `searched` counts what it may.
+    """
     return {
         "problem": problem_data(space.problem),
         "gpu": space.gpu.name,
         "arch": space.gpu.arch,
         "parameters": [
-            {"name": name, "values": list(values), "meaning": MEANING[name]}
+            {
+                "name": name,
+                "values": list(values),
+                "not_searched": list(REFUTED.get(name, ())),
+                "meaning": MEANING[name],
+            }
             for name, values in space.parameters.items()
         ],
         "points": space.point_count,
         "legal": space.legal_count(),
+        "searched": Space.searched(space.problem, space.gpu).legal_count(),
         "rules": [
             {
                 "name": rule.name,

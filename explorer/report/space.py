@@ -16,7 +16,7 @@ from explorer.problem import Problem
 from explorer.report.table import Styled, Table, cell, numbers, print_table, prose, words
 from explorer.report.text import brief_words, count, counted, microseconds, percent
 from explorer.space import RULES, Space
-from explorer.space.parameters import MEANING
+from explorer.space.parameters import MEANING, REFUTED
 
 # --------------------------------------------- parameters, their values, and what the rules exclude
 
@@ -28,9 +28,12 @@ def print_space(space: Space, console: Console) -> None:
     print_table(_parameters_table(space), console)
     console.print()
     legal, points = space.legal_count(), space.point_count
+    searched = Space.searched(space.problem, space.gpu).legal_count()
     console.print(
         f"{count(points)} points, {count(legal)} of them legal ({percent(legal / points)}); "
-        "many emit the same code."
+        f"many emit the same code. A search proposes {count(searched)} of them: those without "
+        "the values in parentheses, which lost wherever they were measured; a preset, or a config "
+        "of yours, may have them."
     )
     print_table(_rules_table(space), console)
 
@@ -38,7 +41,9 @@ def print_space(space: Space, console: Console) -> None:
 def _parameters_table(space: Space) -> Table:
     table = Table([*words("parameter"), prose("values", 2), prose("meaning", 3)])
     for name, values in space.parameters.items():
-        table.add(name, ", ".join(map(str, values)), MEANING[name])
+        alone = REFUTED.get(name, ())
+        told = (f"({value})" if value in alone else str(value) for value in values)
+        table.add(name, ", ".join(told), MEANING[name])
     return table
 
 

@@ -11,7 +11,7 @@ from explorer.errors import InvalidInput
 from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 from explorer.problem import Problem
 from explorer.space.legal_points import Choice, LegalPoints, Verdicts
-from explorer.space.parameters import Value, parameters
+from explorer.space.parameters import Value, parameters, searched
 from explorer.space.rules import RULES, Point, Rule
 
 # ------------------------------------------------------------------ space
@@ -44,6 +44,16 @@ class Space:
         self.parameters = _narrowed(parameters(problem.dtype), fixed or {})
         self._tries = 0
         self._verdicts = _verdicts(problem, gpu)
+
+    @classmethod
+    def searched(
+        cls, problem: Problem, gpu: GpuSpec, fixed: dict[str, tuple[Value, ...]] | None = None
+    ) -> "Space":
+        """What a search proposes: no value that measurement refuted, unless `fixed` has it.
+
+        Raises InvalidInput for a parameter or a value in `fixed` that there is not.
+        """
+        return cls(problem, gpu, {**searched(problem.dtype), **(fixed or {})})
 
     def broken_rule(self, config: Config) -> Rule | None:
         """The first rule that `config` breaks, or None if it is legal."""

@@ -67,7 +67,7 @@ def choose_configs(
     Half of a sample is drawn uniformly from the legal configs; a fifth are seeds and what differs
     from them in one choice; the rest is drawn where fast kernels are expected.
     """
-    narrowed = Space(space.problem, space.gpu, fixed) if fixed else space
+    narrowed = Space(space.problem, space.gpu, {**space.parameters, **(fixed or {})})
     distinct = _Distinct(identity)
     held = f"; {', '.join(f'{k} in {v}' for k, v in fixed.items())}" if fixed else ""
     if sample is None:

@@ -19,7 +19,6 @@ from explorer.evaluate.space_version import space_version
 from explorer.evaluator import Evaluator
 from explorer.outcome import Measured, Outcome, Rejected, Stage
 from explorer.space import Rule, Space
-from explorer.space.parameters import Value
 from explorer.tuning.candidates import Catalogue, Offer, OpenOffer
 from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals, time_in_turn
 from explorer.tuning.objective import Goal, Objectives, study_name
@@ -159,12 +158,6 @@ DEFAULT_TRIALS = 200
 """Kernels to evaluate where neither a number nor a time is given."""
 
 
-SEARCHED: dict[str, tuple[Value, ...]] = {"arrangement": ("striped",)}
-"""What a search leaves as it is: the other arrangements are those of published kernels that read
-far from each other, or all the same, and take many times as long.
-"""
-
-
 def run_search(
     evaluator: Evaluator,
     storage: BaseStorage,
@@ -182,14 +175,14 @@ def run_search(
 
     `trials` counts the kernels that this call evaluates, not proposals that a rule excludes or
     whose code is known; `budget_s` covers search and finals, in seconds; `ahead` proposals compile
-    while one is evaluated; `space` narrows what is proposed, to SEARCHED where it is left out.
-    With `objectives` time and error the finalists are the Pareto front. Raises NotFound where no
-    kernel could be used, InvalidInput where a recording does not tell errors. Ctrl-C keeps all
-    finished trials.
+    while one is evaluated; `space` narrows what is proposed, and is `Space.searched` where it is
+    left out. With `objectives` time and error the finalists are the Pareto front. Raises NotFound
+    where no kernel could be used, InvalidInput where a recording does not tell errors. Ctrl-C keeps
+    all finished trials.
     """
     if trials is None and budget_s is None:
         trials = DEFAULT_TRIALS
-    space = space or Space(evaluator.problem, evaluator.gpu, SEARCHED)
+    space = space or Space.searched(evaluator.problem, evaluator.gpu)
     if objectives is Objectives.TIME_ERROR:
         _check_errors_are_known(evaluator)
     budget = Budget(trials, budget_s)

@@ -23,7 +23,7 @@ COLS = (1, 5, 17, 64, 1000, 4096, 4097, 16384, 50257, 131072, 262144, 1048576)
 def test_it_is_legal(gpu, dtype, cols):
     problem = Problem(256, cols, dtype)
     gpu = known_gpu(gpu)
-    assert Space(problem, gpu).is_legal(config_for(problem, gpu))
+    assert Space.searched(problem, gpu).is_legal(config_for(problem, gpu))
     assert config_for(problem, gpu) == config_for(problem, gpu)
 
 
@@ -39,7 +39,7 @@ def test_it_is_legal(gpu, dtype, cols):
     ids=str,
 )
 def test_it_is_legal_for_other_problems(problem):
-    assert Space(problem, H200).is_legal(config_for(problem, H200))
+    assert Space.searched(problem, H200).is_legal(config_for(problem, H200))
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])

@@ -13,7 +13,7 @@ from explorer.errors import InvalidInput
 from explorer.gpu_spec import known_gpu, known_gpu_for
 from explorer.problem import Mask, Op, Problem
 from explorer.space import RULES, Space, parameters
-from explorer.space.parameters import MEANING
+from explorer.space.parameters import MEANING, REFUTED
 from explorer.space.rules import Point
 from explorer.space.space import MOST_JUDGED, covering_array
 
@@ -235,3 +235,25 @@ def test_an_order_of_rows_is_chosen_under_a_causal_mask_alone():
     assert Space(Problem(64, 4096, mask=Mask.CAUSAL), H200).is_legal(descending)
     for other in (Problem(64, 4096), Problem(64, 4096, mask=Mask.LENGTHS)):
         assert Space(other, H200).broken_rule(descending).name == "last-rows-take-longest"
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_a_search_proposes_every_value_that_was_not_refuted(dtype):
+    problem = Problem(8192, 4096, dtype)
+    space, searched = Space(problem, H200), Space.searched(problem, H200)
+    for name, values in space.parameters.items():
+        assert set(searched.parameters[name]) == set(values) - set(REFUTED.get(name, ()))
+    assert 0 < searched.legal_count() < space.legal_count()
+
+
+def test_a_config_with_a_refuted_value_is_legal_but_not_proposed():
+    for changes in ({"persistent": 2}, {"arrangement": "blocked", "cache": "none"}):
+        config = replace(Config(cache_holds="input"), **changes)
+        assert Space(Problem(8192, 4096), H200).is_legal(config), config
+        assert not Space.searched(Problem(8192, 4096), H200).is_legal(config)
+
+
+def test_a_sub_space_of_refuted_values_can_be_asked_for():
+    space = Space.searched(Problem(8192, 4096), H200, {"persistent": (2,)})
+    assert space.parameters["persistent"] == (2,)
+    assert space.parameters["staging"] == ("direct", "span", "async")
