@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from planted import planted
-from verified import some, verify
+from verified import some, threads_a_row, verify
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
@@ -33,7 +33,8 @@ ASYNC = {"cache": "shared", "cache_holds": "input", "staging": "async"}
 )
 def test_every_choice_at_ragged_and_whole_rows(emulator, rows, cols, dtype):
     problem = Problem(rows, cols, dtype)
-    configs = covering_array(Space(problem, H200, {"staging": ("async",), "threads": (64, 256)}))
+    sizes = {"threads": (64, 256), "threads_per_row": threads_a_row(cols)}
+    configs = covering_array(Space(problem, H200, {"staging": ("async",), **sizes}))
     assert len(configs) >= 5
     for config in some(configs, dtype):
         verify(emulator, problem, config)

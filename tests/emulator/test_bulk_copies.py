@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from planted import planted
-from verified import some, verify
+from verified import some, threads_a_row, verify
 
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
@@ -30,7 +30,8 @@ RING = Config(
 )
 def test_every_choice(emulator, rows, cols, dtype):
     problem = Problem(rows, cols, dtype)
-    configs = covering_array(Space(problem, H200, {"staging": ("bulk",), "threads": (32, 64)}))
+    sizes = {"threads": (32, 64), "threads_per_row": threads_a_row(cols)}
+    configs = covering_array(Space(problem, H200, {"staging": ("bulk",), **sizes}))
     assert {config.stages for config in configs} == {1, 2, 3, 4}
     for config in some(configs, dtype):
         verify(emulator, problem, config)

@@ -3,9 +3,19 @@
 from explorer.devices.emulated.emulation import Status
 from explorer.dtype import DType
 from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.space.parameters import ROW_THREADS
 
 WIDE, FEW_ROWS = 1000, 9
 """Of rows so wide, so few are run: more of them take longer, and show no more of a config."""
+
+
+MOST_TERMS = 264
+"""Elements of a row that a thread folds in the emulator: more take up to 15 s and show no more."""
+
+
+def threads_a_row(cols, most=256):
+    """Threads that may share a row of so many columns, of which none folds more than MOST_TERMS."""
+    return tuple(n for n in ROW_THREADS if cols <= n * MOST_TERMS and n <= most)
 
 
 def few_rows(problem):
