@@ -103,15 +103,15 @@ def test_a_recording_older_than_the_templates_is_named_with_the_command(
     searched, explorer, monkeypatch
 ):
     number = shlex.split(searched.out.splitlines()[-1])[2]
-    from explorer.export import files
+    from explorer import export
 
-    real = files.emit
+    real = export.emit
 
     def changed(problem, config):
         variant = real(problem, config)
         return replace(variant, source=variant.source + "// new\n")
 
-    monkeypatch.setattr(files, "emit", changed)
+    monkeypatch.setattr(export, "emit", changed)
     for what in ("best", number):
         ran = explorer("emit", what, *SHAPE)
         assert ran.code == 2 and "run the search again" not in ran.err
