@@ -243,7 +243,6 @@ def test_a_search_proposes_every_value_that_was_not_refuted(dtype):
     space, searched = Space(problem, H200), Space.searched(problem, H200)
     for name, values in space.parameters.items():
         assert set(searched.parameters[name]) == set(values) - set(REFUTED.get(name, ()))
-    assert 0 < searched.legal_count() < space.legal_count()
 
 
 def test_a_config_with_a_refuted_value_is_legal_but_not_proposed():
