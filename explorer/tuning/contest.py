@@ -4,13 +4,15 @@ The finals of a search, a comparison with peers and a journey are such contests.
 contender is entered twice, so that its two rows of samples tell what the run cannot resolve.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import comb
 from statistics import median
 
+from explorer.config import Config
 from explorer.errors import InvalidInput
+from explorer.evaluator import Comparison
 
 CONFIDENCE = 0.95
 
@@ -75,6 +77,52 @@ def check_rows(rows: Sequence[Sequence[float]]) -> None:
         raise InvalidInput(
             f"kernels timed in turn have {counts} samples; all must have as many, and at least 1"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Configs that were timed in turn, round by round, and the copy with them; in microseconds."""
+
+    rows: tuple[tuple[float, ...], ...]
+    """The samples of each config, one a round."""
+    again_us: tuple[float, ...]
+    """Those of the config that was entered a second time."""
+    twice: int
+    """Which of `rows` is its first entry."""
+    copy_us: tuple[float, ...]
+    """Samples of the fastest plain copy of the same bytes; none where it was not timed."""
+    interleaved: bool
+    """False where samples taken one kernel after the other stand in."""
+
+    @classmethod
+    def held(
+        cls,
+        compare: Callable[[Sequence[Config], int], Comparison],
+        configs: Sequence[Config],
+        rounds: int,
+        twice: int = 0,
+    ) -> "Contest":
+        """Have `compare`, an evaluator's, time verified configs, that at `twice` two times a round.
+
+        Raises DeviceLost where one of them fails now.
+        """
+        return cls.of(compare([*configs, configs[twice]], rounds), twice % len(configs))
+
+    @classmethod
+    def of(cls, comparison: Comparison, twice: int = 0) -> "Contest":
+        """What a comparison gives whose last row is that of the config at `twice` once more."""
+        *rows, again = comparison.samples_us
+        return cls(tuple(rows), again, twice, comparison.copy_us, comparison.interleaved)
+
+    @property
+    def noise(self) -> float:
+        """What this run cannot resolve, relative."""
+        return noise(self.again_us, self.rows[self.twice])
+
+    @property
+    def copy_time_us(self) -> float:
+        """The median of the copy's samples; 0 where it was not timed."""
+        return median(self.copy_us) if self.copy_us else 0.0
 
 
 @cache

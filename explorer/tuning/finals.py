@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from explorer.config import Config
-from explorer.evaluator import Comparison, Evaluator, ReplaysComparison
+from explorer.evaluator import Evaluator, ReplaysComparison
 from explorer.outcome import spread
-from explorer.tuning.contest import Ratio, noise, ratio
+from explorer.tuning.contest import Contest, Ratio, ratio
 from explorer.tuning.results import Finalist, Finals, TrialRecord
 
 # ------------------------------------------------------------------ finals
@@ -44,8 +44,7 @@ def time_in_turn(evaluator: Evaluator, entered: Sequence[TrialRecord], rounds: i
     configs = [trial.config for trial in entered]
     for config in configs:
         evaluator.submit(config)
-    comparison = evaluator.compare([*configs, configs[0]], rounds)
-    return judge(entered, comparison)
+    return judge(entered, Contest.held(evaluator.compare, configs, rounds))
 
 
 def _compared(entered: list[TrialRecord], compared: Collection[Config]) -> list[TrialRecord]:
@@ -58,24 +57,21 @@ def _compared(entered: list[TrialRecord], compared: Collection[Config]) -> list[
     return recorded if enough and recorded[0] is entered[0] else entered
 
 
-def judge(entered: Sequence[TrialRecord], comparison: Comparison) -> Finals:
-    """Order the contenders; the comparison's last row is the first contender once more."""
-    *rows, again = comparison.samples_us
-    resolution = noise(again, rows[0])
-    best = min(rows, key=median)
-    others = max(1, len(rows) - 1)
+def judge(entered: Sequence[TrialRecord], contest: Contest) -> Finals:
+    """Order the trials that entered a contest, by their rows of it."""
+    best = min(contest.rows, key=median)
+    others = max(1, len(contest.rows) - 1)
     finalists = [
-        _finalist(trial, row, ratio(row, best, others), resolution)
-        for trial, row in zip(entered, rows, strict=True)
+        _finalist(trial, row, ratio(row, best, others), contest.noise)
+        for trial, row in zip(entered, contest.rows, strict=True)
     ]
-    copy = comparison.copy_us
     return Finals(
         finalists=tuple(sorted(finalists, key=_rank)),
-        copy_us=median(copy) if copy else 0.0,
-        copy_spread=spread(copy) if len(copy) > 1 else None,
+        copy_us=contest.copy_time_us,
+        copy_spread=spread(contest.copy_us) if len(contest.copy_us) > 1 else None,
         rounds=len(best),
-        noise=resolution,
-        interleaved=comparison.interleaved,
+        noise=contest.noise,
+        interleaved=contest.interleaved,
     )
 
 

@@ -17,7 +17,7 @@ from explorer.plain_data import read_fields, shown
 from explorer.presets import PRESETS
 from explorer.problem import Problem
 from explorer.space import can_emit
-from explorer.tuning.contest import Absent, Ratio, check_rows, noise, ratio
+from explorer.tuning.contest import Absent, Contest, Ratio, check_rows, noise, ratio
 from explorer.tuning.run import evaluator_study
 from explorer.tuning.study_reader import stored_studies
 
@@ -250,8 +250,7 @@ def _compared(
     """Time all of them in turn, the fastest twice."""
     ranked = sorted(measured, key=lambda pair: -pair[1].time_us)
     configs = [contender.config for contender, _ in ranked]
-    comparison = evaluator.compare([*configs, configs[-1]], rounds)
-    *rows, again = comparison.samples_us
+    contest = Contest.held(evaluator.compare, configs, rounds, twice=-1)
     steps = [
         Step(
             names=contender.names,
@@ -261,19 +260,18 @@ def _compared(
             registers=outcome.resources.registers,
             samples_us=row,
         )
-        for (contender, outcome), row in zip(ranked, rows, strict=True)
+        for (contender, outcome), row in zip(ranked, contest.rows, strict=True)
     ]
-    copy_us = median(comparison.copy_us) if comparison.copy_us else 0.0
     return Journey(
         problem=evaluator.problem,
-        circumstances=replace(evaluator.circumstances, copy_us=copy_us),
+        circumstances=replace(evaluator.circumstances, copy_us=contest.copy_time_us),
         steps=tuple(sorted(steps, key=lambda step: -step.time_us)),
         left_out=tuple(left_out),
-        copy_us=comparison.copy_us,
-        again_us=again,
-        twice=steps[-1].digest,
+        copy_us=contest.copy_us,
+        again_us=contest.again_us,
+        twice=steps[contest.twice].digest,
         best_from=found.origin if found is not None else "",
-        interleaved=comparison.interleaved,
+        interleaved=contest.interleaved,
     )
 
 

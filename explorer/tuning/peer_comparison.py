@@ -13,7 +13,7 @@ from explorer.peer import Entered, NotEntered, PeerBench, PeerName, PeerTimes
 from explorer.plain_data import read_fields
 from explorer.problem import Problem
 from explorer.space import config_for
-from explorer.tuning.contest import Absent, Ratio, check_rows, noise, ratio
+from explorer.tuning.contest import Absent, Contest, Ratio, check_rows, noise, ratio
 
 # ------------------------------------------------------------------ what a comparison gives
 
@@ -234,13 +234,13 @@ def compare_with_peers(
     if isinstance(outcome, Rejected):
         raise WrongKernel(f"ours ({ours.origin}): {outcome.stage}: {outcome.reason}")
     entered, left_out = _enter_all(bench, peers, limit_s, tell)
-    times = bench.compare_with_peers([ours.config, ours.config, *beside], rounds)
+    times = bench.compare_with_peers([ours.config, *beside, ours.config], rounds)
     peer_times, lost = _timed(entered, times)
-    ours_us, again_us, *rest = times.ours.samples_us
-    copy_us = times.ours.copy_us
+    contest = Contest.of(times.ours)
+    ours_us, *rest = contest.rows
     return PeerComparison(
         problem=bench.problem,
-        circumstances=replace(bench.circumstances, copy_us=median(copy_us)),
+        circumstances=replace(bench.circumstances, copy_us=contest.copy_time_us),
         config=ours.config,
         origin=ours.origin,
         digest=outcome.digest,
@@ -248,8 +248,8 @@ def compare_with_peers(
         max_ulp=outcome.max_ulp,
         registers=outcome.resources.registers,
         ours_us=ours_us,
-        again_us=again_us,
-        copy_us=copy_us,
+        again_us=contest.again_us,
+        copy_us=contest.copy_us,
         peers=tuple(peer_times),
         left_out=(*rejected, *left_out, *lost),
         heuristic=beside[0] if beside else None,

@@ -10,7 +10,7 @@ from fake_evaluator import FakeEvaluator
 from explorer.config import Config
 from explorer.evaluator import Comparison
 from explorer.outcome import Measured, Resources
-from explorer.tuning.contest import ratio, rounds_left_out
+from explorer.tuning.contest import Contest, ratio, rounds_left_out
 from explorer.tuning.finals import contenders, judge, run_finals
 from explorer.tuning.results import TrialRecord, finals_from_json, finals_to_json
 
@@ -31,7 +31,7 @@ def rows(*levels, rounds=30, noise=0.001, drift=0.0, seed=0):
 
 
 def judged(records, samples):
-    return judge(records, Comparison(samples, (58.0,) * len(samples[0])))
+    return judge(records, Contest.of(Comparison(samples, (58.0,) * len(samples[0]))))
 
 
 @pytest.mark.parametrize("comparisons", [1, 2, 11])
