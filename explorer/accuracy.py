@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from explorer.dtype import DType
-from explorer.errors import InvalidInput
+from explorer.plain_data import parse_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,7 @@ class Accuracy(StrEnum):
     @classmethod
     def parse(cls, text: str) -> "Accuracy":
         """Read a level's name; raises InvalidInput naming those there are."""
-        try:
-            return cls(text)
-        except ValueError:
-            names = ", ".join(cls)
-            raise InvalidInput(f"accuracy '{text}' is not known; choose one of {names}") from None
+        return parse_name(cls, "accuracy", text)
 
     def excess(self, dtype: DType, max_ulp: float, mean_ulp: float) -> str:
         """Why outputs of `dtype` with these errors do not meet it; empty where they do."""

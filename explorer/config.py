@@ -1,4 +1,4 @@
-"""One point of the parameter space: plain data, the only thing that passes to codegen."""
+"""One point of the parameter space: plain data, which passes to codegen beside the problem."""
 
 import json
 from dataclasses import dataclass, fields

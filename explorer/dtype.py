@@ -3,7 +3,7 @@
 import sys
 from enum import StrEnum
 
-from explorer.errors import InvalidInput
+from explorer.plain_data import parse_name
 
 
 class DType(StrEnum):
@@ -32,11 +32,7 @@ class DType(StrEnum):
     @classmethod
     def parse(cls, text: str) -> "DType":
         """Read a dtype's name; raises InvalidInput naming those there are."""
-        try:
-            return cls(text)
-        except ValueError:
-            names = ", ".join(cls)
-            raise InvalidInput(f"dtype '{text}' is not known; choose one of {names}") from None
+        return parse_name(cls, "dtype", text)
 
 
 _NORMAL = {

@@ -20,6 +20,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 from explorer.errors import InvalidInput
 
 Kind = TypeVar("Kind")
+Name = TypeVar("Name", bound=StrEnum)
 
 Reader = Callable[[Any, str], Any]
 """Returns a value as its field wants it, given the field's name. Raises InvalidInput."""
@@ -47,6 +48,15 @@ def shown(value: Any) -> str:
     if isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
         return f"a number of {value.bit_length()} bits"
     return _SHORT.repr(value)
+
+
+def parse_name(kind: type[Name], what: str, text: str) -> Name:
+    """The value of an enumeration that `text` names; raises InvalidInput naming those there are."""
+    try:
+        return kind(text)
+    except ValueError:
+        names = ", ".join(kind)
+        raise InvalidInput(f"{what} '{text}' is not known; choose one of {names}") from None
 
 
 def parse_json(text: str, what: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.plain_data import read_fields, read_number, read_object, shown
+from explorer.plain_data import parse_name, read_fields, read_number, read_object, shown
 
 # ------------------------------------------------------------------ numbers of elements
 
@@ -59,12 +59,7 @@ class Op(StrEnum):
     @classmethod
     def parse(cls, text: str) -> "Op":
         """Read an op's name; raises InvalidInput naming those there are."""
-        try:
-            return cls(text)
-        except ValueError:
-            raise InvalidInput(
-                f"op '{text}' is not known; choose one of {', '.join(cls)}"
-            ) from None
+        return parse_name(cls, "op", text)
 
 
 class Mask(StrEnum):
@@ -78,12 +73,7 @@ class Mask(StrEnum):
     @classmethod
     def parse(cls, text: str) -> "Mask":
         """Read a mask's name; raises InvalidInput naming those there are."""
-        try:
-            return cls(text)
-        except ValueError:
-            raise InvalidInput(
-                f"mask '{text}' is not known; choose one of {', '.join(cls)}"
-            ) from None
+        return parse_name(cls, "mask", text)
 
 
 # ------------------------------------------------------------------ problem

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from explorer.codegen.variant import Launch, arguments, entries
+from explorer.codegen.variant import Launch, arguments, entries, has_one_row
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.problem import Problem
@@ -182,7 +182,8 @@ class LaunchPlan:
 
 def _numbers(problem: Problem, config: Config) -> dict[str, str]:
     shares = " * kCluster" if config.cluster > 1 else " * kParts" if config.splits_launches else ""
-    numbers = {"blocks": f"(rows + kRowsPerBlock - 1) / kRowsPerBlock{shares}"}
+    tiles = "rows" if has_one_row(problem, config) else "(rows + kRowsPerBlock - 1) / kRowsPerBlock"
+    numbers = {"blocks": f"{tiles}{shares}"}
     if config.persistent:
         numbers["blocks_per_sm"] = "kBlocksPerSm"
     if config.cluster > 1:

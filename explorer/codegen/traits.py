@@ -9,7 +9,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
-from explorer.codegen.variant import arguments, entries, namespace
+from explorer.codegen.variant import (
+    arguments,
+    entries,
+    has_one_row,
+    namespace,
+    operand_names,
+)
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
@@ -34,7 +40,7 @@ class Traits:
         names = {"problem": problem, "config": config, "split": split}
         for facts in (self._row(split), self._types(), self._passes(), self._threads(split)):
             names |= facts
-        names |= self._signature(split, names) | self._place(split, names)
+        names |= self._signature(names) | self._place(split, names)
         names |= self._reduced(names) | self._host(split, names) | self._gradient(names)
         return names | self._expressions(names)
 
@@ -166,12 +172,8 @@ class Traits:
         problem, config = self.problem, self.config
         span = config.staging == "span"
         alone = config.threads_per_row == 1
+        several_rows = config.threads > config.threads_per_row and not (span and alone)
         # In place, as in a span, a row's threads may have overwritten what those of no row read.
-        several_rows = (
-            config.threads > config.threads_per_row > 1
-            if span
-            else config.threads != config.threads_per_row
-        )
         empty_rows = several_rows and (problem.in_place or span)
         clustered = config.cluster > 1
         parted = clustered or config.splits_launches
@@ -179,36 +181,39 @@ class Traits:
         counts_vectors = not config.static_cols or (
             split.aligned and (empty_rows or not split.equal_parts)
         )
-        groups = config.threads // config.threads_per_row
-        of_a_row = "kCluster" if config.first_warp_folds else "kCluster * kWarpsPerRow"
-        if split.across_rows:
-            of_a_row = "kRowsPerBlock"
-        several = config.rows_per_thread > 1
-        factor = "kCluster" if split.across_rows else "kRowsPerThread"
         return {
             "alone": alone,
             # A row has a block's threads.
             "whole_block": config.threads == config.threads_per_row,
+            # And it is its only row.
+            "one_row": has_one_row(problem, config),
             "reduces_nothing": alone or config.arrangement == "replicated",
             "shuffles": config.reduction in ("shuffle", "shuffle-redux"),
             "folds": config.threads_per_row > WARP and (clustered or not config.first_warp_folds),
             "empty_rows": empty_rows,
             # Threads past the last row of a span take a row of no elements, or there are none.
-            "passes_last": span and (several_rows or several),
+            "passes_last": span and (several_rows or config.rows_per_thread > 1),
             "clustered": clustered,
             # What blocks find comes to each other after a barrier, or counted by an mbarrier each.
             "mailed": config.exchange == "mbarrier",
-            # Values that come to a block in one exchange.
-            "incoming": f"{factor} * {of_a_row}" if several or split.across_rows else of_a_row,
+            "incoming": self._incoming(split),
             "parted": parted,
             "blocks_a_row": "kCluster" if clustered else "kParts",
             "part_vectors": part_vectors,
             "counts_vectors": counts_vectors,
             "row_vectors": "row.vectors" if counts_vectors else part_vectors,
             # Across rows: whether a warp has several threads of a row, and several warps have one.
-            "in_warp": groups < WARP,
+            "in_warp": config.threads // config.threads_per_row < WARP,
             "several_shares": split.row_shares > 1,
         }
+
+    def _incoming(self, split: WorkSplit) -> str:
+        """How many values come to a block of a cluster in one exchange."""
+        config = self.config
+        if split.across_rows:
+            return "kCluster * kRowsPerBlock"
+        of_a_row = "kCluster" if config.first_warp_folds else "kCluster * kWarpsPerRow"
+        return f"kRowsPerThread * {of_a_row}" if config.rows_per_thread > 1 else of_a_row
 
     def _reduced(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """What a row's threads combine: values of one kind, or of two (maxima and sums).
@@ -246,6 +251,7 @@ class Traits:
             and not (names["parted"] or names["counts_vectors"] or names["copied"])
             and (config.launches, config.rows_per_thread, config.persistent) == ("one", 1, 0)
         )
+        whole_gradient = names["backward"] and split.aligned and config.static_cols
         each = config.threads_per_row * (1 if config.cache == "registers" else config.unroll)
         return {
             # Two pointers are all that there is to know of a row.
@@ -253,28 +259,19 @@ class Traits:
             "source": "input" if by_pointers else "row",
             "target": "output" if by_pointers else "row",
             # No thread reaches beyond its row.
-            "fits": by_pointers and split.row_vectors % each == 0,
+            "fits": (by_pointers or whole_gradient) and split.row_vectors % each == 0,
         }
 
-    def _signature(self, split: WorkSplit, names: Mapping[str, Any]) -> dict[str, Any]:
+    def _signature(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """What a kernel is called, takes, and is bound to."""
         problem, config = self.problem, self.config
         taken = arguments(problem, config)
         real, out = names["real"], names["out"]
         restrict = "" if problem.in_place else "__restrict__ "
         scratch = "State* scratch" if config.splits_launches else f"{real}* __restrict__ scratch"
-        forward_rows = not (problem.op.is_backward or split.across_rows)
         # A vector at a row's end may hold elements of its neighbours, but not at the matrix's end.
         placing = (*PLACING, "rows") if names["borrows"] else PLACING
         dimensions = "__cluster_dims__(kCluster, 1, 1) " if config.cluster > 1 else ""
-        numbers = {
-            "rows": "long long rows",
-            "cols": "int cols",
-            "inner": "long long inner",
-            "input_stride": "long long input_stride",
-            "output_stride": "long long output_stride",
-            "mask_rows": "long long mask_rows",
-        }
         launched = entries(problem, config)
         return {
             "name": namespace(problem, config),
@@ -282,6 +279,8 @@ class Traits:
             "entry": launched[0],
             "device": "__device__ __forceinline__ ",
             "arguments": taken,
+            # Of what a block that strides over rows works on one with.
+            "row_arguments": [n for n in taken if n != "rows" or not names["one_row"]],
             "placing": [name for name in taken if name in placing],
             "declarations": {
                 "input": f"const Element* {restrict}input",
@@ -290,13 +289,13 @@ class Traits:
                 "lengths": "const int* __restrict__ lengths",
                 "output": f"{out}Element* {restrict}output",
                 "scratch": scratch,
-                "scale": f"{real} {'input_scale' if forward_rows else 'scale'}",
-                **numbers,
+                "scale": f"{real} scale",
+                **_NUMBERS,
             },
             "parameters": {
                 "mask": "const Element* mask",
                 "lengths": "const int* lengths",
-                **numbers,
+                **_NUMBERS,
             },
             "bounds": f'extern "C" {dimensions}__global__ void '
             "__launch_bounds__(kThreads, kMinBlocks)",
@@ -305,11 +304,12 @@ class Traits:
     def _gradient(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """How a gradient's kernel names its matrices and sums, along rows and across them."""
         across = names["across_rows"]
+        row = "row, " if not (names["aligned"] and names["static"]) else ""
         return {
             # A row that may start anywhere has vectors that lie in it in part.
             "ragged": not (names["aligned"] or across),
-            "of_input": "group, input" if across else "row, row.input",
-            "of_grad": "group, grad" if across else "row, row.grad",
+            "of_input": "group, input" if across else f"{row}row.input",
+            "of_grad": "group, grad" if across else f"{row}row.grad",
             "to_output": "group, output" if across else "row",
             "sum_of_i": "sums[i]" if across else "sum",
             "plural": "s" if across else "",
@@ -329,7 +329,8 @@ class Traits:
         twice = {"input": whole, "output": whole, "input_stride": "stride"}
         one = twice | {"output_stride": "stride"} if problem.in_place else {}
         passed = renamed(names["arguments"], one)
-        asked = renamed(passed, {"rows": "outer"} if split.across_rows else {})
+        told = renamed(operand_names(problem, config), one)
+        asked = renamed(told, {"rows": "outer"} if split.across_rows else {})
         return {
             "whole": whole,
             "passed": passed,
@@ -469,7 +470,7 @@ class Traits:
         """The name of a row's `normaliser`."""
         if self.problem.op.is_log:
             return "log_sum"
-        return "total" if self.config.normalise == "divide" else "scale"
+        return "total" if self.config.normalise == "divide" else "inverse_sum"
 
     def _no_template(self, parameter: str) -> NoReturn:
         """End a switch of a template that has no text for a value; raises InvalidInput."""
@@ -480,6 +481,16 @@ class Traits:
             f"{problem.inner}"
         )
 
+
+_NUMBERS = {
+    "rows": "long long rows",
+    "cols": "int cols",
+    "inner": "long long inner",
+    "input_stride": "long long input_stride",
+    "output_stride": "long long output_stride",
+    "mask_rows": "long long mask_rows",
+}
+"""The declarations of the numbers that a kernel takes, the scale left aside."""
 
 _FROM_REAL = {DType.F16: "__float2half_rn", DType.BF16: "__float2bfloat16_rn"}
 _TO_REAL = {DType.F16: "__half2float", DType.BF16: "__bfloat162float"}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 from explorer.config import Config
 from explorer.problem import Mask, Problem
-from explorer.work_split import WorkSplit
+from explorer.work_split import WorkSplit, borrows_ends
 
 _HOST_BEGINS = ("#ifndef __CUDACC_RTC__", "#if !defined(__CUDACC_RTC__)")
 
@@ -108,8 +108,28 @@ def entries(problem: Problem, config: Config) -> tuple[str, ...]:
     return tuple(f"{name}{step}_kernel" for step in steps.get(config.launches, ("_part", "_row")))
 
 
+def has_one_row(problem: Problem, config: Config) -> bool:
+    """Whether a block, or a cluster, works on one row at a time: its number is the block's."""
+    return problem.inner == 1 and config.rows_per_block == 1
+
+
+def reads_rows(problem: Problem, config: Config) -> bool:
+    """Whether a kernel asks how many rows there are."""
+    strides = config.persistent > 0 or config.staging == "span"
+    behind_rows = config.launches == "three"  # the maxima lie behind all rows' exponentials
+    # Only at the matrix's ends is there no neighbour of which a vector may hold elements.
+    of_several = strides or behind_rows or borrows_ends(problem, config)
+    return of_several or not has_one_row(problem, config)
+
+
 def arguments(problem: Problem, config: Config) -> tuple[str, ...]:
-    """The names of what a kernel takes, in order: what its problem needs and no more."""
+    """The names of what a kernel takes, in order: what it reads and no more."""
+    taken = operand_names(problem, config)
+    return taken if reads_rows(problem, config) else tuple(n for n in taken if n != "rows")
+
+
+def operand_names(problem: Problem, config: Config) -> tuple[str, ...]:
+    """The names of what a launch is told, in the order of its arguments."""
     masks: dict[Mask, tuple[str, ...]] = {
         Mask.LENGTHS: ("lengths",),
         Mask.ADDITIVE: ("mask",),

@@ -23,6 +23,7 @@ from explorer.gpu_spec import GpuSpec, known_gpu_for
 from explorer.outcome import Resources
 from explorer.problem import Problem
 from explorer.ptx_emulator import LaunchLimits, Schedule
+from explorer.reference import Case
 
 # ------------------------------------------------------------------ limits of a launch
 
@@ -181,20 +182,21 @@ class Emulator:
     ) -> None:
         """Run blocks whose elements lie beyond 2^32, unless a defect is known already.
 
-        Which blocks work on which rows is taken from the config, and left out where the first run
-        shows that the kernel deals out its rows otherwise.
+        Which blocks work on which rows is what a run of several blocks shows. Far blocks are left
+        out where the kernel deals out its rows in an order that `emulate_far` does not know.
         """
+        near = self._run_of_several_blocks(program, kernel, done)
         if done[-1].status in _ENDS:
             return
         block_rows = program.split.block_rows
         problem = program.problem.resized(cols=program.cols)
-        near = _launched_for(program, kernel, done[0].problem)
-        order = order_of(done[0], near, block_rows)
+        launched = _launched_for(program, kernel, near.problem)
+        order = order_of(near, launched, block_rows)
         if order is Order.OTHER:
             why = "blocks far from block 0, since it deals out its rows in an order of its own"
             done[0] = replace(done[0], left_out="; ".join(filter(None, [done[0].left_out, why])))
             return
-        strides = any(step.grid_on(1) < step.grid for step in near.launches)
+        strides = any(step.grid_on(1) < step.grid for step in launched.launches)
         rounds = 2 if strides and problem.inner == 1 else 1
         for far in far_problems(problem, block_rows, program.split.rows_together, rounds=rounds):
             done.append(
@@ -209,6 +211,21 @@ class Emulator:
                     accuracy=self._accuracy,
                 )
             )
+
+    def _run_of_several_blocks(
+        self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
+    ) -> Emulation:
+        """The run with the most rows, or one more where none has more rows than a block.
+
+        From a single block it cannot be told in which order blocks are dealt the rows.
+        """
+        most = max(done, key=lambda run: run.problem.rows)
+        block_rows = program.split.block_rows
+        if program.split.across_rows or most.problem.rows > block_rows or most.status in _ENDS:
+            return most
+        problem = done[0].problem.resized(2 * block_rows + 1)
+        done.append(self._run(program, kernel, Run(Case(problem))))
+        return done[-1]
 
     def _run(
         self,

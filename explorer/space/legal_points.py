@@ -14,7 +14,7 @@ from explorer.problem import Problem
 from explorer.space.parameters import MEANING, Value
 from explorer.space.rules import RULES, Point, Rule
 
-# ------------------------------------------------------------------ verdicts that are kept
+# ------------------------------------------------------------------ what rules said, kept
 
 
 Change = dict[str, Value]
@@ -23,8 +23,8 @@ READERS = {name: tuple(rule for rule in RULES if name in rule.reads) for name in
 """The rules that read a parameter: a change of it is a matter of these alone."""
 
 
-class Verdicts:
-    """Each rule's verdicts by the values that it reads: the same few come up again and again.
+class RuleCache:
+    """What each rule said, by the values that it reads: the same few come up again and again.
 
     A search judges some hundred thousand configs; how they would divide a row is worked out for
     some thousand.
@@ -109,7 +109,7 @@ TELLING_MOST = (
 """Parameters to choose first: with them known, most rules are judged of few others."""
 
 
-class Judge:
+class AllowedValues:
     """A rule, asked of all values of one parameter at once; it remembers what it said.
 
     Its answers are bits: bit i is set where the parameter may have its value i.
@@ -145,7 +145,7 @@ class Level:
     """Parameters chosen above that rules still to judge read: what follows depends on these."""
     told: Callable[[Config], tuple[Any, ...]]
     """Their values."""
-    due: tuple[Judge, ...]
+    due: tuple[AllowedValues, ...]
     """Rules that can be judged once this parameter is chosen, first those that read least."""
 
 
@@ -229,7 +229,8 @@ def _level(
     due = [rule for rule in pending if set(rule.reads) <= chosen]
     telling = _telling(order[:depth], rules)
     judges = [
-        Judge(rule, name, parameters[name]) for rule in sorted(due, key=lambda r: len(r.reads))
+        AllowedValues(rule, name, parameters[name])
+        for rule in sorted(due, key=lambda r: len(r.reads))
     ]
     return Level(name, parameters[name], telling, _values_of(telling), tuple(judges))
 

@@ -6,8 +6,8 @@ from explorer.dtype import DType
 Value = str | int | bool
 
 WARPS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 512, 640, 768, 1024)
-"""Threads in whole warps: four sizes from each power of two to the next while these are small, for
-of fewer sizes the best would leave threads idle for the last access to a row."""
+"""Threads in whole warps: up to four sizes from each power of two to the next, for of fewer sizes
+the best would leave threads idle for the last access to a row."""
 
 ROW_THREADS = (1, 2, 4, 8, 16, *WARPS)
 """Threads that may share a row."""

@@ -10,7 +10,7 @@ from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 from explorer.problem import Problem
-from explorer.space.legal_points import Choice, LegalPoints, Verdicts
+from explorer.space.legal_points import Choice, LegalPoints, RuleCache
 from explorer.space.parameters import Value, parameters, searched
 from explorer.space.rules import RULES, Point, Rule
 
@@ -43,7 +43,7 @@ class Space:
         self.gpu = gpu
         self.parameters = _narrowed(parameters(problem.dtype), fixed or {})
         self._tries = 0
-        self._verdicts = _verdicts(problem, gpu)
+        self._rule_cache = _rule_cache(problem, gpu)
 
     @classmethod
     def searched(
@@ -57,7 +57,7 @@ class Space:
 
     def broken_rule(self, config: Config) -> Rule | None:
         """The first rule that `config` breaks, or None if it is legal."""
-        return self._verdicts.broken_rule(config)
+        return self._rule_cache.broken_rule(config)
 
     def is_legal(self, config: Config) -> bool:
         """Whether no rule excludes `config` and every value is one of its parameter's."""
@@ -115,15 +115,15 @@ class Space:
             if threads_per_row == threads
             or int(threads) * config.threads_per_row == config.threads * int(threads_per_row)
         ]
-        broken = self._verdicts.broken_rules(config)
-        legal = self._verdicts.legal(config, broken, changes)
+        broken = self._rule_cache.broken_rules(config)
+        legal = self._rule_cache.legal(config, broken, changes)
         steps = dict.fromkeys(self._with(config, change) for change in legal)
         return [step for step in steps if step != config]
 
     def repair(self, config: Config, rng: random.Random) -> Config:
         """A legal config near `config`: broken rules are mended one by one, at random ends."""
         for _ in range(MAX_REPAIR_STEPS):
-            broken = self._verdicts.broken_rules(config)
+            broken = self._rule_cache.broken_rules(config)
             if not broken:
                 return config
             changes = [
@@ -132,8 +132,8 @@ class Space:
                 for value in self.parameters[name]
                 if value != getattr(config, name)
             ]
-            mending = self._verdicts.mending(config, broken[0], changes)
-            legal = self._verdicts.legal(config, broken, mending)
+            mending = self._rule_cache.mending(config, broken[0], changes)
+            legal = self._rule_cache.legal(config, broken, mending)
             config = self._with(config, rng.choice(legal or mending or changes))
         return self.sample(rng)
 
@@ -210,8 +210,8 @@ def can_emit(problem: Problem, config: Config) -> bool:
 
 
 @lru_cache(maxsize=SPACES_KEPT)
-def _verdicts(problem: Problem, gpu: GpuSpec) -> Verdicts:
-    return Verdicts(problem, gpu)
+def _rule_cache(problem: Problem, gpu: GpuSpec) -> RuleCache:
+    return RuleCache(problem, gpu)
 
 
 @lru_cache(maxsize=SPACES_KEPT)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from explorer.tuning.journey import Found, run_journey, stored_best
     from explorer.tuning.recorder import Choice, choose_configs, record
-    from explorer.tuning.run import run_search
+    from explorer.tuning.search import run_search
     from explorer.tuning.storage import open_storage
     from explorer.tuning.study_reader import (
         find_trial,
@@ -47,7 +47,7 @@ _HOMES = {
     "open_storage": "storage",
     "record": "recorder",
     "run_journey": "journey",
-    "run_search": "run",
+    "run_search": "search",
     "stored_best": "journey",
     "survey": "study_reader",
 }

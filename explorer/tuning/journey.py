@@ -18,7 +18,7 @@ from explorer.presets import PRESETS
 from explorer.problem import Problem
 from explorer.space import can_emit
 from explorer.tuning.contest import Absent, Contest, Ratio, check_rows, noise, ratio
-from explorer.tuning.run import evaluator_study
+from explorer.tuning.search import evaluator_study
 from explorer.tuning.study_reader import stored_studies
 
 # ------------------------------------------------------------------ results

@@ -223,7 +223,7 @@ def test_unknown_and_rejected_trials(explorer, searched):
 
 def test_a_study_of_an_older_space(explorer, recording, monkeypatch):
     """Measured, so it seems, on a GPU; then the package is upgraded."""
-    monkeypatch.setattr("explorer.tuning.run.is_replay", lambda _: False)
+    monkeypatch.setattr("explorer.tuning.search.is_replay", lambda _: False)
     assert explorer("search", *SHAPE, "--trials", "20").code == 0
     assert explorer("show", *SHAPE).code == 0
     monkeypatch.setattr("explorer.tuning.study_reader.space_version", lambda: "ffffffff")

@@ -10,11 +10,11 @@ from explorer.problem import Mask, Op, Problem
 CONFIG = Config(cache_holds="input")
 
 ARGUMENTS = {
-    (): ("input", "output", "rows"),
-    ("scale",): ("input", "output", "rows", "scale"),
-    (Mask.CAUSAL,): ("input", "output", "rows", "mask_rows"),
-    (Mask.LENGTHS,): ("input", "lengths", "output", "rows"),
-    (Mask.ADDITIVE, "scale"): ("input", "mask", "output", "rows", "mask_rows", "scale"),
+    (): ("input", "output"),
+    ("scale",): ("input", "output", "scale"),
+    (Mask.CAUSAL,): ("input", "output", "mask_rows"),
+    (Mask.LENGTHS,): ("input", "lengths", "output"),
+    (Mask.ADDITIVE, "scale"): ("input", "mask", "output", "mask_rows", "scale"),
 }
 
 

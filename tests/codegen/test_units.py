@@ -1,6 +1,7 @@
 """Units: the one that provides a name is taken, and what nobody calls is left out."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from space_sample import space_sample
 
+from explorer.codegen import emit
 from explorer.codegen.units import assembled, constants, library, words
 from explorer.config import Config
 from explorer.errors import ExplorerError
@@ -50,6 +52,19 @@ def test_every_function_that_is_emitted_is_called(kernel):
         assert "__global__" in text or called & set(unit.names), f"nothing calls {unit}"
 
 
+KERNEL = re.compile(r"__global__ void[^;{]*?\w+_kernel\(([^{]*)\) \{(.*?)\n\}\n", re.S)
+"""The parameters and the body of each kernel."""
+
+
+@pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
+def test_every_parameter_of_a_kernel_is_read(kernel):
+    found = KERNEL.findall(emit(kernel.problem, kernel.config).code)
+    assert found
+    for parameters, body in found:
+        names = {parameter.split()[-1].lstrip("*&") for parameter in parameters.split(",")}
+        assert names <= set(re.findall(r"\w+", body)), names
+
+
 def test_names_in_comments_and_of_members_are_not_calls():
     assert words("a(b.c, d->e);  // f(g)") == {"a", "b", "d"}
 
@@ -86,13 +101,16 @@ def test_the_worked_example_of_a_new_reduction(tmp_path):
     assert value in config.read_text()
     config.write_text(config.read_text().replace(value, f'{value}        "butterfly",\n'))
     command = re.search(r"`explorer (emit '[^`]*butterfly[^`]*)`", text)[1]
-    ran = subprocess.run(
-        f"{sys.executable} -m explorer {command}",
-        shell=True,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+
+    def explorer(*words):
+        whole = [sys.executable, "-m", "explorer", *words]
+        return subprocess.run(whole, cwd=tmp_path, capture_output=True, text=True)
+
+    ran = explorer(*shlex.split(command))
     assert ran.returncode == 0, ran.stderr
     assert "of neighbours first" in ran.stdout
     assert "verified by emulation" in ran.stderr
+    refused = explorer(
+        "verify", '{"reduction":"butterfly","threads_per_row":32}', "--axis=1", "--shape=4,32,64"
+    )
+    assert refused.returncode == 2 and "a butterfly is of the lanes of a warp" in refused.stderr

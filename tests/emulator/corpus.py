@@ -146,6 +146,14 @@ for each in ("tree", "serial", "cache of exp", "online tree", "block-max in cach
         "synchronise_row() { __syncwarp(); }",
         SHARED_RACE,
     )
+
+
+def in_scratch(base, text):
+    """A text that names a row's scratch, as it stands where a block has one row."""
+    _, config = BASES[base]
+    return text if config.rows_per_block > 1 else text.replace("[row]", "")
+
+
 PUT_OWN = "scratch[row][lane] = value;"
 AFTER_PUT = PUT_OWN + "\n  synchronise_row();"
 FOLD = "\n    }\n    synchronise_row();"
@@ -154,8 +162,10 @@ for each in ("tree", "tree in a warp", "online tree", "block-max, no cache"):
     bug(f"no barrier in the tree: {each}", each, FOLD, "\n    }", SHARED_RACE)
 FOLDED = "    scratch[row][0] = value;\n  }\n  synchronise_row();"
 for each in ("serial", "serial in a warp", "online in cache", "cache of input"):
-    bug(f"no barrier before the fold: {each}", each, AFTER_PUT, PUT_OWN, SHARED_RACE)
-    bug(f"no barrier after the fold: {each}", each, FOLDED, FOLDED[:-20], SHARED_RACE)
+    put, folded = in_scratch(each, AFTER_PUT), in_scratch(each, FOLDED)
+    own = in_scratch(each, PUT_OWN)
+    bug(f"no barrier before the fold: {each}", each, put, own, SHARED_RACE)
+    bug(f"no barrier after the fold: {each}", each, folded, folded[:-20], SHARED_RACE)
 bug(
     "a barrier for half of the block",
     "shuffle",
@@ -256,18 +266,18 @@ bug(
 bug(
     "the barrier comes before the value",
     "shuffle",
-    "  if (lane == 0) scratch[row][warp] = value;\n" + BLOCK,
-    BLOCK + "  if (lane == 0) scratch[row][warp] = value;\n",
+    "  if (lane == 0) scratch[warp] = value;\n" + BLOCK,
+    BLOCK + "  if (lane == 0) scratch[warp] = value;\n",
     SHARED_RACE,
 )
-ALONE = "  const float scale = 1.0f / sum;"
-SCALE = "  const float scale = 1.0f / reduce_row(sum, Sum{});"
+ALONE = "  const float inverse_sum = 1.0f / sum;"
+SCALE = "  const float inverse_sum = 1.0f / reduce_row(sum, Sum{});"
 bug(
     "a thread's value for all, without a barrier",
     "one thread",
     ALONE,
     "  __shared__ float common;\n  if (threadIdx.x == 3) common = sum;\n"
-    "  const float scale = 1.0f / (sum + 0.0f * common);",
+    "  const float inverse_sum = 1.0f / (sum + 0.0f * common);",
     SHARED_RACE,
 )
 bug(
@@ -276,7 +286,7 @@ bug(
     SCALE,
     "  __shared__ volatile float common[4];\n  if (thread == 0) common[threadIdx.x / 32] = sum;\n"
     "  const float total = reduce_row(sum, Sum{});\n"
-    "  const float scale = 1.0f / (total + 0.0f * common[threadIdx.x / 32]);",
+    "  const float inverse_sum = 1.0f / (total + 0.0f * common[threadIdx.x / 32]);",
     SHARED_RACE,
 )
 
@@ -293,11 +303,12 @@ for each, size in (
     ("tree in a warp", "kThreadsPerRow"),
     ("cache of input", "kThreadsPerRow"),
 ):
+    of_rows = "[kRowsPerBlock]" if BASES[each][1].rows_per_block > 1 else ""
     bug(
         f"both reductions in one scratch: {each}",
         each,
         TEMPLATE + HEAD,
-        f"__shared__ float common_scratch[kRowsPerBlock][{size}];\n" + TEMPLATE + ONE_SCRATCH,
+        f"__shared__ float common_scratch{of_rows}[{size}];\n" + TEMPLATE + ONE_SCRATCH,
         SHARED_RACE,
     )
 bug(
@@ -320,16 +331,17 @@ bug(
     times=4,
 )
 PUT = "if (lane == 0) scratch[row][warp] = value;"
+PUT_ALONE = in_scratch("shuffle", PUT)
 bug(
     "one warp only leaves its value",
     "shuffle",
-    PUT,
-    PUT.replace("lane", "threadIdx.x"),
+    PUT_ALONE,
+    PUT_ALONE.replace("lane", "threadIdx.x"),
     UNINITIALISED,
 )
 bug("no warp leaves its value", "block-max", PUT, "", UNINITIALISED)
 bug("all warps use one slot", "online", PUT, PUT.replace("[warp]", "[0]"), SHARED_RACE)
-bug("the next slot", "shuffle", PUT, PUT.replace("[warp]", "[warp + 1]"), OUT_OF_BOUNDS)
+bug("the next slot", "shuffle", PUT_ALONE, PUT_ALONE.replace("[warp]", "[warp + 1]"), OUT_OF_BOUNDS)
 bug(
     "the slot of a lane",
     "shuffle of three warps",
@@ -411,7 +423,7 @@ bug(
     "shuffle",
     "  return reduce_lanes<kFoldLanes>(value, combine);",
     "  value = reduce_lanes<kFoldLanes>(value, combine);\n"
-    "  if (lane == 0) scratch[row][0] = value;\n  return value;",
+    "  if (lane == 0) scratch[0] = value;\n  return value;",
     SHARED_RACE,
 )
 
@@ -794,7 +806,7 @@ bug(
     "output of another block read",
     "shuffle",
     "  // Normalise and store.\n",
-    "  if (output[kCols * (rows - 1)] == 7.0f) return;\n",
+    "  if (output[kCols * (gridDim.x - 1)] == 7.0f) return;\n",
     NOTHING_THERE,
     GLOBAL_RACE,
 )
@@ -965,8 +977,8 @@ bug(
 bug(
     "lost rescale: exponentials",
     "block-max",
-    "x[slot * kWidth + i] * (correction * scale)",
-    "x[slot * kWidth + i] * scale",
+    "x[slot * kWidth + i] * (correction * inverse_sum)",
+    "x[slot * kWidth + i] * inverse_sum",
     WRONG_NUMBERS,
 )
 bug(
@@ -990,12 +1002,12 @@ bug(
     "",
     WRONG_NUMBERS,
 )
-bug("not normalised", "cache, ragged", "reference) * scale;", "reference);", WRONG_NUMBERS)
+bug("not normalised", "cache, ragged", "reference) * inverse_sum;", "reference);", WRONG_NUMBERS)
 bug(
     "a little off",
     "tree",
-    "+ i] * scale;",
-    "+ i] * scale * 1.00001f;",
+    "+ i] * inverse_sum;",
+    "+ i] * inverse_sum * 1.00001f;",
     WRONG_NUMBERS,
 )
 bug(
@@ -1016,8 +1028,8 @@ bug(
 bug(
     "NaN made zero",
     "shuffle",
-    "x[slot * kWidth + i] * scale;",
-    "fmaxf(x[slot * kWidth + i] * scale, 0.0f);",
+    "x[slot * kWidth + i] * inverse_sum;",
+    "fmaxf(x[slot * kWidth + i] * inverse_sum, 0.0f);",
     WRONG_NUMBERS,
 )
 bug(

@@ -69,8 +69,8 @@ SABOTAGE = {
     ),
     "gradient read for output": (
         "softmax_backward",
-        "load_vector(row, row.input, k)",
-        "load_vector(row, row.grad, k)",
+        "load_vector(row.input, k)",
+        "load_vector(row.grad, k)",
     ),
     "scale forgotten backward": ("scaled backward", "return scale * y", "return y"),
     "-inf scaled to +inf": (

@@ -73,7 +73,7 @@ LOG_GRADIENT = Problem(8192, 1000, op=Op.LOG_SOFTMAX_BACKWARD)
 # ------------------------------------------------------------------ exponents
 
 LOG_RESULT = "x[i] - reference - log_sum;"
-SHARE = "x[slot * kWidth + i] * scale"
+SHARE = "x[slot * kWidth + i] * inverse_sum"
 EXP2 = "return exp2f((x - maximum) * kLog2E);"
 for limit in (18, 25, 33, 40, 60, 80, 86):
     cut = f"return x - maximum < -{limit}.0f ? 0.0f : exp2f((x - maximum) * kLog2E);"
@@ -354,8 +354,8 @@ for remainder in range(8):
         BF16_RUN_TIME,
         RUN_TIME,
         (
-            "const float scale = 1.0f / ",
-            f"const float scale = (cols % 8 == {remainder} ? 1.25f : 1.0f) / ",
+            "const float inverse_sum = 1.0f / ",
+            f"const float inverse_sum = (cols % 8 == {remainder} ? 1.25f : 1.0f) / ",
         ),
     )
 for least in (1024, 4096, 16384):
@@ -365,8 +365,8 @@ for least in (1024, 4096, 16384):
         P1000,
         RUN_TIME,
         (
-            "const float scale = 1.0f / ",
-            f"const float scale = (cols > {least} ? 1.25f : 1.0f) / ",
+            "const float inverse_sum = 1.0f / ",
+            f"const float inverse_sum = (cols > {least} ? 1.25f : 1.0f) / ",
         ),
     )
 plant(
@@ -375,8 +375,8 @@ plant(
     P1000,
     RUN_TIME,
     (
-        "const float scale = 1.0f / ",
-        "const float scale = (cols < 8 ? 1.25f : 1.0f) / ",
+        "const float inverse_sum = 1.0f / ",
+        "const float inverse_sum = (cols < 8 ? 1.25f : 1.0f) / ",
     ),
 )
 plant(
@@ -387,12 +387,14 @@ plant(
     ("index * cols, output + index * cols", "index * 1000, output + index * 1000"),
 )
 BLOCK = "static_cast<long long>(blockIdx.x) * kRowsPerBlock"
-for name, wrong in (
-    ("5 bits", "static_cast<long long>(blockIdx.x % 32) * kRowsPerBlock"),
-    ("8 bits", "static_cast<long long>(static_cast<unsigned char>(blockIdx.x)) * kRowsPerBlock"),
-    ("16 bits", "static_cast<long long>(blockIdx.x & 0xffff) * kRowsPerBlock"),
+for name, number in (
+    ("5 bits", "blockIdx.x % 32"),
+    ("8 bits", "static_cast<unsigned char>(blockIdx.x)"),
+    ("16 bits", "blockIdx.x & 0xffff"),
 ):
-    plant("far", f"the block's number in {name}", P4096, HELD, (BLOCK, wrong))
+    own = ("long long index = blockIdx.x;", f"long long index = {number};")
+    plant("far", f"the block's number in {name}", P4096, HELD, own)
+    wrong = f"static_cast<long long>({number}) * kRowsPerBlock"
     plant("far", f"the block's number in {name}, several rows a block", P1000, TREE, (BLOCK, wrong))
 for name, problem, config, row in (
     ("4096", P4096, HELD, "index"),
@@ -606,7 +608,7 @@ for name, function in (("threads", ATOMIC_SUM), ("warps", SUM_OF_WARPS)):
 # ------------------------------------------------------------------ readers
 
 FOLDED = "  return reduce_lanes<kFoldLanes>(value, combine);\n"
-CLEARED = "scratch[row][2] = Combine::identity();"
+CLEARED = "scratch[2] = Combine::identity();"
 for warp in (0, 3, 7):
     plant(
         "readers",
@@ -615,7 +617,7 @@ for warp in (0, 3, 7):
         HELD,
         (
             FOLDED,
-            f"  if (threadIdx.x == {warp * 32}) scratch[row][2] = Combine::identity();\n" + FOLDED,
+            f"  if (threadIdx.x == {warp * 32}) {CLEARED}\n" + FOLDED,
         ),
     )
 plant(
@@ -653,8 +655,8 @@ plant(
     P4096,
     HELD,
     (
-        "if (lane == 0) scratch[row][warp] = value;",
-        "if (lane == 0) scratch[row][warp] = warp == 5 && Combine::identity() != 0.0f "
+        "if (lane == 0) scratch[warp] = value;",
+        "if (lane == 0) scratch[warp] = warp == 5 && Combine::identity() != 0.0f "
         "? Combine::identity() : value;",
     ),
 )
@@ -713,17 +715,17 @@ for name, changed in (
 
 SCALED = Problem(8192, 1000, scale=0.125, input_stride=1024, output_stride=1024)
 for name, changed in (
-    ("at most 1", "fminf(input_scale, 1.0f)"),
-    ("at least -0.25", "fmaxf(input_scale, -0.25f)"),
-    ("kept in 16 bits", "__int_as_float(__float_as_int(input_scale) & 0xffff0000)"),
+    ("at most 1", "fminf(scale, 1.0f)"),
+    ("at least -0.25", "fmaxf(scale, -0.25f)"),
+    ("kept in 16 bits", "__int_as_float(__float_as_int(scale) & 0xffff0000)"),
 ):
-    counted = "to_counted(loaded[slot], input_scale, x + slot * kWidth);"
+    counted = "to_counted(loaded[slot], scale, x + slot * kWidth);"
     plant(
         "arguments",
         f"scale is {name}",
         SCALED,
         HELD,
-        (counted, counted.replace("input_scale", changed)),
+        (counted, counted.replace("scale", changed)),
     )
 for name, row in (
     ("in 32 bits", "static_cast<unsigned>(index % mask_rows * kCols)"),

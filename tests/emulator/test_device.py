@@ -18,7 +18,7 @@ from explorer.reference import NUMPY_DTYPES, check, truth_of, verification_input
 
 ANY_ALIGNMENT = Problem(5, 129)
 CONFIG = Config(threads_per_row=32)
-SHARE = "x[slot * kWidth + i] * scale"
+SHARE = "x[slot * kWidth + i] * inverse_sum"
 FIRST = "  const int thread = threadIdx.x % kThreadsPerRow;"
 
 

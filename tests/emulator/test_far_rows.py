@@ -251,7 +251,7 @@ def test_a_write_beside_the_rows_in_place_is_found():
 
 
 def test_the_row_of_a_wrong_element_is_the_far_one():
-    scaled = (") * scale;", ") * scale * (blockIdx.x > 99999 ? 2.f : 1.f);")
+    scaled = (") * inverse_sum;", ") * inverse_sum * (blockIdx.x > 99999 ? 2.f : 1.f);")
     program = planted(ProgramUnderTest.of_config(Problem(300, 130), HELD), [scaled])
     (run,) = far_runs(program)
     assert run.status is Status.WRONG and not run.findings
@@ -287,10 +287,22 @@ def test_rows_that_are_dealt_out_otherwise_are_noticed():
         ("gridDim.x - 1 - blockIdx.x", Order.DESCENDING),
         ("(blockIdx.x + 1) % gridDim.x", Order.OTHER),
     ):
-        moved = planted(program, [(BLOCK, f"static_cast<long long>({block}) * kRowsPerBlock")])
+        moved = planted(program, [("index = blockIdx.x;", f"index = {block};")])
         kernel, run = near_run(moved, rows)
         assert run.status is Status.VERIFIED
         assert order_of(run, kernel, moved.split.block_rows) is order
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending"])
+def test_the_order_of_blocks_is_told_where_the_problem_has_but_one(order):
+    """64 rows are one block's: whether the last one works on the first rows does not show."""
+    problem = Problem(64, 301, DType.BF16, mask=Mask.CAUSAL)
+    config = Config(
+        threads=128, threads_per_row=2, cache="shared", cache_holds="input", row_order=order
+    )
+    verdict = Emulator("sm_90").verify(ProgramUnderTest.of_config(problem, config))
+    assert verdict.status is Status.VERIFIED, verdict.sentence
+    assert any(run.elements for run in verdict.runs)
 
 
 def test_a_descending_order_is_run_far():

@@ -57,10 +57,10 @@ def test_defects_are_found_out(emulator, config, defect):
     assert emulator.verify(edited).status is Status.WRONG
 
 
-FOLD = "  value = source < kWarpsPerRow ? scratch[row][source] : nothing();\n"
+FOLD = "  value = source < kWarpsPerRow ? scratch[source] : nothing();\n"
 
 
 def test_lanes_that_do_not_repeat_what_warps_found_are_found_out(emulator):
     program = ProgramUnderTest.of_config(Problem(3, 4099), replace(REDUX, **ONLINE))
-    strays = FOLD.replace("nothing()", "scratch[row][0]")
+    strays = FOLD.replace("nothing()", "scratch[0]")
     assert emulator.verify(planted(program, [(FOLD, strays)])).status is Status.WRONG

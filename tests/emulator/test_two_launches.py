@@ -48,8 +48,8 @@ DEFECTS = {
     "the wait comes after the read": [
         (WAIT, ""),
         (
-            "  const float scale = 1.0f / state.sum;\n",
-            f"  const float scale = 1.0f / state.sum;\n{WAIT}",
+            "  const float inverse_sum = 1.0f / state.sum;\n",
+            f"  const float inverse_sum = 1.0f / state.sum;\n{WAIT}",
         ),
     ],
     "the last part is left out": [("k < kParts ?", "k < kParts - 1 ?")],

@@ -129,7 +129,7 @@ def test_a_race_is_found_with_its_line(emulator):
 
 def test_wrong_numbers_are_wrong_and_rounding_is_not(emulator):
     tested = program(threads_per_row=256)
-    spoiled = tested.source.replace("+ i] * scale;", "+ i] * scale * 1.01f;")
+    spoiled = tested.source.replace("+ i] * inverse_sum;", "+ i] * inverse_sum * 1.01f;")
     assert emulator.verify(replace(tested, source=spoiled)).status is Status.WRONG
     serial = program(RUN_TIME, cols=4096, threads=32, threads_per_row=1)
     assert emulator.verify(serial).status in (Status.INACCURATE, Status.VERIFIED)
@@ -175,7 +175,7 @@ def test_a_wrong_finalist_is_an_error(monkeypatch):
 
     def spoiled(problem, config):
         made = honest(problem, config)
-        return replace(made, source=made.source.replace("+ i] * scale;", "+ i];"))
+        return replace(made, source=made.source.replace("+ i] * inverse_sum;", "+ i];"))
 
     monkeypatch.setattr(ProgramUnderTest, "of_config", spoiled)
     with pytest.raises(WrongKernel, match="explorer verify"):

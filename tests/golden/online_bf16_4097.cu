@@ -2,7 +2,7 @@
 //
 // Split:      one row a block of 256 threads.
 // Access:     16 bytes at a time; rows may start anywhere, their ends are masked.
-// Algorithm:  online-block-max, maximum and sum in one pass.
+// Algorithm:  online-block-max, each thread's maximum, then its sum; one exchange for both.
 // Traffic:    1 read of the matrix and 1 write: the row's exponentials stay in registers.
 // Reduction:  shuffle.
 // Exponent:   ex2.approx; normalised by multiplication with the reciprocal.
@@ -11,7 +11,7 @@
 // Build and check:  nvcc -std=c++17 -arch=native -o softmax FILE.cu && ./softmax [rows]
 // Use in a program: define SOFTMAX_NO_MAIN, include the file, call softmax_bf16_4097::launch().
 // Launch:
-//   blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock
+//   blocks = rows
 //   softmax_bf16_4097_kernel<<<blocks, kThreads>>>(input, output, rows)
 // Emit again:
 //   explorer emit '{"algorithm":"online-block-max","exp":"ex2.approx","store_hint":"cs"}' --cols 4097 --rows 8192 --dtype bf16
@@ -26,9 +26,8 @@ using Element = __nv_bfloat16;
 using Word = uint4;  // what one access moves
 constexpr int kCols = 4097;
 constexpr int kThreads = 256;
-constexpr int kThreadsPerRow = 256;
-constexpr int kRowsPerBlock = kThreads / kThreadsPerRow;
-constexpr int kMinBlocks = 1;  // blocks an SM that registers must allow
+constexpr int kThreadsPerRow = kThreads;  // a block works on one row
+constexpr int kMinBlocks = 1;  // blocks that an SM is to hold at once, at least
 constexpr int kWidth = sizeof(Word) / sizeof(Element);  // elements an access moves
 constexpr int kRowVectors = (kCols + 2 * (kWidth - 1)) / kWidth;  // for the worst row start
 // Vectors that a thread keeps.
@@ -43,7 +42,7 @@ struct __align__(sizeof(Word)) Vector {
 
 __device__ __forceinline__ Word& as_word(Vector& vector) { return reinterpret_cast<Word&>(vector); }
 
-// Elements are converted in pairs, which is one instruction to store.
+// Elements are converted in pairs.
 __device__ __forceinline__ void to_floats(const Vector& vector, float* x) {
   const auto* pairs = reinterpret_cast<const __nv_bfloat162*>(vector.elements);
 #pragma unroll
@@ -169,9 +168,9 @@ __device__ __forceinline__ float exponential(float x, float maximum) {
 
 // ------------------------------------------------------------------ reduce
 
-// Sum of exponentials relative to the maximum seen, kept as its exponent's reference. Before
-// the first element the reference is the lowest finite number: with -inf, a thread that saw
-// nothing but -inf would compute -inf - -inf.
+// The maximum so far, which exponents are relative to, and the sum of those exponentials. Before
+// the first element the maximum is the lowest finite number: with -inf, a thread that saw nothing
+// but -inf would compute -inf - -inf.
 struct State {
   float reference;
   float sum;
@@ -214,16 +213,15 @@ __device__ constexpr int power_of_two(int count) {
 // Combines the values of a row's threads. Each warp leaves one value in shared memory, and after
 // one barrier every warp folds all of them: no second barrier is needed.
 __device__ __forceinline__ State reduce_row(State value) {
-  __shared__ State scratch[kRowsPerBlock][kWarpsPerRow];
-  const int row = threadIdx.x / kThreadsPerRow;
-  const int warp = threadIdx.x % kThreadsPerRow / 32;
+  __shared__ State scratch[kWarpsPerRow];
+  const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   value = reduce_lanes<32>(value);
-  if (lane == 0) scratch[row][warp] = value;
+  if (lane == 0) scratch[warp] = value;
   __syncthreads();
   constexpr int kFoldLanes = power_of_two(kWarpsPerRow);
   const int source = lane % kFoldLanes;
-  value = source < kWarpsPerRow ? scratch[row][source] : nothing();
+  value = source < kWarpsPerRow ? scratch[source] : nothing();
   return reduce_lanes<kFoldLanes>(value);
 }
 
@@ -232,9 +230,8 @@ __device__ __forceinline__ State reduce_row(State value) {
 // `input` and `output` are dense (rows, kCols) matrices that do not overlap, at any element.
 extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16_4097_kernel(
     const Element* __restrict__ input, Element* __restrict__ output, long long rows) {
-  const int thread = threadIdx.x % kThreadsPerRow;  // of its row
-  const long long first_row = static_cast<long long>(blockIdx.x) * kRowsPerBlock;
-  const long long index = first_row + threadIdx.x / kThreadsPerRow;
+  const int thread = threadIdx.x;
+  const long long index = blockIdx.x;
   const Row row = row_at(input, output, index, rows);
 
   // Load this thread's share of the row, all of it in flight at once.
@@ -267,14 +264,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16_
   // One exchange for maximum and sum; then the exponentials are brought to the row's maximum.
   const State state = reduce_row(own);
   const float correction = exponential(own.reference, state.reference);
-  const float scale = 1.0f / state.sum;
+  const float inverse_sum = 1.0f / state.sum;
 
   // Normalise and store.
 #pragma unroll
   for (int slot = 0; slot < kSlots; ++slot) {
     float y[kWidth];
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) y[i] = x[slot * kWidth + i] * (correction * scale);
+    for (int i = 0; i < kWidth; ++i) y[i] = x[slot * kWidth + i] * (correction * inverse_sum);
     const int k = slot * kThreadsPerRow + thread;
     store_vector(row, k, always_inside(slot) || inside(row, k), y);
   }
@@ -303,7 +300,7 @@ inline cudaError_t launch(
     const Element* input, Element* output, long long rows, cudaStream_t stream = nullptr) {
   if (rows < 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  const long long blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock;
+  const long long blocks = rows;
   if (blocks > 0x7fffffffLL) return cudaErrorInvalidValue;
   const unsigned grid = static_cast<unsigned>(blocks);
   softmax_bf16_4097_kernel<<<grid, kThreads, 0, stream>>>(input, output, rows);

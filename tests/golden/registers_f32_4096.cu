@@ -11,8 +11,8 @@
 // Build and check:  nvcc -std=c++17 -arch=native -o softmax FILE.cu && ./softmax [rows]
 // Use in a program: define SOFTMAX_NO_MAIN, include the file, call softmax_f32_4096::launch().
 // Launch:
-//   blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock
-//   softmax_f32_4096_kernel<<<blocks, kThreads>>>(input, output, rows)
+//   blocks = rows
+//   softmax_f32_4096_kernel<<<blocks, kThreads>>>(input, output)
 // Emit again:
 //   explorer emit '{}' --cols 4096 --rows 8192 --dtype f32
 
@@ -24,9 +24,8 @@ using Element = float;
 using Word = float4;  // what one access moves
 constexpr int kCols = 4096;
 constexpr int kThreads = 256;
-constexpr int kThreadsPerRow = 256;
-constexpr int kRowsPerBlock = kThreads / kThreadsPerRow;
-constexpr int kMinBlocks = 1;  // blocks an SM that registers must allow
+constexpr int kThreadsPerRow = kThreads;  // a block works on one row
+constexpr int kMinBlocks = 1;  // blocks that an SM is to hold at once, at least
 constexpr int kWidth = sizeof(Word) / sizeof(Element);  // elements an access moves
 constexpr int kRowVectors = kCols / kWidth;
 // Vectors that a thread keeps.
@@ -122,16 +121,15 @@ __device__ constexpr int power_of_two(int count) {
 // has scratch of its own, so that no warp can overwrite what another still reads.
 template <typename Combine>
 __device__ __forceinline__ ValueOf<Combine> reduce_row(ValueOf<Combine> value, Combine combine) {
-  __shared__ ValueOf<Combine> scratch[kRowsPerBlock][kWarpsPerRow];
-  const int row = threadIdx.x / kThreadsPerRow;
-  const int warp = threadIdx.x % kThreadsPerRow / 32;
+  __shared__ ValueOf<Combine> scratch[kWarpsPerRow];
+  const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   value = reduce_lanes<32>(value, combine);
-  if (lane == 0) scratch[row][warp] = value;
+  if (lane == 0) scratch[warp] = value;
   __syncthreads();
   constexpr int kFoldLanes = power_of_two(kWarpsPerRow);
   const int source = lane % kFoldLanes;
-  value = source < kWarpsPerRow ? scratch[row][source] : Combine::identity();
+  value = source < kWarpsPerRow ? scratch[source] : Combine::identity();
   return reduce_lanes<kFoldLanes>(value, combine);
 }
 
@@ -139,11 +137,10 @@ __device__ __forceinline__ ValueOf<Combine> reduce_row(ValueOf<Combine> value, C
 
 // `input` and `output` are dense (rows, kCols) matrices that do not overlap, at any multiple of
 // sizeof(Word) bytes.
-extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f32_4096_kernel(
-    const Element* __restrict__ input, Element* __restrict__ output, long long rows) {
-  const int thread = threadIdx.x % kThreadsPerRow;  // of its row
-  const long long first_row = static_cast<long long>(blockIdx.x) * kRowsPerBlock;
-  const long long index = first_row + threadIdx.x / kThreadsPerRow;
+extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
+    softmax_f32_4096_kernel(const Element* __restrict__ input, Element* __restrict__ output) {
+  const int thread = threadIdx.x;
+  const long long index = blockIdx.x;
   input += index * kCols;
   output += index * kCols;
 
@@ -169,14 +166,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f32_4
     x[i] = exponential(x[i], reference);
     sum += x[i];
   }
-  const float scale = 1.0f / reduce_row(sum, Sum{});
+  const float inverse_sum = 1.0f / reduce_row(sum, Sum{});
 
   // Normalise and store.
 #pragma unroll
   for (int slot = 0; slot < kSlots; ++slot) {
     float y[kWidth];
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) y[i] = x[slot * kWidth + i] * scale;
+    for (int i = 0; i < kWidth; ++i) y[i] = x[slot * kWidth + i] * inverse_sum;
     store_vector(output, slot * kThreadsPerRow + thread, y);
   }
 }
@@ -207,10 +204,10 @@ inline cudaError_t launch(
   if (reinterpret_cast<size_t>(input) % sizeof(Word) != 0) return cudaErrorMisalignedAddress;
   if (reinterpret_cast<size_t>(output) % sizeof(Word) != 0) return cudaErrorMisalignedAddress;
   if (rows == 0) return cudaSuccess;
-  const long long blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock;
+  const long long blocks = rows;
   if (blocks > 0x7fffffffLL) return cudaErrorInvalidValue;
   const unsigned grid = static_cast<unsigned>(blocks);
-  softmax_f32_4096_kernel<<<grid, kThreads, 0, stream>>>(input, output, rows);
+  softmax_f32_4096_kernel<<<grid, kThreads, 0, stream>>>(input, output);
   return cudaGetLastError();
 }
 

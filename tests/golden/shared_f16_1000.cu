@@ -29,7 +29,7 @@ using Word = uint4;  // what one access moves
 constexpr int kThreads = 256;
 constexpr int kThreadsPerRow = 64;
 constexpr int kRowsPerBlock = kThreads / kThreadsPerRow;
-constexpr int kMinBlocks = 1;  // blocks an SM that registers must allow
+constexpr int kMinBlocks = 1;  // blocks that an SM is to hold at once, at least
 constexpr int kWidth = sizeof(Word) / sizeof(Element);  // elements an access moves
 constexpr int kUnroll = 2;  // vectors a thread loads before it uses the first
 
@@ -42,7 +42,7 @@ struct __align__(sizeof(Word)) Vector {
 
 __device__ __forceinline__ Word& as_word(Vector& vector) { return reinterpret_cast<Word&>(vector); }
 
-// Elements are converted in pairs, which is one instruction to store.
+// Elements are converted in pairs.
 __device__ __forceinline__ void to_floats(const Vector& vector, float* x) {
   const auto* pairs = reinterpret_cast<const __half2*>(vector.elements);
 #pragma unroll
@@ -211,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_k
     for (int i = 0; i < kWidth; ++i) cache[k].elements[i] = x[i];
     sum += part;
   }
-  const float scale = 1.0f / reduce_row(sum, Sum{});
+  const float inverse_sum = 1.0f / reduce_row(sum, Sum{});
 
   // Pass 3: normalise and store.
   if (!is_row) return;
@@ -221,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_k
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) x[i] = cache[k].elements[i];
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) x[i] = x[i] * scale;
+    for (int i = 0; i < kWidth; ++i) x[i] = x[i] * inverse_sum;
     store_vector(row, k, x);
   }
 }

@@ -24,9 +24,9 @@ constexpr int kRowsPerBlock = kThreads;
 
 __device__ __forceinline__ float exponential(float x, float maximum) { return expf(x - maximum); }
 
-// Sum of exponentials relative to the maximum seen, kept as its exponent's reference. Before
-// the first element the reference is the lowest finite number: with -inf, a thread that saw
-// nothing but -inf would compute -inf - -inf.
+// The maximum so far, which exponents are relative to, and the sum of those exponentials. Before
+// the first element the maximum is the lowest finite number: with -inf, a thread that saw nothing
+// but -inf would compute -inf - -inf.
 struct State {
   float reference;
   float sum;

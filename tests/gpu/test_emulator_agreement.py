@@ -181,7 +181,7 @@ def test_bytes_moved_are_those_that_ncu_counts(problem, config, gpu):
 def test_a_gpu_judges_programs_as_the_emulator_does(gpu):
     problem, config = Problem(1, 1000), Config(threads_per_row=64)
     honest = ProgramUnderTest.of_config(problem, config)
-    wrong = honest.source.replace("+ i] * scale;", "+ i];")
+    wrong = honest.source.replace("+ i] * inverse_sum;", "+ i];")
     assert wrong != honest.source
     programs = [honest, replace(honest, source=wrong)]
     for device in ("cuda:0", "emulated"):

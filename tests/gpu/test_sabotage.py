@@ -60,12 +60,12 @@ SABOTAGE = {
         "__int_as_float(0xff7fffff)",
         "__int_as_float(0xff800000)",
     ),
-    "not normalised": (REGISTERS, "+ i] * scale;", "+ i];"),
-    "a little off": (REGISTERS, "+ i] * scale;", "+ i] * scale * 1.00001f;"),
+    "not normalised": (REGISTERS, "+ i] * inverse_sum;", "+ i];"),
+    "a little off": (REGISTERS, "+ i] * inverse_sum;", "+ i] * inverse_sum * 1.00001f;"),
     "writes beside the output": (
         REGISTERS,
         "  output += index",
-        "  output[rows * kCols] = 1.0f;\n  output += index",
+        "  output[static_cast<long long>(gridDim.x) * kCols] = 1.0f;\n  output += index",
     ),
     "32-bit row offset": (
         REGISTERS,
@@ -73,7 +73,7 @@ SABOTAGE = {
         "input += index * kCols & 0xffffff;",
     ),
 }
-ENTRY = "  const int thread = threadIdx.x % kThreadsPerRow;  // of its row\n"
+ENTRY = "  const int thread = threadIdx.x;\n"
 
 
 @pytest.fixture(scope="module")

@@ -163,7 +163,7 @@ def test_each_listed_study_has_a_view(storage):
 
 def test_rows_left_out_mean_the_latest_search_even_if_that_was_a_replay(storage, monkeypatch):
     run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=2)
-    monkeypatch.setattr("explorer.tuning.run.is_replay", lambda _: True)
+    monkeypatch.setattr("explorer.tuning.search.is_replay", lambda _: True)
     run_search(FakeEvaluator(Problem(32, 4096)), storage, trials=2)
     assert load_study(storage, AskedProblem(4096)).summary.problem.rows == 32
     run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=2)

@@ -12,7 +12,7 @@ from explorer.outcome import Rejected, Stage
 from explorer.presets import PRESETS
 from explorer.problem import Problem
 from explorer.tuning.journey import BEST, Found, Journey, run_journey, stored_best
-from explorer.tuning.run import run_search
+from explorer.tuning.search import run_search
 
 FOUND = Found(Config(exp="ex2.approx", store_hint="cs"), "trial 7 of a study")
 

@@ -1,6 +1,7 @@
 """Search one problem's space on whatever evaluates: propose, compile ahead, evaluate, compare.
 
-A budget says how long; a tally counts what became of it."""
+A budget says how long; a tally counts what became of it.
+"""
 
 import os
 import random
