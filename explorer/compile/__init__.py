@@ -8,6 +8,7 @@ from explorer.compile.compiler import (
     Kernel,
     KernelCache,
     cache_dir,
+    compile_in_time,
     nvrtc_version,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "Kernel",
     "KernelCache",
     "cache_dir",
+    "compile_in_time",
     "nvrtc_version",
 ]

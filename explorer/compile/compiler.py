@@ -4,8 +4,12 @@ import hashlib
 import importlib.util
 import json
 import os
+import resource
+import subprocess
+import sys
 import zipfile
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -206,6 +210,7 @@ class Compiler:
         self, arch: str, cache: KernelCache | None = None, *, line_info: bool = False
     ) -> None:
         self.arch = arch
+        self.line_info = line_info
         self.cache = cache or KernelCache()
         include = include_dir()
         self.options = (
@@ -234,6 +239,45 @@ class Compiler:
         return tuple(option for option in self.options if "include-path" not in option)
 
 
+# ------------------------------------------------------------------ text from elsewhere
+
+
+TEXT_LIMIT_S = 30.0
+"""How long NVRTC may take for a text that a person wrote: kernels take 0.1 to 2 s."""
+
+TEXT_LIMIT_BYTES = 8 * 2**30
+"""Memory that it may take for one."""
+
+
+def compile_in_time(compiler: Compiler, source: str, limit_s: float = TEXT_LIMIT_S) -> Kernel:
+    """The kernel of a text that may keep the compiler busy for ever; raises CompileFailure.
+
+    NVRTC cannot be stopped, so a process of its own tries the text first, and leaves the kernel in
+    the cache.
+    """
+    try:
+        tried = subprocess.run(
+            [sys.executable, "-m", __name__, compiler.arch, "lines" if compiler.line_info else ""],
+            input=source.encode(),
+            timeout=limit_s,
+            capture_output=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise CompileFailure(f"error: NVRTC was not done with it after {limit_s:g} s") from None
+    if tried.returncode:
+        gib = TEXT_LIMIT_BYTES // 2**30
+        raise CompileFailure(f"error: NVRTC ended before it was done with it, within {gib} GiB")
+    return compiler.compile(source)
+
+
+def _compile_once(arch: str, lines: str) -> None:
+    """What that process does, within its memory."""
+    resource.setrlimit(resource.RLIMIT_AS, (TEXT_LIMIT_BYTES, TEXT_LIMIT_BYTES))
+    with suppress(CompileFailure):  # it is told again where the text is compiled
+        Compiler(arch, line_info=bool(lines)).compile(sys.stdin.buffer.read().decode())
+
+
 # ------------------------------------------------------------------ pool
 
 
@@ -259,3 +303,7 @@ class CompilePool:
         trace: TracebackType | None,
     ) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+if __name__ == "__main__":
+    _compile_once(*sys.argv[1:])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from explorer.accuracy import Accuracy
 from explorer.codegen import Launch
-from explorer.compile import SOURCE_NAME, CompileFailure, Compiler
+from explorer.compile import SOURCE_NAME, CompileFailure, Compiler, Kernel, compile_in_time
 from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate
 from explorer.devices.emulated.emulation import (
     WORST_FIRST,
@@ -140,7 +140,7 @@ class Emulator:
             return self._verdict(program, [Emulation(first, reason=large)])
         done: list[Emulation] = []
         try:
-            compiled = self._compiler.compile(program.source)
+            compiled = self._compiled(program)
             kernel = EmulatedKernel.of(
                 _named(compiled.ptx, program.file), (), rewrites=program.config.rewrites
             )
@@ -161,6 +161,11 @@ class Emulator:
             done.append(Emulation(first, reason=f"it cannot be launched: {error}"))
         return self._verdict(program, done)
 
+    def _compiled(self, program: ProgramUnderTest) -> Kernel:
+        if program.is_edited:
+            return compile_in_time(self._compiler, program.source)
+        return self._compiler.compile(program.source)
+
     def _verdict(self, program: ProgramUnderTest, runs: list[Emulation]) -> Verdict:
         return Verdict.of_runs(program, tuple(runs), f"emulation for {self.arch}")
 
@@ -180,10 +185,11 @@ class Emulator:
     def _run_far_blocks(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
     ) -> None:
-        """Run blocks whose elements lie beyond 2^32, unless a defect is known already.
+        """Run some blocks of the file's own problem, and some whose elements lie beyond 2^32.
 
-        Which blocks work on which rows is what a run of several blocks shows. Far blocks are left
-        out where the kernel deals out its rows in an order that `emulate_far` does not know.
+        Nothing is run where a defect is known already. Which blocks work on which rows is what a
+        run of several blocks shows. A kernel that deals out its rows in an order that `emulate_far`
+        does not know is unverified.
         """
         near = self._run_of_several_blocks(program, kernel, done)
         if done[-1].status in _ENDS:
@@ -193,12 +199,18 @@ class Emulator:
         launched = _launched_for(program, kernel, near.problem)
         order = order_of(near, launched, block_rows)
         if order is Order.OTHER:
-            why = "blocks far from block 0, since it deals out its rows in an order of its own"
-            done[0] = replace(done[0], left_out="; ".join(filter(None, [done[0].left_out, why])))
+            why = (
+                "it deals out its rows to blocks in an order of its own, in which blocks far from "
+                "block 0 cannot be emulated: verify it on a GPU"
+            )
+            done.append(Emulation(near.problem, reason=why))
             return
         strides = any(step.grid_on(1) < step.grid for step in launched.launches)
         rounds = 2 if strides and problem.inner == 1 else 1
-        for far in far_problems(problem, block_rows, program.split.rows_together, rounds=rounds):
+        for far in (
+            problem,
+            *far_problems(problem, block_rows, program.split.rows_together, rounds=rounds),
+        ):
             done.append(
                 emulate_far(
                     _launched_for(program, kernel, far),

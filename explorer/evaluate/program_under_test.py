@@ -48,6 +48,9 @@ class ProgramUnderTest:
     host_checked: bool = True
     """Whether its host part is known to launch the kernels as the plan does."""
 
+    is_edited: bool = False
+    """Whether its text is another than what this version emits."""
+
     @classmethod
     def of(cls, variant: Variant) -> "ProgramUnderTest":
         """A variant as it was emitted."""
@@ -180,7 +183,7 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     try:
         problem, config = _from_header(source)
         plan = LaunchPlan.read(source) or LaunchPlan.of(problem, config).bound(source)
-        config = _as_edited(config, plan)
+        config = _as_edited(problem, config, plan)
         config.check_known()
         cols = plan.value("kCols") if config.static_cols else problem.cols
         problem = problem.resized(cols=cols)
@@ -190,7 +193,17 @@ def read_emitted(path: Path) -> ProgramUnderTest:
         program.launches(problem)  # its numbers can be worked out
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {brief(error)}") from None
-    return replace(program, host_checked=_has_emitted_host(program))
+    return replace(
+        program, host_checked=_has_emitted_host(program), is_edited=not _is_emitted(program)
+    )
+
+
+def _is_emitted(program: ProgramUnderTest) -> bool:
+    """Whether its text is what this version emits, character by character."""
+    try:
+        return emit(program.problem, program.config).source == program.source
+    except InvalidInput:
+        return False
 
 
 def _from_header(source: str) -> tuple[Problem, Config]:
@@ -212,27 +225,43 @@ def _from_header(source: str) -> tuple[Problem, Config]:
         ) from None
 
 
-def _as_edited(config: Config, plan: LaunchPlan) -> Config:
-    """The config that the constants of a file's parameters block make of its own."""
+def _as_edited(problem: Problem, config: Config, plan: LaunchPlan) -> Config:
+    """The config that the constants of a file's parameters block make of its own.
+
+    A constant that the config's kernel does without, as a kernel of single elements has no `Word`,
+    need not be there. Raises InvalidInput where another one is missing.
+    """
     changes: dict[str, Any] = {
         parameter: plan.value(constant)
         for constant, parameter in _EDITABLE.items()
         if constant in plan.constants
     }
-    missing = {"kThreads", "kThreadsPerRow"} - set(plan.constants)
+    lost = _needed(problem, config) - set(plan.constants)
+    missing = lost - {"sizeof(Word)"}
     if missing:
         raise InvalidInput(
             f"it does not define {min(missing)}: write 'constexpr int {min(missing)} = 256;' in "
             "its parameters block"
         )
-    if "sizeof(Word)" not in plan.constants:
+    if lost:
         raise InvalidInput(
             "it does not say what one access moves: keep 'using Word = float4;', or another "
             "vector type of CUDA, in its parameters block"
         )
     static = "kCols" in plan.constants
-    word = plan.value("sizeof(Word)")
-    return replace(config, **changes, vector_bytes=word, static_cols=static)
+    if "sizeof(Word)" in plan.constants:
+        changes["vector_bytes"] = plan.value("sizeof(Word)")
+    return replace(config, **changes, static_cols=static)
+
+
+def _needed(problem: Problem, config: Config) -> set[str]:
+    """The constants that say what a config's kernel does, as far as its text has them."""
+    named = {"kThreads", "kThreadsPerRow", "sizeof(Word)"}
+    try:
+        source = emit(problem, config).source
+    except InvalidInput:  # a config of an earlier version, whose kernels had all of them
+        return named
+    return named & set(LaunchPlan.of(problem, config).bound(source).constants)
 
 
 def _with_entries_of(source: str, plan: LaunchPlan) -> LaunchPlan:

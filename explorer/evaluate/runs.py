@@ -39,13 +39,13 @@ RAGGED_COLS = 37
 ROUNDS = 8
 """Rounds of a kernel's loops at the cols that are tried beside its own."""
 
-FAR_COLS = 2**16 + 5001
-"""Columns beyond 16 bits, at which a kernel of run-time columns is tried."""
+FAR_COLS = 2**17 + 5001
+"""Columns beyond 17 bits, at which a kernel of run-time columns is tried."""
 
 FAR_ELEMENTS = 2**20
 """Elements of a block and a part of one at so many columns."""
 
-FAR_ROUNDS = 320
+FAR_ROUNDS = 544
 """Rounds of a kernel's loops at so many columns; of fewer threads a row fewer columns are tried."""
 
 SHARED_BYTES = 227 * 1024
@@ -169,10 +169,13 @@ def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> P
 
 
 def _fewest_rows(program: ProgramUnderTest) -> list[int]:
-    """One row; and two blocks but for one row, or three rows where a block has one."""
+    """One row, and two; and where a block has several, two blocks but for one row, and a block
+    beside one that has 2 or 5 rows left."""
     if program.split.across_rows:
         return []
-    return [1, max(3, 2 * program.config.rows_per_block - 1)]
+    block = program.config.rows_per_block
+    parts = (2, 5, block - 1) if block > 1 else ()
+    return [1, 2, *sorted({block + left for left in parts if 0 < left < block})]
 
 
 def _triangles(problem: Problem) -> list[Problem]:
@@ -190,8 +193,8 @@ def _triangles(problem: Problem) -> list[Problem]:
 def _other_cols(program: ProgramUnderTest) -> list[int]:
     """Columns for a kernel that is told them at run time, in whole vectors where it must be.
 
-    Beside some rounds of its loops, a ragged few, every remainder of the width of an access, one,
-    and twice its own and more than 16 bits hold, as far as shared memory does.
+    Beside some rounds of its loops, whole rounds, a ragged few, every remainder of the width of an
+    access, one and two, and twice its own and more than 17 bits hold, as far as shared memory does.
     """
     own, unit, config = program.cols, program.cols_unit, program.config
     width = program.split.row_width
@@ -203,7 +206,8 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
     most = _most_cols(program)
     far = max(2 * own + unit, min(FAR_COLS, FAR_ROUNDS * a_round))
     above = [min(cols // unit * unit, most) for cols in (2 * own + unit, far)]
-    beside = [middle - unit, middle + unit, ragged, *remainders, unit, *above]
+    whole = max(1, round(own / a_round)) * a_round // unit * unit
+    beside = [middle - unit, middle + unit, whole, ragged, *remainders, unit, 2 * unit, *above]
     return [cols for cols in dict.fromkeys(beside) if 1 <= cols <= most and cols != own]
 
 

@@ -32,8 +32,8 @@ OTHER_GAP = 2**16 + 64
 """Elements by which gaps between rows are widened to try another stride: whole vectors, and more
 than 16 bits hold."""
 
-OTHER_SCALES = (-1.2345678, 2.7182818)
-"""Scales that are tried beside a problem's own: a negative one, and one above 1.
+OTHER_SCALES = (-37.123456, 21.7182818, 0.0078901)
+"""Scales that are tried beside a problem's own: a negative one, a large one and a small one.
 
 Neither is a number of a 16-bit type, so that a kernel that rounds its scale to one is wrong.
 """
@@ -41,7 +41,7 @@ Neither is a number of a 16-bit type, so that a kernel that rounds its scale to 
 GRADIENT_SIZES = {DType.F16: (1e-3, 300.0), DType.BF16: (1e-7, 1e6)}
 """Factors of some rows of gradients: a small one, as of a mean over many rows, and a large one."""
 
-OTHER_GRADIENT_SIZES = (1e-9, 1e7)
+OTHER_GRADIENT_SIZES = (3e-17, 3e10)
 """The same for f32 and f64."""
 
 TINY_SHARE = 1e-20
@@ -52,6 +52,9 @@ smallest normal number.
 """
 
 INT32 = np.iinfo(np.int32)
+
+EDGE_LENGTHS = (8, 16, 31, 32, 33, 64)
+"""Lengths at which vectors and warps end; more than all columns where rows are shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +162,18 @@ def with_other_arguments(problem: Problem, together: int = 1) -> tuple[Problem, 
 
     In the first, each argument is at its edge: scale 0, rows without gaps, a mask of one row or of
     all, one slice. In the second it is another value: a negative scale, wider gaps, a mask that
-    repeats, slices of another width. In the third a scale is above 1. There is none for a kernel
-    that is told its rows alone. `together` neighbouring rows are read at once where there is an
-    inner axis.
+    repeats, slices of another width. In those that follow there is another scale alone. There is
+    none for a kernel that is told its rows alone. `together` neighbouring rows are read at once
+    where there is an inner axis.
     """
     edge: dict[str, Any] = {}
     other: dict[str, Any] = {}
-    third: dict[str, Any] = {}
+    scales: list[dict[str, Any]] = []
     rows, cols = problem.rows, problem.cols
     if problem.scale is not None:
         edge["scale"] = 0.0 if problem.scale else 1.5
-        other["scale"], third["scale"] = OTHER_SCALES
+        other["scale"] = OTHER_SCALES[0]
+        scales = [{"scale": scale} for scale in OTHER_SCALES[1:]]
     if not problem.is_dense:
         edge |= {"input_stride": cols, "output_stride": cols}
         other |= {
@@ -183,7 +187,7 @@ def with_other_arguments(problem: Problem, together: int = 1) -> tuple[Problem, 
     if problem.inner > 1:
         edge["inner"] = rows
         other["inner"] = together
-    changes = [change for change in (edge, other, third) if change]
+    changes = [change for change in (edge, other, *scales) if change]
     return tuple(replace(problem, **change) for change in changes)
 
 
@@ -226,7 +230,10 @@ def _unscaled(problem: Problem, matrix: Array) -> Array:
         return matrix
     values = matrix.astype(np.float64)
     with np.errstate(over="ignore"):
-        return _held(np.where(np.isinf(values), values, values / problem.scale), matrix.dtype)
+        scaled = _held(np.where(np.isinf(values), values, values / problem.scale), matrix.dtype)
+    # Rows full of the greatest finite number stay: what the scale makes of them is an infinity.
+    overflowing = (np.abs(values) == float(ml_dtypes.finfo(matrix.dtype).max)).all(axis=1)
+    return np.where(overflowing[:, None], matrix, scaled) if abs(problem.scale) > 1 else scaled
 
 
 def _with_other_arrays(
@@ -297,7 +304,7 @@ def _sized(values: Array, factor: float) -> Array:
 def _vary_lengths(problem: Problem, lengths: NDArray[np.int32]) -> None:
     """Make every fourth row whole, and half of them as long as a row just can be, or cannot."""
     cols = problem.cols
-    edges = [0, 1, cols - 1, -1, cols + 1, INT32.min, INT32.max, min(cols, 8), cols // 2]
+    edges = [0, 1, cols - 1, -1, cols + 1, INT32.min, INT32.max, *EDGE_LENGTHS, cols // 2]
     lengths[::4] = cols
     between = np.arange(len(lengths)) % 4
     beside = np.flatnonzero((between == 1) | (between == 2))
@@ -325,6 +332,7 @@ def _vary_mask(mask: Array, rng: np.random.Generator) -> None:
             np.where(hidden, -largest, 0.0),
             np.full(cols, -np.inf) if row % 14 == 6 else np.zeros(cols),
             rng.choice([-1.0, 1.0], cols) * 10.0 ** rng.uniform(-3, 4, cols),
+            min(5e4, largest) - rng.integers(0, 20, cols) * 64.0,
         )
         mask[row] = kinds[row % len(kinds)].astype(mask.dtype)
         if row % 21 in (10, 17):

@@ -33,8 +33,9 @@ NORMAL_ENDS = {DType.F32: 126 * np.log(2.0), DType.F64: 1022 * np.log(2.0)}
 GAPS = 256
 """Distances that the rows of a ladder have between them at least, however narrow they are."""
 
-GAP_UNIT = 1 / 64
-"""Ladders are of multiples of it: fp32 holds such numbers, and their differences, exactly."""
+EXACT_BITS = {DType.F32: 23, DType.F64: 42}
+"""Ladders are of multiples of 2^-n, so that a distance has so many bits at most: the arithmetic
+holds such numbers, and their differences, exactly. A kernel that keeps fewer bits is wrong."""
 
 SUBSET_ELEMENTS = 2**20
 """Elements of all rows of subsets together at most: half a second of emulation."""
@@ -192,7 +193,15 @@ def _last_not_a_number(rng: np.random.Generator, cols: int) -> Row:
 def _masked_by_a_number(rng: np.random.Generator, cols: int) -> Row:
     """Masks are often a large finite number instead of -inf."""
     row = rng.standard_normal(cols)
-    row[rng.random(cols) < 0.5] = -3e38
+    hidden = rng.random(cols) < 0.5
+    row[hidden] = -rng.choice([1e4, 6e4, 1e5, 1e9, 1e20, 3e38], int(hidden.sum()))
+    return row
+
+
+def _near_the_maximum(rng: np.random.Generator, cols: int) -> Row:
+    """A kernel that takes small distances for 0 is wrong by as much as they are."""
+    row = -(10.0 ** rng.uniform(-7, 0, cols))
+    row[rng.integers(0, cols)] = 0.0
     return row
 
 
@@ -220,6 +229,7 @@ _OTHERS = (
     _ascending,
     _descending,
     _masked_by_a_number,
+    _near_the_maximum,
     _offset_up,
     _all_equal,
     _some_masked,
@@ -246,38 +256,45 @@ def _ladders(cols: int, dtype: DType, op: Op) -> list[Pattern]:
     deepest, end = DEEPEST_GAP[arithmetic], NORMAL_ENDS[arithmetic]
     if cols == 1:
         return []
+    bits = EXACT_BITS[arithmetic]
     needed = ceil(GAPS / (cols - 1))
     rows = max(needed, min(MOST_LADDERS, LADDER_ELEMENTS // cols))
     ladders = [
-        *(_ladder("ladder", 0.0, deepest, number, rows, "shuffled") for number in range(rows)),
-        _ladder("ascending far", 0.0, deepest, 0, 1, "ascending"),
-        _ladder("descending far", 0.0, deepest, 0, 1, "descending"),
+        *(
+            _ladder("ladder", 0.0, deepest, number, rows, "shuffled", bits)
+            for number in range(rows)
+        ),
+        _ladder("ascending far", 0.0, deepest, 0, 1, "ascending", bits),
+        _ladder("descending far", 0.0, deepest, 0, 1, "descending", bits),
     ]
     # The smallest normal results, where all but the maximum are far below it.
     ladders += [
-        _ladder("smallest normal", end - 8, end + 1, number, min(needed, 16), "shuffled")
+        _ladder("smallest normal", end - 8, end + 1, number, min(needed, 16), "shuffled", bits)
         for number in range(min(needed, 16))
     ]
     many = min(needed, 16) if op.is_log else 1
     return ladders + [
-        _ladder("far below", deepest, FARTHEST_GAP, number, many, "shuffled")
+        _ladder("far below", deepest, FARTHEST_GAP, number, many, "shuffled", bits)
         for number in range(many)
     ]
 
 
 def _ladder(
-    name: str, nearest: float, farthest: float, number: int, rows: int, order: str
+    name: str, nearest: float, farthest: float, number: int, rows: int, order: str, bits: int
 ) -> Pattern:
     """Return ladder `number` of `rows` that divide the distances among them.
 
+    Its steps are as long on average, and each a little longer or shorter: of no round number.
     Its maximum lies between -16 and 16; where it is not the order's first or last element, it is
     at a random place.
     """
 
     def make(rng: np.random.Generator, cols: int) -> Row:
         steps = (np.arange(1, cols) * rows - number) / ((cols - 1) * rows)
-        gaps = np.concatenate([[0.0], nearest + (farthest - nearest) * steps])
-        gaps = np.round(gaps / GAP_UNIT) * GAP_UNIT
+        moved = np.clip(steps - rng.uniform(0, 0.5, cols - 1) / ((cols - 1) * rows), 0, 1)
+        gaps = np.concatenate([[0.0], nearest + (farthest - nearest) * moved])
+        unit = 2.0 ** (ceil(np.log2(farthest + 16)) - bits)
+        gaps = np.round(gaps / unit) * unit
         if order == "ascending":
             gaps = gaps[::-1]
         elif order == "shuffled":
@@ -305,7 +322,7 @@ def _huge(dtype: DType, *, few: bool) -> list[Pattern]:
         sizes = [greatest, 1e300, 3.4028234663852886e38, *sizes[1:]]
     sizes = [size for size in dict.fromkeys(sizes) if size <= greatest]
     signs = (-1.0, 1.0)
-    stepped = (*sizes, *STEPPED)[:: 3 if few else 1]
+    stepped = [size for size in (*sizes, *STEPPED) if size <= greatest][:: 3 if few else 1]
     return [
         *(_filled(sign * size) for size in sizes for sign in signs),
         *(_steps(sign * size, dtype) for size in stepped for sign in signs),
@@ -313,7 +330,7 @@ def _huge(dtype: DType, *, few: bool) -> list[Pattern]:
     ]
 
 
-STEPPED = (1e4, 3e3, 1e3, 300.0)
+STEPPED = (1e4, 6e6, 3e3, 1e6, 1e3, 300.0, 180.0, 106.0, 25.0)
 """Sizes between the noise and the huge values at which a row of steps lies as well."""
 
 NARROW_COLS = 2**17

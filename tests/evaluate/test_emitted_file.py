@@ -1,17 +1,24 @@
 """Files that explorer emit wrote, as they were and edited."""
 
 import re
+from functools import partial
+from time import monotonic
 
 import pytest
 
 from explorer.codegen import emit, launches, scratch_bytes
+from explorer.compile import compile_in_time
 from explorer.config import Config
 from explorer.devices.emulated.emulation import Status
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
+from explorer.gpu_spec import known_gpu
+from explorer.presets import PRESETS
 from explorer.problem import Mask, Op, Problem
+
+H200 = known_gpu("NVIDIA H200")
 
 CONFIGS = [
     (Problem(8, 512), Config(threads_per_row=64)),
@@ -230,3 +237,39 @@ def test_other_cols(write, tmp_path):
     assert run_time.cols == 512 and run_time.any_alignment
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_emitted(tmp_path / "none.cu")
+
+
+BOMB = """
+template <int N> struct Q { static constexpr long long a = Q<N - 1>::a + N; };
+template <> struct Q<0> { static constexpr long long a = 1; };
+template <int D, int K> struct Tree {
+  static constexpr int v = Tree<D - 1, 2 * K>::v + Tree<D - 1, 2 * K + 1>::v;
+};
+template <int K> struct Tree<0, K> { static constexpr int v = 1; };
+static_assert(Tree<24, 1>::v > 0, "");
+"""
+"""A text that keeps a compiler busy for minutes."""
+
+
+def test_a_text_that_never_compiles_is_unverified_in_time(write, monkeypatch):
+    limited = partial(compile_in_time, limit_s=3.0)
+    monkeypatch.setattr("explorer.evaluate.emulation.compile_in_time", limited)
+    source = emit(*CONFIGS[0]).source.replace("namespace softmax", f"{BOMB}\nnamespace softmax", 1)
+    start = monotonic()
+    verdict = Emulator("sm_90").verify(read_emitted(write(source)))
+    assert verdict.status is Status.UNVERIFIED
+    assert "NVRTC was not done with it after 3 s" in verdict.sentence
+    assert monotonic() - start < 10
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
+def test_files_of_presets_can_be_edited_and_judged(preset, write):
+    """Those of single elements have no vectors, those of a thread a row nobody to share it with."""
+    for cols in (37, 4096):
+        problem = Problem(512, cols, preset.dtypes[0], preset.ops[0])
+        if preset.fault(problem, H200) is None:
+            source = emit(problem, preset.config(problem, H200)).source
+            read = read_emitted(write(source))
+            assert read.config == preset.config(problem, H200)
+            assert read.host_checked and not read.is_edited
+            assert read_emitted(write(source.replace("maximum", "largest"))).is_edited

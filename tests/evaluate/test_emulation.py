@@ -14,6 +14,7 @@ from explorer.evaluate.runs import MOST_ELEMENTS, emulated_runs
 from explorer.evaluate.verify import check_finalists, verify_many
 from explorer.problem import Mask, Problem
 from explorer.reference import patterns_for
+from explorer.reference.inputs import OTHER_SCALES
 
 RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False)
 SHARED = Config(cache="shared", cache_holds="input", static_cols=False)
@@ -86,7 +87,7 @@ def test_run_time_cols_are_run_beside_their_own(emulator):
 @pytest.mark.parametrize(
     ("problem", "told"),
     [
-        (Problem(9, 64, scale=0.3), [("scale", {0.3, 0.0, -1.2345678, 2.7182818})]),
+        (Problem(9, 64, scale=0.3), [("scale", {0.3, 0.0, *OTHER_SCALES})]),
         (Problem(9, 64, input_stride=80), [("input_stride", {80, 64, 144 + 2**16})]),
         (Problem(12, 64, mask=Mask.ADDITIVE, mask_rows=4), [("mask_rows", None)]),
         (Problem(12, 64, mask=Mask.CAUSAL), [("mask_rows", None)]),

@@ -51,10 +51,16 @@ FAR_ELEMENTS = 2**32
 FAR_BLOCKS = 2**16
 """Blocks that the grid has, and more: no 16-bit number of a block reaches the last ones."""
 
+FAR_GAP = 2**24 + 64
+"""Elements by which far rows with gaps lie further apart: whole vectors, and more than 24 bits."""
+
 MAX_GRID = 2**31 - 1
 
 MOST_ELEMENTS = 2**17
 """Elements of all rows that are computed, which take some 0.1 s on one core."""
+
+RANDOM_TILES = 4
+"""Tiles drawn uniformly, and as many drawn uniformly by the logarithms of their numbers."""
 
 LEAST_TILES = 2
 """Blocks, or clusters, that run at least, however many elements they have."""
@@ -73,16 +79,17 @@ def far_problems(
     Its grid has more than 2^16 blocks, and the last block is not whole. Rows of few columns may be
     too many for that: then they are as many as there can be. `block_rows` is the number of rows
     that a block, or a cluster, works on; `rows_together` of them are read at once over a middle
-    axis. For such an axis there is a second problem, with slices of more than 2^32 elements, and so
-    there is for an additive mask that repeats: with a mask of all rows. Where a block makes several
-    `rounds` over the rows, each of them goes beyond 2^32 elements.
+    axis. For such an axis there is a second problem, with slices of more than 2^32 elements. For
+    an additive mask that repeats there is one with a mask of all rows, and for rows with gaps one
+    with gaps of more than 24 bits. Where a block makes several `rounds` over the rows, each of them
+    goes beyond 2^32 elements.
     """
     if problem.inner == 1:
         own = _of_rows(problem, block_rows, rounds)
+        far = [own] if problem.is_dense else [own, _far_apart(problem, block_rows)]
         if problem.mask is Mask.ADDITIVE and 1 < own.mask_rows < own.rows:
-            whole = replace(problem, mask_rows=problem.rows)
-            return own, _of_rows(whole, block_rows, rounds)
-        return (own,)
+            far.append(_of_rows(replace(problem, mask_rows=problem.rows), block_rows, rounds))
+        return tuple(far)
     short = 5 * rows_together
     words = 2 * FAR_ELEMENTS // max(1, problem.cols - 1)  # of `rows_together` elements each
     beyond = words * rows_together
@@ -104,13 +111,19 @@ def _of_rows(problem: Problem, block_rows: int, rounds: int) -> Problem:
         rows = min(-(-rows // unit), MAX_ROWS // unit) * unit
         if rows % block_rows == 0 and block_rows > 1:
             rows -= unit
-    gaps = problem.input_stride - problem.cols, problem.output_stride - problem.cols
     return replace(
-        problem,
-        rows=rows,
-        mask_rows=unit or (rows if problem.mask is Mask.ADDITIVE else 0),
-        input_stride=problem.cols + gaps[0],
-        output_stride=problem.cols + gaps[1],
+        problem, rows=rows, mask_rows=unit or (rows if problem.mask is Mask.ADDITIVE else 0)
+    )
+
+
+def _far_apart(problem: Problem, block_rows: int) -> Problem:
+    """The problem of some hundred rows, which have gaps of more than 24 bits between them."""
+    tiles = max(4, FAR_ELEMENTS // FAR_GAP // block_rows + 1)
+    few = problem.resized(tiles * block_rows + (block_rows + 1) // 2)
+    return replace(
+        few,
+        input_stride=few.input_stride + FAR_GAP,
+        output_stride=few.output_stride + FAR_GAP * (1 if problem.in_place else 2),
     )
 
 
@@ -121,7 +134,7 @@ def _mask_rows(problem: Problem) -> int:
     """
     own = problem.mask_rows
     if problem.mask is Mask.CAUSAL:
-        return own if own < problem.rows else problem.cols + 5
+        return problem.cols + (5 if own == problem.rows else FAR_BLOCKS + 5)
     return own if own == 1 or own < problem.rows else 0
 
 
@@ -255,10 +268,31 @@ def _chosen_tiles(problem: Problem, block_rows: int, each: int, most_elements: i
         0,
         FAR_BLOCKS // each - 1,
         slice_end,
+        *_seen_tiles(problem, block_rows),
+        *_random_tiles(last),
     )
     allowed = max(LEAST_TILES, most_elements // (block_rows * problem.cols))
     chosen = list(dict.fromkeys(tile for tile in telling if 0 <= tile <= last))
     return np.array(sorted(chosen[:allowed]), np.int64)
+
+
+def _seen_tiles(problem: Problem, block_rows: int) -> list[int]:
+    """Under a causal mask the tiles of rows that see half of their columns, in some repeats of it.
+
+    Of a mask with many more rows than columns most see none.
+    """
+    if problem.mask is not Mask.CAUSAL:
+        return []
+    ends = (problem.mask_rows * repeat - 1 for repeat in (1, 2, 3))
+    return [(end - problem.cols // 2) // block_rows for end in ends]
+
+
+def _random_tiles(last: int) -> list[int]:
+    """Tiles between the first and the last, the same each time: none is safe to be wrong in."""
+    rng = np.random.default_rng(last)
+    logarithms = rng.uniform(0, np.log(last + 1), RANDOM_TILES)
+    by_logarithm = [int(tile) - 1 for tile in np.exp(logarithms)]
+    return [*map(int, rng.integers(0, last + 1, RANDOM_TILES)), *by_logarithm]
 
 
 @dataclass(frozen=True, slots=True)
