@@ -56,6 +56,7 @@ KERNEL = re.compile(r"__global__ void[^;{]*?\w+_kernel\(([^{]*)\) \{(.*?)\n\}\n"
 """The parameters and the body of each kernel."""
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
 def test_every_parameter_of_a_kernel_is_read(kernel):
     found = KERNEL.findall(emit(kernel.problem, kernel.config).code)

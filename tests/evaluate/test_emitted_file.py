@@ -262,6 +262,7 @@ def test_a_text_that_never_compiles_is_unverified_in_time(write, monkeypatch):
     assert monotonic() - start < 10
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
 def test_files_of_presets_can_be_edited_and_judged(preset, write):
     """Those of single elements have no vectors, those of a thread a row nobody to share it with."""
