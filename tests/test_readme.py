@@ -117,4 +117,5 @@ def test_it_counts_the_planted_bugs():
 
 
 def test_readme_is_short():
-    assert len(README.splitlines()) <= 150
+    written = re.sub(r"<!-- emulator: begin.*?emulator: end -->\n", "", README, flags=re.DOTALL)
+    assert len(written.splitlines()) <= 147
