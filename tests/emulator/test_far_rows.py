@@ -294,7 +294,8 @@ def test_rows_that_are_dealt_out_otherwise_are_noticed():
         assert order_of(run, kernel, moved.split.block_rows) is order
 
 
-@pytest.mark.parametrize("order", ["ascending", "descending"])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("order", ["descending", "ascending"])
 def test_the_order_of_blocks_is_told_where_the_problem_has_but_one(order):
     """64 rows are one block's: whether the last one works on the first rows does not show."""
     problem = Problem(64, 301, DType.BF16, mask=Mask.CAUSAL)

@@ -17,6 +17,7 @@ H200 = known_gpu("NVIDIA H200")
 COLS = (1, 5, 17, 64, 1000, 4096, 4097, 16384, 50257, 131072, 262144, 1048576)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("gpu", ["NVIDIA H200", "NVIDIA A100-SXM4-80GB", "Tesla T4"])
 @pytest.mark.parametrize("dtype", DType)
 @pytest.mark.parametrize("cols", COLS)
@@ -56,6 +57,7 @@ def test_the_wider_the_row_the_more_blocks_share_it():
     assert blocks == [1, 4, 8, 16, 16]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("accuracy", Accuracy)
 @pytest.mark.parametrize(
     "changes",
@@ -157,6 +159,7 @@ def test_a_batch_invariant_config_is_one_for_all_rows(cols, dtype):
     assert len({config_for(p, H200, batch_invariant=True) for p in problems}) == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("cols", [8192, 16384, 32768, 40959, 50257, 131072, 163839])
 @pytest.mark.parametrize(
     "fields",
@@ -176,6 +179,7 @@ def test_wide_rows_of_every_kind_need_no_repair(cols, fields, dtype):
     assert Space(problem, H200).broken_rule(promising(problem, H200)) is None
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("inner", [2, 3, 48, 512, 4096])
 @pytest.mark.parametrize("cols", [1024, 4096, 8192, 16384])
 @pytest.mark.parametrize("op", [Op.SOFTMAX, Op.SOFTMAX_BACKWARD])

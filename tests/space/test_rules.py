@@ -115,7 +115,7 @@ DRAWN = [(c, list(DType)[i % len(DType)], ARCHS[i % len(ARCHS)]) for i, c in enu
 """All columns, and with them every two of dtype and architecture."""
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("cols", "dtype", "arch"), DRAWN)
 def test_a_config_is_drawn_for_every_column_count(cols, dtype, arch):
     space = Space(Problem(2, cols, dtype), known_gpu_for(arch))
