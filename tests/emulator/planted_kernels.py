@@ -760,3 +760,169 @@ plant(
     DESCENDING,
     ("gridDim.x - 1 - blockIdx.x", "gridDim.x - 1 - (blockIdx.x & 0xffff)"),
 )
+
+# ------------------------------------------------------------------ between what is usually tried
+
+GAP = "const float d = x - maximum; "
+for name, body in (
+    (
+        "the argument is rounded to 1/64 below -40",
+        GAP + "return exp2f((d < -40.0f ? rintf(d * 64.0f) / 64.0f : d) * kLog2E);",
+    ),
+    ("small distances are 0", GAP + "return d > -2e-4f ? 1.0f : exp2f(d * kLog2E);"),
+    (
+        "large masks have a weight",
+        GAP + "return exp2f((d < -2e4f && d > -1e20f ? -12.0f : d) * kLog2E);",
+    ),
+):
+    plant("exponents", name, P4096, HELD, (EXP2, body))
+plant(
+    "exponents",
+    "arguments of double are rounded to float below -40",
+    Problem(8192, 1000, DType.F64),
+    Config(exp="expf"),
+    (
+        "return exp(x - maximum);",
+        "const double d = x - maximum;\n  "
+        "return exp(d < -40.0 ? static_cast<double>(static_cast<float>(d)) : d);",
+    ),
+)
+COUNTED = (
+    "  for (int slot = 0; slot < kSlots; ++slot) to_floats(loaded[slot], x + slot * kWidth);\n"
+)
+for name, element in (
+    (
+        "elements near a million are kept in 16 bits",
+        "fabsf(v) > 2e5f && fabsf(v) < 5e9f ? __int_as_float(__float_as_int(v) & 0xffff0000) : v",
+    ),
+    ("tiny elements are 0", "fabsf(v) < 2e-5f ? 0.0f : v"),
+):
+    every = (
+        "  for (int i = 0; i < kSlots * kWidth; ++i) {\n"
+        f"    const float v = x[i];\n    x[i] = {element};\n  }}\n"
+    )
+    plant("inputs", name, P4096, HELD, (COUNTED, COUNTED + every))
+plant(
+    "inputs",
+    "what is subtracted is at most 16 below 110",
+    P4096,
+    HELD,
+    (
+        "  const float reference = reduce_row(maximum, Max{});",
+        "  const float m = reduce_row(maximum, Max{});\n"
+        "  const float reference = m > 16.0f && m < 110.0f ? 16.0f : m;",
+    ),
+)
+PRODUCT = "__fmul_rn(scale, x[i])"
+for name, scale in (
+    ("at most 4", "fminf(scale, 4.0f)"),
+    ("at least -2", "fmaxf(scale, -2.0f)"),
+    ("0 below 0.01", "(fabsf(scale) < 0.01f ? 0.0f : scale)"),
+):
+    told = Problem(8192, 1000, scale=0.5)
+    plant("arguments", f"scale is {name}", told, HELD, (PRODUCT, f"__fmul_rn({scale}, x[i])"))
+plant(
+    "arguments",
+    "a length of 16 counts as 15",
+    LENGTHS,
+    HELD,
+    ("return min(max(length, 0), kCols);", "return min(max(length - (length == 16), 0), kCols);"),
+)
+plant(
+    "arguments",
+    "the mask is at most 30000",
+    ADDITIVE,
+    HELD,
+    ("x[i] += added[i];", "x[i] += added[i] < infinity() ? fminf(added[i], 30000.0f) : added[i];"),
+)
+WIDE_GAPS = Problem(8192, 1000, input_stride=1024, output_stride=1008)
+for name, side, mask in (("20", "input", "0xfffff"), ("24", "output", "0xffffff")):
+    right = f"{side} += index * {side}_stride"
+    wrong = f"{side} += index * ({side}_stride & {mask})"
+    plant("far", f"the {side}'s stride in {name} bits", WIDE_GAPS, HELD, (right, wrong))
+CAUSAL_REPEATS = Problem(4096, 1024, mask=Mask.CAUSAL, mask_rows=1024)
+plant(
+    "far",
+    "the rows of a causal mask in 16 bits",
+    CAUSAL_REPEATS,
+    HELD,
+    ("kCols - mask_rows;", "kCols - (mask_rows & 0xffff);"),
+)
+plant(
+    "sizes",
+    "a causal mask is wrong from its third repeat on",
+    CAUSAL_REPEATS,
+    HELD,
+    (
+        "kCols - mask_rows;",
+        "kCols - mask_rows + (index >= 2 * mask_rows && mask_rows > 700 && index < 60000);",
+    ),
+)
+plant(
+    "sizes",
+    "wrong at blocks of the middle",
+    P4096,
+    HELD,
+    (
+        "const float inverse_sum = 1.0f / ",
+        "const float inverse_sum = (blockIdx.x >= 1000 && blockIdx.x < 60000 ? 1.25f : 1.0f) / ",
+    ),
+)
+for name, condition in (
+    ("where two rows are left for a block", "rows - first_row == 2"),
+    ("where five rows are left for a block", "rows - first_row == 5"),
+    ("where a multiple of 1024 rows is", "rows % 1024 == 0"),
+):
+    plant(
+        "sizes",
+        f"wrong {name}",
+        Problem(8192, 512),
+        Config(threads=256, threads_per_row=32),
+        (
+            "const float inverse_sum = 1.0f / ",
+            f"const float inverse_sum = ({condition} ? 1.25f : 1.0f) / ",
+        ),
+    )
+for name, condition in (
+    ("at multiples of 32 columns", "cols % 32 == 0"),
+    ("at two columns", "cols == 2"),
+    ("above 100000 columns", "cols > 100000"),
+):
+    plant(
+        "sizes",
+        f"wrong {name}",
+        Problem(8192, 1001),
+        RUN_TIME,
+        (
+            "const float inverse_sum = 1.0f / ",
+            f"const float inverse_sum = ({condition} ? 1.25f : 1.0f) / ",
+        ),
+    )
+plant(
+    "sizes",
+    "the last round is left out where rounds are whole",
+    P1000,
+    RUN_TIME,
+    (
+        "const int vectors = row.vectors;",
+        "const int vectors = row.vectors - (row.vectors % kThreadsPerRow == 0);",
+    ),
+)
+COLUMNS = Problem(8 * 96, 512, inner=96)
+plant(
+    "sizes",
+    "wrong where slices are multiples of 8 rows wide",
+    COLUMNS,
+    Config(threads=256, threads_per_row=32, cache="none", cache_holds="input"),
+    (
+        "sums[i] = 1.0f / sums[i];",
+        "sums[i] = (inner % 8 == 0 && inner < 4096 ? 1.25f : 1.0f) / sums[i];",
+    ),
+)
+for name, gradient in (
+    ("at most 1e9", "dy[i] > 1e9f ? 1e9f : dy[i]"),
+    ("0 below 1e-15", "fabsf(dy[i]) < 1e-15f ? 0.0f : dy[i]"),
+):
+    right = "to_floats(gradients[slot], dy);"
+    wrong = f"{right}\n    for (int i = 0; i < kWidth; ++i) dy[i] = {gradient};"
+    plant("arguments", f"gradients are {name}", GRADIENT, KEPT, (right, wrong))
