@@ -38,7 +38,7 @@ def test_every_choice(emulator, arrangement, rows, cols, dtype):
         verify(emulator, problem, config)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("config", [BLOCKED, REPLICATED], ids=lambda c: c.arrangement)
 @pytest.mark.parametrize(
     "changes",

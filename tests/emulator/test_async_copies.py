@@ -40,7 +40,7 @@ def test_every_choice_at_ragged_and_whole_rows(emulator, rows, cols, dtype):
         verify(emulator, problem, config)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "changes",
     [

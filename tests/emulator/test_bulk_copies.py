@@ -37,7 +37,7 @@ def test_every_choice(emulator, rows, cols, dtype):
         verify(emulator, problem, config)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "changes",
     [

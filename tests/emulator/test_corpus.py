@@ -38,7 +38,7 @@ def twin(base, lead=0):
     return run_variant(variant_of(base), lead=lead, steps=STEPS)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("base", BASES)
 def test_bases_are_legal_and_clean(base):
     problem, config = BASES[base]

@@ -15,7 +15,7 @@ ROWS, COLS = 500, 520
 EMULATOR = Emulator("sm_90")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", SABOTAGE)
 def test_a_wrong_kernel_is_found_out(name):
     problem = problem_of(SABOTAGE[name][0], ROWS, COLS)
@@ -25,7 +25,7 @@ def test_a_wrong_kernel_is_found_out(name):
     assert verdict.status is Status.WRONG, verdict.sentence
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", sorted({kind for kind, *_ in SABOTAGE.values()}))
 def test_its_honest_twin_is_verified(kind):
     problem = problem_of(kind, ROWS, COLS)

@@ -67,7 +67,7 @@ def test_threads_work_on_several_rows_at_once(emulator, cols, dtype, choices, al
     verify(emulator, Problem(64, cols, dtype), **wanted)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("cols", "dtype", "choices"),
     [

@@ -31,7 +31,7 @@ def test_several_rows_a_thread(emulator):
     verify(emulator, Problem(5, 1000), replace(REDUX, threads=384, rows_per_thread=2))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("exchange", ["barrier", "mbarrier"])
 @pytest.mark.parametrize("algorithm", ["three-pass", "online-block-max"])
 def test_the_first_warp_of_a_clusters_blocks(emulator, algorithm, exchange):

@@ -103,7 +103,7 @@ DEFECTS = {
 CLUSTER_OF_8 = Config(algorithm="online-block-max", cluster=8, threads=128, threads_per_row=128)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
     program = ProgramUnderTest.of_config(Problem(3, 8193), CLUSTER_OF_8)
@@ -134,7 +134,7 @@ DEFECTS_OF_MBARRIERS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("defect", DEFECTS_OF_MBARRIERS)
 def test_defects_of_mbarriers_are_found_out(emulator, defect):
     config = replace(CLUSTER_OF_8, cluster=2, exchange="mbarrier")

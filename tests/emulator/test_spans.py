@@ -51,7 +51,7 @@ def test_rows_of_every_kind(emulator, cols, dtype, choices, algorithm):
     verify(emulator, problem, config)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
 @pytest.mark.parametrize("threads_per_row", [1, 4])
 @pytest.mark.parametrize("rows", [1, 63, 130])
