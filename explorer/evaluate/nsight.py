@@ -12,13 +12,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from explorer.codegen import emit
-from explorer.compile import Compiler
 from explorer.config import Config
-from explorer.devices.cuda.run_once import run_once
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.reference import normal_inputs
 
 LIMIT_S = 120.0
 
@@ -125,6 +121,12 @@ def _number(text: str) -> float:
 
 def launch_one(problem: Problem, config: Config, gpu: GpuSpec, index: int) -> None:
     """Compile what is timed, and launch it once on the input that the emulator counts with."""
+    # Whoever only reads figures does not wait for CUDA's modules.
+    from explorer.codegen import emit
+    from explorer.compile import Compiler
+    from explorer.devices.cuda.run_once import run_once
+    from explorer.reference import normal_inputs
+
     variant = emit(problem, config)
     kernel = Compiler(gpu.arch).compile(variant.source)
     arrays = normal_inputs(problem)

@@ -193,17 +193,18 @@ def read_emitted(path: Path) -> ProgramUnderTest:
         program.launches(problem)  # its numbers can be worked out
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {brief(error)}") from None
-    return replace(
-        program, host_checked=_has_emitted_host(program), is_edited=not _is_emitted(program)
-    )
+    emitted = _emitted(problem, config)
+    is_edited = emitted is None or emitted.source != source
+    has_host = emitted is not None and _has_host_of(program, emitted)
+    return replace(program, host_checked=has_host, is_edited=is_edited)
 
 
-def _is_emitted(program: ProgramUnderTest) -> bool:
-    """Whether its text is what this version emits, character by character."""
+def _emitted(problem: Problem, config: Config) -> Variant | None:
+    """What this version emits; None for a config that none of its templates knows."""
     try:
-        return emit(program.problem, program.config).source == program.source
+        return emit(problem, config)
     except InvalidInput:
-        return False
+        return None
 
 
 def _from_header(source: str) -> tuple[Problem, Config]:
@@ -257,11 +258,10 @@ def _as_edited(problem: Problem, config: Config, plan: LaunchPlan) -> Config:
 def _needed(problem: Problem, config: Config) -> set[str]:
     """The constants that say what a config's kernel does, as far as its text has them."""
     named = {"kThreads", "kThreadsPerRow", "sizeof(Word)"}
-    try:
-        source = emit(problem, config).source
-    except InvalidInput:  # a config of an earlier version, whose kernels had all of them
+    emitted = _emitted(problem, config)
+    if emitted is None:  # a config of an earlier version, whose kernels had all of them
         return named
-    return named & set(LaunchPlan.of(problem, config).bound(source).constants)
+    return named & set(LaunchPlan.of(problem, config).bound(emitted.source).constants)
 
 
 def _with_entries_of(source: str, plan: LaunchPlan) -> LaunchPlan:
@@ -333,12 +333,8 @@ def _end_of_kernels(code: str) -> int:
     return len(code)
 
 
-def _has_emitted_host(program: ProgramUnderTest) -> bool:
-    """Whether the host part is what this version emits, and launches what the head's lines say."""
-    try:
-        emitted = emit(program.problem, program.config)
-    except InvalidInput:
-        return False
+def _has_host_of(program: ProgramUnderTest, emitted: Variant) -> bool:
+    """Whether the host part is that of `emitted`, and launches what the head's lines say."""
     own = emitted.source
     if len(emitted.launches) == 1 == len(program.plan.steps):
         own = own.replace(emitted.launches[0].entry, program.plan.steps[0].entry)

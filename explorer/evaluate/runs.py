@@ -169,8 +169,9 @@ def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> P
 
 
 def _fewest_rows(program: ProgramUnderTest) -> list[int]:
-    """One row, and two; and where a block has several, two blocks but for one row, and a block
-    beside one that has 2 or 5 rows left."""
+    """Return one row and two; and where a block has several, rows of which 2, 5, or all but one are
+    left for a second block.
+    """
     if program.split.across_rows:
         return []
     block = program.config.rows_per_block

@@ -102,7 +102,7 @@ class Contest:
         rounds: int,
         twice: int = 0,
     ) -> "Contest":
-        """Have `compare`, an evaluator's, time verified configs, that at `twice` two times a round.
+        """Time verified configs in turn by an evaluator's `compare`; that at `twice` enters twice.
 
         Raises DeviceLost where one of them fails now.
         """
@@ -110,7 +110,7 @@ class Contest:
 
     @classmethod
     def of(cls, comparison: Comparison, twice: int = 0) -> "Contest":
-        """What a comparison gives whose last row is that of the config at `twice` once more."""
+        """Return the contest of a comparison whose last row is the second entry of `twice`."""
         *rows, again = comparison.samples_us
         return cls(tuple(rows), again, twice, comparison.copy_us, comparison.interleaved)
 

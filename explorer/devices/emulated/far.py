@@ -310,13 +310,13 @@ class _FarRows:
 
     @classmethod
     def of(cls, problem: Problem, rows: Numbers) -> "_FarRows":
-        few = Problem(
-            len(rows),
-            problem.cols,
-            problem.dtype,
-            problem.op,
-            out_dtype=problem.out_dtype,
-            scale=problem.scale,
+        few = replace(
+            problem,
+            rows=len(rows),
+            inner=1,
+            input_stride=problem.cols,
+            output_stride=problem.cols,
+            in_place=False,
             mask=Mask.LENGTHS if problem.mask is Mask.CAUSAL else problem.mask,
             mask_rows=len(rows) if problem.mask is Mask.ADDITIVE else 0,
         )
