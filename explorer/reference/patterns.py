@@ -83,6 +83,7 @@ def _patterns(cols: int, dtype: DType, op: Op, terms: int) -> tuple[Pattern, ...
         *(Pattern(_words(make), make) for make in (*_TELLING, *_OTHERS)),
         *_subsets(cols, terms),
         *_ladders(cols, dtype, op),
+        *_outweighed(cols),
         *_huge(dtype, few=cols > NARROW_COLS),
         *_peaks(cols),
     )
@@ -302,6 +303,32 @@ def _ladder(
         return np.asarray(rng.integers(-64, 64) / 4 - gaps, np.float64)
 
     return Pattern(name, make)
+
+
+def _outweighed(cols: int) -> list[Pattern]:
+    """Return rows of one maximum and of equals far below it, which still weigh together.
+
+    A kernel that drops a partial sum because its maximum is far below the row's is wrong by what
+    the partial sums weigh: in these rows from as much as the maximum to a ten-thousandth of it.
+    """
+    if cols == 1:
+        return []
+    return [_one_and_others(np.log(cols) - np.log(weight)) for weight in OTHERS_WEIGH]
+
+
+OTHERS_WEIGH = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
+"""The sum of e^x of all elements but the maximum, in multiples of the maximum's."""
+
+
+def _one_and_others(gap: float) -> Pattern:
+    """Return a row whose elements lie `gap` below its maximum, give or take a half."""
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        row = rng.uniform(-0.5, 0.5, cols) - gap
+        row[rng.integers(0, cols)] = 0.0
+        return row
+
+    return Pattern("one and others", make)
 
 
 # ------------------------------------------------------------------ huge values

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,15 @@ def test_every_parameter_of_a_kernel_is_read(kernel):
     for parameters, body in found:
         names = {parameter.split()[-1].lstrip("*&") for parameter in parameters.split(",")}
         assert names <= set(re.findall(r"\w+", body)), names
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
+def test_every_constant_is_used_by_code(kernel):
+    """The header's comment may name a constant; that alone would be a warning of the compiler."""
+    source = emit(kernel.problem, kernel.config).source
+    used = Counter(re.findall(r"\bk[A-Z]\w*", re.sub("//.*", "", source)))
+    assert [name for name, times in used.items() if times == 1] == []
 
 
 def test_names_in_comments_and_of_members_are_not_calls():
