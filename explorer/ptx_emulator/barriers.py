@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from explorer.ptx_emulator.binding import Binder, Control, Modifiers, controls
 from explorer.ptx_emulator.findings import Kind, UnsupportedPtx
-from explorer.ptx_emulator.lanes import Lanes
+from explorer.ptx_emulator.lanes import Lanes, distinct
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.ordering import Row
 from explorer.ptx_emulator.program import Instruction
@@ -100,7 +100,7 @@ class _BlockBarriers:
             self._scheduler.wait_pc[lanes.flat] = form.instruction.pc
         blocks = lanes.flat // machine.ordering.per_block
         for number in np.unique(numbers).tolist():
-            self._try(np.unique(blocks[numbers == number]), number)
+            self._try(distinct(blocks[numbers == number]), number)
         return form.instruction.pc + 1 if form.arrive_only else None
 
     def _all_meet(self, form: _Form, lanes: Lanes) -> bool:
@@ -147,7 +147,7 @@ class _BlockBarriers:
         """A barrier of the whole block waits only for threads that have not exited."""
         if (self._waiting == _NOT_WAITING).all():
             return
-        blocks = np.unique(lanes.flat // self._machine.ordering.per_block)
+        blocks = distinct(lanes.flat // self._machine.ordering.per_block)
         waiting = self._by_block(self._waiting)[blocks]
         for number in np.unique(waiting).tolist():
             if number != _NOT_WAITING:

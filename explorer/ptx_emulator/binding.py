@@ -36,12 +36,32 @@ It returns the instruction at which all lanes go on, or None if it has placed th
 """
 
 
+class BoundSteps:
+    """The steps of a kernel that depend on its registers alone, to be bound once for all batches.
+
+    They ask their operands for arrays when they are executed, and take no value of a register while
+    they are bound.
+    """
+
+    def __init__(self, registers: RegisterFile, instructions: int) -> None:
+        self.registers = registers
+        self.steps: list[Step | None] = [None] * instructions
+
+
 class Binder:
     """What a binding function is given: the machine, and its operands by type."""
 
     def __init__(self, machine: Machine, registers: RegisterFile) -> None:
-        self.machine = machine
+        self._machine = machine
         self._registers = registers
+        self.machine_asked = False
+        """Whether the machine was asked for, so that what is bound serves for its batch alone."""
+
+    @property
+    def machine(self) -> Machine:
+        """The batch that the instruction is bound to."""
+        self.machine_asked = True
+        return self._machine
 
     def source(self, operand: Operand, ptx_type: str) -> Source:
         """Read an operand as a value of `ptx_type`. Raises UnsupportedPtx."""
@@ -227,21 +247,17 @@ class Modifiers:
 
 def in_place(ufunc: np.ufunc, target: Target, *sources: Source) -> Step:
     """Return a step that lets a ufunc write straight to the destination if the lanes are a box."""
-    array, flat = target.array, target.flat
-    values = tuple(source.value for source in sources)
     plain = all(type(source) is Source for source in sources)
 
     def step(lanes: Lanes) -> None:
         if lanes.full and plain:
-            ufunc(*values, out=array)
+            ufunc(*[source.value for source in sources], out=target.array)
         elif lanes.box is not None:
-            ufunc(*[source.at(lanes) for source in sources], out=array[lanes.box])
+            ufunc(*[source.at(lanes) for source in sources], out=target.array[lanes.box])
         else:
-            flat[lanes.flat] = ufunc(*[source.at(lanes) for source in sources])
+            target.flat[lanes.flat] = ufunc(*[source.at(lanes) for source in sources])
 
-    if array.ndim != 3:
-        return computed(ufunc, target, *sources)
-    return step
+    return computed(ufunc, target, *sources) if isinstance(target, NoTarget) else step
 
 
 def computed(function: Callable[..., Any], target: Target, *sources: Source) -> Step:

@@ -20,7 +20,7 @@ from explorer.ptx_emulator.binding import (
     controls,
 )
 from explorer.ptx_emulator.findings import Kind
-from explorer.ptx_emulator.lanes import Lanes
+from explorer.ptx_emulator.lanes import Lanes, distinct
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.mbarriers import Mbarriers
 from explorer.ptx_emulator.memory_instructions import Fences
@@ -87,7 +87,7 @@ class _ClusterBarriers:
         self._scheduler.on_exit.append(self._exited)
 
     def _clusters(self, lanes: Lanes) -> list[int]:
-        clusters: list[int] = np.unique(lanes.flat // self._lanes_each).tolist()
+        clusters: list[int] = distinct(lanes.flat // self._lanes_each).tolist()
         return clusters
 
     def arrive(self, instruction: Instruction, lanes: Lanes, *, relaxed: bool) -> int:

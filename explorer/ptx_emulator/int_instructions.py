@@ -17,7 +17,15 @@ from explorer.ptx_emulator.float_instructions import (
     bind_float_sign,
     bind_sum,
 )
-from explorer.ptx_emulator.program import DTYPES, SIGNED, STORAGE, Array, Instruction
+from explorer.ptx_emulator.program import (
+    DTYPES,
+    SIGNED,
+    STORAGE,
+    Array,
+    Immediate,
+    Instruction,
+)
+from explorer.ptx_emulator.registers import Source
 
 INT_TYPES = ("u16", "s16", "u32", "s32", "u64", "s64")
 Function = Callable[..., Any]
@@ -217,9 +225,8 @@ def bind_shift(binder: Binder, instruction: Instruction) -> Step:
     dtype = DTYPES[ptx_type]
     bits = 8 * dtype.itemsize
     ufunc = np.left_shift if instruction.root == "shl" else np.right_shift
-    if amount.scalar is not None and int(amount.scalar) < bits:
-        constant = type(amount)(dtype.type(int(amount.scalar)))
-        return in_place(ufunc, target, value, constant)
+    if isinstance(instruction.operands[2], Immediate) and int(amount.value) < bits:
+        return in_place(ufunc, target, value, Source(dtype.type(int(amount.value))))
 
     def shift(a: Any, n: Any) -> Array:
         n = np.asarray(n)

@@ -20,7 +20,14 @@ from explorer.ptx_emulator import (  # noqa: F401 - importing them registers eve
     warp_instructions,
 )
 from explorer.ptx_emulator.batch import LaunchLog
-from explorer.ptx_emulator.binding import Binder, Control, Step, bind_control, bind_step
+from explorer.ptx_emulator.binding import (
+    Binder,
+    BoundSteps,
+    Control,
+    Step,
+    bind_control,
+    bind_step,
+)
 from explorer.ptx_emulator.counters import Counters
 from explorer.ptx_emulator.findings import Aborted, Finding, Kind, LaunchError, UnsupportedPtx
 from explorer.ptx_emulator.geometry import (
@@ -268,33 +275,45 @@ def _run(machine: Machine, constants: dict[str, int], step_limit: int) -> bool:
     entry, scheduler = machine.entry, machine.part(Scheduler)
     remote = machine.shared_space.remote
     scheduler.on_exit.append(lambda lanes: remote.exited(lanes, scheduler.exited))
-    registers = RegisterFile(machine.shape, entry.registers, constants, register_slots(entry))
-    scheduler.load(*_bind(Binder(machine, registers), entry))
+    names = frozenset(constants)
+    # Taken out while it is in use: its registers hold this batch's values.
+    bound = entry.bound.pop(names, None) or BoundSteps(
+        RegisterFile(entry.registers, register_slots(entry)), len(entry.instructions)
+    )
+    bound.registers.allot(machine.shape, constants)
+    scheduler.load(*_bind(machine, bound, entry))
     complete = True
     try:
         scheduler.run(step_limit)
     except Aborted:
         complete = False
+    entry.bound[names] = bound
     if machine.log.traffic is not None:
         _count_instructions(machine, scheduler)
     return complete
 
 
-def _bind(binder: Binder, entry: Entry) -> tuple[list[Step], dict[int, Control]]:
-    """Bind every instruction. Raises UnsupportedPtx naming all that are not known."""
+def _bind(
+    machine: Machine, bound: BoundSteps, entry: Entry
+) -> tuple[list[Step], dict[int, Control]]:
+    """Bind each instruction. Raises UnsupportedPtx that names all which are not known."""
     steps: list[Step] = []
     controls: dict[int, Control] = {}
     unknown: list[str] = []
     for instruction in entry.instructions:
-        step: Step | None = _nothing
-        try:
-            step = bind_step(binder, instruction)
-            if step is None:
-                controls[instruction.pc] = bind_control(binder, instruction)
-        except UnsupportedPtx as error:
-            unknown += error.opcodes
-        except (KeyError, ValueError, IndexError, AssertionError):
-            unknown.append(instruction.opcode)
+        step = bound.steps[instruction.pc]
+        if step is None:
+            binder = Binder(machine, bound.registers)
+            try:
+                step = bind_step(binder, instruction)
+                if step is None:
+                    controls[instruction.pc] = bind_control(binder, instruction)
+                elif not binder.machine_asked:
+                    bound.steps[instruction.pc] = step
+            except UnsupportedPtx as error:
+                unknown += error.opcodes
+            except (KeyError, ValueError, IndexError, AssertionError):
+                unknown.append(instruction.opcode)
         steps.append(step or _nothing)
     if unknown:
         raise UnsupportedPtx(tuple(dict.fromkeys(unknown)))

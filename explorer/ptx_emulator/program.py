@@ -237,6 +237,8 @@ class Entry:
     directives: Directives = Directives()
     slots: dict[str, tuple[int, int]] | None = None
     """Where its registers are kept. `registers.register_slots` fills this in once."""
+    bound: dict[frozenset[str], Any] = field(default_factory=dict)
+    """Steps that serve for any batch, by the names of constant registers: `binding.BoundSteps`."""
 
 
 @dataclass(slots=True)

@@ -38,13 +38,21 @@ from explorer.ptx_emulator.program import (
 
 
 class Source:
-    """An operand that is read: a scalar, or an array of the batch's shape."""
+    """An operand that is read: a scalar, or an array of the batch's shape.
+
+    That of a register is another array in each batch; those who keep a Source ask it each time.
+    """
 
     __slots__ = ("_flat", "value")
 
     def __init__(self, value: Values) -> None:
         self.value: Any = value
         self._flat: Array | None = None
+        self.load(value)
+
+    def load(self, value: Values) -> None:
+        """Read `value` from now on."""
+        self.value, self._flat = value, None
         if isinstance(value, np.ndarray) and value.ndim == 3:
             self._flat = value.reshape(-1)
 
@@ -102,11 +110,15 @@ class NegatedSource(Source):
 
 
 class Target:
-    """An operand that is written."""
+    """An operand that is written: another array in each batch, as of a Source."""
 
     __slots__ = ("array", "flat")
 
     def __init__(self, array: Array) -> None:
+        self.load(array)
+
+    def load(self, array: Array) -> None:
+        """Write to `array` from now on."""
         self.array = array
         self.flat = array.reshape(-1)
 
@@ -141,23 +153,31 @@ class NoTarget(Target):
 
 
 class RegisterFile:
-    """The registers of one batch, which get their storage as instructions are bound."""
+    """The registers of a kernel: what reads and writes them, and their storage in one batch.
 
-    def __init__(
-        self,
-        shape: Shape,
-        declared: Mapping[str, str],
-        constants: Mapping[str, int],
-        slots: Mapping[str, tuple[int, int]],
-    ) -> None:
-        assert shape[2] == WARP
-        self._shape = shape
+    Instructions are bound to it once. `allot` gives it the storage of the next batch, of another
+    shape and with other values of the constant registers, whose names stay the same.
+    """
+
+    def __init__(self, declared: Mapping[str, str], slots: Mapping[str, tuple[int, int]]) -> None:
         self._declared = declared
-        self._constants = constants
         self._slots = slots
+        self._shape: Shape = (0, 0, WARP)
+        self._constants: Mapping[str, int] = {}
         self._arrays: dict[tuple[int, int], Array] = {}
         self._sources: dict[tuple[str, str, bool], Source] = {}
         self._targets: dict[tuple[str, str], Target] = {}
+
+    def allot(self, shape: Shape, constants: Mapping[str, int]) -> None:
+        """Give registers storage of a shape, all zeros, and constant ones their values."""
+        assert shape[2] == WARP
+        self._shape, self._constants = shape, constants
+        self._arrays = {}
+        for (name, ptx_type, _), source in self._sources.items():
+            source.load(self._read(name, ptx_type))
+        for (name, ptx_type), target in self._targets.items():
+            if name not in constants:
+                target.load(self._written(name, ptx_type))
 
     def _storage(self, name: str) -> Values:
         dtype = storage_dtype(self._declared[name])
@@ -181,35 +201,41 @@ class RegisterFile:
         return self._sources[key]
 
     def _source(self, name: str, ptx_type: str, *, negated: bool) -> Source:
-        values = self._storage(name)
-        dtype = DTYPES[ptx_type]
+        values, dtype = self._read(name, ptx_type), DTYPES[ptx_type]
         if ptx_type == "pred":
             return NegatedSource(values) if negated else Source(values)
         if values.dtype.itemsize > dtype.itemsize:
             return NarrowedSource(values, dtype)
+        return Source(values)
+
+    def _read(self, name: str, ptx_type: str) -> Values:
+        """The storage of a register as a type sees it; of a wider register the whole."""
+        values, dtype = self._storage(name), DTYPES[ptx_type]
+        if ptx_type == "pred" or values.dtype.itemsize > dtype.itemsize:
+            return values
         if values.dtype.itemsize < dtype.itemsize:
             if isinstance(values, np.ndarray):
                 raise UnsupportedPtx((f"{name} read as {ptx_type}",))
-            return Source(values.astype(STORAGE[dtype.itemsize]).view(dtype))
-        return Source(values.view(dtype))
+            values = values.astype(STORAGE[dtype.itemsize])
+        seen: Values = values.view(dtype)
+        return seen
 
     def target(self, name: str, ptx_type: str) -> Target:
         """Write register `name` with values of `ptx_type`; a wider register is extended."""
         key = name, ptx_type
         if key not in self._targets:
-            self._targets[key] = self._target(name, ptx_type)
+            constant = name in self._constants
+            self._targets[key] = NoTarget() if constant else Target(self._written(name, ptx_type))
         return self._targets[key]
 
-    def _target(self, name: str, ptx_type: str) -> Target:
-        if name in self._constants:
-            return NoTarget()
+    def _written(self, name: str, ptx_type: str) -> Array:
         values = self._storage(name)
         assert isinstance(values, np.ndarray)
         dtype = DTYPES[ptx_type]
         if values.dtype.itemsize == dtype.itemsize:
-            return Target(values.view(dtype))
+            return values.view(dtype)
         signed = np.issubdtype(dtype, np.signedinteger)
-        return Target(values.view(f"i{values.itemsize}") if signed else values)
+        return values.view(f"i{values.itemsize}") if signed else values
 
 
 # Which registers can share storage: those that are never in use at the same time.

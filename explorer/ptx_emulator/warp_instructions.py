@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from explorer.ptx_emulator.binding import Binder, Control, Modifiers, Step, binds, controls
 from explorer.ptx_emulator.findings import Kind
-from explorer.ptx_emulator.lanes import WARP, Lanes
+from explorer.ptx_emulator.lanes import WARP, Lanes, distinct
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.program import DTYPES, Array, Instruction, Operand
 from explorer.ptx_emulator.registers import Source
@@ -371,9 +371,9 @@ def bind_warp_barrier(binder: Binder, instruction: Instruction) -> Control:
         members = _members(lanes, mask)
         whole = members == _FULL
         if whole.all():
-            machine.ordering.sync_warps(np.unique(lanes.flat >> 5), now)
+            machine.ordering.sync_warps(distinct(lanes.flat >> 5), now)
             return
-        machine.ordering.sync_warps(np.unique(lanes.flat[whole] >> 5), now)
+        machine.ordering.sync_warps(distinct(lanes.flat[whole] >> 5), now)
         keys = (lanes.flat >> 5).astype(np.uint64) << np.uint64(32) | members
         for key in np.unique(keys[~whole]):
             machine.ordering.sync_some(lanes.flat[keys == key], now)

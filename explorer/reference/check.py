@@ -58,13 +58,13 @@ def check(
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         same = (values == truth.values) | (np.isnan(values) & np.isnan(truth.values))
         off = np.where(same, 0.0, np.abs(values - truth.values))
-        right = same | _is_close(output, values, off, truth, dtype, limits)
-        counted = truth.magnitude >= SMALLEST_NORMAL[dtype]
-        counted &= ~(_may_be_flushed(truth, dtype) & (values == 0))
+        flushed = _may_be_flushed(truth, dtype) & (values == 0)
+        right = same | flushed | _is_close(output, off, truth, dtype, limits)
+        counted = (truth.magnitude >= SMALLEST_NORMAL[dtype]) & ~flushed
         relative = np.where(counted, off / truth.magnitude, 0.0)
     wrong = np.argwhere(~right)
     first = (int(wrong[0][0]), int(wrong[0][1])) if len(wrong) else None
-    max_ulp, mean_ulp = _ulps(values, off, truth, dtype)
+    max_ulp, mean_ulp = _ulps(values, np.where(flushed, 0.0, off), truth, dtype)
     return Check(
         wrong=len(wrong),
         error=float(relative[np.isfinite(relative)].max(initial=0.0)),
@@ -75,15 +75,13 @@ def check(
     )
 
 
-def _is_close(
-    output: Array, values: Wide, off: Wide, truth: Truth, dtype: DType, limits: Limits
-) -> Flags:
+def _is_close(output: Array, off: Wide, truth: Truth, dtype: DType, limits: Limits) -> Flags:
     """Return which finite numbers are right although they are not the truth itself."""
     exact = truth.exact_rows()
     subnormal = SUBNORMAL_ERROR[dtype.arithmetic]
     relative = np.where(exact, limits.exact_relative, limits.relative)
     allowed = np.where(truth.magnitude > 0, relative * truth.magnitude + subnormal, 0.0)
-    close = (off <= allowed) | (_may_be_flushed(truth, dtype) & (values == 0))
+    close = off <= allowed
     if dtype.itemsize == 2:
         beside = np.where(
             exact,
@@ -105,7 +103,7 @@ def _may_be_flushed(truth: Truth, dtype: DType) -> Flags:
 def _ulps(values: Wide, off: Wide, truth: Truth, dtype: DType) -> tuple[float, float]:
     """The largest and the mean error in ulps of the elements that are finite, and due to be."""
     finite = np.isfinite(truth.values) & np.isfinite(values)
-    inexact = finite & (off > 0) & ~(_may_be_flushed(truth, dtype) & (values == 0))
+    inexact = finite & (off > 0)
     if not inexact.any():
         return 0.0, 0.0
     ulps = off[inexact] / _spacing(truth.magnitude[inexact], dtype)

@@ -168,7 +168,7 @@ def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
 def _growth(x: Wide) -> Wide:
     """Return by what each exponential's error may be larger, for its distance from the maximum."""
     with np.errstate(invalid="ignore", over="ignore"):
-        gap = np.where(np.isfinite(x), x.max(axis=1, keepdims=True) - x, 0.0)
+        gap = x.max(axis=1, keepdims=True) - x  # infinite or NaN where x or the maximum is
     growth = np.ones_like(x)
     far = (gap > NEAR_GAP) & (gap < GONE_GAP)
     _, exponent = np.frexp(gap[far] / NEAR_GAP)

@@ -403,8 +403,9 @@ class _FarMemory:
         assert self.target.windows is not None
         size = self.target.dtype.itemsize
         numbers, places = self.target.windows.elements(size)
-        written = self.target.written.view(f"u{size}")[places] != 0
-        strays = numbers[written & ~np.isin(numbers, self._due)]
+        written = self.target.written.view(f"u{size}") != 0
+        written[GlobalMemory.places(self.target, self._due)] = False
+        strays = numbers[written[places]]
         if len(strays):
             message = (
                 f"element {strays[0]} of {self.target.name} is written, which belongs to no block "
