@@ -250,7 +250,7 @@ class Emulator:
             _launched_for(program, kernel, run.problem),
             run.problem,
             run.case.arrays(),
-            odd_elements=run.odd_elements,
+            misaligned_by=run.misaligned_by,
             rounding=program.rounding(run.problem),
             step_limit=self._step_limit,
             accuracy=run.accuracy or self._accuracy,

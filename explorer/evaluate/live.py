@@ -184,7 +184,7 @@ class LiveEvaluator:
                     run.case,
                     program.launches(run.problem),
                     program.scratch_bytes(run.problem),
-                    run.odd_elements,
+                    run.misaligned_by,
                     run.accuracy,
                 )
                 for run in gpu_runs(program)

@@ -57,8 +57,8 @@ class Run:
     """One launch of a program to check."""
 
     case: Case
-    odd_elements: bool = False
-    """Whether the matrices begin at odd elements."""
+    misaligned_by: int = 0
+    """Where the matrices begin: `first_elements`."""
     accuracy: Accuracy | None = None
     """The limits that it is held to, where they are not those that the user asks for."""
 
@@ -142,9 +142,27 @@ def _with_rows(problem: Problem, wanted: int, per_block: int, most: int) -> Prob
 
 
 def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> Iterator[Run]:
-    """The runs at odd elements, other arguments and other columns, of few rows each."""
+    """The runs at other arguments and other columns, and where the matrices begin anywhere.
+
+    Every second one is at a misalignment of its own, until each of an access's width was tried:
+    for those that are left there are runs of no more than two blocks.
+    """
+    runs = list(_aligned_runs(program, few, rows))
     if program.any_alignment:
-        yield Run(Case(few), odd_elements=True)
+        left = list(range(1, max(2, _access_width(program))))
+        for number in range(0, len(runs), 2):
+            misaligned_by = left.pop(0) if left else 1
+            runs[number] = replace(runs[number], misaligned_by=misaligned_by)
+        two_blocks = _with_rows(few, 2, program.config.rows_per_block, few.rows)
+        smallest = few if program.split.across_rows else two_blocks
+        runs += [Run(Case(smallest, offset), misaligned_by=offset) for offset in left]
+    yield from runs
+
+
+def _aligned_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> Iterator[Run]:
+    """The runs at few rows, other arguments and other columns."""
+    if program.any_alignment:
+        yield Run(Case(few))
     for problem in (*_triangles(few), *with_other_arguments(few, program.split.rows_together)):
         yield Run(Case(problem))
     if rows is None:
@@ -152,11 +170,13 @@ def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> Ite
     if not program.config.static_cols:
         for number, cols in enumerate(_other_cols(program)):
             other = _of_rows(program, few.resized(cols=cols), rows)
-            yield Run(
-                Case(other, number),
-                odd_elements=program.any_alignment and number % 2 == 1,
-                accuracy=Accuracy.FAST if cols > program.cols else None,
-            )
+            accuracy = Accuracy.FAST if cols > program.cols else None
+            yield Run(Case(other, number), accuracy=accuracy)
+
+
+def _access_width(program: ProgramUnderTest) -> int:
+    """The elements of an access to memory, which a span's rows make of the whole block's."""
+    return program.config.vector_bytes // program.problem.dtype.itemsize
 
 
 def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> Problem:

@@ -12,7 +12,15 @@ from explorer.reference.inputs import (
     verification_rows,
     with_other_arguments,
 )
-from explorer.reference.layout import NUMPY_DTYPES, SMALLEST_NORMAL, as_rows, in_memory, laid_out
+from explorer.reference.layout import (
+    NUMPY_DTYPES,
+    SMALLEST_NORMAL,
+    as_rows,
+    first_elements,
+    in_memory,
+    laid_out,
+    misalignment,
+)
 from explorer.reference.patterns import TELLING_COUNT, patterns_for
 from explorer.reference.truth import Truth, counted, softmax, truth_of
 
@@ -28,8 +36,10 @@ __all__ = [
     "base_rows",
     "check",
     "counted",
+    "first_elements",
     "in_memory",
     "laid_out",
+    "misalignment",
     "normal_inputs",
     "pattern_count",
     "patterns_for",

@@ -36,6 +36,25 @@ MANTISSA_BITS = {DType.F32: 23, DType.F16: 10, DType.BF16: 7, DType.F64: 52}
 Array = NDArray[Any]
 
 
+def first_elements(misaligned_by: int) -> dict[str, int]:
+    """Return the elements past an aligned address at which each matrix begins.
+
+    None is past it for 0. Else the input begins one element past it, and the output by so many
+    elements farther. The gradient begins three times as many farther, modulo a vector of 8 elements
+    at each place once.
+    """
+    if not misaligned_by:
+        return {}
+    return {"input": 1, "grad": 1 + 3 * misaligned_by, "output": 1 + misaligned_by}
+
+
+def misalignment(misaligned_by: int) -> str:
+    """Return how to say so behind the name of a problem; nothing for matrices that are aligned."""
+    if not misaligned_by:
+        return ""
+    return f" at odd elements, the output {misaligned_by} beyond the input"
+
+
 def laid_out(problem: Problem, matrix: Array, stride: int, gap: Any = 0) -> Array:
     """The elements of a (rows, cols) array in the order of memory; gaps hold `gap`."""
     if problem.inner > 1:

@@ -306,18 +306,23 @@ def _ladder(
 
 
 def _outweighed(cols: int) -> list[Pattern]:
-    """Return rows of one maximum and of equals far below it, which still weigh together.
+    """Return rows of one maximum and of elements far below it, which together still weigh.
 
     A kernel that drops a partial sum because its maximum is far below the row's is wrong by what
     the partial sums weigh: in these rows from as much as the maximum to a ten-thousandth of it.
     """
     if cols == 1:
         return []
-    return [_one_and_others(np.log(cols) - np.log(weight)) for weight in OTHERS_WEIGH]
+    gaps = (min(np.log(cols / weight), DEEPEST_OTHERS) for weight in OTHERS_WEIGH)
+    return [_one_and_others(gap) for gap in dict.fromkeys(gaps)]
 
 
 OTHERS_WEIGH = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
 """The sum of e^x of all elements but the maximum, in multiples of the maximum's."""
+
+DEEPEST_OTHERS = 12.0
+"""How far below the maximum they lie at most: e^-12 is 51 spacings of fp32 at 1. Terms of less
+than one are lost in the sum of the thread that has the maximum, and that is no defect."""
 
 
 def _one_and_others(gap: float) -> Pattern:

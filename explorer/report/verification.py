@@ -14,6 +14,7 @@ from explorer.evaluate.emulation import Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.problem import Mask
 from explorer.ptx_emulator import Finding, SourceLine
+from explorer.reference import misalignment
 from explorer.report.table import cell
 from explorer.report.text import brief_words, count, seconds
 
@@ -92,7 +93,7 @@ def _run(run: Emulation, program: ProgramUnderTest) -> Data:
         "rows": run.problem.rows,
         "cols": run.problem.cols,
         "checked_rows": run.elements // run.problem.cols or run.problem.rows,
-        "odd_elements": run.odd_elements,
+        "misaligned_by": run.misaligned_by,
         "status": str(run.status),
         "sentence": run.sentence,
         "error": run.check.error if run.check else None,
@@ -215,7 +216,7 @@ def _shape_words(run: Emulation) -> str:
         words = f"{run.elements // problem.cols} rows of {words}, far from the first ones"
     if problem.mask is Mask.CAUSAL:
         words += f" under a mask of {problem.mask_rows} rows"
-    return words + (" at odd elements" if run.odd_elements else "")
+    return words + misalignment(run.misaligned_by)
 
 
 def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) -> None:

@@ -41,7 +41,7 @@ def facts(problem: Problem, config: Config) -> str:
     name = emit(problem, config).launches[0].entry.removesuffix("_kernel")
     real = "DoubleVector" if problem.dtype is DType.F64 else "FloatVector"
     kept = real if split.keeps_numbers else "Vector"
-    fact = f"kRowsPerBlock * kRowVectors * sizeof({kept}) == {split.cache_bytes}"
+    fact = f"{split.block_rows} * kRowVectors * sizeof({kept}) == {split.cache_bytes}"
     return f'namespace {name} {{ static_assert({fact}, "as in WorkSplit"); }}\n'
 
 

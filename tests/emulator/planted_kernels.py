@@ -343,6 +343,27 @@ plant(
     ("row % inner", "row % 64"),
 )
 
+# ------------------------------------------------------------------ alignment
+
+IN_STEP = "place_in_vector(output) == begin"
+for elements in range(1, 8):
+    plant(
+        "alignment",
+        f"whole vectors stored where the output begins {elements} of 8 elements farther",
+        RAGGED,
+        HELD,
+        (IN_STEP, f"{IN_STEP} || (place_in_vector(output) - begin & 7) == {elements}"),
+    )
+OUT_OF_STEP = "place_in_word(first) != span.begin"
+for elements in (1, 2, 3):
+    plant(
+        "alignment",
+        f"whole words of a span stored where the output begins {elements} of 4 elements farther",
+        Problem(8192, 37),
+        Config(threads=128, threads_per_row=32, staging="span"),
+        (OUT_OF_STEP, f"{OUT_OF_STEP} && (place_in_word(first) - span.begin & 3) != {elements}"),
+    )
+
 # ------------------------------------------------------------------ sizes
 
 LOADED = "if (k < row.vectors) {"

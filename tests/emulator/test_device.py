@@ -41,14 +41,14 @@ def kinds(emulation):
 @pytest.mark.parametrize("dtype", list(DType))
 @pytest.mark.parametrize("odd", [False, True])
 def test_a_right_kernel_is_verified(dtype, odd):
-    made = ran(Problem(ANY_ALIGNMENT.rows, ANY_ALIGNMENT.cols, dtype), odd_elements=odd)
+    made = ran(Problem(ANY_ALIGNMENT.rows, ANY_ALIGNMENT.cols, dtype), misaligned_by=odd)
     assert made.status is Status.VERIFIED, made.findings
     assert made.counters.global_stores.bytes == 5 * 129 * dtype.itemsize
-    assert made.odd_elements is odd
+    assert made.misaligned_by == odd
 
 
 def test_vectors_at_odd_elements_are_misaligned():
-    made = ran(Problem(5, 128), odd_elements=True)
+    made = ran(Problem(5, 128), misaligned_by=2)
     assert made.status is Status.WRONG and Kind.MISALIGNED in kinds(made)
 
 
@@ -56,7 +56,7 @@ def test_vectors_at_odd_elements_are_misaligned():
 @pytest.mark.parametrize("at", ["-1", "rows * kCols"])
 def test_one_element_beside_the_output_is_out_of_bounds(odd, at):
     touch = f"  if (threadIdx.x == 0) output[{at}] = 1.0f;\n"
-    made = ran(ANY_ALIGNMENT, lambda s: s.replace(FIRST, touch + FIRST), odd_elements=odd)
+    made = ran(ANY_ALIGNMENT, lambda s: s.replace(FIRST, touch + FIRST), misaligned_by=odd)
     assert made.status is Status.WRONG and kinds(made) == {Kind.OUT_OF_BOUNDS}
     assert made.check.wrong == 0
 

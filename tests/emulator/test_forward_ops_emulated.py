@@ -166,5 +166,5 @@ def test_a_mask_is_loaded_by_vectors_where_it_lies_as_the_input_does():
     ran = emulate(kernel, problem, verification_inputs(problem))
     assert ran.status is Status.VERIFIED
     widths = ran.counters.global_loads.widths
-    odd = emulate(kernel, problem, verification_inputs(problem), odd_elements=True)
+    odd = emulate(kernel, problem, verification_inputs(problem), misaligned_by=2)
     assert widths[16] > odd.counters.global_loads.widths[16]

@@ -51,7 +51,7 @@ def store(placed, matrix, stray=0):
 @pytest.mark.parametrize("odd", [False, True])
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_what_is_written_in_its_place_is_read_back(problem, odd):
-    placed = Placement.of(problem, verification_inputs(problem), odd_elements=odd)
+    placed = Placement.of(problem, verification_inputs(problem), misaligned_by=odd)
     dtype = NUMPY_DTYPES[problem.output_dtype]
     matrix = np.arange(30).reshape(6, 5).astype(dtype)
     store(placed, matrix)

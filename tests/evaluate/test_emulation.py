@@ -13,7 +13,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import MOST_ELEMENTS, emulated_runs
 from explorer.evaluate.verify import check_finalists, verify_many
 from explorer.problem import Mask, Problem
-from explorer.reference import patterns_for
+from explorer.reference import first_elements, patterns_for
 from explorer.reference.inputs import OTHER_SCALES
 
 RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False)
@@ -33,7 +33,7 @@ def program(config=None, cols=512, dtype=DType.F32, **changes):
 
 def shapes(verdict):
     """Columns and alignment of the runs near block 0."""
-    return [(run.problem.cols, run.odd_elements) for run in verdict.runs if not run.elements]
+    return [(run.problem.cols, run.misaligned_by) for run in verdict.runs if not run.elements]
 
 
 @pytest.mark.parametrize("cols", [1, 37, 1000, 4096, 4097, 65536])
@@ -50,7 +50,7 @@ def test_rows_make_more_than_a_block_and_a_part_of_one(cols, rows_per_block):
 def test_every_pattern_is_run_at_every_width(cols):
     """Of wide rows in several parts, which the memory holds one after the other."""
     runs = emulated_runs(program(cols=cols, threads=256, threads_per_row=256))
-    own = [run.case for run in runs if run.problem.cols == cols and not run.odd_elements]
+    own = [run.case for run in runs if run.problem.cols == cols and not run.misaligned_by]
     met = {pattern.name for case in own for pattern in case.patterns}
     assert met == {pattern.name for pattern in patterns_for(Problem(1, cols))}
     assert all(case.problem.rows * cols <= MOST_ELEMENTS for case in own)
@@ -58,7 +58,7 @@ def test_every_pattern_is_run_at_every_width(cols):
 
 def test_a_static_kernel_is_run_at_its_own_cols(emulator):
     verdict = emulator.verify(program())
-    assert verdict.status is Status.VERIFIED and set(shapes(verdict)) == {(512, False)}
+    assert verdict.status is Status.VERIFIED and set(shapes(verdict)) == {(512, 0)}
     assert verdict.by == "emulation for sm_90" and "error" in verdict.sentence
 
 
@@ -69,8 +69,19 @@ def test_few_rows_are_run(threads, fewest):
     assert fewest <= {run.problem.rows for run in runs}
 
 
-def test_any_alignment_is_run_at_odd_elements(emulator):
-    assert set(shapes(emulator.verify(program(cols=513)))) == {(513, False), (513, True)}
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.F64])
+def test_each_alignment_of_output_to_input_is_run(emulator, dtype):
+    """As many as an access of 16 bytes has elements; that of equal alignment is the first run."""
+    verdict = emulator.verify(program(cols=513, dtype=dtype))
+    assert verdict.status is Status.VERIFIED
+    width = 16 // dtype.itemsize
+    assert set(shapes(verdict)) == {(513, offset) for offset in range(max(2, width))}
+
+
+@pytest.mark.parametrize("name", ["grad", "output"])
+def test_matrices_begin_at_each_distance_from_the_input(name):
+    begun = [first_elements(offset) for offset in range(1, 9)]
+    assert {(at[name] - at["input"]) % 8 for at in begun} == set(range(8))
 
 
 def test_run_time_cols_are_run_beside_their_own(emulator):

@@ -42,8 +42,8 @@ class SmallRun:
     case: Case
     launches: tuple[Launch, ...]
     scratch_bytes: int = 0
-    odd_elements: bool = False
-    """Whether the matrices begin at odd elements."""
+    misaligned_by: int = 0
+    """Where the matrices begin: `first_elements`."""
     accuracy: Accuracy | None = None
     """The limits that it is held to, where they are not the session's."""
 

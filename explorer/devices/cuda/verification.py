@@ -17,8 +17,10 @@ from explorer.operands import inputs, output
 from explorer.problem import Mask, Problem
 from explorer.reference import (
     Case,
+    first_elements,
     in_memory,
     laid_out,
+    misalignment,
     pattern_count,
     truth_of,
     verification_inputs,
@@ -31,10 +33,6 @@ from explorer.reference import (
 Array = NDArray[Any]
 
 _GUARD = 0xA5
-
-ODD_PLACES = {"input": 1, "grad": 2, "output": 3}
-"""Elements by which matrices are moved to try a kernel of any alignment."""
-
 
 LAST_ELEMENTS = 2**20
 """Elements at most of the last rows that hold patterns: they are copied twice for each kernel."""
@@ -110,13 +108,13 @@ class VerificationBuffers:
         arrays: dict[str, Array],
         scratch_bytes: int = 0,
         *,
-        odd_elements: bool,
+        misaligned_by: int = 0,
     ) -> None:
         self._problem = problem
         self._offsets: dict[str, int] = {}
         self._matrices: dict[str, GuardedMatrix] = {}
         self._input = b""
-        places = ODD_PLACES if odd_elements else {}
+        places = first_elements(misaligned_by)
         for operand in inputs(problem):
             data = self._data(
                 operand.name, in_memory(problem, operand, *_with_gap(arrays, operand))
@@ -238,13 +236,13 @@ class Verifier:
         self._tools = tools
         self._stream = stream
         self._seed = seed
-        self._kept: dict[tuple[Case, bool, int], VerificationBuffers] = {}
+        self._kept: dict[tuple[Case, int, int], VerificationBuffers] = {}
 
     def check_the_check(self) -> None:
         """Compare the GPU's float64 truth with NumPy's; raises ExplorerError if they differ."""
         problem = self._narrow(rows_per_block=1)
         arrays = verification_inputs(problem)
-        buffers = VerificationBuffers(problem, arrays, odd_elements=False)
+        buffers = VerificationBuffers(problem, arrays)
         got = np.empty((problem.rows, problem.cols))
         truths = int(checked(driver.cuMemAlloc(got.nbytes)))
         self._tools.write_truths(problem, buffers.addresses, truths)
@@ -270,7 +268,7 @@ class Verifier:
         problem = self._narrow(rows_per_block=SETTLING_ROWS)
         arrays = verification_inputs(problem)
         for _ in range(SETTLING_CHECKS):
-            buffers = VerificationBuffers(problem, arrays, odd_elements=False)
+            buffers = VerificationBuffers(problem, arrays)
             buffers.prepare(self._stream)
             self._tools.check_rows(problem, buffers.checked_addresses)
             buffers.free()
@@ -314,11 +312,11 @@ class Verifier:
         return (f"wrote {beside}" if beside else None), found
 
     def _buffers(self, small: SmallRun) -> VerificationBuffers:
-        key = (small.case, small.odd_elements, small.scratch_bytes)
+        key = (small.case, small.misaligned_by, small.scratch_bytes)
         if key not in self._kept:
             arrays = small.case.arrays(self._seed)
             self._kept[key] = VerificationBuffers(
-                small.case.problem, arrays, small.scratch_bytes, odd_elements=small.odd_elements
+                small.case.problem, arrays, small.scratch_bytes, misaligned_by=small.misaligned_by
             )
             while sum(buffers.size for buffers in self._kept.values()) > KEPT_BYTES:
                 if len(self._kept) == 1:
@@ -331,7 +329,7 @@ def _named(small: SmallRun, job: Job) -> str:
     """Which run a fault is of, where it is not the first one."""
     if small is job.small_runs[0]:
         return ""
-    return f"on {small.case.problem}{' at odd elements' if small.odd_elements else ''}, "
+    return f"on {small.case.problem}{misalignment(small.misaligned_by)}, "
 
 
 def sentence(found: DeviceCheck, problem: Problem, output: int, accuracy: Accuracy) -> str:

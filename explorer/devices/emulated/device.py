@@ -73,7 +73,7 @@ def emulate(
     problem: Problem,
     arrays: dict[str, Array],
     *,
-    odd_elements: bool = False,
+    misaligned_by: int = 0,
     rounding: float = 0.0,
     step_limit: int = STEP_LIMIT,
     accuracy: Accuracy = Accuracy.DEFAULT,
@@ -82,16 +82,16 @@ def emulate(
 ) -> Emulation:
     """Run a kernel on a problem's inputs, matrices as (rows, cols), and check all it does.
 
-    With `odd_elements`, matrices begin a few elements past an aligned address. Relative errors up
-    to `rounding` are inaccurate, not wrong. The kernel is run in every one of `schedules`; an
-    output whose bits differ between them is a finding. Counters are those of the first schedule,
-    and zeros without `counting`, which saves time.
+    Matrices begin where `first_elements(misaligned_by)` says. Relative errors up to `rounding` are
+    inaccurate, not wrong. The kernel is run in every one of `schedules`; an output whose bits
+    differ between them is a finding. Counters are those of the first schedule, and zeros without
+    `counting`, which saves time.
 
     A schedule that would take more than SCHEDULE_STEPS is left out, and so are all others once a
     defect is found; the result says why. Raises LaunchRefused for launches that cannot be made.
     Opcodes that are not known are in the result.
     """
-    run = partial(_run, kernel, problem, arrays, odd_elements, step_limit)
+    run = partial(_run, kernel, problem, arrays, misaligned_by, step_limit)
     left_out = ""
     try:
         first = run(schedules[0], counting)
@@ -102,10 +102,10 @@ def emulate(
                 other = run(schedule, False)
                 findings = [*other.findings, *_differences(kernel, first, other)]
     except NotEmulated as error:
-        return Emulation(problem, odd_elements, unsupported=error.opcodes)
+        return Emulation(problem, misaligned_by, unsupported=error.opcodes)
     result = Emulation(
         problem,
-        odd_elements,
+        misaligned_by,
         tuple(findings),
         None,
         first.counters,
@@ -183,12 +183,12 @@ def _run(
     kernel: EmulatedKernel,
     problem: Problem,
     arrays: dict[str, Array],
-    odd_elements: bool,
+    misaligned_by: int,
     step_limit: int,
     schedule: Schedule,
     counting: bool,
 ) -> _Run:
-    placed = Placement.of(problem, arrays, kernel.scratch_bytes, odd_elements=odd_elements)
+    placed = Placement.of(problem, arrays, kernel.scratch_bytes, misaligned_by=misaligned_by)
     placed.target.written_once = not kernel.rewrites
     ran = launched(
         kernel,

@@ -61,8 +61,8 @@ class Emulation:
     """One run of a kernel, checked: what was found, how its numbers compare, what it did."""
 
     problem: Problem
-    odd_elements: bool = False
-    """Whether input and output began at odd elements."""
+    misaligned_by: int = 0
+    """Where the matrices began: `first_elements`."""
     findings: tuple[Finding, ...] = ()
     check: Check | None = None
     """Of the output against float64; None where the kernel did not run to its end."""

@@ -18,12 +18,9 @@ from explorer.ptx_emulator import (
     check_output,
     poisoned,
 )
-from explorer.reference import NUMPY_DTYPES, as_rows, in_memory, laid_out
+from explorer.reference import NUMPY_DTYPES, as_rows, first_elements, in_memory, laid_out
 
 Array = NDArray[Any]
-
-ODD_PLACES = {"input": 1, "grad": 2, "output": 3}
-"""Elements by which matrices are moved to try a kernel of any alignment."""
 
 _NUMPY_NUMBERS: dict[NumberKind, Any] = {
     NumberKind.INT32: np.int32,
@@ -57,7 +54,7 @@ class Placement:
         arrays: dict[str, Array],
         scratch_bytes: int = 0,
         *,
-        odd_elements: bool = False,
+        misaligned_by: int = 0,
     ) -> "Placement":
         """Place inputs named as in `operands.inputs`, their matrices (rows, cols).
 
@@ -65,7 +62,7 @@ class Placement:
         """
         memory = GlobalMemory()
         values: dict[str, Argument] = dict(numbers_of(problem))
-        places = ODD_PLACES if odd_elements else {}
+        places = first_elements(misaligned_by)
         for operand in inputs(problem):
             array = arrays[operand.name]
             gap = poisoned((), array.dtype)[()] if array.dtype.kind != "i" else 0
