@@ -1,12 +1,14 @@
 """The finals of a search: a table for a person, plain data for a program."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 
 from explorer.outcome import Circumstances, Measured
 from explorer.problem import Problem
-from explorer.report.table import Table, numbers, print_table, prose, words
+from explorer.report.table import Column, Table, number, print_table, prose, word
 from explorer.report.text import (
     counted,
     difference_words,
@@ -105,9 +107,62 @@ ROWS_AFTER_TIES = 5
 MOST_ROWS = 15
 """How many finalists are shown at most: a large tie set is told by its count."""
 
-_NUMBERS = ("trial", "µs", "GB/s", "of copy", "× best", "regs", "ulp")
 _GAP = 2
-"""Columns between two columns of a plain table."""
+"""Character cells between two columns of a plain table."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """A finalist and what its row is about."""
+
+    rank: int
+    """From 1."""
+    finalist: Finalist
+    finals: Finals
+    problem: Problem
+
+    @property
+    def of_copy(self) -> str:
+        share = share_of_copy(self.finalist.time_us, self.finals.copy_us)
+        return percent(share) if share is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _FinalsColumn:
+    """One column: its heading, its cell of each finalist, and that of copy."""
+
+    column: Column
+    cell: Callable[[_Ranked], str]
+    of_copy: Callable[[Finals, Problem], str] = lambda finals, problem: ""
+
+
+def _copy_time(finals: Finals, problem: Problem) -> str:
+    if finals.copy_spread is None:
+        return microseconds(finals.copy_us)
+    return with_spread(finals.copy_us, finals.copy_spread)
+
+
+def _copy_ratio(finals: Finals, problem: Problem) -> str:
+    return f"{finals.copy_us / min(finalist.time_us for finalist in finals.finalists):.3f}"
+
+
+_COLUMNS = (
+    _FinalsColumn(word("rank"), lambda r: f"{r.rank:>2}{' =' if r.finalist.tied else ''}"),
+    _FinalsColumn(number("trial"), lambda r: str(r.finalist.trial.number)),
+    _FinalsColumn(
+        number("µs"), lambda r: with_spread(r.finalist.time_us, r.finalist.spread), _copy_time
+    ),
+    _FinalsColumn(
+        number("GB/s"),
+        lambda r: f"{r.problem.gbps(r.finalist.time_us):.0f}",
+        lambda finals, problem: f"{problem.gbps(finals.copy_us):.0f}",
+    ),
+    _FinalsColumn(number("of copy"), lambda r: r.of_copy, lambda finals, problem: "100.0 %"),
+    _FinalsColumn(number("× best"), lambda r: f"{r.finalist.ratio_to_best:.3f}", _copy_ratio),
+    _FinalsColumn(number("regs"), lambda r: str(r.finalist.trial.outcome.resources.registers)),
+    _FinalsColumn(number("ulp"), lambda r: ulps(r.finalist.trial.outcome.max_ulp)),
+)
+"""What the table says of each finalist; beside it stands how its config differs from the best."""
 
 
 def print_finals(
@@ -115,17 +170,21 @@ def print_finals(
 ) -> None:
     """The best and its tie set (marked =), the next few, then copy and the datasheet."""
     listed = shown(finals)
-    rows = [_numbers(rank, finalist, finals, problem) for rank, finalist in enumerate(listed, 1)]
-    rows.append(_copy_numbers(finals, problem))
-    widths = [max(map(len, column)) for column in zip(("rank", *_NUMBERS), *rows, strict=True)]
+    rows = [
+        [column.cell(_Ranked(rank, finalist, finals, problem)) for column in _COLUMNS]
+        for rank, finalist in enumerate(listed, start=1)
+    ]
+    rows.append([column.of_copy(finals, problem) if finals.copy_us else "" for column in _COLUMNS])
+    headings = [column.column.heading for column in _COLUMNS]
+    widths = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
     left = console.width - sum(widths) - _GAP * len(widths)
-    table = Table([*words("rank"), *numbers(*_NUMBERS), prose("differs from the best by", 1)])
+    table = Table([*(column.column for column in _COLUMNS), prose("differs from the best by", 1)])
     for row, finalist in zip(rows, listed, strict=False):
         table.add(*row, _last_cell(finalist, finals, left))
-    copy = "copy of the same bytes" if finals.copy_us else "copy was not measured"
-    table.add(*rows[-1], copy)
+    table.add(*rows[-1], "copy of the same bytes" if finals.copy_us else "copy was not measured")
     if circumstances.peak_gbps:
-        table.add("", "", "", f"{circumstances.peak_gbps:.0f}", "", "", "", "", "datasheet")
+        peak = f"{circumstances.peak_gbps:.0f}"
+        table.add(*(peak if name == "GB/s" else "" for name in headings), "datasheet")
     print_table(table, console)
 
 
@@ -144,39 +203,11 @@ def finals_notes(finals: Finals, *, replayed: bool) -> list[tuple[str, str]]:
     return lines
 
 
-def _numbers(rank: int, finalist: Finalist, finals: Finals, problem: Problem) -> list[str]:
-    share = share_of_copy(finalist.time_us, finals.copy_us)
-    return [
-        f"{rank:>2}{' =' if finalist.tied else ''}",
-        str(finalist.trial.number),
-        with_spread(finalist.time_us, finalist.spread),
-        f"{problem.gbps(finalist.time_us):.0f}",
-        percent(share) if share is not None else "",
-        f"{finalist.ratio_to_best:.3f}",
-        str(finalist.trial.outcome.resources.registers),
-        ulps(finalist.trial.outcome.max_ulp),
-    ]
-
-
 def _last_cell(finalist: Finalist, finals: Finals, width: int) -> str:
     if finalist is finals.winner:
         return "the best"
     best = finals.winner.trial.config
     return difference_words(finalist.trial.config, best, width) or "nothing"
-
-
-def _copy_numbers(finals: Finals, problem: Problem) -> list[str]:
-    if not finals.copy_us:
-        return [""] * 8
-    ratio = finals.copy_us / min(finalist.time_us for finalist in finals.finalists)
-    gbps = f"{problem.gbps(finals.copy_us):.0f}"
-    return ["", "", _copy_time(finals), gbps, "100.0 %", f"{ratio:.3f}", "", ""]
-
-
-def _copy_time(finals: Finals) -> str:
-    if finals.copy_spread is None:
-        return microseconds(finals.copy_us)
-    return with_spread(finals.copy_us, finals.copy_spread)
 
 
 def _ties_sentence(finals: Finals, *, replayed: bool) -> str:

@@ -49,14 +49,24 @@ class Styled:
 Cell = str | Styled
 
 
+def word(heading: str) -> Column:
+    """A column of names, values and the like."""
+    return Column(heading)
+
+
+def number(heading: str) -> Column:
+    """A column of numbers with their units."""
+    return Column(heading, Kind.NUMBER)
+
+
 def words(*headings: str) -> tuple[Column, ...]:
     """Columns of names, values and the like."""
-    return tuple(map(Column, headings))
+    return tuple(map(word, headings))
 
 
 def numbers(*headings: str) -> tuple[Column, ...]:
     """Columns of numbers with their units."""
-    return tuple(Column(heading, Kind.NUMBER) for heading in headings)
+    return tuple(map(number, headings))
 
 
 def prose(heading: str, share: int | None = None, least_width: int | None = None) -> Column:
