@@ -1,9 +1,23 @@
-"""Element types of matrices, and the arithmetic that goes with each."""
+"""Element types of matrices: their formats, and the arithmetic that goes with each."""
 
-import sys
+from dataclasses import dataclass
 from enum import StrEnum
 
 from explorer.plain_data import parse_name
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """A binary floating-point format, as IEEE 754 describes one."""
+
+    itemsize: int
+    """Bytes."""
+    mantissa_bits: int
+    """Those that are stored: the spacing of numbers from 1 on is 2 to minus so many."""
+    smallest_exponent: int
+    """2 to this power is the smallest normal number."""
+    greatest_exponent: int
+    """The greatest number is just below 2 to one more than this."""
 
 
 class DType(StrEnum):
@@ -17,7 +31,23 @@ class DType(StrEnum):
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""
-        return _ITEMSIZE[self]
+        return _FORMATS[self].itemsize
+
+    @property
+    def mantissa_bits(self) -> int:
+        """Stored bits of the mantissa: the spacing from 1 on is 2 to minus so many."""
+        return _FORMATS[self].mantissa_bits
+
+    @property
+    def smallest_normal(self) -> float:
+        """The smallest normal number; errors are relative to nothing smaller."""
+        return 2.0 ** _FORMATS[self].smallest_exponent
+
+    @property
+    def greatest(self) -> float:
+        """The greatest finite number."""
+        form = _FORMATS[self]
+        return (2 - 2.0**-form.mantissa_bits) * 2.0**form.greatest_exponent
 
     @property
     def arithmetic(self) -> "DType":
@@ -25,9 +55,8 @@ class DType(StrEnum):
         return DType.F64 if self is DType.F64 else DType.F32
 
     def holds(self, number: float) -> bool:
-        """Whether a number is within the normal numbers of f32 or f64, 0 left aside."""
-        least, greatest = _NORMAL[self]
-        return least <= abs(number) <= greatest
+        """Whether a number is within the type's normal numbers, 0 left aside."""
+        return self.smallest_normal <= abs(number) <= self.greatest
 
     @classmethod
     def parse(cls, text: str) -> "DType":
@@ -35,8 +64,9 @@ class DType(StrEnum):
         return parse_name(cls, "dtype", text)
 
 
-_NORMAL = {
-    DType.F32: (2.0**-126, (2 - 2.0**-23) * 2.0**127),
-    DType.F64: (sys.float_info.min, sys.float_info.max),
+_FORMATS = {
+    DType.F32: _Format(4, 23, -126, 127),
+    DType.F16: _Format(2, 10, -14, 15),
+    DType.BF16: _Format(2, 7, -126, 127),
+    DType.F64: _Format(8, 52, -1022, 1023),
 }
-_ITEMSIZE = {DType.F32: 4, DType.F16: 2, DType.BF16: 2, DType.F64: 8}

@@ -14,7 +14,6 @@ from explorer.reference.inputs import (
 )
 from explorer.reference.layout import (
     NUMPY_DTYPES,
-    SMALLEST_NORMAL,
     as_rows,
     first_elements,
     in_memory,
@@ -27,7 +26,6 @@ from explorer.reference.truth import Truth, counted, softmax, truth_of
 __all__ = [
     "FLUSHED_BELOW",
     "NUMPY_DTYPES",
-    "SMALLEST_NORMAL",
     "TELLING_COUNT",
     "Case",
     "Check",

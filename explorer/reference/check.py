@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from explorer.accuracy import Accuracy, Limits
 from explorer.dtype import DType
-from explorer.reference.layout import MANTISSA_BITS, NUMPY_DTYPES, SMALLEST_NORMAL
+from explorer.reference.layout import NUMPY_DTYPES
 from explorer.reference.truth import Truth, Wide
 
 Array = NDArray[Any]
@@ -60,7 +60,7 @@ def check(
         off = np.where(same, 0.0, np.abs(values - truth.values))
         flushed = _may_be_flushed(truth, dtype) & (values == 0)
         right = same | flushed | _is_close(output, off, truth, dtype, limits)
-        counted = (truth.magnitude >= SMALLEST_NORMAL[dtype]) & ~flushed
+        counted = (truth.magnitude >= dtype.smallest_normal) & ~flushed
         relative = np.where(counted, off / truth.magnitude, 0.0)
     wrong = np.argwhere(~right)
     first = (int(wrong[0][0]), int(wrong[0][1])) if len(wrong) else None
@@ -112,8 +112,8 @@ def _ulps(values: Wide, off: Wide, truth: Truth, dtype: DType) -> tuple[float, f
 
 def _spacing(magnitude: Wide, dtype: DType) -> Wide:
     """From one number of `dtype` to the next at these magnitudes; of subnormals below normal."""
-    _, exponent = np.frexp(np.maximum(magnitude, SMALLEST_NORMAL[dtype]))
-    return np.asarray(np.ldexp(np.ones_like(magnitude), exponent - 1 - MANTISSA_BITS[dtype]))
+    _, exponent = np.frexp(np.maximum(magnitude, dtype.smallest_normal))
+    return np.asarray(np.ldexp(np.ones_like(magnitude), exponent - 1 - dtype.mantissa_bits))
 
 
 def _is_beside(output: Array, truth: Truth, steps: int, dtype: DType) -> Flags:

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from explorer.dtype import DType
 from explorer.problem import Op, Problem
-from explorer.reference.layout import MANTISSA_BITS, NUMPY_DTYPES
+from explorer.reference.layout import NUMPY_DTYPES
 
 Row = NDArray[np.float64]
 
@@ -348,7 +347,7 @@ def _huge(dtype: DType, *, few: bool) -> list[Pattern]:
     throughout, and must come out as 0. A kernel that clamps its input, or keeps it in fewer bits,
     is wrong in the rows of steps, whose elements differ.
     """
-    greatest = float(ml_dtypes.finfo(NUMPY_DTYPES[dtype]).max)
+    greatest = dtype.greatest
     sizes = [greatest, 1e30, 1e10, 65504.0, 1e5, 3e4]
     if dtype is DType.F64:
         sizes = [greatest, 1e300, 3.4028234663852886e38, *sizes[1:]]
@@ -380,7 +379,7 @@ def _steps(value: float, dtype: DType) -> Pattern:
     """Return a row of numbers that the type tells from `value`, some of them equal to it."""
     kind = NUMPY_DTYPES[dtype]
     held = float(np.asarray(value).astype(kind))
-    spacing = 2.0 ** (np.floor(np.log2(abs(held))) - MANTISSA_BITS[dtype])
+    spacing = 2.0 ** (np.floor(np.log2(abs(held))) - dtype.mantissa_bits)
 
     def make(rng: np.random.Generator, cols: int) -> Row:
         most = int(min(max(1.0, STEPS_DEPTH / spacing), 2**31))
@@ -414,7 +413,7 @@ def _terms_told_apart(op: Op, output: DType) -> int:
     limit of exact rows (`Limits.exact_relative`). The logarithm of n changes by 1 / n, which is to
     exceed the spacing at log(n), or that limit.
     """
-    bits = MANTISSA_BITS[output]
+    bits = output.mantissa_bits
     if output.itemsize == 2:
         if op is not Op.LOG_SOFTMAX:
             return int(2**bits)

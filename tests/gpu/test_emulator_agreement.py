@@ -30,7 +30,6 @@ from explorer.evaluate.verify import verify_on
 from explorer.problem import Problem
 from explorer.ptx_emulator.counters import SECTOR_BYTES
 from explorer.reference import truth_of, verification_inputs
-from explorer.reference.layout import MANTISSA_BITS, SMALLEST_NORMAL
 from explorer.space import Space
 from explorer.space.space import covering_array
 
@@ -89,11 +88,11 @@ def ulps(ours, theirs, truth, dtype) -> float:
     same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
     if not (known | same).all():
         return np.inf
-    magnitude = np.maximum(truth.magnitude, SMALLEST_NORMAL[dtype])[known & ~same]
+    magnitude = np.maximum(truth.magnitude, dtype.smallest_normal)[known & ~same]
     _, exponent = np.frexp(magnitude)
-    spacing = np.ldexp(1.0, exponent - 1 - MANTISSA_BITS[dtype])
+    spacing = np.ldexp(1.0, exponent - 1 - dtype.mantissa_bits)
     off = np.abs(ours[known & ~same] - theirs[known & ~same])
-    off[off <= SMALLEST_NORMAL[dtype]] = 0.0
+    off[off <= dtype.smallest_normal] = 0.0
     return float((off / spacing).max(initial=0.0))
 
 

@@ -1,5 +1,6 @@
 """The truth, and that its check tells right from wrong."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -272,3 +273,10 @@ def test_a_number_is_no_infinity():
     assert check(np.array([[0.0, -3e38]], np.float32), truth, DType.F32).wrong == 1
     half = np.array([[0.0, -65504.0]], np.float16)
     assert check(half, truth, DType.F16).wrong == 1
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_formats_are_those_of_numpy(dtype):
+    known = ml_dtypes.finfo(NUMPY_DTYPES[dtype])
+    formats = dtype.itemsize, dtype.mantissa_bits, dtype.smallest_normal, dtype.greatest
+    assert formats == (known.bits // 8, known.nmant, float(known.tiny), float(known.max))
