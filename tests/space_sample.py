@@ -20,6 +20,7 @@ from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Mask, Op, Problem
 from explorer.space import Space
+from explorer.space.parameters import WARPS
 from explorer.space.space import covering_array
 
 FILE = Path(__file__).with_suffix(".json")
@@ -33,8 +34,14 @@ FEW_SIZES = {"threads": (32, 96, 256), "threads_per_row": (1, 8, 32, 96, 256)}
 SMALL_BLOCKS = {"threads": (32, 96), "threads_per_row": (1, 8, 32, 96)}
 """The same for rows over a middle axis, of which a block of more threads has many."""
 
-EVERY_SIZE = {"reduction": ("shuffle",), "rows_per_thread": (1,), "static_cols": (True,)}
-"""What else there is of many threads takes an emulator long."""
+EVERY_SIZE = {
+    "threads": WARPS,
+    "threads_per_row": WARPS,
+    "reduction": ("shuffle",),
+    "rows_per_thread": (1,),
+    "static_cols": (True,),
+}
+"""What else there is of many threads takes an emulator long, as do long rows of few."""
 
 ONE_BY_ONE = {
     **FEW_SIZES,
@@ -84,6 +91,7 @@ KINDS = {
     "short": (Problem(33, 37, F16), {}),
     "shorter than a vector": (Problem(33, 5, BF16), FEW_SIZES),
     "of every size": (Problem(3, 1000), EVERY_SIZE),
+    "a block of one thread": (Problem(3, 40), {"threads": (1,)}),
     "wide": (Problem(3, 16384), {"cluster": (2, 4, 8, 16), "threads": (128, 512)}),
     "wide, ragged": (Problem(3, 8193, BF16), {"threads": (128,), "threads_per_row": (128,)}),
     "two launches": (Problem(3, 8193), {"launches": ("two", "two-overlapped"), "threads": (128,)}),

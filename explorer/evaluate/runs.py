@@ -153,8 +153,9 @@ def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> Ite
         for number in range(0, len(runs), 2):
             misaligned_by = left.pop(0) if left else 1
             runs[number] = replace(runs[number], misaligned_by=misaligned_by)
-        two_blocks = _with_rows(few, 2, program.config.rows_per_block, few.rows)
-        smallest = few if program.split.across_rows else two_blocks
+        smallest = few
+        if not program.split.across_rows:
+            smallest = _with_rows(few, 2, program.config.rows_per_block, few.rows)
         runs += [Run(Case(smallest, offset), misaligned_by=offset) for offset in left]
     yield from runs
 
