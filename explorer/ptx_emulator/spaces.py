@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from explorer.ptx_emulator.batch import Batch
 from explorer.ptx_emulator.findings import Kind
 from explorer.ptx_emulator.geometry import Layout, Ranges
-from explorer.ptx_emulator.lanes import Lanes
+from explorer.ptx_emulator.lanes import Lanes, distinct
 from explorer.ptx_emulator.memory import SLOT_BITS, Allocation, GlobalMemory
 from explorer.ptx_emulator.ordering import LaneIds
 from explorer.ptx_emulator.program import Array
@@ -437,20 +437,26 @@ class RemoteAccesses:
         if not self._accessed and not self._sent:
             return
         per_block = self._batch.ordering.per_block
-        for block in np.unique(lanes.flat // per_block).tolist():
-            if not all_exited[block * per_block : (block + 1) * per_block].all():
-                continue
-            self._ended[block] = True
-            leaving = lanes.flat[lanes.flat // per_block == block]
-            for (target, *_), (lane, when) in (*self._accessed.items(), *self._sent.items()):
-                if target == block:
-                    self._check_exit(leaving, lane, when)
+        blocks = lanes.flat // per_block
+        gone = np.asarray(all_exited.reshape(-1, per_block).all(axis=1))
+        ended = {block for block in distinct(blocks).tolist() if gone[block]}
+        self._ended[list(ended)] = True
+        accesses: dict[int, list[tuple[int, int]]] = {}
+        for (target, *_), access in (*self._accessed.items(), *self._sent.items()):
+            if target in ended:
+                accesses.setdefault(target, []).append(access)
+        for block, known in accesses.items():
+            self._check_exit(lanes.flat[blocks == block], known)
 
-    def _check_exit(self, leaving: Array, lane: int, when: int) -> None:
-        batch = self._batch
-        who, time = np.full(len(leaving), lane), np.full(len(leaving), when, np.int64)
-        met = batch.ordering.cluster_met[leaving] >= when
-        if not (met | batch.ordering.ordered(who, time, leaving)).any():
+    def _check_exit(self, leaving: Array, accesses: list[tuple[int, int]]) -> None:
+        """Check that of each access, a lane and a time, some lane that leaves knows."""
+        batch, lanes = self._batch, len(leaving)
+        who, times = np.array(accesses, np.int64).T
+        met = batch.ordering.cluster_met[leaving] >= times[:, None]
+        each = np.repeat(who, lanes), np.repeat(times, lanes), np.tile(leaving, len(who))
+        known = met | batch.ordering.ordered(*each).reshape(met.shape)
+        for number in np.flatnonzero(~known.any(axis=1)).tolist():
+            lane, when = accesses[number]
             batch.report(
                 Kind.CLUSTER,
                 "the block may exit while another one still accesses its shared memory",
