@@ -14,6 +14,7 @@ from explorer.codegen.variant import (
     entries,
     has_one_row,
     namespace,
+    needed_arch,
     operand_names,
 )
 from explorer.config import Config
@@ -350,21 +351,34 @@ class Traits:
         passed = renamed(names["arguments"], one)
         told = renamed(operand_names(problem, config), one)
         asked = renamed(told, {"rows": "outer"} if split.across_rows else {})
+        arrays = {
+            whole: "Element*",
+            "input": "const Element*",
+            "grad": "const Element*",
+            "mask": "const Element*",
+            "output": f"{out}Element*",
+            "scratch": f"{'State' if config.splits_launches else real}*",
+        }
+        declarations = {
+            **names["parameters"],
+            **{name: f"{pointer} {name}" for name, pointer in arrays.items()},
+            "outer": "long long outer",
+            "stride": "long long stride",
+            "scale": f"{real} scale",
+        }
+        untyped = {
+            name: f"{'const ' if pointer.startswith('const') else ''}void* {name}"
+            for name, pointer in arrays.items()
+        }
         return {
             "whole": whole,
             "passed": passed,
             "asked": list(dict.fromkeys(asked)),
-            "host_declarations": {
-                **names["parameters"],
-                whole: f"Element* {whole}",
-                "input": "const Element* input",
-                "grad": "const Element* grad",
-                "output": f"{out}Element* output",
-                "outer": "long long outer",
-                "stride": "long long stride",
-                "scale": f"{real} scale",
-                "scratch": f"{'State' if config.splits_launches else real}* scratch",
-            },
+            "host_declarations": declarations,
+            # The same for C, which knows no type of ours, and what its pointers are cast to.
+            "c_declarations": declarations | untyped,
+            "c_types": arrays,
+            "needed_arch": needed_arch(config),
         }
 
     def _expressions(self, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -389,6 +403,7 @@ class Traits:
             "element": partial(_converted, _FROM_REAL, problem.dtype),
             "output_element": partial(_converted, _FROM_REAL, problem.output_dtype),
             "number": partial(_converted, _TO_REAL, problem.dtype),
+            "output_number": partial(_converted, _TO_REAL, problem.output_dtype),
             "reference_of": self._reference_of,
             "reference_kept": self._reference_kept,
             "normaliser": self._normaliser,

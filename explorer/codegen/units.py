@@ -356,6 +356,10 @@ MACROS = ("counted", "counted_slot", "await_phase")
 """Macros that units share."""
 
 
+HOST_PARTS = ("launch", "library", "main")
+"""Templates of what the host runs: functions for C++, one for a library, the main program."""
+
+
 KEPT = 512
 """Variants that are kept, of 30 KB each: a search asks for each of them several times."""
 
@@ -384,7 +388,7 @@ def assembled(problem: Problem, config: Config) -> "Assembled":
     }
     macros = library().environment.get_template("fragments.cu.j2").make_module(context)
     context |= {name: getattr(macros, name) for name in MACROS}
-    host = {name: _rendered(f"host/{name}.cu.j2", context) for name in ("launch", "main")}
+    host = {name: _rendered(f"host/{name}.cu.j2", context) for name in HOST_PARTS}
     device = Assembly(context)
     strides = config.persistent or config.staging == "span"
     device.require(["launched_kernel" if strides else "kernel", *words("".join(host.values()))])
@@ -399,7 +403,7 @@ class Assembled:
     header: str
     device: Assembly
     host: dict[str, str]
-    """The functions that a program calls, and the main program of the file's own."""
+    """The functions that a program calls, those of a library, and the file's own main program."""
 
     def program(self) -> str:
         """Return the file: its header, what the GPU runs, and the host's part."""

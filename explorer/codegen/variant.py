@@ -113,6 +113,32 @@ def has_one_row(problem: Problem, config: Config) -> bool:
     return problem.inner == 1 and config.rows_per_block == 1
 
 
+@dataclass(frozen=True, slots=True)
+class NeededArch:
+    """The first architecture that has what a kernel is made of."""
+
+    number: int
+    """Its compute capability, ten times: 90 for sm_90."""
+    what: str
+    """What older ones lack, in the plural."""
+
+
+def needed_arch(config: Config) -> NeededArch | None:
+    """The first architecture for a config's kernel; None where every one that CUDA has serves.
+
+    `GpuSpec` has the same features of each GPU, by which rules exclude configs.
+    """
+    if config.cluster > 1:
+        return NeededArch(90, "clusters of blocks")
+    if config.staging == "bulk":
+        return NeededArch(90, "bulk copies")
+    if config.launches == "two-overlapped":
+        return NeededArch(90, "launches that overlap")
+    if config.uses_redux:
+        return NeededArch(80, "maxima of a warp by redux")
+    return NeededArch(80, "asynchronous copies") if config.staging == "async" else None
+
+
 def reads_rows(problem: Problem, config: Config) -> bool:
     """Whether a kernel asks how many rows there are."""
     strides = config.persistent > 0 or config.staging == "span"

@@ -312,7 +312,18 @@ inline cudaError_t launch(
 }  // namespace softmax_bf16_4097
 #endif  // __CUDACC_RTC__
 
-#if !defined(__CUDACC_RTC__) && !defined(SOFTMAX_NO_MAIN)
+#if !defined(__CUDACC_RTC__) && defined(SOFTMAX_LIBRARY)
+// launch() for programs in other languages, from a library that is built by
+//   nvcc -std=c++17 -arch=native -shared -Xcompiler -fPIC -DSOFTMAX_LIBRARY -o softmax.so FILE.cu
+// Arrays are addresses in device memory, `stream` is a cudaStream_t, the result a cudaError_t.
+extern "C" int softmax_bf16_4097_launch(
+    const void* input, void* output, long long rows, void* stream) {
+  using namespace softmax_bf16_4097;
+  return launch(
+      static_cast<const Element*>(input), static_cast<Element*>(output), rows,
+      static_cast<cudaStream_t>(stream));
+}
+#elif !defined(__CUDACC_RTC__) && !defined(SOFTMAX_NO_MAIN)
 // Checks a few rows against double precision, then times the kernel.
 int main(int argc, char** argv) {
   using namespace softmax_bf16_4097;
@@ -323,15 +334,16 @@ int main(int argc, char** argv) {
     std::vector<Element> numbers(count);
     for (Element& x : numbers) {
       random = random * 1664525u + 1013904223u;
-      x = static_cast<Element>(least + (most - least) * (random >> 8) / (1 << 24));
+      x = __float2bfloat16_rn(least + (most - least) * (random >> 8) / (1 << 24));
     }
     return numbers;
   };
   const auto on_device = [](const auto& host) {
     void* array = nullptr;
     const size_t bytes = host.size() * sizeof(host[0]);
-    if (cudaMalloc(&array, bytes) != cudaSuccess) {
-      std::fprintf(stderr, "no device memory for %zu bytes\n", bytes);
+    const cudaError_t error = cudaMalloc(&array, bytes);
+    if (error != cudaSuccess) {
+      std::fprintf(stderr, "no %zu bytes on a GPU: %s\n", bytes, cudaGetErrorString(error));
       std::exit(2);
     }
     cudaMemcpy(array, host.data(), bytes, cudaMemcpyHostToDevice);
@@ -349,7 +361,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   cudaMemcpy(result.data(), output, result.size() * sizeof(Element), cudaMemcpyDeviceToHost);
-  const auto widen = [](auto x) { return static_cast<double>(static_cast<float>(x)); };
+  const auto widen = [](Element x) -> double { return __bfloat162float(x); };
   const double smallest = 0x1p-126;  // normal number of the type
   double worst = 0.0;
   for (long long row = 0; row < rows; row += rows > 8 ? rows / 8 : 1) {

@@ -1,0 +1,144 @@
+"""What nvcc makes of emitted files: programs, libraries, and errors that say what is needed."""
+
+import ctypes
+import shutil
+import subprocess
+
+import pytest
+
+from explorer.codegen import emit
+from explorer.codegen.variant import needed_arch
+from explorer.config import Config
+from explorer.dtype import DType
+from explorer.gpu_spec import known_gpu_for
+from explorer.problem import Mask, Op, Problem
+from explorer.space import Space
+from explorer.space.space import sampled
+
+NVCC = shutil.which("nvcc")
+needs_nvcc = pytest.mark.skipif(NVCC is None, reason="nvcc is not installed")
+
+PYTORCH_FLAGS = (
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+    "--expt-relaxed-constexpr",
+)
+"""With which torch.utils.cpp_extension compiles CUDA code (COMMON_NVCC_FLAGS)."""
+
+CLUSTER = Config(cluster=4)
+RUN_TIME = Config(static_cols=False, cache="none", cache_holds="input")
+OVERLAPPED = Config(
+    algorithm="online-block-max",
+    launches="two-overlapped",
+    cache="none",
+    cache_holds="input",
+    unroll=2,
+)
+
+
+def nvcc(source, folder, *options, arch="sm_90"):
+    """Run nvcc on a source, to `softmax` in the folder; warnings are errors."""
+    (folder / "softmax.cu").write_text(source)
+    command = [NVCC, "-std=c++17", f"-arch={arch}", "-Werror=all-warnings", *options]
+    command += ["-o", str(folder / "softmax"), str(folder / "softmax.cu")]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@needs_nvcc
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(64, 1000, DType.F16),
+        Problem(64, 1001, DType.BF16),
+        Problem(64, 1000, DType.BF16, out_dtype=DType.F32),
+        Problem(64, 1000, out_dtype=DType.F16),
+        Problem(64, 1000, DType.F16, mask=Mask.ADDITIVE),
+        Problem(64, 1000, DType.BF16, Op.LOG_SOFTMAX_BACKWARD),
+        Problem(64, 37, DType.F16, inner=8),
+    ],
+    ids=str,
+)
+def test_the_flags_of_pytorchs_extensions_will_do(problem, tmp_path):
+    built = nvcc(emit(problem, Config()).source, tmp_path, *PYTORCH_FLAGS, "-c")
+    assert built.returncode == 0, built.stderr
+
+
+@needs_nvcc
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("problem", "config", "numbers"),
+    [
+        (Problem(64, 1000), Config(), 1),
+        (Problem(64, 1000, DType.F16, scale=0.5), RUN_TIME, 2),
+        (Problem(64, 1000, DType.BF16, Op.SOFTMAX_BACKWARD), Config(), 1),
+        (Problem(64, 1000, mask=Mask.LENGTHS, in_place=True), Config(), 1),
+        (Problem(64, 100_000), OVERLAPPED, 1),
+    ],
+    ids=str,
+)
+def test_a_library_is_called_from_another_language(problem, config, numbers, tmp_path):
+    """Nothing is launched for no rows, and a number of rows below 0 is refused: without a GPU."""
+    variant = emit(problem, config)
+    options = ("-shared", "-Xcompiler", "-fPIC", "-DSOFTMAX_LIBRARY")
+    built = nvcc(variant.source, tmp_path, *options)
+    assert built.returncode == 0, built.stderr
+    library = ctypes.CDLL(str(tmp_path / "softmax"))
+    name = variant.launches[0].entry.removesuffix("_kernel").removesuffix("_part")
+    launch = getattr(library, f"{name}_launch")
+    arrays = 1 if problem.in_place else 3 if problem.op.is_backward else 2
+    arrays += (problem.mask is Mask.LENGTHS) + (config.launches != "one")
+    scale = [] if problem.scale is None else [ctypes.c_float(problem.scale)]
+    for rows, code in ((0, 0), (-1, 1)):
+        told = [ctypes.c_longlong(rows), *[ctypes.c_int(problem.cols)] * (numbers - 1), *scale]
+        assert launch(*[ctypes.c_void_p()] * arrays, *told, ctypes.c_void_p()) == code
+    if config.launches != "one":
+        bytes_of = getattr(library, f"{name}_scratch_bytes")
+        bytes_of.restype = ctypes.c_size_t
+        assert bytes_of(ctypes.c_longlong(64)) == variant.scratch_bytes
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("config", "arch", "what"),
+    [(CLUSTER, "sm_80", "clusters"), (Config(reduction="shuffle-redux"), "sm_75", "redux")],
+)
+def test_an_older_architecture_is_told_what_it_lacks(config, arch, what, tmp_path):
+    """In one error, before those that the compiler would find."""
+    built = nvcc(emit(Problem(64, 65536), config).source, tmp_path, "-c", arch=arch)
+    assert built.returncode != 0
+    (error,) = [line for line in built.stderr.splitlines() if " error: " in line]
+    assert "#error" in error and what in error and "explorer emit heuristic --gpu" in error
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
+def test_architectures_have_what_their_configs_need(arch):
+    """As the rules say, which go by what a GPU offers."""
+    for cols in (37, 4096, 65536):
+        for config in sampled(Space(Problem(64, cols), known_gpu_for(arch)), 100):
+            needed = needed_arch(config)
+            assert needed is None or needed.number <= int(arch.removeprefix("sm_")), config
+
+
+@needs_nvcc
+@pytest.mark.exhaustive
+def test_a_portable_kernel_compiles_for_older_architectures(tmp_path):
+    source = emit(Problem(64, 1000), Config()).source
+    assert "#error" not in source
+    built = nvcc(source, tmp_path, "-c", arch="sm_80")
+    assert built.returncode == 0, built.stderr
+
+
+@needs_nvcc
+@pytest.mark.exhaustive
+def test_a_program_without_a_gpu_says_so(tmp_path):
+    """It does not speak of memory alone, of which there would be enough."""
+    built = nvcc(emit(Problem(64, 1000), Config()).source, tmp_path)
+    assert built.returncode == 0, built.stderr
+    environment = {"CUDA_VISIBLE_DEVICES": ""}
+    ran = subprocess.run(
+        [tmp_path / "softmax"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 2 and ("driver" in ran.stderr or "device" in ran.stderr), ran.stderr
