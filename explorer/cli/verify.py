@@ -18,6 +18,7 @@ from explorer.cli.options import (
 )
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import InvalidInput
+from explorer.problem import OPTIONS
 from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
@@ -63,9 +64,8 @@ VerifyDevice = Annotated[
 
 
 NOT_OF_A_FILE = (
-    *("dtype", "op", "out_dtype", "scale", "mask", "mask_rows", "axis", "inner"),
-    *("input_stride", "output_stride", "in_place", "strength", "seed", "storage"),
-    *("objectives", "batch_invariant"),
+    *(name for name in OPTIONS if name not in ("rows", "cols")),
+    *("axis", "strength", "seed", "storage", "objectives", "batch_invariant"),
 )
 """Parameters without a say where an emitted file is verified, whose text tells the problem."""
 

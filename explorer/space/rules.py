@@ -101,22 +101,17 @@ def rule(*reads: str, says: str) -> Callable[[Callable[[Point], bool]], Callable
     return register
 
 
-_rule = rule
-
-
-@_rule("exp", says="in double there are exp and exp2 alone, chosen by expf and exp2f")
+@rule("exp", says="in double there are exp and exp2 alone, chosen by expf and exp2f")
 def exponent_in_double(p: Point) -> bool:
     return p.problem.dtype is not DType.F64 or p.config.exp in ("expf", "exp2f")
 
 
-@_rule(
-    "exp", says="folding log2(e) into a multiply-add overflows at 1e9 and more: only f16 is safe"
-)
+@rule("exp", says="folding log2(e) into a multiply-add overflows at 1e9 and more: only f16 is safe")
 def folded_exponent(p: Point) -> bool:
     return not p.config.exp.endswith("-folded") or p.problem.dtype is DType.F16
 
 
-@_rule(
+@rule(
     "threads",
     "threads_per_row",
     says="a block works on whole rows: threads_per_row divides threads",
@@ -125,7 +120,7 @@ def whole_rows(p: Point) -> bool:
     return p.config.threads % p.config.threads_per_row == 0
 
 
-@_rule(
+@rule(
     "threads_per_row",
     "vector_bytes",
     "staging",
@@ -136,7 +131,7 @@ def idle_threads(p: Point) -> bool:
     return p.config.threads_per_row == 1 or p.config.threads_per_row < 2 * p.split.row_vectors
 
 
-@_rule(
+@rule(
     "cache",
     "cache_holds",
     says="without a cache nothing is held: cache_holds is input, which is read again",
@@ -145,7 +140,7 @@ def nothing_held(p: Point) -> bool:
     return p.config.cache != "none" or p.config.cache_holds == "input"
 
 
-@_rule(
+@rule(
     "algorithm",
     "cache_holds",
     says="an element-wise online pass knows no final maximum: it cannot hold exponentials",
@@ -155,7 +150,7 @@ def online_holds_input(p: Point) -> bool:
     return not per_element or p.config.cache_holds == "input"
 
 
-@_rule(
+@rule(
     "algorithm",
     "cache",
     "cache_holds",
@@ -166,7 +161,7 @@ def block_max_in_shared(p: Point) -> bool:
     return not in_shared or p.config.cache_holds == "input"
 
 
-@_rule(
+@rule(
     "cache",
     "static_cols",
     says="registers are indexed by constants: a row is kept in them only if cols is static",
@@ -175,14 +170,12 @@ def registers_need_static_cols(p: Point) -> bool:
     return p.config.cache != "registers" or p.config.static_cols
 
 
-@_rule(
-    "cache", "unroll", says="a row kept in registers is loaded whole: there is no loop to unroll"
-)
+@rule("cache", "unroll", says="a row kept in registers is loaded whole: there is no loop to unroll")
 def registers_have_no_loop(p: Point) -> bool:
     return p.config.cache != "registers" or p.config.unroll == 1
 
 
-@_rule(
+@rule(
     "threads_per_row",
     "vector_bytes",
     "unroll",
@@ -194,12 +187,12 @@ def unroll_past_row(p: Point) -> bool:
     return p.config.unroll == 1 or p.config.unroll <= p.split.slots
 
 
-@_rule("threads", "min_blocks", says="min_blocks blocks of `threads` threads fit an SM")
+@rule("threads", "min_blocks", says="min_blocks blocks of `threads` threads fit an SM")
 def blocks_fit(p: Point) -> bool:
     return p.config.threads * p.config.min_blocks <= p.gpu.threads_per_sm
 
 
-@_rule(
+@rule(
     "threads",
     "threads_per_row",
     "vector_bytes",
@@ -221,7 +214,7 @@ def registers_fit(p: Point) -> bool:
     return needed <= registers_left(p.config.threads, p.config.min_blocks, p.gpu)
 
 
-@_rule(
+@rule(
     *SHARING,
     says="a block's rows and its reduction scratch fit the shared memory of a block",
 )
@@ -229,7 +222,7 @@ def shared_fits(p: Point) -> bool:
     return p.shared_bytes <= p.gpu.shared_per_block_bytes
 
 
-@_rule(
+@rule(
     "threads",
     "threads_per_row",
     "vector_bytes",
@@ -246,8 +239,8 @@ def shared_fits(p: Point) -> bool:
     says="the shared memory of min_blocks blocks fits an SM",
 )
 def shared_fits_min_blocks(p: Point) -> bool:
-    reserved = 1024  # what the driver keeps of each block's shared memory since sm_80
-    return p.config.min_blocks * (p.shared_bytes + reserved) <= p.gpu.shared_per_sm_bytes
+    a_block = p.shared_bytes + p.gpu.shared_reserved_bytes
+    return p.config.min_blocks * a_block <= p.gpu.shared_per_sm_bytes
 
 
 # ------------------------------------------------------------------ reductions

@@ -66,7 +66,7 @@ def _ideas(space: Space) -> Iterator[Config]:
     yield shares[2]
     yield replace(
         shares[0],
-        threads=_block(shares[0].threads_per_row, 256),
+        threads=max(shares[0].threads_per_row, 256),
         load_hint=other,
         store_hint=other,
     )
@@ -110,11 +110,7 @@ def _of_wide_rows(idea: Config) -> Iterator[Config]:
 def _shaped(config: Config, problem: Problem, share: int) -> Config:
     """Threads for about `share` elements of the row each, in blocks of 128 threads or more."""
     per_row = min(1024, power_of_two(problem.cols // share))
-    return replace(config, threads=_block(per_row, 128), threads_per_row=per_row)
-
-
-def _block(threads_per_row: int, least: int) -> int:
-    return max(threads_per_row, least)
+    return replace(config, threads=max(per_row, 128), threads_per_row=per_row)
 
 
 def _into(space: Space, config: Config) -> Config:

@@ -7,8 +7,8 @@ from explorer.compile import CompilePool, Compiler
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
-from explorer.space.at_once import are_at_once, likely_registers, rows_at_once
 from explorer.space.heuristic import config_for
+from explorer.space.heuristic.at_once import are_at_once, likely_registers, rows_at_once
 
 H200 = known_gpu("NVIDIA H200")
 UNIT = 8

@@ -9,8 +9,8 @@ from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
 from explorer.problem import MAX_ROWS, Mask, Op, Problem
 from explorer.space import Space
-from explorer.space.at_once import rows_at_once
 from explorer.space.heuristic import config_for, promising
+from explorer.space.heuristic.at_once import rows_at_once
 from explorer.work_split import WorkSplit
 
 H200 = known_gpu("NVIDIA H200")

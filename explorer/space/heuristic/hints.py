@@ -5,7 +5,7 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.space.at_once import are_at_once
+from explorer.space.heuristic.at_once import are_at_once
 from explorer.work_split import WorkSplit
 
 SHORT_ROW_BYTES = 8192

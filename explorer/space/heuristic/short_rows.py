@@ -6,8 +6,8 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem, power_of_two
-from explorer.space.at_once import blocks_at_once
 from explorer.space.design_rules import has_spans
+from explorer.space.heuristic.at_once import blocks_at_once
 from explorer.work_split import WARP
 
 LONGEST_SHORT_ROW = 1280

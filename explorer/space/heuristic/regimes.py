@@ -8,13 +8,13 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Mask, Op, Problem
-from explorer.space.across_rows import MOST_ROWS_OF_A_TILE, of_middle_axis
 from explorer.space.design_rules import WIDE_ROW, is_plain
-from explorer.space.hints import hinted
-from explorer.space.one_block import most_few_rows, of_one_block, of_one_wave
-from explorer.space.short_rows import of_short_rows
+from explorer.space.heuristic.across_rows import MOST_ROWS_OF_A_TILE, of_middle_axis
+from explorer.space.heuristic.hints import hinted
+from explorer.space.heuristic.one_block import most_few_rows, of_one_block, of_one_wave
+from explorer.space.heuristic.short_rows import of_short_rows
+from explorer.space.heuristic.wide_rows import in_two_launches, of_wide_rows
 from explorer.space.space import Space
-from explorer.space.wide_rows import in_two_launches, of_wide_rows
 
 LEAST_SHARED_ACROSS = 128
 """Elements of the shortest row over a middle axis for tiles that several blocks may share."""

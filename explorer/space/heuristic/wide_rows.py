@@ -6,9 +6,9 @@ from typing import NamedTuple
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.space.at_once import are_at_once
-from explorer.space.one_block import soonest_reduction
-from explorer.space.row_clusters import (
+from explorer.space.heuristic.at_once import are_at_once
+from explorer.space.heuristic.one_block import soonest_reduction
+from explorer.space.heuristic.row_clusters import (
     all_at_once,
     all_packed,
     shared_by,

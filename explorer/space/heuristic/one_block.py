@@ -7,10 +7,10 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Mask, Problem
-from explorer.space.at_once import are_at_once, blocks_at_once
 from explorer.space.design_rules import WIDE_ROW
-from explorer.space.row_threads import fewest_threads, starts_anywhere, threads_for
-from explorer.space.short_rows import FILLED, LONGEST_SHORT_ROW, LONGEST_SPAN_ROW
+from explorer.space.heuristic.at_once import are_at_once, blocks_at_once
+from explorer.space.heuristic.row_threads import fewest_threads, starts_anywhere, threads_for
+from explorer.space.heuristic.short_rows import FILLED, LONGEST_SHORT_ROW, LONGEST_SPAN_ROW
 from explorer.work_split import WARP
 
 MOST_HELD = 128 * 1024

@@ -8,7 +8,7 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem, power_of_two
-from explorer.space.wide_rows import fewest_blocks
+from explorer.space.heuristic.wide_rows import fewest_blocks
 
 THREADS = 256
 """Threads of a block."""

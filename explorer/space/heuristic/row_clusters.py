@@ -7,7 +7,7 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.space.at_once import are_at_once
+from explorer.space.heuristic.at_once import are_at_once
 from explorer.space.rules import Point, registers_fit
 from explorer.work_split import WorkSplit
 
