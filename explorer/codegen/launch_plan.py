@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from explorer.codegen.element_types import TYPE_BYTES
 from explorer.codegen.variant import Launch, arguments, entries, has_one_row
 from explorer.config import Config
 from explorer.errors import InvalidInput
@@ -48,11 +49,6 @@ _LAUNCH = re.compile(
 )
 _CONSTANT = re.compile(r"^constexpr int (k\w+) = ([^;]+);", re.MULTILINE)
 _TYPE = re.compile(r"^using (\w+) = ([\w ]+);", re.MULTILINE)
-_TYPE_BYTES = {
-    **{"float": 4, "float2": 8, "float4": 16, "double": 8, "double2": 16},
-    **{"unsigned short": 2, "unsigned int": 4, "uint2": 8, "uint4": 16},
-    **{"__half": 2, "__nv_bfloat16": 2},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +121,9 @@ class LaunchPlan:
         """Return the same plan with the constants of a file."""
         constants = dict(_CONSTANT.findall(source))
         sizes = {
-            f"sizeof({name})": str(_TYPE_BYTES[kind])
+            f"sizeof({name})": str(TYPE_BYTES[kind])
             for name, kind in _TYPE.findall(source)
-            if kind in _TYPE_BYTES
+            if kind in TYPE_BYTES
         }
         return LaunchPlan(self.steps, self.numbers, constants | sizes)
 

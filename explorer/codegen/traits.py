@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
+from explorer.codegen.element_types import ELEMENT_TYPES
 from explorer.codegen.variant import (
     arguments,
     entries,
@@ -55,6 +56,8 @@ class Traits:
         return {
             "f64": f64,
             "real": real,
+            "element_type": ELEMENT_TYPES[problem.dtype],
+            "output_type": ELEMENT_TYPES[problem.output_dtype],
             "f": "" if f64 else "f",
             "lowest": "-1.7976931348623157e308" if f64 else "__int_as_float(0xff7fffff)",
             "multiplied": "__dmul_rn" if f64 else "__fmul_rn",
@@ -400,10 +403,10 @@ class Traits:
             "load_word": self._load_word,
             "store_word": self._store_word,
             "stored": self._stored,
-            "element": partial(_converted, _FROM_REAL, problem.dtype),
-            "output_element": partial(_converted, _FROM_REAL, problem.output_dtype),
-            "number": partial(_converted, _TO_REAL, problem.dtype),
-            "output_number": partial(_converted, _TO_REAL, problem.output_dtype),
+            "element": ELEMENT_TYPES[problem.dtype].from_expression,
+            "output_element": ELEMENT_TYPES[problem.output_dtype].from_expression,
+            "number": ELEMENT_TYPES[problem.dtype].as_number,
+            "output_number": ELEMENT_TYPES[problem.output_dtype].as_number,
             "reference_of": self._reference_of,
             "reference_kept": self._reference_kept,
             "normaliser": self._normaliser,
@@ -525,14 +528,6 @@ _NUMBERS = {
     "mask_rows": "long long mask_rows",
 }
 """The declarations of the numbers that a kernel takes, the scale left aside."""
-
-_FROM_REAL = {DType.F16: "__float2half_rn", DType.BF16: "__float2bfloat16_rn"}
-_TO_REAL = {DType.F16: "__half2float", DType.BF16: "__bfloat162float"}
-
-
-def _converted(functions: Mapping[DType, str], dtype: DType, x: str) -> str:
-    """An expression converted by a type's function, if it has one."""
-    return f"{functions[dtype]}({x})" if dtype in functions else x
 
 
 def _reduced(names: Mapping[str, Any], value: str, kind: str) -> str:
