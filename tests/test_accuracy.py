@@ -6,7 +6,7 @@ import pytest
 
 from explorer.accuracy import Accuracy
 from explorer.config import Config
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.emulation import Emulator

@@ -8,14 +8,14 @@ from explorer.accuracy import Accuracy
 from explorer.codegen import Launch
 from explorer.compile import SOURCE_NAME, CompileFailure, Compiler, Kernel, compile_in_time
 from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate
-from explorer.devices.emulated.emulation import (
+from explorer.devices.emulated.far import Order, emulate_far, far_problems, order_of
+from explorer.devices.emulated.result import (
     WORST_FIRST,
     Emulation,
     LaunchRefused,
     NotEmulated,
     Status,
 )
-from explorer.devices.emulated.far import Order, emulate_far, far_problems, order_of
 from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import Run, emulated_runs, few_blocks, too_large

@@ -20,7 +20,7 @@ from explorer.compile import (
 )
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice, Job, SmallRun
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Verdict, exceeded_resource
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import gpu_runs

@@ -6,7 +6,7 @@ from math import gcd, lcm
 from explorer.codegen import Variant, scratch_bytes
 from explorer.compile import CompileFailure, Compiler, nvrtc_version
 from explorer.devices.emulated.device import EmulatedKernel, emulate
-from explorer.devices.emulated.emulation import NotEmulated
+from explorer.devices.emulated.result import NotEmulated
 from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import FEW_ELEMENTS, MOST_ELEMENTS

@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from explorer.accuracy import Accuracy
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice, device_index, driver_problem
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.errors import InvalidInput, WrongKernel
 from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.live import LiveEvaluator

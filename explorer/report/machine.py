@@ -15,7 +15,7 @@ from explorer.compile import cache_dir, nvrtc_version
 from explorer.compile.compiler import include_dir
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice, driver_problem
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.devices.recorded import RecordingFile, list_recordings, read_recording
 from explorer.errors import ExplorerError
 from explorer.evaluate.emulation import Emulator

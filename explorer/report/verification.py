@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from explorer.devices.emulated.emulation import Emulation, Status
+from explorer.devices.emulated.result import Emulation, Status
 from explorer.evaluate.emulation import Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.problem import Mask

@@ -25,7 +25,7 @@ def command_line(monkeypatch, folder):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "100")
     without = "no NVIDIA driver (libcuda.so.1 is not found)"
-    for name in ("program.driver_problem", "supervisor.driver_problem", "driver_problem"):
+    for name in ("program.driver_problem", "device.driver_problem", "driver_problem"):
         monkeypatch.setattr(f"explorer.devices.cuda.{name}", lambda: without)
     monkeypatch.setattr("explorer.evaluate.open_evaluator.driver_problem", lambda: without)
 

@@ -10,7 +10,7 @@ from explorer.codegen import emit
 from explorer.compile import Compiler
 from explorer.config import Config
 from explorer.devices.emulated.device import EmulatedKernel, emulate, output_of
-from explorer.devices.emulated.emulation import LaunchRefused, Status
+from explorer.devices.emulated.result import LaunchRefused, Status
 from explorer.dtype import DType
 from explorer.problem import Problem
 from explorer.ptx_emulator.findings import Kind

@@ -7,7 +7,7 @@ from virtual_arch import ARCH
 
 from explorer.codegen import emit
 from explorer.config import Config
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.dtype import DType
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest

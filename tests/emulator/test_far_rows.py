@@ -12,8 +12,8 @@ from virtual_arch import ARCH
 from explorer.compile import Compiler
 from explorer.config import Config
 from explorer.devices.emulated.device import EmulatedKernel, emulate
-from explorer.devices.emulated.emulation import LaunchRefused, Status
 from explorer.devices.emulated.far import Order, emulate_far, far_problems, order_of
+from explorer.devices.emulated.result import LaunchRefused, Status
 from explorer.dtype import DType
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest

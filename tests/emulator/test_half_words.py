@@ -6,7 +6,7 @@ import pytest
 from planted import planted
 
 from explorer.config import Config
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.dtype import DType
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.problem import Op, Problem

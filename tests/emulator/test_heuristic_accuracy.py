@@ -4,7 +4,7 @@ import pytest
 from virtual_arch import ARCH
 
 from explorer.accuracy import Accuracy
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import known_gpu

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from kinds import HELD, KINDS, SABOTAGE, problem_of, sabotaged
 
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import known_gpu

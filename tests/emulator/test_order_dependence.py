@@ -11,7 +11,7 @@ from explorer.compile import Compiler
 from explorer.config import Config
 from explorer.devices.emulated import device
 from explorer.devices.emulated.device import EmulatedKernel, emulate
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.dtype import DType
 from explorer.evaluate.emulation import EVERY_ORDER, Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest

@@ -7,8 +7,8 @@ import pytest
 from virtual_arch import ARCH
 
 from explorer.config import Config
-from explorer.devices.emulated.emulation import Status
 from explorer.devices.emulated.placement import Placement
+from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.problem import Mask, Op, Problem

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from planted_kernels import PLANTS
 
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 

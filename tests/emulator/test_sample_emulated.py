@@ -5,7 +5,7 @@ import pytest
 from space_sample import space_sample
 from test_batch_invariance import FEW, first_rows
 
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.problem import Op
 from explorer.reference import verification_inputs

@@ -5,7 +5,7 @@ from planted import planted
 from verified import some, verify
 
 from explorer.config import Config
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.dtype import DType
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import known_gpu

@@ -1,6 +1,6 @@
 """What the emulator is to find nothing against."""
 
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.dtype import DType
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.space.parameters import ROW_THREADS

@@ -9,7 +9,7 @@ import pytest
 from explorer.codegen import emit, launches, scratch_bytes
 from explorer.compile import compile_in_time
 from explorer.config import Config
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.emulation import Emulator

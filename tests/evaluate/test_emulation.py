@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from explorer.config import Config
-from explorer.devices.emulated.emulation import Emulation, Status
+from explorer.devices.emulated.result import Emulation, Status
 from explorer.dtype import DType
 from explorer.errors import InvalidInput, WrongKernel
 from explorer.evaluate.emulation import Emulator

@@ -21,7 +21,7 @@ from explorer.config import Config
 from explorer.devices.cuda.program import checked, device_spec
 from explorer.devices.cuda.run_once import run_once
 from explorer.devices.emulated.device import EmulatedKernel, output_of
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.dtype import DType
 from explorer.evaluate.nsight import NsightFigures, ncu_program, nsight_figures
 from explorer.evaluate.profile import profile

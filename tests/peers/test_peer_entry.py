@@ -1,12 +1,12 @@
-"""What becomes of a peer in the worker and in its supervisor, with a driver that does nothing."""
+"""What becomes of a peer in a worker and in its driving process; the GPU driver does nothing."""
 
 from types import SimpleNamespace
 
 import pytest
 
 from explorer.devices.cuda import peer_entry
+from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.messages import Enter, Failed
-from explorer.devices.cuda.supervisor import CudaDevice
 from explorer.devices.cuda.tools import DeviceCheck
 from explorer.peer import Entered, NotEntered, PeerName, PeerRefuses
 from explorer.problem import Op, Problem

@@ -3,7 +3,7 @@
 import pytest
 
 from explorer.codegen import emit
-from explorer.devices.emulated.emulation import Status
+from explorer.devices.emulated.result import Status
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.emulation import Emulator

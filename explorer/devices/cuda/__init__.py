@@ -1,8 +1,8 @@
 """An NVIDIA GPU: a worker process owns it, verifies kernels on it, then times them."""
 
+from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.messages import Job, SessionFacts, SmallRun
 from explorer.devices.cuda.program import device_index, driver_problem, has_driver
-from explorer.devices.cuda.supervisor import CudaDevice
 
 __all__ = [
     "CudaDevice",

@@ -17,7 +17,7 @@ from explorer.peer import NotEntered
 
 def run(connection: Connection, index: int) -> None:
     """Serve requests on GPU `index`; ends on end of file, or when the context is lost."""
-    # Ctrl-C reaches the whole process group; it is the supervisor's to answer.
+    # Ctrl-C reaches the whole process group; the process that drives this one answers it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(2, 1)  # what a peer's library prints is not the command's result
     try:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from explorer.accuracy import Accuracy
 from explorer.codegen import Launch
-from explorer.devices.emulated.emulation import Emulation, LaunchRefused, NotEmulated, refusals
 from explorer.devices.emulated.placement import Placement
+from explorer.devices.emulated.result import Emulation, LaunchRefused, NotEmulated, refusals
 from explorer.problem import Problem
 from explorer.ptx_emulator import (
     Argument,

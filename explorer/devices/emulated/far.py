@@ -27,8 +27,8 @@ from explorer.devices.emulated.device import (
     launched,
     with_store,
 )
-from explorer.devices.emulated.emulation import Emulation, LaunchRefused, NotEmulated
 from explorer.devices.emulated.placement import numbers_of
+from explorer.devices.emulated.result import Emulation, LaunchRefused, NotEmulated
 from explorer.operands import Operand, inputs, output
 from explorer.problem import MAX_ROWS, Mask, Problem
 from explorer.ptx_emulator import (
