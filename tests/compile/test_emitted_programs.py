@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+from space_sample import space_sample
 
 from explorer.codegen import emit
 from explorer.codegen.variant import needed_arch
@@ -13,7 +14,6 @@ from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu_for
 from explorer.problem import Mask, Op, Problem
 from explorer.space import Space
-from explorer.space.space import sampled
 
 NVCC = shutil.which("nvcc")
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="nvcc is not installed")
@@ -101,6 +101,7 @@ def test_a_library_is_called_from_another_language(problem, config, numbers, tmp
 
 
 @needs_nvcc
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("config", "arch", "what"),
     [(CLUSTER, "sm_80", "clusters"), (Config(reduction="shuffle-redux"), "sm_75", "redux")],
@@ -114,12 +115,12 @@ def test_an_older_architecture_is_told_what_it_lacks(config, arch, what, tmp_pat
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
-def test_architectures_have_what_their_configs_need(arch):
-    """As the rules say, which go by what a GPU offers."""
-    for cols in (37, 4096, 65536):
-        for config in sampled(Space(Problem(64, cols), known_gpu_for(arch)), 100):
-            needed = needed_arch(config)
-            assert needed is None or needed.number <= int(arch.removeprefix("sm_")), config
+def test_what_a_config_needs_is_what_rules_ask_of_a_gpu(arch):
+    """Of the sample's kernels, those that are legal on a GPU need no more than its architecture."""
+    gpu, number = known_gpu_for(arch), int(arch.removeprefix("sm_"))
+    legal = [k for k in space_sample() if Space(k.problem, gpu).is_legal(k.config)]
+    needs = {needed.number for k in legal if (needed := needed_arch(k.config)) is not None}
+    assert legal and needs == {least for least in (80, 90) if least <= number}
 
 
 @needs_nvcc
