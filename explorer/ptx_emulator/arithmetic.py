@@ -154,14 +154,15 @@ def fma64(a: Any, b: Any, c: Any) -> Array:
     """
     a, b, c = np.asarray(a, np.float64), np.asarray(b, np.float64), np.asarray(c, np.float64)
     result = _fma64(a, b, c)
-    if np.isfinite(result).all():
+    finite = np.isfinite(result)
+    if finite.all():
         return result
-    again = ~np.isfinite(result)
-    numbers = again & np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
-    result = np.where(again & ~numbers, a * b + c, result)
-    result[numbers] = _scaled_fma64(
-        *(np.broadcast_to(x, numbers.shape)[numbers] for x in (a, b, c))
-    )
+    result = np.where(finite, result, a * b + c)
+    numbers = ~finite & np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
+    if numbers.any():
+        result[numbers] = _scaled_fma64(
+            *(np.broadcast_to(x, numbers.shape)[numbers] for x in (a, b, c))
+        )
     return result
 
 
