@@ -25,12 +25,12 @@ from explorer.user_files import check_writable, read_text, write_file
 # ------------------------------------------------------------------ kernels of trials
 
 
-def variant_of(
-    trial: TrialRecord, problem: Problem, recorded: Circumstances | None = None
-) -> Variant:
-    """What the trial measured, emitted again; raises NotFound where it cannot be any longer.
+def variant_of(trial: TrialRecord, problem: Problem, *, replayed: bool = False) -> Variant:
+    """What the templates emit for a trial's config.
 
-    `recorded` are the circumstances of the recording that the trial replays, if it does.
+    Raises NotFound where they do so no longer, or where that is other code than the trial measured.
+    A trial that was `replayed` from a recording was of other code from the start if the recording
+    is older than the templates: what they emit now is returned, and `age_of` says so.
     """
     if not can_emit(problem, trial.config):
         raise NotFound(
@@ -38,20 +38,23 @@ def variant_of(
             "the installed space does not allow: run the search again"
         )
     variant = emit(problem, trial.config)
-    measured = trial.outcome.digest
-    if variant.digest == measured:
+    if replayed or variant.digest == trial.outcome.digest:
         return variant
-    changed = f"these templates emit {variant.digest} for its config"
-    command = _command(trial, problem)
-    if recorded is None:
-        raise NotFound(
-            f"trial {trial.number} measured code {measured}, but {changed}: run the search again, "
-            f"or emit the config as it is now: {command}"
-        )
     raise NotFound(
+        f"trial {trial.number} measured code {trial.outcome.digest}, but these templates emit "
+        f"{variant.digest} for its config: run the search again, or emit the config as it is now: "
+        f"{_command(trial, problem)}"
+    )
+
+
+def age_of(variant: Variant, trial: TrialRecord, recorded: Circumstances) -> str:
+    """Say that a replayed trial's time is of other code than `variant`; nothing where it is not."""
+    if variant.digest == trial.outcome.digest:
+        return ""
+    return (
         f"the recording made on {recorded.gpu} on {recorded.date[:10]} is older than the "
-        f"templates: trial {trial.number} replays code {measured}, but {changed}; emit the config "
-        f"as it is now: {command}"
+        f"templates: the time of trial {trial.number} is of other code than they emit now for its "
+        "config"
     )
 
 

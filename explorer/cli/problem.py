@@ -231,16 +231,18 @@ def _of_study(
     which: str | int, asked: AskedProblem, gpu: str | None, storage: str | None, goal: Goal
 ) -> Chosen:
     """The best trial of a study, or one by its number."""
-    from explorer.export import variant_of
-    from explorer.tuning import find_trial, load_study, open_storage
+    from explorer.export import age_of, variant_of
+    from explorer.tuning import load_trial, open_storage
 
     opened = open_storage(storage, read_only=True)
-    study = load_study(opened, asked, goal)
+    study, trial = load_trial(opened, asked, which, goal)
     if study.passed_over:
         say(study.passed_over)
     problem = study.summary.problem
-    replayed = study.circumstances if study.summary.replayed else None
-    variant = variant_of(find_trial(opened, problem, which, goal), problem, replayed)
+    variant = variant_of(trial, problem, replayed=study.summary.replayed)
+    age = age_of(variant, trial, study.circumstances) if study.summary.replayed else ""
+    if age:
+        say(age)
     name = gpu or study.circumstances.gpu
     measured_on = known_gpu(name) if gpu or is_known_gpu(name) else None
     arch = measured_on.arch if measured_on else study.circumstances.arch

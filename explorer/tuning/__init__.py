@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         list_studies,
         list_views,
         load_study,
+        load_trial,
         survey,
     )
 
@@ -28,6 +29,7 @@ __all__ = [
     "list_studies",
     "list_views",
     "load_study",
+    "load_trial",
     "open_storage",
     "record",
     "run_journey",
@@ -44,6 +46,7 @@ _HOMES = {
     "list_studies": "study_reader",
     "list_views": "study_reader",
     "load_study": "study_reader",
+    "load_trial": "study_reader",
     "open_storage": "storage",
     "record": "recorder",
     "run_journey": "journey",

@@ -301,7 +301,21 @@ def find_trial(
 
     Raises NotFound for a study or number that does not exist, InvalidInput for a rejected trial.
     """
+    return _trial_named(_choose(storage, _Wanted(_filter(problem), goal)), which)
+
+
+def load_trial(
+    storage: BaseStorage, problem: Problem | AskedProblem, which: str | int, goal: Goal = TIME
+) -> tuple[StudyView, TrialRecord]:
+    """The problem's study with that goal, without effects, and a trial of it as `find_trial` does.
+
+    The study is read once, and its effects, which take as long again, are left out.
+    """
     study = _choose(storage, _Wanted(_filter(problem), goal))
+    return _view(study), _trial_named(study, which)
+
+
+def _trial_named(study: StoredStudy, which: str | int) -> TrialRecord:
     if which == BEST:
         best = study.best()
         assert best is not None  # _choose passes studies over that measured nothing
