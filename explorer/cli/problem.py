@@ -240,7 +240,7 @@ def _of_study(
         say(study.passed_over)
     problem = study.summary.problem
     variant = variant_of(trial, problem, replayed=study.summary.replayed)
-    age = age_of(variant, trial, study.circumstances) if study.summary.replayed else ""
+    age = age_of(variant, trial, study.circumstances)
     if age:
         say(age)
     name = gpu or study.circumstances.gpu

@@ -40,7 +40,7 @@ class ElementType:
         """The expression for an element as a number."""
         return f"{self.to_number}({x})" if self.to_number else x
 
-    def from_expression(self, x: str) -> str:
+    def as_element(self, x: str) -> str:
         """The expression for a number as an element."""
         return f"{self.from_number}({x})" if self.from_number else x
 

@@ -214,10 +214,10 @@ def _shared(problem: Problem, config: Config) -> dict[str, str]:
         line = 1 if split.across_rows else LINE_BYTES // config.vector_bytes
         numbers["part"] = f"(vectors + kCluster * {line} - 1) / (kCluster * {line}) * {line}"
         part = "part"
-    rows = [] if has_one_row(problem, config) else ["kRowsPerBlock"]
+    tiles = ["kGroups"] if split.across_rows else ["kRowsPerBlock"]
     factors = [
         *([str(split.cached_matrices)] if split.cached_matrices > 1 else []),
-        *(["kGroups"] if split.across_rows else rows),
+        *([] if has_one_row(problem, config) else tiles),
         *(["kStages"] if config.stages > 1 else []),
         f"{part} * kWidth * {split.cached_element_bytes}",
     ]

@@ -353,7 +353,8 @@ class Traits:
         one = twice | {"output_stride": "stride"} if problem.in_place else {}
         passed = renamed(names["arguments"], one)
         told = renamed(operand_names(problem, config), one)
-        asked = renamed(told, {"rows": "outer"} if split.across_rows else {})
+        renamed_rows = renamed(told, {"rows": "outer"} if split.across_rows else {})
+        asked = list(dict.fromkeys(renamed_rows))
         arrays = {
             whole: "Element*",
             "input": "const Element*",
@@ -376,11 +377,13 @@ class Traits:
         return {
             "whole": whole,
             "passed": passed,
-            "asked": list(dict.fromkeys(asked)),
+            "asked": asked,
             "host_declarations": declarations,
-            # The same for C, which knows no type of ours, and what its pointers are cast to.
+            # The same for C, which knows no type of ours; and these with their types again.
             "c_declarations": declarations | untyped,
-            "c_types": arrays,
+            "c_passed": [
+                f"static_cast<{arrays[name]}>({name})" if name in arrays else name for name in asked
+            ],
             "needed_arch": needed_arch(config),
         }
 
@@ -403,8 +406,8 @@ class Traits:
             "load_word": self._load_word,
             "store_word": self._store_word,
             "stored": self._stored,
-            "element": ELEMENT_TYPES[problem.dtype].from_expression,
-            "output_element": ELEMENT_TYPES[problem.output_dtype].from_expression,
+            "element": ELEMENT_TYPES[problem.dtype].as_element,
+            "output_element": ELEMENT_TYPES[problem.output_dtype].as_element,
             "number": ELEMENT_TYPES[problem.dtype].as_number,
             "output_number": ELEMENT_TYPES[problem.output_dtype].as_number,
             "reference_of": self._reference_of,

@@ -141,11 +141,12 @@ def _with_rows(problem: Problem, wanted: int, per_block: int, most: int) -> Prob
 # ------------------------------------------------------------------ at what it is told at run time
 
 
-def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> Iterator[Run]:
-    """The runs at other arguments and other columns, and where the matrices begin anywhere.
+def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> list[Run]:
+    """Return the runs beside those at the kernel's own columns and arguments.
 
-    Every second one is at a misalignment of its own, until each of an access's width was tried:
-    for those that are left there are runs of no more than two blocks.
+    Of a kernel whose matrices may begin at any element, every second run misaligns its output by
+    another number of elements, up to the width of an access. Numbers that are left over have runs
+    of no more than two blocks.
     """
     runs = list(_aligned_runs(program, few, rows))
     if program.any_alignment:
@@ -156,8 +157,8 @@ def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> Ite
         smallest = few
         if not program.split.across_rows:
             smallest = _with_rows(few, 2, program.config.rows_per_block, few.rows)
-        runs += [Run(Case(smallest, offset), misaligned_by=offset) for offset in left]
-    yield from runs
+        runs += [Run(Case(smallest, number), misaligned_by=number) for number in left]
+    return runs
 
 
 def _aligned_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> Iterator[Run]:
@@ -176,7 +177,10 @@ def _aligned_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> 
 
 
 def _access_width(program: ProgramUnderTest) -> int:
-    """The elements of an access to memory, which a span's rows make of the whole block's."""
+    """Return the elements that an access to global memory moves.
+
+    `WorkSplit.width` is another number for spans: it is of accesses to shared memory.
+    """
     return program.config.vector_bytes // program.problem.dtype.itemsize
 
 

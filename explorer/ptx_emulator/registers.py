@@ -46,8 +46,8 @@ class Source:
     __slots__ = ("_flat", "value")
 
     def __init__(self, value: Values) -> None:
-        self.value: Any = value
-        self._flat: Array | None = None
+        self.value: Any
+        self._flat: Array | None
         self.load(value)
 
     def load(self, value: Values) -> None:

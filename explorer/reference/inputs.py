@@ -232,7 +232,7 @@ def _unscaled(problem: Problem, matrix: Array) -> Array:
     with np.errstate(over="ignore"):
         scaled = _held(np.where(np.isinf(values), values, values / problem.scale), matrix.dtype)
     # Rows full of the greatest finite number stay: what the scale makes of them is an infinity.
-    overflowing = (np.abs(values) == float(ml_dtypes.finfo(matrix.dtype).max)).all(axis=1)
+    overflowing = (np.abs(values) == problem.dtype.greatest).all(axis=1)
     return np.where(overflowing[:, None], matrix, scaled) if abs(problem.scale) > 1 else scaled
 
 

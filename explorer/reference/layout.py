@@ -26,11 +26,11 @@ Array = NDArray[Any]
 
 
 def first_elements(misaligned_by: int) -> dict[str, int]:
-    """Return the elements past an aligned address at which each matrix begins.
+    """Return how many elements past an aligned address each matrix begins; no entry means none.
 
-    None is past it for 0. Else the input begins one element past it, and the output by so many
-    elements farther. The gradient begins three times as many farther, modulo a vector of 8 elements
-    at each place once.
+    For 0 all matrices are aligned. Otherwise the input begins one element past an aligned address,
+    the output `misaligned_by` elements farther than the input, and the gradient three times as many
+    farther: of the numbers 1 to 8, each puts it at another place in a vector of 8 elements.
     """
     if not misaligned_by:
         return {}
@@ -38,7 +38,10 @@ def first_elements(misaligned_by: int) -> dict[str, int]:
 
 
 def misalignment(misaligned_by: int) -> str:
-    """Return how to say so behind the name of a problem; nothing for matrices that are aligned."""
+    """Return words that follow a problem's name and say where its matrices begin.
+
+    The words are empty for matrices that are aligned.
+    """
     if not misaligned_by:
         return ""
     return f" at odd elements, the output {misaligned_by} beyond the input"

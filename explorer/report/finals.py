@@ -122,7 +122,8 @@ class _Ranked:
     problem: Problem
 
     @property
-    def of_copy(self) -> str:
+    def share(self) -> str:
+        """Copy's time over the finalist's, in percent; empty where copy was not measured."""
         share = share_of_copy(self.finalist.time_us, self.finals.copy_us)
         return percent(share) if share is not None else ""
 
@@ -157,7 +158,7 @@ _COLUMNS = (
         lambda r: f"{r.problem.gbps(r.finalist.time_us):.0f}",
         lambda finals, problem: f"{problem.gbps(finals.copy_us):.0f}",
     ),
-    _FinalsColumn(number("of copy"), lambda r: r.of_copy, lambda finals, problem: "100.0 %"),
+    _FinalsColumn(number("of copy"), lambda r: r.share, lambda finals, problem: "100.0 %"),
     _FinalsColumn(number("× best"), lambda r: f"{r.finalist.ratio_to_best:.3f}", _copy_ratio),
     _FinalsColumn(number("regs"), lambda r: str(r.finalist.trial.outcome.resources.registers)),
     _FinalsColumn(number("ulp"), lambda r: ulps(r.finalist.trial.outcome.max_ulp)),

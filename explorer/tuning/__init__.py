@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from explorer.tuning.search import run_search
     from explorer.tuning.storage import open_storage
     from explorer.tuning.study_reader import (
-        find_trial,
         list_studies,
         list_views,
         load_study,
@@ -25,7 +24,6 @@ __all__ = [
     "Choice",
     "Found",
     "choose_configs",
-    "find_trial",
     "list_studies",
     "list_views",
     "load_study",
@@ -42,7 +40,6 @@ _HOMES = {
     "Choice": "recorder",
     "Found": "journey",
     "choose_configs": "recorder",
-    "find_trial": "study_reader",
     "list_studies": "study_reader",
     "list_views": "study_reader",
     "load_study": "study_reader",

@@ -294,22 +294,13 @@ def list_views(storage: BaseStorage) -> list[StudyView]:
     return sorted(views, key=_place)
 
 
-def find_trial(
-    storage: BaseStorage, problem: Problem | AskedProblem, which: str | int, goal: Goal = TIME
-) -> TrialRecord:
-    """The `best` trial of the problem's study with that goal, or a trial by its number.
-
-    Raises NotFound for a study or number that does not exist, InvalidInput for a rejected trial.
-    """
-    return _trial_named(_choose(storage, _Wanted(_filter(problem), goal)), which)
-
-
 def load_trial(
     storage: BaseStorage, problem: Problem | AskedProblem, which: str | int, goal: Goal = TIME
 ) -> tuple[StudyView, TrialRecord]:
-    """The problem's study with that goal, without effects, and a trial of it as `find_trial` does.
+    """The problem's study with that goal, without effects, and its `best` trial or one by number.
 
-    The study is read once, and its effects, which take as long again, are left out.
+    Effects are left out because they take as long as reading the study. Raises NotFound for a study
+    or number that does not exist, InvalidInput for a rejected trial.
     """
     study = _choose(storage, _Wanted(_filter(problem), goal))
     return _view(study), _trial_named(study, which)

@@ -16,9 +16,9 @@ from explorer.problem import Problem
 from explorer.report.json_data import as_text, study_data, summary_data
 from explorer.report.studies import markdown_table, print_studies, print_study
 from explorer.tuning import (
-    find_trial,
     list_views,
     load_study,
+    load_trial,
     open_storage,
     run_search,
     survey,
@@ -94,7 +94,7 @@ def look_into(storage):
         print_study(view, console)
         as_text(study_data(view)).encode()
     for which in (0, 99):
-        said.tried(lambda which=which: find_trial(storage, PROBLEM, which))
+        said.tried(lambda which=which: load_trial(storage, PROBLEM, which)[1])
     console.file.getvalue().encode()
     return said
 

@@ -11,7 +11,7 @@ from small_database import PROBLEM, copy, execute, go_on, in_memory, look, look_
 from explorer.errors import InvalidInput, NotFound
 from explorer.export import variant_of
 from explorer.report.studies import dashboard_command
-from explorer.tuning import find_trial, open_storage
+from explorer.tuning import load_trial, open_storage
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_a_winner_that_the_space_does_not_allow(opened, values):
     storage = in_memory(opened, study={"finals": json.dumps(finals)})
     assert len(look_into(storage)) == 1
     with pytest.raises(NotFound, match="which the installed space does not allow"):
-        variant_of(find_trial(storage, PROBLEM, "best"), PROBLEM)
+        variant_of(load_trial(storage, PROBLEM, "best")[1], PROBLEM)
 
 
 def test_nothing_is_left_without_finals_and_trials(path):

@@ -13,10 +13,10 @@ from explorer.gpu_spec import known_gpu
 from explorer.outcome import Stage
 from explorer.problem import Problem
 from explorer.tuning import (
-    find_trial,
     list_studies,
     list_views,
     load_study,
+    load_trial,
     run_search,
 )
 
@@ -63,17 +63,17 @@ def test_effects_are_ordered_and_name_the_extremes(searched):
 def test_a_trial_is_found_by_number_and_by_best(searched):
     storage, result = searched
     winner = result.finals.winner.trial
-    assert find_trial(storage, result.problem, "best") == winner
-    assert find_trial(storage, result.problem, winner.number) == winner
-    assert find_trial(storage, result.problem, str(winner.number)) == winner
+    assert load_trial(storage, result.problem, "best")[1] == winner
+    assert load_trial(storage, result.problem, winner.number)[1] == winner
+    assert load_trial(storage, result.problem, str(winner.number))[1] == winner
 
 
 def test_an_unknown_trial_gives_the_range(searched):
     storage, result = searched
     with pytest.raises(NotFound, match=rf"9999 does not exist; .*0 to {result.trials - 1}"):
-        find_trial(storage, result.problem, 9999)
+        load_trial(storage, result.problem, 9999)
     with pytest.raises(InvalidInput, match="'winner' is no trial"):
-        find_trial(storage, result.problem, "winner")
+        load_trial(storage, result.problem, "winner")
 
 
 def test_a_rejected_trial_gives_its_reason(searched):
@@ -81,7 +81,7 @@ def test_a_rejected_trial_gives_its_reason(searched):
     study_id = storage.get_study_id_from_name(result.study)
     rejected = next(t for t in storage.get_all_trials(study_id) if "stage" in t.user_attrs)
     with pytest.raises(InvalidInput) as raised:
-        find_trial(storage, result.problem, rejected.number)
+        load_trial(storage, result.problem, rejected.number)
     assert rejected.user_attrs["reason"] in str(raised.value)
 
 
@@ -96,7 +96,7 @@ def test_no_study_names_the_command(searched):
 
 def test_a_study_of_an_older_space_is_refused_and_a_new_search_begins_afresh(storage):
     old = run_search(FakeEvaluator(version="01d01d01"), storage, trials=5)
-    for look in (load_study, lambda s, p: find_trial(s, p, "best")):
+    for look in (load_study, lambda s, p: load_trial(s, p, "best")):
         with pytest.raises(NotFound, match=r"space version 01d01d01.*run explorer search"):
             look(storage, old.problem)
     new = run_search(FakeEvaluator(), storage, trials=5)
@@ -141,7 +141,7 @@ def test_a_stopped_search_leaves_the_finals_and_tells_what_looks_faster(storage)
     assert view.finals == first.finals
     assert view.circumstances == first.circumstances
     assert view.summary.copy_us == first.finals.copy_us
-    assert view.best == first.finals.winner.trial == find_trial(storage, first.problem, "best")
+    assert view.best == first.finals.winner.trial == load_trial(storage, first.problem, "best")[1]
     assert view.since.outcome.time_us < view.best.outcome.time_us
     last = run_search(FakeEvaluator(), storage, trials=1)
     assert last.finals.winner.time_us < first.finals.winner.time_us

@@ -19,10 +19,10 @@ from explorer.report.json_data import search_data, study_data
 from explorer.space import Space
 from explorer.tuning import (
     choose_configs,
-    find_trial,
     list_studies,
     list_views,
     load_study,
+    load_trial,
     record,
     run_search,
 )
@@ -179,7 +179,7 @@ def test_it_does_not_stand_for_the_study_of_time(searched):
     with pytest.raises(NotFound, match="explorer search"):
         load_study(storage, result.problem)
     with pytest.raises(NotFound):
-        find_trial(storage, result.problem, "best")
+        load_trial(storage, result.problem, "best")
     assert list_views(storage) == []
     (summary,) = list_studies(storage)
     assert summary.objectives is BOTH and summary.accuracy is Accuracy.FAST
@@ -204,7 +204,8 @@ def test_json_lists_the_front_and_how_to_write_each_member(searched):
     for member in data["front"]:
         assert f"explorer emit {member['trial']} " in member["emit"]
         assert member["emit"].endswith("--objectives time,error")
-        assert find_trial(storage, result.problem, member["trial"], GOAL).number == member["trial"]
+        _, trial = load_trial(storage, result.problem, member["trial"], GOAL)
+        assert trial.number == member["trial"]
     assert data["front"][-1]["ratio_to_next"] is None
     shown = study_data(load_study(storage, result.problem, GOAL))
     assert len(shown["front"]) >= 2 and shown["objectives"] == "time,error"
