@@ -320,7 +320,7 @@ class Traits:
                 "lengths": "const int* lengths",
                 **_NUMBERS,
             },
-            "bounds": f'extern "C" {dimensions}__global__ void '
+            "bounds": f"SOFTMAX_API {dimensions}__global__ void "
             "__launch_bounds__(kThreads, kMinBlocks)",
         }
 

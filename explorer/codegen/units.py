@@ -28,7 +28,7 @@ from jinja2 import BaseLoader, Environment, StrictUndefined, Template, TemplateN
 from explorer.asked import AskedProblem
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.traits import Traits, each_of, renamed
-from explorer.codegen.variant import Variant, launches, scratch_bytes
+from explorer.codegen.variant import HOST_HEADING, Variant, launches, scratch_bytes
 from explorer.config import Config
 from explorer.errors import ExplorerError
 from explorer.problem import Problem
@@ -413,8 +413,12 @@ class Assembled:
         units = self.device.text()
         title = f"{heading('parameters')}\n\n" if "\n// ---" in f"\n{units}" else ""
         device = f"{title}{defined}\n\n{units}"
-        parts = {"header": self.header, "device": device, **self.host}
-        return _rendered("program.cu.j2", self.context | parts) + "\n"
+        digest = hashlib.sha256(f"{device}\0{self.host['launch']}".encode()).hexdigest()[:8]
+        unique = f"{self.context['name']}_{digest}"
+        parts = {"header": self.header, "device": device, **self.host, "unique": unique}
+        return (
+            _rendered("program.cu.j2", self.context | parts | {"host_heading": HOST_HEADING}) + "\n"
+        )
 
 
 def _rendered(name: str, context: dict[str, Any]) -> str:

@@ -7,7 +7,10 @@ from explorer.config import Config
 from explorer.problem import Mask, Problem
 from explorer.work_split import WorkSplit, borrows_ends
 
-_HOST_BEGINS = ("#ifndef __CUDACC_RTC__", "#if !defined(__CUDACC_RTC__)")
+HOST_HEADING = f"// {'-' * 66} host"
+"""The line before what a program calls: the host part begins there."""
+
+_HOST_BEGINS = (HOST_HEADING, "#ifndef __CUDACC_RTC__", "#if !defined(__CUDACC_RTC__)")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -84,9 +87,9 @@ def split_source(source: str) -> tuple[str, str]:
 
 
 def namespace(problem: Problem, config: Config) -> str:
-    """The namespace of what is emitted: the problem's, so that equal code is equal throughout.
+    """The namespace by which a program calls what is emitted: the problem's.
 
-    One program can include files of several problems.
+    The code itself stands in one that has a digest of the code added to its name.
     """
     out = "" if problem.output_dtype is problem.dtype else f"_{problem.output_dtype}"
     cols = f"_{problem.cols}" if config.static_cols else ""

@@ -145,6 +145,13 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _GUARDED_INCLUDES = re.compile(
     r"^#ifndef __CUDACC_RTC__[^\n]*\n((?:#include[^\n]*\n|\s*\n)*)#endif"
 )
+_OPENING = re.compile(
+    r"\s*#ifndef ([A-Z][A-Z0-9_]*_[0-9A-F]{8})[ ]*\n#define \1[ ]*\n"
+    r"#ifdef __CUDACC_RTC__\n#define SOFTMAX_API extern \"C\"[ ]*\n"
+    r"#else\n#define SOFTMAX_API static[ ]*\n#endif"
+)
+"""How an emitted file begins: it counts once in a unit, and each unit has kernels of its own."""
+
 _CONDITION = re.compile(
     r"^[ \t]*(?:#|%:|\?\?=)[ \t]*(?:el)?if(?!(?:[ \t]+[01][ \t]*$))[^\n]*"
     r"|__has_include|__CUDACC_RTC__|__NVCC__|__GNUC__|__clang__|_MSC_VER|__CUDACC_VER_",
@@ -305,7 +312,8 @@ def _check_compiled_text(source: str) -> None:
     host part behind the last kernel.
     """
     code = _code(source)
-    device = _GUARDED_INCLUDES.sub(lambda m: " " * len(m[0]), code.lstrip(), count=1)
+    device = _OPENING.sub("", code, count=1) if _OPENING.match(code) else code
+    device = _GUARDED_INCLUDES.sub(lambda m: " " * len(m[0]), device.lstrip(), count=1)
     device = re.sub(r"\\[ \t]*\n", "", device[: _end_of_kernels(device)])
     for name in _INCLUDE.findall(device):
         if not _HEADER.fullmatch(name):

@@ -1,5 +1,6 @@
 """Sources that compile only as Python plans them, and host parts that compile at all."""
 
+import re
 import shutil
 import subprocess
 
@@ -7,7 +8,6 @@ import pytest
 
 from explorer.codegen import emit
 from explorer.codegen.units import words
-from explorer.codegen.variant import namespace
 from explorer.work_split import WorkSplit
 
 
@@ -25,8 +25,13 @@ def asserted(problem, config, vectors=None):
     lines = [f'static_assert({fact}, "as in WorkSplit");' for fact in facts]
     named = words(variant.source)  # a kernel of one element at a time has no width, say
     lines = [line for line, fact in zip(lines, facts, strict=True) if fact.split()[0] in named]
-    opening = f"namespace {namespace(problem, config)} {{"
-    return "\n".join([variant.source, opening, *lines, "}", ""])
+    return variant.source + in_namespace(variant.source, lines)
+
+
+def in_namespace(source, lines):
+    """Return lines that stand in the namespace of an emitted source, behind it."""
+    opening = re.search(r"^namespace \w+ \{$", source, re.MULTILINE)[0]
+    return "\n".join([opening, *lines, "}", ""])
 
 
 def compile_host(source, folder):

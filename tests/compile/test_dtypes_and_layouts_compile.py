@@ -1,7 +1,7 @@
 """Kernels of every dtype and layout compile for every architecture; their host part does too."""
 
 import pytest
-from as_planned import compile_host
+from as_planned import compile_host, in_namespace
 from mended import mended
 
 from explorer.codegen import emit
@@ -30,14 +30,13 @@ KINDS = {
 def facts(problem: Problem, config: Config) -> str:
     """Static asserts that compare the emitted constants with WorkSplit."""
     split = WorkSplit(problem, config)
-    name = emit(problem, config).launches[0].entry.removesuffix("_kernel")
     lines = [f"static_assert(kWidth == {split.width});"]
     if problem.output_dtype is not problem.dtype:
         lines.append(f"static_assert(sizeof(OutputWord) == {split.output_word_bytes});")
         lines.append("static_assert(sizeof(OutputVector) == kOutputWords * sizeof(OutputWord));")
     if config.static_cols:
         lines.append(f"static_assert(kRowVectors == {split.row_vectors});")
-    return "\n".join([f"namespace {name} {{", *lines, "}", ""])
+    return in_namespace(emit(problem, config).source, lines)
 
 
 @pytest.mark.exhaustive

@@ -1,8 +1,10 @@
 """What nvcc makes of emitted files: programs, libraries, and errors that say what is needed."""
 
 import ctypes
+import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from space_sample import space_sample
@@ -98,6 +100,40 @@ def test_a_library_is_called_from_another_language(problem, config, numbers, tmp
         bytes_of = getattr(library, f"{name}_scratch_bytes")
         bytes_of.restype = ctypes.c_size_t
         assert bytes_of(ctypes.c_longlong(64)) == variant.scratch_bytes
+
+
+TWICE = """#define SOFTMAX_NO_MAIN
+#include "a.cu"
+#include "a.cu"
+#include "b.cu"
+int main() {
+  const cudaError_t one = %s::launch(nullptr, nullptr, -1, 1000);
+  const cudaError_t other = %s::launch(nullptr, nullptr, -1, 1000);
+  return one == cudaErrorInvalidValue && other == cudaErrorInvalidValue ? 0 : 1;
+}
+"""
+
+ONCE = """#define SOFTMAX_NO_MAIN
+#include "a.cu"
+cudaError_t called() { return softmax_f32::launch(nullptr, nullptr, 0, 1000); }
+"""
+
+
+@needs_nvcc
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("rdc", ["false", "true"])
+def test_a_program_includes_files_as_often_as_it_likes(rdc, tmp_path):
+    """One file twice in a unit and in another unit, and one of another config of the problem."""
+    problem, names = Problem(64, 1000), []
+    for file, config in (("a.cu", RUN_TIME), ("b.cu", replace(RUN_TIME, threads=512))):
+        source = emit(problem, config).source
+        names.append(re.search(r"^namespace (\w+) \{$", source, re.MULTILINE)[1])
+        (tmp_path / file).write_text(source)
+    assert names[0] != names[1]
+    (tmp_path / "once.cu").write_text(ONCE)
+    built = nvcc(TWICE % tuple(names), tmp_path, f"-rdc={rdc}", "once.cu")
+    assert built.returncode == 0, built.stderr
+    assert subprocess.run([tmp_path / "softmax"], check=False).returncode == 0
 
 
 @needs_nvcc

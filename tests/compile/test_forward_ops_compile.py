@@ -1,7 +1,7 @@
 """Kernels of log_softmax, scales and masks compile for every architecture; their hosts do too."""
 
 import pytest
-from as_planned import compile_host
+from as_planned import compile_host, in_namespace
 from mended import mended
 
 from explorer.codegen import emit
@@ -38,11 +38,12 @@ def facts(problem: Problem, config: Config) -> str:
     if config.cache != "shared" or not config.static_cols:
         return ""
     split = WorkSplit(problem, config)
-    name = emit(problem, config).launches[0].entry.removesuffix("_kernel")
     real = "DoubleVector" if problem.dtype is DType.F64 else "FloatVector"
     kept = real if split.keeps_numbers else "Vector"
     fact = f"{split.block_rows} * kRowVectors * sizeof({kept}) == {split.cache_bytes}"
-    return f'namespace {name} {{ static_assert({fact}, "as in WorkSplit"); }}\n'
+    return in_namespace(
+        emit(problem, config).source, [f'static_assert({fact}, "as in WorkSplit");']
+    )
 
 
 def configs_of(number, problem, arch):

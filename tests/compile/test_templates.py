@@ -4,11 +4,11 @@ from concurrent.futures import Future
 from itertools import combinations
 
 import pytest
+from as_planned import in_namespace
 from paired_sizes import IN_PAIRS
 
 from explorer.codegen import emit
 from explorer.codegen.units import words
-from explorer.codegen.variant import namespace
 from explorer.compile import CompilePool, Compiler, Kernel
 from explorer.config import Config
 from explorer.dtype import DType
@@ -33,7 +33,6 @@ def compiled(arch: str, problem: Problem, configs: list[Config], cache, extra=""
 def extra_of(problem: Problem, config: Config) -> str:
     """Static asserts that compare the emitted constants with WorkSplit."""
     split = WorkSplit(problem, config)
-    name = namespace(problem, config)
     facts = [f"kWidth == {split.width}", f"kRowsPerBlock == {config.rows_per_block}"]
     if config.static_cols:
         facts.append(f"kRowVectors == {split.row_vectors}")
@@ -43,10 +42,11 @@ def extra_of(problem: Problem, config: Config) -> str:
         kept = "FloatVector" if config.cache_holds == "exp" else "Vector"
         rows = "kStages" if config.stages > 1 else "kRowsPerBlock"
         facts.append(f"{rows} * kRowVectors * sizeof({kept}) == {split.cache_bytes}")
-    named = words(emit(problem, config).source)  # a kernel of one element at a time has no width
+    source = emit(problem, config).source
+    named = words(source)  # a kernel of one element at a time has no width
     facts = [fact for fact in facts if fact.split()[0] in named]
     lines = [f'static_assert({fact}, "as in WorkSplit");' for fact in facts]
-    return "\n".join([f"namespace {name} {{", *lines, "}", ""])
+    return in_namespace(source, lines)
 
 
 COLS = (37, 4096)

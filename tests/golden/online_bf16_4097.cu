@@ -16,9 +16,17 @@
 // Emit again:
 //   explorer emit '{"algorithm":"online-block-max","exp":"ex2.approx","store_hint":"cs"}' --cols 4097 --rows 8192 --dtype bf16
 
+#ifndef SOFTMAX_BF16_4097_05985490
+#define SOFTMAX_BF16_4097_05985490
+#ifdef __CUDACC_RTC__
+#define SOFTMAX_API extern "C"  // kernels are found by their plain names
+#else
+#define SOFTMAX_API static  // every unit of a program that includes this file has its own
+#endif
+
 #include <cuda_bf16.h>
 
-namespace softmax_bf16_4097 {
+namespace softmax_bf16_4097_05985490 {
 
 // ------------------------------------------------------------------ parameters
 
@@ -228,7 +236,7 @@ __device__ __forceinline__ State reduce_row(State value) {
 // ------------------------------------------------------------------ kernel
 
 // `input` and `output` are dense (rows, kCols) matrices that do not overlap, at any element.
-extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16_4097_kernel(
+SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16_4097_kernel(
     const Element* __restrict__ input, Element* __restrict__ output, long long rows) {
   // All threads have the same row: the remainder is threadIdx.x and the quotient below is 0. So
   // written, the compiler does not see it; if it does, the loops it makes are up to 2 % slower.
@@ -279,10 +287,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16_
   }
 }
 
-}  // namespace softmax_bf16_4097
+}  // namespace softmax_bf16_4097_05985490
 
-#ifndef __CUDACC_RTC__
 // ------------------------------------------------------------------ host
+#ifndef __CUDACC_RTC__
 
 #include <cuda_runtime.h>
 
@@ -291,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16_
 #include <cstdlib>
 #include <vector>
 
-namespace softmax_bf16_4097 {
+namespace softmax_bf16_4097_05985490 {
 
 // Writes the softmax of each row of `input` to `output`, on `stream`; returns at once.
 //
@@ -309,6 +317,11 @@ inline cudaError_t launch(
   return cudaGetLastError();
 }
 
+}  // namespace softmax_bf16_4097_05985490
+
+// A unit may include files of several configs: then a program calls one by its namespace above.
+namespace softmax_bf16_4097 {
+using namespace softmax_bf16_4097_05985490;
 }  // namespace softmax_bf16_4097
 #endif  // __CUDACC_RTC__
 
@@ -394,3 +407,4 @@ int main(int argc, char** argv) {
   return worst <= 1e-2 ? 0 : 1;
 }
 #endif
+#endif  // SOFTMAX_BF16_4097_05985490

@@ -16,7 +16,15 @@
 // Emit again:
 //   explorer emit '{}' --cols 4096 --rows 8192 --dtype f32
 
-namespace softmax_f32_4096 {
+#ifndef SOFTMAX_F32_4096_4F074B36
+#define SOFTMAX_F32_4096_4F074B36
+#ifdef __CUDACC_RTC__
+#define SOFTMAX_API extern "C"  // kernels are found by their plain names
+#else
+#define SOFTMAX_API static  // every unit of a program that includes this file has its own
+#endif
+
+namespace softmax_f32_4096_4f074b36 {
 
 // ------------------------------------------------------------------ parameters
 
@@ -137,7 +145,7 @@ __device__ __forceinline__ ValueOf<Combine> reduce_row(ValueOf<Combine> value, C
 
 // `input` and `output` are dense (rows, kCols) matrices that do not overlap, at any multiple of
 // sizeof(Word) bytes.
-extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
+SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks)
     softmax_f32_4096_kernel(const Element* __restrict__ input, Element* __restrict__ output) {
   const int thread = threadIdx.x;
   const long long index = blockIdx.x;
@@ -178,10 +186,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
   }
 }
 
-}  // namespace softmax_f32_4096
+}  // namespace softmax_f32_4096_4f074b36
 
-#ifndef __CUDACC_RTC__
 // ------------------------------------------------------------------ host
+#ifndef __CUDACC_RTC__
 
 #include <cuda_runtime.h>
 
@@ -190,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
 #include <cstdlib>
 #include <vector>
 
-namespace softmax_f32_4096 {
+namespace softmax_f32_4096_4f074b36 {
 
 // Writes the softmax of each row of `input` to `output`, on `stream`; returns at once.
 //
@@ -211,6 +219,11 @@ inline cudaError_t launch(
   return cudaGetLastError();
 }
 
+}  // namespace softmax_f32_4096_4f074b36
+
+// A unit may include files of several configs: then a program calls one by its namespace above.
+namespace softmax_f32_4096 {
+using namespace softmax_f32_4096_4f074b36;
 }  // namespace softmax_f32_4096
 #endif  // __CUDACC_RTC__
 
@@ -296,3 +309,4 @@ int main(int argc, char** argv) {
   return worst <= 4e-6 ? 0 : 1;
 }
 #endif
+#endif  // SOFTMAX_F32_4096_4F074B36

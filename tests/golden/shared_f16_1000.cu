@@ -18,9 +18,17 @@
 // Emit again:
 //   explorer emit '{"threads_per_row":64,"reduction":"shared-tree","cache":"shared","unroll":2,"static_cols":false}' --cols 1000 --rows 65536 --dtype f16
 
+#ifndef SOFTMAX_F16_7EA81EA1
+#define SOFTMAX_F16_7EA81EA1
+#ifdef __CUDACC_RTC__
+#define SOFTMAX_API extern "C"  // kernels are found by their plain names
+#else
+#define SOFTMAX_API static  // every unit of a program that includes this file has its own
+#endif
+
 #include <cuda_fp16.h>
 
-namespace softmax_f16 {
+namespace softmax_f16_7ea81ea1 {
 
 // ------------------------------------------------------------------ parameters
 
@@ -157,7 +165,7 @@ struct __align__(16) FloatVector {
 
 // `input` and `output` are dense (rows, cols) matrices that do not overlap, at any multiple of
 // sizeof(Word) bytes.
-extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_kernel(
+SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_kernel(
     const Element* __restrict__ input, Element* __restrict__ output, long long rows, int cols) {
   const int thread = threadIdx.x % kThreadsPerRow;  // of its row
   const long long first_row = static_cast<long long>(blockIdx.x) * kRowsPerBlock;
@@ -226,10 +234,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_k
   }
 }
 
-}  // namespace softmax_f16
+}  // namespace softmax_f16_7ea81ea1
 
-#ifndef __CUDACC_RTC__
 // ------------------------------------------------------------------ host
+#ifndef __CUDACC_RTC__
 
 #include <cuda_runtime.h>
 
@@ -238,7 +246,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_k
 #include <cstdlib>
 #include <vector>
 
-namespace softmax_f16 {
+namespace softmax_f16_7ea81ea1 {
 
 // Bytes of dynamic shared memory a block needs: the rows that it works on.
 inline size_t shared_bytes(int cols) {
@@ -274,6 +282,11 @@ inline cudaError_t launch(
   return cudaGetLastError();
 }
 
+}  // namespace softmax_f16_7ea81ea1
+
+// A unit may include files of several configs: then a program calls one by its namespace above.
+namespace softmax_f16 {
+using namespace softmax_f16_7ea81ea1;
 }  // namespace softmax_f16
 #endif  // __CUDACC_RTC__
 
@@ -359,3 +372,4 @@ int main(int argc, char** argv) {
   return worst <= 2e-3 ? 0 : 1;
 }
 #endif
+#endif  // SOFTMAX_F16_7EA81EA1

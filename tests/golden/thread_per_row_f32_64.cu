@@ -15,7 +15,15 @@
 // Emit again:
 //   explorer emit '{"algorithm":"online-branchy","threads":128,"threads_per_row":1,"vector_bytes":4,"cache":"none","cache_holds":"input","exp":"expf","normalise":"divide"}' --cols 64 --rows 131072 --dtype f32
 
-namespace softmax_f32_64 {
+#ifndef SOFTMAX_F32_64_DCA93475
+#define SOFTMAX_F32_64_DCA93475
+#ifdef __CUDACC_RTC__
+#define SOFTMAX_API extern "C"  // kernels are found by their plain names
+#else
+#define SOFTMAX_API static  // every unit of a program that includes this file has its own
+#endif
+
+namespace softmax_f32_64_dca93475 {
 
 using Element = float;
 constexpr int kCols = 64;
@@ -44,7 +52,7 @@ __device__ __forceinline__ void accumulate(State& state, float x) {
 }
 
 // `input` and `output` are dense (rows, kCols) matrices that do not overlap.
-extern "C" __global__ void __launch_bounds__(kThreads) softmax_f32_64_kernel(
+SOFTMAX_API __global__ void __launch_bounds__(kThreads) softmax_f32_64_kernel(
     const Element* __restrict__ input, Element* __restrict__ output, long long rows) {
   const long long row = static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x;
   if (row >= rows) return;
@@ -59,10 +67,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) softmax_f32_64_kernel(
   for (int i = 0; i < kCols; ++i) output[i] = expf(input[i] - state.reference) / state.sum;
 }
 
-}  // namespace softmax_f32_64
+}  // namespace softmax_f32_64_dca93475
 
-#ifndef __CUDACC_RTC__
 // ------------------------------------------------------------------ host
+#ifndef __CUDACC_RTC__
 
 #include <cuda_runtime.h>
 
@@ -71,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) softmax_f32_64_kernel(
 #include <cstdlib>
 #include <vector>
 
-namespace softmax_f32_64 {
+namespace softmax_f32_64_dca93475 {
 
 // Writes the softmax of each row of `input` to `output`, on `stream`; returns at once.
 //
@@ -89,6 +97,11 @@ inline cudaError_t launch(
   return cudaGetLastError();
 }
 
+}  // namespace softmax_f32_64_dca93475
+
+// A unit may include files of several configs: then a program calls one by its namespace above.
+namespace softmax_f32_64 {
+using namespace softmax_f32_64_dca93475;
 }  // namespace softmax_f32_64
 #endif  // __CUDACC_RTC__
 
@@ -174,3 +187,4 @@ int main(int argc, char** argv) {
   return worst <= 4e-6 ? 0 : 1;
 }
 #endif
+#endif  // SOFTMAX_F32_64_DCA93475
