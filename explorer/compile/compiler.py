@@ -1,5 +1,6 @@
 """Source to kernel by NVRTC: headers, options, the compiler, its cache on disk and its pool."""
 
+import fcntl
 import hashlib
 import importlib.util
 import json
@@ -8,8 +9,9 @@ import resource
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -120,7 +122,7 @@ def _text(size_of: Any, read: Any, program: Any) -> bytes:
 # ------------------------------------------------------------------ cache
 
 
-_FORMAT = 1
+_FORMAT = 2
 
 _MAX_FILE_BYTES = 64 * 2**20
 """Largest file of a kernel that is read. The largest kernel takes 0.1 MB."""
@@ -150,13 +152,15 @@ class KernelCache:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def load(self, key: str) -> Kernel | None:
-        """The kernel kept under `key`, or None."""
+        """The kernel kept under `key`, or None; one that was stored under another key is none."""
         try:
             with (
                 open_regular(self._path(key), most_bytes=_MAX_FILE_BYTES) as file,
                 zipfile.ZipFile(file) as archive,
             ):
                 cubin = archive.read("kernel.cubin")
+                if archive.read("digest").decode() != _digest(key, cubin):
+                    return None
                 log = archive.read("ptxas.log").decode()
                 return Kernel(
                     cubin=cubin,
@@ -176,6 +180,7 @@ class KernelCache:
                 NamedTemporaryFile(dir=path.parent, delete=False) as file,
                 zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
             ):
+                archive.writestr("digest", _digest(key, kernel.cubin))
                 archive.writestr("kernel.cubin", kernel.cubin)
                 archive.writestr("kernel.ptx", kernel.ptx)
                 archive.writestr("ptxas.log", kernel.log)
@@ -183,8 +188,34 @@ class KernelCache:
         except OSError:
             return  # a cache that cannot be kept costs time, not correctness
 
+    @contextmanager
+    def locked(self, key: str) -> Iterator[None]:
+        """Keep other threads and processes from making the kernel of `key` at the same time.
+
+        The lock is the operating system's, so that it ends with the process that has it. Where the
+        folder cannot be written there is none: then each makes its own.
+        """
+        path = self._path(key).with_name("lock")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError:
+            yield
+            return
+        try:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.zip"
+
+
+def _digest(key: str, cubin: bytes) -> str:
+    """By which a kernel's file says what it was made of, and that it is whole."""
+    return hashlib.sha256(key.encode() + cubin).hexdigest()
 
 
 # ------------------------------------------------------------------ compiler
@@ -222,16 +253,25 @@ class Compiler:
         )
 
     def compile(self, source: str) -> Kernel:
-        """The kernel of `source`; raises CompileFailure with the log."""
+        """The kernel of `source`; raises CompileFailure with the log.
+
+        Of many processes that ask for it at once, one compiles and the others wait for that.
+        """
         key = self.cache.key(source, self._cache_options(), nvrtc_version())
         kernel = self.cache.load(key)
-        if kernel is None:
-            result = compile_source(source, self.options)
-            if not result.succeeded:
-                raise CompileFailure(result.log)
-            resources = kernel_resources(result.log, result.cubin)
-            kernel = Kernel(result.cubin, result.ptx, result.log, resources)
-            self.cache.store(key, kernel)
+        if kernel is not None:
+            return kernel
+        with self.cache.locked(key):
+            return self.cache.load(key) or self._make(key, source)
+
+    def _make(self, key: str, source: str) -> Kernel:
+        """Compile and keep a kernel; raises CompileFailure."""
+        result = compile_source(source, self.options)
+        if not result.succeeded:
+            raise CompileFailure(result.log)
+        resources = kernel_resources(result.log, result.cubin)
+        kernel = Kernel(result.cubin, result.ptx, result.log, resources)
+        self.cache.store(key, kernel)
         return kernel
 
     def _cache_options(self) -> tuple[str, ...]:

@@ -1,11 +1,14 @@
 """The compiler, its cache, and what is read of a kernel."""
 
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from explorer.codegen import emit
 from explorer.compile import CompileFailure, Compiler, KernelCache
+from explorer.compile.compiler import compile_source
 from explorer.compile.resources import kernel_resources, read_cubin
 from explorer.config import Config
 from explorer.evaluate.emulation import exceeded_resource
@@ -80,6 +83,35 @@ def test_a_damaged_cache_file_is_compiled_again(compiler):
     (path,) = compiler.cache.folder.rglob("*.zip")
     path.write_bytes(path.read_bytes()[:200])
     assert compiler.compile(SOURCE).cubin == first.cubin
+
+
+def test_a_kernel_that_was_kept_for_another_source_is_compiled_again(compiler):
+    compiler.compile(SOURCE)
+    (path,) = compiler.cache.folder.rglob("*.zip")
+    other = SOURCE.replace("__syncthreads();", "")
+    foreign = compiler.compile(other)
+    (foreign_path,) = set(compiler.cache.folder.rglob("*.zip")) - {path}
+    foreign_path.write_bytes(path.read_bytes())
+    assert compiler.compile(other).cubin == foreign.cubin
+
+
+def test_a_kernel_that_many_ask_for_at_once_is_compiled_once(tmp_path, monkeypatch):
+    """Each has an object of its own, as processes have."""
+    made = []
+    whole = compile_source(SOURCE, Compiler("sm_90").options)
+
+    def slow(source, options):
+        time.sleep(0.1)
+        made.append(source)
+        return whole
+
+    monkeypatch.setattr("explorer.compile.compiler.compile_source", slow)
+    with ThreadPoolExecutor(8) as pool:
+        kernels = pool.map(
+            lambda _: Compiler("sm_90", KernelCache(tmp_path)).compile(SOURCE).cubin, range(8)
+        )
+        assert set(kernels) == {whole.cubin}
+    assert made == [SOURCE]
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):

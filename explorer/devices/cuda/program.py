@@ -135,16 +135,19 @@ class Program:
         """Launch one entry; raises CudaError, at once for a launch that cannot start."""
         types = tuple(values[name][0] for name in launch.arguments)
         arguments = tuple(values[name][1] for name in launch.arguments)
-        grid = launch.grid_on(_sm_count()) if launch.blocks_per_sm else launch.grid
-        if launch.cluster > PORTABLE_CLUSTER:
-            self._allow_large_clusters(launch.entry)
-        shared = launch.shared_bytes
+        grid = launch.grid_on(sm_count()) if launch.blocks_per_sm else launch.grid
+        shared, function = launch.shared_bytes, self.function(launch)
         if launch.overlaps:
-            config = _overlapping(grid, launch.block, shared, stream)
-            function = self._function(launch.entry, shared)
+            config = overlapping(grid, launch.block, shared, stream)
             checked(driver.cuLaunchKernelEx(config, function, (arguments, types), 0))
         else:
             self.launch_raw(launch.entry, grid, launch.block, shared, arguments, types, stream)
+
+    def function(self, launch: Launch) -> Any:
+        """The entry of a launch, allowed the shared memory and the cluster that it takes."""
+        if launch.cluster > PORTABLE_CLUSTER:
+            self._allow_large_clusters(launch.entry)
+        return self._function(launch.entry, launch.shared_bytes)
 
     def launch_raw(
         self,
@@ -192,14 +195,14 @@ class Program:
         driver.cuModuleUnload(self._module)
 
 
-def _sm_count() -> int:
+def sm_count() -> int:
     """SMs of the context's device."""
     attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
     device = checked(driver.cuCtxGetDevice())
     return int(checked(driver.cuDeviceGetAttribute(attribute, device)))
 
 
-def _overlapping(grid: int, block: int, shared_bytes: int, stream: Any) -> Any:
+def overlapping(grid: int, block: int, shared_bytes: int, stream: Any) -> Any:
     """A launch that may begin before the one before it on the stream has ended."""
     overlap = driver.CUlaunchAttribute()
     ids = driver.CUlaunchAttributeID
