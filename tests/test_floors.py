@@ -13,6 +13,7 @@ PACKAGE = ROOT / "explorer"
 
 FLOORS = {
     "errors": 0,
+    "lazy": 0,
     "plain_data": 0,
     "user_files": 0,
     "dtype": 0,

@@ -1,8 +1,13 @@
 """Templates to source: a variant is what a config emits for a problem."""
 
-from explorer.codegen.launch_plan import LaunchPlan
-from explorer.codegen.units import emit, template_digest, template_dir
+from typing import TYPE_CHECKING
+
 from explorer.codegen.variant import Launch, Variant, launches, scratch_bytes, split_source
+from explorer.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from explorer.codegen.launch_plan import LaunchPlan
+    from explorer.codegen.units import emit, template_digest, template_dir
 
 __all__ = [
     "Launch",
@@ -15,3 +20,13 @@ __all__ = [
     "template_digest",
     "template_dir",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "LaunchPlan": "explorer.codegen.launch_plan",
+        "emit": "explorer.codegen.units",
+        "template_digest": "explorer.codegen.units",
+        "template_dir": "explorer.codegen.units",
+    },
+)
