@@ -39,24 +39,25 @@ FLOORS = {
     "report": 6,
     "export": 6,
     "peers": 6,
+    "runtime": 6,
     "cli": 7,
 }
 
 HOMES = {
     # What may import a library: folders of the package, by prefix.
-    "cuda": ("compile/", "devices/cuda/"),
+    "cuda": ("compile/", "devices/cuda/", "runtime/"),
     "jinja2": ("codegen/",),
     "optuna": ("tuning/",),
     "sqlalchemy": ("tuning/",),
     "rich": ("cli/", "report/"),
     "typer": ("cli/",),
-    "torch": ("peers/",),
+    "torch": ("peers/", "runtime/torch_"),
     "triton": ("peers/",),
     "quack": ("peers/",),
     "liger_kernel": ("peers/",),
-    "cupy": ("peers/",),
-    "cupyx": ("peers/",),
-    "jax": ("peers/",),
+    "cupy": ("peers/", "runtime/cupy_"),
+    "cupyx": ("peers/", "runtime/cupy_"),
+    "jax": ("peers/", "runtime/jax_"),
 }
 
 ENTRIES = {"__init__", "__main__"}

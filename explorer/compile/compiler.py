@@ -257,7 +257,7 @@ class Compiler:
 
         Of many processes that ask for it at once, one compiles and the others wait for that.
         """
-        key = self.cache.key(source, self._cache_options(), nvrtc_version())
+        key = self.key(source)
         kernel = self.cache.load(key)
         if kernel is not None:
             return kernel
@@ -274,9 +274,11 @@ class Compiler:
         self.cache.store(key, kernel)
         return kernel
 
-    def _cache_options(self) -> tuple[str, ...]:
-        """The options that decide the code: not where the headers happen to lie."""
-        return tuple(option for option in self.options if "include-path" not in option)
+    def key(self, source: str) -> str:
+        """The digest under which the cache keeps a source's kernel."""
+        # The options that decide the code: not where the headers happen to lie.
+        options = tuple(option for option in self.options if "include-path" not in option)
+        return self.cache.key(source, options, nvrtc_version())
 
 
 # ------------------------------------------------------------------ text from elsewhere

@@ -1,0 +1,1 @@
+"""Kernels in a running program: functions on arrays of PyTorch, CuPy and JAX."""

@@ -1,0 +1,81 @@
+"""`explorer.softmax` and `explorer.log_softmax`, for arrays of PyTorch, CuPy and JAX."""
+
+import sys
+from typing import Any
+
+from explorer.problem import Op
+
+
+def softmax(
+    x: Any,
+    dim: int = -1,
+    *,
+    scale: float | None = None,
+    mask: Any = None,
+    lengths: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+) -> Any:
+    """Return the softmax of an array over one axis, as an array of the same kind and shape.
+
+    x        A tensor of PyTorch, or an array of CuPy or JAX, of any number of axes, with elements
+             of 16, 32 or 64 bits, on a CUDA GPU. It may have strides, be empty, or have no axis.
+    dim      The axis; a negative one counts from the last.
+    scale    What x is multiplied with first: 1 / temperature.
+    mask     "causal": of the last two axes, (rows, cols), row r counts columns up to
+             r + cols - rows. Or an array that is added to x * scale, with -inf where an element
+             does not count; its axes are the last ones of x, as in broadcasting.
+    lengths  Of each row, the number of elements from its start that count: integers, of a shape
+             that broadcasts to x.shape[:-1].
+    dtype    The type of the result; x is converted to it before anything is computed.
+    out      An array that the result is written to, which may be x itself, and is returned.
+
+    The result comes from the kernel that the explorer has for the problem. Where there is none
+    (another device, another type, a kernel that is still being compiled), the framework's own
+    functions compute it; the logger `explorer` says why, once for each reason, at level DEBUG.
+    Launches are on the framework's current device and stream. A tensor of PyTorch has its
+    gradient, and may be traced by `torch.compile` and `torch.export`.
+
+    Raises TypeError for another kind of array or under `jax.jit`, IndexError for an axis that x
+    has not, and `explorer.InvalidInput` for arguments that contradict each other.
+    """
+    return _function_for(x)(Op.SOFTMAX, x, dim, scale, mask, lengths, dtype, out)
+
+
+def log_softmax(
+    x: Any,
+    dim: int = -1,
+    *,
+    scale: float | None = None,
+    mask: Any = None,
+    lengths: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+) -> Any:
+    """Return the logarithm of the softmax of an array; all else is as with `explorer.softmax`."""
+    return _function_for(x)(Op.LOG_SOFTMAX, x, dim, scale, mask, lengths, dtype, out)
+
+
+def _function_for(x: Any) -> Any:
+    """Return the function that computes for arrays of a kind; raises TypeError for another.
+
+    A framework that is not imported yet has made no array.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        from explorer.runtime import torch_operators
+
+        return torch_operators.softmax_of
+    family = type(x).__module__.partition(".")[0]
+    if family == "cupy":
+        from explorer.runtime import cupy_arrays
+
+        return cupy_arrays.softmax_of
+    if family in ("jax", "jaxlib"):
+        from explorer.runtime import jax_arrays
+
+        return jax_arrays.softmax_of
+    raise TypeError(
+        f"x is a {type(x).__module__}.{type(x).__qualname__}; it must be a tensor of PyTorch, or "
+        "an array of CuPy or JAX, such as torch.as_tensor(x) makes"
+    )

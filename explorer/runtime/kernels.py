@@ -1,0 +1,138 @@
+"""The kernel of a problem, ready to be loaded: chosen, compiled once, and found again on disk."""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from explorer.codegen.variant import Launch
+from explorer.compile import Compiler, KernelCache, cache_dir
+from explorer.errors import ExplorerError
+from explorer.gpu_spec import GpuSpec
+from explorer.problem import Problem
+from explorer.user_files import open_regular
+from explorer.work_split import WorkSplit
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyKernel:
+    """Machine code for one GPU, and how it is launched for one problem."""
+
+    cubin: bytes
+    launches: tuple[Launch, ...]
+    scratch_bytes: int
+    alignment: int
+    """Bytes that the address of each array must be a multiple of."""
+
+
+# ------------------------------------------------------------------ make
+
+
+def make(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> ReadyKernel:
+    """Return the kernel that the heuristic chooses, compiled unless it lies on disk.
+
+    Takes 0.1 to 2 s where it must be compiled. Raises ExplorerError where there is none.
+    """
+    from explorer.codegen import emit
+    from explorer.evaluate.emulation import exceeded_resource
+    from explorer.space import config_for
+
+    config = config_for(problem, gpu, batch_invariant=batch_invariant)
+    variant = emit(problem, config)
+    compiler = Compiler(gpu.arch)
+    kernel = compiler.compile(variant.source)
+    exceeded = exceeded_resource(kernel.resources, variant.launches, gpu)
+    if exceeded:
+        raise ExplorerError(f"the kernel of {problem} cannot be launched on {gpu.name}: {exceeded}")
+    split = WorkSplit(problem, config)
+    whole_vectors = split.width > 1 and (split.aligned or split.across_rows)
+    ready = ReadyKernel(
+        kernel.cubin,
+        variant.launches,
+        variant.scratch_bytes,
+        max(config.vector_bytes, split.output_word_bytes) if whole_vectors else 1,
+    )
+    _keep(_path(problem, gpu, batch_invariant), compiler.key(variant.source), ready)
+    return ready
+
+
+# ------------------------------------------------------------------ find
+# A file for each problem names the compiled kernel and its launches, so that a process which finds
+# it needs neither templates nor compiler: these take 0.3 s to load.
+
+
+_FORMAT = 1
+
+_MAX_BYTES = 2**16
+"""Largest file of launches that is read; they have some 500 bytes."""
+
+
+def find(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> ReadyKernel | None:
+    """Return the kernel that `make` left on disk; None where there is none that can be trusted."""
+    try:
+        with open_regular(_path(problem, gpu, batch_invariant), most_bytes=_MAX_BYTES) as file:
+            said = json.loads(file.read())
+        kernel = KernelCache().load(str(said["kernel"]))
+        if kernel is None or hashlib.sha256(kernel.cubin).hexdigest() != said["cubin"]:
+            return None
+        launches = tuple(_launch(launch) for launch in said["launches"])
+        return ReadyKernel(kernel.cubin, launches, int(said["scratch"]), int(said["alignment"]))
+    except Exception:  # whatever lies there that is no such file: the kernel is made anew
+        return None
+
+
+def _launch(said: dict[str, Any]) -> Launch:
+    return Launch(**{**said, "arguments": tuple(said["arguments"])})
+
+
+def _keep(path: Path, key: str, ready: ReadyKernel) -> None:
+    """Write the file of a problem; readers see it whole or not at all."""
+    said = {
+        "kernel": key,
+        "cubin": hashlib.sha256(ready.cubin).hexdigest(),
+        "launches": [asdict(launch) for launch in ready.launches],
+        "scratch": ready.scratch_bytes,
+        "alignment": ready.alignment,
+    }
+    with suppress(OSError):  # what cannot be kept is made again
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            file.write(json.dumps(said))
+        Path(file.name).replace(path)
+
+
+def _path(problem: Problem, gpu: GpuSpec, batch_invariant: bool) -> Path:
+    unscaled = problem if problem.scale is None else replace(problem, scale=1.0)
+    told = [_FORMAT, _installed(), repr(unscaled), repr(gpu), batch_invariant]
+    digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+    return cache_dir() / "problems" / digest[:2] / f"{digest}.json"
+
+
+@cache
+def _installed() -> str:
+    """Return a digest of what decides a problem's kernel: this package, and the compiler's version.
+
+    Sizes and times of files stand for their text, so that 60 files take 2 ms.
+    """
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "_data" / "templates"
+    templates = installed if installed.is_dir() else package.parent / "templates"
+    files = [*templates.rglob("*.j2"), *package.glob("*.py")]
+    for folder in ("space", "codegen", "compile"):
+        files += (package / folder).rglob("*.py")
+    stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
+    return hashlib.sha256(repr((stats, _compiler())).encode()).hexdigest()
+
+
+def _compiler() -> str:
+    """Return NVRTC's version as its package says it, without loading it."""
+    for name in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return os.environ.get("CUDA_PATH", "")

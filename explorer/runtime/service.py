@@ -1,0 +1,185 @@
+"""Which calls our kernels serve: those whose kernel is there. Others are made meanwhile."""
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from explorer.errors import ExplorerError
+from explorer.problem import Problem
+from explorer.runtime.kernels import find, make
+from explorer.runtime.launcher import LoadedKernel, gpu
+from explorer.runtime.shapes import read_shapes
+
+log = logging.getLogger("explorer")
+
+
+@dataclass(slots=True)
+class Options:
+    """What holds for all calls of a process."""
+
+    wait: bool = False
+    """Whether a call waits for its kernel, instead of being served by the framework meanwhile."""
+    batch_invariant: bool = False
+    """Whether a row comes to the same bits however many rows there are."""
+
+
+def _from_environment() -> Options:
+    def is_set(name: str) -> bool:
+        return os.environ.get(name, "0") not in ("", "0")
+
+    return Options(is_set("EXPLORER_WAIT"), is_set("EXPLORER_BATCH_INVARIANT"))
+
+
+options = _from_environment()
+
+
+def set_options(*, wait: bool | None = None, batch_invariant: bool | None = None) -> None:
+    """Change what holds for all calls of this process, from the next on.
+
+    `wait`: whether a call waits until its kernel is compiled, 0.1 to 2 s, instead of being served
+    by the framework's own function meanwhile; from the start where EXPLORER_WAIT=1 is set.
+    `batch_invariant`: whether a row comes to the same bits whatever the number of rows is, so that
+    kernels are chosen without regard to it; from the start where EXPLORER_BATCH_INVARIANT=1 is
+    set. It holds for problems that no kernel has been loaded for.
+    """
+    if wait is not None:
+        options.wait = wait
+    if batch_invariant is not None:
+        options.batch_invariant = batch_invariant
+
+
+# ------------------------------------------------------------------ service
+
+
+MAKERS = 2
+"""Threads that compile meanwhile: more would take cores from the program that they serve."""
+
+
+class Service:
+    """The kernels of a process, by problem and GPU. Safe to use from several threads.
+
+    What was loaded once stays, so that a problem's results keep their bits.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as a forked process must: its parent's context is of no use to it."""
+        self._loaded: dict[tuple[Problem, int], LoadedKernel] = {}
+        self._refused: dict[tuple[Problem, int], str] = {}
+        self._pending: set[tuple[Problem, int]] = set()
+        self._lock = threading.Lock()
+        self._wanted: queue.SimpleQueue[tuple[Problem, int]] = queue.SimpleQueue()
+        self._makers = 0
+        gpu.cache_clear()
+
+    def get(self, problem: Problem, device: int, *, may_load: bool = True) -> LoadedKernel | None:
+        """Return a problem's kernel; None where it is not there, or cannot be.
+
+        Where `may_load` is false, as while a graph is captured, what is not loaded is not there.
+        """
+        key = (problem, device)
+        loaded = self._loaded.get(key)
+        if loaded is not None or key in self._refused or not may_load:
+            return loaded
+        if options.wait:
+            return self._make(key)
+        try:
+            loaded = self._find(key)
+        except Exception as error:  # a GPU that is gone, say: the framework says what is wrong
+            self._refuse(key, error)
+            return None
+        if loaded is None:
+            self._make_later(key)
+        return loaded
+
+    def warm_up(self, problems: Sequence[Problem], device: int) -> None:
+        """Compile and load the kernels of problems, many at once; raises ExplorerError."""
+        unscaled = [_unscaled(problem) for problem in problems]
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            list(pool.map(lambda problem: self._make((problem, device), strict=True), unscaled))
+
+    def _find(self, key: tuple[Problem, int]) -> LoadedKernel | None:
+        problem, device = key
+        on = gpu(device)
+        ready = find(problem, on.spec, batch_invariant=options.batch_invariant)
+        if ready is None:
+            return None
+        return self._loaded.setdefault(key, on.load(problem, ready))
+
+    def _make(self, key: tuple[Problem, int], *, strict: bool = False) -> LoadedKernel | None:
+        problem, device = key
+        try:
+            loaded = self._loaded.get(key) or self._find(key)
+            if loaded is None:
+                on = gpu(device)
+                ready = make(problem, on.spec, batch_invariant=options.batch_invariant)
+                loaded = self._loaded.setdefault(key, on.load(problem, ready))
+        except Exception as error:
+            if strict:
+                raise
+            self._refuse(key, error)
+            return None
+        finally:
+            self._pending.discard(key)
+        return loaded
+
+    def _make_later(self, key: tuple[Problem, int]) -> None:
+        with self._lock:
+            if key in self._pending:
+                return
+            self._pending.add(key)
+            self._wanted.put(key)
+            if self._makers < MAKERS:
+                self._makers += 1
+                threading.Thread(target=self._make_all, name="explorer", daemon=True).start()
+
+    def _make_all(self) -> None:
+        """What a thread does: a program that ends does not wait for it."""
+        wanted = self._wanted
+        while True:
+            self._make(wanted.get())
+
+    def _refuse(self, key: tuple[Problem, int], error: Exception) -> None:
+        self._refused[key] = str(error)
+        say_once(f"no kernel for {key[0]}: {error}")
+
+
+service = Service()
+os.register_at_fork(after_in_child=service.forget)
+
+
+def _unscaled(problem: Problem) -> Problem:
+    return problem if problem.scale is None else replace(problem, scale=1.0)
+
+
+_said: set[str] = set()
+
+
+def say_once(reason: str) -> None:
+    """Log at level DEBUG, to the logger `explorer`, why a framework's function serves a call."""
+    if reason not in _said:
+        _said.add(reason)
+        log.debug("served by the framework: %s", reason)
+
+
+def warm_up(problems: Iterable[Problem] | str | Path, device: int = 0) -> None:
+    """Compile and load kernels ahead of the calls that will want them, on GPU `device`.
+
+    `problems` are `explorer.Problem` objects, or the name of a file that `explorer.log_shapes`
+    wrote. What is on disk already is only loaded. Raises ExplorerError where a problem has no
+    kernel, and InvalidInput for a file that cannot be read.
+    """
+    if isinstance(problems, str | Path):
+        problems = read_shapes(Path(problems))
+    listed = list(problems)
+    wrong = next((problem for problem in listed if not isinstance(problem, Problem)), None)
+    if wrong is not None:
+        raise ExplorerError(f"warm_up wants explorer.Problem objects; one is {wrong!r}")
+    service.warm_up(listed, device)

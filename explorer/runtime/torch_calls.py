@@ -1,0 +1,388 @@
+"""Calls on PyTorch's tensors: by a kernel of ours where there is one, else by PyTorch."""
+
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from explorer.errors import InvalidInput
+from explorer.problem import Mask, Op, Problem
+from explorer.runtime import shapes
+from explorer.runtime.launcher import LoadedKernel, Plan
+from explorer.runtime.layout import (
+    DTYPES,
+    Matrix,
+    dense_matrix,
+    mask_rows_of,
+    matrix_of,
+    positive,
+    problem_of,
+)
+from explorer.runtime.service import say_once, service
+
+DTYPE_OF = {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
+
+# ------------------------------------------------------------------ what a call asks for
+
+
+class Asked:
+    """What a call asks for beside its tensor, checked. Raises InvalidInput and IndexError."""
+
+    __slots__ = ("causal", "dim", "dtype", "lengths", "mask", "op", "scale")
+
+    def __init__(
+        self,
+        op: Op,
+        rank: int,
+        dim: int,
+        scale: float | None,
+        mask: Tensor | None,
+        causal: bool,
+        lengths: Tensor | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        self.op = op
+        self.dim = positive(dim, rank)
+        self.scale = scale
+        self.mask = mask
+        self.causal = causal
+        self.lengths = lengths
+        self.dtype = dtype
+        masks = causal + (mask is not None) + (lengths is not None)
+        if masks and (rank == 0 or self.dim != rank - 1):
+            raise InvalidInput(f"dim is {dim}; a mask is for rows along the last axis: dim=-1")
+        if causal and rank < 2:
+            raise InvalidInput("mask is 'causal'; x must have rows and columns, and has one axis")
+        if masks > 1:
+            raise InvalidInput("mask and lengths exclude each other: give one of them")
+        if mask is not None and not mask.is_floating_point():
+            raise InvalidInput(
+                f"mask is of {mask.dtype}; a mask is added: give 0 where an element counts and "
+                "-inf where it does not"
+            )
+
+    @property
+    def mask_kind(self) -> Mask:
+        """The kind of mask that a problem has."""
+        if self.causal:
+            return Mask.CAUSAL
+        if self.mask is not None:
+            return Mask.ADDITIVE
+        return Mask.NONE if self.lengths is None else Mask.LENGTHS
+
+
+def is_causal(mask: Tensor | str | None) -> bool:
+    """Whether a mask is the word for the causal one. Raises InvalidInput for another word."""
+    if not isinstance(mask, str):
+        return False
+    if mask != "causal":
+        raise InvalidInput(f"mask is {mask!r}; it must be 'causal' or a tensor that is added")
+    return True
+
+
+def framework(asked: Asked, x: Tensor) -> Tensor:
+    """What PyTorch's own functions make of a call: what no kernel of ours does is done so."""
+    if asked.dtype is not None:
+        x = x.to(asked.dtype)
+    if asked.scale is not None:
+        x = x * asked.scale
+    if asked.mask is not None:
+        x = x + asked.mask.to(x.dtype)
+    hidden = hidden_elements(x, asked.causal, asked.lengths)
+    if hidden is not None:
+        x = x.masked_fill(hidden, float("-inf"))
+    return (torch.log_softmax if asked.op.is_log else torch.softmax)(x, asked.dim)
+
+
+def hidden_elements(x: Tensor, causal: bool, lengths: Tensor | None) -> Tensor | None:
+    """Return which elements a causal mask or lengths hide, of a shape that broadcasts to x's."""
+    if causal:
+        rows, cols = x.shape[-2:]
+        return ~torch.ones(rows, cols, dtype=torch.bool, device=x.device).tril(cols - rows)
+    if lengths is not None:
+        return torch.arange(x.shape[-1], device=x.device) >= lengths.to(x.device).unsqueeze(-1)
+    return None
+
+
+# ------------------------------------------------------------------ plans
+
+
+class _Threads(threading.local):
+    """Each thread's plans: two threads may launch one kernel at once, with other addresses."""
+
+    def __init__(self) -> None:
+        self.recipes: dict[Any, Recipe] = {}
+        self.plans: dict[LoadedKernel, Plan] = {}
+
+
+_threads = _Threads()
+_raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
+"""What PyTorch's own compiled code calls; `torch.cuda.current_stream` takes 1 us."""
+
+
+def plan_of(problem: Problem, device: int) -> Plan | None:
+    """Return this thread's plan for a problem; None where its kernel is not there."""
+    if shapes.is_logging():
+        shapes.met(problem)
+    loaded = service.get(problem, device, may_load=not torch.cuda.is_current_stream_capturing())
+    if loaded is None:
+        return None
+    plan = _threads.plans.get(loaded)
+    if plan is None:
+        plan = _threads.plans[loaded] = Plan(loaded)
+    return plan
+
+
+def launch(
+    plan: Plan, device: int, source: int, output: int, scale: float | None, others: dict[str, int]
+) -> bool:
+    """Launch a plan on the current stream; False where an array does not lie as it must."""
+    misplaced = source | output
+    for name, address in others.items():
+        misplaced |= 0 if name == "lengths" else address
+    if misplaced & plan.mask:
+        say_once(f"an array does not begin at a multiple of {plan.mask + 1} bytes")
+        return False
+    if scale is not None:
+        plan.scale(scale)
+    if plan.kernel.scratch_bytes:
+        scratch = torch.empty(plan.kernel.scratch_bytes, dtype=torch.uint8, device=device)
+        others = {**others, "scratch": scratch.data_ptr()}
+    if _current_device() == device:
+        plan.launch(_raw_stream(device), source, output, **others)
+    else:
+        with torch.cuda.device(device):
+            plan.launch(_raw_stream(device), source, output, **others)
+    return True
+
+
+def matrix(x: Tensor, dim: int) -> Matrix | None:
+    """Return a tensor as rows that an op runs over; None where no kernel reads it as it lies."""
+    return matrix_of(tuple(x.shape), x.stride(), dim)
+
+
+def unserved(x: Tensor, target: torch.dtype) -> str:
+    """Say why no kernel does a call; nothing where one may."""
+    if not x.is_cuda:
+        return f"a tensor on {x.device.type}"
+    other = next((dtype for dtype in (x.dtype, target) if dtype not in DTYPE_OF), None)
+    if other is not None:
+        return f"elements of {other}"
+    return "an empty tensor" if x.numel() == 0 else ""
+
+
+# ------------------------------------------------------------------ calls that kernels serve
+
+
+class Recipe:
+    """How calls of one kind are served: what becomes of the input, and the launches."""
+
+    __slots__ = ("cast", "copies", "in_place", "plan", "problem", "target")
+
+    def __init__(
+        self, problem: Problem, plan: Plan, target: torch.dtype, cast: bool, copies: bool
+    ) -> None:
+        self.problem = problem
+        self.plan = plan
+        self.target = target
+        self.cast = cast
+        self.copies = copies
+        self.in_place = problem.in_place
+
+    def run(
+        self,
+        x: Tensor,
+        out: Tensor | None,
+        scale: float | None,
+        mask: Tensor | None,
+        lengths: Tensor | None,
+    ) -> Tensor | None:
+        """Launch on tensors; None where one of them does not lie as it must."""
+        if self.cast:
+            x = x.to(self.target)
+        if self.copies:
+            x = x.contiguous()
+        if out is None:
+            out = torch.empty(x.shape, dtype=self.target, device=x.device)
+        elif not self.in_place and _overlap(self.problem, x, out):
+            say_once("an output that lies over a part of the input")
+            return None
+        others: dict[str, int] = {}
+        held = None  # until the launch: what is made here must not be freed before it
+        if mask is not None:
+            held = mask.to(x).contiguous()
+            others["mask"] = held.data_ptr()
+        elif lengths is not None:
+            held = lengths.to(device=x.device, dtype=torch.int32)
+            held = held.expand(x.shape[:-1]).contiguous()
+            others["lengths"] = held.data_ptr()
+        device = x.get_device()
+        done = launch(self.plan, device, x.data_ptr(), out.data_ptr(), scale, others)
+        return out if done else None
+
+
+def _overlap(problem: Problem, x: Tensor, out: Tensor) -> bool:
+    """Return whether arrays of a problem share memory."""
+    source, output = x.data_ptr(), out.data_ptr()
+    ends = source + problem.input_elements * x.itemsize
+    output_ends = output + problem.output_elements * out.itemsize
+    return bool(source < output_ends and output < ends)
+
+
+def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
+    """Return how a call is served; None where it must be the framework's, for now or for ever."""
+    target = asked.dtype or x.dtype
+    reason = unserved(x, target)
+    if reason:
+        say_once(reason)
+        return None
+    # PyTorch rounds the input to a narrower type, where a kernel would round the output.
+    narrows = target.itemsize < x.dtype.itemsize or torch.float64 in (x.dtype, target)
+    cast = target is not x.dtype and narrows
+    source = matrix(x, asked.dim)
+    copies = source is None
+    output = None if out is None else matrix(out, asked.dim)
+    if out is not None and output is None:
+        say_once("an output whose rows do not lie one stride apart")
+        return None
+    mask_rows = x.shape[-2] if asked.causal else 0
+    if asked.mask is not None:
+        repeats = mask_rows_of(tuple(x.shape), tuple(asked.mask.shape))
+        if repeats is None:
+            say_once("a mask that repeats within the array")
+            return None
+        mask_rows = repeats
+    try:
+        problem = problem_of(
+            asked.op,
+            DTYPE_OF[target if cast else x.dtype],
+            source or dense_matrix(tuple(x.shape), asked.dim),
+            out_dtype=DTYPE_OF[target],
+            output=output,
+            scaled=asked.scale is not None,
+            mask=asked.mask_kind,
+            mask_rows=mask_rows,
+            in_place=out is not None and not (cast or copies) and out.data_ptr() == x.data_ptr(),
+        )
+    except InvalidInput as error:
+        say_once(str(error))
+        return None
+    plan = plan_of(problem, x.get_device())
+    return None if plan is None else Recipe(problem, plan, target, cast, copies)
+
+
+def recipe_of(
+    op: Op,
+    x: Tensor,
+    dim: int,
+    dtype: torch.dtype | None = None,
+    scale: float | None = None,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    lengths: Tensor | None = None,
+    out: Tensor | None = None,
+) -> Recipe | None:
+    """Return how a call is served; None where it must be the framework's. Checks a call's sense.
+
+    Calls of one kind are looked at once, and from then on found by what they have in common.
+    """
+    key = (
+        op, x.dtype, x.shape, x.stride(), x.get_device(), dim, scale is None, causal, dtype,
+        None if mask is None else mask.shape, lengths is None,
+        None if out is None else (out.stride(), out.data_ptr() == x.data_ptr()),
+    )  # fmt: skip
+    recipe = _threads.recipes.get(key)
+    if recipe is None:
+        asked = Asked(op, x.dim(), dim, scale, mask, causal, lengths, dtype)
+        recipe = _recipe(asked, x, out)
+        if recipe is not None:
+            _threads.recipes[key] = recipe
+    elif shapes.is_logging():
+        shapes.met(recipe.problem)
+    return recipe
+
+
+def call(
+    op: Op,
+    x: Tensor,
+    dim: int,
+    scale: float | None,
+    mask: Tensor | None,
+    causal: bool,
+    lengths: Tensor | None,
+    dtype: torch.dtype | None,
+    out: Tensor | None,
+) -> Tensor:
+    """Compute without gradients, by our kernel or else by PyTorch's functions."""
+    if out is not None:
+        _check_out(x, dtype or x.dtype, out)
+    recipe = recipe_of(op, x, dim, dtype, scale, mask, causal, lengths, out)
+    result = None if recipe is None else recipe.run(x, out, scale, mask, lengths)
+    if result is not None:
+        return result
+    asked = Asked(op, x.dim(), dim, scale, mask, causal, lengths, dtype)
+    result = framework(asked, x)
+    return result if out is None else out.copy_(result)
+
+
+def _check_out(x: Tensor, dtype: torch.dtype, out: Tensor) -> None:
+    if out.shape != x.shape or out.dtype is not dtype or out.device != x.device:
+        raise InvalidInput(
+            f"out is {out.dtype} of shape {tuple(out.shape)} on {out.device}; it must be {dtype} "
+            f"of shape {tuple(x.shape)} on {x.device}"
+        )
+
+
+# ------------------------------------------------------------------ backward
+
+
+def backward(
+    log: bool, grad: Tensor, output: Tensor, dim: int, scale: float | None, dtype: torch.dtype
+) -> Tensor:
+    """Return the gradient of the input, of type `dtype`, from that of the output."""
+    dim = positive(dim, output.dim())
+    served = backward_served(log, grad, output, dim, scale, dtype)
+    if served is not None:
+        return served
+    grad = grad.to(output.dtype)
+    function = torch._log_softmax_backward_data if log else torch._softmax_backward_data
+    result = function(grad, output, dim, output.dtype)
+    return (result if scale is None else result * scale).to(dtype)
+
+
+def backward_served(
+    log: bool, grad: Tensor, output: Tensor, dim: int, scale: float | None, dtype: torch.dtype
+) -> Tensor | None:
+    """Return what our kernel makes of a gradient; None where it must be PyTorch's."""
+    op = Op.LOG_SOFTMAX_BACKWARD if log else Op.SOFTMAX_BACKWARD
+    reason = unserved(output, dtype)
+    if reason:
+        say_once(reason)
+        return None
+    output, grad = output.contiguous(), grad.to(output.dtype).contiguous()
+    key = (op, output.dtype, output.shape, output.get_device(), dim, scale is None, dtype)
+    recipe = _threads.recipes.get(key)
+    if recipe is None:
+        dtypes = DTYPE_OF[output.dtype], DTYPE_OF[dtype]
+        source = dense_matrix(tuple(output.shape), dim)
+        try:
+            problem = problem_of(
+                op, dtypes[0], source, out_dtype=dtypes[1], scaled=scale is not None
+            )
+        except InvalidInput as error:
+            say_once(str(error))
+            return None
+        plan = plan_of(problem, output.get_device())
+        if plan is None:
+            return None
+        recipe = _threads.recipes[key] = Recipe(problem, plan, dtype, False, False)
+    elif shapes.is_logging():
+        shapes.met(recipe.problem)
+    result = torch.empty(output.shape, dtype=dtype, device=output.device)
+    others = {"grad": grad.data_ptr()}
+    device, source_at = output.get_device(), output.data_ptr()
+    return (
+        result if launch(recipe.plan, device, source_at, result.data_ptr(), scale, others) else None
+    )

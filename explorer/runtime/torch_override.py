@@ -1,0 +1,103 @@
+"""Our kernels behind PyTorch's own softmax and log_softmax, and behind their gradients."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from explorer.errors import ExplorerError
+from explorer.problem import Op
+from explorer.runtime.torch_calls import backward_served, recipe_of
+
+LEAST_BYTES = 2**20
+"""Of a tensor that our kernels take over. Below it a GPU is done sooner than the host can launch,
+and PyTorch's own operator takes less of the host than one that is written in Python."""
+
+_FORWARD = {Op.SOFTMAX: "_softmax", Op.LOG_SOFTMAX: "_log_softmax"}
+_BACKWARD = {
+    Op.SOFTMAX: "_softmax_backward_data",
+    Op.LOG_SOFTMAX: "_log_softmax_backward_data",
+}
+
+
+class Registration:
+    """What `register_torch` did; `remove` undoes it. May be used in a `with` statement."""
+
+    def __init__(self) -> None:
+        self._library = torch.library.Library("aten", "IMPL")
+        for op in _FORWARD:
+            self._put(_FORWARD[op], _forward(op, _own(_FORWARD[op])))
+            self._put(_BACKWARD[op], _backward(op, _own(_BACKWARD[op])))
+
+    def _put(self, name: str, function: Any) -> None:
+        self._library.impl(name, function, "CUDA", with_keyset=True, allow_override=True)
+
+    def remove(self) -> None:
+        """Give PyTorch its own operators back; a second time nothing is done."""
+        global _registration
+        if _registration is self:
+            self._library._destroy()
+            _registration = None
+
+    def __enter__(self) -> "Registration":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+_registration: Registration | None = None
+
+
+def register_torch() -> Registration:
+    """Put our kernels behind PyTorch's softmax and log_softmax on CUDA, and behind their gradients.
+
+    `torch.softmax`, `torch.log_softmax`, the methods of tensors, `torch.nn.functional` and modules
+    then launch them. PyTorch's own operators still compute what no kernel of ours does or is
+    compiled for yet, and tensors of less than 1 MiB, whose time is the host's. What
+    `torch.compile` makes of a softmax is not changed. Returns a handle whose `remove()` undoes it;
+    a second call returns the same. Raises ExplorerError for a PyTorch before 2.9.
+    """
+    global _registration
+    if not hasattr(torch.library, "get_kernel"):
+        raise ExplorerError(
+            f"register_torch needs PyTorch 2.9 or later; this is {torch.__version__}"
+        )
+    if _registration is None:
+        _registration = Registration()
+    return _registration
+
+
+def _own(name: str) -> Any:
+    """Return PyTorch's kernel of an operator."""
+    return torch.library.get_kernel(f"aten::{name}", "CUDA")
+
+
+def _forward(op: Op, own: Any) -> Any:
+    """Return the operator `_softmax` or `_log_softmax`."""
+
+    def run(keys: Any, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+        if x.nbytes >= LEAST_BYTES:
+            dtype = torch.float32 if half_to_float else None
+            recipe = recipe_of(op, x, dim, dtype)
+            result = None if recipe is None else recipe.run(x, None, None, None, None)
+            if result is not None:
+                return result
+        taken: Tensor = own.call_boxed(keys, x, dim, half_to_float)
+        return taken
+
+    return run
+
+
+def _backward(op: Op, own: Any) -> Any:
+    """Return the operator of the gradient."""
+
+    def run(keys: Any, grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+        if output.nbytes >= LEAST_BYTES:
+            result = backward_served(op.is_log, grad, output, dim % output.dim(), None, dtype)
+            if result is not None:
+                return result
+        taken: Tensor = own.call_boxed(keys, grad, output, dim, dtype)
+        return taken
+
+    return run
