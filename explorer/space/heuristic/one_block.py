@@ -5,13 +5,12 @@ from dataclasses import replace
 
 from explorer.config import Config
 from explorer.dtype import DType
-from explorer.gpu_spec import GpuSpec
+from explorer.gpu_spec import WARP, GpuSpec
 from explorer.problem import Mask, Problem
 from explorer.space.design_rules import WIDE_ROW
 from explorer.space.heuristic.at_once import are_at_once, blocks_at_once
 from explorer.space.heuristic.row_threads import fewest_threads, starts_anywhere, threads_for
 from explorer.space.heuristic.short_rows import FILLED, LONGEST_SHORT_ROW, LONGEST_SPAN_ROW
-from explorer.work_split import WARP
 
 MOST_HELD = 128 * 1024
 """Bytes of a row, for a gradient of two, that a block of 1024 threads keeps."""

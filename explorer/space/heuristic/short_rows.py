@@ -4,11 +4,10 @@ import math
 
 from explorer.config import Config
 from explorer.dtype import DType
-from explorer.gpu_spec import GpuSpec
+from explorer.gpu_spec import WARP, GpuSpec
 from explorer.problem import Problem, power_of_two
 from explorer.space.design_rules import has_spans
 from explorer.space.heuristic.at_once import blocks_at_once
-from explorer.work_split import WARP
 
 LONGEST_SHORT_ROW = 1280
 """Elements of the longest row that is short, unless words of 16 bytes divide it."""
