@@ -121,7 +121,7 @@ def _derived(one: PeerComparison) -> dict[str, Any]:
         "time_us": one.time_us,
         "copy_time_us": one.copy_time_us,
         "of_copy": share_of_copy(one.time_us, one.copy_time_us),
-        "noise": one.noise,
+        "noise": one.contest.noise,
         "heuristic_over_ours": one.heuristic_over_ours,
         "best_peer": None if best is None else {"name": best.name, **_peer(one, best)},
     }
