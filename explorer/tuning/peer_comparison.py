@@ -101,8 +101,8 @@ class PeerComparison:
         """A peer's time over ours, above 1 where ours is faster, with its confidence interval."""
         return ratio(peer.samples_us, self.ours_us, max(1, len(self.peers)))
 
-    def verdict(self, peer: PeerTime) -> str:
-        """Whether ours is faster than a peer, slower, or not to be told from it."""
+    def result_against(self, peer: PeerTime) -> str:
+        """Return WIN where ours is faster than a peer, LOSS where it is slower, else TIE."""
         over = self.over_ours(peer)
         if over.is_tie(self.contest.noise):
             return TIE
