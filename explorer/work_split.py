@@ -83,10 +83,10 @@ class WorkSplit:
 
     @property
     def row_vectors(self) -> int:
-        """Vectors that cover a row; where rows are misaligned, in the worst case of their start.
+        """Vectors that cover a row, or one block's part of it where a cluster shares the row.
 
-        With an inner axis, those that hold an element of the row each. As far as they are for one
-        block: those of a cluster share the row.
+        Where rows are misaligned, it is the most that any start of a row takes. With an inner axis
+        each of these vectors holds one element of the row.
         """
         if self.across_rows or self.aligned:
             return self.block_vectors(self.problem.cols // self.row_width)
