@@ -43,9 +43,9 @@ class Accuracy(StrEnum):
         x - max, where it lies between 16 and 32 below 0, changes e^(x - max) by up to 16 ulp, which
         no kernel can do without that subtracts in the type of its input; expf adds 1, an IEEE
         division 0.5, a sum in a tree 1 or 2. Measured with expf and a division: up to 18.5, and
-        1.3 on average over the patterns of verification, 3.0 over noise whose maximum is near 11,
+        1.3 on average over the patterns of verification, 3.0 over random rows of a maximum near 11,
         at 4096 to 262144 columns. With __expf, exp2f or ex2.approx, whose argument is multiplied by
-        log2(e) and rounded once more, it is 22 to 43, and 3.6 to 4.1 over that noise; with sums of
+        log2(e) and rounded once more, it is 22 to 43, and 3.6 to 4.1 over those rows; with sums of
         4096 terms one after another 48. 16-bit outputs: 1 ulp, 0.3 on average, which is 0.5 and
         0.25 for fp32 arithmetic that is rounded once; exponentials that wait in a 16-bit output are
         rounded twice, and come to 1.4.

@@ -98,7 +98,7 @@ class Config:
 
     @property
     def first_warp_folds(self) -> bool:
-        """Whether a block's first warp alone folds what its warps found."""
+        """Whether the first warp alone, of a row or of a cluster's block, combines all values."""
         return self.reduction.endswith("first-warp")
 
     @property

@@ -160,6 +160,8 @@ def peak_gbps(name: str) -> float:
 
 
 WARP = 32
+"""Threads of a warp, of every architecture so far."""
+
 REGISTER_UNIT = 256
 """Registers are allotted to a warp in multiples of this."""
 

@@ -6,9 +6,8 @@ The emitted constants say the same in C++; a test compares the two.
 from dataclasses import dataclass
 
 from explorer.config import Config
+from explorer.gpu_spec import WARP
 from explorer.problem import Mask, Problem
-
-WARP = 32
 
 LINE_BYTES = 128
 """A line of memory: accesses of a warp that start at one touch the fewest."""
@@ -84,10 +83,10 @@ class WorkSplit:
 
     @property
     def row_vectors(self) -> int:
-        """Vectors that cover a row; where rows are misaligned, in the worst case of their start.
+        """Vectors that cover a row, or one block's part of it where a cluster shares the row.
 
-        With an inner axis, those that hold an element of the row each. As far as they are for one
-        block: those of a cluster share the row.
+        Where rows are misaligned, it is the most that any start of a row takes. With an inner axis
+        each of these vectors holds one element of the row.
         """
         if self.across_rows or self.aligned:
             return self.block_vectors(self.problem.cols // self.row_width)

@@ -101,7 +101,7 @@ def _measure(
 
     if sample is None:
         check_size(Space.searched(evaluator.problem, evaluator.gpu, fixed))
-    choice = choose_configs(
+    selection = choose_configs(
         Space.searched(evaluator.problem, evaluator.gpu),
         sample=sample,
         seed=seed,
@@ -109,7 +109,7 @@ def _measure(
         fixed=fixed or None,
     )
     with ProgressLine(evaluator.problem, notices()) as progress:
-        return record_configs(evaluator, choice, path, progress)
+        return record_configs(evaluator, selection, path, progress)
 
 
 def _path(output: str | None, evaluator: "Evaluator", *, force: bool) -> Path:

@@ -21,8 +21,9 @@ from explorer.codegen.variant import (
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
+from explorer.gpu_spec import WARP
 from explorer.problem import Mask, Problem
-from explorer.work_split import WARP, WorkSplit, borrows_ends, keeps_packed
+from explorer.work_split import WorkSplit, borrows_ends, keeps_packed
 
 PLACING = ("mask", "lengths", "cols", "mask_rows", "input_stride", "output_stride")
 """Arguments by which a thread finds its row."""

@@ -33,9 +33,11 @@ class Launch:
     """It may begin before the launch before it has ended, and waits in its code for that one."""
 
     def __repr__(self) -> str:
-        """Digests are made of it: a grid of all blocks reads as before there were others.
+        """Return the text that digests hash.
 
-        The code itself says what a cluster is, and where a launch waits for another.
+        It leaves out `cluster`, `overlaps` and a `blocks_per_sm` of 0, so that digests from before
+        these fields existed stay valid. The code itself says what a cluster is, and where a launch
+        waits for another.
         """
         untold = {"cluster", "overlaps"} | (set() if self.blocks_per_sm else {"blocks_per_sm"})
         shown = [f for f in fields(self) if f.name not in untold]

@@ -1,11 +1,10 @@
 """AITemplate's kernels: which one runs depends on cols alone. Uncached: `fast-softmax-4`."""
 
 from explorer.config import Config
-from explorer.gpu_spec import GpuSpec
+from explorer.gpu_spec import WARP, GpuSpec
 from explorer.presets.preset import (
     FIRST_WARP,
     VECTOR_BYTES,
-    WARP,
     Preset,
     Source,
     holds,

@@ -1,11 +1,10 @@
 """llm.c's teaching kernels, softmax_forward 1 to 9. Number 5 is `thread-per-row-online-branchy`."""
 
 from explorer.config import Config
-from explorer.gpu_spec import GpuSpec
+from explorer.gpu_spec import WARP, GpuSpec
 from explorer.presets.preset import (
     EXPONENTIALS_STORED,
     FIRST_WARP,
-    WARP,
     Preset,
     Source,
     careful_sum,

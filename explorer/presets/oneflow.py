@@ -1,10 +1,9 @@
 """OneFlow's three paths: a warp a row, a block with the row in shared memory, a block without."""
 
 from explorer.config import Config
-from explorer.gpu_spec import GpuSpec
+from explorer.gpu_spec import WARP, GpuSpec
 from explorer.presets.preset import (
     FIRST_WARP,
-    WARP,
     Preset,
     Source,
     holds,

@@ -7,7 +7,7 @@ from typing import Any
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.gpu_spec import GpuSpec, occupancy
+from explorer.gpu_spec import WARP, GpuSpec, occupancy
 from explorer.outcome import Resources
 from explorer.problem import Op, Problem, power_of_two
 from explorer.space import Space
@@ -94,8 +94,8 @@ def most_cols(most: int) -> Callable[[Problem], str]:
 # ------------------------------------------------------------------ how many threads a row
 
 
-WARP = 32
 MOST_THREADS = 1024
+"""Threads of a block, at most."""
 
 
 def warps_for(vectors: int, each: int = 1) -> int:

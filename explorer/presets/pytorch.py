@@ -5,11 +5,10 @@ thread, shared memory where the row fits in 48 KiB, and else three reads.
 """
 
 from explorer.config import Config
-from explorer.gpu_spec import GpuSpec
+from explorer.gpu_spec import WARP, GpuSpec
 from explorer.presets.preset import (
     FIRST_WARP,
     VECTOR_BYTES,
-    WARP,
     Preset,
     Source,
     holds,

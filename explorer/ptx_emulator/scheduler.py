@@ -145,7 +145,7 @@ class Scheduler:
         if self._runnable:
             return True
         if self._unstarted:
-            # Those that spin have looked once at what the block before this one did.
+            # If something has changed, threads that spin look again before the next block starts.
             self._resume() if self._deferred and self._machine.progress else self._start()
             return True
         if self._deferred:

@@ -129,8 +129,10 @@ class Truth:
     values: Wide
     magnitude: Wide
     exact: NDArray[np.bool_] | None = None
-    """Rows, of shape (rows,), whose terms are all 0 or 1: fp32 adds them up without rounding, so
-    that a term that is left out shows however many there are. None: no row is."""
+    """For each row, whether its terms are all 0 or 1, of shape (rows,); None if no row is so.
+
+    fp32 adds such terms up without rounding. A check therefore sees a single lost term among many.
+    """
 
     def exact_rows(self) -> NDArray[np.bool_]:
         """Return `exact` of shape (rows, 1)."""

@@ -75,12 +75,12 @@ def means(comparisons: list[PeerComparison]) -> Means:
     )
 
 
-def verdict_counts(comparisons: Iterable[PeerComparison]) -> dict[str, int]:
+def result_counts(comparisons: Iterable[PeerComparison]) -> dict[str, int]:
     """Against the fastest peer of each problem: how many wins, ties and losses."""
     counts = {"win": 0, "tie": 0, "loss": 0}
     for one in comparisons:
         if one.best is not None:
-            counts[one.verdict(one.best)] += 1
+            counts[one.result_against(one.best)] += 1
     return counts
 
 
@@ -99,7 +99,7 @@ def left_out_lines(run: PeerRun) -> list[tuple[str, str]]:
 
 
 def compare_data(run: PeerRun) -> dict[str, Any]:
-    """What `PeerRun.as_dict` has, with times, ratios, verdicts and geometric means.
+    """What `PeerRun.as_dict` has, with times, ratios, results and geometric means.
 
     Times are microseconds (`_us`), shares fractions of 1, ratios a peer's time over ours.
     """
@@ -109,7 +109,7 @@ def compare_data(run: PeerRun) -> dict[str, Any]:
         for values, peer in zip(entry["peers"], one.peers, strict=True):
             values |= _peer(one, peer)
     data["geometric_means"] = [
-        {"of": label, **_means(means(found)), **verdict_counts(found)}
+        {"of": label, **_means(means(found)), **result_counts(found)}
         for label, found in groups(run).items()
     ]
     return data
@@ -121,7 +121,7 @@ def _derived(one: PeerComparison) -> dict[str, Any]:
         "time_us": one.time_us,
         "copy_time_us": one.copy_time_us,
         "of_copy": share_of_copy(one.time_us, one.copy_time_us),
-        "noise": one.noise,
+        "noise": one.contest.noise,
         "heuristic_over_ours": one.heuristic_over_ours,
         "best_peer": None if best is None else {"name": best.name, **_peer(one, best)},
     }
@@ -136,7 +136,7 @@ def _peer(one: PeerComparison, peer: PeerTime) -> dict[str, Any]:
         "over_ours": over.median,
         "over_ours_low": over.low,
         "over_ours_high": over.high,
-        "verdict": one.verdict(peer),
+        "verdict": one.result_against(peer),
     }
 
 
@@ -221,8 +221,8 @@ def tables(run: PeerRun) -> list[Table]:
 
 
 def notes_of(run: PeerRun) -> list[tuple[str, str]]:
-    """What stands under the tables: verdicts, versions, what was left out, circumstances."""
-    counts = verdict_counts(run.comparisons)
+    """What stands under the tables: results, versions, what was left out, circumstances."""
+    counts = result_counts(run.comparisons)
     lines = [("against the best peer", ", ".join(f"{n} {w}" for w, n in _plural(counts).items()))]
     lines += [("ours", origin) for origin in _origins(run)]
     lines += [("heuristic", text) for text in _heuristic(run)]
@@ -242,7 +242,7 @@ def notes_of(run: PeerRun) -> list[tuple[str, str]]:
 def _best_cells(one: PeerComparison, best: PeerTime | None) -> list[str]:
     if best is None:
         return ["", "", ""]
-    ratio = f"{one.over_ours(best).median:.3f}{MARKS.get(one.verdict(best), '')}"
+    ratio = f"{one.over_ours(best).median:.3f}{MARKS.get(one.result_against(best), '')}"
     return [microseconds(best.time_us), best.name, ratio]
 
 
@@ -254,7 +254,7 @@ def _column_cell(one: PeerComparison, name: str) -> str:
     if peer is None:
         return "–"
     inexact = INEXACT if peer.inexact else ""
-    return microseconds(peer.time_us) + MARKS.get(one.verdict(peer), "") + inexact
+    return microseconds(peer.time_us) + MARKS.get(one.result_against(peer), "") + inexact
 
 
 def _plural(counts: dict[str, int]) -> dict[str, int]:

@@ -77,7 +77,7 @@ def journey_data(journey: Journey) -> dict[str, Any]:
         entry |= _derived(journey, before, step)
     return {
         **data,
-        "noise": journey.noise,
+        "noise": journey.contest.noise,
         "copy_time_us": journey.copy_time_us or None,
         "reported": [
             {
@@ -130,7 +130,9 @@ def journey_markdown(journey: Journey) -> str:
         copy = microseconds(journey.copy_time_us)
         gbps = f"{journey.problem.gbps(journey.copy_time_us):.0f} GB/s"
         blocks.append(f"The fastest plain copy of the same bytes took {copy} µs, {gbps}.")
-    blocks.append(f"`=`: not to be told from the step before; noise {percent(journey.noise, 2)}.")
+    blocks.append(
+        f"`=`: not to be told from the step before; noise {percent(journey.contest.noise, 2)}."
+    )
     beside = beside_reported(journey)
     if beside:
         columns = words("from", "to", "reported ×", "here ×", "reported for")
@@ -394,7 +396,9 @@ def _notes(journey: Journey) -> list[tuple[str, str]]:
     how = f"{rounds} rounds, interleaved"
     if not journey.interleaved:
         how = f"{rounds} samples each, recorded one after another"
-    tied = f"= cannot be told from the step before; noise {percent(journey.noise, 2)}; {how}."
+    tied = (
+        f"= cannot be told from the step before; noise {percent(journey.contest.noise, 2)}; {how}."
+    )
     lines = [("ties", tied)]
     if journey.best_from:
         lines.append(("best", journey.best_from))

@@ -46,7 +46,8 @@ class Check:
 # ------------------------------------------------------------------ what is looked for
 
 
-Finding = tuple[bool, str]
+Answer = tuple[bool, str]
+"""Whether a thing is there and works, and a sentence on it."""
 
 
 def checks(storage: str | None = None) -> tuple[Check, ...]:
@@ -77,32 +78,32 @@ def _package() -> str:
     return f"softmax-explorer {__version__}, Python {platform.python_version()}"
 
 
-def _templates() -> Finding:
+def _templates() -> Answer:
     folder = template_dir()
     if not (folder / "program.cu.j2").is_file():
         return False, f"{folder} holds none: install the package again"
     return True, f"{folder} (digest {template_digest()})"
 
 
-def _nvrtc() -> Finding:
+def _nvrtc() -> Answer:
     try:
         return True, f"version {nvrtc_version()}"
     except ExplorerError as error:
         return False, str(error)
 
 
-def _headers() -> Finding:
+def _headers() -> Answer:
     folder = include_dir()
     missing = "cuda_fp16.h is not found: pip install nvidia-cuda-runtime"
     return (True, str(folder)) if folder else (False, missing)
 
 
-def _driver() -> Finding:
+def _driver() -> Answer:
     problem = driver_problem()
     return (True, "libcuda answers") if problem is None else (False, problem)
 
 
-def _gpu() -> Finding:
+def _gpu() -> Answer:
     if driver_problem() is not None:
         return False, "none without a driver"
     try:
@@ -113,7 +114,7 @@ def _gpu() -> Finding:
     return True, f"{gpu.name} ({gpu.arch}), {gpu.memory_bytes / 1e9:.0f} GB"
 
 
-def _emulator() -> Finding:
+def _emulator() -> Answer:
     """Runs one small kernel, from its source to its verdict."""
     try:
         program = ProgramUnderTest.of_config(Problem(1, 64), Config(threads=32, threads_per_row=32))
@@ -124,7 +125,7 @@ def _emulator() -> Finding:
     return verified, "executes PTX in NumPy" if verified else verdict.sentence
 
 
-def _recordings() -> Finding:
+def _recordings() -> Answer:
     files = list_recordings()
     damage = {file.name: damage for file in files if (damage := _damage(file))}
     if not files:
@@ -142,7 +143,7 @@ def _damage(file: RecordingFile) -> str:
     return ""
 
 
-def _storage(url: str | None) -> Finding:
+def _storage(url: str | None) -> Answer:
     try:
         found = survey(open_storage(url, read_only=True))
     except ExplorerError as error:
@@ -152,7 +153,7 @@ def _storage(url: str | None) -> Finding:
     return not found.faults, "; ".join(told)
 
 
-def _cache() -> Finding:
+def _cache() -> Answer:
     folder = cache_dir()
     existing = next((path for path in (folder, *folder.parents) if is_there(path)), folder)
     if not os.access(existing, os.W_OK) or not existing.is_dir():
@@ -160,7 +161,7 @@ def _cache() -> Finding:
     return True, str(folder)
 
 
-def _gpu_suite() -> Finding:
+def _gpu_suite() -> Answer:
     """Whether the GPU tests passed, on this code."""
     path = record_path()
     if path is None:
@@ -172,7 +173,7 @@ def _gpu_suite() -> Finding:
     return any(run.is_of_this_code and not run.failed for run in runs), sentence(runs)
 
 
-def _program(find: Callable[[], str | None], name: str) -> Finding:
+def _program(find: Callable[[], str | None], name: str) -> Answer:
     path = find()
     return (True, str(Path(path))) if path else (False, f"{name} is not on PATH")
 
@@ -189,10 +190,10 @@ def print_machine(checks: Sequence[Check], console: Console) -> None:
         table.add(state, check.name, check.detail, check.needed_for)
     print_table(table, console)
     console.print()
-    console.print(verdict(checks))
+    console.print(conclusion(checks))
 
 
-def verdict(checks: Sequence[Check]) -> str:
+def conclusion(checks: Sequence[Check]) -> str:
     """What follows from the checks, in a sentence."""
     missing = [check.name for check in checks if check.required and not check.ok]
     if missing:

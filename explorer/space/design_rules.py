@@ -1,9 +1,9 @@
 """What rules out designs: staging, copies, arrangements, clusters and split rows."""
 
 from explorer.config import Config
+from explorer.gpu_spec import WARP
 from explorer.problem import Mask, Op, Problem
 from explorer.space.rules import Point, rule
-from explorer.work_split import WARP
 
 STATIC_SHARED_BYTES = 48 * 1024
 """Shared memory that a block can have without asking for more at its launch."""

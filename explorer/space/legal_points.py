@@ -42,10 +42,10 @@ class RuleCache:
         """Whether a rule holds for a config."""
         read, said = self._said[rule.name]
         values = read(config)
-        verdict = said.get(values)
-        if verdict is None:
-            verdict = said[values] = self._holds(rule, config)
-        return verdict
+        holds = said.get(values)
+        if holds is None:
+            holds = said[values] = self._holds(rule, config)
+        return holds
 
     def broken_rule(self, config: Config) -> Rule | None:
         """The first rule that a config breaks, or None."""
@@ -238,11 +238,12 @@ def _level(
 # ------------------------------------------------------------------ legal points
 
 
-Choice = tuple[str, Value]
-Step = tuple[Choice, tuple[Any, ...], tuple[Any, ...]]
-"""A choice, what its level is told, and what it tells the level below."""
+Setting = tuple[str, Value]
+"""A parameter's name and one of its values."""
+Step = tuple[Setting, tuple[Any, ...], tuple[Any, ...]]
+"""A setting, what its level is told, and what it tells the level below."""
 Below = tuple[int, int]
-"""How many legal completions there are, and the choices that these make, as bits."""
+"""How many legal completions there are, and the settings that these have, as bits."""
 
 
 class LegalPoints:
@@ -291,8 +292,8 @@ class LegalPoints:
             drawn.append(replace(self._draft))
         return drawn
 
-    def pairs(self) -> set[tuple[Choice, Choice]]:
-        """Every two choices that some legal config makes together, either one first."""
+    def pairs(self) -> set[tuple[Setting, Setting]]:
+        """Every two settings that some legal config has together, either one first."""
         choices = [(level.name, value) for level in self._levels for value in level.values]
         bits = {choice: 1 << place for place, choice in enumerate(choices)}
         before = dict.fromkeys(choices, 0)

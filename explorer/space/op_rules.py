@@ -1,8 +1,8 @@
 """What rules out kernels of an op, a mask, a layout or a middle axis."""
 
+from explorer.gpu_spec import WARP
 from explorer.problem import Mask, Op
 from explorer.space.rules import Point, rule
-from explorer.work_split import WARP
 
 
 @rule("exp", says="a scale can make elements larger than a folded multiply-add is safe for")

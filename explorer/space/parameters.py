@@ -6,8 +6,10 @@ from explorer.dtype import DType
 Value = str | int | bool
 
 WARPS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 512, 640, 768, 1024)
-"""Threads in whole warps: up to four sizes from each power of two to the next, for of fewer sizes
-the best would leave threads idle for the last access to a row."""
+"""Threads of a block, in whole warps: up to four sizes from each power of two to the next.
+
+Of fewer sizes, the best would leave many threads idle at the last access to a row.
+"""
 
 ROW_THREADS = (1, 2, 4, 8, 16, *WARPS)
 """Threads that may share a row."""
@@ -42,15 +44,16 @@ MEANING = {
     "memory, so that accesses are of full width wherever rows start; or async copies of a row, all "
     "in flight at once, into the shared memory that keeps it; or one bulk copy of it, which an "
     "mbarrier counts",
-    "sum": "a thread's sum rounded at each step, or with what rounding took kept beside it",
+    "sum": "how a thread adds: plain, rounded at each step; or compensated, which keeps beside the "
+    "sum what rounding took",
     "cluster": "blocks of a thread-block cluster that share rows, each a part of their elements",
     "exchange": "how a cluster's blocks know that what they found has come: by a barrier of all, "
     "or by an mbarrier in each that counts the bytes of asynchronous stores",
     "row_order": "the rows that the first blocks to run work on: the first, or the last",
     "stages": "rows of a block that strides over them which are in shared memory at once: one is "
     "worked on while bulk copies bring the others",
-    "arrangement": "what a thread folds of a row that nothing keeps: every vector so many threads "
-    "on, vectors side by side (blocked), or all of them, as every other thread (replicated)",
+    "arrangement": "which vectors of a row that nothing keeps are a thread's: striped, one in "
+    "threads_per_row; blocked, vectors side by side; replicated, all of them, for every thread",
 }
 """A sentence for each parameter of Config, in the order of its fields."""
 

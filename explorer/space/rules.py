@@ -7,9 +7,9 @@ from typing import Any
 
 from explorer.config import Config
 from explorer.dtype import DType
-from explorer.gpu_spec import GpuSpec, registers_left
+from explorer.gpu_spec import WARP, GpuSpec, registers_left
 from explorer.problem import Problem
-from explorer.work_split import WARP, WorkSplit
+from explorer.work_split import WorkSplit
 
 # ------------------------------------------------------------------ rules
 

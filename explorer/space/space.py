@@ -10,7 +10,7 @@ from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 from explorer.problem import Problem
-from explorer.space.legal_points import Choice, LegalPoints, RuleCache
+from explorer.space.legal_points import LegalPoints, RuleCache, Setting
 from explorer.space.parameters import Value, parameters, searched
 from explorer.space.rules import RULES, Point, Rule
 
@@ -93,8 +93,8 @@ class Space:
         """So many legal configs with the wanted values, repeats among them; [] if there is none."""
         return self._points.draw_with(wanted, number, rng)
 
-    def legal_pairs(self) -> set[tuple[Choice, Choice]]:
-        """Every two choices that some legal config makes together, either one first."""
+    def legal_pairs(self) -> set[tuple[Setting, Setting]]:
+        """Every two settings that some legal config has together, either one first."""
         return self._points.pairs()
 
     def draw(self, rng: random.Random) -> Config:
@@ -239,7 +239,7 @@ def _narrowed(
 # ------------------------------------------------------------------ covering arrays
 
 
-Combination = tuple[Choice, ...]
+Combination = tuple[Setting, ...]
 
 CANDIDATES = 12
 """Legal completions tried for each combination; the one that covers most is taken."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from explorer.tuning.journey import Found, run_journey, stored_best
-    from explorer.tuning.recorder import Choice, choose_configs, record
+    from explorer.tuning.recorder import Selection, choose_configs, record
     from explorer.tuning.search import run_search
     from explorer.tuning.storage import open_storage
     from explorer.tuning.study_reader import (
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "Choice",
     "Found",
+    "Selection",
     "choose_configs",
     "list_studies",
     "list_views",
@@ -37,8 +37,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Choice": "recorder",
     "Found": "journey",
+    "Selection": "recorder",
     "choose_configs": "recorder",
     "list_studies": "study_reader",
     "list_views": "study_reader",

@@ -15,7 +15,7 @@ from explorer.space.parameters import Value
 
 
 DRAWS = 200
-"""Draws in a row that hit tried configs before what is left is enumerated."""
+"""After this many draws in a row of tried configs, the untried ones are listed instead."""
 
 
 class Offer(Protocol):
@@ -38,10 +38,13 @@ class Offer(Protocol):
         """Whether `config` was taken."""
 
     def broken_rule(self, config: Config) -> Rule | None:
-        """The rule that keeps `config` from being offered; None where the nearest one serves."""
+        """Return the first rule that `config` breaks, or None.
+
+        It is always None for a recording, whose nearest config stands for one that it lacks.
+        """
 
     def adopt(self, config: Config, rng: random.Random) -> Config | None:
-        """An untried config at `config` or near it, or None."""
+        """Return `config` if it is untried, else an untried one near it, or None."""
 
     def steps(self, config: Config, rng: random.Random) -> list[Config]:
         """Untried configs a small step from `config`, in random order; take them from the end."""

@@ -1,7 +1,7 @@
 """Contenders that are timed in turn: whether they can be told apart, and who is absent.
 
 The finals of a search, a comparison with peers and a journey are such contests. In each of them one
-contender is entered twice, so that its two rows of samples tell what the run cannot resolve.
+contender is entered twice, so that its two rows of samples tell what the contest cannot resolve.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,15 +60,6 @@ def ratio(samples: Sequence[float], reference: Sequence[float], comparisons: int
     return Ratio(median(ratios), ratios[below], ratios[-1 - below])
 
 
-def noise(again: Sequence[float], samples: Sequence[float]) -> float:
-    """What a run cannot resolve, relative: how far apart a contender's two rows of samples are.
-
-    They may agree by luck, so it is half the interval of their ratio at least.
-    """
-    with_itself = ratio(again, samples)
-    return max(abs(with_itself.median - 1.0), with_itself.half_width)
-
-
 def check_rows(rows: Sequence[Sequence[float]]) -> None:
     """Raises InvalidInput unless all rows have as many samples, one at least: one a round."""
     lengths = sorted({len(row) for row in rows})
@@ -81,17 +72,17 @@ def check_rows(rows: Sequence[Sequence[float]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Configs that were timed in turn, round by round, and the copy with them; in microseconds."""
+    """Contenders that were timed in turn, round by round, and copy with them; in microseconds."""
 
     rows: tuple[tuple[float, ...], ...]
-    """The samples of each config, one a round."""
+    """The samples of each contender, one a round."""
     again_us: tuple[float, ...]
-    """Those of the config that was entered a second time."""
+    """Those of the contender that was entered a second time."""
     twice: int
     """Which of `rows` is its first entry."""
     copy_us: tuple[float, ...]
     """Samples of the fastest plain copy of the same bytes; none where it was not timed."""
-    interleaved: bool
+    interleaved: bool = True
     """False where samples taken one kernel after the other stand in."""
 
     @classmethod
@@ -116,8 +107,13 @@ class Contest:
 
     @property
     def noise(self) -> float:
-        """What this run cannot resolve, relative."""
-        return noise(self.again_us, self.rows[self.twice])
+        """What this contest cannot resolve, relative: how far one contender's two rows are apart.
+
+        The two may agree by luck. The noise is therefore at least half the confidence interval of
+        their ratio.
+        """
+        with_itself = ratio(self.again_us, self.rows[self.twice])
+        return max(abs(with_itself.median - 1.0), with_itself.half_width)
 
     @property
     def copy_time_us(self) -> float:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from statistics import median
 from typing import Any
 
 from optuna.storages import BaseStorage
@@ -17,7 +16,7 @@ from explorer.plain_data import read_fields, shown
 from explorer.presets import PRESETS
 from explorer.problem import Problem
 from explorer.space import can_emit
-from explorer.tuning.contest import Absent, Contest, Ratio, check_rows, noise, ratio
+from explorer.tuning.contest import Absent, Contest, Ratio, check_rows, ratio
 from explorer.tuning.search import evaluator_study
 from explorer.tuning.study_reader import stored_studies
 
@@ -72,7 +71,7 @@ class Journey:
     copy_us: tuple[float, ...]
     """The fastest plain copy of the same bytes, timed in the same rounds."""
     again_us: tuple[float, ...]
-    """One of the fastest once more: its two rows differ by what the run cannot resolve."""
+    """One of the fastest once more: its two rows differ by what the contest cannot resolve."""
     twice: str
     """The digest of that step."""
     best_from: str
@@ -80,15 +79,16 @@ class Journey:
     interleaved: bool = True
 
     @cached_property
-    def noise(self) -> float:
-        """What this run cannot resolve, relative."""
-        twice = next(step for step in self.steps if step.digest == self.twice)
-        return noise(self.again_us, twice.samples_us)
+    def contest(self) -> Contest:
+        """The samples of the steps, of one step's second entry and of copy."""
+        twice = [step.digest for step in self.steps].index(self.twice)
+        rows = tuple(step.samples_us for step in self.steps)
+        return Contest(rows, self.again_us, twice, self.copy_us, self.interleaved)
 
     @property
     def copy_time_us(self) -> float:
         """Median microseconds of the copy; 0 where it was not measured."""
-        return median(self.copy_us) if self.copy_us else 0.0
+        return self.contest.copy_time_us
 
     def speedup(self, slower: Step, faster: Step) -> Ratio:
         """How many times as fast one step is as another, with its confidence interval."""
@@ -96,7 +96,7 @@ class Journey:
 
     def is_tie(self, one: Step, other: Step) -> bool:
         """Whether two steps cannot be told apart."""
-        return self.speedup(one, other).is_tie(self.noise)
+        return self.speedup(one, other).is_tie(self.contest.noise)
 
     def find(self, name: str) -> Step | None:
         """The step of a preset, if it has one."""

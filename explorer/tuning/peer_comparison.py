@@ -13,7 +13,7 @@ from explorer.peer import Entered, NotEntered, PeerBench, PeerName, PeerTimes
 from explorer.plain_data import read_fields
 from explorer.problem import Problem
 from explorer.space import config_for
-from explorer.tuning.contest import Absent, Contest, Ratio, check_rows, noise, ratio
+from explorer.tuning.contest import Absent, Contest, Ratio, check_rows, ratio
 
 # ------------------------------------------------------------------ what a comparison gives
 
@@ -59,7 +59,7 @@ class PeerComparison:
     registers: int
     ours_us: tuple[float, ...]
     again_us: tuple[float, ...]
-    """Ours once more: its two rows differ by what the run cannot resolve."""
+    """Ours once more: its two rows differ by what the contest cannot resolve."""
     copy_us: tuple[float, ...]
     """The fastest plain copy of the same bytes, timed in the same rounds."""
     peers: tuple[PeerTime, ...]
@@ -81,15 +81,16 @@ class PeerComparison:
         """Median microseconds of a launch of ours."""
         return median(self.ours_us)
 
+    @cached_property
+    def contest(self) -> Contest:
+        """The samples of ours, of its second entry, of the peers and of copy."""
+        peers = (peer.samples_us for peer in self.peers)
+        return Contest((self.ours_us, *peers), self.again_us, 0, self.copy_us)
+
     @property
     def copy_time_us(self) -> float:
         """Median microseconds of the copy."""
-        return median(self.copy_us)
-
-    @cached_property
-    def noise(self) -> float:
-        """What this run cannot resolve, relative."""
-        return noise(self.again_us, self.ours_us)
+        return self.contest.copy_time_us
 
     @property
     def best(self) -> PeerTime | None:
@@ -100,10 +101,10 @@ class PeerComparison:
         """A peer's time over ours, above 1 where ours is faster, with its confidence interval."""
         return ratio(peer.samples_us, self.ours_us, max(1, len(self.peers)))
 
-    def verdict(self, peer: PeerTime) -> str:
-        """Whether ours is faster than a peer, slower, or not to be told from it."""
+    def result_against(self, peer: PeerTime) -> str:
+        """Return WIN where ours is faster than a peer, LOSS where it is slower, else TIE."""
         over = self.over_ours(peer)
-        if over.is_tie(self.noise):
+        if over.is_tie(self.contest.noise):
             return TIE
         return WIN if over.median > 1.0 else LOSS
 

@@ -130,7 +130,7 @@ ELITE = 5
 """How many of the fastest are kept."""
 
 HILLS = 3
-"""Of how many kinds of cache the fastest is climbed alone."""
+"""Number of kinds of cache whose fastest config gets a hill-climb of its own."""
 
 Values = tuple[float, ...]
 
@@ -139,7 +139,7 @@ class Elite(Protocol):
     """Keeps the best of what was measured."""
 
     favour: float
-    """How often one is stepped from, relative to the one before it."""
+    """How often a step starts from a config, relative to the next better one."""
 
     @property
     def configs(self) -> Sequence[Config]:

@@ -47,7 +47,7 @@ Vectors are of 8 or 16 bytes, and a row has a thread for every 8 to 64 of its el
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Selection:
     """Configs, each of code of its own, and how they were chosen, in words."""
 
     configs: tuple[Config, ...]
@@ -61,7 +61,7 @@ def choose_configs(
     seed: int,
     identity: Callable[[Config], str],
     fixed: dict[str, tuple[Value, ...]] | None = None,
-) -> Choice:
+) -> Selection:
     """Every legal config of `space` narrowed by `fixed` (`sample` None), or `sample` of them.
 
     Half of a sample is drawn uniformly from the legal configs; a fifth are seeds and what differs
@@ -72,7 +72,7 @@ def choose_configs(
     held = f"; {', '.join(f'{k} in {v}' for k, v in fixed.items())}" if fixed else ""
     if sample is None:
         distinct.add(narrowed.legal(), None)
-        return Choice(tuple(distinct.configs), f"every legal config{held}")
+        return Selection(tuple(distinct.configs), f"every legal config{held}")
     rng = random.Random(seed)
     uniform, near = round(sample * UNIFORM_SHARE), round(sample * NEAR_SEEDS_SHARE)
     distinct.add(_near_seeds(narrowed, rng), near)
@@ -82,7 +82,7 @@ def choose_configs(
         f"{len(distinct.configs)} distinct kernels, seed {seed}: up to {near} seeds and their "
         f"neighbours, up to {sample - uniform} with sensible values, the rest uniform{held}"
     )
-    return Choice(tuple(distinct.configs), rule)
+    return Selection(tuple(distinct.configs), rule)
 
 
 class _Distinct:
@@ -148,7 +148,7 @@ ROUNDS = 40
 
 def record(
     evaluator: Evaluator,
-    choice: Choice,
+    selection: Selection,
     path: Path,
     on_progress: Callable[[Progress], None] | None = None,
     *,
@@ -159,13 +159,13 @@ def record(
 
     Raises NotFound where no kernel could be measured; nothing is written then, or on Ctrl-C.
     """
-    kernels = _evaluate(evaluator, choice, on_progress, ahead)
+    kernels = _evaluate(evaluator, selection, on_progress, ahead)
     comparison = _compare(evaluator, kernels, rounds)
     header = RecordingHeader(
         problem=evaluator.problem,
         gpu=evaluator.gpu,
         circumstances=evaluator.circumstances,
-        rule=choice.rule,
+        rule=selection.rule,
         kernel_count=len(kernels),
     )
     recording = Recording(recording_name(path), header, tuple(kernels), comparison)
@@ -175,12 +175,12 @@ def record(
 
 def _evaluate(
     evaluator: Evaluator,
-    choice: Choice,
+    selection: Selection,
     on_progress: Callable[[Progress], None] | None,
     ahead: int,
 ) -> list[RecordedKernel]:
     kernels: dict[str, RecordedKernel] = {}
-    waiting = deque(choice.configs)
+    waiting = deque(selection.configs)
     compiling: deque[Config] = deque()
     start = monotonic()
     while waiting or compiling:

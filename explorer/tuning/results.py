@@ -73,7 +73,7 @@ class Finals:
     """Interquartile range over median; None where copy was not timed in the same rounds."""
     rounds: int
     noise: float
-    """What this run cannot resolve: the difference of one contender's two entries, or half the
+    """What the contest cannot resolve: the difference of one contender's two entries, or half the
     95 % confidence interval of their ratio, whichever is larger; relative."""
     interleaved: bool
     """Timed in turn, now or when recorded; else recorded one after the other."""

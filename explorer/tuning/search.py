@@ -91,7 +91,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _MeasuredTrial:
     """A measured trial, whose number is known once it is stored."""
 
     number: Future[int]
@@ -107,27 +107,27 @@ class Tally:
         self.told = 0
         self.measured_now = 0
         self.rejected: Counter[Stage] = Counter()
-        self._entries: list[_Entry] = []
-        self._best: _Entry | None = None
+        self._trials: list[_MeasuredTrial] = []
+        self._best: _MeasuredTrial | None = None
 
     @property
     def records(self) -> list[TrialRecord]:
         """The measured kernels, of this run and earlier ones."""
-        return [TrialRecord(e.number.result(), e.config, e.outcome) for e in self._entries]
+        return [TrialRecord(t.number.result(), t.config, t.outcome) for t in self._trials]
 
     def recall(self, number: int, config: Config, outcome: Outcome) -> None:
         """Count in a trial of an earlier run."""
         if isinstance(outcome, Measured):
             stored: Future[int] = Future()
             stored.set_result(number)
-            self._enter(_Entry(stored, config, outcome, outcome.time_us))
+            self._keep(_MeasuredTrial(stored, config, outcome, outcome.time_us))
 
     def count(self, number: Future[int], config: Config, outcome: Outcome) -> None:
         """Count a trial of this run."""
         self.told += 1
         if isinstance(outcome, Measured):
             self.measured_now += 1
-            self._enter(_Entry(number, config, outcome, outcome.time_us))
+            self._keep(_MeasuredTrial(number, config, outcome, outcome.time_us))
         else:
             self.rejected[outcome.stage] += 1
 
@@ -146,10 +146,10 @@ class Tally:
             phase=phase,
         )
 
-    def _enter(self, entry: _Entry) -> None:
-        self._entries.append(entry)
-        if self._best is None or entry.time_us < self._best.time_us:
-            self._best = entry
+    def _keep(self, trial: _MeasuredTrial) -> None:
+        self._trials.append(trial)
+        if self._best is None or trial.time_us < self._best.time_us:
+            self._best = trial
 
 
 # ------------------------------------------------------------------ the search

@@ -127,14 +127,14 @@ def test_a_recording_is_not_recorded(explorer, recording):
 
 
 def test_record(explorer, recording, monkeypatch, tmp_path, kernels):
-    """A replay that claims to measure stands in for the GPU, with its own configs as the choice."""
+    """A replay that claims to measure stands in for the GPU, and its own configs are selected."""
     from explorer.evaluate.replay import ReplayEvaluator
-    from explorer.tuning import Choice
+    from explorer.tuning import Selection
 
     configs = tuple(kernel.config for kernel in kernels)
     monkeypatch.setattr(ReplayEvaluator, "interleaves", True)
     monkeypatch.setattr(
-        "explorer.tuning.choose_configs", lambda *_, **__: Choice(configs, "all"), raising=False
+        "explorer.tuning.choose_configs", lambda *_, **__: Selection(configs, "all"), raising=False
     )
     command = ("record", *SHAPE, "--sample", "60", "--device", "recorded:by-hand")
     ran = explorer(*command, "--json")

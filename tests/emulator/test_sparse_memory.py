@@ -33,8 +33,8 @@ def ran(index=RIGHT, dtype=np.float32, slack=0, rows=CHOSEN, blocks=CHOSEN):
     given = windows_of(rows, slack)
     given[-1, 1] = min(given[-1, 1], BLOCKS * ROW)
     count = int(np.diff(given, axis=1).sum())
-    noise = np.random.default_rng(0).random(count).astype(dtype)
-    x = memory.allocate_sparse(BLOCKS * ROW, given, noise, name="input", writable=False)
+    random = np.random.default_rng(0).random(count).astype(dtype)
+    x = memory.allocate_sparse(BLOCKS * ROW, given, random, name="input", writable=False)
     place = windows_of(rows)
     empty = poisoned((len(rows) * ROW,), dtype)
     y = memory.allocate_sparse(

@@ -11,7 +11,7 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
-from explorer.report.machine import Check, print_machine, verdict
+from explorer.report.machine import Check, conclusion, print_machine
 from explorer.report.space import print_space
 from explorer.report.studies import print_search, print_studies, print_study
 from explorer.space import RULES, Space
@@ -180,6 +180,6 @@ def test_doctor_says_what_is_missing_for_what():
     gpu = Check("gpu", False, "none without a driver", "timing kernels")
     text = printed(print_machine, [nvrtc, gpu], 80)
     assert "missing" in text and "compiling kernels" in text
-    assert "nvrtc missing" in verdict([nvrtc, gpu])
-    assert "not timed" in verdict([gpu])
-    assert "timed here" in verdict([Check("gpu", True, "NVIDIA H200", "timing kernels")])
+    assert "nvrtc missing" in conclusion([nvrtc, gpu])
+    assert "not timed" in conclusion([gpu])
+    assert "timed here" in conclusion([Check("gpu", True, "NVIDIA H200", "timing kernels")])

@@ -64,7 +64,7 @@ def test_ties_and_speedups_pair_the_rounds():
     """The fake drifts by 2 % over its rounds: pairs of one round know nothing of it."""
     journey = journey_on(FakeEvaluator(noise=1e-5))
     first, best = journey.steps[0], journey.steps[-1]
-    assert journey.noise < 1e-3
+    assert journey.contest.noise < 1e-3
     assert journey.is_tie(best, best) and not journey.is_tie(first, best)
     expected = model_us(first.config) / model_us(best.config)
     assert journey.speedup(first, best).median == pytest.approx(expected, rel=1e-3)

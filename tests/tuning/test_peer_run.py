@@ -1,4 +1,4 @@
-"""Comparisons with peers on a fake bench: verdicts, ties, what was left out, JSON and back."""
+"""Comparisons with peers on a fake bench: wins, ties, what was left out, JSON and back."""
 
 import json
 
@@ -48,14 +48,14 @@ def test_beside_a_searched_config_stands_what_needs_no_search():
 
 
 @pytest.mark.parametrize(
-    ("relative", "verdict"), [(1.02, "win"), (1.0, "tie"), (0.97, "loss")], ids=str
+    ("relative", "result"), [(1.02, "win"), (1.0, "tie"), (0.97, "loss")], ids=str
 )
-def test_losses_and_ties_are_told_like_wins(relative, verdict):
+def test_losses_and_ties_are_told_like_wins(relative, result):
     bench = FakePeerBench(relative={"torch": relative, "cudnn": 2.0})
     one = compare_with_peers(bench, OURS, peers("torch", "cudnn"), rounds=30)
-    assert one.verdict(one.find("torch")) == verdict
-    assert one.verdict(one.find("cudnn")) == "win"
-    assert one.noise < 0.01
+    assert one.result_against(one.find("torch")) == result
+    assert one.result_against(one.find("cudnn")) == "win"
+    assert one.contest.noise < 0.01
 
 
 def test_a_peer_that_does_not_enter_again_is_left_out():

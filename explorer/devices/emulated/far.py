@@ -417,7 +417,7 @@ class _FarMemory:
 def _input(
     far: _FarRows, operand: Operand, memory: GlobalMemory, kernel: EmulatedKernel
 ) -> Allocation:
-    """Place the rows of an input, with noise beside them where a kernel may load it."""
+    """Place the rows of an input, with random numbers beside them where a kernel may load it."""
     problem = far.problem
     values = far.arrays[operand.name]
     if operand.name == "lengths":
@@ -434,12 +434,12 @@ def _input(
         ranges = np.clip(ranges + np.array([-slack, slack]), 0, operand.count)
     ranges = _united(ranges)
     count = int(np.diff(ranges, axis=1).sum())
-    noise = np.random.default_rng(count).standard_normal(count).astype(values.dtype)
+    random = np.random.default_rng(count).standard_normal(count).astype(values.dtype)
     written = problem.in_place and operand.name == "input"
     placed = memory.allocate_sparse(
         operand.count,
         ranges,
-        noise,
+        random,
         name=operand.name,
         writable=written,
         written_once=written and not kernel.rewrites,

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 from explorer.config import Config
 from explorer.dtype import DType
-from explorer.gpu_spec import GpuSpec
+from explorer.gpu_spec import WARP, GpuSpec
 from explorer.problem import Mask, Problem
 from explorer.space.design_rules import WIDE_ROW
 from explorer.space.heuristic.at_once import are_at_once, blocks_at_once
 from explorer.space.heuristic.row_threads import fewest_threads, starts_anywhere, threads_for
 from explorer.space.heuristic.short_rows import FILLED, LONGEST_SHORT_ROW, LONGEST_SPAN_ROW
-from explorer.work_split import WARP
 
 MOST_HELD = 128 * 1024
 """Bytes of a row, for a gradient of two, that a block of 1024 threads keeps."""
@@ -23,7 +22,10 @@ LEAST_BLOCK = 4 * WARP
 """Threads of a block, in which shorter rows share one."""
 
 MOST_ACCESSES = 9
-"""Of a thread to a row: with more, rows gain nothing by being on the GPU all at once."""
+"""Accesses of a thread to a row, at most, where all rows are resident at the same time.
+
+With more accesses, rows gain nothing by being resident together.
+"""
 
 MOST_ACCESSES_16_BIT = 5
 """The same of 16-bit rows, one less of those that share a block."""
@@ -36,8 +38,10 @@ LONGEST_BY_TWO = 4096
 """Bytes of the longest row of which each thread has two accesses."""
 
 FEW_WAVES = 2
-"""Times that all of a GPU's blocks work on rows which are still few: on an H200, redux takes 3 % of
-2000 x 4000 bf16."""
+"""Waves of blocks up to which rows are few, so that a faster reduction pays.
+
+On an H200, 2000 x 4000 bf16 takes 3 % less time by redux.
+"""
 
 
 def of_one_block(problem: Problem, gpu: GpuSpec, wave: Config | None) -> Config:
@@ -88,7 +92,12 @@ def _room(gpu: GpuSpec, blocks: int) -> int:
 
 
 def most_few_rows(gpu: GpuSpec) -> int:
-    """Rows beyond which more of them change no choice: of a warp each, or of a thread."""
+    """Return a number of rows beyond which more rows change no choice of any regime along memory.
+
+    A row has a warp at least in `of_one_block`, and a thread in `of_short_rows`. A config that is
+    batch-invariant is chosen for one row more (`regimes`): if a regime tells numbers of rows apart
+    that are larger than this, this number must grow, or such configs depend on the rows.
+    """
     waves = FEW_WAVES * blocks_at_once(gpu, LEAST_BLOCK) * (LEAST_BLOCK // WARP)
     return max(waves, gpu.sm_count * gpu.threads_per_sm // FILLED)
 

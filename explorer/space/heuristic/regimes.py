@@ -32,11 +32,12 @@ def config_for(
 ) -> Config:
     """A legal config that needs no search, as exact as `accuracy` asks.
 
-    It depends on rows where they are too few to fill the GPU. A `batch_invariant` one does not, so
-    that neither does the kernel: a row comes to the same bits however many rows there are.
+    It depends on the number of rows where these are too few to fill the GPU. A `batch_invariant`
+    config does not, so that a row comes to the same bits however many rows there are.
 
-    Row-wise softmax has its regimes; whatever else a problem asks for, an idea that is illegal is
-    repaired by the fewest changes. One problem and GPU, one answer.
+    The regimes are those of a row-wise softmax. If a problem's rules exclude what its regime says,
+    `Space.repair` mends one broken rule after another by random changes. Their seed is fixed, so
+    that one problem and GPU have one answer.
     """
     if batch_invariant:
         problem = problem.resized(rows=_many_rows(problem, gpu))
@@ -48,7 +49,10 @@ def config_for(
 
 
 def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
-    """So many that no more of them change the choice: tiles of a middle axis fill the GPU, too."""
+    """Return a number of rows from which more of them do not change the choice.
+
+    Over a middle axis it is so many that their tiles fill the GPU.
+    """
     if problem.inner == 1:
         return max(problem.rows, most_few_rows(gpu) + 1)
     slices = -(-gpu.sm_count * MOST_ROWS_OF_A_TILE // problem.inner)
@@ -56,7 +60,7 @@ def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
 
 
 def promising(problem: Problem, gpu: GpuSpec, accuracy: Accuracy = Accuracy.DEFAULT) -> Config:
-    """What fits the regime of a problem, legal or not."""
+    """Return the config of a problem's regime, whether rules allow it or not."""
     idea = hinted(_of_regime(problem, gpu, accuracy), problem, gpu)
     if problem.mask is Mask.CAUSAL and problem.mask_rows == problem.rows:
         idea = replace(idea, row_order="descending")  # the last rows are the longest

@@ -14,19 +14,25 @@ BETWEEN = tuple(size for size in WARPS if size != power_of_two(size))
 """Whole warps between powers of two."""
 
 LITTLE = 1 / 16
-"""Of a block's threads, those that alone have a last access to the row."""
+"""A row's end is apart if less than this share of a block's threads has the last access to it."""
 
 A_FEW = 1 / 64
-"""The same of 16-bit rows for them not to count: on an H200, 8192 x 4097 takes 3 to 10 % less time
-by 128 threads, of which one has a fifth access, than by 192 to 224."""
+"""A last access to a 16-bit row by no more than this share of the threads is not counted.
+
+On an H200, 8192 x 4097 takes 3 to 10 % less time by 128 threads, of which one has a fifth access,
+than by 192 to 224.
+"""
 
 LEAST_ODD = 512
 """Elements of the shortest row whose ends, where it starts anywhere, make a difference."""
 
 IDLE_COUNTS = 1.4
 IDLE_COUNTS_ANYWHERE = 3
-"""How much more it counts that threads are idle than that they have not the accesses asked for: of
-rows that whole accesses cover, and of rows that start anywhere."""
+"""Weights of the share of accesses that idle threads leave out, when a size is chosen.
+
+The logarithm of a thread's accesses over the accesses asked for has weight 1. The first weight is
+for rows that whole accesses cover, the second for rows that start anywhere.
+"""
 
 
 def starts_anywhere(problem: Problem) -> bool:

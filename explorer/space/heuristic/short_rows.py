@@ -4,11 +4,10 @@ import math
 
 from explorer.config import Config
 from explorer.dtype import DType
-from explorer.gpu_spec import GpuSpec
+from explorer.gpu_spec import WARP, GpuSpec
 from explorer.problem import Problem, power_of_two
 from explorer.space.design_rules import has_spans
 from explorer.space.heuristic.at_once import blocks_at_once
-from explorer.work_split import WARP
 
 LONGEST_SHORT_ROW = 1280
 """Elements of the longest row that is short, unless words of 16 bytes divide it."""
@@ -20,10 +19,10 @@ LONGEST_SPAN_ROW = 400
 """Elements of the longest row that is better off in a span than by narrow words."""
 
 FILLED = 4
-"""Of all blocks that are on the GPU at once, one in so many has rows where spans are worth it."""
+"""Spans are worth it if rows are enough for one in this many of the blocks that a GPU holds."""
 
 FILLED_16_BIT = (6, 2)
-"""The same of 16-bit rows: of short ones, and of those of eight threads."""
+"""The same for 16-bit rows: for rows of fewer than eight threads, and for rows of eight."""
 
 LONGEST_PAIRED_SPAN = 340
 """The same as LONGEST_SPAN_ROW of 16-bit rows, which they have only if no pairs divide them: on an

@@ -25,11 +25,16 @@ LARGE_PART = 10 * 1024
 """Elements of a row that are worth a block of 512 threads where rows are few."""
 
 LEAST_TWICE = 160 * 1024
-"""Bytes of a row, for each row there is, that all SMs read twice sooner than the few of clusters
-once: fewer rows count as three."""
+"""Bytes of a row, times the number of rows (three at least), from which two launches are faster.
+
+They read a row twice, but on all SMs. Clusters of so few rows read it once, on few SMs.
+"""
 
 LEAST_TWICE_16_BIT = 512 * 1024
-"""The same of 16-bit rows of which there are three and more; of one or two three quarters of it."""
+"""Bytes of a 16-bit row above which the same holds of three rows or more.
+
+Of one or two rows it holds above three quarters of that.
+"""
 
 WIDEST_TWO_EXCHANGES = 8192
 """Elements of the widest row whose exponentials are not rescaled, for an exchange more: on an H200,
@@ -59,9 +64,12 @@ Shares are where, on an H200, the next came to be faster between 8200 and 100000
 """
 
 STRETCHED = 1.2
-"""How much larger they are for rows fewer than SMs, of which the next would leave a wave less full:
-100 x 50257 f32 takes 16 % less time by 8 blocks than by 16, 66 x 120000 4 % less by 16 of 128
-threads than by 16 of 256; 2048 x 50257 takes 1 % more by 8."""
+"""Factor of the shares in `SHAPES` if rows are fewer than SMs.
+
+For so few rows the next larger shape would leave a wave less full. On an H200, 100 x 50257 f32
+takes 16 % less time by 8 blocks than by 16, and 66 x 120000 4 % less by 16 blocks of 128 threads
+than by 16 of 256. With many rows it does not pay: 2048 x 50257 takes 1 % more time by 8 blocks.
+"""
 
 WIDEST_SHARES = ((192, 49), (256, 50), (128, MOST_KEPT), (256, MOST_KEPT))
 """Threads and shares of the largest clusters for wider rows."""
