@@ -1,5 +1,6 @@
 """`explorer.softmax` and `explorer.log_softmax`, for arrays of PyTorch, CuPy and JAX."""
 
+import importlib
 import sys
 from typing import Any
 
@@ -39,7 +40,8 @@ def softmax(
     Raises TypeError for another kind of array or under `jax.jit`, IndexError for an axis that x
     has not, and `explorer.InvalidInput` for arguments that contradict each other.
     """
-    return _function_for(x)(Op.SOFTMAX, x, dim, scale, mask, lengths, dtype, out)
+    function = _functions.get(type(x)) or _function_for(x)
+    return function(Op.SOFTMAX, x, dim, scale, mask, lengths, dtype, out)
 
 
 def log_softmax(
@@ -53,7 +55,12 @@ def log_softmax(
     out: Any = None,
 ) -> Any:
     """Return the logarithm of the softmax of an array; all else is as with `explorer.softmax`."""
-    return _function_for(x)(Op.LOG_SOFTMAX, x, dim, scale, mask, lengths, dtype, out)
+    function = _functions.get(type(x)) or _function_for(x)
+    return function(Op.LOG_SOFTMAX, x, dim, scale, mask, lengths, dtype, out)
+
+
+_functions: dict[type, Any] = {}
+"""The function that computes for arrays of a class, of those that have been met."""
 
 
 def _function_for(x: Any) -> Any:
@@ -62,20 +69,16 @@ def _function_for(x: Any) -> Any:
     A framework that is not imported yet has made no array.
     """
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(x, torch.Tensor):
-        from explorer.runtime import torch_operators
-
-        return torch_operators.softmax_of
     family = type(x).__module__.partition(".")[0]
-    if family == "cupy":
-        from explorer.runtime import cupy_arrays
-
-        return cupy_arrays.softmax_of
-    if family in ("jax", "jaxlib"):
-        from explorer.runtime import jax_arrays
-
-        return jax_arrays.softmax_of
-    raise TypeError(
-        f"x is a {type(x).__module__}.{type(x).__qualname__}; it must be a tensor of PyTorch, or "
-        "an array of CuPy or JAX, such as torch.as_tensor(x) makes"
-    )
+    if torch is not None and isinstance(x, torch.Tensor):
+        name = "torch_operators"
+    elif family in ("cupy", "jax", "jaxlib"):
+        name = "cupy_arrays" if family == "cupy" else "jax_arrays"
+    else:
+        raise TypeError(
+            f"x is a {type(x).__module__}.{type(x).__qualname__}; it must be a tensor of PyTorch, "
+            "or an array of CuPy or JAX, such as torch.as_tensor(x) makes"
+        )
+    function = importlib.import_module(f"explorer.runtime.{name}").softmax_of
+    _functions[type(x)] = function
+    return function

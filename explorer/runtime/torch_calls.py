@@ -179,7 +179,7 @@ def unserved(x: Tensor, target: torch.dtype) -> str:
 class Recipe:
     """How calls of one kind are served: what becomes of the input, and the launches."""
 
-    __slots__ = ("cast", "copies", "in_place", "plan", "problem", "target")
+    __slots__ = ("cast", "copies", "in_place", "is_plain", "plan", "problem", "target")
 
     def __init__(
         self, problem: Problem, plan: Plan, target: torch.dtype, cast: bool, copies: bool
@@ -190,6 +190,21 @@ class Recipe:
         self.cast = cast
         self.copies = copies
         self.in_place = problem.in_place
+        self.is_plain = not (cast or copies or plan.kernel.scratch_bytes)
+        """Whether a call without masks has nothing to do but to launch."""
+
+    def run_plain(self, x: Tensor, out: Tensor | None, scale: float | None) -> Tensor | None:
+        """Launch a plain call; None where an array does not lie as it must."""
+        plan = self.plan
+        if out is None:
+            out = torch.empty(x.shape, dtype=self.target, device=x.device)
+        source, output, device = x.data_ptr(), out.data_ptr(), x.get_device()
+        if (source | output) & plan.mask or _current_device() != device:
+            return self.run(x, out, scale, None, None)
+        if scale is not None:
+            plan.scale(scale)
+        plan.launch_pair(_raw_stream(device), source, output)
+        return out
 
     def run(
         self,

@@ -1,0 +1,319 @@
+"""What calls of explorer's functions cost, beside PyTorch's own, on the GPU of this machine.
+
+    python -m tests.runtime_costs [OUT.json]
+
+Host times are medians of batches of calls on a small tensor, whose kernel takes less than the host;
+GPU times are of CUDA graphs of calls that rotate over buffers of four times the L2, in turn.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from statistics import median
+
+import torch
+
+import explorer
+from explorer.problem import Op
+from explorer.runtime import torch_calls, torch_override
+
+SMALL = (32, 512)
+BATCH, BATCHES = 500, 30
+
+SHAPES = {
+    "8192 x 4096 f32": ((8192, 4096), torch.float32),
+    "32768 x 1024 f32": ((32768, 1024), torch.float32),
+    "16384 x 4096 bf16": ((16384, 4096), torch.bfloat16),
+    "8192 x 4097 bf16": ((8192, 4097), torch.bfloat16),
+    "2048 x 50257 bf16": ((2048, 50257), torch.bfloat16),
+    "512 x 131072 f32": ((512, 131072), torch.float32),
+    "65536 x 128 bf16": ((65536, 128), torch.bfloat16),
+    "1 x 1048576 f32": ((1, 1048576), torch.float32),
+}
+
+
+def host_us(call):
+    """Median microseconds of the host a call, over batches; the GPU is idle before each."""
+    for _ in range(BATCH):
+        call()
+    times = []
+    for _ in range(BATCHES):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(BATCH):
+            call()
+        times.append((time.perf_counter() - begin) / BATCH * 1e6)
+    torch.cuda.synchronize()
+    return median(times)
+
+
+def host_times():
+    x = torch.randn(SMALL, device="cuda")
+    out = torch.empty_like(x)
+    wanting = x.clone().requires_grad_()
+    library = torch.library.Library("explorer_costs", "DEF")
+    library.define("nothing(Tensor x) -> Tensor")
+    library.impl("nothing", lambda x: torch.empty_like(x), "CUDA")
+    torch.library.register_fake("explorer_costs::nothing", torch.empty_like, lib=library)
+    with torch.no_grad():
+        times = {
+            "torch.softmax": host_us(lambda: torch.softmax(x, -1)),
+            "torch.softmax, out=": host_us(lambda: torch.softmax(x, -1, out=out)),
+            "explorer.softmax": host_us(lambda: explorer.softmax(x)),
+            "explorer.softmax, out=": host_us(lambda: explorer.softmax(x, out=out)),
+            "torch.empty_like": host_us(lambda: torch.empty_like(x)),
+            "plan alone": host_us(plan_alone(x, out)),
+        }
+        functions = {
+            "explorer.softmax": lambda x: explorer.softmax(x),
+            "an empty operator": lambda x: torch.ops.explorer_costs.nothing(x),
+            "torch.softmax (Inductor's)": lambda x: torch.softmax(x, -1),
+        }
+        for name, function in functions.items():
+            compiled = torch.compile(function, fullgraph=True)
+            times[f"compiled: {name}"] = host_us(lambda compiled=compiled: compiled(x))
+    times["torch.softmax, x requires a gradient"] = host_us(lambda: torch.softmax(wanting, -1))
+    times["explorer.softmax, x requires a gradient"] = host_us(lambda: explorer.softmax(wanting))
+    with explorer.register_torch(), torch.no_grad():
+        times["torch.softmax, registered, below the least size"] = host_us(
+            lambda: torch.softmax(x, -1)
+        )
+        torch_override.LEAST_BYTES, least = 0, torch_override.LEAST_BYTES
+        times["torch.softmax, registered, ours"] = host_us(lambda: torch.softmax(x, -1))
+        torch_override.LEAST_BYTES = least
+    return times
+
+
+def plan_alone(x, out):
+    """The launch, without looking at the tensors."""
+    plan = torch_calls.recipe_of(Op.SOFTMAX, x, -1, out=out).plan
+    stream, source, output = torch.cuda.current_stream().cuda_stream, x.data_ptr(), out.data_ptr()
+    return lambda: plan.launch(stream, source, output)
+
+
+def graph_of(call, sets):
+    """A CUDA graph of a call on each set of buffers."""
+    for buffers in sets:
+        call(*buffers)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for buffers in sets:
+            call(*buffers)
+    return graph
+
+
+def in_turn(graphs, launches, rounds=25):
+    """Median microseconds a launch of each graph, replayed in turn."""
+    times = {name: [] for name in graphs}
+    for _ in range(rounds):
+        for name, graph in graphs.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            graph.replay()
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            times[name].append(begin.elapsed_time(end) * 1e3 / launches)
+    return {name: median(samples) for name, samples in times.items()}
+
+
+def gpu_times():
+    properties = torch.cuda.get_device_properties(0)
+    results = {}
+    for name, (shape, dtype) in SHAPES.items():
+        x = torch.randn(shape, device="cuda").to(dtype)
+        number = max(2, -(-4 * properties.L2_cache_size // (2 * x.nbytes)))
+        sets = [(x.clone(), torch.empty_like(x)) for _ in range(number)]
+        plan = torch_calls.recipe_of(Op.SOFTMAX, x, -1, out=sets[0][1]).plan
+
+        def alone(source, output, plan=plan):
+            stream = torch.cuda.current_stream().cuda_stream
+            plan.launch(stream, source.data_ptr(), output.data_ptr(), **scratch_of(plan))
+
+        graphs = {
+            "function": graph_of(lambda x, y: explorer.softmax(x, out=y), sets),
+            "kernel": graph_of(alone, sets),
+            "torch": graph_of(lambda x, y: torch.softmax(x, -1, out=y), sets),
+            "copy": graph_of(lambda x, y: y.copy_(x), sets),
+        }
+        results[name] = in_turn(graphs, number)
+    return results
+
+
+_scratch = {}
+
+
+def scratch_of(plan):
+    """The memory that a plan's launches share, kept for its graph."""
+    size = plan.kernel.scratch_bytes
+    if size and plan not in _scratch:
+        _scratch[plan] = torch.empty(size, dtype=torch.uint8, device="cuda")
+    return {"scratch": _scratch[plan].data_ptr()} if size else {}
+
+
+# ------------------------------------------------------------------ whole uses
+
+
+def attention():
+    scores = torch.randn(4, 16, 2048, 2048, device="cuda", dtype=torch.bfloat16)
+    hidden = ~torch.ones(2048, 2048, device="cuda", dtype=torch.bool).tril()
+    return lambda: torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
+
+
+def attention_by_its_mask():
+    """The same through explorer's own mask, which reads the scores once."""
+    scores = torch.randn(4, 16, 2048, 2048, device="cuda", dtype=torch.bfloat16)
+    return lambda: explorer.softmax(scores, mask="causal")
+
+
+def vocabulary():
+    x = torch.randn(1024, 151936, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    grad = torch.randn_like(x)
+
+    def step():
+        x.grad = None
+        torch.log_softmax(x, -1).backward(grad)
+
+    return step
+
+
+def router():
+    logits = torch.randn(65536, 128, device="cuda", dtype=torch.float32)
+    return lambda: torch.softmax(logits, -1)
+
+
+def event_us(call, number=30):
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    call()
+    begin.record()
+    for _ in range(number):
+        call()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e3 / number
+
+
+def whole_uses():
+    results = {}
+    for make in (attention, vocabulary, router):
+        call, times = make(), {"torch": [], "registered": []}
+        with explorer.register_torch():
+            call()  # its kernels are found or compiled
+        for _ in range(9):
+            times["torch"].append(event_us(call))
+            with explorer.register_torch():
+                times["registered"].append(event_us(call))
+        results[make.__name__] = {name: median(samples) for name, samples in times.items()}
+        del call
+        torch.cuda.empty_cache()
+    own = attention_by_its_mask()
+    results["attention"]["explorer.softmax, mask='causal'"] = median(
+        event_us(own) for _ in range(9)
+    )
+    return results
+
+
+FIRST = """
+import time, torch
+torch.zeros(1, device="cuda"); x = torch.randn(4096, 4096, device="cuda"); torch.cuda.synchronize()
+begin = time.perf_counter()
+import explorer
+import explorer.compile.compiler as compiler
+def never(*_): raise SystemExit("compiled")
+compiler.compile_source = never
+y = explorer.softmax(x); torch.cuda.synchronize()
+taken = time.perf_counter() - begin
+import explorer.runtime.service as service
+print(len(service.service._loaded), taken * 1e3)
+"""
+
+
+def first_result_ms():
+    """Milliseconds to the first result in a new process, after the kernel was made by another."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, "EXPLORER_CACHE_DIR": folder}
+        warm = "import explorer, torch; explorer.set_options(wait=True); "
+        warm += "explorer.softmax(torch.randn(4096, 4096, device='cuda'))"
+        subprocess.run([sys.executable, "-c", warm], env=env, check=True)
+        times = []
+        for _ in range(3):
+            ran = subprocess.run(
+                [sys.executable, "-c", FIRST], env=env, check=True, capture_output=True, text=True
+            )
+            served, taken = ran.stdout.split()
+            assert served == "1", ran.stdout
+            times.append(float(taken))
+    return times
+
+
+def many_calls():
+    """Same bits over replays and threads, and what memory has grown by."""
+    x = torch.randn(256, 1000, device="cuda")
+    expected = explorer.softmax(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = explorer.softmax(x)
+    for _ in range(1000):
+        graph.replay()
+    torch.cuda.synchronize()
+    replays_equal = torch.equal(captured, expected)
+    free, resident, differ = torch.cuda.mem_get_info()[0], resident_mb(), []
+
+    def work(number):
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream), torch.no_grad():
+            own = torch.randn(200 + number, 1000, device="cuda")
+            truth = explorer.softmax(own)
+            for call in range(100_000 // 8):
+                y = explorer.softmax(own)
+                if call % 500 == 0 and not torch.equal(y, truth):
+                    differ.append(number)
+            stream.synchronize()
+
+    begin = time.perf_counter()
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.cuda.synchronize()
+    return {
+        "replays equal": replays_equal,
+        "threads that differ": differ,
+        "seconds": time.perf_counter() - begin,
+        "device bytes grown": free - torch.cuda.mem_get_info()[0],
+        "host MB grown": resident_mb() - resident,
+    }
+
+
+def resident_mb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def main():
+    explorer.set_options(wait=True)
+    results = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    for part in (first_result_ms, host_times, gpu_times, whole_uses, many_calls):
+        begin = time.perf_counter()
+        try:
+            results[part.__name__] = part()
+        except Exception as error:
+            results[part.__name__] = repr(error)
+            import traceback
+
+            traceback.print_exc()
+        print(part.__name__, f"({time.perf_counter() - begin:.0f} s)")
+        print(json.dumps(results[part.__name__], indent=1), flush=True)
+    if len(sys.argv) > 1:
+        with open(sys.argv[1], "w") as file:
+            json.dump(results, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
