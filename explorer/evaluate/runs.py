@@ -48,6 +48,15 @@ FAR_ELEMENTS = 2**20
 FAR_ROUNDS = 544
 """Rounds of a kernel's loops at so many columns; of fewer threads a row fewer columns are tried."""
 
+MOST_STRIDES = 136
+"""Strides of a block over the rows: what it counts in 7 bits has begun anew."""
+
+MANY_ROWS = 2**20
+"""Rows of which there are more than blocks on an SM."""
+
+FEW_STRIDES = 32
+"""Strides that blocks make in other runs, or nearly."""
+
 SHARED_BYTES = 227 * 1024
 """Dynamic shared memory that no run asks for more of: what a block can have on most GPUs."""
 
@@ -85,6 +94,28 @@ def gpu_runs(program: ProgramUnderTest) -> tuple[Run, ...]:
     problem = program.problem.resized(cols=program.cols)
     own = verification_problem(problem, split.block_rows, split.rows_together)
     return (Run(Case(own)), *_more_runs(program, _of_rows(program, own, None), None))
+
+
+def striding_run(program: ProgramUnderTest, most_strides: int) -> Run | None:
+    """Return the run in which each block strides MOST_STRIDES times over the rows, on one SM.
+
+    Or as often as `most_strides` says and the memory allows; None where that is no more often than
+    in other runs, and for blocks that do not stride.
+    """
+    if program.split.across_rows:
+        return None
+    problem = program.problem.resized(cols=program.cols)
+    launches = program.launches(problem.resized(MANY_ROWS))
+    blocks = max(step.grid_on(1) if step.blocks_per_sm else 0 for step in launches)
+    if not blocks:
+        return None
+    per_block = program.config.rows_per_block
+    each = blocks * per_block // program.config.cluster
+    strides = min(MOST_STRIDES, most_strides, MOST_ELEMENTS // (each * problem.cols) - 1)
+    if strides <= FEW_STRIDES:
+        return None
+    rows = strides * each + (per_block + 1) // 2
+    return Run(Case(problem.resized(rows_that_repeat(problem, rows, per_block))))
 
 
 def few_blocks(program: ProgramUnderTest, run: Run) -> Run:
