@@ -39,6 +39,12 @@ RAGGED_COLS = 37
 ROUNDS = 8
 """Rounds of a kernel's loops at the cols that are tried beside its own."""
 
+LONG_COLS = 2**13
+"""Columns above which every remainder is tried: rows this long are common in every type."""
+
+LONG_ROUNDS = 64
+"""Rounds of a kernel's loops at so many columns; of fewer threads a row fewer columns are tried."""
+
 FAR_COLS = 2**17 + 5001
 """Columns beyond 17 bits, at which a kernel of run-time columns is tried."""
 
@@ -251,21 +257,38 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
     """Columns for a kernel that is told them at run time, in whole vectors where it must be.
 
     Beside some rounds of its loops, whole rounds, a ragged few, every remainder of the width of an
-    access, one and two, and twice its own and more than 17 bits hold, as far as shared memory does.
+    access below, at and above its own, one and two, and twice its own and more than 17 bits hold,
+    as far as shared memory does.
     """
     own, unit, config = program.cols, program.cols_unit, program.config
     width = program.split.row_width
     a_round = config.threads_per_row * width * config.unroll
     middle = min(own, ROUNDS * a_round // unit * unit)
     ragged = max(1, RAGGED_COLS // unit) * unit
-    base = min(own, a_round + 3 * width) // width * width
-    remainders = [base + remainder for remainder in range(width)] if unit < width else []
     most = _most_cols(program)
     far = max(2 * own + unit, min(FAR_COLS, FAR_ROUNDS * a_round))
     above = [min(cols // unit * unit, most) for cols in (2 * own + unit, far)]
     whole = max(1, round(own / a_round)) * a_round // unit * unit
+    remainders = _remainders(own, a_round, width) if unit < width else []
     beside = [middle - unit, middle + unit, whole, ragged, *remainders, unit, 2 * unit, *above]
     return [cols for cols in dict.fromkeys(beside) if 1 <= cols <= most and cols != own]
+
+
+def _remainders(own: int, a_round: int, width: int) -> list[int]:
+    """Return columns with every remainder of the width of an access, at sizes of three kinds.
+
+    These are less than half a round of a kernel's loops, a round and some vectors, and many more
+    columns than its own may be. Of a kind, columns of another remainder have another number of
+    vectors, too.
+    """
+    above = max(own + own // 4, min(LONG_COLS, LONG_ROUNDS * a_round))
+    about = (min(own, a_round) // 4, min(own, a_round + 3 * width), above)
+    vectors = ((cols // width, max(1, cols // (16 * width))) for cols in about)
+    return [
+        (first + remainder * apart) * width + remainder
+        for first, apart in vectors
+        for remainder in range(width)
+    ]
 
 
 def _most_cols(program: ProgramUnderTest) -> int:
