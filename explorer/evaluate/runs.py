@@ -16,6 +16,7 @@ from explorer.problem import Mask, Problem
 from explorer.reference import (
     TELLING_COUNT,
     Case,
+    Shares,
     pattern_count,
     rows_that_repeat,
     verification_problem,
@@ -150,20 +151,30 @@ def too_large(problem: Problem) -> str:
 def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
     """Rows of every pattern; of wide rows in several parts, each of which fits the memory."""
     problem, split = program.problem.resized(cols=program.cols), program.split
-    cols, per_block = program.cols, program.config.rows_per_block
+    cols, per_block, shares = program.cols, program.config.rows_per_block, _shares(program)
     if rows is not None:
-        return [Case(problem.resized(rows_that_repeat(problem, rows, per_block)))]
-    count = max(1, min(pattern_count(problem), ALL_ELEMENTS // cols))
+        return [Case(problem.resized(rows_that_repeat(problem, rows, per_block)), shares=shares)]
+    count = max(1, min(pattern_count(problem, shares), ALL_ELEMENTS // cols))
     each = max(1, MOST_ELEMENTS // cols)
     if split.across_rows:
-        part = verification_problem(problem, split.block_rows, split.rows_together, each)
-        return [Case(part, first) for first in range(0, count, part.rows)]
+        block, together = split.block_rows, split.rows_together
+        part = verification_problem(problem, block, together, each, shares)
+        return [Case(part, first, shares) for first in range(0, count, part.rows)]
     if count + 2 <= each or per_block > 1:
-        return [Case(_with_rows(problem, count + 2, per_block, each))]
+        return [Case(_with_rows(problem, count + 2, per_block, each), shares=shares)]
     return [
-        Case(_with_rows(problem, min(each, count - first), 1, each), first)
+        Case(_with_rows(problem, min(each, count - first), 1, each), first, shares)
         for first in range(0, count, each)
     ]
+
+
+def _shares(program: ProgramUnderTest) -> Shares:
+    """How a kernel cuts the rows that it is given."""
+    split, config = program.split, program.config
+    vectors = split.row_vectors
+    if config.splits_launches:
+        vectors = config.threads * config.unroll
+    return Shares(split.row_width, config.threads_per_row, vectors)
 
 
 def _with_rows(problem: Problem, wanted: int, per_block: int, most: int) -> Problem:
