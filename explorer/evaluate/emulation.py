@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from explorer.accuracy import Accuracy
 from explorer.codegen import Launch
 from explorer.compile import SOURCE_NAME, CompileFailure, Compiler, Kernel, compile_in_time
-from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate
+from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate, emulated_grid
 from explorer.devices.emulated.far import Order, emulate_far, far_problems, order_of
 from explorer.devices.emulated.result import (
     WORST_FIRST,
@@ -18,7 +18,7 @@ from explorer.devices.emulated.result import (
 )
 from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.runs import Run, emulated_runs, few_blocks, too_large
+from explorer.evaluate.runs import Run, emulated_runs, few_blocks, striding_run, too_large
 from explorer.gpu_spec import GpuSpec, known_gpu_for
 from explorer.outcome import Resources
 from explorer.problem import Problem
@@ -109,6 +109,9 @@ ORDINARY = (Schedule.LOCKSTEP,)
 EVERY_ORDER = (Schedule.LOCKSTEP, Schedule.PERMUTED)
 """Orders of execution between which the bits of the output must not differ."""
 
+STRIDE_STEPS = 64_000
+"""Steps that a run of many strides may take: some four seconds on one core."""
+
 _ENDS = (Status.WRONG, Status.UNVERIFIED)
 
 
@@ -152,6 +155,7 @@ class Emulator:
             else:
                 self._run_in_every_order(program, kernel, wanted[0], done)
                 self._run_far_blocks(program, kernel, done)
+                self._run_many_strides(program, kernel, done)
         except CompileFailure as failure:
             told = str(failure).replace(SOURCE_NAME, program.file)
             done.append(Emulation(first, reason=f"it does not compile for {self.arch}: {told}"))
@@ -223,6 +227,21 @@ class Emulator:
                     accuracy=self._accuracy,
                 )
             )
+
+    def _run_many_strides(
+        self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
+    ) -> None:
+        """Run blocks that stride over the rows for as many strides as show what begins late.
+
+        As far as that is a matter of seconds. Nothing is run where a defect is known already.
+        """
+        if done[-1].status in _ENDS:
+            return
+        first = _launched_for(program, kernel, done[0].problem).launches
+        strides = max(-(-step.grid // emulated_grid(step)) for step in first)
+        run = striding_run(program, STRIDE_STEPS * strides // max(1, done[0].steps))
+        if run is not None:
+            done.append(self._run(program, replace(kernel, sms=1), run))
 
     def _run_of_several_blocks(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]

@@ -16,6 +16,7 @@ from explorer.problem import Mask, Problem
 from explorer.reference import (
     TELLING_COUNT,
     Case,
+    Shares,
     pattern_count,
     rows_that_repeat,
     verification_problem,
@@ -39,6 +40,12 @@ RAGGED_COLS = 37
 ROUNDS = 8
 """Rounds of a kernel's loops at the cols that are tried beside its own."""
 
+LONG_COLS = 2**13
+"""Columns above which every remainder is tried: rows this long are common in every type."""
+
+LONG_ROUNDS = 64
+"""Rounds of a kernel's loops at so many columns; of fewer threads a row fewer columns are tried."""
+
 FAR_COLS = 2**17 + 5001
 """Columns beyond 17 bits, at which a kernel of run-time columns is tried."""
 
@@ -47,6 +54,15 @@ FAR_ELEMENTS = 2**20
 
 FAR_ROUNDS = 544
 """Rounds of a kernel's loops at so many columns; of fewer threads a row fewer columns are tried."""
+
+MOST_STRIDES = 136
+"""Strides of a block over the rows: what it counts in 7 bits has begun anew."""
+
+MANY_ROWS = 2**20
+"""Rows of which there are more than blocks on an SM."""
+
+FEW_STRIDES = 32
+"""Strides that blocks make in other runs, or nearly."""
 
 SHARED_BYTES = 227 * 1024
 """Dynamic shared memory that no run asks for more of: what a block can have on most GPUs."""
@@ -87,6 +103,28 @@ def gpu_runs(program: ProgramUnderTest) -> tuple[Run, ...]:
     return (Run(Case(own)), *_more_runs(program, _of_rows(program, own, None), None))
 
 
+def striding_run(program: ProgramUnderTest, most_strides: int) -> Run | None:
+    """Return the run in which each block strides MOST_STRIDES times over the rows, on one SM.
+
+    Or as often as `most_strides` says and the memory allows; None where that is no more often than
+    in other runs, and for blocks that do not stride.
+    """
+    if program.split.across_rows:
+        return None
+    problem = program.problem.resized(cols=program.cols)
+    launches = program.launches(problem.resized(MANY_ROWS))
+    blocks = max(step.grid_on(1) if step.blocks_per_sm else 0 for step in launches)
+    if not blocks:
+        return None
+    per_block = program.config.rows_per_block
+    each = blocks * per_block // program.config.cluster
+    strides = min(MOST_STRIDES, most_strides, MOST_ELEMENTS // (each * problem.cols) - 1)
+    if strides <= FEW_STRIDES:
+        return None
+    rows = strides * each + (per_block + 1) // 2
+    return Run(Case(problem.resized(rows_that_repeat(problem, rows, per_block))))
+
+
 def few_blocks(program: ProgramUnderTest, run: Run) -> Run:
     """Return a run cut to two blocks and a part of one; over a middle axis it has few already."""
     problem, block = run.problem, program.config.rows_per_block
@@ -113,20 +151,30 @@ def too_large(problem: Problem) -> str:
 def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
     """Rows of every pattern; of wide rows in several parts, each of which fits the memory."""
     problem, split = program.problem.resized(cols=program.cols), program.split
-    cols, per_block = program.cols, program.config.rows_per_block
+    cols, per_block, shares = program.cols, program.config.rows_per_block, _shares(program)
     if rows is not None:
-        return [Case(problem.resized(rows_that_repeat(problem, rows, per_block)))]
-    count = max(1, min(pattern_count(problem), ALL_ELEMENTS // cols))
+        return [Case(problem.resized(rows_that_repeat(problem, rows, per_block)), shares=shares)]
+    count = max(1, min(pattern_count(problem, shares), ALL_ELEMENTS // cols))
     each = max(1, MOST_ELEMENTS // cols)
     if split.across_rows:
-        part = verification_problem(problem, split.block_rows, split.rows_together, each)
-        return [Case(part, first) for first in range(0, count, part.rows)]
+        block, together = split.block_rows, split.rows_together
+        part = verification_problem(problem, block, together, each, shares)
+        return [Case(part, first, shares) for first in range(0, count, part.rows)]
     if count + 2 <= each or per_block > 1:
-        return [Case(_with_rows(problem, count + 2, per_block, each))]
+        return [Case(_with_rows(problem, count + 2, per_block, each), shares=shares)]
     return [
-        Case(_with_rows(problem, min(each, count - first), 1, each), first)
+        Case(_with_rows(problem, min(each, count - first), 1, each), first, shares)
         for first in range(0, count, each)
     ]
+
+
+def _shares(program: ProgramUnderTest) -> Shares:
+    """How a kernel cuts the rows that it is given."""
+    split, config = program.split, program.config
+    vectors = split.row_vectors
+    if config.splits_launches:
+        vectors = config.threads * config.unroll
+    return Shares(split.row_width, config.threads_per_row, vectors)
 
 
 def _with_rows(problem: Problem, wanted: int, per_block: int, most: int) -> Problem:
@@ -220,21 +268,38 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
     """Columns for a kernel that is told them at run time, in whole vectors where it must be.
 
     Beside some rounds of its loops, whole rounds, a ragged few, every remainder of the width of an
-    access, one and two, and twice its own and more than 17 bits hold, as far as shared memory does.
+    access below, at and above its own, one and two, and twice its own and more than 17 bits hold,
+    as far as shared memory does.
     """
     own, unit, config = program.cols, program.cols_unit, program.config
     width = program.split.row_width
     a_round = config.threads_per_row * width * config.unroll
     middle = min(own, ROUNDS * a_round // unit * unit)
     ragged = max(1, RAGGED_COLS // unit) * unit
-    base = min(own, a_round + 3 * width) // width * width
-    remainders = [base + remainder for remainder in range(width)] if unit < width else []
     most = _most_cols(program)
     far = max(2 * own + unit, min(FAR_COLS, FAR_ROUNDS * a_round))
     above = [min(cols // unit * unit, most) for cols in (2 * own + unit, far)]
     whole = max(1, round(own / a_round)) * a_round // unit * unit
+    remainders = _remainders(own, a_round, width) if unit < width else []
     beside = [middle - unit, middle + unit, whole, ragged, *remainders, unit, 2 * unit, *above]
     return [cols for cols in dict.fromkeys(beside) if 1 <= cols <= most and cols != own]
+
+
+def _remainders(own: int, a_round: int, width: int) -> list[int]:
+    """Return columns with every remainder of the width of an access, at sizes of three kinds.
+
+    These are less than half a round of a kernel's loops, a round and some vectors, and many more
+    columns than its own may be. Of a kind, columns of another remainder have another number of
+    vectors, too.
+    """
+    above = max(own + own // 4, min(LONG_COLS, LONG_ROUNDS * a_round))
+    about = (min(own, a_round) // 4, min(own, a_round + 3 * width), above)
+    vectors = ((cols // width, max(1, cols // (16 * width))) for cols in about)
+    return [
+        (first + remainder * apart) * width + remainder
+        for first, apart in vectors
+        for remainder in range(width)
+    ]
 
 
 def _most_cols(program: ProgramUnderTest) -> int:

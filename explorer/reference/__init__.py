@@ -20,7 +20,7 @@ from explorer.reference.layout import (
     laid_out,
     misalignment,
 )
-from explorer.reference.patterns import TELLING_COUNT, patterns_for
+from explorer.reference.patterns import TELLING_COUNT, Shares, patterns_for
 from explorer.reference.truth import Truth, counted, softmax, truth_of
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "TELLING_COUNT",
     "Case",
     "Check",
+    "Shares",
     "Truth",
     "as_rows",
     "base_rows",

@@ -53,24 +53,29 @@ def check(
 
     The rules are in SEMANTICS.md. `devices/cuda/check.cu` has the same ones for the GPU.
     """
-    limits = accuracy.limits(dtype)
     values = output.astype(truth.values.dtype)
+    same = (values == truth.values) | (np.isnan(values) & np.isnan(truth.values))
+    finite = int(np.count_nonzero(np.isfinite(truth.values) & np.isfinite(values)))
+    # Most rows are the truth itself, such as those of one peak: the others are looked at closely.
+    rows = np.flatnonzero(~same.all(axis=1))
+    if len(rows) < len(values):
+        output, values, same, truth = output[rows], values[rows], same[rows], truth.of_rows(rows)
+    limits = accuracy.limits(dtype)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        same = (values == truth.values) | (np.isnan(values) & np.isnan(truth.values))
         off = np.where(same, 0.0, np.abs(values - truth.values))
         flushed = _may_be_flushed(truth, dtype) & (values == 0)
         right = same | flushed | _is_close(output, off, truth, dtype, limits)
         counted = (truth.magnitude >= dtype.smallest_normal) & ~flushed
         relative = np.where(counted, off / truth.magnitude, 0.0)
     wrong = np.argwhere(~right)
-    first = (int(wrong[0][0]), int(wrong[0][1])) if len(wrong) else None
-    max_ulp, mean_ulp = _ulps(values, np.where(flushed, 0.0, off), truth, dtype)
+    first = (int(rows[wrong[0][0]]), int(wrong[0][1])) if len(wrong) else None
+    max_ulp, sum_ulp = _ulps(values, np.where(flushed, 0.0, off), truth, dtype)
     return Check(
         wrong=len(wrong),
         error=float(relative[np.isfinite(relative)].max(initial=0.0)),
         first=first,
         max_ulp=max_ulp,
-        mean_ulp=mean_ulp,
+        mean_ulp=sum_ulp / max(1, finite),
         deviation=_deviation(off, truth, ~right),
     )
 
@@ -101,13 +106,13 @@ def _may_be_flushed(truth: Truth, dtype: DType) -> Flags:
 
 
 def _ulps(values: Wide, off: Wide, truth: Truth, dtype: DType) -> tuple[float, float]:
-    """The largest and the mean error in ulps of the elements that are finite, and due to be."""
+    """The largest error in ulps of the elements that are finite, and due to be, and their sum."""
     finite = np.isfinite(truth.values) & np.isfinite(values)
     inexact = finite & (off > 0)
     if not inexact.any():
         return 0.0, 0.0
     ulps = off[inexact] / _spacing(truth.magnitude[inexact], dtype)
-    return float(ulps.max()), float(ulps.sum() / finite.sum())
+    return float(ulps.max()), float(ulps.sum())
 
 
 def _spacing(magnitude: Wide, dtype: DType) -> Wide:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from explorer.dtype import DType
 from explorer.problem import Mask, Op, Problem
 from explorer.reference.layout import NUMPY_DTYPES
-from explorer.reference.patterns import Pattern, patterns_for
+from explorer.reference.patterns import ONE_GREATEST, Pattern, Shares, patterns_for
 from explorer.reference.truth import truth_of
 
 Array = NDArray[Any]
@@ -32,9 +32,10 @@ OTHER_GAP = 2**16 + 64
 """Elements by which gaps between rows are widened to try another stride: whole vectors, and more
 than 16 bits hold."""
 
-OTHER_SCALES = (-37.123456, 21.7182818, 0.0078901)
+OTHER_SCALES = (-371.23456, 2171.82818, 0.0078901)
 """Scales that are tried beside a problem's own: a negative one, a large one and a small one.
 
+The first two are larger than a kernel might take for the largest that there is.
 Neither is a number of a 16-bit type, so that a kernel that rounds its scale to one is wrong.
 """
 
@@ -63,11 +64,13 @@ class Case:
 
     problem: Problem
     first: int = 0
+    shares: Shares | None = None
+    """How the kernel cuts rows, where rows are to be made for each of its threads."""
 
     @property
     def patterns(self) -> Iterator[Pattern]:
         """The pattern of each row; they repeat, with other random numbers."""
-        known = patterns_for(self.problem)
+        known = patterns_for(self.problem, self.shares)
         return (known[(self.first + row) % len(known)] for row in range(self.problem.rows))
 
     def arrays(self, seed: int = 0) -> dict[str, Array]:
@@ -79,11 +82,13 @@ class Case:
         problem = self.problem
         matrix = _pattern_matrix(problem.dtype, tuple(self.patterns), problem.cols, seed)
         if not problem.op.is_backward:
-            matrix = _unscaled(problem, matrix)
+            matrix = _unscaled(problem, matrix, [pattern.name for pattern in self.patterns])
         rng = np.random.default_rng([seed, problem.rows, problem.cols, 1])
         arrays = _with_other_arrays(problem, matrix, rng)
         if problem.op.is_backward:
-            _vary_gradients(problem, arrays, [p.name for p in self.patterns], matrix, rng)
+            names = [pattern.name for pattern in self.patterns]
+            _vary_gradients(problem, arrays, names, matrix, rng)
+            _make_not_finite(problem, arrays, names, matrix)
         if problem.mask is Mask.LENGTHS:
             _vary_lengths(problem, arrays["lengths"])
         if problem.mask is Mask.ADDITIVE:
@@ -96,9 +101,9 @@ def verification_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
     return Case(problem).arrays(seed)
 
 
-def pattern_count(problem: Problem) -> int:
-    """Return the rows after which the patterns of a problem repeat."""
-    return len(patterns_for(problem))
+def pattern_count(problem: Problem, shares: Shares | None = None) -> int:
+    """Return the rows after which the patterns of a problem repeat (`Case.shares`)."""
+    return len(patterns_for(problem, shares))
 
 
 # ------------------------------------------------------------------ how many rows, which arguments
@@ -134,20 +139,24 @@ def _is_prime(number: int) -> bool:
 
 
 def verification_problem(
-    problem: Problem, rows_per_block: int, together: int = 1, most_rows: int | None = None
+    problem: Problem,
+    rows_per_block: int,
+    together: int = 1,
+    most_rows: int | None = None,
+    shares: Shares | None = None,
 ) -> Problem:
     """A problem of few rows to verify a kernel with: whole blocks, and one that is not.
 
     With an inner axis: some slices of it, which begin within blocks. `together` neighbouring rows
     are read at once: they divide the axis, but nothing more than that does. There are about
-    `most_rows` where these are fewer than the patterns.
+    `most_rows` where these are fewer than the patterns, which depend on the kernel's `shares`.
     """
     if problem.inner == 1:
         rows = verification_rows(problem, rows_per_block)
         return problem.resized(rows_that_repeat(problem, rows, rows_per_block))
     block = rows_per_block // together
     slices = 3 if block % 3 else 5
-    wanted = -(-pattern_count(problem) // (slices * together)) | 1
+    wanted = -(-pattern_count(problem, shares) // (slices * together)) | 1
     if most_rows is not None:
         wanted = min(wanted, (most_rows // (slices * together) - 1) | 1)
     groups = max(3, (block // slices + 1) | 1, wanted)
@@ -224,16 +233,21 @@ def _held(values: Array, dtype: Any) -> Array:
     return np.asarray(np.where(np.isinf(values), values, finite).astype(dtype))
 
 
-def _unscaled(problem: Problem, matrix: Array) -> Array:
+def _unscaled(problem: Problem, matrix: Array, names: list[str]) -> Array:
     """Return the patterns over the scale, so that the elements as they count are the patterns."""
     if not problem.scale:
         return matrix
     values = matrix.astype(np.float64)
     with np.errstate(over="ignore"):
         scaled = _held(np.where(np.isinf(values), values, values / problem.scale), matrix.dtype)
-    # Rows full of the greatest finite number stay: what the scale makes of them is an infinity.
-    overflowing = (np.abs(values) == problem.dtype.greatest).all(axis=1)
-    return np.where(overflowing[:, None], matrix, scaled) if abs(problem.scale) > 1 else scaled
+    if abs(problem.scale) <= 1:
+        return scaled
+    # The greatest finite number stays in rows full of it, and where it is alone: what the scale
+    # makes of it is an infinity.
+    greatest = np.abs(values) == problem.dtype.greatest
+    alone = np.array([name == ONE_GREATEST for name in names])
+    stay = greatest & (greatest.all(axis=1) | alone)[:, None]
+    return np.where(stay, matrix, scaled)
 
 
 def _with_other_arrays(
@@ -287,6 +301,37 @@ def _vary_gradients(
             grad[row, rng.integers(0, problem.cols)] = np.nan
         elif row % 4 < 2 and not _has_tiny(y[row], problem.op):
             grad[row] = _sized(grad[row], sizes[row % 4])
+
+
+def _make_not_finite(
+    problem: Problem, arrays: dict[str, Array], names: list[str], matrix: Array
+) -> None:
+    """Of the rows of one NaN, give it to the gradient, every fourth time to the output instead.
+
+    The forward op makes NaN of a row with one NaN throughout, in which none can be lost: here it
+    gets the row without. Every fourth gradient has both infinities instead, of which one is at the
+    place of the NaN: their sum is no number in whatever order, and neither is any result. What the
+    result is of one infinity alone, compensated sums see otherwise than plain ones.
+    """
+    rows = np.array([row for row, name in enumerate(names) if name == "one NaN"], np.int64)
+    if not len(rows):
+        return
+    lost = np.isnan(matrix[rows].astype(np.float32))
+    places = lost.argmax(axis=1)
+    cleaned = np.where(lost, np.zeros_like(matrix[rows]), matrix[rows])
+    forward = Problem(len(rows), problem.cols, problem.dtype, problem.op.forward)
+    grad, y = arrays["grad"], arrays["input"]
+    y[rows] = truth_of(forward, {"input": cleaned}).values.astype(y.dtype)
+    for number, (row, place) in enumerate(zip(rows, places, strict=True)):
+        grad[row] = np.where(np.isfinite(grad[row].astype(np.float32)), grad[row], 1)
+        kind = (number + number // 32) % 4  # a lane has another one in the next warp
+        if kind == 0 and problem.cols > 1:
+            grad[row, (place + problem.cols // 2) % problem.cols] = -np.inf
+            grad[row, place] = np.inf
+        elif kind == 2:
+            y[row, place] = np.nan
+        else:
+            grad[row, place] = np.nan
 
 
 def _has_tiny(y: Array, op: Op) -> bool:

@@ -6,7 +6,8 @@ it. Patterns are of elements *as they count*: where a problem has a scale, its i
 over the scale.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
@@ -39,17 +40,20 @@ holds such numbers, and their differences, exactly. A kernel that keeps fewer bi
 SUBSET_ELEMENTS = 2**20
 """Elements of all rows of subsets together at most: half a second of emulation."""
 
-PEAK_ELEMENTS = 2**20
+PEAK_ELEMENTS = 2**23
 """Elements of all rows of peaks together at most, but for the fewest rows."""
 
 MOST_PEAKS = 256
-"""Rows of peaks at most: then each thread of a block of 256 has one in its share."""
+"""Rows of peaks at most, and of one NaN each: then each thread of a block of 256 has both."""
 
 FEWEST_PEAKS = 2
 """Rows of peaks at least, however wide they are."""
 
-PEAKS_A_NAN = 16
-"""Rows of peaks for each row that has one NaN."""
+GRADIENT_PEAKS = 16
+"""Rows of peaks of a gradient at most, which has no maximum: its sums have rows of subsets."""
+
+NAN_ELEMENTS = 2**21
+"""Elements of all rows of one NaN together at most, but for the fewest rows."""
 
 LADDER_ELEMENTS = 2**15
 """Elements of all ladders together at most, but for those that `GAPS` needs."""
@@ -58,6 +62,9 @@ MOST_LADDERS = 64
 """Ladders of narrow rows at most: a block of so many rows has a ladder in each of them."""
 
 MOST_SUBSETS = 256
+
+WARP = 32
+"""Threads of a warp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +76,89 @@ class Pattern:
     """Return a row of so many elements, in float64: finite, infinite or NaN."""
 
 
-def patterns_for(problem: Problem) -> tuple[Pattern, ...]:
-    """Return the patterns that a check of a problem runs through, the most telling ones first."""
-    return _patterns(
-        problem.cols, problem.dtype, problem.op, _terms_told_apart(problem.op, problem.output_dtype)
-    )
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How a kernel cuts rows over its threads, so that rows can be made for each of them.
+
+    A row is vectors of `width` elements. Of every `block_vectors` of them, which one block has,
+    threads 0 to `threads` - 1 take one each in turn, in rounds.
+    """
+
+    width: int
+    threads: int
+    block_vectors: int
+
+    def workers(self, cols: int) -> int:
+        """Return the threads, of all blocks, that have a vector of a row."""
+        whole, rest = divmod(ceil(cols / self.width), self.block_vectors)
+        return whole * min(self.threads, self.block_vectors) + min(self.threads, rest)
+
+    def places(self, cols: int, count: int, turn: int = 0) -> Iterator[int]:
+        """Yield `count` places of a row: in the share of each thread, or of as many as they are.
+
+        The threads of a warp have theirs in different rounds and at different places of a vector,
+        and so have the same threads of other warps. Another `turn` moves all of them on by one.
+        """
+        workers = self.workers(cols)
+        rng = np.random.default_rng([cols, count, turn])
+        of_a_warp = max(1, count * WARP // workers)
+        steps: Counter[int] = Counter()
+        used: set[int] = set()
+        for number in range(count):
+            first, end = number * workers // count, (number + 1) * workers // count
+            worker = int(rng.integers(first, end)) if end > first + 1 else number % workers
+            warp = worker // WARP
+            place = self._free(cols, worker, (steps[warp], warp + turn, of_a_warp), used)
+            steps[warp] += 1
+            used.add(place)
+            yield place
+
+    def _free(self, cols: int, worker: int, order: tuple[int, int, int], used: set[int]) -> int:
+        """Return a place of a worker that is not used yet, or any: the one that is due by `order`.
+
+        That is which of its warp's places it is, by how much the warp's are moved, and how many of
+        them there are.
+        """
+        step, moved, of_a_warp = order
+        block, thread = divmod(worker, min(self.threads, self.block_vectors))
+        begin = block * self.block_vectors
+        vectors = min(self.block_vectors, ceil(cols / self.width) - begin)
+        rounds = ceil((vectors - thread) / self.threads)
+        place = 0
+        for more in range(rounds * self.width):
+            at = step * max(1, rounds // of_a_warp) + step // rounds + moved + more
+            element = (step // rounds + moved + more // rounds) % self.width
+            vector = begin + at % rounds * self.threads + thread
+            place = min(vector * self.width + element, cols - 1)
+            if place not in used:
+                break
+        return place
 
 
-@lru_cache(maxsize=8)
-def _patterns(cols: int, dtype: DType, op: Op, terms: int) -> tuple[Pattern, ...]:
+def patterns_for(problem: Problem, shares: Shares | None = None) -> tuple[Pattern, ...]:
+    """Return the patterns that a check of a problem runs through, the most telling ones first.
+
+    Peaks and NaN lie in the share of each thread of a kernel that cuts rows so; without `shares`
+    they lie in all shares, however rows are cut by powers of two.
+    """
+    terms = _terms_told_apart(problem.op, problem.output_dtype)
+    return _patterns(problem.cols, problem.dtype, problem.op, terms, shares)
+
+
+@lru_cache(maxsize=16)
+def _patterns(
+    cols: int, dtype: DType, op: Op, terms: int, shares: Shares | None
+) -> tuple[Pattern, ...]:
     return (
-        *(Pattern(_words(make), make) for make in (*_TELLING, *_OTHERS)),
+        *(Pattern(_words(make), make) for make in _TELLING),
+        *(_one_greatest(sign * dtype.greatest) for sign in (1.0, -1.0)),
+        *(Pattern(_words(make), make) for make in _OTHERS),
         *_subsets(cols, terms),
+        *(Pattern(_words(make), make) for make in _LAST),
         *_ladders(cols, dtype, op),
         *_outweighed(cols),
         *_huge(dtype, few=cols > NARROW_COLS),
-        *_peaks(cols),
+        *_peaks(cols, op, shares),
     )
 
 
@@ -235,9 +309,10 @@ _OTHERS = (
     _some_masked,
     _first_left,
     _last_left,
-    _last_not_a_number,
-    _one_far_above,
 )
+
+_LAST = (_last_not_a_number, _one_far_above)
+"""What rows of one NaN and of peaks nearly say: for columns of which these are few."""
 
 TELLING_COUNT = len(_TELLING)
 """Rows that show most of what a kernel can do wrong."""
@@ -392,6 +467,23 @@ def _steps(value: float, dtype: DType) -> Pattern:
     return Pattern(f"steps at {value:.3g}", make)
 
 
+ONE_GREATEST = "one greatest"
+
+
+def _one_greatest(value: float) -> Pattern:
+    """Return a row of noise with one element of the greatest magnitude.
+
+    A large scale makes an infinity of it, and a kernel whose products saturate does not.
+    """
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        row = rng.standard_normal(cols)
+        row[rng.integers(0, cols)] = value
+        return row
+
+    return Pattern(ONE_GREATEST, make)
+
+
 def _lowest_or_masked(greatest: float) -> Pattern:
     """Return a row of the lowest finite number and of -inf, which are not the same."""
 
@@ -484,20 +576,29 @@ def _ends(cols: int) -> NDArray[np.int64]:
     return np.unique(near[(near >= 0) & (near < cols)]).astype(np.int64)
 
 
-def _peaks(cols: int) -> list[Pattern]:
+def _peaks(cols: int, op: Op, shares: Shares | None) -> list[Pattern]:
     """Return rows in which one element alone decides the maximum, and rows with one NaN.
 
-    A kernel that leaves the element out of the maximum overflows. A row tells it of one element
-    only, so that of wide rows a sample is tried: a place in each of as many shares as there are
-    rows, however the shares are cut, of threads, of warps, of vectors or of rounds of a loop.
+    A kernel that leaves the element out of the maximum overflows; one that loses the NaN has
+    numbers in its row. A row tells it of one element only, so that of wide rows a sample is tried:
+    a place in each of as many shares as there are rows, of threads, of warps, of vectors or of
+    rounds of a loop.
     """
     rows = min(cols, MOST_PEAKS, max(FEWEST_PEAKS, PEAK_ELEMENTS // cols))
-    places = spread_places(cols, rows)
-    nans = spread_places(cols, max(1, rows // PEAKS_A_NAN))
+    most_nans = min(rows, max(1, NAN_ELEMENTS // cols))
+    nans = most_nans if shares is None else min(most_nans, shares.workers(cols))
+    peaks = min(rows, GRADIENT_PEAKS) if op.is_backward else rows
     return [
-        *(_lone("peak", int(place), 500.0, -500.0) for place in places),
-        *(_lone("one NaN", int(place), np.nan, 0.0) for place in nans),
+        *(_lone("peak", place, 500.0, -500.0) for place in places_of(cols, peaks, shares)),
+        *(_lone("one NaN", place, np.nan, 0.0) for place in places_of(cols, nans, shares, turn=1)),
     ]
+
+
+def places_of(cols: int, count: int, shares: Shares | None, turn: int = 0) -> list[int]:
+    """Return about `count` different places of a row, in all shares of it. `turn` gives others."""
+    if shares is None or count >= cols:
+        return [int(place) for place in spread_places(cols, count)]
+    return list(dict.fromkeys(shares.places(cols, count, turn)))
 
 
 def _lone(name: str, place: int, value: float, offset: float) -> Pattern:

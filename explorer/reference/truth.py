@@ -113,6 +113,9 @@ fp32 rounds the argument of e^(x - max) by up to half a spacing of the numbers a
 GONE_GAP = 1000.0
 """Distance from the maximum beyond which an exponential is 0 in every type."""
 
+CACHED_ELEMENTS = 2**16
+"""Elements of which rows are computed at once: more take longer, each in memory of its own."""
+
 EXACT_TERMS = 2**24
 """Most terms of 1 that fp32 adds up without rounding, in whatever order."""
 
@@ -140,6 +143,11 @@ class Truth:
             return np.zeros((len(self.values), 1), np.bool_)
         return self.exact[:, None]
 
+    def of_rows(self, rows: NDArray[np.int64]) -> "Truth":
+        """Return the truth of some rows alone, by their numbers."""
+        exact = None if self.exact is None else self.exact[rows]
+        return Truth(self.values[rows], self.magnitude[rows], exact)
+
 
 def softmax(x: Array) -> NDArray[np.float64]:
     """Softmax of each row of a (rows, cols) array, in float64.
@@ -147,7 +155,7 @@ def softmax(x: Array) -> NDArray[np.float64]:
     A -inf gives 0; a row of -inf only, or with a NaN or a +inf, gives NaN throughout, as in
     PyTorch.
     """
-    return np.asarray(_softmax(x.astype(np.float64)), np.float64)
+    return np.asarray(_softmax(x.astype(np.float64))[0], np.float64)
 
 
 def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
@@ -163,18 +171,21 @@ def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
     if problem.op is Op.LOG_SOFTMAX:
         values = _log_softmax(x)
         return Truth(values, 1.0 + np.abs(values), exact)
-    values = _softmax(x)
-    return Truth(values, values * _growth(x), exact)
+    values, magnitude = _softmax(x)
+    return Truth(values, magnitude, exact)
 
 
-def _growth(x: Wide) -> Wide:
-    """Return by what each exponential's error may be larger, for its distance from the maximum."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        gap = x.max(axis=1, keepdims=True) - x  # infinite or NaN where x or the maximum is
-    growth = np.ones_like(x)
-    far = (gap > NEAR_GAP) & (gap < GONE_GAP)
-    _, exponent = np.frexp(gap[far] / NEAR_GAP)
-    growth[far] = np.ldexp(growth[far], np.maximum(exponent, 0))
+def _growth(shifted: Wide) -> Wide:
+    """Return by what each exponential's error may be larger, for its distance from the maximum.
+
+    `shifted` is the row less its maximum: infinite or NaN where either of them is.
+    """
+    growth = np.ones_like(shifted)
+    with np.errstate(invalid="ignore"):
+        far = (shifted < -NEAR_GAP) & (shifted > -GONE_GAP)
+    some = np.flatnonzero(far.any(axis=1))
+    _, exponent = np.frexp(shifted[some] / NEAR_GAP)
+    growth[some] = np.where(far[some], np.ldexp(1.0, np.maximum(exponent, 0)), 1.0)
     return growth
 
 
@@ -225,10 +236,18 @@ def _rounded(values: Any, problem: Problem) -> Any:
         return values.astype(np.float64 if problem.dtype is DType.F64 else np.float32)
 
 
-def _softmax(x: Wide) -> Wide:
+def _softmax(x: Wide) -> tuple[Wide, Wide]:
+    """Return each row's softmax and its magnitude: of as many rows at once as a cache holds."""
+    values, magnitude = np.empty_like(x), np.empty_like(x)
+    each = max(1, CACHED_ELEMENTS // max(1, x.shape[1]))
     with np.errstate(invalid="ignore", over="ignore"):
-        exponentials = np.exp(x - x.max(axis=1, keepdims=True))
-        return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
+        for first in range(0, len(x), each):
+            rows = slice(first, first + each)
+            shifted = x[rows] - x[rows].max(axis=1, keepdims=True)
+            exponentials = np.exp(shifted)
+            values[rows] = exponentials / exponentials.sum(axis=1, keepdims=True)
+            magnitude[rows] = values[rows] * _growth(shifted)
+    return values, magnitude
 
 
 def _log_softmax(x: Wide) -> Wide:

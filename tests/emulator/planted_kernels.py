@@ -947,3 +947,113 @@ for name, gradient in (
     right = "to_floats(gradients[slot], dy);"
     wrong = f"{right}\n    for (int i = 0; i < kWidth; ++i) dy[i] = {gradient};"
     plant("arguments", f"gradients are {name}", GRADIENT, KEPT, (right, wrong))
+
+# ------------------------------------------------------------------ in one share, round or size
+
+THREADS_160 = Config(threads=160, threads_per_row=160)
+for name, config, lost in (
+    ("a thread", HELD, "threadIdx.x == 77"),
+    ("a thread of 160", THREADS_160, "threadIdx.x == 131"),
+    ("odd warps at an element of each vector", HELD, "threadIdx.x / 32 % 2 == 1 && i % 4 == 3"),
+):
+    body = f"const float v = x[i]; x[i] = {lost} && v != v ? -infinity() : v;"
+    each = f"for (int i = slot * kWidth; i < (slot + 1) * kWidth; ++i) {{ {body} }}"
+    plant("inputs", f"NaN is lost in {name}", P4096, config, (FLOATS, f"{{ {FLOATS} {each} }}"))
+for name, lost in (("a thread", "threadIdx.x == 77"), ("a warp", "threadIdx.x / 32 == 5")):
+    each = f"for (int i = 0; i < kWidth; ++i) dy[i] = {lost} && isnan(dy[i]) ? 0.0f : dy[i];"
+    plant(
+        "inputs",
+        f"a gradient's NaN is lost in {name}",
+        GRADIENT,
+        KEPT,
+        (GRADIENTS, GRADIENTS + each),
+    )
+for problem in (GRADIENT, LOG_GRADIENT):
+    for name, finite in (
+        ("+inf", "dy[i] > 3.402823466e38f ? 3.4e38f : dy[i]"),
+        ("-inf", "dy[i] < -3.402823466e38f ? -3.4e38f : dy[i]"),
+        ("an infinity", "isinf(dy[i]) ? 0.0f : dy[i]"),
+    ):
+        each = f"for (int i = 0; i < kWidth; ++i) dy[i] = {finite};"
+        plant(
+            "inputs",
+            f"dy is finite where it is {name}, {problem.op}",
+            problem,
+            KEPT,
+            (GRADIENTS, f"{GRADIENTS} {each}"),
+        )
+plant(
+    "maximum",
+    "a warp's share of one round of a wide row is left out",
+    Problem(64, 65536, DType.BF16),
+    Config(threads=1024, threads_per_row=1024, cache="none", cache_holds="input"),
+    (
+        "for (int i = 0; i < kWidth; ++i) maximum = fmaxf(maximum, x[i]);",
+        "for (int i = 0; i < kWidth; ++i)\n"
+        "      if (threadIdx.x / 32 != 13 || first / kThreadsPerRow != 3)\n"
+        "        maximum = fmaxf(maximum, x[i]);",
+    ),
+)
+for name, product in (
+    (
+        "what the scale makes infinite is finite",
+        "fminf(fmaxf(P, -3.402823466e38f), 3.402823466e38f)",
+    ),
+    ("a scale is at most 100", "__fmul_rn(fminf(scale, 100.0f), x[i])"),
+    ("a scale is at least -100", "__fmul_rn(fmaxf(scale, -100.0f), x[i])"),
+):
+    product = f"(fabsf(x[i]) < infinity() ? {product.replace('P', PRODUCT)} : {PRODUCT})"
+    plant("arguments", name, Problem(8192, 1000, scale=0.5), HELD, (PRODUCT, product))
+STRIDING = Config(threads=128, threads_per_row=128, persistent=2)
+RING = Config(
+    threads=128,
+    threads_per_row=128,
+    persistent=2,
+    staging="bulk",
+    stages=4,
+    cache="shared",
+    cache_holds="input",
+)
+plant(
+    "sizes",
+    "the fortieth stride of a block is its first one again",
+    Problem(8192, 1024),
+    STRIDING,
+    (
+        "softmax_rows(input, output, first_row);",
+        "softmax_rows(input, output, "
+        "first_row == blockIdx.x + 40 * stride ? blockIdx.x : first_row);",
+    ),
+)
+for strides in (64, 128):
+    plant(
+        "sizes",
+        f"the parity of a ring is wrong from stride {strides} on",
+        Problem(8192, 1024),
+        RING,
+        ("unsigned parity = 0;", "unsigned parity = 0;\n  int round = 0;"),
+        (
+            "if (++stage == kStages) {",
+            f"if (++round % {strides} == 0) parity ^= 1;\n    if (++stage == kStages) {{",
+        ),
+    )
+for name, condition in (
+    ("of long rows", "cols % 8 == 7 && cols > 5000"),
+    ("of short rows", "cols % 8 == 3 && cols > 20 && cols < 900"),
+):
+    plant(
+        "sizes",
+        f"wrong at a remainder {name}",
+        Problem(8192, 1001, DType.BF16),
+        Config(
+            threads=128,
+            threads_per_row=128,
+            cache="none",
+            cache_holds="input",
+            static_cols=False,
+        ),
+        (
+            "const float inverse_sum = 1.0f / ",
+            f"const float inverse_sum = ({condition} ? 1.25f : 1.0f) / ",
+        ),
+    )

@@ -10,7 +10,7 @@ from explorer.dtype import DType
 from explorer.errors import InvalidInput, WrongKernel
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.runs import MOST_ELEMENTS, emulated_runs
+from explorer.evaluate.runs import MOST_ELEMENTS, MOST_STRIDES, emulated_runs, striding_run
 from explorer.evaluate.verify import check_finalists, verify_many
 from explorer.problem import Mask, Problem
 from explorer.reference import first_elements, patterns_for
@@ -93,6 +93,31 @@ def test_run_time_cols_are_run_beside_their_own(emulator):
     aligned = shapes(emulator.verify(program(RUN_TIME, cols=1000, threads_per_row=32)))
     assert {996, 36, 4, 2004} <= {cols for cols, _ in aligned}
     assert all(cols % 4 == 0 and not odd for cols, odd in aligned)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+def test_run_time_cols_have_each_remainder_at_three_sizes(dtype):
+    runs = emulated_runs(program(RUN_TIME, cols=1001, dtype=dtype, threads_per_row=64))
+    tried = {run.problem.cols for run in runs}
+    width = 16 // dtype.itemsize
+    sizes = (lambda n: 60 < n < 512, lambda n: 256 < n < 2000, lambda n: 8000 < n < 12000)
+    for of_a_size in sizes:
+        found = [n for n in tried if of_a_size(n)]
+        assert {n % width for n in found} == set(range(width))
+        assert len({n // width for n in found}) >= width  # as many numbers of vectors
+
+
+def test_blocks_that_stride_do_so_many_times():
+    striding = Config(threads=128, threads_per_row=128, persistent=2)
+    tested = program(striding, cols=1024)
+    run = striding_run(tested, 1000)
+    assert run is not None and run.problem.rows == 2 * MOST_STRIDES + 1
+    fewer = striding_run(tested, 50)
+    assert fewer is not None and fewer.problem.rows == 2 * 50 + 1
+    assert striding_run(tested, 20) is None
+    assert striding_run(program(cols=1024), 1000) is None
+    wide = striding_run(program(striding, cols=16384), 1000)
+    assert wide is not None and wide.problem.rows * 16384 <= MOST_ELEMENTS
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """What the rows of a verification hold, at every width and in every type."""
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from explorer.reference import (
     NUMPY_DTYPES,
     TELLING_COUNT,
     Case,
+    Shares,
     counted,
     pattern_count,
     patterns_for,
@@ -18,7 +21,7 @@ from explorer.reference import (
     with_other_arguments,
 )
 from explorer.reference.inputs import OTHER_SCALES
-from explorer.reference.patterns import spread_places
+from explorer.reference.patterns import places_of, spread_places
 
 WIDTHS = [2, 5, 33, 1000, 4097, 300_000]
 
@@ -131,11 +134,21 @@ def test_a_scale_leaves_the_patterns_as_they_count(scale):
     scaled = Problem(plain.rows, 64, scale=scale)
     due = counted(plain, verification_inputs(plain))
     got = counted(scaled, verification_inputs(scaled))
-    overflows = (np.abs(due) >= 1e37).all(axis=1, keepdims=True) & (abs(scale) > 1)
+    overflows = (np.abs(due) >= 1e37) & (abs(scale) > 1)
     finite = np.isfinite(due) & (np.abs(due) < 1e37)
     assert np.allclose(got[finite], due[finite], rtol=1e-6, atol=1e-30)
     masked = ~np.isposinf(due)  # over a negative scale such an element is a mask
     assert (np.isneginf(got) == np.isneginf(due))[masked & ~overflows].all()
+
+
+def test_a_large_scale_makes_infinities_of_either_sign():
+    """Of some elements: a kernel whose products saturate has numbers where NaN is due."""
+    for scale in (2.0, -2.0):
+        problem = Problem(16, 64, scale=scale)
+        x = verification_inputs(problem)["input"]
+        counts = counted(problem, {"input": x})
+        made = np.isinf(counts) & np.isfinite(x)
+        assert (made & (counts > 0)).any() and (made & (counts < 0)).any()
 
 
 def test_lengths_are_below_0_at_it_at_cols_and_above():
@@ -216,3 +229,76 @@ def test_a_sample_has_as_many_elements_as_a_sum_tells_apart(dtype, op, terms):
     rows = rows_of(Problem(1, cols, dtype, op), "subset")
     assert len(rows) >= 2
     assert ((rows == 0).sum(axis=1) == terms).all()
+
+
+CUTS = [
+    (4096, Shares(4, 256, 1024)),
+    (4096, Shares(4, 160, 1024)),
+    (1000, Shares(4, 64, 250)),
+    (1001, Shares(8, 32, 126)),
+    (4096, Shares(4, 64, 256)),  # four blocks
+    (37, Shares(1, 32, 37)),
+]
+
+
+@pytest.mark.parametrize(("cols", "shares"), CUTS, ids=str)
+def test_each_thread_has_a_peak_and_a_nan_in_its_share(cols, shares):
+    def sharers(places):
+        vectors = [divmod(place // shares.width, shares.block_vectors) for place in places]
+        return {(block, vector % shares.threads) for block, vector in vectors}
+
+    every = sharers(range(cols))
+    problem = Problem(pattern_count(Problem(1, cols), shares), cols)
+    matrix = Case(problem, shares=shares).arrays()["input"]
+    names = [pattern.name for pattern in patterns_for(problem, shares)]
+    for name, told in (("peak", matrix > 200), ("one NaN", np.isnan(matrix))):
+        rows = [row for row, named in enumerate(names) if named == name]
+        places = told[rows].argmax(axis=1)
+        assert (told[rows].sum(axis=1) == 1).all()
+        assert len(every) == shares.workers(cols)
+        assert sharers(places) == every, name
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+@pytest.mark.parametrize(
+    ("cols", "shares", "count"),
+    [
+        (4096, Shares(4, 256, 1024), 256),
+        (4096, Shares(4, 160, 1024), 256),
+        (65536, Shares(8, 1024, 8192), 256),
+        (65536, Shares(4, 128, 1024), 256),  # sixteen blocks, 512 rounds of warps
+    ],
+    ids=str,
+)
+def test_places_lie_in_the_rounds_of_each_warp(cols, shares, count, turn):
+    places = np.array(places_of(cols, count, shares, turn))
+    assert len(set(places.tolist())) == len(places) >= 0.9 * count
+    vectors = places // shares.width
+    block, vector = np.divmod(vectors, shares.block_vectors)
+    at, thread = np.divmod(vector, shares.threads)
+    rounds = -(-shares.block_vectors // shares.threads)
+    warps = cols // shares.width // shares.block_vectors * -(-shares.threads // 32)
+    met = set(zip(block.tolist(), (thread // 32).tolist(), at.tolist(), strict=True))
+    assert len(met) >= min(count, warps * rounds) * 0.9
+    assert set((places % shares.width).tolist()) == set(range(shares.width))
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16, DType.F32])
+@pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
+def test_gradients_have_infinities_and_single_nans(op, dtype):
+    """And outputs of the forward op have single ones; what is due of infinities is NaN."""
+    problem = Problem(pattern_count(Problem(1, 1000, dtype, op)), 1000, dtype, op)
+    arrays = verification_inputs(problem)
+    grad, y = (arrays[name].astype(np.float32) for name in ("grad", "input"))
+    infinite = np.isinf(grad).any(axis=1)
+    assert infinite.sum() >= 60
+    assert np.isposinf(grad[infinite]).any(axis=1).all()
+    assert np.isneginf(grad[infinite]).any(axis=1).all()
+    assert np.isnan(truth_of(problem, arrays).values[infinite]).all()
+    assert (np.isnan(grad).sum(axis=1) == 1).sum() >= 60
+    assert (np.isnan(y).sum(axis=1) == 1).sum() >= 60
+
+
+def test_a_gradient_of_one_column_has_no_infinity_beside_another():
+    problem = Problem(pattern_count(Problem(1, 1, op=Op.SOFTMAX_BACKWARD)), 1)
+    assert verification_inputs(replace(problem, op=Op.SOFTMAX_BACKWARD))["grad"].shape[1] == 1

@@ -58,6 +58,8 @@ class EmulatedKernel:
     """Whether it stores to the output what it normalises there: else each element once."""
     limits: LaunchLimits | None = None
     """What its GPU offers, and the registers it was given; None if they are not known."""
+    sms: int = 0
+    """SMs that blocks which stride over the rows are launched for; 0: few (`emulated_grid`)."""
 
     @classmethod
     def of(
@@ -129,7 +131,10 @@ def _left_out(
     if schedule is Schedule.PERMUTED:
         turns = max(
             permuted_turns(
-                kernel.module.entries[step.entry], emulated_grid(step), step.block, step.cluster
+                kernel.module.entries[step.entry],
+                emulated_grid(step, kernel.sms),
+                step.block,
+                step.cluster,
             )
             for step in kernel.launches
         )
@@ -143,12 +148,14 @@ def _left_out(
     return ""
 
 
-def emulated_grid(step: Launch) -> int:
-    """Return the blocks of a launch on the emulated device.
+def emulated_grid(step: Launch, sms: int = 0) -> int:
+    """Return the blocks of a launch on the emulated device, or on one of so many SMs.
 
     Blocks that stride over the rows are few, so that they do so, but no fewer than that needs:
     blocks are emulated side by side, and their strides one after the other.
     """
+    if sms:
+        return step.grid_on(sms)
     sms = step.grid // (STRIDES * max(1, step.blocks_per_sm))
     return step.grid_on(max(FEWEST_SMS, sms))
 
@@ -229,7 +236,7 @@ def launched(
             result = launch(
                 kernel.module,
                 step.entry,
-                grid=(grid or emulated_grid(step), 1, 1),
+                grid=(grid or emulated_grid(step, kernel.sms), 1, 1),
                 block=(step.block, 1, 1),
                 args=_arguments(step, values),
                 memory=memory,
