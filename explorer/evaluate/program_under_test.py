@@ -97,7 +97,8 @@ class ProgramUnderTest:
         config = self.config
         terms: float = SPARE_TERMS
         if config.sum == "plain":
-            terms += problem.cols / config.threads_per_row
+            adding = 1 if config.arrangement == "replicated" else config.threads_per_row
+            terms += problem.cols / adding
             terms += config.threads_per_row if config.reduction == "shared-serial" else 0
         return ROUNDINGS_A_TERM * terms * HALF_ULP
 

@@ -179,7 +179,10 @@ def unserved(x: Tensor, target: torch.dtype) -> str:
 class Recipe:
     """How calls of one kind are served: what becomes of the input, and the launches."""
 
-    __slots__ = ("cast", "copies", "in_place", "is_plain", "plan", "problem", "target")
+    __slots__ = (
+        "cast", "copies", "in_place", "input_bytes", "is_plain", "output_bytes", "plan", "problem",
+        "target",
+    )  # fmt: skip
 
     def __init__(
         self, problem: Problem, plan: Plan, target: torch.dtype, cast: bool, copies: bool
@@ -190,6 +193,8 @@ class Recipe:
         self.cast = cast
         self.copies = copies
         self.in_place = problem.in_place
+        self.input_bytes = problem.input_elements * problem.dtype.itemsize
+        self.output_bytes = problem.output_elements * problem.output_dtype.itemsize
         self.is_plain = not (cast or copies or plan.kernel.scratch_bytes)
         """Whether a call without masks has nothing to do but to launch."""
 
@@ -198,13 +203,22 @@ class Recipe:
         plan = self.plan
         if out is None:
             out = torch.empty(x.shape, dtype=self.target, device=x.device)
-        source, output, device = x.data_ptr(), out.data_ptr(), x.get_device()
+            source, output = x.data_ptr(), out.data_ptr()
+        else:
+            source, output = x.data_ptr(), out.data_ptr()
+            if not self.in_place and self.overlap(source, output):
+                return None
+        device = x.get_device()
         if (source | output) & plan.mask or _current_device() != device:
             return self.run(x, out, scale, None, None)
         if scale is not None:
             plan.scale(scale)
         plan.launch_pair(_raw_stream(device), source, output)
         return out
+
+    def overlap(self, source: int, output: int) -> bool:
+        """Return whether an input and an output share memory."""
+        return source < output + self.output_bytes and output < source + self.input_bytes
 
     def run(
         self,
@@ -221,7 +235,7 @@ class Recipe:
             x = x.contiguous()
         if out is None:
             out = torch.empty(x.shape, dtype=self.target, device=x.device)
-        elif not self.in_place and _overlap(self.problem, x, out):
+        elif not self.in_place and self.overlap(x.data_ptr(), out.data_ptr()):
             say_once("an output that lies over a part of the input")
             return None
         others: dict[str, int] = {}
@@ -236,14 +250,6 @@ class Recipe:
         device = x.get_device()
         done = launch(self.plan, device, x.data_ptr(), out.data_ptr(), scale, others)
         return out if done else None
-
-
-def _overlap(problem: Problem, x: Tensor, out: Tensor) -> bool:
-    """Return whether arrays of a problem share memory."""
-    source, output = x.data_ptr(), out.data_ptr()
-    ends = source + problem.input_elements * x.itemsize
-    output_ends = output + problem.output_elements * out.itemsize
-    return bool(source < output_ends and output < ends)
 
 
 def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
@@ -303,14 +309,24 @@ def recipe_of(
 
     Calls of one kind are looked at once, and from then on found by what they have in common.
     """
-    key = (
-        op, x.dtype, x.shape, x.stride(), x.get_device(), dim, scale is None, causal, dtype,
-        None if mask is None else mask.shape, lengths is None,
-        None if out is None else (out.stride(), out.data_ptr() == x.data_ptr()),
+    key: tuple[Any, ...] = (
+        op, dim, x.dtype, x.shape, x.stride(), x.get_device(), scale is None, dtype,
     )  # fmt: skip
+    if out is not None:
+        key += (
+            out.dtype,
+            out.shape,
+            out.stride(),
+            out.get_device(),
+            out.data_ptr() == x.data_ptr(),
+        )
+    if causal or mask is not None or lengths is not None:
+        key += (causal, None if mask is None else mask.shape)
     recipe = _threads.recipes.get(key)
     if recipe is None:
         asked = Asked(op, x.dim(), dim, scale, mask, causal, lengths, dtype)
+        if out is not None:
+            _check_out(x, dtype or x.dtype, out)
         recipe = _recipe(asked, x, out)
         if recipe is not None:
             _threads.recipes[key] = recipe
@@ -331,12 +347,14 @@ def call(
     out: Tensor | None,
 ) -> Tensor:
     """Compute without gradients, by our kernel or else by PyTorch's functions."""
-    if out is not None:
-        _check_out(x, dtype or x.dtype, out)
     recipe = recipe_of(op, x, dim, dtype, scale, mask, causal, lengths, out)
-    result = None if recipe is None else recipe.run(x, out, scale, mask, lengths)
-    if result is not None:
-        return result
+    if recipe is not None:
+        if recipe.is_plain and mask is None and lengths is None:
+            result = recipe.run_plain(x, out, scale)
+        else:
+            result = recipe.run(x, out, scale, mask, lengths)
+        if result is not None:
+            return result
     asked = Asked(op, x.dim(), dim, scale, mask, causal, lengths, dtype)
     result = framework(asked, x)
     return result if out is None else out.copy_(result)

@@ -37,107 +37,152 @@ for _schema in _SCHEMAS:
     _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 
-def _softmax(
-    x: Tensor,
-    dim: int,
-    scale: float | None,
-    mask: Tensor | None,
-    causal: bool,
-    lengths: Tensor | None,
-    dtype: torch.dtype | None,
-    log: bool,
-) -> Tensor:
+class _Softmax(torch.autograd.Function):  # type: ignore[misc]
+    """Softmax or log_softmax with its gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        dim: int,
+        scale: float | None,
+        mask: Tensor | None,
+        causal: bool,
+        lengths: Tensor | None,
+        dtype: torch.dtype | None,
+        log: bool,
+    ) -> Tensor:
+        output = _below_autograd(
+            _softmax_operator, x, dim, scale, mask, causal, lengths, dtype, log
+        )
+        ctx.dim, ctx.scale, ctx.causal, ctx.log, ctx.dtype = dim, scale, causal, log, x.dtype
+        ctx.mask_like = None if mask is None else (mask.shape, mask.dtype)
+        ctx.save_for_backward(output, lengths)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of x and of an additive mask; what a mask hid has none."""
+        output, lengths = ctx.saved_tensors
+        of_mask = ctx.mask_like is not None and ctx.needs_input_grad[3]
+        scale = None if of_mask else ctx.scale
+        result = _softmax_backward_operator(grad, output, ctx.dim, scale, ctx.dtype, ctx.log)
+        hidden = hidden_elements(output, ctx.causal, lengths) if ctx.log else None
+        if hidden is not None:
+            result = result.masked_fill(hidden, 0.0)
+        if not of_mask:
+            return result, None, None, None, None, None, None, None
+        shape, dtype = ctx.mask_like
+        scaled = result if ctx.scale is None else result * ctx.scale
+        return scaled, None, None, result.sum_to_size(shape).to(dtype), None, None, None, None
+
+
+class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]
+    """The gradient, with its own gradients by PyTorch's functions."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        grad: Tensor,
+        output: Tensor,
+        dim: int,
+        scale: float | None,
+        dtype: torch.dtype,
+        log: bool,
+    ) -> Tensor:
+        ctx.dim, ctx.scale, ctx.log = dim, scale, log
+        ctx.save_for_backward(grad, output)
+        return _below_autograd(_softmax_backward_operator, grad, output, dim, scale, dtype, log)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of the output's gradient and of the output."""
+        first, output = ctx.saved_tensors
+        dim = ctx.dim
+        grad = grad.to(output.dtype) * (1.0 if ctx.scale is None else ctx.scale)
+        if ctx.log:
+            weights = output.exp()
+            of_first = grad - (grad * weights).sum(dim, keepdim=True)
+            of_output = -grad * weights * first.sum(dim, keepdim=True)
+        else:
+            mean = (grad * output).sum(dim, keepdim=True)
+            of_first = output * (grad - mean)
+            of_output = grad * (first - (first * output).sum(dim, keepdim=True)) - first * mean
+        return of_first.to(first.dtype), of_output, None, None, None, None
+
+
+def _below_autograd(operator: Any, *told: Any) -> Tensor:
+    with torch._C._AutoDispatchBelowAutograd():
+        result: Tensor = operator(*told)
+    return result
+
+
+def _compute(x: Tensor, *told: Any) -> Tensor:
+    """Compute the operator `softmax` on tensors as they are."""
+    dim, scale, mask, causal, lengths, dtype, log = told
     op = Op.LOG_SOFTMAX if log else Op.SOFTMAX
     return call(op, x, dim, scale, mask, causal, lengths, dtype, None).contiguous()
 
 
-def _softmax_backward(
+def _differentiate(x: Tensor, *told: Any) -> Tensor:
+    """Compute it so that a gradient can be had, if one is wanted."""
+    if _wants_gradient(x, told[2]):
+        result: Tensor = _Softmax.apply(x, *told)
+        return result
+    if _is_bare(x):
+        return _compute(x, *told)  # without a second way through the dispatcher, of 6 us
+    return _below_autograd(_softmax_operator, x, *told)
+
+
+def _compute_backward(
     grad: Tensor, output: Tensor, dim: int, scale: float | None, dtype: torch.dtype, log: bool
 ) -> Tensor:
     return backward(log, grad, output, dim, scale, dtype)
 
 
-_library.impl("softmax", _softmax, "CompositeExplicitAutograd")
-_library.impl("softmax_backward", _softmax_backward, "CompositeExplicitAutograd")
+def _differentiate_backward(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
+    if _wants_gradient(grad, output):
+        result: Tensor = _SoftmaxBackward.apply(grad, output, *told)
+        return result
+    if _is_bare(grad) and _is_bare(output):
+        return _compute_backward(grad, output, *told)
+    return _below_autograd(_softmax_backward_operator, grad, output, *told)
 
 
-def _softmax_shape(x: Tensor, *told: Any) -> Tensor:
+def _shape(x: Tensor, *told: Any) -> Tensor:
     dtype: torch.dtype | None = told[5]
     return torch.empty(x.shape, dtype=dtype or x.dtype, device=x.device)
 
 
-def _softmax_backward_shape(
-    grad: Tensor, output: Tensor, dim: int, scale: float | None, dtype: torch.dtype, log: bool
-) -> Tensor:
-    return torch.empty(output.shape, dtype=dtype, device=output.device)
+def _shape_backward(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
+    return torch.empty(output.shape, dtype=told[2], device=output.device)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, ctx.dim, ctx.scale, mask, ctx.causal, lengths, _, ctx.log = inputs
-    ctx.dtype, ctx.mask_like = x.dtype, None if mask is None else (mask.shape, mask.dtype)
-    ctx.save_for_backward(output, lengths)
+_library.impl("softmax", _compute, "CompositeExplicitAutograd")
+_library.impl("softmax", _differentiate, "Autograd")
+_library.impl("softmax_backward", _compute_backward, "CompositeExplicitAutograd")
+_library.impl("softmax_backward", _differentiate_backward, "Autograd")
+torch.library.register_fake("explorer::softmax", _shape, lib=_library)
+torch.library.register_fake("explorer::softmax_backward", _shape_backward, lib=_library)
+_softmax_operator = torch.ops.explorer.softmax.default
+_softmax_backward_operator = torch.ops.explorer.softmax_backward.default
 
-
-def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients of x and of an additive mask; what a mask hid has none."""
-    output, lengths = ctx.saved_tensors
-    of_mask = ctx.mask_like is not None and ctx.needs_input_grad[3]
-    scale = None if of_mask else ctx.scale
-    result = torch.ops.explorer.softmax_backward(grad, output, ctx.dim, scale, ctx.dtype, ctx.log)
-    hidden = hidden_elements(output, ctx.causal, lengths) if ctx.log else None
-    if hidden is not None:
-        result = result.masked_fill(hidden, 0.0)
-    if not of_mask:
-        return result, None, None, None, None, None, None, None
-    shape, dtype = ctx.mask_like
-    scaled = result if ctx.scale is None else result * ctx.scale
-    return scaled, None, None, result.sum_to_size(shape).to(dtype), None, None, None, None
-
-
-def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    grad, forward, ctx.dim, ctx.scale, _, ctx.log = inputs
-    ctx.save_for_backward(grad, forward)
-
-
-def _second_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients of a gradient, by PyTorch's functions: of `grad` and of the output."""
-    first, output = ctx.saved_tensors
-    dim, scale = ctx.dim, 1.0 if ctx.scale is None else ctx.scale
-    grad = grad.to(output.dtype) * scale
-    if ctx.log:
-        weights = output.exp()
-        of_first = grad - (grad * weights).sum(dim, keepdim=True)
-        of_output = -grad * weights * first.sum(dim, keepdim=True)
-    else:
-        mean = (grad * output).sum(dim, keepdim=True)
-        of_first = output * (grad - mean)
-        of_output = grad * (first - (first * output).sum(dim, keepdim=True)) - first * mean
-    return of_first.to(first.dtype), of_output, None, None, None, None
-
-
-torch.library.register_fake("explorer::softmax", _softmax_shape, lib=_library)
-torch.library.register_fake("explorer::softmax_backward", _softmax_backward_shape, lib=_library)
-torch.library.register_autograd("explorer::softmax", _gradients, setup_context=_save, lib=_library)
-torch.library.register_autograd(
-    "explorer::softmax_backward", _second_gradients, setup_context=_save_backward, lib=_library
-)
-
-# ------------------------------------------------------------------ functions
+# ------------------------------------------------------------------ function
 
 
 _transforms = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
 
 
-def _goes_direct(x: Tensor, mask: Tensor | None) -> bool:
-    """Return whether nothing but the result is wanted of a call: no gradient, mode or transform."""
-    wants_gradient = x.requires_grad or (mask is not None and mask.requires_grad)
-    return (
-        (type(x) is Tensor or type(x) is torch.nn.Parameter)
-        and not (wants_gradient and torch.is_grad_enabled())
-        and _transforms() is None
-        and not _modes()
-    )
+def _is_bare(x: Tensor) -> bool:
+    """Return whether a tensor is nothing but memory: no subclass, mode or transform looks on."""
+    kind = type(x)
+    return (kind is Tensor or kind is torch.nn.Parameter) and _transforms() is None and not _modes()
+
+
+def _wants_gradient(x: Tensor, other: Tensor | None) -> bool:
+    wanted = x.requires_grad or (other is not None and other.requires_grad)
+    return wanted and torch.is_grad_enabled()
 
 
 def softmax_of(
@@ -155,18 +200,19 @@ def softmax_of(
     added = None if causal else mask
     if dtype is None and x.dtype in HALF and x.is_cuda and torch.is_autocast_enabled("cuda"):
         dtype = torch.float32 if out is None else out.dtype
-    if not torch.compiler.is_compiling():
-        if _goes_direct(x, added):
-            return call(op, x, dim, scale, added, causal, lengths, dtype, out)
-        asked = Asked(op, x.dim(), dim, scale, added, causal, lengths, dtype)
-        if _transforms() is not None:
-            result = framework(asked, x)
-            return result if out is None else out.copy_(result)
-    result = torch.ops.explorer.softmax(
-        x, dim, scale, added, causal, lengths, dtype, op is Op.LOG_SOFTMAX
-    )
-    if out is None:
-        return result
-    if torch.is_grad_enabled() and result.requires_grad:
+    if torch.compiler.is_compiling():
+        log = op is Op.LOG_SOFTMAX
+        result = torch.ops.explorer.softmax(x, dim, scale, added, causal, lengths, dtype, log)
+        return result if out is None else out.copy_(result)
+    wants_gradient = _wants_gradient(x, added)
+    if _is_bare(x) and not wants_gradient:
+        return call(op, x, dim, scale, added, causal, lengths, dtype, out)
+    if wants_gradient and out is not None:
         raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
-    return out.copy_(result)
+    asked = Asked(op, x.dim(), dim, scale, added, causal, lengths, dtype)
+    if _transforms() is not None:
+        result = framework(asked, x)
+    else:
+        log = op is Op.LOG_SOFTMAX
+        result = _softmax_operator(x, dim, scale, added, causal, lengths, dtype, log)
+    return result if out is None else out.copy_(result)

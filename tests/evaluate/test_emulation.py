@@ -222,3 +222,10 @@ def test_a_wrong_finalist_is_an_error(monkeypatch):
     monkeypatch.setattr(ProgramUnderTest, "of_config", spoiled)
     with pytest.raises(WrongKernel, match="explorer verify"):
         check_finalists(Problem(64, 512), [Config(threads_per_row=32)], "sm_90")
+
+
+def test_a_thread_that_adds_up_the_whole_row_may_round_as_often():
+    problem, shared = Problem(64, 4096), Config(threads=384, threads_per_row=384, cache="none")
+    alone = replace(shared, arrangement="replicated")
+    few, many = (ProgramUnderTest.of_config(problem, c).rounding(problem) for c in (shared, alone))
+    assert few < 1e-5 and many > 4096 * 2.0**-24
