@@ -1,0 +1,286 @@
+"""explorer.softmax on a GPU: beside PyTorch, CuPy and JAX, in graphs, threads and big tensors."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import explorer
+from explorer.codegen import emit
+from explorer.config import Config
+from explorer.problem import Op, Problem
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'softmax-explorer[torch]'")
+
+from explorer.runtime import service, torch_calls, torch_override  # noqa: E402
+
+CLOSE = {torch.float32: 4e-6, torch.float64: 1e-13, torch.float16: 4e-3, torch.bfloat16: 1.6e-2}
+FUNCTIONS = [explorer.softmax, explorer.log_softmax]
+
+
+@pytest.fixture(autouse=True)
+def waiting():
+    """Each call waits for its kernel; and what a test loaded is forgotten after it."""
+    explorer.set_options(wait=True)
+    service.service.forget()
+    torch_calls._threads.recipes.clear()
+    torch_calls._threads.plans.clear()
+    yield
+    explorer.set_options(wait=False)
+
+
+def theirs(function):
+    return torch.softmax if function is explorer.softmax else torch.log_softmax
+
+
+def agree(result, x, function, dim=-1):
+    """The result is that of float64, to the roundings of its type; and our kernel's."""
+    truth = theirs(function)(x.double(), dim)
+    floor = torch.finfo(result.dtype).smallest_normal
+    off = (result.double() - truth).abs() / truth.abs().clamp_min(max(floor, 1e-4))
+    assert off.max().item() <= CLOSE[result.dtype] * (4 if function is explorer.log_softmax else 1)
+    assert service.service._loaded and not service.service._refused
+
+
+SHAPES = [((64, 4096), -1), ((3, 5, 7), 1), ((8,), 0), ((33, 50257), -1), ((2, 2**20), 1)]
+SHAPES += [((16, 12, 33), 0), ((1000, 17), 1), ((4, 3, 128), -1), ((4, 8193), -1)]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("dtype", list(CLOSE), ids=str)
+@pytest.mark.parametrize(("shape", "dim"), SHAPES, ids=str)
+def test_results_are_those_of_float64(shape, dim, dtype, function):
+    x = torch.randn(shape, device="cuda", dtype=torch.float64).to(dtype)
+    agree(function(x, dim), x, function, dim)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("shape", [(64, 1000), (5, 77, 4), (16, 50257)], ids=str)
+def test_gradients_are_pytorchs(shape, function):
+    x = torch.randn(shape, device="cuda", requires_grad=True)
+    grad = torch.randn_like(x)
+    (ours,) = torch.autograd.grad(function(x, 1), x, grad)
+    (own,) = torch.autograd.grad(theirs(function)(x.double(), 1), x, grad.double())
+    assert torch.allclose(ours, own.float(), rtol=1e-5, atol=1e-6)
+    kinds = {problem.op for problem, _ in service.service._loaded}
+    assert kinds == {Op(function.__name__), Op(f"{function.__name__}_backward")}
+
+
+def test_strides_offsets_and_outputs():
+    base = torch.randn(40, 1100, device="cuda")
+    for x in (base[:, :1000], base[::3, 4:1004], base.t(), base[:, 1:], base.expand(2, 40, 1100)):
+        agree(explorer.softmax(x), x, explorer.softmax)
+    x, truth = base.clone(), torch.softmax(base, -1)
+    assert explorer.softmax(x, out=x) is x and torch.allclose(x, truth, rtol=1e-5, atol=0)
+    wide = torch.full((40, 1200), 7.0, device="cuda")
+    explorer.softmax(base, out=wide[:, :1100])
+    assert torch.allclose(wide[:, :1100], truth, rtol=1e-5, atol=0) and (wide[:, 1100:] == 7).all()
+    line = torch.randn(45_000, device="cuda")
+    x, over = line[:44_000].view(40, 1100), line[500:44_500].view(40, 1100)
+    expected = torch.softmax(x, -1)
+    assert torch.allclose(explorer.softmax(x, out=over), expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_masks_lengths_and_scales(function, dtype):
+    x = torch.randn(2, 3, 64, 96, device="cuda").to(dtype)
+    hidden = ~torch.ones(64, 96, dtype=torch.bool, device="cuda").tril(32)
+    lengths = torch.randint(1, 97, (2, 3, 64), device="cuda")
+    late = torch.arange(96, device="cuda") >= lengths.unsqueeze(-1)
+    added = torch.randn(64, 96, device="cuda").to(dtype)
+    lowest = float("-inf")
+    for asked, counted in (
+        ({"mask": "causal", "scale": 0.25}, (x.double() * 0.25).masked_fill(hidden, lowest)),
+        ({"lengths": lengths}, x.double().masked_fill(late, lowest)),
+        ({"mask": added}, x.double() + added.double()),
+        ({"scale": -3.0}, x.double() * -3.0),
+    ):
+        result, truth = function(x, **asked), theirs(function)(counted, -1)
+        assert torch.allclose(result.double(), truth, rtol=2 * CLOSE[dtype], atol=1e-4)
+    assert len(service.service._loaded) == 4
+
+
+def test_a_graph_loads_nothing_and_repeats_its_bits():
+    x = torch.randn(256, 1000, device="cuda")
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        explorer.softmax(x)
+    assert not service.service._loaded and not service.service._pending
+    expected, graph = explorer.softmax(x), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = explorer.softmax(x)
+    for _ in range(1000):
+        graph.replay()
+    assert torch.equal(captured, expected)
+
+
+def test_threads_and_streams_have_the_same_bits():
+    tensors = [torch.randn(200 + n, 1000, device="cuda") for n in range(8)]
+    truths = [explorer.softmax(x) for x in tensors]
+    torch.cuda.synchronize()
+    wrong = []
+
+    def work(x, truth):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            if not all(torch.equal(explorer.softmax(x), truth) for _ in range(300)):
+                wrong.append(x.shape)
+
+    threads = [
+        threading.Thread(target=work, args=pair) for pair in zip(tensors, truths, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.alone
+def test_more_elements_than_32_bits_count():
+    x = torch.empty(2**31 // 4096 + 9, 4096, device="cuda", dtype=torch.float16)
+    x.uniform_(-4, 4)
+    y = explorer.softmax(x)
+    last = torch.softmax(x[-5:].double(), -1)
+    assert torch.allclose(y[-5:].double(), last, rtol=4e-3, atol=1e-7)
+    assert service.service._loaded
+
+
+def test_a_kernel_is_made_meanwhile_and_then_serves():
+    explorer.set_options(wait=False)
+    x = torch.randn(37, 1234, device="cuda")
+    for _ in range(600):
+        result = explorer.softmax(x)
+        if service.service._loaded:
+            break
+        assert torch.equal(result, torch.softmax(x, -1))
+        threading.Event().wait(0.05)
+    agree(explorer.softmax(x), x, explorer.softmax)
+
+
+def test_compiled_and_autocast_calls():
+    x = torch.randn(64, 1000, device="cuda")
+    compiled = torch.compile(lambda x: explorer.softmax(x + 1), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), explorer.softmax(x + 1))
+    with torch.autocast("cuda"):
+        result = explorer.softmax(x.half())
+    assert result.dtype is torch.float32
+    agree(result, x.half(), explorer.softmax)
+
+
+# ------------------------------------------------------------------ behind PyTorch's own functions
+
+
+def test_pytorchs_own_samples_through_its_own_functions():
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    torch_override.LEAST_BYTES, least = 0, torch_override.LEAST_BYTES
+    checked = 0
+    try:
+        with explorer.register_torch():
+            for op in op_db:
+                if op.name in ("softmax", "log_softmax", "masked.softmax", "masked.log_softmax"):
+                    for dtype in (torch.float32, torch.float64):
+                        checked += sum(
+                            matches_the_cpu(op, sample)
+                            for sample in op.sample_inputs("cuda", dtype, requires_grad=True)
+                        )
+    finally:
+        torch_override.LEAST_BYTES = least
+    assert checked > 50 and service.service._loaded and torch_override._registration is None
+
+
+def matches_the_cpu(op, sample):
+    """Values and gradients of a sample are those that PyTorch computes on the CPU."""
+    on_cpu = sample.transform(
+        lambda x: x.detach().cpu().requires_grad_(x.requires_grad) if torch.is_tensor(x) else x
+    )
+    ours, own = (op(s.input, *s.args, **s.kwargs) for s in (sample, on_cpu))
+    assert torch.allclose(ours.cpu(), own, rtol=1e-5, atol=1e-6, equal_nan=True), sample
+    grad = torch.randn_like(own)
+    (of_ours,) = torch.autograd.grad(ours, sample.input, grad.to(ours.device))
+    (of_own,) = torch.autograd.grad(own, on_cpu.input, grad)
+    assert torch.allclose(of_ours.cpu(), of_own, rtol=1e-4, atol=1e-5, equal_nan=True), sample
+    return True
+
+
+def test_what_is_removed_is_pytorchs_again():
+    x = torch.randn(4096, 1000, device="cuda")
+    own = torch.softmax(x, -1)
+    handle = explorer.register_torch()
+    assert explorer.register_torch() is handle
+    ours = torch.nn.functional.softmax(x, -1)
+    assert service.service._loaded and torch.equal(ours, explorer.softmax(x))
+    handle.remove()
+    service.service.forget()
+    assert torch.equal(torch.softmax(x, -1), own) and not service.service._loaded
+
+
+# ------------------------------------------------------------------ other libraries
+
+
+def test_arrays_of_cupy():
+    cupy = pytest.importorskip("cupy")
+    import cupyx.scipy.special
+
+    for dtype, close in (("float32", 1e-5), ("float16", 1e-2), ("float64", 1e-12)):
+        x = cupy.random.randn(3, 50, 200).astype(dtype)
+        for axis in (-1, 1, 0):
+            own = cupyx.scipy.special.softmax(x, axis)
+            assert cupy.allclose(explorer.softmax(x, axis), own, rtol=close, atol=1e-6)
+    x = cupy.random.randn(40, 300)[:, ::2]
+    out = cupy.empty_like(x)
+    assert explorer.log_softmax(x, out=out, scale=2.0) is out
+    assert cupy.allclose(out, cupyx.scipy.special.log_softmax(2.0 * x, 1))
+    assert service.service._loaded
+
+
+JAX = """
+import jax, jax.numpy as jnp, numpy, explorer
+from explorer.runtime.service import service
+explorer.set_options(wait=True)
+for dtype in (jnp.float32, jnp.bfloat16):
+    x = jax.random.normal(jax.random.key(0), (3, 50, 200)).astype(dtype)
+    for axis in (-1, 1, 0):
+        ours, own = explorer.softmax(x, axis), jax.nn.softmax(x.astype(jnp.float32), axis)
+        assert isinstance(ours, jax.Array) and ours.dtype == dtype
+        close = 1e-5 if dtype == jnp.float32 else 1.6e-2
+        assert numpy.allclose(ours.astype(jnp.float32), own, rtol=close)
+masked = explorer.softmax(x, mask="causal")
+assert float(jnp.abs(jnp.triu(masked[0], 151)).max()) == 0
+try:
+    jax.jit(explorer.softmax)(x)
+except TypeError as error:
+    assert "jax.jit" in str(error)
+else:
+    raise SystemExit("it was traced")
+print(len(service._loaded), "loaded")
+"""
+
+
+def test_arrays_of_jax():
+    pytest.importorskip("jax")
+    env = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    ran = subprocess.run(
+        [sys.executable, "-c", JAX], env=env, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert ran.stdout.split()[-2:] == ["7", "loaded"]
+
+
+def test_an_emitted_library_is_called_with_pytorchs_memory(tmp_path):
+    nvcc = shutil.which("nvcc") or pytest.skip("nvcc is not installed")
+    (tmp_path / "softmax.cu").write_text(emit(Problem(64, 1000), Config()).source)
+    command = [nvcc, "-std=c++17", "-arch=native", "-shared", "-Xcompiler", "-fPIC"]
+    command += ["-DSOFTMAX_LIBRARY", "-o", "softmax.so", "softmax.cu"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    launch = ctypes.CDLL(str(tmp_path / "softmax.so")).softmax_f32_1000_launch
+    x = torch.randn(64, 1000, device="cuda")
+    y = torch.empty_like(x)
+    addresses = (ctypes.c_void_p(t.data_ptr()) for t in (x, y))
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    assert launch(*addresses, ctypes.c_longlong(64), stream) == 0
+    assert torch.allclose(y, torch.softmax(x, -1), rtol=1e-5, atol=0)
