@@ -11,10 +11,9 @@ from explorer.lazy import lazy_names
 if TYPE_CHECKING:
     from explorer.errors import ExplorerError, InvalidInput
     from explorer.problem import Problem
-    from explorer.runtime.functions import log_softmax, softmax
+    from explorer.runtime.functions import log_softmax, register_torch, softmax
     from explorer.runtime.service import set_options, warm_up
     from explorer.runtime.shapes import log_shapes
-    from explorer.runtime.torch_override import register_torch
 
 __version__ = "0.1.0"
 
@@ -24,7 +23,7 @@ _HOMES = {
     "Problem": "explorer.problem",
     "log_shapes": "explorer.runtime.shapes",
     "log_softmax": "explorer.runtime.functions",
-    "register_torch": "explorer.runtime.torch_override",
+    "register_torch": "explorer.runtime.functions",
     "set_options": "explorer.runtime.service",
     "softmax": "explorer.runtime.functions",
     "warm_up": "explorer.runtime.service",
@@ -43,3 +42,7 @@ __all__ = [
 ]
 
 __getattr__ = lazy_names(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

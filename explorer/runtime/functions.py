@@ -2,9 +2,13 @@
 
 import importlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from explorer.errors import ExplorerError
 from explorer.problem import Op
+
+if TYPE_CHECKING:
+    from explorer.runtime.torch_override import Registration
 
 
 def softmax(
@@ -61,6 +65,28 @@ def log_softmax(
 
 _functions: dict[type, Any] = {}
 """The function that computes for arrays of a class, of those that have been met."""
+
+
+def register_torch() -> "Registration":
+    """Put our kernels behind PyTorch's softmax and log_softmax on CUDA, and behind their gradients.
+
+    `torch.softmax`, `torch.log_softmax`, the methods of tensors, `torch.nn.functional` and modules
+    then launch them. PyTorch's own operators still compute what no kernel of ours does or is
+    compiled for yet, and tensors of less than 1 MiB, whose time is the host's. What
+    `torch.compile` makes of a softmax is not changed. Returns a handle whose `remove()` undoes it,
+    and which may be used in a `with` statement; a second call returns the same. Raises
+    ExplorerError without PyTorch 2.9 or later.
+    """
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise ExplorerError(
+            f"register_torch needs PyTorch ({error}); install it: "
+            "pip install 'softmax-explorer[torch]'"
+        ) from error
+    from explorer.runtime.torch_override import registration
+
+    return registration()
 
 
 def _function_for(x: Any) -> Any:

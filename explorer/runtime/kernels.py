@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
 
 from explorer.codegen.variant import Launch
 from explorer.compile import Compiler, KernelCache, cache_dir
 from explorer.errors import ExplorerError
 from explorer.gpu_spec import GpuSpec
+from explorer.plain_data import read_fields
 from explorer.problem import Problem
 from explorer.user_files import open_regular
 from explorer.work_split import WorkSplit
@@ -37,7 +37,8 @@ class ReadyKernel:
 def make(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> ReadyKernel:
     """Return the kernel that the heuristic chooses, compiled unless it lies on disk.
 
-    Takes 0.1 to 2 s where it must be compiled. Raises ExplorerError where there is none.
+    Takes 0.1 to 2 s where it must be compiled. Raises ExplorerError where there is none, and
+    CompileFailure.
     """
     from explorer.codegen import emit
     from explorer.evaluate.emulation import exceeded_resource
@@ -67,7 +68,7 @@ def make(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> Re
 # it needs neither templates nor compiler: these take 0.3 s to load.
 
 
-_FORMAT = 1
+_FORMAT = 2
 
 _MAX_BYTES = 2**16
 """Largest file of launches that is read; they have some 500 bytes."""
@@ -76,34 +77,47 @@ _MAX_BYTES = 2**16
 def find(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> ReadyKernel | None:
     """Return the kernel that `make` left on disk; None where there is none that can be trusted."""
     try:
-        with open_regular(_path(problem, gpu, batch_invariant), most_bytes=_MAX_BYTES) as file:
-            said = json.loads(file.read())
-        kernel = KernelCache().load(str(said["kernel"]))
-        if kernel is None or hashlib.sha256(kernel.cubin).hexdigest() != said["cubin"]:
+        path = _path(problem, gpu, batch_invariant)
+        with open_regular(path, most_bytes=_MAX_BYTES) as file:
+            digest, text = file.read().decode().split("\n")
+        if digest != _digest(path, text):
             return None
-        launches = tuple(_launch(launch) for launch in said["launches"])
-        return ReadyKernel(kernel.cubin, launches, int(said["scratch"]), int(said["alignment"]))
+        kept = read_fields(_Kept, json.loads(text), "a kernel")
+        kernel = KernelCache().load(kept.kernel)
+        if kernel is None or hashlib.sha256(kernel.cubin).hexdigest() != kept.cubin:
+            return None
+        return ReadyKernel(kernel.cubin, kept.launches, kept.scratch_bytes, kept.alignment)
     except Exception:  # whatever lies there that is no such file: the kernel is made anew
         return None
 
 
-def _launch(said: dict[str, Any]) -> Launch:
-    return Launch(**{**said, "arguments": tuple(said["arguments"])})
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What the file of a problem says."""
+
+    kernel: str
+    """The key of the compiled kernel."""
+    cubin: str
+    """The digest of its machine code."""
+    launches: tuple[Launch, ...]
+    scratch_bytes: int
+    alignment: int
+
+
+def _digest(path: Path, text: str) -> str:
+    """By which a file says that it is whole, and of the problem that it has the name of."""
+    return hashlib.sha256(f"{path.stem}\n{text}".encode()).hexdigest()
 
 
 def _keep(path: Path, key: str, ready: ReadyKernel) -> None:
     """Write the file of a problem; readers see it whole or not at all."""
-    said = {
-        "kernel": key,
-        "cubin": hashlib.sha256(ready.cubin).hexdigest(),
-        "launches": [asdict(launch) for launch in ready.launches],
-        "scratch": ready.scratch_bytes,
-        "alignment": ready.alignment,
-    }
+    cubin = hashlib.sha256(ready.cubin).hexdigest()
+    kept = _Kept(key, cubin, ready.launches, ready.scratch_bytes, ready.alignment)
+    text = json.dumps(asdict(kept))
     with suppress(OSError):  # what cannot be kept is made again
         path.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            file.write(json.dumps(said))
+            file.write(f"{_digest(path, text)}\n{text}")
         Path(file.name).replace(path)
 
 

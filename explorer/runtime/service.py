@@ -74,6 +74,7 @@ class Service:
         self._loaded: dict[tuple[Problem, int], LoadedKernel] = {}
         self._refused: dict[tuple[Problem, int], str] = {}
         self._pending: set[tuple[Problem, int]] = set()
+        self._making: dict[tuple[Problem, int], threading.Lock] = {}
         self._lock = threading.Lock()
         self._wanted: queue.SimpleQueue[tuple[Problem, int]] = queue.SimpleQueue()
         self._makers = 0
@@ -101,9 +102,16 @@ class Service:
 
     def warm_up(self, problems: Sequence[Problem], device: int) -> None:
         """Compile and load the kernels of problems, many at once; raises ExplorerError."""
-        unscaled = [_unscaled(problem) for problem in problems]
+
+        def make_one(problem: Problem) -> None:
+            try:
+                self._make((problem, device), strict=True)
+            except Exception as error:  # the driver and the compiler raise what they like
+                raise ExplorerError(f"no kernel for {problem} on GPU {device}: {error}") from error
+
+        unscaled = dict.fromkeys(_unscaled(problem) for problem in problems)
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            list(pool.map(lambda problem: self._make((problem, device), strict=True), unscaled))
+            list(pool.map(make_one, unscaled))
 
     def _find(self, key: tuple[Problem, int]) -> LoadedKernel | None:
         problem, device = key
@@ -116,11 +124,12 @@ class Service:
     def _make(self, key: tuple[Problem, int], *, strict: bool = False) -> LoadedKernel | None:
         problem, device = key
         try:
-            loaded = self._loaded.get(key) or self._find(key)
-            if loaded is None:
-                on = gpu(device)
-                ready = make(problem, on.spec, batch_invariant=options.batch_invariant)
-                loaded = self._loaded.setdefault(key, on.load(problem, ready))
+            with self._making.setdefault(key, threading.Lock()):
+                loaded = self._loaded.get(key) or self._find(key)
+                if loaded is None and (strict or key not in self._refused):
+                    on = gpu(device)
+                    ready = make(problem, on.spec, batch_invariant=options.batch_invariant)
+                    loaded = self._loaded.setdefault(key, on.load(problem, ready))
         except Exception as error:
             if strict:
                 raise
@@ -169,13 +178,15 @@ def say_once(reason: str) -> None:
         log.debug("served by the framework: %s", reason)
 
 
-def warm_up(problems: Iterable[Problem] | str | Path, device: int = 0) -> None:
+def warm_up(problems: Iterable[Problem] | Problem | str | Path, device: int = 0) -> None:
     """Compile and load kernels ahead of the calls that will want them, on GPU `device`.
 
-    `problems` are `explorer.Problem` objects, or the name of a file that `explorer.log_shapes`
-    wrote. What is on disk already is only loaded. Raises ExplorerError where a problem has no
-    kernel, and InvalidInput for a file that cannot be read.
+    `problems` are `explorer.Problem` objects, or one of them, or the name of a file that
+    `explorer.log_shapes` wrote. What is on disk already is only loaded. Raises ExplorerError where
+    a problem has no kernel, and InvalidInput for a file that cannot be read.
     """
+    if isinstance(problems, Problem):
+        problems = [problems]
     if isinstance(problems, str | Path):
         problems = read_shapes(Path(problems))
     listed = list(problems)

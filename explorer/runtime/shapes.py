@@ -2,6 +2,7 @@
 
 import atexit
 import csv
+import io
 import os
 import threading
 from collections import Counter
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from explorer.errors import InvalidInput
+from explorer.plain_data import shown
 from explorer.problem import Problem
+from explorer.user_files import check_writable, read_text, write_file
 
 COLUMNS = tuple(field.name for field in fields(Problem))
 """Those of a file: a problem's fields; and after them `count`, the calls there were."""
@@ -21,7 +24,8 @@ class ShapeLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._counts: Counter[Problem] = Counter()
+        self._counts: Counter[Problem] | None = Counter()
+        """None once it is closed."""
         self._lock = threading.Lock()
         self._process = os.getpid()
         atexit.register(self.close)
@@ -29,22 +33,28 @@ class ShapeLog:
     def add(self, problem: Problem) -> None:
         """Count a call."""
         with self._lock:
-            self._counts[problem] += 1
+            if self._counts is not None:
+                self._counts[problem] += 1
 
     def close(self) -> None:
-        """Write the file, most frequent problems first, and count no more."""
+        """Write the file, most frequent problems first, and count no more. Raises InvalidInput."""
         global _log
         atexit.unregister(self.close)
         if _log is self:
             _log = None
         if os.getpid() != self._process:  # a forked one: the file is its parent's
             return
-        with self.path.open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow([*COLUMNS, "count"])
-            for problem, count in self._counts.most_common():
-                said = problem.as_dict()
-                writer.writerow([*(_text(said.get(name)) for name in COLUMNS), count])
+        with self._lock:
+            counts, self._counts = self._counts, None
+        if counts is None:
+            return
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*COLUMNS, "count"])
+        for problem, count in counts.most_common():
+            said = problem.as_dict()
+            writer.writerow([*(_text(said.get(name)) for name in COLUMNS), count])
+        write_file(self.path, text.getvalue(), _REMEDY)
 
     def __enter__(self) -> "ShapeLog":
         return self
@@ -56,6 +66,17 @@ class ShapeLog:
 _log: ShapeLog | None = None
 
 
+def _forget() -> None:
+    """Count nothing in a forked process: the file is its parent's."""
+    global _log
+    _log = None
+
+
+os.register_at_fork(after_in_child=_forget)
+
+_REMEDY = "name another file"
+
+
 def log_shapes(path: str | Path) -> ShapeLog:
     """Write the problems that explorer's functions meet from now on to a CSV file, with counts.
 
@@ -64,19 +85,17 @@ def log_shapes(path: str | Path) -> ShapeLog:
     `with` statement. `explorer.warm_up` reads it. Raises InvalidInput where it cannot be written.
     """
     global _log
-    path = Path(path)
-    try:
-        path.open("a").close()
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}") from None
+    path = Path(path).absolute()  # a program may change its folder
+    check_writable(path, _REMEDY)
     _log = ShapeLog(path)
     return _log
 
 
 def met(problem: Problem) -> None:
     """Count a call, if problems are being logged."""
-    if _log is not None:
-        _log.add(problem)
+    log = _log
+    if log is not None:
+        log.add(problem)
 
 
 def is_logging() -> bool:
@@ -90,17 +109,26 @@ def _text(value: Any) -> str:
 
 def read_shapes(path: Path) -> list[Problem]:
     """Return the problems of a file that `log_shapes` wrote; raises InvalidInput."""
+    text = read_text(path)
     try:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInput(f"{path} cannot be read: {error}") from None
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        rows = list(reader)
+    except csv.Error as error:
+        raise InvalidInput(f"{path} cannot be read: {error}; {_REMEDY}") from None
+    if not {"rows", "cols"} <= set(reader.fieldnames or ()):
+        raise InvalidInput(
+            f"{path} names no columns 'rows' and 'cols' in its first line; name a file that "
+            "explorer.log_shapes wrote"
+        )
     return [_problem(path, number, row) for number, row in enumerate(rows, 2)]
 
 
 def _problem(path: Path, line: int, row: dict[str, Any]) -> Problem:
     """Return the problem of a row. What a column leaves empty has its default."""
     said = {name: text for name, text in row.items() if name in COLUMNS and text}
+    missing = next((name for name in ("rows", "cols") if name not in said), None)
+    if missing is not None:
+        raise InvalidInput(f"{path}, line {line}: {missing} is missing")
     try:
         return Problem(
             **{
@@ -109,12 +137,14 @@ def _problem(path: Path, line: int, row: dict[str, Any]) -> Problem:
                 if field.name in said
             }
         )
-    except (InvalidInput, TypeError) as error:
+    except InvalidInput as error:
         raise InvalidInput(f"{path}, line {line}: {error}") from None
 
 
 def _value(field: Any, text: str) -> Any:
     """Return what a field's text says, as an option's would."""
     if field.metadata["option"].kind is bool:
+        if text not in ("True", "False"):
+            raise InvalidInput(f"{field.name} is {shown(text)}; it must be True or False")
         return text == "True"
     return field.metadata["option"].read(field.name, text)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from explorer.errors import ExplorerError
 from explorer.problem import Op
+from explorer.runtime.layout import positive
 from explorer.runtime.torch_calls import backward_served, recipe_of
 
 LEAST_BYTES = 2**20
@@ -21,7 +22,7 @@ _BACKWARD = {
 
 
 class Registration:
-    """What `register_torch` did; `remove` undoes it. May be used in a `with` statement."""
+    """What `explorer.register_torch` did; `remove` undoes it. May be used in a `with` statement."""
 
     def __init__(self) -> None:
         self._library = torch.library.Library("aten", "IMPL")
@@ -49,15 +50,8 @@ class Registration:
 _registration: Registration | None = None
 
 
-def register_torch() -> Registration:
-    """Put our kernels behind PyTorch's softmax and log_softmax on CUDA, and behind their gradients.
-
-    `torch.softmax`, `torch.log_softmax`, the methods of tensors, `torch.nn.functional` and modules
-    then launch them. PyTorch's own operators still compute what no kernel of ours does or is
-    compiled for yet, and tensors of less than 1 MiB, whose time is the host's. What
-    `torch.compile` makes of a softmax is not changed. Returns a handle whose `remove()` undoes it;
-    a second call returns the same. Raises ExplorerError for a PyTorch before 2.9.
-    """
+def registration() -> Registration:
+    """Return the registration there is, made if there is none: see `explorer.register_torch`."""
     global _registration
     if not hasattr(torch.library, "get_kernel"):
         raise ExplorerError(
@@ -94,7 +88,9 @@ def _backward(op: Op, own: Any) -> Any:
 
     def run(keys: Any, grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
         if output.nbytes >= LEAST_BYTES:
-            result = backward_served(op.is_log, grad, output, dim % output.dim(), None, dtype)
+            result = backward_served(
+                op.is_log, grad, output, positive(dim, output.dim()), None, dtype
+            )
             if result is not None:
                 return result
         taken: Tensor = own.call_boxed(keys, grad, output, dim, dtype)

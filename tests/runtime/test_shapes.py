@@ -1,0 +1,258 @@
+"""The file of problems that a program met: counts, and problems that are read back as they were."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from explorer.dtype import DType
+from explorer.errors import InvalidInput
+from explorer.problem import MAX_COLS, MAX_ROWS, MAX_STRIDE, Mask, Op, Problem
+from explorer.runtime import shapes
+from explorer.runtime.shapes import log_shapes, met, read_shapes
+
+FIRST, SECOND = Problem(64, 96, DType.F16), Problem(3, 5, scale=1.0, in_place=True)
+
+
+@pytest.fixture(autouse=True)
+def no_log_stays():
+    yield
+    shapes._log = None
+
+
+def test_problems_are_counted_and_read_back(tmp_path):
+    path = tmp_path / "met.csv"
+    with log_shapes(path):
+        assert shapes.is_logging()
+        for problem in (FIRST, SECOND, SECOND):
+            met(problem)
+    assert not shapes.is_logging()
+    met(FIRST)  # is not counted: the log is closed
+    assert read_shapes(path) == [SECOND, FIRST]
+    counts = [line.rpartition(",")[2] for line in path.read_text().splitlines()]
+    assert counts == ["count", "2", "1"]
+
+
+def test_without_a_log_nothing_is_counted():
+    assert not shapes.is_logging()
+    met(FIRST)
+
+
+def test_a_log_is_closed_once(tmp_path):
+    path = tmp_path / "met.csv"
+    log = log_shapes(path)
+    met(FIRST)
+    log.close()
+    path.write_text("the user's own")
+    log.close()
+    log.add(SECOND)
+    assert path.read_text() == "the user's own"
+
+
+def test_a_second_log_counts_from_its_beginning_on(tmp_path):
+    first, second = log_shapes(tmp_path / "1.csv"), log_shapes(tmp_path / "2.csv")
+    met(FIRST)
+    first.close()
+    assert shapes.is_logging()
+    met(SECOND)
+    second.close()
+    assert read_shapes(tmp_path / "1.csv") == []
+    assert sorted(read_shapes(tmp_path / "2.csv"), key=str) == sorted([FIRST, SECOND], key=str)
+
+
+def test_calls_of_several_threads_are_all_counted(tmp_path):
+    path = tmp_path / "met.csv"
+    with log_shapes(path):
+        threads = [
+            threading.Thread(target=lambda: [met(FIRST) for _ in range(500)]) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert path.read_text().endswith(",2000\n")
+
+
+def test_the_file_lies_where_it_was_named_though_the_program_moves(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    log = log_shapes("met.csv")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    log.close()
+    assert (tmp_path / "met.csv").exists()
+
+
+# ------------------------------------------------------------------ any problem
+
+
+@st.composite
+def problems(draw):
+    """Any problem there is."""
+    op = draw(st.sampled_from(Op))
+    mask = Mask.NONE if op.is_backward else draw(st.sampled_from(Mask))
+    inner = draw(st.sampled_from([1, 1, 4, 1000])) if mask is Mask.NONE else 1
+    cols = draw(st.integers(1, MAX_COLS))
+    mask_rows = 0
+    if mask in (Mask.CAUSAL, Mask.ADDITIVE):
+        mask_rows = draw(st.integers(1, 1000))
+    rows = max(1, mask_rows) * inner * draw(st.integers(1, MAX_ROWS // 10**6))
+    dtype = draw(st.sampled_from(DType))
+    others = [one for one in DType if (one is DType.F64) == (dtype is DType.F64)]
+    problem = Problem(
+        rows,
+        cols,
+        dtype,
+        op,
+        out_dtype=draw(st.sampled_from(others)),
+        scale=draw(st.none() | st.just(0.0) | st.floats(1e-37, 1e38)),
+        mask=mask,
+        mask_rows=mask_rows,
+        inner=inner,
+    )
+    if inner == 1:
+        strides = st.integers(cols, MAX_STRIDE)
+        problem = replace(problem, input_stride=draw(strides), output_stride=draw(strides))
+    if not op.is_backward and draw(st.booleans()):
+        problem = replace(
+            problem, out_dtype=dtype, output_stride=problem.input_stride, in_place=True
+        )
+    return problem
+
+
+@given(st.lists(problems(), unique=True, max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_every_field_of_every_problem_is_read_back(tmp_path_factory, listed):
+    path = tmp_path_factory.mktemp("shapes") / "met.csv"
+    with log_shapes(path):
+        for problem in listed:
+            met(problem)
+    read = read_shapes(path)
+    assert read == listed
+    for problem, again in zip(listed, read, strict=True):
+        for field in fields(Problem):
+            ours, theirs = getattr(problem, field.name), getattr(again, field.name)
+            assert ours == theirs and type(ours) is type(theirs), field.name
+
+
+# ------------------------------------------------------------------ bad files
+
+
+def test_a_place_that_cannot_be_written_is_told_at_once(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (tmp_path, blocked / "met.csv", pipe, "/dev/null"):
+        with pytest.raises(InvalidInput, match="cannot be written") as told:
+            log_shapes(path)
+        assert str(path) in str(told.value) and "\n" not in str(told.value)
+    assert not shapes.is_logging()
+
+
+BROKEN = {
+    "empty": (b"", "names no columns 'rows' and 'cols'"),
+    "no table": (b"once upon a time\nthere was a kernel\n", "names no columns"),
+    "binary": (b"\xff\xfe\0\1", "not text in UTF-8"),
+    "zero bytes": (b"rows,cols\n\0,5\n", "met.csv"),
+    "no cols": (b"rows,dtype\n3,f32\n", "names no columns"),
+    "an empty cell": (b"rows,cols\n3,\n", "line 2: cols is missing"),
+    "a short row": (b"rows,cols\n3,5\n3\n", "line 3: cols is missing"),
+    "a word": (b"rows,cols\nmany,5\n", "line 2: rows is 'many'; it must be a number"),
+    "none": (b"rows,cols\n0,5\n", "line 2: rows is 0"),
+    "a long number": (b"rows,cols\n" + b"9" * 5000 + b",5\n", "line 2: rows is"),
+    "an unknown type": (b"rows,cols,dtype\n3,5,f8\n", "line 2: dtype 'f8' is not known"),
+    "an unknown op": (b"rows,cols,op\n3,5,relu\n", "line 2: op 'relu' is not known"),
+    "no flag": (
+        b"rows,cols,in_place\n3,5,maybe\n",
+        "in_place is 'maybe'; it must be True or False",
+    ),
+    "no scale": (b"rows,cols,scale\n3,5,nan\n", "scale is nan"),
+    "contradiction": (b"rows,cols,mask_rows\n3,5,1\n", "line 2: mask_rows is 1; a mask 'none' has"),
+    "strides": (b"rows,cols,input_stride\n3,5,4\n", "line 2: input_stride is 4"),
+}
+
+
+@pytest.mark.parametrize("content, told", BROKEN.values(), ids=BROKEN)
+def test_a_broken_file_is_told_in_a_sentence(content, told, tmp_path):
+    path = tmp_path / "met.csv"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput) as error:
+        read_shapes(path)
+    assert told in str(error.value) and str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_no_file_a_folder_and_a_pipe_are_told(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "none.csv", tmp_path, tmp_path / "pipe"):
+        with pytest.raises(InvalidInput, match="cannot be read"):
+            read_shapes(path)
+
+
+def test_columns_of_a_users_own_are_passed_over(tmp_path):
+    path = tmp_path / "met.csv"
+    path.write_text("cols,rows,remark,dtype\n5,3,of the router,f16\n")
+    assert read_shapes(path) == [Problem(3, 5, DType.F16)]
+
+
+# ------------------------------------------------------------------ the end of a process
+
+
+def run(code, *arguments):
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0 and not ran.stderr, ran.stderr
+    return ran.stdout
+
+
+def test_the_file_is_written_when_the_process_ends(tmp_path):
+    path = tmp_path / "met.csv"
+    run(
+        """
+        import sys
+        import explorer
+        from explorer.runtime.shapes import met
+        explorer.log_shapes(sys.argv[1])
+        met(explorer.Problem(3, 5))
+        """,
+        path,
+    )
+    assert read_shapes(path) == [Problem(3, 5)]
+
+
+def test_a_forked_process_leaves_the_file_to_its_parent(tmp_path):
+    path = tmp_path / "met.csv"
+    run(
+        """
+        import os, sys
+        import explorer
+        from explorer.runtime import shapes
+        log = explorer.log_shapes(sys.argv[1])
+        shapes.met(explorer.Problem(3, 5))
+        log._lock.acquire()  # as another thread may have at that moment
+        child = os.fork()
+        if not child:
+            shapes.met(explorer.Problem(7, 7))
+            assert not shapes.is_logging()
+            log._lock.release()
+            log.close()
+            sys.exit()
+        log._lock.release()
+        assert os.waitpid(child, 0)[1] == 0
+        assert not os.path.exists(sys.argv[1])
+        shapes.met(explorer.Problem(3, 5))
+        """,
+        path,
+    )
+    assert read_shapes(path) == [Problem(3, 5)]
+    assert path.read_text().endswith(",2\n")
