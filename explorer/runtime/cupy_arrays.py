@@ -66,6 +66,6 @@ class CupyArrays(Arrays):
         return out
 
 
-def softmax_of(op: Op, x: Any, *told: Any) -> Any:
+def softmax_of(log: bool, x: Any, *told: Any) -> Any:
     """Softmax or log_softmax, as `explorer.softmax` documents it, of an array."""
-    return CupyArrays().compute(op, x, *told)
+    return CupyArrays().compute(Op.LOG_SOFTMAX if log else Op.SOFTMAX, x, *told)

@@ -1,11 +1,9 @@
 """`explorer.softmax` and `explorer.log_softmax`, for arrays of PyTorch, CuPy and JAX."""
 
-import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
 from explorer.errors import ExplorerError
-from explorer.problem import Op
 
 if TYPE_CHECKING:
     from explorer.runtime.torch_override import Registration
@@ -44,8 +42,9 @@ def softmax(
     Raises TypeError for another kind of array or under `jax.jit`, IndexError for an axis that x
     has not, and `explorer.InvalidInput` for arguments that contradict each other.
     """
-    function = _functions.get(type(x)) or _function_for(x)
-    return function(Op.SOFTMAX, x, dim, scale, mask, lengths, dtype, out)
+    if _tensors is not None and isinstance(x, _tensors.Tensor):
+        return _tensors.softmax_of(False, x, dim, scale, mask, lengths, dtype, out)
+    return _function_for(x)(False, x, dim, scale, mask, lengths, dtype, out)
 
 
 def log_softmax(
@@ -59,12 +58,13 @@ def log_softmax(
     out: Any = None,
 ) -> Any:
     """Return the logarithm of the softmax of an array; all else is as with `explorer.softmax`."""
-    function = _functions.get(type(x)) or _function_for(x)
-    return function(Op.LOG_SOFTMAX, x, dim, scale, mask, lengths, dtype, out)
+    if _tensors is not None and isinstance(x, _tensors.Tensor):
+        return _tensors.softmax_of(True, x, dim, scale, mask, lengths, dtype, out)
+    return _function_for(x)(True, x, dim, scale, mask, lengths, dtype, out)
 
 
-_functions: dict[type, Any] = {}
-"""The function that computes for arrays of a class, of those that have been met."""
+_tensors: Any = None
+"""The module for tensors of PyTorch, once one has been met: looked at first, as it is for speed."""
 
 
 def register_torch() -> "Registration":
@@ -92,19 +92,26 @@ def register_torch() -> "Registration":
 def _function_for(x: Any) -> Any:
     """Return the function that computes for arrays of a kind; raises TypeError for another.
 
-    A framework that is not imported yet has made no array.
+    A framework that is not imported yet has made no array. The imports are statements, which
+    `torch.compile` can trace.
     """
+    global _tensors
     torch = sys.modules.get("torch")
     family = type(x).__module__.partition(".")[0]
     if torch is not None and isinstance(x, torch.Tensor):
-        name = "torch_operators"
-    elif family in ("cupy", "jax", "jaxlib"):
-        name = "cupy_arrays" if family == "cupy" else "jax_arrays"
-    else:
-        raise TypeError(
-            f"x is a {type(x).__module__}.{type(x).__qualname__}; it must be a tensor of PyTorch, "
-            "or an array of CuPy or JAX, such as torch.as_tensor(x) makes"
-        )
-    function = importlib.import_module(f"explorer.runtime.{name}").softmax_of
-    _functions[type(x)] = function
-    return function
+        from explorer.runtime import torch_operators
+
+        _tensors = torch_operators
+        return torch_operators.softmax_of
+    if family == "cupy":
+        from explorer.runtime import cupy_arrays
+
+        return cupy_arrays.softmax_of
+    if family in ("jax", "jaxlib"):
+        from explorer.runtime import jax_arrays
+
+        return jax_arrays.softmax_of
+    raise TypeError(
+        f"x is a {type(x).__module__}.{type(x).__qualname__}; it must be a tensor of PyTorch, "
+        "or an array of CuPy or JAX, such as torch.as_tensor(x) makes"
+    )

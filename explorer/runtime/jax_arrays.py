@@ -66,7 +66,7 @@ class JaxArrays(Arrays):
         return (jax.nn.log_softmax if call.op is Op.LOG_SOFTMAX else jax.nn.softmax)(x, call.dim)
 
 
-def softmax_of(op: Op, x: Any, *told: Any) -> Any:
+def softmax_of(log: bool, x: Any, *told: Any) -> Any:
     """Softmax or log_softmax, as `explorer.softmax` documents it, of an array."""
     if isinstance(x, jax.core.Tracer):
         raise TypeError(
@@ -75,4 +75,4 @@ def softmax_of(op: Op, x: Any, *told: Any) -> Any:
         )
     if told[-1] is not None:
         raise InvalidInput("out is given; arrays of JAX cannot be written: leave it out")
-    return JaxArrays().compute(op, x, *told)
+    return JaxArrays().compute(Op.LOG_SOFTMAX if log else Op.SOFTMAX, x, *told)

@@ -29,11 +29,11 @@ DTYPE_OF = {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
 class Asked:
     """What a call asks for beside its tensor, checked. Raises InvalidInput and IndexError."""
 
-    __slots__ = ("causal", "dim", "dtype", "lengths", "mask", "op", "scale")
+    __slots__ = ("causal", "dim", "dtype", "lengths", "log", "mask", "scale")
 
     def __init__(
         self,
-        op: Op,
+        log: bool,
         rank: int,
         dim: int,
         scale: float | None,
@@ -42,7 +42,7 @@ class Asked:
         lengths: Tensor | None,
         dtype: torch.dtype | None,
     ) -> None:
-        self.op = op
+        self.log = log
         self.dim = positive(dim, rank)
         self.scale = scale
         self.mask = mask
@@ -92,7 +92,7 @@ def framework(asked: Asked, x: Tensor) -> Tensor:
     hidden = hidden_elements(x, asked.causal, asked.lengths)
     if hidden is not None:
         x = x.masked_fill(hidden, float("-inf"))
-    return (torch.log_softmax if asked.op.is_log else torch.softmax)(x, asked.dim)
+    return (torch.log_softmax if asked.log else torch.softmax)(x, asked.dim)
 
 
 def hidden_elements(x: Tensor, causal: bool, lengths: Tensor | None) -> Tensor | None:
@@ -202,7 +202,7 @@ class Recipe:
         """Launch a plain call; None where an array does not lie as it must."""
         plan = self.plan
         if out is None:
-            out = torch.empty(x.shape, dtype=self.target, device=x.device)
+            out = torch.empty_like(x, dtype=self.target, memory_format=torch.contiguous_format)
             source, output = x.data_ptr(), out.data_ptr()
         else:
             source, output = x.data_ptr(), out.data_ptr()
@@ -277,7 +277,7 @@ def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
         mask_rows = repeats
     try:
         problem = problem_of(
-            asked.op,
+            Op.LOG_SOFTMAX if asked.log else Op.SOFTMAX,
             DTYPE_OF[target if cast else x.dtype],
             source or dense_matrix(tuple(x.shape), asked.dim),
             out_dtype=DTYPE_OF[target],
@@ -295,7 +295,7 @@ def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
 
 
 def recipe_of(
-    op: Op,
+    log: bool,
     x: Tensor,
     dim: int,
     dtype: torch.dtype | None = None,
@@ -309,24 +309,18 @@ def recipe_of(
 
     Calls of one kind are looked at once, and from then on found by what they have in common.
     """
-    key: tuple[Any, ...] = (
-        op, dim, x.dtype, x.shape, x.stride(), x.get_device(), scale is None, dtype,
-    )  # fmt: skip
+    device = x.get_device()
+    lies = True if x.is_contiguous() else x.stride()
+    key: tuple[Any, ...] = (log, dim, x.dtype, x.shape, lies, device, scale is None, dtype)
     if out is not None:
-        key += (
-            out.dtype,
-            out.shape,
-            out.stride(),
-            out.get_device(),
-            out.data_ptr() == x.data_ptr(),
-        )
+        _check_out(x, dtype or x.dtype, out)
+        out_lies = True if out.is_contiguous() else out.stride()
+        key += (out_lies, out.data_ptr() == x.data_ptr())
     if causal or mask is not None or lengths is not None:
         key += (causal, None if mask is None else mask.shape)
     recipe = _threads.recipes.get(key)
     if recipe is None:
-        asked = Asked(op, x.dim(), dim, scale, mask, causal, lengths, dtype)
-        if out is not None:
-            _check_out(x, dtype or x.dtype, out)
+        asked = Asked(log, x.dim(), dim, scale, mask, causal, lengths, dtype)
         recipe = _recipe(asked, x, out)
         if recipe is not None:
             _threads.recipes[key] = recipe
@@ -336,7 +330,7 @@ def recipe_of(
 
 
 def call(
-    op: Op,
+    log: bool,
     x: Tensor,
     dim: int,
     scale: float | None,
@@ -347,7 +341,7 @@ def call(
     out: Tensor | None,
 ) -> Tensor:
     """Compute without gradients, by our kernel or else by PyTorch's functions."""
-    recipe = recipe_of(op, x, dim, dtype, scale, mask, causal, lengths, out)
+    recipe = recipe_of(log, x, dim, dtype, scale, mask, causal, lengths, out)
     if recipe is not None:
         if recipe.is_plain and mask is None and lengths is None:
             result = recipe.run_plain(x, out, scale)
@@ -355,13 +349,14 @@ def call(
             result = recipe.run(x, out, scale, mask, lengths)
         if result is not None:
             return result
-    asked = Asked(op, x.dim(), dim, scale, mask, causal, lengths, dtype)
+    asked = Asked(log, x.dim(), dim, scale, mask, causal, lengths, dtype)
     result = framework(asked, x)
     return result if out is None else out.copy_(result)
 
 
 def _check_out(x: Tensor, dtype: torch.dtype, out: Tensor) -> None:
-    if out.shape != x.shape or out.dtype is not dtype or out.device != x.device:
+    fits = out.dtype is dtype and out.get_device() == x.get_device() and out.shape == x.shape
+    if not fits:
         raise InvalidInput(
             f"out is {out.dtype} of shape {tuple(out.shape)} on {out.device}; it must be {dtype} "
             f"of shape {tuple(x.shape)} on {x.device}"
@@ -395,7 +390,16 @@ def backward_served(
         say_once(reason)
         return None
     output, grad = output.contiguous(), grad.to(output.dtype).contiguous()
-    key = (op, output.dtype, output.shape, output.get_device(), dim, scale is None, dtype)
+    key = (
+        "backward",
+        log,
+        output.dtype,
+        output.shape,
+        output.get_device(),
+        dim,
+        scale is None,
+        dtype,
+    )
     recipe = _threads.recipes.get(key)
     if recipe is None:
         dtypes = DTYPE_OF[output.dtype], DTYPE_OF[dtype]

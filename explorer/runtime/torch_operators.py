@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from explorer.errors import InvalidInput
-from explorer.problem import Op
 from explorer.runtime.torch_calls import (
     Asked,
     backward,
@@ -120,8 +119,7 @@ def _below_autograd(operator: Any, *told: Any) -> Tensor:
 def _compute(x: Tensor, *told: Any) -> Tensor:
     """Compute the operator `softmax` on tensors as they are."""
     dim, scale, mask, causal, lengths, dtype, log = told
-    op = Op.LOG_SOFTMAX if log else Op.SOFTMAX
-    return call(op, x, dim, scale, mask, causal, lengths, dtype, None).contiguous()
+    return call(log, x, dim, scale, mask, causal, lengths, dtype, None).contiguous()
 
 
 def _differentiate(x: Tensor, *told: Any) -> Tensor:
@@ -186,7 +184,7 @@ def _wants_gradient(x: Tensor, other: Tensor | None) -> bool:
 
 
 def softmax_of(
-    op: Op,
+    log: bool,
     x: Tensor,
     dim: int = -1,
     scale: float | None = None,
@@ -198,21 +196,19 @@ def softmax_of(
     """Softmax or log_softmax, as `explorer.softmax` documents it, of a tensor."""
     causal = mask is not None and is_causal(mask)
     added = None if causal else mask
-    if dtype is None and x.dtype in HALF and x.is_cuda and torch.is_autocast_enabled("cuda"):
+    if dtype is None and torch.is_autocast_enabled("cuda") and x.is_cuda and x.dtype in HALF:
         dtype = torch.float32 if out is None else out.dtype
     if torch.compiler.is_compiling():
-        log = op is Op.LOG_SOFTMAX
         result = torch.ops.explorer.softmax(x, dim, scale, added, causal, lengths, dtype, log)
         return result if out is None else out.copy_(result)
     wants_gradient = _wants_gradient(x, added)
     if _is_bare(x) and not wants_gradient:
-        return call(op, x, dim, scale, added, causal, lengths, dtype, out)
+        return call(log, x, dim, scale, added, causal, lengths, dtype, out)
     if wants_gradient and out is not None:
         raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
-    asked = Asked(op, x.dim(), dim, scale, added, causal, lengths, dtype)
+    asked = Asked(log, x.dim(), dim, scale, added, causal, lengths, dtype)
     if _transforms() is not None:
         result = framework(asked, x)
     else:
-        log = op is Op.LOG_SOFTMAX
         result = _softmax_operator(x, dim, scale, added, causal, lengths, dtype, log)
     return result if out is None else out.copy_(result)

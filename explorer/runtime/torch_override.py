@@ -73,7 +73,7 @@ def _forward(op: Op, own: Any) -> Any:
     def run(keys: Any, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
         if x.nbytes >= LEAST_BYTES:
             dtype = torch.float32 if half_to_float else None
-            recipe = recipe_of(op, x, dim, dtype)
+            recipe = recipe_of(op.is_log, x, dim, dtype)
             result = None if recipe is None else recipe.run(x, None, None, None, None)
             if result is not None:
                 return result
