@@ -175,6 +175,7 @@ def test_compiled_and_autocast_calls():
 
 
 def test_pytorchs_own_samples_through_its_own_functions():
+    pytest.importorskip("expecttest", reason="PyTorch's samples need it: pip install expecttest")
     from torch.testing._internal.common_methods_invocations import op_db
 
     torch_override.LEAST_BYTES, least = 0, torch_override.LEAST_BYTES
