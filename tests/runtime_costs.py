@@ -253,7 +253,7 @@ def first_result_ms():
 
 
 def many_calls():
-    """Same bits over replays and threads, and what memory grows by from 10^5 calls to as many more."""
+    """Same bits over replays and threads; what memory grows by from 10^5 calls to as many more."""
     x = torch.randn(256, 1000, device="cuda")
     expected = explorer.softmax(x)
     graph = torch.cuda.CUDAGraph()
