@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from explorer.errors import InvalidInput
 from explorer.problem import Mask, Op, Problem
@@ -13,7 +14,9 @@ from explorer.runtime.launcher import LoadedKernel, Plan
 from explorer.runtime.layout import (
     DTYPES,
     Matrix,
+    broadcasts,
     dense_matrix,
+    is_wider,
     mask_rows_of,
     matrix_of,
     positive,
@@ -34,7 +37,7 @@ class Asked:
     def __init__(
         self,
         op: Op,
-        rank: int,
+        shape: torch.Size,
         dim: int,
         scale: float | None,
         mask: Tensor | None,
@@ -42,6 +45,7 @@ class Asked:
         lengths: Tensor | None,
         dtype: torch.dtype | None,
     ) -> None:
+        rank = len(shape)
         self.op = op
         self.dim = positive(dim, rank)
         self.scale = scale
@@ -60,6 +64,17 @@ class Asked:
             raise InvalidInput(
                 f"mask is of {mask.dtype}; a mask is added: give 0 where an element counts and "
                 "-inf where it does not"
+            )
+        if mask is not None and not broadcasts(mask.shape, shape):
+            raise InvalidInput(
+                f"mask is of shape {tuple(mask.shape)}; it must broadcast to x's, {tuple(shape)}"
+            )
+        if lengths is not None and (lengths.is_floating_point() or lengths.is_complex()):
+            raise InvalidInput(f"lengths is of {lengths.dtype}; it must be of whole numbers")
+        if lengths is not None and not broadcasts(lengths.shape, shape[:-1]):
+            raise InvalidInput(
+                f"lengths is of shape {tuple(lengths.shape)}; it must broadcast to x's without "
+                f"the last axis, {tuple(shape[:-1])}"
             )
 
     @property
@@ -88,7 +103,7 @@ def framework(asked: Asked, x: Tensor) -> Tensor:
     if asked.scale is not None:
         x = x * asked.scale
     if asked.mask is not None:
-        x = x + asked.mask.to(x.dtype)
+        x = x + asked.mask.to(x)
     hidden = hidden_elements(x, asked.causal, asked.lengths)
     if hidden is not None:
         x = x.masked_fill(hidden, float("-inf"))
@@ -200,13 +215,14 @@ class Recipe:
         lengths: Tensor | None,
     ) -> Tensor | None:
         """Launch on tensors; None where one of them does not lie as it must."""
-        if self.cast:
-            x = x.to(self.target)
-        if self.copies:
+        if self.cast:  # what is converted becomes dense
+            x = x.to(self.target, memory_format=torch.contiguous_format)
+        elif self.copies:
             x = x.contiguous()
+        given = out is not None
         if out is None:
             out = torch.empty(x.shape, dtype=self.target, device=x.device)
-        elif not self.in_place and _overlap(self.problem, x, out):
+        elif not self.in_place and self._covers(out, x, self.problem.input_elements):
             say_once("an output that lies over a part of the input")
             return None
         others: dict[str, int] = {}
@@ -215,20 +231,29 @@ class Recipe:
             held = mask.to(x).contiguous()
             others["mask"] = held.data_ptr()
         elif lengths is not None:
-            held = lengths.to(device=x.device, dtype=torch.int32)
+            held = _whole(lengths, x.shape[-1]).to(device=x.device, dtype=torch.int32)
             held = held.expand(x.shape[:-1]).contiguous()
             others["lengths"] = held.data_ptr()
+        if given and held is not None and self._covers(out, held, held.numel()):
+            say_once("an output that lies over a mask or lengths")
+            return None
         device = x.get_device()
-        done = launch(self.plan, device, x.data_ptr(), out.data_ptr(), scale, others)
-        return out if done else None
+        if not launch(self.plan, device, x.data_ptr(), out.data_ptr(), scale, others):
+            return None
+        if given:
+            increment_version(out)  # who has kept it for a gradient is told, as PyTorch does
+        return out
+
+    def _covers(self, out: Tensor, other: Tensor, count: int) -> bool:
+        """Return whether an output lies over a part of the `count` elements of another array."""
+        output, source = out.data_ptr(), other.data_ptr()
+        ends = output + self.problem.output_elements * out.itemsize
+        return bool(source < ends and output < source + count * other.itemsize)
 
 
-def _overlap(problem: Problem, x: Tensor, out: Tensor) -> bool:
-    """Return whether arrays of a problem share memory."""
-    source, output = x.data_ptr(), out.data_ptr()
-    ends = source + problem.input_elements * x.itemsize
-    output_ends = output + problem.output_elements * out.itemsize
-    return bool(source < output_ends and output < ends)
+def _whole(lengths: Tensor, cols: int) -> Tensor:
+    """Return lengths that 32 bits hold: more than a row has elements are all of it."""
+    return lengths.clamp(0, cols) if lengths.dtype is torch.int64 else lengths
 
 
 def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
@@ -238,10 +263,8 @@ def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
     if reason:
         say_once(reason)
         return None
-    # PyTorch rounds the input to a narrower type, where a kernel would round the output.
-    narrows = target.itemsize < x.dtype.itemsize or torch.float64 in (x.dtype, target)
-    cast = target is not x.dtype and narrows
-    source = matrix(x, asked.dim)
+    cast = _is_cast(x.dtype, target, None if asked.mask is None else asked.mask.dtype)
+    source = None if cast else matrix(x, asked.dim)
     copies = source is None
     output = None if out is None else matrix(out, asked.dim)
     if out is not None and output is None:
@@ -264,13 +287,25 @@ def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
             scaled=asked.scale is not None,
             mask=asked.mask_kind,
             mask_rows=mask_rows,
-            in_place=out is not None and not (cast or copies) and out.data_ptr() == x.data_ptr(),
+            in_place=out is not None and not copies and out.data_ptr() == x.data_ptr(),
         )
     except InvalidInput as error:
         say_once(str(error))
         return None
     plan = plan_of(problem, x.get_device())
     return None if plan is None else Recipe(problem, plan, target, cast, copies)
+
+
+def _is_cast(dtype: torch.dtype, target: torch.dtype, mask: torch.dtype | None) -> bool:
+    """Return whether an input is to be converted to the output's type before a launch.
+
+    Kernels compute in fp32, and round the output. PyTorch rounds the input to a type that does not
+    hold its numbers; and a mask, which kernels want in the input's type, is to be in the output's.
+    """
+    if target is dtype:
+        return False
+    is_exact = is_wider(DTYPE_OF[target], DTYPE_OF[dtype]) and target is not torch.float64
+    return not is_exact or mask not in (None, dtype)
 
 
 def recipe_of(
@@ -290,12 +325,13 @@ def recipe_of(
     """
     key = (
         op, x.dtype, x.shape, x.stride(), x.get_device(), dim, scale is None, causal, dtype,
-        None if mask is None else mask.shape, lengths is None,
+        None if mask is None else (mask.shape, mask.dtype),
+        None if lengths is None else (lengths.shape, lengths.dtype),
         None if out is None else (out.stride(), out.data_ptr() == x.data_ptr()),
     )  # fmt: skip
     recipe = _threads.recipes.get(key)
     if recipe is None:
-        asked = Asked(op, x.dim(), dim, scale, mask, causal, lengths, dtype)
+        asked = Asked(op, x.shape, dim, scale, mask, causal, lengths, dtype)
         recipe = _recipe(asked, x, out)
         if recipe is not None:
             _threads.recipes[key] = recipe
@@ -317,22 +353,25 @@ def call(
 ) -> Tensor:
     """Compute without gradients, by our kernel or else by PyTorch's functions."""
     if out is not None:
-        _check_out(x, dtype or x.dtype, out)
+        check_out(x, dtype or x.dtype, out)
     recipe = recipe_of(op, x, dim, dtype, scale, mask, causal, lengths, out)
     result = None if recipe is None else recipe.run(x, out, scale, mask, lengths)
     if result is not None:
         return result
-    asked = Asked(op, x.dim(), dim, scale, mask, causal, lengths, dtype)
+    asked = Asked(op, x.shape, dim, scale, mask, causal, lengths, dtype)
     result = framework(asked, x)
     return result if out is None else out.copy_(result)
 
 
-def _check_out(x: Tensor, dtype: torch.dtype, out: Tensor) -> None:
+def check_out(x: Tensor, dtype: torch.dtype, out: Tensor) -> None:
+    """Raise InvalidInput for an output that cannot be a call's."""
     if out.shape != x.shape or out.dtype is not dtype or out.device != x.device:
         raise InvalidInput(
             f"out is {out.dtype} of shape {tuple(out.shape)} on {out.device}; it must be {dtype} "
             f"of shape {tuple(x.shape)} on {x.device}"
         )
+    if out.requires_grad and torch.is_grad_enabled():
+        raise InvalidInput("out wants a gradient; it must be a tensor that wants none")
 
 
 # ------------------------------------------------------------------ backward

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from explorer.errors import InvalidInput
 from explorer.problem import Op
@@ -15,6 +16,7 @@ from explorer.runtime.torch_calls import (
     Asked,
     backward,
     call,
+    check_out,
     framework,
     hidden_elements,
     is_causal,
@@ -127,6 +129,8 @@ torch.library.register_autograd(
 
 _transforms = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
+_is_traced = torch._C._is_tracing
+_NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 
 
 def _goes_direct(x: Tensor, mask: Tensor | None) -> bool:
@@ -137,7 +141,19 @@ def _goes_direct(x: Tensor, mask: Tensor | None) -> bool:
         and not (wants_gradient and torch.is_grad_enabled())
         and _transforms() is None
         and not _modes()
+        and forward_ad._current_level < 0
+        and not _is_traced()
     )
+
+
+def _wants_own_formulas(x: Tensor) -> bool:
+    """Return whether a call must be of PyTorch's operators alone: ours say nothing of these.
+
+    They are transforms such as `vmap`, gradients that go forward, and kinds of tensors that say
+    what becomes of each operator, such as jagged and distributed ones.
+    """
+    has_own = type(x).__torch_dispatch__ is not _NO_DISPATCH and not _modes()
+    return _transforms() is not None or forward_ad._current_level >= 0 or has_own
 
 
 def softmax_of(
@@ -156,10 +172,14 @@ def softmax_of(
     if dtype is None and x.dtype in HALF and x.is_cuda and torch.is_autocast_enabled("cuda"):
         dtype = torch.float32 if out is None else out.dtype
     if not torch.compiler.is_compiling():
+        if isinstance(scale, Tensor):
+            raise TypeError("scale is a tensor; it must be a number: or give x * scale for x")
         if _goes_direct(x, added):
             return call(op, x, dim, scale, added, causal, lengths, dtype, out)
-        asked = Asked(op, x.dim(), dim, scale, added, causal, lengths, dtype)
-        if _transforms() is not None:
+        asked = Asked(op, x.shape, dim, scale, added, causal, lengths, dtype)
+        if out is not None:
+            check_out(x, dtype or x.dtype, out)
+        if _wants_own_formulas(x):
             result = framework(asked, x)
             return result if out is None else out.copy_(result)
     result = torch.ops.explorer.softmax(
