@@ -12,6 +12,7 @@ from tempfile import NamedTemporaryFile
 
 from explorer.codegen.variant import Launch
 from explorer.compile import Compiler, KernelCache, cache_dir
+from explorer.config import Config
 from explorer.errors import ExplorerError
 from explorer.gpu_spec import GpuSpec
 from explorer.plain_data import read_fields
@@ -51,16 +52,18 @@ def make(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> Re
     exceeded = exceeded_resource(kernel.resources, variant.launches, gpu)
     if exceeded:
         raise ExplorerError(f"the kernel of {problem} cannot be launched on {gpu.name}: {exceeded}")
-    split = WorkSplit(problem, config)
-    whole_vectors = split.width > 1 and (split.aligned or split.across_rows)
     ready = ReadyKernel(
-        kernel.cubin,
-        variant.launches,
-        variant.scratch_bytes,
-        max(config.vector_bytes, split.output_word_bytes) if whole_vectors else 1,
+        kernel.cubin, variant.launches, variant.scratch_bytes, alignment(problem, config)
     )
     _keep(_path(problem, gpu, batch_invariant), compiler.key(variant.source), ready)
     return ready
+
+
+def alignment(problem: Problem, config: Config) -> int:
+    """Return the bytes that the address of each array of a config's kernel is a multiple of."""
+    split = WorkSplit(problem, config)
+    whole_vectors = split.width > 1 and (split.aligned or split.across_rows)
+    return max(config.vector_bytes, split.output_word_bytes) if whole_vectors else 1
 
 
 # ------------------------------------------------------------------ find

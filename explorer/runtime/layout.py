@@ -78,6 +78,19 @@ def _is_dense(shape: Shape, strides: Shape) -> bool:
     return True
 
 
+def is_wider(dtype: DType, than: DType) -> bool:
+    """Return whether a type holds every number of another one, and is another."""
+    return dtype.itemsize > than.itemsize
+
+
+def broadcasts(shape: Shape, to: Shape) -> bool:
+    """Return whether an array of a shape can be repeated to be of another one."""
+    last = to[len(to) - len(shape) :]
+    return len(shape) <= len(to) and all(
+        n in (1, most) for n, most in zip(shape, last, strict=True)
+    )
+
+
 def mask_rows_of(shape: Shape, mask: Shape) -> int | None:
     """Return after how many rows of an array an additive mask repeats; None where it does not.
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from explorer.errors import InvalidInput
 from explorer.problem import Mask, Op, Problem
@@ -13,7 +14,9 @@ from explorer.runtime.launcher import LoadedKernel, Plan
 from explorer.runtime.layout import (
     DTYPES,
     Matrix,
+    broadcasts,
     dense_matrix,
+    is_wider,
     mask_rows_of,
     matrix_of,
     positive,
@@ -34,7 +37,7 @@ class Asked:
     def __init__(
         self,
         log: bool,
-        rank: int,
+        shape: torch.Size,
         dim: int,
         scale: float | None,
         mask: Tensor | None,
@@ -42,6 +45,7 @@ class Asked:
         lengths: Tensor | None,
         dtype: torch.dtype | None,
     ) -> None:
+        rank = len(shape)
         self.log = log
         self.dim = positive(dim, rank)
         self.scale = scale
@@ -60,6 +64,17 @@ class Asked:
             raise InvalidInput(
                 f"mask is of {mask.dtype}; a mask is added: give 0 where an element counts and "
                 "-inf where it does not"
+            )
+        if mask is not None and not broadcasts(mask.shape, shape):
+            raise InvalidInput(
+                f"mask is of shape {tuple(mask.shape)}; it must broadcast to x's, {tuple(shape)}"
+            )
+        if lengths is not None and (lengths.is_floating_point() or lengths.is_complex()):
+            raise InvalidInput(f"lengths is of {lengths.dtype}; it must be of whole numbers")
+        if lengths is not None and not broadcasts(lengths.shape, shape[:-1]):
+            raise InvalidInput(
+                f"lengths is of shape {tuple(lengths.shape)}; it must broadcast to x's without "
+                f"the last axis, {tuple(shape[:-1])}"
             )
 
     @property
@@ -88,7 +103,7 @@ def framework(asked: Asked, x: Tensor) -> Tensor:
     if asked.scale is not None:
         x = x * asked.scale
     if asked.mask is not None:
-        x = x + asked.mask.to(x.dtype)
+        x = x + asked.mask.to(x)
     hidden = hidden_elements(x, asked.causal, asked.lengths)
     if hidden is not None:
         x = x.masked_fill(hidden, float("-inf"))
@@ -180,8 +195,7 @@ class Recipe:
     """How calls of one kind are served: what becomes of the input, and the launches."""
 
     __slots__ = (
-        "cast", "copies", "in_place", "input_bytes", "is_plain", "output_bytes", "plan", "problem",
-        "target",
+        "cast", "copies", "in_place", "is_plain", "plan", "problem", "target",
     )  # fmt: skip
 
     def __init__(
@@ -193,20 +207,18 @@ class Recipe:
         self.cast = cast
         self.copies = copies
         self.in_place = problem.in_place
-        self.input_bytes = problem.input_elements * problem.dtype.itemsize
-        self.output_bytes = problem.output_elements * problem.output_dtype.itemsize
         self.is_plain = not (cast or copies or plan.kernel.scratch_bytes)
         """Whether a call without masks has nothing to do but to launch."""
 
     def run_plain(self, x: Tensor, out: Tensor | None, scale: float | None) -> Tensor | None:
         """Launch a plain call; None where an array does not lie as it must."""
-        plan = self.plan
+        plan, given = self.plan, out is not None
         if out is None:
             out = torch.empty_like(x, dtype=self.target, memory_format=torch.contiguous_format)
             source, output = x.data_ptr(), out.data_ptr()
         else:
             source, output = x.data_ptr(), out.data_ptr()
-            if not self.in_place and self.overlap(source, output):
+            if not self.in_place and self._covers(out, x, self.problem.input_elements):
                 return None
         device = x.get_device()
         if (source | output) & plan.mask or _current_device() != device:
@@ -214,11 +226,9 @@ class Recipe:
         if scale is not None:
             plan.scale(scale)
         plan.launch_pair(_raw_stream(device), source, output)
+        if given:
+            increment_version(out)
         return out
-
-    def overlap(self, source: int, output: int) -> bool:
-        """Return whether an input and an output share memory."""
-        return source < output + self.output_bytes and output < source + self.input_bytes
 
     def run(
         self,
@@ -229,13 +239,14 @@ class Recipe:
         lengths: Tensor | None,
     ) -> Tensor | None:
         """Launch on tensors; None where one of them does not lie as it must."""
-        if self.cast:
-            x = x.to(self.target)
-        if self.copies:
+        if self.cast:  # what is converted becomes dense
+            x = x.to(self.target, memory_format=torch.contiguous_format)
+        elif self.copies:
             x = x.contiguous()
+        given = out is not None
         if out is None:
             out = torch.empty(x.shape, dtype=self.target, device=x.device)
-        elif not self.in_place and self.overlap(x.data_ptr(), out.data_ptr()):
+        elif not self.in_place and self._covers(out, x, self.problem.input_elements):
             say_once("an output that lies over a part of the input")
             return None
         others: dict[str, int] = {}
@@ -244,12 +255,29 @@ class Recipe:
             held = mask.to(x).contiguous()
             others["mask"] = held.data_ptr()
         elif lengths is not None:
-            held = lengths.to(device=x.device, dtype=torch.int32)
+            held = _whole(lengths, x.shape[-1]).to(device=x.device, dtype=torch.int32)
             held = held.expand(x.shape[:-1]).contiguous()
             others["lengths"] = held.data_ptr()
+        if given and held is not None and self._covers(out, held, held.numel()):
+            say_once("an output that lies over a mask or lengths")
+            return None
         device = x.get_device()
-        done = launch(self.plan, device, x.data_ptr(), out.data_ptr(), scale, others)
-        return out if done else None
+        if not launch(self.plan, device, x.data_ptr(), out.data_ptr(), scale, others):
+            return None
+        if given:
+            increment_version(out)  # who has kept it for a gradient is told, as PyTorch does
+        return out
+
+    def _covers(self, out: Tensor, other: Tensor, count: int) -> bool:
+        """Return whether an output lies over a part of the `count` elements of another array."""
+        output, source = out.data_ptr(), other.data_ptr()
+        ends = output + self.problem.output_elements * out.itemsize
+        return bool(source < ends and output < source + count * other.itemsize)
+
+
+def _whole(lengths: Tensor, cols: int) -> Tensor:
+    """Return lengths that 32 bits hold: more than a row has elements are all of it."""
+    return lengths.clamp(0, cols) if lengths.dtype is torch.int64 else lengths
 
 
 def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
@@ -259,10 +287,8 @@ def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
     if reason:
         say_once(reason)
         return None
-    # PyTorch rounds the input to a narrower type, where a kernel would round the output.
-    narrows = target.itemsize < x.dtype.itemsize or torch.float64 in (x.dtype, target)
-    cast = target is not x.dtype and narrows
-    source = matrix(x, asked.dim)
+    cast = _is_cast(x.dtype, target, None if asked.mask is None else asked.mask.dtype)
+    source = None if cast else matrix(x, asked.dim)
     copies = source is None
     output = None if out is None else matrix(out, asked.dim)
     if out is not None and output is None:
@@ -285,13 +311,25 @@ def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
             scaled=asked.scale is not None,
             mask=asked.mask_kind,
             mask_rows=mask_rows,
-            in_place=out is not None and not (cast or copies) and out.data_ptr() == x.data_ptr(),
+            in_place=out is not None and not copies and out.data_ptr() == x.data_ptr(),
         )
     except InvalidInput as error:
         say_once(str(error))
         return None
     plan = plan_of(problem, x.get_device())
     return None if plan is None else Recipe(problem, plan, target, cast, copies)
+
+
+def _is_cast(dtype: torch.dtype, target: torch.dtype, mask: torch.dtype | None) -> bool:
+    """Return whether an input is to be converted to the output's type before a launch.
+
+    Kernels compute in fp32, and round the output. PyTorch rounds the input to a type that does not
+    hold its numbers; and a mask, which kernels want in the input's type, is to be in the output's.
+    """
+    if target is dtype:
+        return False
+    is_exact = is_wider(DTYPE_OF[target], DTYPE_OF[dtype]) and target is not torch.float64
+    return not is_exact or mask not in (None, dtype)
 
 
 def recipe_of(
@@ -313,14 +351,18 @@ def recipe_of(
     lies = True if x.is_contiguous() else x.stride()
     key: tuple[Any, ...] = (log, dim, x.dtype, x.shape, lies, device, scale is None, dtype)
     if out is not None:
-        _check_out(x, dtype or x.dtype, out)
+        check_out(x, dtype or x.dtype, out)
         out_lies = True if out.is_contiguous() else out.stride()
         key += (out_lies, out.data_ptr() == x.data_ptr())
     if causal or mask is not None or lengths is not None:
-        key += (causal, None if mask is None else mask.shape)
+        key += (
+            causal,
+            None if mask is None else (mask.shape, mask.dtype),
+            None if lengths is None else (lengths.shape, lengths.dtype),
+        )
     recipe = _threads.recipes.get(key)
     if recipe is None:
-        asked = Asked(log, x.dim(), dim, scale, mask, causal, lengths, dtype)
+        asked = Asked(log, x.shape, dim, scale, mask, causal, lengths, dtype)
         recipe = _recipe(asked, x, out)
         if recipe is not None:
             _threads.recipes[key] = recipe
@@ -349,18 +391,21 @@ def call(
             result = recipe.run(x, out, scale, mask, lengths)
         if result is not None:
             return result
-    asked = Asked(log, x.dim(), dim, scale, mask, causal, lengths, dtype)
+    asked = Asked(log, x.shape, dim, scale, mask, causal, lengths, dtype)
     result = framework(asked, x)
     return result if out is None else out.copy_(result)
 
 
-def _check_out(x: Tensor, dtype: torch.dtype, out: Tensor) -> None:
+def check_out(x: Tensor, dtype: torch.dtype, out: Tensor) -> None:
+    """Raise InvalidInput for an output that cannot be a call's."""
     fits = out.dtype is dtype and out.get_device() == x.get_device() and out.shape == x.shape
     if not fits:
         raise InvalidInput(
             f"out is {out.dtype} of shape {tuple(out.shape)} on {out.device}; it must be {dtype} "
             f"of shape {tuple(x.shape)} on {x.device}"
         )
+    if out.requires_grad and torch.is_grad_enabled():
+        raise InvalidInput("out wants a gradient; it must be a tensor that wants none")
 
 
 # ------------------------------------------------------------------ backward

@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from explorer.errors import InvalidInput
 from explorer.runtime.torch_calls import (
     Asked,
     backward,
     call,
+    check_out,
     framework,
     hidden_elements,
     is_causal,
@@ -170,17 +172,35 @@ _softmax_backward_operator = torch.ops.explorer.softmax_backward.default
 
 _transforms = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
+_is_traced = torch._C._is_tracing
+_NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 
 
 def _is_bare(x: Tensor) -> bool:
     """Return whether a tensor is nothing but memory: no subclass, mode or transform looks on."""
     kind = type(x)
-    return (kind is Tensor or kind is torch.nn.Parameter) and _transforms() is None and not _modes()
+    return (
+        (kind is Tensor or kind is torch.nn.Parameter)
+        and _transforms() is None
+        and not _modes()
+        and forward_ad._current_level < 0
+        and not _is_traced()
+    )
 
 
 def _wants_gradient(x: Tensor, other: Tensor | None) -> bool:
     wanted = x.requires_grad or (other is not None and other.requires_grad)
     return wanted and torch.is_grad_enabled()
+
+
+def _wants_own_formulas(x: Tensor) -> bool:
+    """Return whether a call must be of PyTorch's operators alone: ours say nothing of these.
+
+    They are transforms such as `vmap`, gradients that go forward, and kinds of tensors that say
+    what becomes of each operator, such as jagged and distributed ones.
+    """
+    has_own = type(x).__torch_dispatch__ is not _NO_DISPATCH and not _modes()
+    return _transforms() is not None or forward_ad._current_level >= 0 or has_own
 
 
 def softmax_of(
@@ -201,13 +221,17 @@ def softmax_of(
     if torch.compiler.is_compiling():
         result = torch.ops.explorer.softmax(x, dim, scale, added, causal, lengths, dtype, log)
         return result if out is None else out.copy_(result)
+    if isinstance(scale, Tensor):
+        raise TypeError("scale is a tensor; it must be a number: or give x * scale for x")
     wants_gradient = _wants_gradient(x, added)
     if _is_bare(x) and not wants_gradient:
         return call(log, x, dim, scale, added, causal, lengths, dtype, out)
+    asked = Asked(log, x.shape, dim, scale, added, causal, lengths, dtype)
+    if out is not None:
+        check_out(x, dtype or x.dtype, out)
     if wants_gradient and out is not None:
         raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
-    asked = Asked(log, x.dim(), dim, scale, added, causal, lengths, dtype)
-    if _transforms() is not None:
+    if _wants_own_formulas(x):
         result = framework(asked, x)
     else:
         result = _softmax_operator(x, dim, scale, added, causal, lengths, dtype, log)
