@@ -252,28 +252,31 @@ _INFINITE = np.float32(128.0)
 
 
 class _Ex2Tables(NamedTuple):
-    """Tables by the fraction of the exponent; the second half of each is for negative ones."""
+    """Tables by the fraction above the next whole number below the exponent."""
 
     high: NDArray[np.float64]
-    """2^(1 + h), or 2^-(1 + h), for the high bits h of the fraction."""
+    """2^h for the high bits h of the fraction."""
     low: NDArray[np.float64]
-    """2^l, or 2^-l, for its low bits l."""
+    """2^l for its low bits l."""
     corrections: NDArray[np.int8]
-    """Distance of the GPU's result from the correctly rounded one, in ulps, by the fraction."""
+    """Distance of the GPU's result from the correctly rounded one, in ulps, by the fraction; the
+    second half is for negative exponents."""
 
 
 @cache
 def _ex2_tables() -> _Ex2Tables:
-    """Read the table that was measured on an H200, with four corrections of 2 bits in a byte."""
+    """Read the table that was measured on an H200, with four corrections of 2 bits in a byte.
+
+    In the file, the second half is by the fraction of the exponent's absolute value.
+    """
     data = zlib.decompress(Path(__file__).with_name("ex2_h200.zlib").read_bytes())
     unpacked = [[(byte >> shift & 3) - 2 for shift in (0, 2, 4, 6)] for byte in range(256)]
     four = np.array(unpacked, np.int8).view(np.int32).reshape(-1)
     corrections = four[np.frombuffer(data, np.uint8)].view(np.int8)
+    corrections[_FRACTIONS + 1 :] = corrections[_FRACTIONS + 1 :][::-1].copy()
     highs = _FRACTIONS >> _LOW_BITS
-    sides = (1.0, -1.0)
-    high = np.concatenate([np.exp2(side * (1.0 + np.arange(highs) / highs)) for side in sides])
-    low = np.concatenate([np.exp2(side * np.arange(_LOWS) / _FRACTIONS) for side in sides])
-    return _Ex2Tables(high, low, corrections)
+    high, low = np.arange(highs) / highs, np.arange(_LOWS) / _FRACTIONS
+    return _Ex2Tables(np.exp2(high), np.exp2(low), corrections)
 
 
 def ex2_approx(x: Array) -> NDArray[np.float32]:
@@ -300,16 +303,19 @@ def _ex2_normal(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return 2^x for results that are not subnormal: 0 below 2^-126, infinity and NaN included."""
     tables = _ex2_tables()
     clamped = np.minimum(np.maximum(x, _LOWEST_NORMAL), _INFINITE)
-    fixed = (clamped * _SCALE).astype(np.int64)  # Some number for NaN, which is seen to below.
-    side = fixed >> 63  # 0, or -1 for a negative x. Where x truncates to 0, both sides agree.
-    magnitude = (fixed ^ side) - side
-    fraction = magnitude & (_FRACTIONS - 1) | side & _FRACTIONS
+    fixed = (clamped * _SCALE).astype(np.int32)  # Some number for NaN, which is seen to below.
+    fraction = fixed & (_FRACTIONS - 1)
     # The table was read at 1 <= |x| < 2. The product of the two parts, in float64, rounds to the
-    # same float32 as 2^x itself for every fraction.
+    # same float32 as 2^fraction itself for every fraction.
     rounded = tables.high.take(fraction >> _LOW_BITS)
-    rounded *= tables.low.take(fraction & (_LOWS - 1) | side & _LOWS)
+    rounded *= tables.low.take(fraction & (_LOWS - 1))
     bits = rounded.astype(np.float32).view(np.int32)
-    bits += tables.corrections.take(fraction)
-    whole = (magnitude >> _FRACTION_BITS) - 1
-    bits += (((whole ^ side) - side) << 23).astype(np.int32)
-    return np.asarray(bits.view(np.float32) + clamped * np.float32(0))  # NaN stays NaN.
+    fixed -= fraction
+    bits += fixed  # What is left of it is the whole part, where float32 has its exponent.
+    fixed >>= 31 - _FRACTION_BITS  # The sign goes to the bit above those of the fraction.
+    fixed &= _FRACTIONS
+    fixed |= fraction
+    bits += tables.corrections.take(fixed)
+    clamped *= np.float32(0)
+    clamped += bits.view(np.float32)
+    return np.asarray(clamped)  # NaN stays NaN.
