@@ -52,6 +52,7 @@ _SMALLEST_NORMAL: dict[np.dtype[Any], Any] = {
 
 _DROPPED_BITS = np.int64((1 << 29) - 1)
 _HALFWAY = np.int64(1 << 28)
+_MANTISSA = np.int64((1 << 52) - 1)
 
 
 def _nearest(product: Array, addend: Array) -> Array:
@@ -60,8 +61,9 @@ def _nearest(product: Array, addend: Array) -> Array:
     # Rounding twice can differ only where float64's sum lies halfway between two float32, or
     # where the result is subnormal and float32 keeps fewer bits.
     doubtful = (total.view(np.int64) & _DROPPED_BITS) == _HALFWAY
-    size = np.abs(total)
-    doubtful |= (size < FLOAT32_TINY) & (size > 0)
+    small = np.abs(total) < FLOAT32_TINY
+    if small.any():
+        doubtful |= small & (total != 0)
     if doubtful.any():
         total[doubtful] = round_to_odd(*_exact_sum_of(product, addend, doubtful))
     return total.astype(np.float32)
@@ -113,7 +115,7 @@ def _round_sum(product: Array, addend: Array, mode: str) -> Array:
 
 def fma32(a: Any, b: Any, c: Any, mode: str = "rn") -> Array:
     """Return a * b + c of float32 operands, rounded once."""
-    product = np.asarray(a).astype(np.float64) * b
+    product = np.asarray(np.multiply(a, b, dtype=np.float64))
     return _round_sum(product, np.asarray(c).astype(np.float64), mode)
 
 
@@ -170,7 +172,16 @@ def _fma64(a: Array, b: Array, c: Array) -> Array:
     product = np.asarray(a * b)
     low, low_error = exact_sum(c, _product_error(a, b, product))
     high, high_error = exact_sum(product, low)
-    return np.asarray(high + round_to_odd(*exact_sum(low_error, high_error)))
+    error = np.asarray(low_error + high_error)
+    result = np.asarray(high + error)
+    # That error is itself rounded, which can tell only where the result lies halfway between two
+    # numbers as it seems: what was rounded off last is then a power of two.
+    left = np.asarray(error - (result - high))
+    doubtful = ((left.view(np.int64) & _MANTISSA) == 0) & (left != 0)
+    if doubtful.any():
+        error = round_to_odd(*_exact_sum_of(low_error, high_error, doubtful))
+        result[doubtful] = np.asarray(high)[doubtful] + error
+    return result
 
 
 def _scaled_fma64(a: Array, b: Array, c: Array) -> Array:
