@@ -52,6 +52,7 @@ _SMALLEST_NORMAL: dict[np.dtype[Any], Any] = {
 
 _DROPPED_BITS = np.int64((1 << 29) - 1)
 _HALFWAY = np.int64(1 << 28)
+_MANTISSA = np.int64((1 << 52) - 1)
 
 
 def _nearest(product: Array, addend: Array) -> Array:
@@ -60,8 +61,9 @@ def _nearest(product: Array, addend: Array) -> Array:
     # Rounding twice can differ only where float64's sum lies halfway between two float32, or
     # where the result is subnormal and float32 keeps fewer bits.
     doubtful = (total.view(np.int64) & _DROPPED_BITS) == _HALFWAY
-    size = np.abs(total)
-    doubtful |= (size < FLOAT32_TINY) & (size > 0)
+    small = np.abs(total) < FLOAT32_TINY
+    if small.any():
+        doubtful |= small & (total != 0)
     if doubtful.any():
         total[doubtful] = round_to_odd(*_exact_sum_of(product, addend, doubtful))
     return total.astype(np.float32)
@@ -113,7 +115,7 @@ def _round_sum(product: Array, addend: Array, mode: str) -> Array:
 
 def fma32(a: Any, b: Any, c: Any, mode: str = "rn") -> Array:
     """Return a * b + c of float32 operands, rounded once."""
-    product = np.asarray(a).astype(np.float64) * b
+    product = np.asarray(np.multiply(a, b, dtype=np.float64))
     return _round_sum(product, np.asarray(c).astype(np.float64), mode)
 
 
@@ -170,7 +172,16 @@ def _fma64(a: Array, b: Array, c: Array) -> Array:
     product = np.asarray(a * b)
     low, low_error = exact_sum(c, _product_error(a, b, product))
     high, high_error = exact_sum(product, low)
-    return np.asarray(high + round_to_odd(*exact_sum(low_error, high_error)))
+    error = np.asarray(low_error + high_error)
+    result = np.asarray(high + error)
+    # That error is itself rounded, which can tell only where the result lies halfway between two
+    # numbers as it seems: what was rounded off last is then a power of two.
+    left = np.asarray(error - (result - high))
+    doubtful = ((left.view(np.int64) & _MANTISSA) == 0) & (left != 0)
+    if doubtful.any():
+        error = round_to_odd(*_exact_sum_of(low_error, high_error, doubtful))
+        result[doubtful] = np.asarray(high)[doubtful] + error
+    return result
 
 
 def _scaled_fma64(a: Array, b: Array, c: Array) -> Array:
@@ -252,14 +263,15 @@ _INFINITE = np.float32(128.0)
 
 
 class _Ex2Tables(NamedTuple):
-    """Tables by the fraction of the exponent; the second half of each is for negative ones."""
+    """Tables by the fraction above the next whole number below the exponent."""
 
     high: NDArray[np.float64]
-    """2^(1 + h), or 2^-(1 + h), for the high bits h of the fraction."""
+    """2^h for the high bits h of the fraction."""
     low: NDArray[np.float64]
-    """2^l, or 2^-l, for its low bits l."""
+    """2^l for its low bits l."""
     corrections: NDArray[np.int8]
-    """Distance of the GPU's result from the correctly rounded one, in ulps, by the fraction."""
+    """Distance of the GPU's result from the correctly rounded one, in ulps, by the fraction; the
+    second half is for negative exponents."""
 
 
 _LOWEST = 2 * _LOWEST_NORMAL
@@ -268,16 +280,18 @@ _LOWEST = 2 * _LOWEST_NORMAL
 
 @cache
 def _ex2_tables() -> _Ex2Tables:
-    """Read the table that was measured on an H200, with four corrections of 2 bits in a byte."""
+    """Read the table that was measured on an H200, with four corrections of 2 bits in a byte.
+
+    In the file, the second half is by the fraction of the exponent's absolute value.
+    """
     data = zlib.decompress(Path(__file__).with_name("ex2_h200.zlib").read_bytes())
     unpacked = [[(byte >> shift & 3) - 2 for shift in (0, 2, 4, 6)] for byte in range(256)]
     four = np.array(unpacked, np.int8).view(np.int32).reshape(-1)
     corrections = four[np.frombuffer(data, np.uint8)].view(np.int8)
+    corrections[_FRACTIONS + 1 :] = corrections[_FRACTIONS + 1 :][::-1].copy()
     highs = _FRACTIONS >> _LOW_BITS
-    sides = (1.0, -1.0)
-    high = np.concatenate([np.exp2(side * (1.0 + np.arange(highs) / highs)) for side in sides])
-    low = np.concatenate([np.exp2(side * np.arange(_LOWS) / _FRACTIONS) for side in sides])
-    return _Ex2Tables(high, low, corrections)
+    high, low = np.arange(highs) / highs, np.arange(_LOWS) / _FRACTIONS
+    return _Ex2Tables(np.exp2(high), np.exp2(low), corrections)
 
 
 def ex2_approx(x: Array) -> NDArray[np.float32]:
@@ -310,16 +324,19 @@ def _ex2_normal(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return 2^x for results that are not subnormal: 0 below 2^-126, infinity and NaN included."""
     tables = _ex2_tables()
     clamped = np.minimum(np.maximum(x, _LOWEST_NORMAL), _INFINITE)
-    fixed = (clamped * _SCALE).astype(np.int64)  # Some number for NaN, which is seen to below.
-    side = fixed >> 63  # 0, or -1 for a negative x. Where x truncates to 0, both sides agree.
-    magnitude = (fixed ^ side) - side
-    fraction = magnitude & (_FRACTIONS - 1) | side & _FRACTIONS
+    fixed = (clamped * _SCALE).astype(np.int32)  # Some number for NaN, which is seen to below.
+    fraction = fixed & (_FRACTIONS - 1)
     # The table was read at 1 <= |x| < 2. The product of the two parts, in float64, rounds to the
-    # same float32 as 2^x itself for every fraction.
+    # same float32 as 2^fraction itself for every fraction.
     rounded = tables.high.take(fraction >> _LOW_BITS)
-    rounded *= tables.low.take(fraction & (_LOWS - 1) | side & _LOWS)
+    rounded *= tables.low.take(fraction & (_LOWS - 1))
     bits = rounded.astype(np.float32).view(np.int32)
-    bits += tables.corrections.take(fraction)
-    whole = (magnitude >> _FRACTION_BITS) - 1
-    bits += (((whole ^ side) - side) << 23).astype(np.int32)
-    return np.asarray(bits.view(np.float32) + clamped * np.float32(0))  # NaN stays NaN.
+    fixed -= fraction
+    bits += fixed  # What is left of it is the whole part, where float32 has its exponent.
+    fixed >>= 31 - _FRACTION_BITS  # The sign goes to the bit above those of the fraction.
+    fixed &= _FRACTIONS
+    fixed |= fraction
+    bits += tables.corrections.take(fixed)
+    clamped *= np.float32(0)
+    clamped += bits.view(np.float32)
+    return np.asarray(clamped)  # NaN stays NaN.

@@ -247,6 +247,8 @@ class Modifiers:
 
 def in_place(ufunc: np.ufunc, target: Target, *sources: Source) -> Step:
     """Return a step that lets a ufunc write straight to the destination if the lanes are a box."""
+    if isinstance(target, NoTarget):
+        return computed(ufunc, target, *sources)
     plain = all(type(source) is Source for source in sources)
 
     def step(lanes: Lanes) -> None:
@@ -257,7 +259,18 @@ def in_place(ufunc: np.ufunc, target: Target, *sources: Source) -> Step:
         else:
             target.flat[lanes.flat] = ufunc(*[source.at(lanes) for source in sources])
 
-    return computed(ufunc, target, *sources) if isinstance(target, NoTarget) else step
+    if not plain or len(sources) != 2:
+        return step
+    first, second = sources
+
+    def of_two(lanes: Lanes) -> None:
+        """As `step`, without a list of the operands for each: of the usual case."""
+        if lanes.full:
+            ufunc(first.value, second.value, out=target.array)
+        else:
+            step(lanes)
+
+    return of_two
 
 
 def computed(function: Callable[..., Any], target: Target, *sources: Source) -> Step:

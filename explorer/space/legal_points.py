@@ -120,19 +120,22 @@ class AllowedValues:
         self._name = name
         self._values = values
         self._others = _values_of([read for read in rule.reads if read != name])
-        self._said: dict[tuple[Any, ...], int] = {}
+        self._said: dict[tuple[Any, ...], tuple[int, int]] = {}
+        """The values that it was asked of, and those among them that it allows."""
 
-    def allows(self, point: Point) -> int:
-        """The values with which the rule holds at a point, whose own value is changed."""
+    def allows(self, point: Point, asked: int) -> int:
+        """Those of the values asked of with which the rule holds at a point, whose own value is
+        changed."""
         others = self._others(point.config)
-        said = self._said.get(others)
-        if said is None:
-            said = 0
+        known, allowed = self._said.get(others, (0, 0))
+        unknown = asked & ~known
+        if unknown:
             for place, value in enumerate(self._values):
-                choose(point.config, self._name, value)
-                said |= self._rule.holds(point) << place
-            self._said[others] = said
-        return said
+                if unknown >> place & 1:
+                    choose(point.config, self._name, value)
+                    allowed |= self._rule.holds(point) << place
+            self._said[others] = known | unknown, allowed
+        return asked & allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,8 @@ class Level:
     """Their values."""
     due: tuple[AllowedValues, ...]
     """Rules that can be judged once this parameter is chosen, first those that read least."""
+    decides: bool
+    """Whether a rule still to judge reads this parameter: else the same follows all its values."""
 
 
 def levels(problem: Problem, gpu: GpuSpec, parameters: dict[str, tuple[Value, ...]]) -> list[Level]:
@@ -232,7 +237,8 @@ def _level(
         AllowedValues(rule, name, parameters[name])
         for rule in sorted(due, key=lambda r: len(r.reads))
     ]
-    return Level(name, parameters[name], telling, _values_of(telling), tuple(judges))
+    decides = name in _telling(order[: depth + 1], rules)
+    return Level(name, parameters[name], telling, _values_of(telling), tuple(judges), decides)
 
 
 # ------------------------------------------------------------------ legal points
@@ -242,8 +248,9 @@ Setting = tuple[str, Value]
 """A parameter's name and one of its values."""
 Step = tuple[Setting, tuple[Any, ...], tuple[Any, ...]]
 """A setting, what its level is told, and what it tells the level below."""
-Below = tuple[int, int]
-"""How many legal completions there are, and the settings that these have, as bits."""
+Below = tuple[int, int, tuple[int, ...]]
+"""How many legal completions there are, the settings that these have, as bits, and how many of them
+there are for each value of the next level."""
 
 
 class LegalPoints:
@@ -260,9 +267,8 @@ class LegalPoints:
         self._levels = levels(problem, gpu, parameters)
         self._draft = Config()
         self._point = Point(problem, gpu, self._draft)
-        self._known: list[dict[tuple[Any, ...], tuple[int, ...]]] = [{} for _ in self._levels]
-        self._totals: list[dict[tuple[Any, ...], Below]] = [{} for _ in self._levels]
-        self._kept: dict[Any, Any] = {}
+        self._known: list[dict[tuple[Any, ...], Below]] = [{} for _ in self._levels]
+        self._kept: dict[Below, Below] = {}
         """What is known of many branches is the same: each such tuple is kept once."""
         bits = (1 << place for place in range(sum(len(level.values) for level in self._levels)))
         self._bits = [tuple(next(bits) for _ in level.values) for level in self._levels]
@@ -315,7 +321,7 @@ class LegalPoints:
         for told in reached:
             for name, value in zip(level.telling, told, strict=True):
                 choose(self._draft, name, value)
-            for value, count in zip(level.values, self._counts(depth), strict=True):
+            for value, count in zip(level.values, self._below(depth)[2], strict=True):
                 if count:
                     choose(self._draft, level.name, value)
                     yield (level.name, value), told, below.told(self._draft)
@@ -331,9 +337,10 @@ class LegalPoints:
             return True
         level = self._levels[depth]
         state = (depth, level.told(self._draft))
-        if due[depth] & ~self._below(depth)[1] or state in dead:
+        _, choices, completions = self._below(depth)
+        if due[depth] & ~choices or state in dead:
             return False
-        counts, here = list(self._counts(depth)), due[depth] & ~due[depth + 1]
+        counts, here = list(completions), due[depth] & ~due[depth + 1]
         if here:
             bits = self._bits[depth]
             counts = [n if bit & here else 0 for bit, n in zip(bits, counts, strict=True)]
@@ -349,39 +356,33 @@ class LegalPoints:
     def _below(self, depth: int) -> Below:
         """What can follow what is chosen above `depth`."""
         if depth == len(self._levels):
-            return 1, 0
-        told, totals = self._levels[depth].told(self._draft), self._totals[depth]
-        found = totals.get(told)
+            return 1, 0, ()
+        told, known = self._levels[depth].told(self._draft), self._known[depth]
+        found = known.get(told)
         if found is None:
-            counts, choices = self._completions(depth)
-            found = sum(counts), choices
-            self._known[depth][told] = self._kept.setdefault(counts, counts)
-            found = totals[told] = self._kept.setdefault(found, found)
+            found = self._completions(depth)
+            found = known[told] = self._kept.setdefault(found, found)
         return found
 
-    def _counts(self, depth: int) -> tuple[int, ...]:
-        """The legal completions of what is chosen above `depth`, for each value there."""
-        told, known = self._levels[depth].told(self._draft), self._known[depth]
-        if told not in known:
-            self._below(depth)
-        return known[told]
-
-    def _completions(self, depth: int) -> tuple[tuple[int, ...], int]:
-        """For each value at `depth`, how many there are; and the choices from there on in all."""
-        level, draft, below = self._levels[depth], self._draft, self._below
-        name, values, bits = level.name, level.values, self._bits[depth]
-        allowed = (1 << len(values)) - 1
+    def _completions(self, depth: int) -> Below:
+        """What can follow, worked out from what can follow each value at `depth`."""
+        level, draft, bits = self._levels[depth], self._draft, self._bits[depth]
+        allowed = (1 << len(level.values)) - 1
         for judge in level.due:
-            allowed &= judge.allows(self._point)
+            allowed = judge.allows(self._point, allowed)
             if not allowed:
-                return (0,) * len(values), 0
-        counts, choices = [], 0
-        for place, value in enumerate(values):
-            count = 0
-            if allowed >> place & 1:
-                choose(draft, name, value)
-                count, further = below(depth + 1)
-                if count:
-                    choices |= bits[place] | further
+                return 0, 0, (0,) * len(level.values)
+        counts, choices, count, further = [], 0, 0, 0
+        known = False
+        for place, value in enumerate(level.values):
+            if not allowed >> place & 1:
+                counts.append(0)
+                continue
+            if not known:
+                choose(draft, level.name, value)
+                count, further, _ = self._below(depth + 1)
+                known = not level.decides
+            if count:
+                choices |= bits[place] | further
             counts.append(count)
-        return tuple(counts), choices
+        return sum(counts), choices, tuple(counts)
