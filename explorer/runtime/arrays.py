@@ -1,5 +1,6 @@
 """Calls on arrays of libraries that say where their memory lies, as those of CuPy and JAX do."""
 
+import math
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from explorer.runtime import shapes
 from explorer.runtime.launcher import LoadedKernel, Plan, gpu
 from explorer.runtime.layout import (
     DTYPES,
+    broadcasts,
     dense_matrix,
+    is_converted,
     mask_rows_of,
     matrix_of,
     positive,
@@ -124,6 +127,8 @@ class Arrays(ABC):
             op, positive(dim, x.ndim), scale, None if causal else mask, causal, lengths, name
         )
         self._check(call, x, out)
+        if 0 in x.shape:  # what has no elements has no greatest one, which libraries ask for
+            return x.astype(name or x.dtype) if out is None else out
         result = self._served(call, x, out)
         if result is not None:
             return result
@@ -131,7 +136,10 @@ class Arrays(ABC):
         return result if out is None else self.copied(result, out)
 
     def _check(self, call: Call, x: Any, out: Any) -> None:
-        """Raise InvalidInput for arguments that contradict each other."""
+        """Raise InvalidInput for arguments that contradict each other, TypeError for no arrays."""
+        for name, array in (("mask", call.mask), ("lengths", call.lengths)):
+            if array is not None and not hasattr(array, "dtype"):
+                raise TypeError(f"{name} is a {type(array).__qualname__}; it must be an array")
         masks = call.causal + (call.mask is not None) + (call.lengths is not None)
         if masks and (x.ndim == 0 or call.dim != x.ndim - 1):
             raise InvalidInput("dim is not the last axis; a mask is for rows along it: dim=-1")
@@ -139,6 +147,21 @@ class Arrays(ABC):
             raise InvalidInput("mask is 'causal'; x must have rows and columns, and has one axis")
         if masks > 1:
             raise InvalidInput("mask and lengths exclude each other: give one of them")
+        if call.mask is not None and "float" not in self.dtype_name(call.mask.dtype):
+            raise InvalidInput(
+                f"mask is of {call.mask.dtype}; a mask is added: give 0 where an element counts "
+                "and -inf where it does not"
+            )
+        for name, array, shape in (
+            ("mask", call.mask, tuple(x.shape)),
+            ("lengths", call.lengths, tuple(x.shape[:-1])),
+        ):
+            if array is not None and not broadcasts(tuple(array.shape), shape):
+                raise InvalidInput(
+                    f"{name} is of shape {tuple(array.shape)}; it must broadcast to {shape}"
+                )
+        if call.lengths is not None and "int" not in self.dtype_name(call.lengths.dtype):
+            raise InvalidInput(f"lengths is of {call.lengths.dtype}; it must be of whole numbers")
         wanted = call.dtype or self.dtype_name(x.dtype)
         if out is not None and (out.shape != x.shape or self.dtype_name(out.dtype) != wanted):
             raise InvalidInput(
@@ -150,11 +173,11 @@ class Arrays(ABC):
         """Return what our kernel makes of a call; None where it must be the library's."""
         lying = self.lying(x)
         target = call.dtype or lying.dtype
-        if lying.device < 0 or not {lying.dtype, target} <= set(DTYPES) or 0 in lying.shape:
+        if lying.device < 0 or not {lying.dtype, target} <= set(DTYPES):
             say_once(f"{lying.dtype} of shape {lying.shape} on GPU {lying.device}")
             return None
-        narrows = DTYPES[target].itemsize < DTYPES[lying.dtype].itemsize
-        if target != lying.dtype and (narrows or "float64" in (target, lying.dtype)):
+        mask = lying.dtype if call.mask is None else self.dtype_name(call.mask.dtype)
+        if is_converted(DTYPES[lying.dtype], DTYPES[target], DTYPES.get(mask)):
             x = self.converted(x, target, x)
         lying = self.lying(x)
         if lying.strides and matrix_of(lying.shape, lying.strides, call.dim) is None:
@@ -165,6 +188,9 @@ class Arrays(ABC):
         if found is None:
             return None
         others = self._others(call, x, lying)
+        if out is not None and self._is_covered(found, lying, result, others):
+            say_once("an output that lies over a part of an input")
+            return None
         return result if self._launch(found, call, lying, result, x, others) else None
 
     def _problem(self, call: Call, source: Lying, output: Lying) -> Problem | None:
@@ -206,9 +232,29 @@ class Arrays(ABC):
         if call.mask is not None:
             return {"mask": self.converted(call.mask, lying.dtype, x)}
         if call.lengths is not None:
-            lengths = self.broadcast(self.converted(call.lengths, "int32", x), lying.shape[:-1])
+            lengths = call.lengths
+            if self.dtype_name(lengths.dtype) == "int64":  # which 32 bits may not hold
+                lengths = lengths.clip(0, lying.shape[-1])
+            lengths = self.broadcast(self.converted(lengths, "int32", x), lying.shape[:-1])
             return {"lengths": lengths}
         return {}
+
+    def _is_covered(
+        self, problem: Problem, source: Lying, out: Any, others: dict[str, Any]
+    ) -> bool:
+        """Return whether an output lies over an input, other than in place."""
+        begins = self.lying(out).address
+        ends = begins + problem.output_elements * problem.output_dtype.itemsize
+        read = (
+            []
+            if problem.in_place
+            else [(source.address, problem.input_elements * problem.dtype.itemsize)]
+        )
+        for array in others.values():
+            lying = self.lying(array)
+            octets = 4 if lying.dtype == "int32" else DTYPES[lying.dtype].itemsize
+            read.append((lying.address, octets * math.prod(lying.shape)))
+        return any(at < ends and begins < at + octets for at, octets in read)
 
     def _launch(
         self,

@@ -78,9 +78,18 @@ def _is_dense(shape: Shape, strides: Shape) -> bool:
     return True
 
 
-def is_wider(dtype: DType, than: DType) -> bool:
-    """Return whether a type holds every number of another one, and is another."""
-    return dtype.itemsize > than.itemsize
+def is_converted(dtype: DType, target: DType, mask: DType | None) -> bool:
+    """Return whether an input is converted to the output's type before a launch.
+
+    Kernels compute in fp32, and round the output. What a call says is to convert the input first:
+    the same where the output's type holds all numbers of the input's. A mask, which kernels want in
+    the input's type, has that of the output until it is added; None here where it has another type
+    than those of kernels.
+    """
+    if target is dtype:
+        return False
+    is_exact = target is DType.F32 and dtype.itemsize < target.itemsize
+    return not is_exact or mask is not dtype
 
 
 def broadcasts(shape: Shape, to: Shape) -> bool:

@@ -16,7 +16,7 @@ from explorer.runtime.layout import (
     Matrix,
     broadcasts,
     dense_matrix,
-    is_wider,
+    is_converted,
     mask_rows_of,
     matrix_of,
     positive,
@@ -287,7 +287,8 @@ def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
     if reason:
         say_once(reason)
         return None
-    cast = _is_cast(x.dtype, target, None if asked.mask is None else asked.mask.dtype)
+    mask_dtype = x.dtype if asked.mask is None else asked.mask.dtype
+    cast = is_converted(DTYPE_OF[x.dtype], DTYPE_OF[target], DTYPE_OF.get(mask_dtype))
     source = None if cast else matrix(x, asked.dim)
     copies = source is None
     output = None if out is None else matrix(out, asked.dim)
@@ -318,18 +319,6 @@ def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
         return None
     plan = plan_of(problem, x.get_device())
     return None if plan is None else Recipe(problem, plan, target, cast, copies)
-
-
-def _is_cast(dtype: torch.dtype, target: torch.dtype, mask: torch.dtype | None) -> bool:
-    """Return whether an input is to be converted to the output's type before a launch.
-
-    Kernels compute in fp32, and round the output. PyTorch rounds the input to a type that does not
-    hold its numbers; and a mask, which kernels want in the input's type, is to be in the output's.
-    """
-    if target is dtype:
-        return False
-    is_exact = is_wider(DTYPE_OF[target], DTYPE_OF[dtype]) and target is not torch.float64
-    return not is_exact or mask not in (None, dtype)
 
 
 def recipe_of(

@@ -25,10 +25,14 @@ class Registration:
     """What `explorer.register_torch` did; `remove` undoes it. May be used in a `with` statement."""
 
     def __init__(self) -> None:
+        try:
+            own = {name: _own(name) for name in (*_FORWARD.values(), *_BACKWARD.values())}
+        except RuntimeError as error:
+            raise ExplorerError(f"this PyTorch has no operators to register for: {error}") from None
         self._library = torch.library.Library("aten", "IMPL")
         for op in _FORWARD:
-            self._put(_FORWARD[op], _forward(op, _own(_FORWARD[op])))
-            self._put(_BACKWARD[op], _backward(op, _own(_BACKWARD[op])))
+            self._put(_FORWARD[op], _forward(op, own[_FORWARD[op]]))
+            self._put(_BACKWARD[op], _backward(op, own[_BACKWARD[op]]))
 
     def _put(self, name: str, function: Any) -> None:
         self._library.impl(name, function, "CUDA", with_keyset=True, allow_override=True)

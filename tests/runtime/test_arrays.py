@@ -1,0 +1,329 @@
+"""Calls on arrays of libraries such as CuPy and JAX, for which NumPy's stand here.
+
+Our kernels are run by the emulator, on the memory of the arrays.
+"""
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from emulated_plans import EmulatedPlan
+
+import explorer
+from explorer.errors import InvalidInput
+from explorer.problem import Mask, Op
+from explorer.runtime import arrays
+from explorer.runtime.arrays import Arrays, Lying
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+DTYPES = [np.dtype(name) for name in ("float32", "float64", "float16")] + [BF16]
+OPS = pytest.mark.parametrize("op", [Op.SOFTMAX, Op.LOG_SOFTMAX])
+
+
+class NumpyArrays(Arrays):
+    """Arrays in host memory, as if they were on GPU `device`."""
+
+    def __init__(self, device=0, has_strides=True):
+        self.device = device
+        self.has_strides = has_strides
+        self.frameworks = 0
+        self.capturing = False
+
+    def lying(self, x):
+        strides = tuple(stride // x.itemsize for stride in x.strides) if self.has_strides else None
+        return Lying(x.ctypes.data, x.shape, strides, str(x.dtype), self.device)
+
+    def dtype_name(self, dtype):
+        return str(np.dtype(dtype))
+
+    def converted(self, x, dtype, like):
+        return np.ascontiguousarray(x, dtype=np.dtype(dtype)).reshape(x.shape)
+
+    def broadcast(self, x, shape):
+        return np.ascontiguousarray(np.broadcast_to(x, shape)).reshape(shape)
+
+    def empty(self, shape, dtype, like):
+        return np.full(shape, 77, dtype=np.dtype(dtype))
+
+    def stream(self, device):
+        return 0
+
+    def is_capturing(self, device):
+        return self.capturing
+
+    def framework(self, call, x):
+        self.frameworks += 1
+        if call.dtype is not None:
+            x = x.astype(call.dtype)
+        target, x = x.dtype, x.astype(np.float64)
+        if call.scale is not None:
+            x = x * call.scale
+        if call.mask is not None:
+            x = x + call.mask.astype(target).astype(np.float64)
+        hidden = call.hidden(np, x.shape)
+        if hidden is not None:
+            x = np.where(hidden, -np.inf, x)
+        with np.errstate(all="ignore"):
+            x = x - x.max(call.dim, keepdims=True)
+            total = np.exp(x).sum(call.dim, keepdims=True)
+            result = x - np.log(total) if call.op.is_log else np.exp(x) / total
+            return result.astype(target)
+
+    def copied(self, result, out):
+        out[...] = result
+        return out
+
+
+@pytest.fixture
+def ours(monkeypatch):
+    """Our kernels serve NumPy's arrays; the list of the problems of all launches."""
+    launched, loaded = [], {}
+
+    def get(problem, device, *, may_load=True):
+        return loaded.setdefault(problem, SimpleNamespace(problem=problem).problem)
+
+    @contextmanager
+    def current():
+        yield
+
+    monkeypatch.setattr(arrays, "service", SimpleNamespace(get=get))
+    monkeypatch.setattr(arrays, "Plan", lambda problem: EmulatedPlan(problem, launched))
+    monkeypatch.setattr(arrays, "gpu", lambda device: SimpleNamespace(current=current))
+    monkeypatch.setattr(arrays, "_threads", arrays._Threads())
+    return launched
+
+
+def call(
+    x, dim=-1, *, op=Op.SOFTMAX, by=None, scale=None, mask=None, lengths=None, dtype=None, out=None
+):
+    return (by or NumpyArrays()).compute(op, x, dim, scale, mask, lengths, dtype, out)
+
+
+def expected(x, dim=-1, **told):
+    """What the library's own function comes to, on a copy."""
+    told = {name: np.array(v) if isinstance(v, np.ndarray) else v for name, v in told.items()}
+    return call(np.array(x), dim, by=NumpyArrays(device=-1), **told)
+
+
+def close(got, wanted):
+    assert got.dtype == wanted.dtype and got.shape == wanted.shape
+    relative = {2: 2e-2 if got.dtype == BF16 else 2e-3, 4: 3e-6, 8: 1e-12}[got.dtype.itemsize]
+    got, wanted = got.astype(np.float64), wanted.astype(np.float64)
+    np.testing.assert_allclose(got, wanted, rtol=relative, atol=relative)
+
+
+def randn(*shape, dtype=np.float32):
+    return np.random.default_rng(1).standard_normal(shape).astype(dtype)
+
+
+VIEWS = {
+    "dense": lambda: randn(2, 3, 4),
+    "no axis": lambda: randn(),
+    "one axis": lambda: randn(7),
+    "columns sliced off": lambda: randn(2, 3, 9)[..., 2:7],
+    "every second row": lambda: randn(6, 5)[::2],
+    "every second column": lambda: randn(3, 10)[:, ::2],
+    "rows backwards": lambda: randn(6, 5)[::-1],
+    "columns backwards": lambda: randn(6, 5)[:, ::-1],
+    "transposed": lambda: randn(3, 5).T,
+    "one row repeated": lambda: np.broadcast_to(randn(1, 5), (3, 5)),
+    "one column": lambda: randn(4, 3)[:, :1],
+}
+
+
+@OPS
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_every_axis_of_every_view(ours, op, view):
+    x = np.asarray(view())
+    for dim in range(-max(1, x.ndim), max(1, x.ndim)):
+        close(call(x, dim, op=op), expected(x, dim, op=op))
+    assert len(ours) == 2 * max(1, x.ndim)
+
+
+def test_arrays_without_strides_are_dense(ours):
+    """As those of JAX are."""
+    x = randn(2, 3, 4)
+    for dim in range(3):
+        close(call(x, dim, by=NumpyArrays(has_strides=False)), expected(x, dim))
+    assert len(ours) == 3
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 0, 4)], ids=str)
+def test_an_empty_array_gives_an_empty_one(ours, shape):
+    x = np.empty(shape, np.float16)
+    for dim in range(len(shape)):
+        got = call(x, dim, dtype="float32")
+        assert got.shape == shape and got.dtype == np.float32
+        out = np.empty(shape, np.float16)
+        assert call(x, dim, out=out) is out
+    assert not ours
+
+
+@OPS
+@pytest.mark.parametrize("target", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_type_that_is_asked_for_is_that_of_the_arithmetic(ours, op, dtype, target):
+    x = 5 * randn(3, 9, dtype=np.float64)
+    x[1, 3], x[2, 5] = 7e4, 3.3e38
+    with np.errstate(over="ignore", invalid="ignore"):
+        x = x.astype(dtype)
+        close(call(x, op=op, dtype=target), expected(x, op=op, dtype=target))
+    assert len(ours) == 1
+
+
+@OPS
+def test_scale_and_masks(ours, op):
+    x = randn(2, 3, 5)
+    told = [
+        {"scale": 0.3},
+        {"mask": "causal"},
+        {"mask": "causal", "scale": 2},
+        {"mask": randn(5)},
+        {"mask": randn(1, 5), "scale": 0.3},
+        {"mask": randn(3, 5).astype(np.float64)},
+        {"mask": randn(2, 3, 5)},
+        {"lengths": np.array([1, 5, 2])},
+        {"lengths": np.array([[1], [4]], np.int32)},
+        {"lengths": np.array(3)},
+        {"lengths": np.array([2**32 + 1, 2**62, 4])},
+    ]
+    for kind in told:
+        close(call(x, op=op, **kind), expected(x, op=op, **kind))
+    assert len(ours) == len(told)
+    assert {problem.mask for problem in ours} == set(Mask)
+
+
+def test_a_mask_that_repeats_within_the_array_is_the_librarys(ours):
+    x, by = randn(2, 3, 5), NumpyArrays()
+    for shape in ((2, 1, 5), (3, 1), (1,)):
+        close(call(x, by=by, mask=randn(*shape)), expected(x, mask=randn(*shape)))
+    assert by.frameworks == 3 and not ours
+
+
+def test_a_mask_keeps_its_digits_where_the_result_is_wider(ours):
+    x = np.zeros((2, 4), np.float16)
+    mask = np.array([0, 10.003, np.finfo(np.float32).min, -np.inf], np.float32)
+    got = call(x, mask=mask, dtype="float32", op=Op.LOG_SOFTMAX)
+    close(got, expected(x.astype(np.float32), mask=mask, op=Op.LOG_SOFTMAX))
+    lowest = np.full(4, np.finfo(np.float32).min)
+    close(call(x, mask=lowest, dtype="float32"), np.full((2, 4), 0.25, np.float32))
+
+
+def test_the_output_is_written_where_it_is_told(ours):
+    x = randn(4, 5)
+    wide = np.zeros((4, 8), np.float32)
+    for out in (np.empty_like(x), wide[:, 1:6]):
+        assert call(x, out=out) is out
+        close(out, expected(x))
+    assert not wide[:, 0].any() and not wide[:, 6:].any()
+    assert len(ours) == 2
+    turned, by = np.empty((5, 4), np.float32).T, NumpyArrays()
+    assert call(x, by=by, out=turned) is turned
+    close(turned, expected(x))
+    assert by.frameworks == 1
+
+
+def test_in_place(ours):
+    for view in (randn(4, 5), randn(4, 8)[:, :5], randn(2, 5, 3)):
+        for dim in range(view.ndim):
+            x = np.array(view) if view.flags.c_contiguous else view
+            wanted = expected(x, dim)
+            assert call(x, dim, out=x) is x
+            close(x, wanted)
+    assert ours and all(problem.in_place for problem in ours)
+
+
+def test_over_a_part_of_the_input_or_mask_the_output_is_right_all_the_same(ours):
+    memory = randn(100)
+    for start, rows in ((5, 4), (3, 4), (10, 3), (0, 4), (20, 4)):
+        x, out = memory[:20].reshape(4, 5)[:rows], memory[start : start + 5 * rows].reshape(rows, 5)
+        wanted = expected(x)
+        call(x, out=out)
+        close(out, wanted)
+    x, out = randn(2, 4, 5), 2 * randn(2, 4, 5)
+    wanted = expected(x, mask=out[0])
+    call(x, mask=out[0], out=out)
+    close(out, wanted)
+
+
+def test_while_a_graph_is_captured_nothing_is_loaded(ours, monkeypatch):
+    asked = []
+
+    def get(problem, device, *, may_load=True):
+        asked.append(may_load)
+
+    monkeypatch.setattr(arrays.service, "get", get)
+    by, x = NumpyArrays(), randn(3, 5)
+    close(call(x, by=by), expected(x))
+    by.capturing = True
+    close(call(x, by=by), expected(x))
+    assert asked == [True, False] and by.frameworks == 2 and not ours
+
+
+def test_what_is_not_ours_is_the_librarys(ours):
+    x = randn(3, 5)
+    for by, given in ((NumpyArrays(device=-1), x), (NumpyArrays(), x.astype(np.longdouble))):
+        assert np.array_equal(call(given, by=by), by.framework(SimpleNamespace(**PLAIN), given))
+        assert by.frameworks == 2
+    assert not ours
+
+
+PLAIN = {
+    "op": Op.SOFTMAX,
+    "dim": -1,
+    "scale": None,
+    "mask": None,
+    "dtype": None,
+    "hidden": lambda numpy, shape: None,
+}
+
+
+def test_an_array_at_an_odd_address_is_the_librarys(ours):
+    memory = np.zeros(4 * 64 + 16, np.float32)
+    first = -memory.ctypes.data // 4 % 16
+    x, by = memory[first + 1 : first + 1 + 4 * 64].reshape(4, 64), NumpyArrays()
+    x[...] = randn(4, 64)
+    close(call(x, by=by), expected(x))
+    assert by.frameworks == 1 and not ours
+    close(
+        call(memory[first : first + 256].reshape(4, 64), by=by),
+        expected(memory[first : first + 256].reshape(4, 64)),
+    )
+    assert by.frameworks == 1 and len(ours) == 1
+
+
+def test_calls_are_counted(ours, tmp_path):
+    path = tmp_path / "met.csv"
+    with explorer.log_shapes(path):
+        for _ in range(2):
+            call(randn(3, 5), scale=0.5)
+    assert path.read_text().splitlines()[1].endswith(",2")
+
+
+X = randn(2, 3, 5)
+
+
+@pytest.mark.parametrize(
+    "x, told, error, sentence",
+    [
+        (X, {"dim": 3}, IndexError, "dim is 3; an array of 3 axes has -3 to 2"),
+        (X, {"mask": "casual"}, InvalidInput, "mask is 'casual'; it must be 'causal' or an array"),
+        (X, {"mask": "causal", "dim": 1}, InvalidInput, "a mask is for rows along it: dim=-1"),
+        (X[0, 0], {"mask": "causal"}, InvalidInput, "x must have rows and columns"),
+        (X[0, 0, 0], {"lengths": np.array(1)}, InvalidInput, "dim is not the last axis"),
+        (X, {"mask": "causal", "lengths": np.array(1)}, InvalidInput, "exclude each other"),
+        (X, {"mask": np.ones(5, bool)}, InvalidInput, "mask is of bool; a mask is added"),
+        (X, {"mask": np.ones(4)}, InvalidInput, r"mask is of shape \(4,\); it must broadcast"),
+        (X, {"lengths": np.ones(3)}, InvalidInput, "lengths is of float64"),
+        (X, {"lengths": np.ones(2, int)}, InvalidInput, r"lengths is of shape \(2,\)"),
+        (X, {"lengths": [1, 2, 3]}, TypeError, "lengths is a list; it must be an array"),
+        (X, {"out": np.empty((2, 3), np.float32)}, InvalidInput, "out is float32 of shape"),
+        (X, {"out": np.empty((2, 3, 5))}, InvalidInput, "out is float64 .*; it must be float32"),
+    ],
+)
+def test_what_contradicts_itself_is_told(ours, x, told, error, sentence):
+    for _ in range(2):
+        with pytest.raises(error, match=sentence):
+            call(np.asarray(x), **told)

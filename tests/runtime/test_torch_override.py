@@ -1,0 +1,211 @@
+"""Our kernels behind PyTorch's own operators: put there once, and taken away again.
+
+Operators for CUDA are called here on the CPU, as functions: no GPU is needed to see what they do.
+"""
+
+import subprocess
+import sys
+
+import pytest
+from torch_cases import serve_cpu, torch
+
+import explorer
+from explorer.errors import ExplorerError
+from explorer.problem import Op
+from explorer.runtime import torch_override
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch.library, "get_kernel"), reason="register_torch needs PyTorch 2.9"
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays():
+    yield
+    if torch_override._registration is not None:
+        torch_override._registration.remove()
+
+
+class Own:
+    """PyTorch's kernel of an operator, which counts its calls."""
+
+    def __init__(self, function):
+        self.function = function
+        self.calls = 0
+
+    def call_boxed(self, keys, *arguments):
+        self.calls += 1
+        return self.function(*arguments)
+
+
+@pytest.fixture
+def has_cuda_operators():
+    """PyTorch for the CPU alone has no operator to fall back to."""
+    try:
+        torch_override._own("_softmax")
+    except RuntimeError:
+        pytest.skip("this PyTorch has no operators for CUDA")
+
+
+# ------------------------------------------------------------------ registration
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """Stand for PyTorch's operators for CUDA by those for the CPU."""
+    made = {}
+
+    def of(name):
+        return made.setdefault(name, Own(getattr(torch, name)))
+
+    monkeypatch.setattr(torch_override, "_own", of)
+    return made
+
+
+def cuda_lines():
+    """What PyTorch says of the operators for CUDA that it has."""
+    names = [*torch_override._FORWARD.values(), *torch_override._BACKWARD.values()]
+    lines = (torch._C._dispatch_dump(f"aten::{name}").splitlines() for name in names)
+    return [line for some in lines for line in some if line.startswith("CUDA")]
+
+
+def test_registration_is_undone(own):
+    before = cuda_lines()
+    with explorer.register_torch() as registration:
+        assert cuda_lines() != before
+        assert torch_override._registration is registration
+    assert cuda_lines() == before
+    registration.remove()  # nothing is done
+    assert cuda_lines() == before
+
+
+def test_registration_is_made_once(own):
+    first = explorer.register_torch()
+    during = cuda_lines()
+    assert explorer.register_torch() is first
+    assert cuda_lines() == during
+    first.remove()
+    second = explorer.register_torch()
+    assert second is not first
+    first.remove()  # the handle of one that is no more undoes nothing
+    assert torch_override._registration is second
+    second.remove()
+
+
+def test_tensors_on_the_cpu_are_not_touched(own, monkeypatch):
+    launched = serve_cpu(monkeypatch)
+    x = torch.randn(3, 5, requires_grad=True)
+    expected = torch.softmax(x, -1), torch.log_softmax(x, 0)
+    with explorer.register_torch():
+        assert torch.equal(torch.softmax(x, -1), expected[0])
+        assert torch.equal(torch.log_softmax(x, 0), expected[1])
+        torch.nn.functional.softmax(x, -1).sum().backward()
+    assert not launched and not any(one.calls for one in own.values())
+
+
+def test_an_old_pytorch_is_refused(monkeypatch):
+    monkeypatch.delattr(torch.library, "get_kernel")
+    with pytest.raises(ExplorerError, match=r"register_torch needs PyTorch 2\.9 or later; this is"):
+        explorer.register_torch()
+
+
+def test_it_is_not_registered_by_halves(monkeypatch):
+    """Where one of PyTorch's operators is not there, none of them is replaced."""
+    before = cuda_lines()
+
+    def of(name):
+        if name == "_log_softmax_backward_data":
+            raise RuntimeError("no such operator")
+        return Own(getattr(torch, name))
+
+    monkeypatch.setattr(torch_override, "_own", of)
+    with pytest.raises(ExplorerError, match="no such operator"):
+        explorer.register_torch()
+    assert cuda_lines() == before
+    assert torch_override._registration is None
+
+
+def test_a_process_may_end_with_it(tmp_path):
+    code = """
+import torch, explorer
+from explorer.runtime import torch_override
+torch_override._own = lambda name: None
+explorer.register_torch()
+print(torch.softmax(torch.zeros(2), 0).tolist())
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "[0.5, 0.5]\n"), ran.stderr
+
+
+# ------------------------------------------------------------------ the operators
+
+
+@pytest.fixture
+def ours(monkeypatch):
+    monkeypatch.setattr(torch_override, "LEAST_BYTES", 0)
+    return serve_cpu(monkeypatch)
+
+
+@pytest.mark.parametrize("op", [Op.SOFTMAX, Op.LOG_SOFTMAX])
+@pytest.mark.parametrize("shape", [(), (5,), (3, 5), (2, 3, 4)], ids=str)
+def test_the_operators_come_to_what_pytorchs_do(ours, op, shape):
+    forward = getattr(torch, torch_override._FORWARD[op])
+    gradient = getattr(torch, torch_override._BACKWARD[op])
+    own = Own(forward), Own(gradient)
+    x = torch.randn(shape)
+    for dim in range(-max(1, len(shape)), max(1, len(shape))):
+        got = torch_override._forward(op, own[0])(None, x, dim, False)
+        torch.testing.assert_close(got, forward(x, dim, False))
+        grad = torch.randn(shape)
+        mine = torch_override._backward(op, own[1])(None, grad, got, dim, torch.float32)
+        torch.testing.assert_close(mine, gradient(grad, got, dim, torch.float32))
+    assert len(ours) == 4 * max(1, len(shape)) and not own[0].calls and not own[1].calls
+
+
+def test_half_to_float(ours):
+    """What PyTorch calls for `softmax(half, dtype=float32)` on CUDA."""
+    x = torch.randn(3, 5).half()
+    own = Own(None)
+    for op in (Op.SOFTMAX, Op.LOG_SOFTMAX):
+        got = torch_override._forward(op, own)(None, x, -1, True)
+        expected = (torch.log_softmax if op.is_log else torch.softmax)(x.float(), -1)
+        torch.testing.assert_close(got, expected)
+        grad = torch.randn(3, 5)
+        mine = torch_override._backward(op, own)(None, grad, got, 1, torch.float16)
+        name = torch_override._BACKWARD[op]
+        theirs = getattr(torch, name)(grad, got, 1, torch.float32).half()
+        torch.testing.assert_close(mine, theirs)
+    assert len(ours) == 4
+
+
+def test_small_tensors_are_pytorchs(monkeypatch):
+    launched = serve_cpu(monkeypatch)
+    x = torch.randn(3, 5)
+    own, back = Own(torch._softmax), Own(torch._softmax_backward_data)
+    got = torch_override._forward(Op.SOFTMAX, own)(None, x, -1, False)
+    assert torch.equal(got, torch.softmax(x, -1))
+    torch_override._backward(Op.SOFTMAX, back)(None, x, got, -1, torch.float32)
+    assert own.calls == back.calls == 1 and not launched
+    assert torch_override.LEAST_BYTES == 2**20
+
+
+def test_what_no_kernel_does_is_pytorchs(ours, monkeypatch):
+    monkeypatch.setattr("explorer.runtime.torch_calls.plan_of", lambda problem, device: None)
+    x = torch.randn(3, 5)
+    own = Own(torch._softmax)
+    assert torch.equal(
+        torch_override._forward(Op.SOFTMAX, own)(None, x, 0, False), torch.softmax(x, 0)
+    )
+    empty = torch.empty(0, 5)
+    assert torch_override._forward(Op.SOFTMAX, own)(None, empty, 0, False).shape == (0, 5)
+    assert own.calls == 2
+
+
+def test_an_axis_that_is_not_there_is_told(ours):
+    with pytest.raises(IndexError, match="dim is 2"):
+        torch_override._forward(Op.SOFTMAX, Own(torch._softmax))(None, torch.randn(3, 5), 2, False)
+
+
+def test_pytorchs_own_operators_are_asked_for(has_cuda_operators):
+    with explorer.register_torch():
+        assert torch.equal(torch.softmax(torch.zeros(2), 0), torch.tensor([0.5, 0.5]))
