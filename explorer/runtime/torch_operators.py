@@ -53,9 +53,8 @@ class _Softmax(torch.autograd.Function):  # type: ignore[misc]
         dtype: torch.dtype | None,
         log: bool,
     ) -> Tensor:
-        output = _below_autograd(
-            _softmax_operator, x, dim, scale, mask, causal, lengths, dtype, log
-        )
+        compute = _compute if _is_bare(x) else _below_autograd
+        output = compute(x, dim, scale, mask, causal, lengths, dtype, log)
         ctx.dim, ctx.scale, ctx.causal, ctx.log, ctx.dtype = dim, scale, causal, log, x.dtype
         ctx.mask_like = None if mask is None else (mask.shape, mask.dtype)
         ctx.save_for_backward(output, lengths)
@@ -93,7 +92,9 @@ class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]
     ) -> Tensor:
         ctx.dim, ctx.scale, ctx.log = dim, scale, log
         ctx.save_for_backward(grad, output)
-        return _below_autograd(_softmax_backward_operator, grad, output, dim, scale, dtype, log)
+        bare = _is_bare(grad) and _is_bare(output)
+        compute = _compute_backward if bare else _below_autograd_backward
+        return compute(grad, output, dim, scale, dtype, log)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -112,9 +113,16 @@ class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]
         return of_first.to(first.dtype), of_output, None, None, None, None
 
 
-def _below_autograd(operator: Any, *told: Any) -> Tensor:
+def _below_autograd(*told: Any) -> Tensor:
+    """Go through the dispatcher once more, for what looks on below gradients: modes, and fakes."""
     with torch._C._AutoDispatchBelowAutograd():
-        result: Tensor = operator(*told)
+        result: Tensor = _softmax_operator(*told)
+    return result
+
+
+def _below_autograd_backward(*told: Any) -> Tensor:
+    with torch._C._AutoDispatchBelowAutograd():
+        result: Tensor = _softmax_backward_operator(*told)
     return result
 
 
@@ -131,7 +139,7 @@ def _differentiate(x: Tensor, *told: Any) -> Tensor:
         return result
     if _is_bare(x):
         return _compute(x, *told)  # without a second way through the dispatcher, of 6 us
-    return _below_autograd(_softmax_operator, x, *told)
+    return _below_autograd(x, *told)
 
 
 def _compute_backward(
@@ -146,7 +154,7 @@ def _differentiate_backward(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
         return result
     if _is_bare(grad) and _is_bare(output):
         return _compute_backward(grad, output, *told)
-    return _below_autograd(_softmax_backward_operator, grad, output, *told)
+    return _below_autograd_backward(grad, output, *told)
 
 
 def _shape(x: Tensor, *told: Any) -> Tensor:
@@ -226,13 +234,14 @@ def softmax_of(
     wants_gradient = _wants_gradient(x, added)
     if _is_bare(x) and not wants_gradient:
         return call(log, x, dim, scale, added, causal, lengths, dtype, out)
-    asked = Asked(log, x.shape, dim, scale, added, causal, lengths, dtype)
     if out is not None:
         check_out(x, dtype or x.dtype, out)
-    if wants_gradient and out is not None:
-        raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
+        if wants_gradient:
+            raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
     if _wants_own_formulas(x):
-        result = framework(asked, x)
+        result = framework(Asked(log, x.shape, dim, scale, added, causal, lengths, dtype), x)
+    elif wants_gradient and _is_bare(x):  # past the dispatcher, which would be gone through twice
+        result = _Softmax.apply(x, dim, scale, added, causal, lengths, dtype, log)
     else:
         result = _softmax_operator(x, dim, scale, added, causal, lengths, dtype, log)
     return result if out is None else out.copy_(result)
