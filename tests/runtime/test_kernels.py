@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -28,6 +29,23 @@ def folder(tmp_path, monkeypatch):
     """A folder of kernels that is this test's own."""
     monkeypatch.setenv("EXPLORER_CACHE_DIR", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A folder of compiled kernels that has the problem's."""
+    whole = tmp_path_factory.mktemp("kept")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EXPLORER_CACHE_DIR", str(whole))
+        make(PROBLEM, H200)
+    return whole / "kernels"
+
+
+@pytest.fixture
+def made(kept, folder):
+    """What `make` returns of the problem, where the compiler was asked before."""
+    shutil.copytree(kept, folder / "kernels")
+    return make(PROBLEM, H200)
 
 
 @pytest.fixture
@@ -187,8 +205,7 @@ def flip(path, place):
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_kernel_is_not_found_and_made_anew(damage, folder):
-    made = make(PROBLEM, H200)
+def test_a_damaged_kernel_is_not_found_and_made_anew(damage, folder, made):
     damage(folder)
     assert find(PROBLEM, H200) is None
     assert make(PROBLEM, H200).launches == made.launches
@@ -227,8 +244,7 @@ def test_the_file_of_another_problem_is_not_taken_for_this_ones(folder):
         lambda kept: kept.clear(),
     ],
 )
-def test_fields_of_wrong_types_are_not_found(change, folder):
-    made = make(PROBLEM, H200)
+def test_fields_of_wrong_types_are_not_found(change, folder, made):
     rewrite(said(folder), lambda kept: None)
     assert find(PROBLEM, H200) == made
     rewrite(said(folder), change)

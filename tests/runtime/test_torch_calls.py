@@ -364,17 +364,18 @@ KINDS = {
     "plain": {},
     "scaled": {"scale": 0.3},
     "causal": {"mask": "causal"},
-    "lengths": {"lengths": torch.tensor([2, 5, 1])},
+    "lengths": {"lengths": torch.tensor([2, 4, 1])},
     "causal and scaled": {"mask": "causal", "scale": 2.0},
 }
 
 
+@pytest.mark.sampled(2)
 @BOTH
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_gradients_and_their_gradients_are_those_of_differences(ours, name, kind):
-    x = torch.randn(2, 3, 5, dtype=F64, requires_grad=True)
+    x = torch.randn(1, 3, 4, dtype=F64, requires_grad=True)
     if "causal" in kind.values():
-        x = torch.randn(2, 3, 3, dtype=F64, requires_grad=True)
+        x = torch.randn(1, 3, 3, dtype=F64, requires_grad=True)
 
     def function(x):
         result = FUNCTIONS[name](x, **kind)
@@ -385,6 +386,7 @@ def test_gradients_and_their_gradients_are_those_of_differences(ours, name, kind
     assert {problem.op.is_backward for problem in ours} == {False, True}
 
 
+@pytest.mark.sampled(2)
 @BOTH
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_gradients_over_every_axis(ours, name, dim):
@@ -400,10 +402,11 @@ def test_gradients_of_no_axis(ours):
         assert torch.autograd.gradgradcheck(function, x)
 
 
+@pytest.mark.sampled(4)
 @BOTH
-@pytest.mark.parametrize("shape", [(5,), (3, 5), (1, 5), (2, 3, 5), (2, 1, 5)], ids=str)
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (1, 4), (2, 3, 4), (2, 1, 4)], ids=str)
 def test_gradients_of_an_added_mask(ours, name, shape):
-    x = torch.randn(2, 3, 5, dtype=F64, requires_grad=True)
+    x = torch.randn(2, 3, 4, dtype=F64, requires_grad=True)
     mask = torch.randn(shape, dtype=F64, requires_grad=True)
 
     def function(x, mask):
@@ -767,7 +770,7 @@ SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck
 
 
 @given(st.lists(calls(), min_size=2, max_size=4))
-@settings(max_examples=60, deadline=None, suppress_health_check=SHARED)
+@settings(max_examples=30, deadline=None, suppress_health_check=SHARED)
 def test_calls_after_each_other_each_have_their_own_result(monkeypatch, listed):
     each_has_its_own_result(monkeypatch, listed)
 
