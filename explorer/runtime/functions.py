@@ -27,7 +27,8 @@ def softmax(
     scale    What x is multiplied with first: 1 / temperature.
     mask     "causal": of the last two axes, (rows, cols), row r counts columns up to
              r + cols - rows. Or an array that is added to x * scale, with -inf where an element
-             does not count; its axes are the last ones of x, as in broadcasting.
+             does not count; its axes are the last ones of x, as in broadcasting. It is converted
+             to the type that x has when it is added.
     lengths  Of each row, the number of elements from its start that count: integers, of a shape
              that broadcasts to x.shape[:-1].
     dtype    The type of the result; x is converted to it before anything is computed.
