@@ -123,12 +123,23 @@ def hidden_elements(x: Tensor, causal: bool, lengths: Tensor | None) -> Tensor |
 # ------------------------------------------------------------------ plans
 
 
+MOST_RECIPES = 4096
+"""Recipes that a thread keeps, of 2 KB each: a program may meet shapes without end."""
+
+
 class _Threads(threading.local):
     """Each thread's plans: two threads may launch one kernel at once, with other addresses."""
 
     def __init__(self) -> None:
         self.recipes: dict[Any, Recipe] = {}
         self.plans: dict[LoadedKernel, Plan] = {}
+
+    def keep(self, key: Any, recipe: "Recipe") -> None:
+        """Keep a recipe. Where there are too many all go, and are made again as they are needed."""
+        if len(self.recipes) >= MOST_RECIPES:
+            self.recipes.clear()
+            self.plans.clear()
+        self.recipes[key] = recipe
 
 
 _threads = _Threads()
@@ -252,7 +263,7 @@ class Recipe:
         others: dict[str, int] = {}
         held = None  # until the launch: what is made here must not be freed before it
         if mask is not None:
-            held = mask.to(x).contiguous()
+            held = mask.to(x).contiguous().resolve_neg()
             others["mask"] = held.data_ptr()
         elif lengths is not None:
             held = _whole(lengths, x.shape[-1]).to(device=x.device, dtype=torch.int32)
@@ -354,7 +365,7 @@ def recipe_of(
         asked = Asked(log, x.shape, dim, scale, mask, causal, lengths, dtype)
         recipe = _recipe(asked, x, out)
         if recipe is not None:
-            _threads.recipes[key] = recipe
+            _threads.keep(key, recipe)
     elif shapes.is_logging():
         shapes.met(recipe.problem)
     return recipe
@@ -448,7 +459,8 @@ def backward_served(
         plan = plan_of(problem, output.get_device())
         if plan is None:
             return None
-        recipe = _threads.recipes[key] = Recipe(problem, plan, dtype, False, False)
+        recipe = Recipe(problem, plan, dtype, False, False)
+        _threads.keep(key, recipe)
     elif shapes.is_logging():
         shapes.met(recipe.problem)
     result = torch.empty(output.shape, dtype=dtype, device=output.device)

@@ -193,6 +193,7 @@ def _is_bare(x: Tensor) -> bool:
         and not _modes()
         and forward_ad._current_level < 0
         and not _is_traced()
+        and not x.is_neg()
     )
 
 
