@@ -1,5 +1,6 @@
 """`explorer.softmax` and `explorer.log_softmax`, for arrays of PyTorch, CuPy and JAX."""
 
+import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -78,13 +79,10 @@ def register_torch() -> "Registration":
     and which may be used in a `with` statement; a second call returns the same. Raises
     ExplorerError without PyTorch 2.9 or later.
     """
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
+    if importlib.util.find_spec("torch") is None:
         raise ExplorerError(
-            f"register_torch needs PyTorch ({error}); install it: "
-            "pip install 'softmax-explorer[torch]'"
-        ) from error
+            "register_torch needs PyTorch; install it: pip install 'softmax-explorer[torch]'"
+        )
     from explorer.runtime.torch_override import registration
 
     return registration()

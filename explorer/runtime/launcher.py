@@ -52,12 +52,23 @@ class Gpu:
     def load(self, problem: Problem, kernel: ReadyKernel) -> "LoadedKernel":
         """Load a kernel; equal machine code is loaded once. Raises CudaError."""
         digest = hashlib.sha256(kernel.cubin).digest()
-        with self._lock, self.current():
+        with self._lock, self.current(), _beside_captures():
             if digest not in self._programs:
                 self._programs[digest] = Program(kernel.cubin)
             program = self._programs[digest]
             functions = [int(program.function(launch)) for launch in kernel.launches]
         return LoadedKernel(problem, kernel, tuple(functions), self)
+
+
+@contextmanager
+def _beside_captures() -> Iterator[None]:
+    """Allow what would end a graph's capture by another thread; it has no part in the graph."""
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = checked(driver.cuThreadExchangeStreamCaptureMode(relaxed))
+    try:
+        yield
+    finally:
+        checked(driver.cuThreadExchangeStreamCaptureMode(before))
 
 
 @cache

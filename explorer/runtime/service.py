@@ -91,6 +91,8 @@ class Service:
             return loaded
         if options.wait:
             return self._make(key)
+        if key in self._pending:
+            return None
         try:
             loaded = self._find(key)
         except Exception as error:  # a GPU that is gone, say: the framework says what is wrong

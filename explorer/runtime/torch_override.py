@@ -1,5 +1,6 @@
 """Our kernels behind PyTorch's own softmax and log_softmax, and behind their gradients."""
 
+import warnings
 from typing import Any
 
 import torch
@@ -30,9 +31,11 @@ class Registration:
         except RuntimeError as error:
             raise ExplorerError(f"this PyTorch has no operators to register for: {error}") from None
         self._library = torch.library.Library("aten", "IMPL")
-        for op in _FORWARD:
-            self._put(_FORWARD[op], _forward(op, own[_FORWARD[op]]))
-            self._put(_BACKWARD[op], _backward(op, own[_BACKWARD[op]]))
+        with warnings.catch_warnings():  # that an operator is overridden is what was asked for
+            warnings.simplefilter("ignore", UserWarning)
+            for op in _FORWARD:
+                self._put(_FORWARD[op], _forward(op, own[_FORWARD[op]]))
+                self._put(_BACKWARD[op], _backward(op, own[_BACKWARD[op]]))
 
     def _put(self, name: str, function: Any) -> None:
         self._library.impl(name, function, "CUDA", with_keyset=True, allow_override=True)
