@@ -123,4 +123,4 @@ def test_it_counts_the_planted_bugs():
 
 def test_readme_is_short():
     written = re.sub(r"<!-- emulator: begin.*?emulator: end -->\n", "", README, flags=re.DOTALL)
-    assert len(written.splitlines()) <= 167
+    assert len(written.splitlines()) <= 175

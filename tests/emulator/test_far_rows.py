@@ -326,7 +326,7 @@ def test_a_stride_of_blocks_is_run_far():
     """Each block has two tiles, more than 2^32 elements apart."""
     config = Config(threads=256, threads_per_row=64, persistent=2)
     program = ProgramUnderTest.of_config(Problem(8192, 1024), config)
-    emulator = Emulator("sm_90", step_limit=20_000)  # the wrong one never comes to an end
+    emulator = Emulator("sm_90", step_limit=30_000)  # the wrong one never comes to an end
     verdict = emulator.verify(program)
     assert verdict.status is Status.VERIFIED and not any(run.left_out for run in verdict.runs)
     step = "static_cast<long long>(gridDim.x) * kRowsPerBlock"
