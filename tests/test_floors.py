@@ -33,6 +33,7 @@ FLOORS = {
     "reference": 1,
     "presets": 2,
     "compile": 2,
+    "host_call": 2,
     "devices": 3,
     "evaluate": 4,
     "tuning": 5,

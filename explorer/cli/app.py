@@ -16,6 +16,7 @@ from explorer.cli.output import SentenceErrors
 from explorer.cli.profile import profile
 from explorer.cli.record import record
 from explorer.cli.search import search
+from explorer.cli.time import time
 from explorer.cli.verify import verify
 
 app = typer.Typer(
@@ -51,6 +52,7 @@ COMMANDS = (
     search,
     emit,
     verify,
+    time,
     profile,
     studies,
     show,

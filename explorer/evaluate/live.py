@@ -111,21 +111,18 @@ class LiveEvaluator:
         variant = emit(self.problem, config)
         return self._run(ProgramUnderTest.of(variant), kernel, variant.digest)
 
-    def judge(self, program: ProgramUnderTest) -> Verdict:
-        """Verify a program, also one that was edited, on small problems and on this one."""
+    def measure(self, program: ProgramUnderTest) -> Outcome:
+        """Compile, verify and time a program, also one that was edited; failures are outcomes."""
         try:
             kernel = self._pool.submit(program.source).result()
         except CompileFailure as failure:
             told = str(failure).replace(SOURCE_NAME, program.file)
-            reason = f"it does not compile for {self.gpu.arch}: {told}"
-            return Verdict(program, Status.UNVERIFIED, reason, self.gpu.name)
-        outcome = self._run(program, kernel)
-        if isinstance(outcome, Measured):
-            sentence = f"largest relative error {outcome.error:.1e}, {outcome.max_ulp:.3g} ulp"
-            return Verdict(program, Status.VERIFIED, sentence, self.gpu.name)
-        launchable = outcome.stage is not Stage.RESOURCES
-        status = Status.WRONG if launchable else Status.UNVERIFIED
-        return Verdict(program, status, f"{outcome.stage}: {outcome.reason}", self.gpu.name)
+            return Rejected(Stage.COMPILE, f"it does not compile for {self.gpu.arch}: {told}")
+        return self._run(program, kernel)
+
+    def judge(self, program: ProgramUnderTest) -> Verdict:
+        """Verify a program, also one that was edited, on small problems and on this one."""
+        return verdict_on(program, self.measure(program), self.gpu.name)
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
         """Time measured configs and copy in turn; raises DeviceLost if one fails now."""
@@ -206,3 +203,15 @@ class LiveEvaluator:
         self._pool.__exit__(kind, error, trace)
         if not self._keep_device:
             self._device.close()
+
+
+def verdict_on(program: ProgramUnderTest, outcome: Outcome, gpu: str) -> Verdict:
+    """What an outcome on a GPU says of a program: what cannot be launched is not wrong."""
+    if isinstance(outcome, Measured):
+        sentence = f"largest relative error {outcome.error:.1e}, {outcome.max_ulp:.3g} ulp"
+        return Verdict(program, Status.VERIFIED, sentence, gpu)
+    if outcome.stage is Stage.COMPILE:
+        return Verdict(program, Status.UNVERIFIED, outcome.reason, gpu)
+    launchable = outcome.stage is not Stage.RESOURCES
+    status = Status.WRONG if launchable else Status.UNVERIFIED
+    return Verdict(program, status, f"{outcome.stage}: {outcome.reason}", gpu)

@@ -95,14 +95,14 @@ def verify_on(
         with LiveEvaluator(problem, CudaDevice(index), accuracy=accuracy) as live:
             emulator = Emulator(live.gpu.arch, accuracy=accuracy)
             for program in programs:
-                yield _second_opinion(live.judge(program), emulator, rows)
+                yield second_opinion(live.judge(program), emulator, rows)
     else:
         raise InvalidInput(
             f"device '{device}' is not known; it is emulated, cuda:N such as cuda:0, or auto"
         )
 
 
-def _second_opinion(verdict: Verdict, emulator: Emulator, rows: int | None) -> Verdict:
+def second_opinion(verdict: Verdict, emulator: Emulator, rows: int | None) -> Verdict:
     """A GPU's check does not tell wrong numbers from rounding; the emulator does."""
     if verdict.status is not Status.WRONG or "ulp" not in verdict.sentence:
         return verdict

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from explorer.codegen import Variant
+from explorer.codegen.variant import needed_arch
 from explorer.devices.recorded import Recording
 from explorer.evaluate.emulation import Verdict
 from explorer.evaluate.verify import FinalistCheck
+from explorer.host_call import LIBRARY_MACRO, POINTER, HostCall
+from explorer.operands import inputs, output, scalars
 from explorer.outcome import Resources, Stage
 from explorer.problem import Problem
 from explorer.report.finals import finals_data, front_data, trial_data, winner_data
@@ -183,7 +186,12 @@ def emission_data(
     resources: Resources | None,
     verdict: Verdict | None = None,
 ) -> Data:
-    """file, written, problem, config, digest, arch, resources and verification (null: neither)."""
+    """What was written, how it is launched, resources and verification (null: neither).
+
+    `launches` and `arguments` are all that a program needs that compiles the file by NVRTC, and
+    `library` all that one needs that calls it as nvcc has compiled it.
+    """
+    needed = needed_arch(variant.config)
     return {
         "file": str(path),
         "written": str(written),
@@ -194,6 +202,47 @@ def emission_data(
         "resources": None if resources is None else asdict(resources),
         "verification": None if verdict is None else verdict_data(verdict),
         "launches": [asdict(launch) for launch in variant.launches],
+        "arguments": _arguments(variant),
+        "scratch_bytes": variant.scratch_bytes,
+        "needed_arch": None if needed is None else f"sm_{needed.number}",
+        "library": _library(variant),
+    }
+
+
+def _arguments(variant: Variant) -> dict[str, Data]:
+    """By the names that launches pass: kind, and an array's dtype and bytes or a number's value.
+
+    Lengths are int32, scratch memory has no dtype. A launch's grid is `grid` blocks, or, where
+    `blocks_per_sm` is not 0, at most so many on each SM. Its cluster is declared in the kernel.
+    """
+    problem = variant.problem
+    arrays = {array.name: array for array in (*inputs(problem), output(problem))}
+    numbers = scalars(problem)
+    told: dict[str, Data] = {}
+    for name in dict.fromkeys(name for launch in variant.launches for name in launch.arguments):
+        if name in numbers:
+            told[name] = {"kind": str(numbers[name].kind), "value": numbers[name].value}
+        elif name in arrays:
+            dtype = arrays[name].dtype
+            element = "int32" if dtype is None else str(dtype)
+            told[name] = {"kind": POINTER, "dtype": element, "bytes": arrays[name].bytes}
+        else:
+            told[name] = {"kind": POINTER, "dtype": None, "bytes": variant.scratch_bytes}
+    return told
+
+
+def _library(variant: Variant) -> Data:
+    """The C functions that nvcc makes of the file with a macro, and the C++ namespace."""
+    call = HostCall.of(variant.problem, variant.config)
+    stream = {"name": "stream", "kind": POINTER}
+    scratch = call.scratch_arguments
+    return {
+        "macro": LIBRARY_MACRO,
+        "namespace": call.namespace,
+        "function": call.function,
+        "arguments": [*(asdict(argument) for argument in call.arguments), stream],
+        "scratch_function": call.scratch_function,
+        "scratch_arguments": None if scratch is None else [asdict(a) for a in scratch],
     }
 
 

@@ -1,0 +1,72 @@
+"""`explorer time`: verify an emitted file, which a person may have edited, then time it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from explorer.accuracy import Accuracy
+from explorer.cli.options import AccuracyLevel, Json, Timing, whole_number
+from explorer.problem import MAX_COLS, MAX_ROWS
+
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE.cu",
+        help="A file that explorer emit wrote, edited or not.",
+        show_default=False,
+    ),
+]
+Cols = Annotated[
+    int | None,
+    typer.Option(
+        "--cols",
+        metavar="C",
+        parser=whole_number("cols", 1, MAX_COLS),
+        help="Columns, where the kernel takes them at run time; left out: the file's.",
+        show_default=False,
+    ),
+]
+Rows = Annotated[
+    int | None,
+    typer.Option(
+        "--rows",
+        metavar="R",
+        parser=whole_number("rows", 1, MAX_ROWS),
+        help="Rows of the matrix; left out: the file's.",
+        show_default=False,
+    ),
+]
+GpuDevice = Annotated[
+    str,
+    typer.Option(
+        "--device", metavar="DEVICE", help="The GPU to time on: cuda:N, or auto, which is cuda:0."
+    ),
+]
+
+
+def time(
+    file: File,
+    cols: Cols = None,
+    rows: Rows = None,
+    device: GpuDevice = "auto",
+    timing: Timing = "cold",
+    accuracy: AccuracyLevel = Accuracy.DEFAULT,
+    json: Json = False,
+) -> None:
+    """Verify and time an emitted file beside copy. Exit code 1: it is wrong, 2: not timed."""
+    from explorer.evaluate.program_under_test import read_emitted
+    from explorer.evaluate.timed_file import time_file
+    from explorer.report.json_data import as_text
+    from explorer.report.table import results
+    from explorer.report.timed_file import print_timed_file, timed_file_data
+    from explorer.report.verification import exit_code
+
+    path = Path(file)
+    program = read_emitted(path).at_cols(cols)
+    timed = time_file(program, device, rows, timing, accuracy)
+    if json:
+        print(as_text(timed_file_data(timed, path)))
+    else:
+        print_timed_file(timed, path, results())
+    raise typer.Exit(exit_code([timed.verdict]))
