@@ -162,6 +162,8 @@ class Arrays(ABC):
                 )
         if call.lengths is not None and "int" not in self.dtype_name(call.lengths.dtype):
             raise InvalidInput(f"lengths is of {call.lengths.dtype}; it must be of whole numbers")
+        if out is not None and self.lying(out).device != self.lying(x).device:
+            raise InvalidInput("out lies on another GPU than x; both must lie on one")
         wanted = call.dtype or self.dtype_name(x.dtype)
         if out is not None and (out.shape != x.shape or self.dtype_name(out.dtype) != wanted):
             raise InvalidInput(

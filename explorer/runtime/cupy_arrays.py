@@ -23,8 +23,7 @@ class CupyArrays(Arrays):
 
     def converted(self, x: Any, dtype: str, like: Any) -> Any:
         """Return a dense array of the type; x itself where it is one."""
-        with cupy.cuda.Device(like.device.id):
-            return cupy.ascontiguousarray(cupy.asarray(x), dtype=dtype)
+        return cupy.ascontiguousarray(cupy.asarray(x), dtype=dtype)
 
     def broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
         """Return a dense array of the shape."""
@@ -32,33 +31,34 @@ class CupyArrays(Arrays):
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Any) -> Any:
         """Return a new dense array on the GPU of `like`."""
-        with cupy.cuda.Device(like.device.id):
-            return cupy.empty(shape, dtype)
+        return cupy.empty(shape, dtype)
 
     def stream(self, device: int) -> int:
         """Return the current stream of a GPU."""
-        with cupy.cuda.Device(device):
-            return int(cupy.cuda.get_current_stream().ptr)
+        return int(cupy.cuda.get_current_stream().ptr)
 
     def is_capturing(self, device: int) -> bool:
         """Return whether a graph is captured on the current stream."""
-        with cupy.cuda.Device(device):
-            return bool(cupy.cuda.get_current_stream().is_capturing())
+        return bool(cupy.cuda.get_current_stream().is_capturing())
 
     def framework(self, call: Call, x: Any) -> Any:
         """Compute by CuPy's functions."""
         if call.dtype is not None:
             x = x.astype(call.dtype, copy=False)
+        target = x.dtype
+        if target.itemsize == 2:  # as kernels do, which round the result alone
+            x = x.astype(cupy.float32)
         if call.scale is not None:
             x = x * x.dtype.type(call.scale)
         if call.mask is not None:
-            x = x + call.mask.astype(x.dtype, copy=False)
+            x = x + call.mask.astype(target).astype(x.dtype, copy=False)
         hidden = call.hidden(cupy, x.shape)
         if hidden is not None:
             x = cupy.where(hidden, x.dtype.type(-cupy.inf), x)
         functions = cupyx.scipy.special
         log = call.op is Op.LOG_SOFTMAX
-        return (functions.log_softmax if log else functions.softmax)(x, axis=call.dim)
+        result = (functions.log_softmax if log else functions.softmax)(x, axis=call.dim)
+        return result.astype(target, copy=False)
 
     def copied(self, result: Any, out: Any) -> Any:
         """Write a result to `out`, and return that."""
@@ -68,4 +68,5 @@ class CupyArrays(Arrays):
 
 def softmax_of(log: bool, x: Any, *told: Any) -> Any:
     """Softmax or log_softmax, as `explorer.softmax` documents it, of an array."""
-    return CupyArrays().compute(Op.LOG_SOFTMAX if log else Op.SOFTMAX, x, *told)
+    with cupy.cuda.Device(x.device.id):  # where all that is made for the call is to lie
+        return CupyArrays().compute(Op.LOG_SOFTMAX if log else Op.SOFTMAX, x, *told)

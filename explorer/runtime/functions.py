@@ -35,10 +35,11 @@ def softmax(
     dtype    The type of the result; x is converted to it before anything is computed.
     out      An array that the result is written to, which may be x itself, and is returned.
 
-    The result comes from the kernel that the explorer has for the problem. Where there is none
+    The result comes from the kernel that the heuristic chooses for the problem. Where there is none
     (another device, another type, a kernel that is still being compiled), the framework's own
     functions compute it; the logger `explorer` says why, once for each reason, at level DEBUG.
-    Launches are on the framework's current device and stream. A tensor of PyTorch has its
+    Launches are on x's GPU, on its current stream; of JAX's arrays on the default stream, and
+    waited for. A tensor of PyTorch has its
     gradient, and may be traced by `torch.compile` and `torch.export`.
 
     Raises TypeError for another kind of array or under `jax.jit`, IndexError for an axis that x

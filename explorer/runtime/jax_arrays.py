@@ -56,14 +56,18 @@ class JaxArrays(Arrays):
         """Compute by JAX's functions."""
         if call.dtype is not None:
             x = x.astype(call.dtype)
+        target = x.dtype
+        if target.itemsize == 2:  # as kernels do, which round the result alone
+            x = x.astype(jnp.float32)
         if call.scale is not None:
             x = x * jnp.asarray(call.scale, x.dtype)
         if call.mask is not None:
-            x = x + call.mask.astype(x.dtype)
+            x = x + call.mask.astype(target).astype(x.dtype)
         hidden = call.hidden(jnp, x.shape)
         if hidden is not None:
             x = jnp.where(hidden, -jnp.inf, x)
-        return (jax.nn.log_softmax if call.op is Op.LOG_SOFTMAX else jax.nn.softmax)(x, call.dim)
+        log = call.op is Op.LOG_SOFTMAX
+        return (jax.nn.log_softmax if log else jax.nn.softmax)(x, call.dim).astype(target)
 
 
 def softmax_of(log: bool, x: Any, *told: Any) -> Any:

@@ -140,7 +140,7 @@ def _installed() -> str:
     package = Path(__file__).resolve().parents[1]
     installed = package / "_data" / "templates"
     templates = installed if installed.is_dir() else package.parent / "templates"
-    files = [*templates.rglob("*.j2"), *package.glob("*.py")]
+    files = [*templates.rglob("*.j2"), *package.glob("*.py"), Path(__file__)]
     for folder in ("space", "codegen", "compile"):
         files += (package / folder).rglob("*.py")
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]

@@ -51,7 +51,9 @@ class Gpu:
 
     def load(self, problem: Problem, kernel: ReadyKernel) -> "LoadedKernel":
         """Load a kernel; equal machine code is loaded once. Raises CudaError."""
-        digest = hashlib.sha256(kernel.cubin).digest()
+        # A function has one limit of shared memory: equal code that wants others is loaded twice.
+        shared = [launch.shared_bytes for launch in kernel.launches]
+        digest = hashlib.sha256(kernel.cubin + repr(shared).encode()).digest()
         with self._lock, self.current(), _beside_captures():
             if digest not in self._programs:
                 self._programs[digest] = Program(kernel.cubin)

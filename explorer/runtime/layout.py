@@ -82,9 +82,8 @@ def is_converted(dtype: DType, target: DType, mask: DType | None) -> bool:
     """Return whether an input is converted to the output's type before a launch.
 
     Kernels compute in fp32, and round the output. What a call says is to convert the input first:
-    the same where the output's type holds all numbers of the input's. A mask, which kernels want in
-    the input's type, has that of the output until it is added; None here where it has another type
-    than those of kernels.
+    the same where the output's type holds all numbers of the input's. A mask counts in the output's
+    type, and kernels take it in the input's: `mask` is its type, None for one that no kernel has.
     """
     if target is dtype:
         return False

@@ -1,14 +1,17 @@
-"""Which calls our kernels serve: those whose kernel is there. Others are made meanwhile."""
+"""Which calls our kernels serve: those whose kernel is there. Missing ones are made meanwhile."""
 
 import logging
+import math
 import os
 import queue
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from explorer.compile import CompileFailure
 from explorer.errors import ExplorerError
 from explorer.problem import Problem
 from explorer.runtime.kernels import find, make
@@ -43,9 +46,11 @@ def set_options(*, wait: bool | None = None, batch_invariant: bool | None = None
 
     `wait`: whether a call waits until its kernel is compiled, 0.1 to 2 s, instead of being served
     by the framework's own function meanwhile; from the start where EXPLORER_WAIT=1 is set.
-    `batch_invariant`: whether a row comes to the same bits whatever the number of rows is, so that
-    kernels are chosen without regard to it; from the start where EXPLORER_BATCH_INVARIANT=1 is
-    set. It holds for problems that no kernel has been loaded for.
+    `batch_invariant`: whether a row comes to the same bits whatever the number of rows is. Kernels
+    are then chosen without regard to it, and calls wait for them, as the framework's function would
+    give other bits. Say so before the first call: a kernel that has been loaded stays. A graph that
+    is captured before a problem's kernel is loaded has the framework's function. From the start
+    where EXPLORER_BATCH_INVARIANT=1 is set.
     """
     if wait is not None:
         options.wait = wait
@@ -55,6 +60,12 @@ def set_options(*, wait: bool | None = None, batch_invariant: bool | None = None
 
 # ------------------------------------------------------------------ service
 
+
+MOST_PENDING = 64
+"""Problems that wait for their kernel, the newest first. Further ones are asked for again."""
+
+RETRY_S = 10.0
+"""Until what a GPU refused, as it does where its memory is full, is tried again."""
 
 MAKERS = 2
 """Threads that compile meanwhile: more would take cores from the program that they serve."""
@@ -72,11 +83,12 @@ class Service:
     def forget(self) -> None:
         """Begin anew, as a forked process must: its parent's context is of no use to it."""
         self._loaded: dict[tuple[Problem, int], LoadedKernel] = {}
-        self._refused: dict[tuple[Problem, int], str] = {}
+        self._refused: dict[tuple[Problem, int], float] = {}
+        """Until when there is no kernel, by the clock of `time.monotonic`."""
         self._pending: set[tuple[Problem, int]] = set()
         self._making: dict[tuple[Problem, int], threading.Lock] = {}
         self._lock = threading.Lock()
-        self._wanted: queue.SimpleQueue[tuple[Problem, int]] = queue.SimpleQueue()
+        self._wanted: queue.LifoQueue[tuple[Problem, int]] = queue.LifoQueue()
         self._makers = 0
         gpu.cache_clear()
 
@@ -87,9 +99,14 @@ class Service:
         """
         key = (problem, device)
         loaded = self._loaded.get(key)
-        if loaded is not None or key in self._refused or not may_load:
+        if loaded is not None:
             return loaded
-        if options.wait:
+        if not may_load:
+            say_once("a graph is captured, into which no kernel may be loaded")
+            return None
+        if self._refused.get(key, 0.0) > time.monotonic():
+            return None
+        if options.wait or options.batch_invariant:
             return self._make(key)
         if key in self._pending:
             return None
@@ -128,7 +145,7 @@ class Service:
         try:
             with self._making.setdefault(key, threading.Lock()):
                 loaded = self._loaded.get(key) or self._find(key)
-                if loaded is None and (strict or key not in self._refused):
+                if loaded is None and (strict or key not in self._refused or self._is_over(key)):
                     on = gpu(device)
                     ready = make(problem, on.spec, batch_invariant=options.batch_invariant)
                     loaded = self._loaded.setdefault(key, on.load(problem, ready))
@@ -142,8 +159,9 @@ class Service:
         return loaded
 
     def _make_later(self, key: tuple[Problem, int]) -> None:
+        say_once("a kernel that is not compiled yet")
         with self._lock:
-            if key in self._pending:
+            if key in self._pending or len(self._pending) >= MOST_PENDING:
                 return
             self._pending.add(key)
             self._wanted.put(key)
@@ -158,8 +176,12 @@ class Service:
             self._make(wanted.get())
 
     def _refuse(self, key: tuple[Problem, int], error: Exception) -> None:
-        self._refused[key] = str(error)
+        for_good = isinstance(error, ExplorerError | CompileFailure)
+        self._refused[key] = math.inf if for_good else time.monotonic() + RETRY_S
         say_once(f"no kernel for {key[0]}: {error}")
+
+    def _is_over(self, key: tuple[Problem, int]) -> bool:
+        return self._refused[key] <= time.monotonic()
 
 
 service = Service()
@@ -170,12 +192,15 @@ def _unscaled(problem: Problem) -> Problem:
     return problem if problem.scale is None else replace(problem, scale=1.0)
 
 
+MOST_SAID = 1000
+"""Reasons that are remembered, and said."""
+
 _said: set[str] = set()
 
 
 def say_once(reason: str) -> None:
     """Log at level DEBUG, to the logger `explorer`, why a framework's function serves a call."""
-    if reason not in _said:
+    if reason not in _said and len(_said) < MOST_SAID:
         _said.add(reason)
         log.debug("served by the framework: %s", reason)
 

@@ -1,4 +1,4 @@
-"""The problems that a running program meets: counted, and written to a file for tuning."""
+"""The problems that a running program meets: counted, and written to a file for `warm_up`."""
 
 import atexit
 import csv

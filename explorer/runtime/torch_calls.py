@@ -26,6 +26,9 @@ from explorer.runtime.service import say_once, service
 
 DTYPE_OF = {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
 
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+"""Types of lengths."""
+
 # ------------------------------------------------------------------ what a call asks for
 
 
@@ -69,8 +72,11 @@ class Asked:
             raise InvalidInput(
                 f"mask is of shape {tuple(mask.shape)}; it must broadcast to x's, {tuple(shape)}"
             )
-        if lengths is not None and (lengths.is_floating_point() or lengths.is_complex()):
-            raise InvalidInput(f"lengths is of {lengths.dtype}; it must be of whole numbers")
+        if lengths is not None and lengths.dtype not in WHOLE:
+            raise InvalidInput(
+                f"lengths is of {lengths.dtype}; it must be of whole numbers with a sign, such as "
+                "torch.int32"
+            )
         if lengths is not None and not broadcasts(lengths.shape, shape[:-1]):
             raise InvalidInput(
                 f"lengths is of shape {tuple(lengths.shape)}; it must broadcast to x's without "
@@ -100,14 +106,17 @@ def framework(asked: Asked, x: Tensor) -> Tensor:
     """What PyTorch's own functions make of a call: what no kernel of ours does is done so."""
     if asked.dtype is not None:
         x = x.to(asked.dtype)
+    target = x.dtype
+    if target.itemsize == 2 and (asked.scale is not None or asked.mask is not None):
+        x = x.float()  # as kernels do, which round the result alone
     if asked.scale is not None:
         x = x * asked.scale
     if asked.mask is not None:
-        x = x + asked.mask.to(x)
+        x = x + asked.mask.to(x.device, target).to(x.dtype)
     hidden = hidden_elements(x, asked.causal, asked.lengths)
     if hidden is not None:
         x = x.masked_fill(hidden, float("-inf"))
-    return (torch.log_softmax if asked.log else torch.softmax)(x, asked.dim)
+    return (torch.log_softmax if asked.log else torch.softmax)(x, asked.dim).to(target)
 
 
 def hidden_elements(x: Tensor, causal: bool, lengths: Tensor | None) -> Tensor | None:
@@ -431,6 +440,8 @@ def backward_served(
     """Return what our kernel makes of a gradient; None where it must be PyTorch's."""
     op = Op.LOG_SOFTMAX_BACKWARD if log else Op.SOFTMAX_BACKWARD
     reason = unserved(output, dtype)
+    if grad.shape != output.shape or grad.device != output.device:
+        reason = "a gradient of another shape or on another device than the output"
     if reason:
         say_once(reason)
         return None

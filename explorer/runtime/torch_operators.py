@@ -65,16 +65,28 @@ class _Softmax(torch.autograd.Function):  # type: ignore[misc]
         """The gradients of x and of an additive mask; what a mask hid has none."""
         output, lengths = ctx.saved_tensors
         of_mask = ctx.mask_like is not None and ctx.needs_input_grad[3]
-        scale = None if of_mask else ctx.scale
-        result = _softmax_backward_operator(grad, output, ctx.dim, scale, ctx.dtype, ctx.log)
-        hidden = hidden_elements(output, ctx.causal, lengths) if ctx.log else None
-        if hidden is not None:
-            result = result.masked_fill(hidden, 0.0)
+        # A mask's is summed before it is rounded to the mask's type, which may be wider than x's.
+        scale, dtype = (None, output.dtype) if of_mask else (ctx.scale, ctx.dtype)
+        result = _softmax_backward_operator(grad, output, ctx.dim, scale, dtype, ctx.log)
+        result = _where_visible(result, ctx.causal, lengths, ctx.log)
         if not of_mask:
             return result, None, None, None, None, None, None, None
-        shape, dtype = ctx.mask_like
-        scaled = result if ctx.scale is None else result * ctx.scale
-        return scaled, None, None, result.sum_to_size(shape).to(dtype), None, None, None, None
+        shape, mask_dtype = ctx.mask_like
+        of_x = (result if ctx.scale is None else result * ctx.scale).to(ctx.dtype)
+        of_added = result.sum_to_size(shape).to(mask_dtype)
+        return of_x, None, None, of_added, None, None, None, None
+
+
+def _where_visible(gradient: Tensor, causal: bool, lengths: Tensor | None, log: bool) -> Tensor:
+    """Return a gradient that is 0 where a mask hides, also in a row of which it hides all.
+
+    Such a row's output is NaN. Of softmax the others' hidden elements have none as it is.
+    """
+    rows_of_nothing = lengths is not None or (causal and gradient.shape[-2] > gradient.shape[-1])
+    if not (log or rows_of_nothing):
+        return gradient
+    hidden = hidden_elements(gradient, causal, lengths)
+    return gradient if hidden is None else gradient.masked_fill(hidden, 0.0)
 
 
 class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]

@@ -171,10 +171,40 @@ def test_a_refusal_is_said_once_and_never_tried_again(service, world, caplog, wa
         for _ in range(3):
             assert service.get(PROBLEM, 0) is None
     assert world.made == [PROBLEM]
+    pending = ["served by the framework: a kernel that is not compiled yet"]
     assert caplog.messages == [
-        f"served by the framework: no kernel for {PROBLEM}: it has no registers"
+        *([] if wait else pending),
+        f"served by the framework: no kernel for {PROBLEM}: it has no registers",
     ]
-    assert [record.levelname for record in caplog.records] == ["DEBUG"]
+    assert {record.levelname for record in caplog.records} == {"DEBUG"}
+
+
+def test_what_a_gpu_refuses_for_now_is_tried_again(service, world, monkeypatch):
+    monkeypatch.setattr(module, "RETRY_S", 0.05)
+    set_options(wait=True)
+    world.fails[PROBLEM] = RuntimeError("CUDA_ERROR_OUT_OF_MEMORY")
+    assert service.get(PROBLEM, 0) is None and service.get(PROBLEM, 0) is None
+    assert world.made == [PROBLEM]
+    del world.fails[PROBLEM]
+    time.sleep(0.06)
+    assert service.get(PROBLEM, 0).problem == PROBLEM
+
+
+def test_calls_that_want_the_same_bits_for_any_rows_wait_for_their_kernel(service, world):
+    set_options(batch_invariant=True)
+    assert service.get(PROBLEM, 0).problem == PROBLEM
+
+
+def test_only_so_many_problems_wait(service, world, monkeypatch):
+    monkeypatch.setattr(module, "MOST_PENDING", 3)
+    world.gate = threading.Event()
+    problems = [Problem(64, cols) for cols in range(10, 20)]
+    assert [service.get(problem, 0) for problem in problems] == [None] * 10
+    world.gate.set()
+    until(lambda: not service._pending)
+    assert sorted(p.cols for p in world.made) == [10, 11, 12]
+    assert service.get(problems[5], 0) is None
+    until(lambda: service.get(problems[5], 0) is not None)
 
 
 def test_waiting_threads_share_a_refusal(service, world):

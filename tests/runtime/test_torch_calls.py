@@ -860,3 +860,39 @@ def test_recipes_of_many_shapes_are_not_kept_for_ever(ours, monkeypatch):
         x = torch.randn(rows, 4)
         close(explorer.softmax(x), torch.softmax(x, -1))
         assert len(torch_calls._threads.recipes) <= 8
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_a_row_of_which_nothing_counts_has_no_gradient(ours, name):
+    """Its output is NaN: a padded sequence must not make a model's weights NaN."""
+    x = torch.randn(3, 5, requires_grad=True)
+    for asked in ({"lengths": torch.tensor([0, 5, 2])}, {"mask": "causal"}):
+        x = torch.randn(7 if "mask" in asked else 3, 5, requires_grad=True)
+        y = FUNCTIONS[name](x, **asked)
+        seen = ~torch_calls.hidden_elements(x, "mask" in asked, asked.get("lengths"))
+        (got,) = torch.autograd.grad(y, x, torch.randn_like(y).masked_fill(~seen, 0.0))
+        assert got.isfinite().all() and (got[~seen] == 0).all() and (got[-1] != 0).any()
+
+
+def test_the_gradient_of_a_mask_is_summed_before_it_is_rounded(ours):
+    """Of 16 bits, each of these terms alone is rounded to 0."""
+    x = torch.zeros(2048, 4, dtype=F16, requires_grad=True)
+    mask = torch.zeros(4, requires_grad=True)
+    y = explorer.softmax(x, mask=mask, dtype=F32)
+    grad = torch.tensor([1e-8, 0.0, 0.0, 0.0]).expand(2048, 4)
+    of_x, of_mask = torch.autograd.grad(y, (x, mask), grad)
+    assert of_x.dtype is F16 and of_mask.dtype is F32
+    close(of_mask, 2048 * 1e-8 * torch.tensor([3.0, -1.0, -1.0, -1.0]) / 16, absolute=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint64, torch.bool, torch.float32], ids=str)
+def test_lengths_are_whole_numbers_with_a_sign(dtype):
+    with pytest.raises(InvalidInput, match="whole numbers with a sign"):
+        explorer.softmax(torch.randn(3, 5), lengths=torch.ones(3, dtype=dtype))
+
+
+def test_what_pytorch_computes_meanwhile_is_rounded_as_often():
+    x = (50 * torch.randn(4, 64)).to(BF16)
+    exact_result = torch.softmax(0.3 * x.double(), -1)
+    close(explorer.softmax(x, scale=0.3).double(), exact_result, loose=1, absolute=4e-3)
+    assert torch.equal(explorer.softmax(x, scale=0.3), exact_result.float().to(BF16))
