@@ -5,7 +5,6 @@ line is a thin layer over this module. Sentences that it prints on stderr reach 
 callback `notice`, or with the result. Libraries are imported when a function needs them.
 """
 
-import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from explorer.accuracy import Accuracy
-from explorer.asked import AskedProblem, asked_by, rows_notice
+from explorer.asked import AskedProblem, as_whole, asked_by, rows_notice
 from explorer.config import Config
 from explorer.errors import ExplorerError, InvalidInput, NotFound, WrongKernel
 from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, is_known_gpu, known_gpu
@@ -60,18 +59,25 @@ class ProblemKeywords(TypedDict, total=False):
     op: str
     """softmax, log_softmax, softmax_backward or log_softmax_backward."""
     out_dtype: str | None
+    """Element type of the output; left out: the input's."""
     scale: float | None
+    """What kernels multiply an input with, at run time: 1 / temperature; left out: they do not."""
     mask: str
     """none, causal, lengths or additive."""
     mask_rows: int | None
+    """Rows after which a causal or additive mask repeats."""
     inner: int
     """Elements between neighbours of a row: the array is (rows / inner, cols, inner)."""
     input_stride: int | None
     """Elements from the start of an input row to the next."""
     output_stride: int | None
+    """Elements from the start of an output row to the next."""
     in_place: bool
+    """Whether the output is written over the input."""
     shape: Sequence[int] | None
+    """Of an array of any number of axes."""
     axis: int | None
+    """Of that array; negative counts from the last."""
 
 
 def _asked(
@@ -99,11 +105,8 @@ def _needed(asked: AskedProblem | None) -> AskedProblem:
 
 
 def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or not least <= number < 2**31:
+    number = as_whole(name, value)
+    if not least <= number < 2**31:
         raise InvalidInput(
             f"{name} is {shown(value)}; it must be a whole number from {least} to {2**31 - 1}"
         )

@@ -178,7 +178,7 @@ def asked_by(keywords: Mapping[str, Any]) -> AskedProblem | None:
         taken = [name for name in ("cols", "rows", "inner") if name in said]
         if taken:
             raise InvalidInput(f"shape says rows, cols and inner; leave {taken[0]} out")
-        said |= array_extents(_shape(shape), -1 if axis is None else _whole("axis", axis))
+        said |= array_extents(_shape(shape), -1 if axis is None else as_whole("axis", axis))
     elif axis is not None:
         raise InvalidInput(f"axis is {shown(axis)}; it is an axis of an array: give its shape")
     if "cols" not in said:
@@ -195,7 +195,7 @@ def _value(name: str, value: Any, option: Option) -> Any:
             raise InvalidInput(f"{name} is {shown(value)}; it must be True or False")
         return value
     if option.kind is int:
-        number = _whole(name, value)
+        number = as_whole(name, value)
         check_extent(name, number, option.most)
         return number
     if option.kind is float:
@@ -208,7 +208,8 @@ def _value(name: str, value: Any, option: Option) -> Any:
     return kind.parse(value)
 
 
-def _whole(name: str, value: Any) -> int:
+def as_whole(name: str, value: Any) -> int:
+    """A keyword's whole number, also NumPy's. Raises InvalidInput."""
     try:
         if not isinstance(value, bool):
             return operator.index(value)
@@ -220,7 +221,7 @@ def _whole(name: str, value: Any) -> int:
 def _shape(shape: Any) -> list[int]:
     if isinstance(shape, str) or not isinstance(shape, Sequence):
         raise InvalidInput(f"shape is {shown(shape)}; it must be a sequence such as (8, 3, 224)")
-    extents = [_whole("shape", extent) for extent in shape]
+    extents = [as_whole("shape", extent) for extent in shape]
     for extent in extents:
         check_extent("shape", extent, OPTIONS["rows"].most)
     return extents
