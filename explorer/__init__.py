@@ -1,7 +1,8 @@
 """softmax-explorer: emit, verify and time CUDA softmax kernels; keep the fastest per problem.
 
 `explorer.softmax` and `explorer.log_softmax` compute with these kernels, on arrays of PyTorch, CuPy
-and JAX. Names are imported when they are first asked for.
+and JAX. `explorer.search`, `emit`, `verify` and `compare` do what the commands of these names do,
+and return dataclasses. Names are imported when they are first asked for.
 """
 
 from typing import TYPE_CHECKING
@@ -9,35 +10,103 @@ from typing import TYPE_CHECKING
 from explorer.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from explorer.errors import ExplorerError, InvalidInput
-    from explorer.problem import Problem
+    from explorer.api import Emitted, ProblemKeywords, compare, emit, search, verify
+    from explorer.codegen import Launch, Variant
+    from explorer.config import Config
+    from explorer.dtype import DType
+    from explorer.errors import DeviceLost, ExplorerError, InvalidInput, NotFound, WrongKernel
+    from explorer.evaluate.emulation import Verdict
+    from explorer.evaluate.verify import FinalistCheck
+    from explorer.outcome import Circumstances, Measured, Resources
+    from explorer.problem import Mask, Op, Problem
+    from explorer.ptx_emulator import Finding
     from explorer.runtime.functions import log_softmax, register_torch, softmax
     from explorer.runtime.service import set_options, warm_up
     from explorer.runtime.shapes import log_shapes
+    from explorer.tuning.peer_comparison import PeerComparison, PeerRun, PeerTime
+    from explorer.tuning.results import Finalist, Finals, Progress, SearchResult, TrialRecord
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Circumstances": "explorer.outcome",
+    "Config": "explorer.config",
+    "DType": "explorer.dtype",
+    "DeviceLost": "explorer.errors",
+    "Emitted": "explorer.api",
     "ExplorerError": "explorer.errors",
+    "Finalist": "explorer.tuning.results",
+    "FinalistCheck": "explorer.evaluate.verify",
+    "Finals": "explorer.tuning.results",
+    "Finding": "explorer.ptx_emulator",
     "InvalidInput": "explorer.errors",
+    "Launch": "explorer.codegen",
+    "Mask": "explorer.problem",
+    "Measured": "explorer.outcome",
+    "NotFound": "explorer.errors",
+    "Op": "explorer.problem",
+    "PeerComparison": "explorer.tuning.peer_comparison",
+    "PeerRun": "explorer.tuning.peer_comparison",
+    "PeerTime": "explorer.tuning.peer_comparison",
     "Problem": "explorer.problem",
+    "ProblemKeywords": "explorer.api",
+    "Progress": "explorer.tuning.results",
+    "Resources": "explorer.outcome",
+    "SearchResult": "explorer.tuning.results",
+    "TrialRecord": "explorer.tuning.results",
+    "Variant": "explorer.codegen",
+    "Verdict": "explorer.evaluate.emulation",
+    "WrongKernel": "explorer.errors",
+    "compare": "explorer.api",
+    "emit": "explorer.api",
     "log_shapes": "explorer.runtime.shapes",
     "log_softmax": "explorer.runtime.functions",
     "register_torch": "explorer.runtime.functions",
+    "search": "explorer.api",
     "set_options": "explorer.runtime.service",
     "softmax": "explorer.runtime.functions",
+    "verify": "explorer.api",
     "warm_up": "explorer.runtime.service",
 }
 
 __all__ = [
+    "Circumstances",
+    "Config",
+    "DType",
+    "DeviceLost",
+    "Emitted",
     "ExplorerError",
+    "Finalist",
+    "FinalistCheck",
+    "Finals",
+    "Finding",
     "InvalidInput",
+    "Launch",
+    "Mask",
+    "Measured",
+    "NotFound",
+    "Op",
+    "PeerComparison",
+    "PeerRun",
+    "PeerTime",
     "Problem",
+    "ProblemKeywords",
+    "Progress",
+    "Resources",
+    "SearchResult",
+    "TrialRecord",
+    "Variant",
+    "Verdict",
+    "WrongKernel",
+    "compare",
+    "emit",
     "log_shapes",
     "log_softmax",
     "register_torch",
+    "search",
     "set_options",
     "softmax",
+    "verify",
     "warm_up",
 ]
 

@@ -1,12 +1,17 @@
-"""A problem as a user names it: rows may be left out, and words of a command line say the rest."""
+"""A problem as a user names it, by options or by keywords: rows may be left out."""
 
-from math import lcm
+import operator
+from collections.abc import Mapping, Sequence
+from math import isfinite, lcm, prod
+from numbers import Real
 from typing import Any
 
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.plain_data import shown
-from explorer.problem import OPTIONS, USUAL, Mask, Problem, default_rows
+from explorer.problem import OPTIONS, USUAL, Mask, Option, Problem, check_extent, default_rows
+
+# ------------------------------------------------------------------ the problem asked for
 
 
 class AskedProblem:
@@ -97,6 +102,38 @@ class AskedProblem:
         return max(1, default_rows(self.cols, self.dtype) // step) * step
 
 
+def rows_notice(problem: Problem, rows: int | None) -> list[str]:
+    """What to tell a user who left rows out."""
+    if rows is not None:
+        return []
+    traffic = problem.bytes / 2**20
+    shown_mib = f"{traffic:.0f}" if traffic >= 10 else f"{traffic:.3g}"
+    return [f"rows left out: {problem.rows}, which makes {shown_mib} MiB of traffic"]
+
+
+# ------------------------------------------------------------------ an array of any shape
+
+
+MOST_AXES = 64
+"""As NumPy and PyTorch allow."""
+
+
+def array_extents(shape: Sequence[int], axis: int) -> dict[str, int]:
+    """Rows, cols and inner of an op over one axis of an array: it is (outer, axis, inner)."""
+    if len(shape) > MOST_AXES:
+        raise InvalidInput(f"shape has {len(shape)} axes; it may have {MOST_AXES} at most")
+    if not -len(shape) <= axis < len(shape):
+        raise InvalidInput(
+            f"axis is {axis}; an array of {len(shape)} axes has {-len(shape)} to {len(shape) - 1}"
+        )
+    axis %= len(shape)
+    inner = prod(shape[axis + 1 :])
+    return {"cols": shape[axis], "rows": prod(shape[:axis]) * inner, "inner": inner}
+
+
+# ------------------------------------------------------------------ words of a command line
+
+
 def option_of(name: str) -> str:
     """The option by which a user says the field `name`."""
     return f"--{name.replace('_', '-')}"
@@ -119,3 +156,72 @@ def asked_from(words: list[str]) -> AskedProblem:
             raise InvalidInput(f"{word} stands twice: take one of them out")
         values[name] = option.read(name, "" if option.kind is bool else next(rest, ""))
     return AskedProblem(values.pop("cols"), **values)
+
+
+# ------------------------------------------------------------------ keywords of a program
+
+
+def asked_by(keywords: Mapping[str, Any]) -> AskedProblem | None:
+    """What the keywords of a call ask for; None where they name no columns.
+
+    They are fields of a `Problem`, and `shape` with `axis` in place of rows, cols and inner; None
+    says nothing. Raises InvalidInput for a value, TypeError for a name.
+    """
+    given = {name: value for name, value in keywords.items() if value is not None}
+    unknown = sorted(given.keys() - OPTIONS.keys() - {"shape", "axis"})
+    if unknown:
+        names = ", ".join([*OPTIONS, "shape", "axis"])
+        raise TypeError(f"a problem has no keyword {unknown[0]!r}; it has {names}")
+    shape, axis = given.pop("shape", None), given.pop("axis", None)
+    said = {name: _value(name, value, OPTIONS[name]) for name, value in given.items()}
+    if shape is not None:
+        taken = [name for name in ("cols", "rows", "inner") if name in said]
+        if taken:
+            raise InvalidInput(f"shape says rows, cols and inner; leave {taken[0]} out")
+        said |= array_extents(_shape(shape), -1 if axis is None else as_whole("axis", axis))
+    elif axis is not None:
+        raise InvalidInput(f"axis is {shown(axis)}; it is an axis of an array: give its shape")
+    if "cols" not in said:
+        return None
+    asked = AskedProblem(**said)
+    asked.problem()  # what does not go together is said before anything else
+    return asked
+
+
+def _value(name: str, value: Any, option: Option) -> Any:
+    """A keyword's value as the field has it. Raises InvalidInput."""
+    if option.kind is bool:
+        if not isinstance(value, bool):
+            raise InvalidInput(f"{name} is {shown(value)}; it must be True or False")
+        return value
+    if option.kind is int:
+        number = as_whole(name, value)
+        check_extent(name, number, option.most)
+        return number
+    if option.kind is float:
+        if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value):
+            raise InvalidInput(f"{name} is {shown(value)}; it must be a finite number")
+        return float(value)
+    kind: Any = option.kind
+    if not isinstance(value, str):
+        raise InvalidInput(f"{name} is {shown(value)}; it must be one of {', '.join(kind)}")
+    return kind.parse(value)
+
+
+def as_whole(name: str, value: Any) -> int:
+    """A keyword's whole number, also NumPy's. Raises InvalidInput."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number")
+
+
+def _shape(shape: Any) -> list[int]:
+    if isinstance(shape, str) or not isinstance(shape, Sequence):
+        raise InvalidInput(f"shape is {shown(shape)}; it must be a sequence such as (8, 3, 224)")
+    extents = [as_whole("shape", extent) for extent in shape]
+    for extent in extents:
+        check_extent("shape", extent, OPTIONS["rows"].most)
+    return extents

@@ -1,5 +1,7 @@
 """The errors a user can meet. The library raises them; the command line alone prints them."""
 
+from typing import Any
+
 
 class ExplorerError(Exception):
     """Something the user can act on: one sentence that says what, the value, and what to do."""
@@ -31,3 +33,6 @@ def brief(sentence: object) -> str:
 
 class WrongKernel(ExplorerError):
     """A kernel that was checked and found wrong, where only a right one will do."""
+
+    verdict: Any = None
+    """The `Verdict` with what was found, where a single kernel was checked."""

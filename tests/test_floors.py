@@ -41,7 +41,8 @@ FLOORS = {
     "export": 6,
     "peers": 6,
     "runtime": 6,
-    "cli": 7,
+    "api": 7,
+    "cli": 8,
 }
 
 HOMES = {

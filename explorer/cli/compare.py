@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,15 +24,13 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import INTERRUPTED, say
 from explorer.dtype import DType
-from explorer.errors import ExplorerError, InvalidInput, NotFound
+from explorer.errors import InvalidInput, NotFound
 from explorer.problem import MAX_COLS, MAX_ROWS, Op, Problem
 from explorer.user_files import check_writable, write_file
 
 if TYPE_CHECKING:
-    from explorer.evaluate.open_evaluator import PeerBenches
-    from explorer.peer import Entered, NotEntered, PeerBench, PeerName
-    from explorer.tuning import Found
-    from explorer.tuning.peer_comparison import Ours, PeerRun
+    from explorer.peer import Entered, NotEntered
+    from explorer.tuning.peer_comparison import PeerRun
 
 Cols = Annotated[
     str | None,
@@ -112,32 +111,61 @@ def compare(
     verbose: Verbose = False,
 ) -> None:
     """Time our best beside copy and every installed peer, all verified, in one run."""
-    from explorer.evaluate.open_evaluator import open_peer_benches
-    from explorer.peers import chosen_peers
+    from explorer import api
     from explorer.report.compare import read_compared
 
     if json and markdown:
         raise InvalidInput("--json and --markdown both want stdout; drop one of them")
     if kept is not None:
-        if cols is not None or save is not None:
-            raise InvalidInput("--from shows a file and measures nothing; drop --cols and --save")
+        _check_nothing_is_measured(cols, save)
         _print(read_compared(kept), json=json, markdown=markdown, kept=True)
         return
     problems = _problems(cols, rows, words("dtype", dtype), op)
-    chosen = chosen_peers(words("peers", peers) if peers is not None else [])
+    chosen = words("peers", peers) if peers is not None else None
     if save is not None:
         check_writable(save, "name another --save")
-    benches = open_peer_benches(device, timing, seed, accuracy)
-
-    def ours(bench: "PeerBench") -> "Ours":
-        return _ours(bench, storage, heuristic=heuristic)
-
-    run, code = _run(benches, problems, chosen, ours, peer_limit, seed, save, _teller(verbose))
-    if run.comparisons:
+    measured = partial(
+        api.compare,
+        problems,
+        peers=chosen,
+        peer_limit_s=peer_limit,
+        heuristic=heuristic,
+        device=device,
+        timing=timing,
+        accuracy=accuracy,
+        seed=seed,
+        storage=storage,
+        on_peer=_teller(verbose),
+        notice=say,
+    )
+    run, code = _until_stopped(measured, save)
+    if run is not None and run.comparisons:
         _print(run, json=json, markdown=markdown, kept=False)
     elif not code:
         raise NotFound("nothing was compared: the lines above say why")
     raise typer.Exit(code)
+
+
+def _until_stopped(
+    measured: "Callable[..., PeerRun]", save: Path | None
+) -> "tuple[PeerRun | None, int]":
+    """What was compared, which is kept at once; the exit code says of Ctrl-C."""
+    runs: list[PeerRun] = []
+
+    def keep(so_far: "PeerRun") -> None:
+        runs.append(so_far)
+        _keep(so_far, save)
+
+    try:
+        return measured(progress=keep), 0
+    except KeyboardInterrupt:
+        say("stopped; what was compared before is kept")
+        return runs[-1] if runs else None, INTERRUPTED
+
+
+def _check_nothing_is_measured(cols: str | None, save: Path | None) -> None:
+    if cols is not None or save is not None:
+        raise InvalidInput("--from shows a file and measures nothing; drop --cols and --save")
 
 
 def _problems(cols: str | None, rows: str | None, dtypes: list[str], op: Op) -> list[Problem]:
@@ -157,58 +185,6 @@ def _problems(cols: str | None, rows: str | None, dtypes: list[str], op: Op) -> 
         for name in dtypes
         for height, width in zip(heights, widths, strict=True)
     ]
-
-
-def _run(
-    benches: "PeerBenches",
-    problems: list[Problem],
-    peers: "list[PeerName]",
-    ours: "Callable[[PeerBench], Ours]",
-    limit_s: float,
-    seed: int,
-    save: Path | None,
-    tell: "Callable[[Entered | NotEntered], None]",
-) -> "tuple[PeerRun, int]":
-    """Problem by problem; what was measured is kept at once. The exit code says of Ctrl-C."""
-    from explorer.tuning.peer_comparison import ROUNDS, PeerRun, Unmeasured, compare_with_peers
-
-    run = PeerRun(seed, ROUNDS, ())
-    with benches:
-        for number, problem in enumerate(problems, 1):
-            say(f"{number}/{len(problems)} {problem}")
-            try:
-                with benches.on(problem) as bench:
-                    one = compare_with_peers(bench, ours(bench), peers, limit_s=limit_s, tell=tell)
-                run = run.with_(one)
-            except ExplorerError as error:
-                say(f"not compared: {error}")
-                run = run.with_(Unmeasured(problem, str(error)))
-            except KeyboardInterrupt:
-                say("stopped; what was compared before is kept")
-                return run, INTERRUPTED
-            _keep(run, save)
-    return run, 0
-
-
-def _ours(bench: "PeerBench", storage: str | None, *, heuristic: bool) -> "Ours":
-    """The stored search's best; where there is none, or it is not wanted, the heuristic's."""
-    from explorer.tuning.peer_comparison import Ours, unsearched
-
-    found = None if heuristic else _searched(bench, storage)
-    return Ours(found.config, found.origin) if found else unsearched(bench)
-
-
-def _searched(bench: "PeerBench", storage: str | None) -> "Found | None":
-    """The best of this problem's study, if there is a storage that has it."""
-    try:
-        from explorer.tuning import open_storage, stored_best
-    except ImportError as error:
-        say(f"studies are not looked at: {error}")
-        return None
-    try:
-        return stored_best(bench, open_storage(storage, read_only=True))
-    except NotFound:
-        return None
 
 
 def _teller(verbose: bool) -> "Callable[[Entered | NotEntered], None]":

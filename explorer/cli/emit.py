@@ -10,7 +10,7 @@ from explorer.asked import AskedProblem
 from explorer.cli.options import AccuracyOrNone, BatchInvariant, Gpu, Json, Minimised, Storage
 from explorer.cli.output import say
 from explorer.cli.problem import needed, with_problem
-from explorer.errors import ExplorerError, WrongKernel
+from explorer.errors import WrongKernel
 from explorer.tuning.objective import Goal, Objectives
 from explorer.user_files import check_writable
 
@@ -87,30 +87,19 @@ def emit(
 
 def _resources(variant: "Variant", arch: str) -> "Resources | None":
     """Compile the source as a check, and tell what the kernel takes; no NVRTC is no error."""
-    from explorer.compile import nvrtc_version
-    from explorer.export import compile_for
-    from explorer.report.text import resources_line
+    from explorer.api import compiled
 
-    try:
-        version = nvrtc_version()
-    except ExplorerError as error:
-        say(f"not compiled as a check: {error}")
-        return None
-    resources = compile_for(arch, variant)
-    say(f"compiles for {arch} with NVRTC {version}: {resources_line(resources)}")
-    return resources
+    return compiled(variant, arch, say)
 
 
 def _verified(variant: "Variant", arch: str, accuracy: Accuracy) -> "Verdict":
     """Check the kernel on the emulator; raises WrongKernel, having said what is wrong."""
-    from explorer.export import verify_variant
+    from explorer.api import verified
     from explorer.report.table import notices
-    from explorer.report.verification import emission_sentence, print_findings
+    from explorer.report.verification import print_findings
 
-    verdict = verify_variant(variant, arch, accuracy)
-    sentence = emission_sentence(verdict)
-    if verdict.status == "wrong":
-        print_findings(verdict, notices())
-        raise WrongKernel(sentence)
-    say(sentence)
-    return verdict
+    try:
+        return verified(variant, arch, accuracy, say)
+    except WrongKernel as wrong:
+        print_findings(wrong.verdict, notices())
+        raise

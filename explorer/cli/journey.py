@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.accuracy import Accuracy
-from explorer.asked import AskedProblem
+from explorer.asked import AskedProblem, rows_notice
 from explorer.cli.options import AccuracyLevel, Device, Json, Seed, Storage, Timing, duration_s
 from explorer.cli.output import INTERRUPTED, say
-from explorer.cli.problem import needed, rows_notice, with_problem
+from explorer.cli.problem import needed, with_problem
 from explorer.errors import InvalidInput, NotFound
 from explorer.problem import Problem
 from explorer.user_files import check_writable, write_file
@@ -122,12 +122,13 @@ def _print(told: "Journey", *, json: bool, markdown: bool, kept: bool) -> None:
 
 
 def _run(plan: _Plan) -> "Journey":
+    from explorer.api import why_no_gpu
     from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.evaluate.replay import ReplayEvaluator
     from explorer.report.json_data import as_text
     from explorer.tuning import run_journey
 
-    why = _why_no_gpu(plan.device)
+    why = why_no_gpu(plan.device)
     try:
         with open_evaluator(
             plan.problem, plan.device, plan.timing, plan.seed, plan.accuracy
@@ -185,10 +186,3 @@ def _path(evaluator: "Evaluator") -> Path:
     path = FOLDER / f"journey-{name}.json"
     check_writable(path, _FOLDER_REMEDY)
     return path
-
-
-def _why_no_gpu(device: str) -> str | None:
-    """Why there is no GPU, where one was left to be found."""
-    from explorer.devices.cuda import driver_problem
-
-    return driver_problem() if device == "auto" else None

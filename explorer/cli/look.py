@@ -113,7 +113,7 @@ def dashboard(
 @with_problem
 def space(asked: AskedProblem | None, gpu: Gpu = None, json: Json = False) -> None:
     """Print the parameters, their values and the rules."""
-    from explorer.cli.options import gpu_limits
+    from explorer.api import gpu_limits
     from explorer.report.json_data import as_text, space_data
     from explorer.report.space import print_space
     from explorer.report.table import results
@@ -132,7 +132,7 @@ def space(asked: AskedProblem | None, gpu: Gpu = None, json: Json = False) -> No
 @with_problem
 def presets(asked: AskedProblem | None, gpu: Gpu = None, json: Json = False) -> None:
     """List published kernels; with --cols, which of them can compute the problem."""
-    from explorer.cli.options import gpu_limits
+    from explorer.api import gpu_limits
     from explorer.report.json_data import as_text
     from explorer.report.space import preset_lines, presets_data, print_presets
     from explorer.report.table import results

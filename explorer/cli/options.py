@@ -10,7 +10,6 @@ import typer
 from explorer.accuracy import Accuracy
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 from explorer.space import Space, parameters
 from explorer.space.parameters import Value
 from explorer.tuning.objective import Objectives
@@ -217,18 +216,3 @@ BatchInvariant = Annotated[
     typer.Option("--batch-invariant", help="Of the heuristic: one config whatever the rows are."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, alone on stdout.")]
-
-
-# ----------------------------------------------------------- the GPU whose limits a command goes by
-
-
-def gpu_limits(name: str | None) -> GpuSpec:
-    """Those of the named GPU, else of the one that is here, else of the default one."""
-    if name is not None:
-        return known_gpu(name)
-    from explorer.devices.cuda import CudaDevice, has_driver
-
-    if not has_driver():
-        return known_gpu(DEFAULT_GPU)
-    with CudaDevice(0) as device:
-        return device.gpu

@@ -51,7 +51,7 @@ def profile(
     json: Json = False,
 ) -> None:
     """Count what a kernel does: traffic, conflicts, instructions, occupancy."""
-    from explorer.cli.options import gpu_limits
+    from explorer.api import gpu_limits
     from explorer.cli.problem import chosen_variant
     from explorer.evaluate.profile import profile as profile_variant
     from explorer.gpu_spec import known_gpu_for

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.accuracy import Accuracy
-from explorer.asked import AskedProblem
+from explorer.asked import AskedProblem, rows_notice
 from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, whole_number
 from explorer.cli.output import INTERRUPTED, say
-from explorer.cli.problem import needed, rows_notice, with_problem
+from explorer.cli.problem import needed, with_problem
 from explorer.errors import InvalidInput
 from explorer.user_files import check_writable, is_there
 

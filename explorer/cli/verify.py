@@ -1,6 +1,5 @@
 """`explorer verify`: check variants, or an emitted file, without timing them."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,13 +15,14 @@ from explorer.cli.options import (
     Storage,
     whole_number,
 )
+from explorer.cli.output import say
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import InvalidInput
 from explorer.problem import OPTIONS
 from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
-    from explorer.evaluate.program_under_test import ProgramUnderTest
+    from explorer.api import Checks
 
 What = Annotated[
     str | None,
@@ -89,8 +89,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check kernels for races, bounds, numbers. Exit code 1: one is wrong, 2: not checked."""
-    from explorer.evaluate.verify import verify_on
-    from explorer.export import HEURISTIC
+    from explorer.api import space_checks
     from explorer.report.json_data import as_text
     from explorer.report.table import notices, results
     from explorer.report.verification import (
@@ -110,14 +109,11 @@ def verify(
         _check_file_says_the_rest(context)
     if what is None:
         drawn = None if sample is None else (sample, seed)
-        programs, arch = _of_space(needed(asked), gpu, drawn, strength)
+        checks = space_checks(needed(asked), rows, gpu, drawn=drawn, strength=strength)
     else:
-        programs, arch = _named(what, asked, gpu, storage, goal, batch_invariant)
-        rows = None if what == HEURISTIC else rows  # of it they choose the config
-    with VerifyProgress(len(programs), notices()) as progress:
-        found = [
-            progress(verdict) for verdict in verify_on(device, programs, arch, rows, goal.accuracy)
-        ]
+        checks = _checks(what, asked, rows, gpu, storage, goal, batch_invariant)
+    with VerifyProgress(len(checks.programs), notices()) as progress:
+        found = [progress(verdict) for verdict in checks.verdicts(device, goal.accuracy)]
     if json:
         print(as_text(verification_data(found)))
     else:
@@ -137,41 +133,20 @@ def _check_file_says_the_rest(context: typer.Context) -> None:
             )
 
 
-def _named(
+def _checks(
     what: str,
     asked: AskedProblem | None,
+    rows: int | None,
     gpu: str | None,
     storage: str | None,
     goal: Goal,
     batch_invariant: bool,
-) -> "tuple[list[ProgramUnderTest], str]":
-    from explorer.cli.options import gpu_limits
-    from explorer.cli.problem import chosen_variant
-    from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
-    from explorer.export import is_of_study, parse_choice
+) -> "Checks":
+    """The file or the variant that WHAT names."""
+    from explorer.api import SOURCE_SUFFIX, file_checks, named_checks
 
-    if what.endswith(".cu"):
-        program = read_emitted(Path(what)).at_cols(None if asked is None else asked.cols)
-        return [program], gpu_limits(gpu).arch
-    if is_of_study(parse_choice(what)):  # of usual rows
-        asked = needed(asked).without_rows()
-    chosen = chosen_variant(
-        what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant
+    if what.endswith(SOURCE_SUFFIX):
+        return file_checks(what, None if asked is None else asked.cols, rows, gpu)
+    return named_checks(
+        what, needed(asked), rows, gpu, storage, goal, say, batch_invariant=batch_invariant
     )
-    return [ProgramUnderTest.of(chosen.variant)], chosen.arch
-
-
-def _of_space(
-    asked: AskedProblem, gpu: str | None, drawn: tuple[int, int] | None, strength: int
-) -> "tuple[list[ProgramUnderTest], str]":
-    """The covering array of the space, or `drawn` (number, seed) of its configs."""
-    from explorer.cli.options import gpu_limits
-    from explorer.evaluate.program_under_test import ProgramUnderTest
-    from explorer.space import Space
-    from explorer.space.space import covering_array, sampled
-
-    limits = gpu_limits(gpu)
-    problem = asked.problem()
-    space = Space(problem, limits)
-    configs = sampled(space, *drawn) if drawn else covering_array(space, strength)
-    return [ProgramUnderTest.of_config(problem, config) for config in configs], limits.arch

@@ -310,7 +310,7 @@ class RecordingFile:
 
 def recording_dirs() -> list[Path]:
     """Folders that are looked into, in that order."""
-    package = Path(__file__).resolve().parents[2]
+    package = Path(__file__).resolve().parents[1]
     shipped = package / "_data" / "recorded"
     in_checkout = package.parent / "studies" / "recorded"
     candidates = [shipped if shipped.is_dir() else in_checkout]

@@ -22,7 +22,7 @@ from explorer.evaluate.runs import Run, emulated_runs, few_blocks, striding_run,
 from explorer.gpu_spec import GpuSpec, known_gpu_for
 from explorer.outcome import Resources
 from explorer.problem import Problem
-from explorer.ptx_emulator import LaunchLimits, Schedule
+from explorer.ptx_emulator import Finding, LaunchLimits, Schedule
 from explorer.reference import Case
 
 # ------------------------------------------------------------------ limits of a launch
@@ -88,6 +88,11 @@ class Verdict:
     def told(self) -> Emulation | None:
         """The run to tell of: the first of those that decided."""
         return next((run for run in self.runs if run.status is self.status), None)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The defects that the run to tell of has met, each with its line of the source."""
+        return self.told.findings if self.told is not None else ()
 
 
 def _sentence(runs: tuple[Emulation, ...], status: Status) -> str:

@@ -45,13 +45,12 @@ class ProgressLine:
         self._printed_at, self._printed_phase = now, progress.phase
         text = Text(progress_text(progress, self.problem), no_wrap=True, overflow="ellipsis")
         if self.console.is_terminal:
+            self._live.start()  # not before: until now notices may have been printed
             self._live.update(text, refresh=True)
         else:
             self.console.print(text.plain, soft_wrap=True)
 
     def __enter__(self) -> "ProgressLine":
-        if self.console.is_terminal:
-            self._live.start()
         return self
 
     def __exit__(

@@ -223,18 +223,17 @@ def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) ->
     line = cell(str(verdict.status))
     line.stylize(COLOURS[verdict.status])
     told = verdict.told
-    findings = told.findings if told is not None else ()
     line.append(" " + verdict.program.config.to_json(brief=True) if named else "")
     if told is not None and named:
         line.append(f" on {_shape_words(told)}")
-    line.append("" if findings else f": {verdict.sentence}")
+    line.append("" if verdict.findings else f": {verdict.sentence}")
     console.print(line, soft_wrap=True)
     print_findings(verdict, console)
 
 
 def print_findings(verdict: Verdict, console: Console) -> None:
     """The findings of the run that decided, with their lines of source."""
-    findings = verdict.told.findings if verdict.told is not None else ()
+    findings = verdict.findings
     for finding in findings[:MOST_FINDINGS]:
         for text in finding_lines(finding, verdict.program):
             console.print(cell(f"  {text}"), soft_wrap=True)

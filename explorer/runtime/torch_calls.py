@@ -438,7 +438,6 @@ def backward_served(
     log: bool, grad: Tensor, output: Tensor, dim: int, scale: float | None, dtype: torch.dtype
 ) -> Tensor | None:
     """Return what our kernel makes of a gradient; None where it must be PyTorch's."""
-    op = Op.LOG_SOFTMAX_BACKWARD if log else Op.SOFTMAX_BACKWARD
     reason = unserved(output, dtype)
     if grad.shape != output.shape or grad.device != output.device:
         reason = "a gradient of another shape or on another device than the output"
@@ -446,37 +445,37 @@ def backward_served(
         say_once(reason)
         return None
     output, grad = output.contiguous(), grad.to(output.dtype).contiguous()
-    key = (
-        "backward",
-        log,
-        output.dtype,
-        output.shape,
-        output.get_device(),
-        dim,
-        scale is None,
-        dtype,
-    )
-    recipe = _threads.recipes.get(key)
-    if recipe is None:
-        dtypes = DTYPE_OF[output.dtype], DTYPE_OF[dtype]
-        source = dense_matrix(tuple(output.shape), dim)
-        try:
-            problem = problem_of(
-                op, dtypes[0], source, out_dtype=dtypes[1], scaled=scale is not None
-            )
-        except InvalidInput as error:
-            say_once(str(error))
-            return None
-        plan = plan_of(problem, output.get_device())
-        if plan is None:
-            return None
-        recipe = Recipe(problem, plan, dtype, False, False)
-        _threads.keep(key, recipe)
-    elif shapes.is_logging():
-        shapes.met(recipe.problem)
+    plan = _backward_plan(log, output, dim, scale is not None, dtype)
+    if plan is None:
+        return None
     result = torch.empty(output.shape, dtype=dtype, device=output.device)
     others = {"grad": grad.data_ptr()}
-    device, source_at = output.get_device(), output.data_ptr()
-    return (
-        result if launch(recipe.plan, device, source_at, result.data_ptr(), scale, others) else None
-    )
+    device, source = output.get_device(), output.data_ptr()
+    done = launch(plan, device, source, result.data_ptr(), scale, others)
+    return result if done else None
+
+
+def _backward_plan(
+    log: bool, output: Tensor, dim: int, scaled: bool, dtype: torch.dtype
+) -> Plan | None:
+    """Return the plan of a gradient's problem, of dense tensors; None where there is no kernel."""
+    device = output.get_device()
+    key = ("backward", log, output.dtype, output.shape, device, dim, scaled, dtype)
+    recipe = _threads.recipes.get(key)
+    if recipe is not None:
+        if shapes.is_logging():
+            shapes.met(recipe.problem)
+        return recipe.plan
+    op = Op.LOG_SOFTMAX_BACKWARD if log else Op.SOFTMAX_BACKWARD
+    source = dense_matrix(tuple(output.shape), dim)
+    try:
+        problem = problem_of(
+            op, DTYPE_OF[output.dtype], source, out_dtype=DTYPE_OF[dtype], scaled=scaled
+        )
+    except InvalidInput as error:
+        say_once(str(error))
+        return None
+    plan = plan_of(problem, device)
+    if plan is not None:
+        _threads.keep(key, Recipe(problem, plan, dtype, False, False))
+    return plan

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from explorer.accuracy import Accuracy
 from explorer.config import Config
@@ -12,6 +12,9 @@ from explorer.plain_data import parse_json, read_fields, read_time_us, shown
 from explorer.problem import Problem
 from explorer.tuning.contest import check_rows
 from explorer.tuning.objective import Goal, Objectives
+
+if TYPE_CHECKING:
+    from explorer.evaluate.verify import FinalistCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +112,60 @@ class SearchResult:
     objectives: Objectives = Objectives.TIME
     passed_over: str = ""
     """A sentence on trials of earlier runs that cannot be read; empty where there is none."""
+    verification: "FinalistCheck | None" = None
+    """Of a replay's finalists, on the emulator; None where a GPU verified them, or nothing did."""
+    notices: tuple[str, ...] = ()
+    """What the command line says of it on stderr: whose times a replay shows, rows left out."""
 
     @property
     def goal(self) -> Goal:
         """What was searched for."""
         return Goal(self.objectives, self.circumstances.accuracy)
+
+    @property
+    def best(self) -> Finalist:
+        """The finals' winner: its trial, samples, and ratios to the others."""
+        return self.finals.winner
+
+    @property
+    def config(self) -> Config:
+        """The best's config."""
+        return self.best.trial.config
+
+    @property
+    def time_us(self) -> float:
+        """Median microseconds of a launch of the best, in the finals."""
+        return self.best.time_us
+
+    @property
+    def copy_us(self) -> float:
+        """Median microseconds of the fastest plain copy of the same bytes, in the finals."""
+        return self.finals.copy_us
+
+    @property
+    def gbps(self) -> float:
+        """The best's bandwidth, in 1e9 bytes a second."""
+        return self.problem.gbps(self.time_us)
+
+    @property
+    def ties(self) -> tuple[Finalist, ...]:
+        """The finalists that cannot be told from the best, which is the first."""
+        return self.finals.ties
+
+    @property
+    def finalists(self) -> tuple[Finalist, ...]:
+        """All that were timed in turn, best first."""
+        return self.finals.finalists
+
+    @property
+    def gpu(self) -> str:
+        """The GPU that the times come from, as its driver calls it."""
+        return self.circumstances.gpu
+
+    @property
+    def date(self) -> str:
+        """When they were measured: of a replay, when it was recorded. UTC, ISO 8601."""
+        return self.circumstances.date
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,11 @@ def test_the_promised_problems_are_there():
     assert {"h200-f32-1024", "h200-f32-4096", "h200-f32-32768"} <= set(SHIPPED)
 
 
+def test_they_are_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert set(SHIPPED) <= {file.name for file in list_recordings()}
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_at_least_400_kernels_were_measured(name):
     measured = [k for k in load_recording(name).kernels if isinstance(k.outcome, Measured)]

@@ -1,0 +1,807 @@
+"""What a program calls: `search`, `emit`, `compare` and `verify`.
+
+Each does what the command of its name does, prints nothing, and returns a dataclass. The command
+line is a thin layer over this module. Sentences that it prints on stderr reach a program by the
+callback `notice`, or with the result. Libraries are imported when a function needs them.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from explorer.accuracy import Accuracy
+from explorer.asked import AskedProblem, as_whole, asked_by, rows_notice
+from explorer.config import Config
+from explorer.errors import ExplorerError, InvalidInput, NotFound, WrongKernel
+from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, is_known_gpu, known_gpu
+from explorer.plain_data import shown
+from explorer.problem import Problem
+from explorer.tuning.objective import Goal, Objectives
+from explorer.tuning.results import Progress, SearchResult
+
+if TYPE_CHECKING:
+    from explorer.codegen import Launch, Variant
+    from explorer.evaluate.emulation import Verdict
+    from explorer.evaluate.program_under_test import ProgramUnderTest
+    from explorer.evaluate.verify import FinalistCheck
+    from explorer.evaluator import Evaluator
+    from explorer.export import Choice, Written
+    from explorer.outcome import Resources
+    from explorer.peer import Entered, NotEntered, PeerBench
+    from explorer.tuning import Found
+    from explorer.tuning.peer_comparison import Ours, PeerRun
+
+Notice = Callable[[str], None]
+"""Told each sentence that the command line would print on stderr."""
+
+StrPath = str | os.PathLike[str]
+
+# ------------------------------------------------------------------ the problem of a call
+
+
+class ProblemKeywords(TypedDict, total=False):
+    """The keywords that say a problem; those left out, and None, are as usual.
+
+    They are the options of the command line, with underscores. `shape`, such as (8, 3, 224, 224),
+    stands for rows, cols and inner, and `axis` (-1) is the axis of it that the op runs over.
+    """
+
+    cols: int
+    """Elements of a row."""
+    rows: int | None
+    """Rows of the matrix; left out: as many as make 256 MiB of traffic."""
+    dtype: str
+    """f32, f16, bf16 or f64."""
+    op: str
+    """softmax, log_softmax, softmax_backward or log_softmax_backward."""
+    out_dtype: str | None
+    """Element type of the output; left out: the input's."""
+    scale: float | None
+    """What kernels multiply an input with, at run time: 1 / temperature; left out: they do not."""
+    mask: str
+    """none, causal, lengths or additive."""
+    mask_rows: int | None
+    """Rows after which a causal or additive mask repeats."""
+    inner: int
+    """Elements between neighbours of a row: the array is (rows / inner, cols, inner)."""
+    input_stride: int | None
+    """Elements from the start of an input row to the next."""
+    output_stride: int | None
+    """Elements from the start of an output row to the next."""
+    in_place: bool
+    """Whether the output is written over the input."""
+    shape: Sequence[int] | None
+    """Of an array of any number of axes."""
+    axis: int | None
+    """Of that array; negative counts from the last."""
+
+
+def _asked(
+    problem: Problem | AskedProblem | None, keywords: Mapping[str, Any]
+) -> AskedProblem | None:
+    """What a call is about; None where it does not say. Raises InvalidInput."""
+    if problem is None:
+        return asked_by(keywords)
+    if isinstance(problem, Problem | AskedProblem) and keywords:
+        raise InvalidInput(f"the problem is said twice: leave {next(iter(keywords))} out")
+    if isinstance(problem, Problem):  # its words may be plain text: bf16 for DType.BF16
+        return AskedProblem.of(Problem.from_dict(problem.as_dict()))
+    if isinstance(problem, AskedProblem):
+        return problem
+    raise InvalidInput(f"problem is {shown(problem)}; give an explorer.Problem, or cols=4096")
+
+
+def _needed(asked: AskedProblem | None) -> AskedProblem:
+    if asked is None:
+        raise InvalidInput("cols is not said: give an explorer.Problem, or cols=4096")
+    return asked
+
+
+# ------------------------------------------------------------------ other arguments
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    number = as_whole(name, value)
+    if not least <= number < 2**31:
+        raise InvalidInput(
+            f"{name} is {shown(value)}; it must be a whole number from {least} to {2**31 - 1}"
+        )
+    return number
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(f"{name} is {shown(value)}; it must be text")
+    return value
+
+
+def _seconds(name: str, value: Any) -> float:
+    is_number = isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
+    if not is_number or value <= 0:
+        raise InvalidInput(f"{name} is {shown(value)}; it must be a number of seconds above 0")
+    return float(value)
+
+
+def _accuracy(level: str | None) -> Accuracy | None:
+    return None if level is None else Accuracy.parse(_text("accuracy", level))
+
+
+def _goal(objectives: str, accuracy: str | None) -> Goal:
+    return Goal.of(Objectives.parse(_text("objectives", objectives)), _accuracy(accuracy))
+
+
+def _gpu(name: str | None) -> str | None:
+    return None if name is None else _text("gpu", name)
+
+
+def _storage(storage: StrPath | None) -> str | None:
+    if storage is None:
+        return None
+    return _text("storage", os.fspath(storage) if isinstance(storage, os.PathLike) else storage)
+
+
+class _Heard:
+    """Keeps the sentences that it is told, and hands them on."""
+
+    def __init__(self, notice: Notice | None) -> None:
+        self._notice = notice
+        self.sentences: list[str] = []
+
+    def __call__(self, sentence: str) -> None:
+        self.sentences.append(sentence)
+        if self._notice is not None:
+            self._notice(sentence)
+
+
+def why_no_gpu(device: str) -> str | None:
+    """Why there is no GPU, where one was left to be found."""
+    from explorer.devices.cuda import driver_problem
+
+    return driver_problem() if device == "auto" else None
+
+
+def gpu_limits(name: str | None) -> GpuSpec:
+    """Those of the named GPU, else of the one that is here, else of the default one.
+
+    Raises InvalidInput for a name that is not known.
+    """
+    if name is not None:
+        return known_gpu(name)
+    from explorer.devices.cuda import CudaDevice, has_driver
+
+    if not has_driver():
+        return known_gpu(DEFAULT_GPU)
+    with CudaDevice(0) as device:
+        return device.gpu
+
+
+# ------------------------------------------------------------------ search
+
+
+def search(
+    problem: Problem | AskedProblem | None = None,
+    *,
+    trials: int | None = None,
+    budget_s: float | None = None,
+    device: str = "auto",
+    storage: StrPath | None = None,
+    seed: int = 0,
+    timing: str = "cold",
+    accuracy: str | None = None,
+    objectives: str = "time",
+    verify: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+    notice: Notice | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> SearchResult:
+    """Find the fastest kernel of a problem, as `explorer search`; the same call again goes on.
+
+    The problem is an `explorer.Problem`, or said by the keywords of the command line: `cols`,
+    `rows`, `dtype`, `op` and so on (`ProblemKeywords`).
+
+    Args:
+        problem: What to compute, unless keywords say it.
+        trials: Kernels to evaluate in this call; 200 where no budget is given either.
+        budget_s: Seconds for search and finals.
+        device: `auto`, `cuda:N`, or `recorded:NAME`. `auto` is the first GPU; where there is none,
+            a recording of the problem is replayed, and the result says so.
+        storage: An Optuna storage, a URL or a SQLite file; None: studies/explorer.db.
+        seed: Of the search.
+        timing: `cold`: launches rotate over buffers of 4 x L2; `warm`: they stay on one.
+        accuracy: `strict`, `default` or `fast`; None: default, and fast for time,error.
+        objectives: `time`, or `time,error`: the finalists are then the Pareto front of both.
+        verify: Whether the finalists of a replay are checked on the emulator.
+        progress: Called with a `Progress` after every trial.
+        notice: Called with each sentence of the result's `notices`, at once.
+
+    Returns:
+        The study's name, the best's config and time, copy's time, the finalists and ties, and the
+        circumstances. Times are microseconds a launch.
+
+    Raises:
+        InvalidInput: for a value that cannot be used, or a GPU that is not there.
+        NotFound: where there is neither a GPU nor a recording, or no kernel could be used.
+        WrongKernel: where a replayed finalist is wrong by the emulator.
+        DeviceLost: where the GPU's process cannot be brought back.
+        KeyboardInterrupt: by Ctrl-C, with all finished trials kept in the storage.
+    """
+    asked = _needed(_asked(problem, keywords))
+    goal = _goal(objectives, accuracy)
+    trials = None if trials is None else _whole("trials", trials, 1)
+    budget_s = None if budget_s is None else _seconds("budget_s", budget_s)
+    seed = _whole("seed", seed, 0)
+    from explorer.evaluate.open_evaluator import open_evaluator
+    from explorer.tuning import open_storage, run_search
+
+    opened = open_storage(_storage(storage))
+    device = _text("device", device)
+    why = why_no_gpu(device)
+    heard = _Heard(notice)
+    wanted = asked.problem()
+    try:
+        with open_evaluator(wanted, device, timing, seed, goal.accuracy) as evaluator:
+            for sentence in (*_replay_notices(evaluator, why), *rows_notice(wanted, asked.rows)):
+                heard(sentence)
+            result = run_search(
+                evaluator,
+                opened,
+                trials=trials,
+                budget_s=budget_s,
+                seed=seed,
+                on_progress=progress,
+                objectives=goal.objectives,
+            )
+    except NotFound as error:
+        raise NotFound(f"{why}, and {error}" if why else str(error)) from None
+    if result.passed_over:
+        heard(result.passed_over)
+    check = check_replayed(result, heard) if verify and result.replayed else None
+    return replace(result, verification=check, notices=tuple(heard.sentences))
+
+
+def _replay_notices(evaluator: "Evaluator", why: str | None) -> list[str]:
+    """Whose times a replay shows; nothing of a GPU."""
+    from explorer.evaluate.replay import ReplayEvaluator
+    from explorer.report.text import replay_notice
+
+    if not isinstance(evaluator, ReplayEvaluator):
+        return []
+    return [replay_notice(evaluator.circumstances, why), *evaluator.notices]
+
+
+def check_replayed(result: SearchResult, notice: Notice) -> "FinalistCheck | None":
+    """Emulate the best of a replay and those tied with it, or the front.
+
+    None where there is no NVRTC, which is noticed. Raises WrongKernel.
+    """
+    from explorer.compile import nvrtc_version
+    from explorer.evaluate.verify import check_finalists
+    from explorer.tuning.finals import front_of
+
+    try:
+        nvrtc_version()
+    except ExplorerError as error:
+        notice(f"finalists are not verified: {error}")
+        return None
+    two = result.objectives is Objectives.TIME_ERROR
+    front = [member.finalist for member in front_of(result.finals)] if two else []
+    configs = [finalist.trial.config for finalist in front or result.finals.ties]
+    circumstances = result.circumstances
+    return check_finalists(
+        result.problem, configs, circumstances.arch, accuracy=circumstances.accuracy
+    )
+
+
+# ------------------------------------------------------------------ the variant that WHAT names
+
+
+What = str | int | Config
+"""`best`, a trial's number, `heuristic`, a preset's name, or a config, also as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A variant and where it runs."""
+
+    variant: "Variant"
+    arch: str
+    """Of the GPU that it was measured on, or is to run on."""
+    gpu: GpuSpec | None
+    """That GPU's limits, where they are known."""
+
+
+def _choice(what: What) -> "Choice":
+    """Raises InvalidInput saying the forms that there are."""
+    from explorer.export import parse_choice
+
+    if isinstance(what, Config):
+        what.check_known()
+        return what
+    if isinstance(what, int) and not isinstance(what, bool):
+        what = str(what)
+    return parse_choice(_text("what", what))
+
+
+def chosen_variant(
+    what: What,
+    asked: AskedProblem,
+    gpu: str | None,
+    storage: str | None,
+    goal: Goal,
+    notice: Notice,
+    *,
+    batch_invariant: bool = False,
+) -> Chosen:
+    """What WHAT names, with the GPU that it was measured on unless another one is named.
+
+    The best and trials are of the study with that goal. Of the heuristic a `batch_invariant`
+    config is the same for all numbers of rows. Raises InvalidInput for what is none of these or no
+    legal config, NotFound for a trial that is not there.
+    """
+    from explorer.export import HEURISTIC, is_of_study
+
+    choice = _choice(what)
+    if batch_invariant and choice != HEURISTIC:
+        raise InvalidInput(
+            f"--batch-invariant makes the heuristic take one config for all rows; {what} is one "
+            "config whatever the rows: leave it out"
+        )
+    if is_of_study(choice):
+        return _of_study(choice, asked, gpu, storage, goal, notice)
+    if goal.objectives is Objectives.TIME_ERROR:
+        raise InvalidInput(
+            f"--objectives says in which study a trial is; {what} is none: leave it out"
+        )
+    return _of_config(choice, asked, gpu, goal, notice, batch_invariant=batch_invariant)
+
+
+def _of_config(
+    choice: "Choice",
+    asked: AskedProblem,
+    gpu: str | None,
+    goal: Goal,
+    notice: Notice,
+    *,
+    batch_invariant: bool,
+) -> Chosen:
+    """A config that is written out, a preset's, or the heuristic's."""
+    from explorer.codegen import emit
+    from explorer.export import checked_config
+    from explorer.space import config_for
+
+    limits = gpu_limits(gpu)
+    problem = asked.problem()
+    if isinstance(choice, str | int):
+        config = config_for(
+            problem, limits, batch_invariant=batch_invariant, accuracy=goal.accuracy
+        )
+    elif isinstance(choice, Config):
+        config = checked_config(choice, problem, limits)
+    else:
+        config = choice.config(problem, limits)
+    variant = emit(problem, config)
+    for sentence in rows_notice(problem, asked.rows):
+        notice(sentence)
+    return Chosen(variant, limits.arch, limits)
+
+
+def _of_study(
+    which: str | int,
+    asked: AskedProblem,
+    gpu: str | None,
+    storage: str | None,
+    goal: Goal,
+    notice: Notice,
+) -> Chosen:
+    """The best trial of a study, or one by its number."""
+    from explorer.export import age_of, variant_of
+    from explorer.tuning import load_trial, open_storage
+
+    opened = open_storage(storage, read_only=True)
+    study, trial = load_trial(opened, asked, which, goal)
+    if study.passed_over:
+        notice(study.passed_over)
+    problem = study.summary.problem
+    variant = variant_of(trial, problem, replayed=study.summary.replayed)
+    age = age_of(variant, trial, study.circumstances)
+    if age:
+        notice(age)
+    name = gpu or study.circumstances.gpu
+    measured_on = known_gpu(name) if gpu or is_known_gpu(name) else None
+    arch = measured_on.arch if measured_on else study.circumstances.arch
+    return Chosen(variant, arch, measured_on)
+
+
+# ------------------------------------------------------------------ emit
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A kernel's source, how it is launched, and what was found out about it."""
+
+    variant: "Variant"
+    arch: str
+    """The architecture that it was compiled and verified for, such as sm_90."""
+    gpu: GpuSpec | None
+    """The limits that it keeps to, where they are known."""
+    resources: "Resources | None"
+    """Registers, shared memory and spills; None where there is no NVRTC."""
+    verdict: "Verdict | None"
+    """The emulator's; None where it was not asked, or there is no NVRTC."""
+    path: Path | None = None
+    """The file, where one was to be written."""
+    written: "Written | None" = None
+    """What became of the file."""
+    notices: tuple[str, ...] = ()
+    """What the command line says of it on stderr."""
+
+    @property
+    def problem(self) -> Problem:
+        """What it computes."""
+        return self.variant.problem
+
+    @property
+    def config(self) -> Config:
+        """The point of the space that it is."""
+        return self.variant.config
+
+    @property
+    def source(self) -> str:
+        """CUDA C++, one file that nvcc builds by itself."""
+        return self.variant.source
+
+    @property
+    def launches(self) -> "tuple[Launch, ...]":
+        """In order: entry, grid, block, cluster, dynamic shared bytes, names of arguments."""
+        return self.variant.launches
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Device memory that the launches share."""
+        return self.variant.scratch_bytes
+
+
+def emit(
+    what: What,
+    problem: Problem | AskedProblem | None = None,
+    *,
+    gpu: str | None = None,
+    accuracy: str | None = None,
+    objectives: str = "time",
+    storage: StrPath | None = None,
+    batch_invariant: bool = False,
+    verify: bool = True,
+    path: StrPath | None = None,
+    force: bool = False,
+    notice: Notice | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> Emitted:
+    """Emit a kernel, compile it and verify it on the emulator, as `explorer emit`; no GPU needed.
+
+    Args:
+        what: `best` or a trial's number, of a study of the problem; `heuristic`; a preset's name;
+            or a config, an `explorer.Config` or its JSON.
+        problem: What to compute, unless keywords say it (`ProblemKeywords`).
+        gpu: The GPU whose limits count, as its driver calls it; None: the one that a trial was
+            measured on, else the one here, else NVIDIA H200.
+        accuracy: What errors may come to, `strict`, `default` or `fast`; None: as usual.
+        objectives: Of the study: `time`, or `time,error`.
+        storage: The Optuna storage that has the study; None: studies/explorer.db.
+        batch_invariant: Of the heuristic: one config whatever the rows are.
+        verify: Whether the kernel is checked; a wrong one raises WrongKernel.
+        path: A file to write; None: none is written.
+        force: Replace a file that holds other code.
+        notice: Called with each sentence of the result's `notices`, at once.
+
+    Raises:
+        InvalidInput: for a value that cannot be used, an illegal config, or a file that cannot be
+            written or holds other code.
+        NotFound: where there is no such study or trial.
+        WrongKernel: where the kernel is wrong; its `verdict` has the findings. Nothing is written.
+    """
+    from explorer.export import REMEDY, write_source
+    from explorer.user_files import check_writable
+
+    asked = _needed(_asked(problem, keywords))
+    goal = _goal(objectives, accuracy)
+    heard = _Heard(notice)
+    chosen = chosen_variant(
+        what, asked, _gpu(gpu), _storage(storage), goal, heard, batch_invariant=batch_invariant
+    )
+    variant, arch = chosen.variant, chosen.arch
+    file = None if path is None else Path(path)
+    if file is not None:
+        check_writable(file, REMEDY)
+    resources = compiled(variant, arch, heard)
+    unchecked = not verify or resources is None
+    verdict = None if unchecked else verified(variant, arch, goal.accuracy, heard)
+    written = None if file is None else write_source(variant, file, force=force)
+    return Emitted(
+        variant, arch, chosen.gpu, resources, verdict, file, written, tuple(heard.sentences)
+    )
+
+
+def compiled(variant: "Variant", arch: str, notice: Notice) -> "Resources | None":
+    """What the kernel takes on `arch`; None where there is no NVRTC, which is noticed.
+
+    Raises InvalidInput where the source does not compile.
+    """
+    from explorer.compile import nvrtc_version
+    from explorer.export import compile_for
+    from explorer.report.text import resources_line
+
+    try:
+        version = nvrtc_version()
+    except ExplorerError as error:
+        notice(f"not compiled as a check: {error}")
+        return None
+    resources = compile_for(arch, variant)
+    notice(f"compiles for {arch} with NVRTC {version}: {resources_line(resources)}")
+    return resources
+
+
+def verified(variant: "Variant", arch: str, accuracy: Accuracy, notice: Notice) -> "Verdict":
+    """Check a kernel on the emulator; raises WrongKernel, whose `verdict` has the findings."""
+    from explorer.export import verify_variant
+    from explorer.report.verification import emission_sentence
+
+    verdict = verify_variant(variant, arch, accuracy)
+    sentence = emission_sentence(verdict)
+    if verdict.status == "wrong":
+        wrong = WrongKernel(sentence)
+        wrong.verdict = verdict
+        raise wrong
+    notice(sentence)
+    return verdict
+
+
+# ------------------------------------------------------------------ verify
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """Programs of one problem that are to be checked."""
+
+    programs: "tuple[ProgramUnderTest, ...]"
+    arch: str
+    """The architecture that the emulator compiles them for."""
+    rows: int | None = None
+    """Rows that are executed; None for a few that show every case."""
+
+    def verdicts(self, device: str, accuracy: Accuracy) -> "Iterator[Verdict]":
+        """Each program's, in order, by `emulated`, `cuda:N` or `auto`. Raises InvalidInput."""
+        from explorer.evaluate.verify import verify_on
+
+        return verify_on(device, self.programs, self.arch, self.rows, accuracy)
+
+
+SOURCE_SUFFIX = ".cu"
+"""By which an emitted file is told from other things to verify."""
+
+
+def verify(
+    what: What | os.PathLike[str],
+    problem: Problem | AskedProblem | None = None,
+    *,
+    device: str = "emulated",
+    gpu: str | None = None,
+    accuracy: str | None = None,
+    objectives: str = "time",
+    batch_invariant: bool = False,
+    storage: StrPath | None = None,
+    notice: Notice | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "Verdict":
+    """Check a kernel for races, accesses out of bounds and wrong numbers, as `explorer verify`.
+
+    Args:
+        what: As of `explorer.emit`, or the path of an emitted `FILE.cu`, which may be edited. Its
+            text tells the problem: of the keywords `rows` and `cols` alone may stand beside it.
+        problem: What to compute, unless keywords say it (`ProblemKeywords`). The keyword `rows`
+            also says how many rows are executed; otherwise these are a few that show every case.
+        device: `emulated`, `cuda:N`, or `auto`: cuda:0 if there is one.
+        gpu: The GPU whose limits count; None: as of `explorer.emit`.
+        accuracy: What errors may come to, `strict`, `default` or `fast`; None: as usual.
+        objectives: Of the study that has the trial: `time`, or `time,error`.
+        batch_invariant: Of the heuristic: one config whatever the rows are.
+        storage: The Optuna storage that has the study; None: studies/explorer.db.
+        notice: Called with each sentence that the command line prints on stderr.
+
+    Returns:
+        The verdict: `status` (verified, inaccurate, unverified or wrong), a `sentence`, the
+        emulated `runs` and the `findings`. A wrong kernel is a result, and raises nothing.
+
+    Raises:
+        InvalidInput: for a value that cannot be used, a file that was not emitted, or no GPU.
+        NotFound: where there is no such study or trial.
+    """
+    goal, gpu = _goal(objectives, accuracy), _gpu(gpu)
+    heard = _Heard(notice)
+    named = os.fspath(what) if isinstance(what, os.PathLike) else what
+    if isinstance(named, str) and named.endswith(SOURCE_SUFFIX):
+        checks = _of_file(named, gpu, problem, keywords)
+    else:
+        asked = _needed(_asked(problem, keywords))
+        rows = asked.rows if problem is None else None
+        checks = named_checks(
+            named, asked, rows, gpu, _storage(storage), goal, heard, batch_invariant=batch_invariant
+        )
+    (verdict,) = checks.verdicts(_text("device", device), goal.accuracy)
+    return verdict
+
+
+def _of_file(path: str, gpu: str | None, problem: object, keywords: ProblemKeywords) -> Checks:
+    """An emitted file, whose text tells the problem. Raises InvalidInput."""
+    more = ["problem"] if problem is not None else [*(keywords.keys() - {"rows", "cols"})]
+    if more:
+        raise InvalidInput(
+            f"{more[0]} says nothing of an emitted file, whose text tells what it computes; leave "
+            "it out"
+        )
+    rows, cols = keywords.get("rows"), keywords.get("cols")
+    for name, value in (("rows", rows), ("cols", cols)):
+        if value is not None:
+            _whole(name, value, 1)
+    return file_checks(path, cols, rows, gpu)
+
+
+def file_checks(path: str, cols: int | None, rows: int | None, gpu: str | None) -> Checks:
+    """An emitted file, at other columns where these are given. Raises InvalidInput."""
+    from explorer.evaluate.program_under_test import read_emitted
+
+    program = read_emitted(Path(path)).at_cols(cols)
+    return Checks((program,), gpu_limits(gpu).arch, rows)
+
+
+def named_checks(
+    what: What,
+    asked: AskedProblem,
+    rows: int | None,
+    gpu: str | None,
+    storage: str | None,
+    goal: Goal,
+    notice: Notice,
+    *,
+    batch_invariant: bool = False,
+) -> Checks:
+    """What WHAT names. `rows` that are given are executed, of a study of usual rows.
+
+    Raises as `chosen_variant`.
+    """
+    from explorer.evaluate.program_under_test import ProgramUnderTest
+    from explorer.export import HEURISTIC, is_of_study
+
+    choice = _choice(what)
+    if rows is not None and is_of_study(choice):
+        asked = asked.without_rows()
+    chosen = chosen_variant(
+        what, asked, gpu, storage, goal, notice, batch_invariant=batch_invariant
+    )
+    executed = None if choice == HEURISTIC else rows  # of it they choose the config
+    return Checks((ProgramUnderTest.of(chosen.variant),), chosen.arch, executed)
+
+
+def space_checks(
+    asked: AskedProblem,
+    rows: int | None,
+    gpu: str | None,
+    *,
+    drawn: tuple[int, int] | None = None,
+    strength: int = 1,
+) -> Checks:
+    """A covering array of the space of that strength, or `drawn` (number, seed) of its configs."""
+    from explorer.evaluate.program_under_test import ProgramUnderTest
+    from explorer.space import Space
+    from explorer.space.space import covering_array, sampled
+
+    limits = gpu_limits(gpu)
+    problem = asked.problem()
+    space = Space(problem, limits)
+    configs = sampled(space, *drawn) if drawn else covering_array(space, strength)
+    programs = (ProgramUnderTest.of_config(problem, config) for config in configs)
+    return Checks(tuple(programs), limits.arch, rows)
+
+
+# ------------------------------------------------------------------ compare
+
+
+def compare(
+    problems: "Problem | AskedProblem | Iterable[Problem] | None" = None,
+    *,
+    peers: Sequence[str] | None = None,
+    peer_limit_s: float = 180.0,
+    heuristic: bool = False,
+    device: str = "auto",
+    timing: str = "cold",
+    accuracy: str = "default",
+    seed: int = 0,
+    storage: StrPath | None = None,
+    progress: "Callable[[PeerRun], None] | None" = None,
+    on_peer: "Callable[[Entered | NotEntered], None] | None" = None,
+    notice: Notice | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "PeerRun":
+    """Time our best beside copy and every installed peer on a GPU, as `explorer compare`.
+
+    Args:
+        problems: One or several, unless keywords say one (`ProblemKeywords`).
+        peers: Their names, or module:attribute; None: all that are known.
+        peer_limit_s: Seconds for a peer to compile, tune and verify.
+        heuristic: Take our config without a search, whatever is stored.
+        device: `auto` or `cuda:N`.
+        timing: `cold` or `warm`, as of `explorer.search`.
+        accuracy: What our kernel and the peers must meet: `strict`, `default` or `fast`.
+        seed: Of the inputs.
+        storage: The Optuna storage with our searches; None: studies/explorer.db.
+        progress: Called after every problem with the run so far, which Ctrl-C would lose.
+        on_peer: Called with what became of each peer.
+        notice: Called with each sentence that the command line prints on stderr.
+
+    Returns:
+        The comparisons, in order, and the problems of which nothing was compared, with the reason.
+        Times are microseconds a launch, one a round.
+
+    Raises:
+        InvalidInput: where there is no GPU, and for a value that cannot be used.
+        KeyboardInterrupt: by Ctrl-C.
+    """
+    wanted = _several(problems, keywords)
+    limit_s = _seconds("peer_limit_s", peer_limit_s)
+    seed = _whole("seed", seed, 0)
+    from explorer.evaluate.open_evaluator import open_peer_benches
+    from explorer.peers import chosen_peers
+    from explorer.tuning.peer_comparison import ROUNDS, PeerRun, Unmeasured, compare_with_peers
+
+    chosen = chosen_peers([_text("peer", name) for name in peers or ()])
+    level = Accuracy.parse(_text("accuracy", accuracy))
+    heard, stored = _Heard(notice), _storage(storage)
+    run = PeerRun(seed, ROUNDS, ())
+    with open_peer_benches(_text("device", device), timing, seed, level) as benches:
+        for number, problem in enumerate(wanted, 1):
+            heard(f"{number}/{len(wanted)} {problem}")
+            try:
+                with benches.on(problem) as bench:
+                    ours = _ours(bench, stored, heard, heuristic=heuristic)
+                    one = compare_with_peers(bench, ours, chosen, limit_s=limit_s, tell=on_peer)
+                run = run.with_(one)
+            except ExplorerError as error:
+                heard(f"not compared: {error}")
+                run = run.with_(Unmeasured(problem, str(error)))
+            if progress is not None:
+                progress(run)
+    return run
+
+
+def _several(problems: Any, keywords: Mapping[str, Any]) -> list[Problem]:
+    """Raises InvalidInput for what is no problem, and where there is none."""
+    if problems is None or isinstance(problems, Problem | AskedProblem):
+        return [_needed(_asked(problems, keywords)).problem()]
+    wanted = list(problems) if isinstance(problems, Iterable) else [problems]
+    if not wanted:
+        raise InvalidInput("problems is empty; give one explorer.Problem at least")
+    return [_needed(_asked(problem, keywords)).problem() for problem in wanted]
+
+
+def _ours(bench: "PeerBench", storage: str | None, notice: Notice, *, heuristic: bool) -> "Ours":
+    """The stored search's best; where there is none, or it is not wanted, the heuristic's."""
+    from explorer.tuning.peer_comparison import Ours, unsearched
+
+    found = None if heuristic else _searched(bench, storage, notice)
+    return Ours(found.config, found.origin) if found else unsearched(bench)
+
+
+def _searched(bench: "PeerBench", storage: str | None, notice: Notice) -> "Found | None":
+    """The best of this problem's study, if there is a storage that has it."""
+    try:
+        from explorer.tuning import open_storage, stored_best
+    except ImportError as error:
+        notice(f"studies are not looked at: {error}")
+        return None
+    try:
+        return stored_best(bench, open_storage(storage, read_only=True))
+    except NotFound:
+        return None
