@@ -6,7 +6,7 @@ from explorer.codegen import LaunchPlan, Variant
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.problem import Mask
-from explorer.wrappers.example import MAIN, Dialect, Example, refusal
+from explorer.wrappers.example import MAIN, Dialect, Example, refusal, source_lines
 
 _CUPY = Dialect(module="cupy", cast="astype", softmax="cupyx.scipy.special.")
 
@@ -34,7 +34,7 @@ def cupy_program(variant: Variant, file: str) -> str:
         "import cupyx.scipy.special",
         *(["import numpy"] if _numbers(example) else []),
         "",
-        f'SOURCE = Path(__file__).resolve().with_name("{file}")',
+        *source_lines(file),
         'OPTIONS = {"options": ("-std=c++17",), "backend": "nvrtc"}',
         "MODULE = cupy.RawModule(code=SOURCE.read_text(), **OPTIONS)",
         *example.constants,

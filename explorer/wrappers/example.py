@@ -211,6 +211,11 @@ class Example:
         ]
 
 
+def source_lines(file: str) -> list[str]:
+    """Return the lines by which a program finds the kernel's file beside itself."""
+    return ["FOLDER = Path(__file__).resolve().parent", f'SOURCE = FOLDER / "{file}"']
+
+
 def refusal(condition: str, sentence: str) -> list[str]:
     """Return the lines of a function that raise ValueError on a condition."""
     return [f"    if {condition}:", f'        raise ValueError("{sentence}")']

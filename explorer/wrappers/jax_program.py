@@ -3,7 +3,7 @@
 from explorer.codegen import Variant
 from explorer.dtype import DType
 from explorer.problem import Mask
-from explorer.wrappers.example import MAIN, Dialect, Example, refusal
+from explorer.wrappers.example import MAIN, Dialect, Example, refusal, source_lines
 
 _JAX = Dialect(module="jnp", cast="astype", softmax="jax.nn.")
 
@@ -16,7 +16,7 @@ def jax_program(variant: Variant, file: str) -> str:
     example = Example(variant, _JAX)
     lines = [
         *_head(example, file),
-        f'SOURCE = Path(__file__).resolve().with_name("{file}")',
+        *source_lines(file),
         f'NAME = "{example.call.namespace}"',
         *example.constants,
         "",

@@ -2,7 +2,7 @@
 
 from explorer.codegen import Variant
 from explorer.problem import Mask
-from explorer.wrappers.example import MAIN, Dialect, Example, refusal
+from explorer.wrappers.example import MAIN, Dialect, Example, refusal, source_lines
 
 _TORCH = Dialect(module="torch", cast="to", softmax="torch.")
 
@@ -34,7 +34,7 @@ def torch_program(variant: Variant, file: str) -> str:
         "",
         "import torch",
         "",
-        f'SOURCE = Path(__file__).resolve().with_name("{file}")',
+        *source_lines(file),
         *example.constants,
         "",
         "",

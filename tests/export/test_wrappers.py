@@ -13,7 +13,7 @@ from wrapper_cases import CASES
 from explorer.codegen import emit
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.export import write_beside
+from explorer.export import default_path, write_beside
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Mask, Op
 from explorer.space import Space
@@ -60,7 +60,7 @@ def test_python_is_python_and_formatted(framework, tmp_path):
     written = 0
     for number in range(len(CASES)):
         try:
-            made = program_for(framework, emitted(number), Path("softmax.cu"))
+            made = program_for(framework, emitted(number), default_path(emitted(number)))
         except InvalidInput:
             continue
         ast.parse(made.text, feature_version=(3, 11))
