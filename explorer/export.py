@@ -152,6 +152,29 @@ def write_source(variant: Variant, path: Path, *, force: bool = False) -> Writte
     return Written.NEW if present is None else Written.REPLACED
 
 
+def write_beside(path: Path, text: str, *, force: bool = False) -> Written:
+    """Write a file that goes with the source; another one of its name is replaced by `force` alone.
+
+    Raises InvalidInput where the file holds other text, or cannot be written.
+    """
+    check_beside(path, text, force=force)
+    present = _present(path)
+    if present == text:
+        return Written.SAME
+    write_file(path, text, REMEDY)
+    return Written.NEW if present is None else Written.REPLACED
+
+
+def check_beside(path: Path, text: str, *, force: bool = False) -> None:
+    """See that `write_beside` will write, before the source is written; raises InvalidInput."""
+    check_writable(path, REMEDY)
+    if _present(path) not in (None, text) and not force:
+        raise InvalidInput(
+            f"{path} exists and holds another text; nothing was written: choose another --output, "
+            "or replace it with --force"
+        )
+
+
 def _present(path: Path) -> str | None:
     """What a file holds, as far as it may be a source: a larger one is other code; or None."""
     if not path.exists():

@@ -39,6 +39,7 @@ FLOORS = {
     "tuning": 5,
     "report": 6,
     "export": 6,
+    "wrappers": 6,
     "peers": 6,
     "runtime": 6,
     "api": 7,

@@ -7,7 +7,15 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
-from explorer.cli.options import AccuracyOrNone, BatchInvariant, Gpu, Json, Minimised, Storage
+from explorer.cli.options import (
+    AccuracyOrNone,
+    BatchInvariant,
+    Gpu,
+    Json,
+    Minimised,
+    Storage,
+    one_of,
+)
 from explorer.cli.output import say
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import WrongKernel
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
     from explorer.codegen import Variant
     from explorer.evaluate.emulation import Verdict
     from explorer.outcome import Resources
+    from explorer.wrappers import Program
 
 STDOUT = "-"
 
@@ -41,6 +50,16 @@ Force = Annotated[bool, typer.Option("--force", help="Replace a file that holds 
 NoVerify = Annotated[
     bool, typer.Option("--no-verify", help="Write the source without checking that it is right.")
 ]
+For = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="FRAMEWORK",
+        parser=one_of("for", "torch", "cupy", "jax", "cpp"),
+        help="Write beside the file a program that runs it on an example: torch, cupy, jax or cpp.",
+        show_default=False,
+    ),
+]
 
 
 @with_problem
@@ -49,6 +68,7 @@ def emit(
     asked: AskedProblem | None,
     output: Output = None,
     force: Force = False,
+    for_: For = None,
     no_verify: NoVerify = False,
     batch_invariant: BatchInvariant = False,
     gpu: Gpu = None,
@@ -59,11 +79,11 @@ def emit(
 ) -> None:
     """Write the source of the best, a trial, the heuristic, a preset or a config."""
     from explorer.cli.problem import chosen_variant
-    from explorer.export import REMEDY, default_path, write_source
+    from explorer.export import REMEDY, default_path, write_beside, write_source
     from explorer.report.json_data import as_text, emission_data
 
-    if json and output == STDOUT:
-        raise typer.BadParameter("--json and --output - both want stdout; drop one of them")
+    if output == STDOUT:
+        _check_stdout(json=json, for_=for_)
     goal = Goal.of(objectives, accuracy)
     chosen = chosen_variant(
         what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant
@@ -72,6 +92,7 @@ def emit(
     path = default_path(variant) if output is None else Path(output)
     if output != STDOUT:
         check_writable(path, REMEDY)
+    program = None if for_ is None else _program(for_, variant, path, force=force)
     resources = _resources(variant, arch)
     unchecked = no_verify or resources is None
     verdict = None if unchecked else _verified(variant, arch, goal.accuracy)
@@ -79,10 +100,33 @@ def emit(
         print(variant.source, end="")
         return
     written = write_source(variant, path, force=force)
+    beside = None
+    if program is not None:
+        beside = (program.path, write_beside(program.path, program.text, force=force))
     if json:
-        print(as_text(emission_data(variant, path, written, arch, resources, verdict)))
-    else:
-        print(f"{path}: {written}")
+        print(as_text(emission_data(variant, path, written, arch, resources, verdict, beside)))
+        return
+    print(f"{path}: {written}")
+    if beside is not None:
+        print(f"{beside[0]}: {beside[1]}")
+
+
+def _check_stdout(*, json: bool, for_: str | None) -> None:
+    """Raise a usage error for what does not go with a source on stdout."""
+    if json:
+        raise typer.BadParameter("--json and --output - both want stdout; drop one of them")
+    if for_ is not None:
+        raise typer.BadParameter("--for writes a program beside a file; name one with --output")
+
+
+def _program(framework: str, variant: "Variant", path: Path, *, force: bool) -> "Program":
+    """The program that runs the variant; raises InvalidInput where it cannot be written."""
+    from explorer.export import check_beside
+    from explorer.wrappers import program_for
+
+    program = program_for(framework, variant, path)
+    check_beside(program.path, program.text, force=force)
+    return program
 
 
 def _resources(variant: "Variant", arch: str) -> "Resources | None":

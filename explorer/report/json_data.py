@@ -185,11 +185,13 @@ def emission_data(
     arch: str,
     resources: Resources | None,
     verdict: Verdict | None = None,
+    program: tuple[Path, str] | None = None,
 ) -> Data:
     """What was written, how it is launched, resources and verification (null: neither).
 
     `launches` and `arguments` are all that a program needs that compiles the file by NVRTC, and
-    `library` all that one needs that calls it as nvcc has compiled it.
+    `library` all that one needs that calls it as nvcc has compiled it. `program` is the file that
+    runs it from a framework, and whether that was written (null: none was asked for).
     """
     needed = needed_arch(variant.config)
     return {
@@ -206,6 +208,9 @@ def emission_data(
         "scratch_bytes": variant.scratch_bytes,
         "needed_arch": None if needed is None else f"sm_{needed.number}",
         "library": _library(variant),
+        "program": None
+        if program is None
+        else {"file": str(program[0]), "written": str(program[1])},
     }
 
 

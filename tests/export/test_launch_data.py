@@ -1,39 +1,15 @@
 """What `emit --json` says of launches is what the emitted file says of them."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from wrapper_cases import CASES, OVERLAPPED, RUN_TIME
 
 from explorer.codegen import LaunchPlan, emit
-from explorer.config import Config
 from explorer.dtype import DType
-from explorer.problem import Mask, Op, Problem
+from explorer.problem import Problem
 from explorer.report.json_data import emission_data
-
-SIMPLE = Config(threads_per_row=64, cache="none", cache_holds="input")
-RUN_TIME = replace(SIMPLE, static_cols=False)
-OVERLAPPED = Config(
-    algorithm="online-block-max", launches="two-overlapped", cache="none", cache_holds="input"
-)
-
-CASES = [
-    (Problem(64, 1000), SIMPLE),
-    (Problem(64, 1000, DType.F16, scale=0.5, out_dtype=DType.F32), RUN_TIME),
-    (Problem(64, 1000, DType.F64, scale=0.5), RUN_TIME),
-    (Problem(64, 1000, DType.BF16, Op.SOFTMAX_BACKWARD), SIMPLE),
-    (Problem(64, 1000, mask=Mask.CAUSAL, mask_rows=32), SIMPLE),
-    (Problem(64, 1000, mask=Mask.ADDITIVE, mask_rows=32), SIMPLE),
-    (Problem(64, 1000, mask=Mask.LENGTHS, in_place=True), SIMPLE),
-    (Problem(64, 1000, input_stride=1024, output_stride=1008), SIMPLE),
-    (Problem(64, 1000, input_stride=1024, output_stride=1024, in_place=True), SIMPLE),
-    (Problem(64, 1000, inner=8), Config(threads_per_row=1)),
-    (Problem(64, 1000, inner=8, in_place=True), Config(threads_per_row=1, static_cols=False)),
-    (Problem(64, 100_000), OVERLAPPED),
-    (Problem(64, 1000), replace(RUN_TIME, launches="three")),
-]
-"""A problem of each kind of argument, with a config that has a template for it."""
 
 C_KINDS = {"int": "int32", "long long": "int64", "float": "float32", "double": "float64"}
 
@@ -84,6 +60,8 @@ def test_an_array_has_its_bytes_and_a_number_its_value():
     assert data["arguments"]["cols"] == {"kind": "int32", "value": 1000}
     assert data["arguments"]["scale"] == {"kind": "float64", "value": 0.5}
     assert (data["arch"], data["needed_arch"]) == ("sm_90", None)
-    wide = emission_data(emit(*CASES[-2]), Path("k.cu"), "written", "sm_90", None)
+    wide = emission_data(
+        emit(Problem(64, 100_000), OVERLAPPED), Path("k.cu"), "written", "sm_90", None
+    )
     assert wide["arguments"]["scratch"]["bytes"] == wide["scratch_bytes"] > 0
     assert wide["needed_arch"] == "sm_90" and wide["launches"][1]["overlaps"]

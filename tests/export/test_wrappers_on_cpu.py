@@ -1,0 +1,216 @@
+"""The programs for PyTorch, CuPy and JAX, run on the CPU up to the launch, which a stand-in does.
+
+The stand-in gets what the kernel would, finds the arrays by their addresses, and writes the truth.
+"""
+
+import contextlib
+import ctypes
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+from wrapper_cases import CASES
+
+from explorer.codegen import emit
+from explorer.errors import InvalidInput
+from explorer.host_call import HostCall
+from explorer.operands import inputs, output, scalars
+from explorer.reference import NUMPY_DTYPES, as_rows, truth_of
+from explorer.wrappers import program_for
+
+NUMBERS = range(len(CASES))
+
+
+def elements(address, operand):
+    """The elements of an array that begins at an address."""
+    memory = (ctypes.c_char * operand.bytes).from_address(address)
+    dtype = np.int32 if operand.dtype is None else NUMPY_DTYPES[operand.dtype]
+    return np.frombuffer(memory, dtype)
+
+
+def write_truth(problem, addresses):
+    """Do what the kernel does."""
+    arrays = {}
+    for operand in inputs(problem):
+        flat = elements(addresses[operand.name], operand)
+        if operand.name in ("input", "grad"):
+            arrays[operand.name] = as_rows(problem, flat, problem.input_stride)
+        else:
+            arrays[operand.name] = flat.reshape(-1, problem.cols) if operand.dtype else flat
+    result = elements(addresses["output"], output(problem))
+    values = truth_of(problem, arrays).values.astype(result.dtype)
+    for row in range(problem.rows):
+        first, step = problem.output_place(row, 0), problem.inner
+        result[first : first + (problem.cols - 1) * step + 1 : step] = values[row]
+
+
+# ------------------------------------------------------------------ PyTorch
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    """PyTorch without a GPU."""
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    monkeypatch.setattr(torch, "set_default_device", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    stream = SimpleNamespace(cuda_stream=77)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    return torch
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("number", NUMBERS)
+def test_pytorchs_program(number, torch, tmp_path, capsys):
+    problem, config = CASES[number]
+    call, launched = HostCall.of(problem, config), []
+
+    def launch(*passed):
+        told = dict(zip(call.names, passed[:-1], strict=True))
+        launched.append(passed[-1])
+        same = {"matrix": ("input", "output"), "array": ("input", "output")}
+        addresses = {new: told[name] for name in told for new in same.get(name, (name,))}
+        for name, scalar in scalars(problem).items():
+            assert told.get(name, scalar.value) == scalar.value
+        write_truth(problem, addresses)
+        return 0
+
+    library = SimpleNamespace(
+        **{call.function: launch, str(call.scratch_function): lambda *_: 4096}
+    )
+    module = ModuleType("k")
+    module.__file__ = str(tmp_path / "k_torch.py")
+    text = program_for("torch", emit(problem, config), tmp_path / "k.cu").text
+    exec(compile(text, module.__file__, "exec"), module.__dict__)
+    module.load = lambda: library
+    with pytest.raises(SystemExit) as left:
+        module.main()
+    assert left.value.code == 0, capsys.readouterr().out
+    assert launched == [77]
+
+
+# ------------------------------------------------------------------ CuPy
+
+
+class Array(np.ndarray):
+    """An array of NumPy's that tells its address as one of CuPy's does."""
+
+    @property
+    def data(self):
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+
+def softmax(x, axis):
+    powers = np.exp(x - x.max(axis, keepdims=True))
+    return powers / powers.sum(axis, keepdims=True)
+
+
+def log_softmax(x, axis):
+    shifted = x - x.max(axis, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))
+
+
+def stand_in(variant, launched):
+    """Modules that look like CuPy's to a program, and launch kernels of a variant."""
+    problem = variant.problem
+
+    def kernel_of(entry):
+        (launch,) = (one for one in variant.launches if one.entry == entry)
+
+        def kernel(grid, block, arguments, shared_mem=0):
+            sms = 132
+            assert (*grid, *block) == (launch.grid_on(sms), launch.block)
+            assert shared_mem == launch.shared_bytes == kernel.max_dynamic_shared_size_bytes
+            told = dict(zip(launch.arguments, arguments, strict=True))
+            for name, scalar in scalars(problem).items():
+                if name in told:
+                    assert type(told[name]).__name__ == scalar.kind
+                    assert told[name] == scalar.value
+            if "scratch" in told:
+                assert told["scratch"].nbytes == variant.scratch_bytes
+            launched.append(entry)
+            if launch is variant.launches[-1]:
+                arrays = {n: a for n, a in told.items() if isinstance(a, np.ndarray)}
+                write_truth(problem, {n: a.ctypes.data for n, a in arrays.items()})
+
+        kernel.max_dynamic_shared_size_bytes = 0
+        return kernel
+
+    cupy = ModuleType("cupy")
+    for name in ("where", "arange", "exp", "ascontiguousarray", "float64", "float32"):
+        setattr(cupy, name, getattr(np, name))
+    cupy.float16, cupy.int32, cupy.uint8 = np.float16, np.int32, np.uint8
+    cupy.empty = lambda shape, dtype: np.empty(shape, dtype).view(Array)
+    generator = np.random.RandomState(0)
+    cupy.random = SimpleNamespace(
+        seed=generator.seed,
+        randint=generator.randint,
+        standard_normal=lambda shape: generator.standard_normal(shape).view(Array),
+    )
+    cupy.RawModule = lambda **_: SimpleNamespace(get_function=kernel_of)
+    device = SimpleNamespace(attributes={"MultiProcessorCount": 132})
+    cupy.cuda = SimpleNamespace(Device=lambda: device)
+    special = ModuleType("cupyx.scipy.special")
+    special.softmax, special.log_softmax = softmax, log_softmax
+    scipy, cupyx = ModuleType("cupyx.scipy"), ModuleType("cupyx")
+    scipy.special, cupyx.scipy = special, scipy
+    return {one.__name__: one for one in (cupy, cupyx, scipy, special)}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("number", NUMBERS)
+def test_cupys_program(number, monkeypatch, tmp_path, capsys):
+    variant, launched = emit(*CASES[number]), []
+    try:
+        text = program_for("cupy", variant, tmp_path / "k.cu").text
+    except InvalidInput as refused:
+        pytest.skip(str(refused))
+    (tmp_path / "k.cu").write_text(variant.source)
+    for name, module in stand_in(variant, launched).items():
+        monkeypatch.setitem(sys.modules, name, module)
+    module = ModuleType("k")
+    module.__file__ = str(tmp_path / "k_cupy.py")
+    exec(compile(text, module.__file__, "exec"), module.__dict__)
+    with pytest.raises(SystemExit) as left:
+        module.main()
+    assert left.value.code == 0, capsys.readouterr().out
+    assert launched == [launch.entry for launch in variant.launches]
+
+
+# ------------------------------------------------------------------ JAX
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("number", NUMBERS)
+def test_jaxs_program(number, monkeypatch, tmp_path, capsys):
+    jax = pytest.importorskip("jax")
+    problem, config = CASES[number]
+    names = [operand.name for operand in inputs(problem)]
+
+    def ffi_call(name, kind, input_output_aliases=None):
+        assert bool(input_output_aliases) == problem.in_place
+
+        def call(*arrays, **numbers):
+            for key, value in numbers.items():
+                assert type(value).__name__ == scalars(problem)[key].kind
+                assert value == scalars(problem)[key].value
+            arrays = [np.ascontiguousarray(array) for array in arrays]
+            result = np.zeros(kind.shape, NUMPY_DTYPES[problem.output_dtype])
+            assert result.dtype == kind.dtype
+            told = {n: a.ctypes.data for n, a in zip(names, arrays, strict=True)}
+            write_truth(problem, {**told, "output": result.ctypes.data})
+            return jax.numpy.asarray(result)
+
+        return call
+
+    monkeypatch.setattr(jax.ffi, "ffi_call", ffi_call)
+    module = ModuleType("k")
+    module.__file__ = str(tmp_path / "k_jax.py")
+    text = program_for("jax", emit(problem, config), tmp_path / "k.cu").text
+    exec(compile(text, module.__file__, "exec"), module.__dict__)
+    module.register = lambda: None
+    with pytest.raises(SystemExit) as left:
+        module.main()
+    assert left.value.code == 0, capsys.readouterr().out

@@ -1,0 +1,48 @@
+"""A problem of each kind of argument, with a config that has a template for it."""
+
+from dataclasses import replace
+
+from explorer.config import Config
+from explorer.dtype import DType
+from explorer.problem import Mask, Op, Problem
+
+SIMPLE = Config(threads_per_row=64, cache="none", cache_holds="input")
+RUN_TIME = replace(SIMPLE, static_cols=False)
+GRADIENT = replace(SIMPLE, cache="shared", static_cols=False)
+SHARED = Config(threads=128, threads_per_row=128, cache="shared", static_cols=False)
+OVERLAPPED = Config(
+    algorithm="online-block-max", launches="two-overlapped", cache="none", cache_holds="input"
+)
+COLUMNS = Config(threads_per_row=1, cache="none", cache_holds="input")
+
+CASES = [
+    (Problem(64, 1000), SIMPLE),
+    (Problem(64, 1000, op=Op.LOG_SOFTMAX), SIMPLE),
+    (Problem(64, 1000), replace(SIMPLE, persistent=2)),
+    (Problem(64, 1000, DType.F16, scale=0.5, out_dtype=DType.F32), RUN_TIME),
+    (Problem(64, 1000, DType.F64, scale=0.5), RUN_TIME),
+    (Problem(64, 1000, DType.BF16, Op.SOFTMAX_BACKWARD), SIMPLE),
+    (Problem(64, 1000, DType.F16, Op.SOFTMAX_BACKWARD, scale=-2.0), SIMPLE),
+    (Problem(64, 1000, op=Op.LOG_SOFTMAX_BACKWARD, scale=-2.0), GRADIENT),
+    (Problem(64, 1000, mask=Mask.CAUSAL, mask_rows=32), SIMPLE),
+    (Problem(64, 320, mask=Mask.CAUSAL, mask_rows=640, op=Op.LOG_SOFTMAX), RUN_TIME),
+    (Problem(64, 1000, mask=Mask.ADDITIVE, mask_rows=32), SIMPLE),
+    (Problem(64, 1000, DType.F16, mask=Mask.ADDITIVE, scale=3.0), SIMPLE),
+    (Problem(64, 1000, mask=Mask.LENGTHS, in_place=True), SIMPLE),
+    (Problem(64, 1000, input_stride=1024, output_stride=1008), SIMPLE),
+    (Problem(64, 1001, DType.F16, input_stride=1024, output_stride=1008), RUN_TIME),
+    (
+        Problem(64, 1000, op=Op.SOFTMAX_BACKWARD, input_stride=1024, output_stride=1008),
+        SIMPLE,
+    ),
+    (Problem(64, 1000, input_stride=1024, output_stride=1024, in_place=True), SIMPLE),
+    (Problem(64, 1000, inner=8), COLUMNS),
+    (Problem(64, 1000, inner=8, in_place=True), replace(COLUMNS, static_cols=False)),
+    (Problem(64, 1000, DType.F16, Op.LOG_SOFTMAX_BACKWARD, inner=8), COLUMNS),
+    (Problem(64, 1000), SHARED),
+    (Problem(64, 65536), Config(cluster=4, cache="shared")),
+    (Problem(64, 131072), Config(cluster=16, cache="shared")),
+    (Problem(64, 100_000), OVERLAPPED),
+    (Problem(64, 100_000), replace(OVERLAPPED, launches="two")),
+    (Problem(64, 1000), replace(RUN_TIME, launches="three")),
+]
