@@ -54,7 +54,7 @@ def time(
     accuracy: AccuracyLevel = Accuracy.DEFAULT,
     json: Json = False,
 ) -> None:
-    """Verify and time an emitted file beside copy. Exit code 1: it is wrong, 2: not timed."""
+    """Verify an emitted file, then time it. Exit code 1: it is wrong, 2: not verified."""
     from explorer.evaluate.program_under_test import read_emitted
     from explorer.evaluate.timed_file import time_file
     from explorer.report.json_data import as_text

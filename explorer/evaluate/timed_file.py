@@ -44,7 +44,7 @@ def time_file(
         verdict = verdict_on(program, outcome, live.gpu.name)
         emulator = Emulator(live.gpu.arch, accuracy=accuracy)
         measured = outcome if isinstance(outcome, Measured) else None
-        told = second_opinion(verdict, emulator, rows)
+        told = second_opinion(verdict, emulator, None)
         return TimedFile(problem, told, measured, live.circumstances)
 
 

@@ -169,7 +169,7 @@ def _comparison(problem: Problem) -> list[str]:
         f"      const double found = {result};",
         "      if (found == expected || (std::isnan(found) && std::isnan(expected))) continue;",
         "      const double off = std::fabs(found - expected) / size;",
-        "      if (!(off <= worst)) worst = off;",
+        "      if (!(off <= worst) && !std::isnan(worst)) worst = off;",
         "    }",
         "  }",
         '  std::printf("largest relative error %.1e\\n", worst);',

@@ -196,7 +196,8 @@ def _layout_refusals(example: Example) -> list[str]:
     if split.width == 1 or not (split.aligned or split.across_rows):
         return lines
     number = example.config.vector_bytes
-    for name in (x, "grad") if problem.op.is_backward else (x,):
+    vectors = [name for name in example.arrays if name != "lengths"]
+    for name in vectors:
         sentence = f"{name} must begin at a multiple of {number} bytes"
         lines += refusal(f"{name}.data.ptr % {number}", sentence)
     if not problem.is_dense:

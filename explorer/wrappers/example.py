@@ -129,7 +129,24 @@ class Example:
         return [
             *self.type_refusal,
             *refusal(shape, f"{x} must have the shape {wanted}"),
+            *self.companion_refusals(f"{x}.shape[1]"),
         ]
+
+    def companion_refusals(self, cols: str) -> list[str]:
+        """Lines that refuse arrays beside the matrix that have not the elements a kernel reads.
+
+        `cols` is the text of a row's elements.
+        """
+        problem, x = self.problem, self.x
+        if problem.op.is_backward:
+            return refusal(f"grad.shape != {x}.shape", f"grad must have the shape of {x}")
+        if problem.mask is Mask.ADDITIVE:
+            unlike = f"mask.ndim != 2 or mask.shape[1] != {cols}"
+            return refusal(unlike, f"mask must have the shape (mask_rows, {problem.cols})")
+        if problem.mask is Mask.LENGTHS:
+            unlike = f"lengths.shape != ({x}.shape[0],)"
+            return refusal(unlike, "lengths must have the shape (rows,)")
+        return []
 
     @property
     def type_refusal(self) -> list[str]:

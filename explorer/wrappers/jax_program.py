@@ -230,7 +230,8 @@ def _refusals(example: Example) -> list[str]:
         return example.refusals
     unlike = f"{x}.ndim != 2 or {x}.shape[1] != INPUT_STRIDE"
     sentence = f"{x} must have the shape (rows, {stride}), gaps included"
-    return [*example.type_refusal, *refusal(unlike, sentence)]
+    companions = example.companion_refusals("COLS")
+    return [*example.type_refusal, *refusal(unlike, sentence), *companions]
 
 
 def _main(example: Example) -> list[str]:

@@ -149,6 +149,9 @@ def _layout_refusals(example: Example) -> list[str]:
     if example.problem.op.is_backward:
         unlike = f"grad.dtype != {x}.dtype or grad.stride() != {x}.stride()"
         lines += refusal(unlike, f"grad must be of {x}'s type and layout")
+    for name in example.arrays:
+        if name != x:
+            lines += refusal(f"{name}.device != {x}.device", f"{name} must be on {x}'s GPU")
     return lines
 
 

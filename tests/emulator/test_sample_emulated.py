@@ -14,7 +14,7 @@ FAULTLESS = (Status.VERIFIED, Status.INACCURATE)
 """A row summed by one thread in fp32 may miss the tolerance by rounding alone."""
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
 def test_it_is_verified(emulator, kernel):
     verdict = emulator.verify(ProgramUnderTest.of_config(kernel.problem, kernel.config))

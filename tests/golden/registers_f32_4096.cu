@@ -287,7 +287,7 @@ int main(int argc, char** argv) {
       const double expected = std::exp(x(i)) / sum;
       const double got = widen(result[row * cols + i]);
       const double off = std::fabs(got - expected) / std::fmax(expected, smallest);
-      if (!(off <= worst)) worst = off;
+      if (!(off <= worst) && !std::isnan(worst)) worst = off;
     }
   }
 
