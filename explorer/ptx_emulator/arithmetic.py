@@ -159,8 +159,10 @@ def fma64(a: Any, b: Any, c: Any) -> Array:
     finite = np.isfinite(result)
     if finite.all():
         return result
-    result = np.where(finite, result, a * b + c)
-    numbers = ~finite & np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
+    # A product of finite factors is finite before it is rounded, so an infinite c decides alone.
+    factors = np.isfinite(a) & np.isfinite(b)
+    result = np.where(finite, result, np.where(factors, c, a * b + c))
+    numbers = ~finite & factors & np.isfinite(c)
     if numbers.any():
         result[numbers] = _scaled_fma64(
             *(np.broadcast_to(x, numbers.shape)[numbers] for x in (a, b, c))

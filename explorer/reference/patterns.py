@@ -151,7 +151,7 @@ def _patterns(
 ) -> tuple[Pattern, ...]:
     return (
         *(Pattern(_words(make), make) for make in _TELLING),
-        *(_one_greatest(sign * dtype.greatest) for sign in _overflowing_signs(dtype)),
+        *(_one_greatest(sign * dtype.greatest) for sign in (1.0, -1.0)),
         *(Pattern(_words(make), make) for make in _OTHERS),
         *_subsets(cols, terms),
         *(Pattern(_words(make), make) for make in _LAST),
@@ -468,11 +468,6 @@ def _steps(value: float, dtype: DType) -> Pattern:
 
 
 ONE_GREATEST = "one greatest"
-
-
-def _overflowing_signs(dtype: DType) -> tuple[float, ...]:
-    """Return the signs of greatest elements; none in f64, whose overflow the truth cannot hold."""
-    return () if dtype is DType.F64 else (1.0, -1.0)
 
 
 def _one_greatest(value: float) -> Pattern:

@@ -328,3 +328,14 @@ def test_float64_multiply_adds_of_huge_numbers_are_rounded_once():
     for x, y, z, sum_ in zip(a, b, c, got, strict=True):
         assert sum_ == nearest(Fraction(x) * Fraction(y) + Fraction(z))
     assert list(got[2:4]) == [greatest, np.inf]
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_a_float64_multiply_add_of_infinities_is_that_of_the_unrounded_product():
+    """A product that a float64 does not hold is finite still, so an infinite addend decides."""
+    greatest = np.finfo(np.float64).max
+    a = np.array([greatest, greatest, -greatest, np.inf, np.inf, 0.0, np.inf, greatest])
+    b = np.array([3.0, 3.0, 3.0, 1.0, 1.0, np.inf, 0.0, 3.0])
+    c = np.array([-np.inf, np.inf, np.inf, -1.0, -np.inf, 1.0, 1.0, np.nan])
+    want = [-np.inf, np.inf, np.inf, np.inf, np.nan, np.nan, np.nan, np.nan]
+    assert same(fma64(a, b, c), np.array(want))
