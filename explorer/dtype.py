@@ -10,6 +10,8 @@ from explorer.plain_data import parse_name
 class _Format:
     """A binary floating-point format, as IEEE 754 describes one."""
 
+    array_name: str
+    """What libraries of arrays call it."""
     itemsize: int
     """Bytes."""
     mantissa_bits: int
@@ -27,6 +29,11 @@ class DType(StrEnum):
     F16 = "f16"
     BF16 = "bf16"
     F64 = "f64"
+
+    @property
+    def array_name(self) -> str:
+        """What libraries of arrays call it, such as float32."""
+        return _FORMATS[self].array_name
 
     @property
     def itemsize(self) -> int:
@@ -65,8 +72,8 @@ class DType(StrEnum):
 
 
 _FORMATS = {
-    DType.F32: _Format(4, 23, -126, 127),
-    DType.F16: _Format(2, 10, -14, 15),
-    DType.BF16: _Format(2, 7, -126, 127),
-    DType.F64: _Format(8, 52, -1022, 1023),
+    DType.F32: _Format("float32", 4, 23, -126, 127),
+    DType.F16: _Format("float16", 2, 10, -14, 15),
+    DType.BF16: _Format("bfloat16", 2, 7, -126, 127),
+    DType.F64: _Format("float64", 8, 52, -1022, 1023),
 }

@@ -1,4 +1,4 @@
-"""Files that a user names: read within a bound, written whole or not at all.
+"""Files that a user names: read within a bound, written whole or not at all; and shipped folders.
 
 A name may be that of a pipe, a device or a folder, of a file of gigabytes, or of one that cannot be
 read. Each function raises InvalidInput, which names the path and says what to do.
@@ -27,6 +27,21 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
+
+
+def shipped_folder(name: str, in_checkout: str) -> Path:
+    """Return a folder that comes with the package: in it when installed, beside it in a checkout.
+
+    `name` is the folder's in an installed package, `in_checkout` its path from the repository.
+    """
+    package = Path(__file__).resolve().parent
+    installed = package / "_data" / name
+    return installed if installed.is_dir() else package.parent / in_checkout
+
+
+def template_dir() -> Path:
+    """Return the folder of templates."""
+    return shipped_folder("templates", "templates")
 
 
 @contextmanager

@@ -82,6 +82,11 @@ class WorkSplit:
         )
 
     @property
+    def only_whole_vectors(self) -> bool:
+        """Whether no element is moved alone, so that matrices must begin where a vector may."""
+        return self.width > 1 and (self.aligned or self.across_rows)
+
+    @property
     def row_vectors(self) -> int:
         """Vectors that cover a row, or one block's part of it where a cluster shares the row.
 

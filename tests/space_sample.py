@@ -14,7 +14,7 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 
-from explorer.codegen.units import SECTIONS, assembled, library, template_dir
+from explorer.codegen.units import SECTIONS, assembled, library
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
@@ -22,6 +22,7 @@ from explorer.problem import Mask, Op, Problem
 from explorer.space import Space
 from explorer.space.parameters import WARPS
 from explorer.space.space import covering_array
+from explorer.user_files import template_dir
 
 FILE = Path(__file__).with_suffix(".json")
 COMMAND = "python -m tests.space_sample"

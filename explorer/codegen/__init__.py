@@ -7,7 +7,7 @@ from explorer.lazy import lazy_names
 
 if TYPE_CHECKING:
     from explorer.codegen.launch_plan import LaunchPlan
-    from explorer.codegen.units import emit, template_digest, template_dir
+    from explorer.codegen.units import emit, template_digest
 
 __all__ = [
     "Launch",
@@ -18,7 +18,6 @@ __all__ = [
     "scratch_bytes",
     "split_source",
     "template_digest",
-    "template_dir",
 ]
 
 __getattr__ = lazy_names(
@@ -27,6 +26,5 @@ __getattr__ = lazy_names(
         "LaunchPlan": "explorer.codegen.launch_plan",
         "emit": "explorer.codegen.units",
         "template_digest": "explorer.codegen.units",
-        "template_dir": "explorer.codegen.units",
     },
 )

@@ -32,15 +32,9 @@ from explorer.codegen.variant import HOST_HEADING, Variant, launches, scratch_by
 from explorer.config import Config
 from explorer.errors import ExplorerError
 from explorer.problem import Problem
+from explorer.user_files import template_dir
 
-# ------------------------------------------------------------------ where templates are
-
-
-def template_dir() -> Path:
-    """The folder of templates: in the package when installed, beside it in a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "_data" / "templates"
-    return installed if installed.is_dir() else package.parent / "templates"
+# ------------------------------------------------------------------ digest
 
 
 _NOT_RUN_BY_GPU = {"header", "host"}

@@ -18,7 +18,7 @@ from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Circumstances, Measured, Outcome, Rejected
 from explorer.plain_data import parse_json, read_fields, read_object, read_text, read_whole, shown
 from explorer.problem import Problem
-from explorer.user_files import is_there, open_regular, write_file
+from explorer.user_files import is_there, open_regular, shipped_folder, write_file
 
 # ------------------------------------------------------------------ recording
 
@@ -310,10 +310,7 @@ class RecordingFile:
 
 def recording_dirs() -> list[Path]:
     """Folders that are looked into, in that order."""
-    package = Path(__file__).resolve().parents[1]
-    shipped = package / "_data" / "recorded"
-    in_checkout = package.parent / "studies" / "recorded"
-    candidates = [shipped if shipped.is_dir() else in_checkout]
+    candidates = [shipped_folder("recorded", "studies/recorded")]
     with suppress(FileNotFoundError):  # the current folder is gone
         candidates.insert(0, LOCAL_DIR.absolute())
     return [path for path in dict.fromkeys(candidates) if path.is_dir()]

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from explorer.codegen import template_dir
 from explorer.errors import InvalidInput
+from explorer.user_files import template_dir
 
 TESTED = ("codegen", "reference", "compile", "devices/cuda")
 """Folders of the package that the digest is of, beside the templates."""

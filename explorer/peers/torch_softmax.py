@@ -17,12 +17,7 @@ from explorer.problem import Op, Problem
 Call = Callable[[Tensor, Tensor], Tensor]
 """(input, output that may be written) to the tensor that holds the result: that, or one's own."""
 
-TORCH_TYPES = {
-    DType.F32: torch.float32,
-    DType.F16: torch.float16,
-    DType.BF16: torch.bfloat16,
-    DType.F64: torch.float64,
-}
+TORCH_TYPES = {dtype: getattr(torch, dtype.array_name) for dtype in DType}
 
 _SAME_WIDTH = {2: "<i2", 4: "<i4", 8: "<i8"}
 """The interface that wraps memory knows no bf16: matrices come as integers and are viewed."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.dtype import DType
+from explorer.gpu_spec import WARP
 from explorer.problem import Op, Problem
 from explorer.reference.layout import NUMPY_DTYPES
 
@@ -62,9 +63,6 @@ MOST_LADDERS = 64
 """Ladders of narrow rows at most: a block of so many rows has a ladder in each of them."""
 
 MOST_SUBSETS = 256
-
-WARP = 32
-"""Threads of a warp."""
 
 
 @dataclass(frozen=True, slots=True)

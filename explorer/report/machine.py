@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from explorer import __version__
-from explorer.codegen import template_digest, template_dir
+from explorer.codegen import template_digest
 from explorer.compile import cache_dir, nvrtc_version
 from explorer.compile.compiler import include_dir
 from explorer.config import Config
@@ -26,7 +26,7 @@ from explorer.problem import Problem
 from explorer.report.studies import PROGRAM, dashboard_program
 from explorer.report.table import Styled, Table, print_table, prose, words
 from explorer.tuning import open_storage, survey
-from explorer.user_files import is_there
+from explorer.user_files import is_there, template_dir
 
 # ------------------------------------------------------------------ one thing
 

@@ -1,21 +1,21 @@
 """Calls on arrays of libraries that say where their memory lies, as those of CuPy and JAX do."""
 
 import math
-import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
 from explorer.errors import InvalidInput
-from explorer.problem import Mask, Op, Problem
+from explorer.problem import Op, Problem
 from explorer.runtime import shapes
-from explorer.runtime.launcher import LoadedKernel, Plan, gpu
+from explorer.runtime.launcher import gpu, plan_of
 from explorer.runtime.layout import (
     DTYPES,
-    broadcasts,
+    Described,
+    Masking,
     dense_matrix,
+    is_causal,
     is_converted,
-    mask_rows_of,
     matrix_of,
     positive,
     problem_of,
@@ -45,6 +45,7 @@ class Call:
     mask: Any
     causal: bool
     lengths: Any
+    masking: Masking
     dtype: str | None
 
     def hidden(self, numpy: Any, shape: tuple[int, ...]) -> Any:
@@ -55,14 +56,6 @@ class Call:
         if self.lengths is not None:
             return numpy.arange(shape[-1]) >= numpy.asarray(self.lengths)[..., None]
         return None
-
-
-class _Threads(threading.local):
-    def __init__(self) -> None:
-        self.plans: dict[LoadedKernel, Plan] = {}
-
-
-_threads = _Threads()
 
 
 class Arrays(ABC):
@@ -119,14 +112,15 @@ class Arrays(ABC):
         out: Any,
     ) -> Any:
         """Softmax or log_softmax of an array, as `explorer.softmax` documents it."""
-        if isinstance(mask, str) and mask != "causal":
-            raise InvalidInput(f"mask is {mask!r}; it must be 'causal' or an array that is added")
-        causal = isinstance(mask, str)
-        name = None if dtype is None else self.dtype_name(dtype)
-        call = Call(
-            op, positive(dim, x.ndim), scale, None if causal else mask, causal, lengths, name
+        causal = is_causal(mask)
+        mask = None if causal else mask
+        masking = Masking(
+            causal, self._described("mask", mask), self._described("lengths", lengths)
         )
-        self._check(call, x, out)
+        name = None if dtype is None else self.dtype_name(dtype)
+        call = Call(op, positive(dim, x.ndim), scale, mask, causal, lengths, masking, name)
+        masking.check(tuple(x.shape), call.dim)
+        self._check_out(call, x, out)
         if 0 in x.shape:  # what has no elements has no greatest one, which libraries ask for
             return x.astype(name or x.dtype) if out is None else out
         result = self._served(call, x, out)
@@ -135,33 +129,16 @@ class Arrays(ABC):
         result = self.framework(call, x if x.ndim else x.reshape(1)).reshape(x.shape)
         return result if out is None else self.copied(result, out)
 
-    def _check(self, call: Call, x: Any, out: Any) -> None:
-        """Raise InvalidInput for arguments that contradict each other, TypeError for no arrays."""
-        for name, array in (("mask", call.mask), ("lengths", call.lengths)):
-            if array is not None and not hasattr(array, "dtype"):
-                raise TypeError(f"{name} is a {type(array).__qualname__}; it must be an array")
-        masks = call.causal + (call.mask is not None) + (call.lengths is not None)
-        if masks and (x.ndim == 0 or call.dim != x.ndim - 1):
-            raise InvalidInput("dim is not the last axis; a mask is for rows along it: dim=-1")
-        if call.causal and x.ndim < 2:
-            raise InvalidInput("mask is 'causal'; x must have rows and columns, and has one axis")
-        if masks > 1:
-            raise InvalidInput("mask and lengths exclude each other: give one of them")
-        if call.mask is not None and "float" not in self.dtype_name(call.mask.dtype):
-            raise InvalidInput(
-                f"mask is of {call.mask.dtype}; a mask is added: give 0 where an element counts "
-                "and -inf where it does not"
-            )
-        for name, array, shape in (
-            ("mask", call.mask, tuple(x.shape)),
-            ("lengths", call.lengths, tuple(x.shape[:-1])),
-        ):
-            if array is not None and not broadcasts(tuple(array.shape), shape):
-                raise InvalidInput(
-                    f"{name} is of shape {tuple(array.shape)}; it must broadcast to {shape}"
-                )
-        if call.lengths is not None and "int" not in self.dtype_name(call.lengths.dtype):
-            raise InvalidInput(f"lengths is of {call.lengths.dtype}; it must be of whole numbers")
+    def _described(self, name: str, array: Any) -> Described | None:
+        """Return an argument's shape and type; None without one. Raises TypeError for no array."""
+        if array is None:
+            return None
+        if not hasattr(array, "dtype"):
+            raise TypeError(f"{name} is a {type(array).__qualname__}; it must be an array")
+        return Described(tuple(array.shape), self.dtype_name(array.dtype))
+
+    def _check_out(self, call: Call, x: Any, out: Any) -> None:
+        """Raise InvalidInput for an output that a result does not go into."""
         if out is not None and self.lying(out).device != self.lying(x).device:
             raise InvalidInput("out lies on another GPU than x; both must lie on one")
         wanted = call.dtype or self.dtype_name(x.dtype)
@@ -178,7 +155,7 @@ class Arrays(ABC):
         if lying.device < 0 or not {lying.dtype, target} <= set(DTYPES):
             say_once(f"{lying.dtype} of shape {lying.shape} on GPU {lying.device}")
             return None
-        mask = lying.dtype if call.mask is None else self.dtype_name(call.mask.dtype)
+        mask = lying.dtype if call.masking.mask is None else call.masking.mask.dtype
         if is_converted(DTYPES[lying.dtype], DTYPES[target], DTYPES.get(mask)):
             x = self.converted(x, target, x)
         lying = self.lying(x)
@@ -202,15 +179,8 @@ class Arrays(ABC):
             dense if array.strides is None else matrix_of(array.shape, array.strides, call.dim)
             for array in (source, output)
         ]
-        kind, mask_rows = Mask.NONE, 0
-        if call.causal:
-            kind, mask_rows = Mask.CAUSAL, source.shape[-2]
-        elif call.mask is not None:
-            repeats = mask_rows_of(source.shape, tuple(call.mask.shape))
-            kind, mask_rows = Mask.ADDITIVE, repeats or 0
-        elif call.lengths is not None:
-            kind = Mask.LENGTHS
-        if matrices[0] is None or matrices[1] is None or (kind is Mask.ADDITIVE and not mask_rows):
+        mask = call.masking.of_problem(source.shape)
+        if matrices[0] is None or matrices[1] is None or mask is None:
             say_once("an output or a mask that does not lie as kernels want it")
             return None
         try:
@@ -221,8 +191,8 @@ class Arrays(ABC):
                 out_dtype=DTYPES[output.dtype],
                 output=matrices[1],
                 scaled=call.scale is not None,
-                mask=kind,
-                mask_rows=mask_rows,
+                mask=mask[0],
+                mask_rows=mask[1],
                 in_place=source.address == output.address,
             )
         except InvalidInput as error:
@@ -273,7 +243,7 @@ class Arrays(ABC):
         loaded = service.get(problem, device, may_load=not self.is_capturing(device))
         if loaded is None:
             return False
-        plan = _threads.plans.get(loaded) or _threads.plans.setdefault(loaded, Plan(loaded))
+        plan = plan_of(loaded)
         if plan.kernel.scratch_bytes:
             others = {**others, "scratch": self.empty((plan.kernel.scratch_bytes,), "uint8", x)}
         addresses = {name: self.lying(array).address for name, array in others.items()}

@@ -17,7 +17,7 @@ from explorer.errors import ExplorerError
 from explorer.gpu_spec import GpuSpec
 from explorer.plain_data import read_fields
 from explorer.problem import Problem
-from explorer.user_files import open_regular
+from explorer.user_files import open_regular, template_dir
 from explorer.work_split import WorkSplit
 
 
@@ -62,8 +62,9 @@ def make(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> Re
 def alignment(problem: Problem, config: Config) -> int:
     """Return the bytes that the address of each array of a config's kernel is a multiple of."""
     split = WorkSplit(problem, config)
-    whole_vectors = split.width > 1 and (split.aligned or split.across_rows)
-    return max(config.vector_bytes, split.output_word_bytes) if whole_vectors else 1
+    if not split.only_whole_vectors:
+        return 1
+    return max(config.vector_bytes, split.output_word_bytes)
 
 
 # ------------------------------------------------------------------ find
@@ -138,9 +139,7 @@ def _installed() -> str:
     Sizes and times of files stand for their text, so that 60 files take 2 ms.
     """
     package = Path(__file__).resolve().parents[1]
-    installed = package / "_data" / "templates"
-    templates = installed if installed.is_dir() else package.parent / "templates"
-    files = [*templates.rglob("*.j2"), *package.glob("*.py"), Path(__file__)]
+    files = [*template_dir().rglob("*.j2"), *package.glob("*.py"), Path(__file__)]
     for folder in ("space", "codegen", "compile"):
         files += (package / folder).rglob("*.py")
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]

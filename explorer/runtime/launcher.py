@@ -200,3 +200,21 @@ class Plan:
             ctypes.c_void_p(function),
             ctypes.c_void_p(ctypes.addressof(parameters)),
         )
+
+
+class _Threads(threading.local):
+    """Each thread's plans: two threads may launch one kernel at once, with other addresses."""
+
+    def __init__(self) -> None:
+        self.plans: dict[LoadedKernel, Plan] = {}
+
+
+_threads = _Threads()
+
+
+def plan_of(loaded: LoadedKernel) -> Plan:
+    """Return this thread's plan of a kernel."""
+    plan = _threads.plans.get(loaded)
+    if plan is None:
+        plan = _threads.plans[loaded] = Plan(loaded)
+    return plan

@@ -3,19 +3,21 @@
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from explorer.dtype import DType
+from explorer.errors import InvalidInput
 from explorer.problem import Mask, Op, Problem
 
 Shape = tuple[int, ...]
 
-DTYPES = {
-    "float16": DType.F16,
-    "bfloat16": DType.BF16,
-    "float32": DType.F32,
-    "float64": DType.F64,
-}
+DTYPES = {dtype.array_name: dtype for dtype in DType}
 """Types of elements that kernels have, by the names that array libraries give them."""
+
+LENGTH_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
+"""Types of lengths."""
+
+# ------------------------------------------------------------------ rows, columns and strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +80,77 @@ def _is_dense(shape: Shape, strides: Shape) -> bool:
     return True
 
 
-def is_converted(dtype: DType, target: DType, mask: DType | None) -> bool:
-    """Return whether an input is converted to the output's type before a launch.
+# ------------------------------------------------------------------ masks
 
-    Kernels compute in fp32, and round the output. What a call says is to convert the input first:
-    the same where the output's type holds all numbers of the input's. A mask counts in the output's
-    type, and kernels take it in the input's: `mask` is its type, None for one that no kernel has.
-    """
-    if target is dtype:
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """An array as far as a check needs it; `dtype` is its type's name, such as int32."""
+
+    shape: Shape
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """What a call hides of its array: by no more than one of a causal mask, a mask and lengths."""
+
+    causal: bool
+    mask: Described | None
+    """What is added."""
+    lengths: Described | None
+
+    def check(self, shape: Shape, dim: int) -> None:
+        """Raise InvalidInput where an array of a shape cannot be masked so over an axis."""
+        count = self.causal + (self.mask is not None) + (self.lengths is not None)
+        if count and not shape:
+            raise InvalidInput("x has no axis; a mask is for rows along its last one")
+        if count and dim != len(shape) - 1:
+            raise InvalidInput(f"dim is {dim}; a mask is for rows along the last axis: dim=-1")
+        if self.causal and len(shape) < 2:
+            raise InvalidInput("mask is 'causal'; x must have rows and columns, and has one axis")
+        if count > 1:
+            raise InvalidInput("mask and lengths exclude each other: give one of them")
+        if self.mask is not None and "float" not in self.mask.dtype:
+            raise InvalidInput(
+                f"mask is of {self.mask.dtype}; a mask is added: give 0 where an element counts "
+                "and -inf where it does not"
+            )
+        if self.mask is not None and not broadcasts(self.mask.shape, shape):
+            raise InvalidInput(
+                f"mask is of shape {self.mask.shape}; it must broadcast to x's, {shape}"
+            )
+        if self.lengths is not None and self.lengths.dtype not in LENGTH_DTYPES:
+            raise InvalidInput(
+                f"lengths is of {self.lengths.dtype}; it must be of whole numbers with a sign, "
+                "such as int32"
+            )
+        if self.lengths is not None and not broadcasts(self.lengths.shape, shape[:-1]):
+            raise InvalidInput(
+                f"lengths is of shape {self.lengths.shape}; it must broadcast to x's without the "
+                f"last axis, {shape[:-1]}"
+            )
+
+    def of_problem(self, shape: Shape) -> tuple[Mask, int] | None:
+        """Return a problem's kind of mask, and after how many rows it repeats.
+
+        None where an additive mask repeats within the array, which kernels cannot read.
+        """
+        if self.causal:
+            return Mask.CAUSAL, shape[-2]
+        if self.mask is not None:
+            rows = mask_rows_of(shape, self.mask.shape)
+            return None if rows is None else (Mask.ADDITIVE, rows)
+        return (Mask.NONE if self.lengths is None else Mask.LENGTHS), 0
+
+
+def is_causal(mask: Any) -> bool:
+    """Return whether a mask is the word "causal". Raises InvalidInput for another word."""
+    if not isinstance(mask, str):
         return False
-    is_exact = target is DType.F32 and dtype.itemsize < target.itemsize
-    return not is_exact or mask is not dtype
+    if mask != "causal":
+        raise InvalidInput(f"mask is {mask!r}; it must be 'causal' or an array that is added")
+    return True
 
 
 def broadcasts(shape: Shape, to: Shape) -> bool:
@@ -111,6 +173,22 @@ def mask_rows_of(shape: Shape, mask: Shape) -> int | None:
     while len(own) > 1 and own[0] == 1:
         own.pop(0)
     return math.prod(own[:-1]) if tuple(own) == shape[len(shape) - len(own) :] else None
+
+
+# ------------------------------------------------------------------ problems
+
+
+def is_converted(dtype: DType, target: DType, mask: DType | None) -> bool:
+    """Return whether an input is converted to the output's type before a launch.
+
+    Kernels compute in fp32, and round the output. What a call says is to convert the input first:
+    the same where the output's type holds all numbers of the input's. A mask counts in the output's
+    type, and kernels take it in the input's: `mask` is its type, None for one that no kernel has.
+    """
+    if target is dtype:
+        return False
+    is_exact = target is DType.F32 and dtype.itemsize < target.itemsize
+    return not is_exact or mask is not dtype
 
 
 def problem_of(

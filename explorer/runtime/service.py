@@ -104,7 +104,7 @@ class Service:
         if not may_load:
             say_once("a graph is captured, into which no kernel may be loaded")
             return None
-        if self._refused.get(key, 0.0) > time.monotonic():
+        if self._is_refused(key):
             return None
         if options.wait or options.batch_invariant:
             return self._make(key)
@@ -145,7 +145,7 @@ class Service:
         try:
             with self._making.setdefault(key, threading.Lock()):
                 loaded = self._loaded.get(key) or self._find(key)
-                if loaded is None and (strict or key not in self._refused or self._is_over(key)):
+                if loaded is None and (strict or not self._is_refused(key)):
                     on = gpu(device)
                     ready = make(problem, on.spec, batch_invariant=options.batch_invariant)
                     loaded = self._loaded.setdefault(key, on.load(problem, ready))
@@ -180,8 +180,8 @@ class Service:
         self._refused[key] = math.inf if for_good else time.monotonic() + RETRY_S
         say_once(f"no kernel for {key[0]}: {error}")
 
-    def _is_over(self, key: tuple[Problem, int]) -> bool:
-        return self._refused[key] <= time.monotonic()
+    def _is_refused(self, key: tuple[Problem, int]) -> bool:
+        return self._refused.get(key, 0.0) > time.monotonic()
 
 
 service = Service()

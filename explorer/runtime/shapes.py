@@ -98,11 +98,6 @@ def met(problem: Problem) -> None:
         log.add(problem)
 
 
-def is_logging() -> bool:
-    """Return whether calls are counted."""
-    return _log is not None
-
-
 def _text(value: Any) -> str:
     return "" if value is None else str(value)
 

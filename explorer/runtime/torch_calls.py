@@ -8,16 +8,16 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from explorer.errors import InvalidInput
-from explorer.problem import Mask, Op, Problem
-from explorer.runtime import shapes
-from explorer.runtime.launcher import LoadedKernel, Plan
+from explorer.problem import Op, Problem
+from explorer.runtime import launcher, shapes
+from explorer.runtime.launcher import Plan
 from explorer.runtime.layout import (
     DTYPES,
+    Described,
+    Masking,
     Matrix,
-    broadcasts,
     dense_matrix,
     is_converted,
-    mask_rows_of,
     matrix_of,
     positive,
     problem_of,
@@ -26,16 +26,13 @@ from explorer.runtime.service import say_once, service
 
 DTYPE_OF = {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
 
-WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-"""Types of lengths."""
-
 # ------------------------------------------------------------------ what a call asks for
 
 
 class Asked:
     """What a call asks for beside its tensor, checked. Raises InvalidInput and IndexError."""
 
-    __slots__ = ("causal", "dim", "dtype", "lengths", "log", "mask", "scale")
+    __slots__ = ("causal", "dim", "dtype", "lengths", "log", "mask", "masking", "scale")
 
     def __init__(
         self,
@@ -48,58 +45,21 @@ class Asked:
         lengths: Tensor | None,
         dtype: torch.dtype | None,
     ) -> None:
-        rank = len(shape)
         self.log = log
-        self.dim = positive(dim, rank)
+        self.dim = positive(dim, len(shape))
         self.scale = scale
         self.mask = mask
         self.causal = causal
         self.lengths = lengths
         self.dtype = dtype
-        masks = causal + (mask is not None) + (lengths is not None)
-        if masks and (rank == 0 or self.dim != rank - 1):
-            raise InvalidInput(f"dim is {dim}; a mask is for rows along the last axis: dim=-1")
-        if causal and rank < 2:
-            raise InvalidInput("mask is 'causal'; x must have rows and columns, and has one axis")
-        if masks > 1:
-            raise InvalidInput("mask and lengths exclude each other: give one of them")
-        if mask is not None and not mask.is_floating_point():
-            raise InvalidInput(
-                f"mask is of {mask.dtype}; a mask is added: give 0 where an element counts and "
-                "-inf where it does not"
-            )
-        if mask is not None and not broadcasts(mask.shape, shape):
-            raise InvalidInput(
-                f"mask is of shape {tuple(mask.shape)}; it must broadcast to x's, {tuple(shape)}"
-            )
-        if lengths is not None and lengths.dtype not in WHOLE:
-            raise InvalidInput(
-                f"lengths is of {lengths.dtype}; it must be of whole numbers with a sign, such as "
-                "torch.int32"
-            )
-        if lengths is not None and not broadcasts(lengths.shape, shape[:-1]):
-            raise InvalidInput(
-                f"lengths is of shape {tuple(lengths.shape)}; it must broadcast to x's without "
-                f"the last axis, {tuple(shape[:-1])}"
-            )
-
-    @property
-    def mask_kind(self) -> Mask:
-        """The kind of mask that a problem has."""
-        if self.causal:
-            return Mask.CAUSAL
-        if self.mask is not None:
-            return Mask.ADDITIVE
-        return Mask.NONE if self.lengths is None else Mask.LENGTHS
+        self.masking = Masking(causal, _described(mask), _described(lengths))
+        self.masking.check(tuple(shape), self.dim)
 
 
-def is_causal(mask: Tensor | str | None) -> bool:
-    """Whether a mask is the word for the causal one. Raises InvalidInput for another word."""
-    if not isinstance(mask, str):
-        return False
-    if mask != "causal":
-        raise InvalidInput(f"mask is {mask!r}; it must be 'causal' or a tensor that is added")
-    return True
+def _described(tensor: Tensor | None) -> Described | None:
+    if tensor is None:
+        return None
+    return Described(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
 
 
 def framework(asked: Asked, x: Tensor) -> Tensor:
@@ -137,17 +97,15 @@ MOST_RECIPES = 4096
 
 
 class _Threads(threading.local):
-    """Each thread's plans: two threads may launch one kernel at once, with other addresses."""
+    """Each thread's recipes, since plans are of one thread."""
 
     def __init__(self) -> None:
         self.recipes: dict[Any, Recipe] = {}
-        self.plans: dict[LoadedKernel, Plan] = {}
 
     def keep(self, key: Any, recipe: "Recipe") -> None:
         """Keep a recipe. Where there are too many all go, and are made again as they are needed."""
         if len(self.recipes) >= MOST_RECIPES:
             self.recipes.clear()
-            self.plans.clear()
         self.recipes[key] = recipe
 
 
@@ -159,15 +117,9 @@ _current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
 
 def plan_of(problem: Problem, device: int) -> Plan | None:
     """Return this thread's plan for a problem; None where its kernel is not there."""
-    if shapes.is_logging():
-        shapes.met(problem)
+    shapes.met(problem)
     loaded = service.get(problem, device, may_load=not torch.cuda.is_current_stream_capturing())
-    if loaded is None:
-        return None
-    plan = _threads.plans.get(loaded)
-    if plan is None:
-        plan = _threads.plans[loaded] = Plan(loaded)
-    return plan
+    return None if loaded is None else launcher.plan_of(loaded)
 
 
 def launch(
@@ -315,13 +267,10 @@ def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
     if out is not None and output is None:
         say_once("an output whose rows do not lie one stride apart")
         return None
-    mask_rows = x.shape[-2] if asked.causal else 0
-    if asked.mask is not None:
-        repeats = mask_rows_of(tuple(x.shape), tuple(asked.mask.shape))
-        if repeats is None:
-            say_once("a mask that repeats within the array")
-            return None
-        mask_rows = repeats
+    mask = asked.masking.of_problem(tuple(x.shape))
+    if mask is None:
+        say_once("a mask that repeats within the array")
+        return None
     try:
         problem = problem_of(
             Op.LOG_SOFTMAX if asked.log else Op.SOFTMAX,
@@ -330,8 +279,8 @@ def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
             out_dtype=DTYPE_OF[target],
             output=output,
             scaled=asked.scale is not None,
-            mask=asked.mask_kind,
-            mask_rows=mask_rows,
+            mask=mask[0],
+            mask_rows=mask[1],
             in_place=out is not None and not copies and out.data_ptr() == x.data_ptr(),
         )
     except InvalidInput as error:
@@ -375,7 +324,7 @@ def recipe_of(
         recipe = _recipe(asked, x, out)
         if recipe is not None:
             _threads.keep(key, recipe)
-    elif shapes.is_logging():
+    else:
         shapes.met(recipe.problem)
     return recipe
 
@@ -421,11 +370,11 @@ def check_out(x: Tensor, dtype: torch.dtype, out: Tensor) -> None:
 
 
 def backward(
-    log: bool, grad: Tensor, output: Tensor, dim: int, scale: float | None, dtype: torch.dtype
+    grad: Tensor, output: Tensor, dim: int, scale: float | None, dtype: torch.dtype, log: bool
 ) -> Tensor:
     """Return the gradient of the input, of type `dtype`, from that of the output."""
     dim = positive(dim, output.dim())
-    served = backward_served(log, grad, output, dim, scale, dtype)
+    served = backward_served(grad, output, dim, scale, dtype, log)
     if served is not None:
         return served
     grad = grad.to(output.dtype)
@@ -435,7 +384,7 @@ def backward(
 
 
 def backward_served(
-    log: bool, grad: Tensor, output: Tensor, dim: int, scale: float | None, dtype: torch.dtype
+    grad: Tensor, output: Tensor, dim: int, scale: float | None, dtype: torch.dtype, log: bool
 ) -> Tensor | None:
     """Return what our kernel makes of a gradient; None where it must be PyTorch's."""
     reason = unserved(output, dtype)
@@ -463,8 +412,7 @@ def _backward_plan(
     key = ("backward", log, output.dtype, output.shape, device, dim, scaled, dtype)
     recipe = _threads.recipes.get(key)
     if recipe is not None:
-        if shapes.is_logging():
-            shapes.met(recipe.problem)
+        shapes.met(recipe.problem)
         return recipe.plan
     op = Op.LOG_SOFTMAX_BACKWARD if log else Op.SOFTMAX_BACKWARD
     source = dense_matrix(tuple(output.shape), dim)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from explorer.errors import InvalidInput
+from explorer.runtime.layout import is_causal
 from explorer.runtime.torch_calls import (
     Asked,
     backward,
@@ -18,7 +19,6 @@ from explorer.runtime.torch_calls import (
     check_out,
     framework,
     hidden_elements,
-    is_causal,
 )
 
 HALF = (torch.float16, torch.bfloat16)
@@ -53,8 +53,7 @@ class _Softmax(torch.autograd.Function):  # type: ignore[misc]
         dtype: torch.dtype | None,
         log: bool,
     ) -> Tensor:
-        compute = _compute if _is_bare(x) else _below_autograd
-        output = compute(x, dim, scale, mask, causal, lengths, dtype, log)
+        output = _without_gradient(x, dim, scale, mask, causal, lengths, dtype, log)
         ctx.dim, ctx.scale, ctx.causal, ctx.log, ctx.dtype = dim, scale, causal, log, x.dtype
         ctx.mask_like = None if mask is None else (mask.shape, mask.dtype)
         ctx.save_for_backward(output, lengths)
@@ -104,9 +103,7 @@ class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]
     ) -> Tensor:
         ctx.dim, ctx.scale, ctx.log = dim, scale, log
         ctx.save_for_backward(grad, output)
-        bare = _is_bare(grad) and _is_bare(output)
-        compute = _compute_backward if bare else _below_autograd_backward
-        return compute(grad, output, dim, scale, dtype, log)
+        return _backward_without_gradient(grad, output, dim, scale, dtype, log)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -125,48 +122,42 @@ class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]
         return of_first.to(first.dtype), of_output, None, None, None, None
 
 
-def _below_autograd(*told: Any) -> Tensor:
-    """Go through the dispatcher once more, for what looks on below gradients: modes, and fakes."""
-    with torch._C._AutoDispatchBelowAutograd():
-        result: Tensor = _softmax_operator(*told)
-    return result
-
-
-def _below_autograd_backward(*told: Any) -> Tensor:
-    with torch._C._AutoDispatchBelowAutograd():
-        result: Tensor = _softmax_backward_operator(*told)
-    return result
-
-
 def _compute(x: Tensor, *told: Any) -> Tensor:
     """Compute the operator `softmax` on tensors as they are."""
     dim, scale, mask, causal, lengths, dtype, log = told
     return call(log, x, dim, scale, mask, causal, lengths, dtype, None).contiguous()
 
 
+def _below_autograd(operator: Any, *told: Any) -> Tensor:
+    """Go through the dispatcher once more, for what looks on below gradients: modes, and fakes."""
+    with torch._C._AutoDispatchBelowAutograd():
+        result: Tensor = operator(*told)
+    return result
+
+
+def _without_gradient(x: Tensor, *told: Any) -> Tensor:
+    """Compute `softmax`: at once if nothing looks on, as the dispatcher takes 6 us."""
+    return _compute(x, *told) if _is_bare(x) else _below_autograd(_softmax_operator, x, *told)
+
+
+def _backward_without_gradient(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
+    if _is_bare(grad) and _is_bare(output):
+        return backward(grad, output, *told)
+    return _below_autograd(_softmax_backward_operator, grad, output, *told)
+
+
 def _differentiate(x: Tensor, *told: Any) -> Tensor:
-    """Compute it so that a gradient can be had, if one is wanted."""
-    if _wants_gradient(x, told[2]):
-        result: Tensor = _Softmax.apply(x, *told)
-        return result
-    if _is_bare(x):
-        return _compute(x, *told)  # without a second way through the dispatcher, of 6 us
-    return _below_autograd(x, *told)
-
-
-def _compute_backward(
-    grad: Tensor, output: Tensor, dim: int, scale: float | None, dtype: torch.dtype, log: bool
-) -> Tensor:
-    return backward(log, grad, output, dim, scale, dtype)
+    """Compute `softmax` so that a gradient can be had, if one is wanted."""
+    wanted = _wants_gradient(x, told[2])
+    result: Tensor = (_Softmax.apply if wanted else _without_gradient)(x, *told)
+    return result
 
 
 def _differentiate_backward(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
-    if _wants_gradient(grad, output):
-        result: Tensor = _SoftmaxBackward.apply(grad, output, *told)
-        return result
-    if _is_bare(grad) and _is_bare(output):
-        return _compute_backward(grad, output, *told)
-    return _below_autograd_backward(grad, output, *told)
+    wanted = _wants_gradient(grad, output)
+    compute = _SoftmaxBackward.apply if wanted else _backward_without_gradient
+    result: Tensor = compute(grad, output, *told)
+    return result
 
 
 def _shape(x: Tensor, *told: Any) -> Tensor:
@@ -180,7 +171,7 @@ def _shape_backward(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
 
 _library.impl("softmax", _compute, "CompositeExplicitAutograd")
 _library.impl("softmax", _differentiate, "Autograd")
-_library.impl("softmax_backward", _compute_backward, "CompositeExplicitAutograd")
+_library.impl("softmax_backward", backward, "CompositeExplicitAutograd")
 _library.impl("softmax_backward", _differentiate_backward, "Autograd")
 torch.library.register_fake("explorer::softmax", _shape, lib=_library)
 torch.library.register_fake("explorer::softmax_backward", _shape_backward, lib=_library)

@@ -95,9 +95,8 @@ def _backward(op: Op, own: Any) -> Any:
 
     def run(keys: Any, grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
         if output.nbytes >= LEAST_BYTES:
-            result = backward_served(
-                op.is_log, grad, output, positive(dim, output.dim()), None, dtype
-            )
+            axis = positive(dim, output.dim())
+            result = backward_served(grad, output, axis, None, dtype, op.is_log)
             if result is not None:
                 return result
         taken: Tensor = own.call_boxed(keys, grad, output, dim, dtype)

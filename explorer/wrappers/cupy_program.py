@@ -6,7 +6,7 @@ from explorer.codegen import LaunchPlan, Variant
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.problem import Mask
-from explorer.wrappers.example import MAIN, Dialect, Example, refusal, source_lines
+from explorer.wrappers.example import Dialect, Example, program_text, refusal, source_lines
 
 _CUPY = Dialect(module="cupy", cast="astype", softmax="cupyx.scipy.special.")
 
@@ -21,7 +21,7 @@ def cupy_program(variant: Variant, file: str) -> str:
     """
     _check(variant)
     example = Example(variant, _CUPY)
-    lines = [
+    head = [
         f'"""Run the kernel of {file} on arrays of CuPy.',
         "",
         "The result is checked beside CuPy's own. It needs a GPU; NVRTC compiles the kernel.",
@@ -38,18 +38,8 @@ def cupy_program(variant: Variant, file: str) -> str:
         'OPTIONS = {"options": ("-std=c++17",), "backend": "nvrtc"}',
         "MODULE = cupy.RawModule(code=SOURCE.read_text(), **OPTIONS)",
         *example.constants,
-        "",
-        "",
-        *_function(example),
-        "",
-        "",
-        *example.truth,
-        "",
-        "",
-        *_main(example),
-        *MAIN,
     ]
-    return "\n".join(lines)
+    return program_text(head, _function(example), example.truth, _main(example))
 
 
 def _check(variant: Variant) -> None:
@@ -193,7 +183,7 @@ def _layout_refusals(example: Example) -> list[str]:
     if problem.op.is_backward:
         unlike = f"grad.dtype != {x}.dtype or grad.strides != {x}.strides"
         lines += refusal(unlike, f"grad must be of {x}'s type and layout")
-    if split.width == 1 or not (split.aligned or split.across_rows):
+    if not split.only_whole_vectors:
         return lines
     number = example.config.vector_bytes
     vectors = [name for name in example.arrays if name != "lengths"]

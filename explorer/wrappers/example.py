@@ -15,14 +15,6 @@ from explorer.work_split import WorkSplit
 TOLERANCES = {DType.F32: 1e-4, DType.F16: 4e-3, DType.BF16: 2e-2, DType.F64: 2.5e-12}
 """Errors that kernels of every accuracy keep to, relative to an element's magnitude."""
 
-NUMPY_NAMES = {
-    DType.F32: "float32",
-    DType.F16: "float16",
-    DType.BF16: "bfloat16",
-    DType.F64: "float64",
-}
-"""What Python's frameworks call the types of elements."""
-
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
@@ -84,7 +76,7 @@ class Example:
 
     def dtype(self, of: DType) -> str:
         """The framework's name of a type."""
-        return f"{self.dialect.module}.{NUMPY_NAMES[of]}"
+        return f"{self.dialect.module}.{of.array_name}"
 
     @property
     def part(self) -> str:
@@ -151,9 +143,8 @@ class Example:
     @property
     def type_refusal(self) -> list[str]:
         """Lines that refuse a matrix of another type."""
-        name = NUMPY_NAMES[self.problem.dtype]
         condition = f"{self.x}.dtype != {self.dtype(self.problem.dtype)}"
-        return refusal(condition, f"{self.x} must be of {name}")
+        return refusal(condition, f"{self.x} must be of {self.problem.dtype.array_name}")
 
     @property
     def truth(self) -> list[str]:
@@ -238,11 +229,10 @@ def refusal(condition: str, sentence: str) -> list[str]:
     return [f"    if {condition}:", f'        raise ValueError("{sentence}")']
 
 
-MAIN = [
-    "",
-    "",
-    'if __name__ == "__main__":',
-    "    main()",
-    "",
-]
-"""How every program of Python ends."""
+def program_text(head: list[str], *sections: list[str]) -> str:
+    """Return a program: a head, functions two lines apart, of which the last is main's call."""
+    ending = ['if __name__ == "__main__":', "    main()", ""]
+    lines = list(head)
+    for section in (*sections, ending):
+        lines += ["", "", *section]
+    return "\n".join(lines)

@@ -3,18 +3,15 @@
 from explorer.codegen import Variant
 from explorer.dtype import DType
 from explorer.problem import Mask
-from explorer.wrappers.example import MAIN, Dialect, Example, refusal, source_lines
+from explorer.wrappers.example import Dialect, Example, program_text, refusal, source_lines
 
 _JAX = Dialect(module="jnp", cast="astype", softmax="jax.nn.")
-
-_XLA_TYPES = {DType.F32: "F32", DType.F16: "F16", DType.BF16: "BF16", DType.F64: "F64"}
-"""XLA's names of the types of elements."""
 
 
 def jax_program(variant: Variant, file: str) -> str:
     """Return a program that runs the kernel of a file on arrays of JAX."""
     example = Example(variant, _JAX)
-    lines = [
+    head = [
         *_head(example, file),
         *source_lines(file),
         f'NAME = "{example.call.namespace}"',
@@ -23,21 +20,8 @@ def jax_program(variant: Variant, file: str) -> str:
         'HANDLER = r"""',
         *handler(example, file),
         '"""',
-        "",
-        "",
-        *_REGISTER,
-        "",
-        "",
-        *_function(example),
-        "",
-        "",
-        *example.truth,
-        "",
-        "",
-        *_main(example),
-        *MAIN,
     ]
-    return "\n".join(lines)
+    return program_text(head, _REGISTER, _function(example), example.truth, _main(example))
 
 
 def _head(example: Example, file: str) -> list[str]:
@@ -129,7 +113,8 @@ def handler(example: Example, file: str) -> list[str]:
 def _bound(example: Example) -> list[tuple[str, str, str]]:
     """What XLA passes to the handler: C++'s type and name, and how it is asked for."""
     problem = example.problem
-    element, out = _XLA_TYPES[problem.dtype], _XLA_TYPES[problem.output_dtype]
+    # XLA's names of types are ours in capital letters.
+    element, out = problem.dtype.upper(), problem.output_dtype.upper()
     arrays = ["input", *(name for name in example.arrays if name != example.x)]
     kinds = {name: "S32" if name == "lengths" else element for name in arrays}
     stream = "ffi::PlatformStream<cudaStream_t>"

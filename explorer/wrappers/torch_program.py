@@ -2,7 +2,7 @@
 
 from explorer.codegen import Variant
 from explorer.problem import Mask
-from explorer.wrappers.example import MAIN, Dialect, Example, refusal, source_lines
+from explorer.wrappers.example import Dialect, Example, program_text, refusal, source_lines
 
 _TORCH = Dialect(module="torch", cast="to", softmax="torch.")
 
@@ -19,7 +19,7 @@ _C_TYPES = {
 def torch_program(variant: Variant, file: str) -> str:
     """Return a program that runs the kernel of a file on tensors of PyTorch."""
     example = Example(variant, _TORCH)
-    lines = [
+    head = [
         f'"""Run the kernel of {file} on tensors of PyTorch.',
         "",
         "The result is checked beside PyTorch's own. It needs a GPU, and nvcc, which makes a",
@@ -36,21 +36,8 @@ def torch_program(variant: Variant, file: str) -> str:
         "",
         *source_lines(file),
         *example.constants,
-        "",
-        "",
-        *_load(example),
-        "",
-        "",
-        *_function(example),
-        "",
-        "",
-        *example.truth,
-        "",
-        "",
-        *_main(example),
-        *MAIN,
     ]
-    return "\n".join(lines)
+    return program_text(head, _load(example), _function(example), example.truth, _main(example))
 
 
 def _load(example: Example) -> list[str]:

@@ -28,7 +28,6 @@ def waiting():
     explorer.set_options(wait=True)
     service.service.forget()
     torch_calls._threads.recipes.clear()
-    torch_calls._threads.plans.clear()
     yield
     explorer.set_options(wait=False)
 

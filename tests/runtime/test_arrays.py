@@ -89,9 +89,8 @@ def ours(monkeypatch):
         yield
 
     monkeypatch.setattr(arrays, "service", SimpleNamespace(get=get))
-    monkeypatch.setattr(arrays, "Plan", lambda problem: EmulatedPlan(problem, launched))
+    monkeypatch.setattr(arrays, "plan_of", lambda problem: EmulatedPlan(problem, launched))
     monkeypatch.setattr(arrays, "gpu", lambda device: SimpleNamespace(current=current))
-    monkeypatch.setattr(arrays, "_threads", arrays._Threads())
     return launched
 
 
@@ -309,9 +308,9 @@ X = randn(2, 3, 5)
     [
         (X, {"dim": 3}, IndexError, "dim is 3; an array of 3 axes has -3 to 2"),
         (X, {"mask": "casual"}, InvalidInput, "mask is 'casual'; it must be 'causal' or an array"),
-        (X, {"mask": "causal", "dim": 1}, InvalidInput, "a mask is for rows along it: dim=-1"),
+        (X, {"mask": "causal", "dim": 1}, InvalidInput, "dim is 1; a mask is for rows along"),
         (X[0, 0], {"mask": "causal"}, InvalidInput, "x must have rows and columns"),
-        (X[0, 0, 0], {"lengths": np.array(1)}, InvalidInput, "dim is not the last axis"),
+        (X[0, 0, 0], {"lengths": np.array(1)}, InvalidInput, "x has no axis; a mask"),
         (X, {"mask": "causal", "lengths": np.array(1)}, InvalidInput, "exclude each other"),
         (X, {"mask": np.ones(5, bool)}, InvalidInput, "mask is of bool; a mask is added"),
         (X, {"mask": np.ones(4)}, InvalidInput, r"mask is of shape \(4,\); it must broadcast"),

@@ -29,10 +29,10 @@ def no_log_stays():
 def test_problems_are_counted_and_read_back(tmp_path):
     path = tmp_path / "met.csv"
     with log_shapes(path):
-        assert shapes.is_logging()
+        assert shapes._log is not None
         for problem in (FIRST, SECOND, SECOND):
             met(problem)
-    assert not shapes.is_logging()
+    assert shapes._log is None
     met(FIRST)  # is not counted: the log is closed
     assert read_shapes(path) == [SECOND, FIRST]
     counts = [line.rpartition(",")[2] for line in path.read_text().splitlines()]
@@ -40,7 +40,7 @@ def test_problems_are_counted_and_read_back(tmp_path):
 
 
 def test_without_a_log_nothing_is_counted():
-    assert not shapes.is_logging()
+    assert shapes._log is None
     met(FIRST)
 
 
@@ -59,7 +59,7 @@ def test_a_second_log_counts_from_its_beginning_on(tmp_path):
     first, second = log_shapes(tmp_path / "1.csv"), log_shapes(tmp_path / "2.csv")
     met(FIRST)
     first.close()
-    assert shapes.is_logging()
+    assert shapes._log is not None
     met(SECOND)
     second.close()
     assert read_shapes(tmp_path / "1.csv") == []
@@ -152,7 +152,7 @@ def test_a_place_that_cannot_be_written_is_told_at_once(tmp_path):
         with pytest.raises(InvalidInput, match="cannot be written") as told:
             log_shapes(path)
         assert str(path) in str(told.value) and "\n" not in str(told.value)
-    assert not shapes.is_logging()
+    assert shapes._log is None
 
 
 BROKEN = {
@@ -243,7 +243,7 @@ def test_a_forked_process_leaves_the_file_to_its_parent(tmp_path):
         child = os.fork()
         if not child:
             shapes.met(explorer.Problem(7, 7))
-            assert not shapes.is_logging()
+            assert shapes._log is None
             log._lock.release()
             log.close()
             sys.exit()
