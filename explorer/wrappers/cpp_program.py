@@ -84,8 +84,6 @@ def _example(variant: Variant) -> list[str]:
     real = "double" if problem.dtype is DType.F64 else "float"
     lines = [f"  const long long rows = {problem.rows};", f"  const int cols = {problem.cols};"]
     needed = [name for name in call.names if name in numbers]
-    if problem.mask is Mask.CAUSAL and "mask_rows" not in needed:
-        needed.append("mask_rows")
     lines += [f"  const long long {name} = {numbers[name]};" for name in needed]
     if problem.scale is not None:
         suffix = "" if real == "double" else "f"

@@ -30,6 +30,7 @@ def torch_program(variant: Variant, file: str) -> str:
         "import functools",
         "import subprocess",
         "import sys",
+        "import tempfile",
         "from pathlib import Path",
         "",
         "import torch",
@@ -45,15 +46,18 @@ def _load(example: Example) -> list[str]:
     types = [f"        ctypes.{_C_TYPES[a.kind]},  # {a.name}" for a in call.arguments]
     lines = [
         "@functools.cache",
-        "def load():",
-        '    """The kernel as a library for the GPU that is here."""',
-        "    major, minor = torch.cuda.get_device_capability()",
-        '    arch = f"sm_{major}{minor}"',
+        "def library_for(capability):",
+        '    """The kernel as a library for GPUs of a compute capability, such as (9, 0)."""',
+        '    arch = "sm_{}{}".format(*capability)',
         '    made = SOURCE.with_name(f"{SOURCE.stem}_{arch}.so")',
         "    if not made.exists() or made.stat().st_mtime < SOURCE.stat().st_mtime:",
-        '        command = ["nvcc", "-std=c++17", f"-arch={arch}", "-DSOFTMAX_LIBRARY"]',
-        '        command += ["-shared", "-Xcompiler", "-fPIC", "-o", str(made), str(SOURCE)]',
-        "        subprocess.run(command, check=True)",
+        "        # Another process sees the whole library or none.",
+        "        with tempfile.TemporaryDirectory(dir=FOLDER) as folder:",
+        '            whole = Path(folder, "library.so")',
+        '            command = ["nvcc", "-std=c++17", f"-arch={arch}", "-DSOFTMAX_LIBRARY"]',
+        '            command += ["-shared", "-Xcompiler", "-fPIC", "-o", str(whole), str(SOURCE)]',
+        "            subprocess.run(command, check=True)",
+        "            whole.replace(made)",
         "    library = ctypes.CDLL(str(made))",
         f"    library.{call.function}.argtypes = [",
         *types,
@@ -82,6 +86,7 @@ def _function(example: Example) -> list[str]:
         lines.append("    mask = mask.to(x.dtype).contiguous()")
     elif problem.mask is Mask.LENGTHS:
         lines.append("    lengths = lengths.to(torch.int32).contiguous()")
+    lines.append(f"    library = library_for(torch.cuda.get_device_capability({x}.device))")
     out = x
     if not problem.in_place:
         out, dtype = "out", example.dtype(problem.output_dtype)
@@ -91,14 +96,14 @@ def _function(example: Example) -> list[str]:
             shape, part = "shape", example.part
         lines.append(f"    out = torch.empty({shape}, dtype={dtype}, device={x}.device){part}")
     if call.scratch_arguments is not None:
-        lines.append(f"    size = load().{call.scratch_function}(")
+        lines.append(f"    size = library.{call.scratch_function}(")
         lines += [f"        {passed[argument.name]}," for argument in call.scratch_arguments]
         lines.append("    )")
         lines.append(f"    scratch = torch.empty(size, dtype=torch.uint8, device={x}.device)")
     return [
         *lines,
         f"    with torch.cuda.device({x}.device):",
-        f"        status = load().{call.function}(",
+        f"        status = library.{call.function}(",
         *(f"            {passed[name]}," for name in call.names),
         "            torch.cuda.current_stream().cuda_stream,",
         "        )",

@@ -16,13 +16,14 @@ from explorer.errors import InvalidInput
 from explorer.space import Space
 from explorer.wrappers import FRAMEWORKS, program_for
 
-SOME = {0, 3, 6, 8, 12, 15, 18, 21, 24, 25}
-"""Cases of the sample; the rest are exhaustive."""
+
+def of_sample(framework, number):
+    """Each case is of the sample with one framework, and exhaustive with the others."""
+    is_sampled = number % len(FRAMEWORKS) == FRAMEWORKS.index(framework)
+    return pytest.param(framework, number, marks=() if is_sampled else pytest.mark.exhaustive)
 
 
-def quick_or_exhaustive(number):
-    marks = () if number in SOME else pytest.mark.exhaustive
-    return pytest.param(number, marks=marks)
+PROGRAMS = [of_sample(name, number) for name in FRAMEWORKS for number in range(len(CASES))]
 
 
 def run_in(folder, *command):
@@ -33,8 +34,7 @@ def run_in(folder, *command):
     )
 
 
-@pytest.mark.parametrize("number", [quick_or_exhaustive(n) for n in range(len(CASES))])
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework, number", PROGRAMS)
 def test_a_program_runs_as_it_stands(framework, number, tmp_path):
     problem, config = CASES[number]
     if framework != "cpp" and importlib.util.find_spec(framework) is None:
