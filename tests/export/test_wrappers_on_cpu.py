@@ -54,6 +54,7 @@ def torch(monkeypatch):
     torch = pytest.importorskip("torch", reason="needs PyTorch")
     monkeypatch.setattr(torch, "set_default_device", lambda _: None)
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     stream = SimpleNamespace(cuda_stream=77)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
     return torch
@@ -83,7 +84,7 @@ def test_pytorchs_program(number, torch, tmp_path, capsys):
     module.__file__ = str(tmp_path / "k_torch.py")
     text = program_for("torch", emit(problem, config), tmp_path / "k.cu").text
     exec(compile(text, module.__file__, "exec"), module.__dict__)
-    module.load = lambda: library
+    module.library_for = lambda capability: library
     with pytest.raises(SystemExit) as left:
         module.main()
     assert left.value.code == 0, capsys.readouterr().out
