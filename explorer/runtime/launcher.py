@@ -10,6 +10,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -59,7 +60,8 @@ class Gpu:
                 self._programs[digest] = Program(kernel.cubin)
             program = self._programs[digest]
             functions = [int(program.function(launch)) for launch in kernel.launches]
-        return LoadedKernel(problem, kernel, tuple(functions), self)
+        # The driver has its own copy of the machine code.
+        return LoadedKernel(problem, replace(kernel, cubin=b""), tuple(functions), self)
 
 
 @contextmanager

@@ -64,6 +64,10 @@ def set_options(*, wait: bool | None = None, batch_invariant: bool | None = None
 MOST_PENDING = 64
 """Problems that wait for their kernel, the newest first. Further ones are asked for again."""
 
+MOST_LOADED = 4096
+"""Kernels of a process, which each keep some 100 KB of a GPU's memory. A program that meets more
+problems, such as every length of a sentence, is served the rest by the framework."""
+
 RETRY_S = 10.0
 """Until what a GPU refused, as it does where its memory is full, is tried again."""
 
@@ -105,6 +109,9 @@ class Service:
             say_once("a graph is captured, into which no kernel may be loaded")
             return None
         if self._is_refused(key):
+            return None
+        if len(self._loaded) >= MOST_LOADED and not options.batch_invariant:
+            say_once(f"{MOST_LOADED} kernels are loaded, which is the most that a process keeps")
             return None
         if options.wait or options.batch_invariant:
             return self._make(key)

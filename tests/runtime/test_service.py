@@ -99,6 +99,17 @@ def test_what_lies_on_disk_serves_the_first_call(service, world):
     assert not world.made
 
 
+def test_a_process_keeps_so_many_kernels_at_most(service, world, monkeypatch):
+    monkeypatch.setattr(module, "MOST_LOADED", 1)
+    world.disk = {(problem, "gpu 0", False): "kept" for problem in (PROBLEM, OTHER)}
+    world.disk[OTHER, "gpu 0", True] = "kept"
+    assert service.get(PROBLEM, 0) is not None
+    assert service.get(OTHER, 0) is None and not service._pending
+    assert service.get(PROBLEM, 0) is not None
+    set_options(batch_invariant=True)  # another function would give other bits
+    assert service.get(OTHER, 0) is not None
+
+
 def test_each_gpu_has_its_own(service, world):
     world.disk[PROBLEM, "gpu 1", False] = "kept"
     assert service.get(PROBLEM, 1).ready == "kept"
