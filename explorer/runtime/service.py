@@ -65,7 +65,7 @@ MOST_PENDING = 64
 """Problems that wait for their kernel, the newest first. Further ones are asked for again."""
 
 MOST_LOADED = 4096
-"""Kernels of a process, which each keep some 100 KB of a GPU's memory. A program that meets more
+"""Kernels of a process, which each keep 10 to 20 KB of a GPU's memory. A program that meets more
 problems, such as every length of a sentence, is served the rest by the framework."""
 
 RETRY_S = 10.0
