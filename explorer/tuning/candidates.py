@@ -126,7 +126,9 @@ class Catalogue:
             name: {value: code for code, value in enumerate(values)}
             for name, values in self._values.items()
         }
-        self._matrix = np.array([self._encode(c) for c in self._configs], dtype=np.int8)
+        codes = np.array([self._encode(config) for config in self._configs], dtype=np.int8)
+        self._by_parameter = np.ascontiguousarray(codes.T)
+        """Codes of values, of shape (parameters, configs): so a distance to all is a few passes."""
         self._untried = np.ones(len(self._configs), dtype=bool)
 
     @property
@@ -175,9 +177,9 @@ class Catalogue:
         """Uniform among the untried ones."""
         return self._pick(self._untried, rng) if self._untried.any() else None
 
-    def _distances(self, config: Config) -> NDArray[np.int64]:
-        differs = self._matrix != np.array(self._encode(config), dtype=np.int8)
-        distances: NDArray[np.int64] = differs.sum(axis=1, dtype=np.int64)
+    def _distances(self, config: Config) -> NDArray[np.int8]:
+        differs = self._by_parameter != np.array(self._encode(config), dtype=np.int8)[:, None]
+        distances: NDArray[np.int8] = differs.sum(axis=0, dtype=np.int8)
         return distances
 
     def _encode(self, config: Config) -> list[int]:

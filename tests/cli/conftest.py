@@ -1,5 +1,7 @@
 """A folder with a recording of 60 kernels, made by hand, and a way to run commands in it."""
 
+import hashlib
+import pickle
 import random
 import shutil
 
@@ -16,6 +18,7 @@ from explorer.devices.recorded import (
     read_recording,
     write_recording,
 )
+from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.space_version import space_version
 from explorer.outcome import Circumstances, Measured, Rejected, Resources, Stage
 from explorer.space import Space
@@ -25,6 +28,30 @@ from explorer.space import Space
 def explorer(tmp_path, monkeypatch):
     """Run `explorer ARGS` in a folder of its own."""
     return command_line(monkeypatch, tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def one_verdict_a_kernel(once, request, monkeypatch):
+    """In a quick run, emulate a kernel once: half of what these commands verify is the same again.
+
+    A verdict is kept for this session, by all that it follows from. Exhaustive runs keep none.
+    """
+    if "not exhaustive" not in request.config.option.markexpr:
+        return
+    emulate = Emulator.verify
+
+    def verify(emulator, program, rows=None):
+        circumstances = (emulator.arch, emulator._accuracy, emulator._step_limit)
+        said = pickle.dumps((program, circumstances, rows))
+
+        def fill(folder):
+            verdict = emulate(emulator, program, rows)
+            (folder / "verdict").write_bytes(pickle.dumps(verdict))
+
+        folder = once(f"verdict-{hashlib.sha256(said).hexdigest()}", fill)
+        return pickle.loads((folder / "verdict").read_bytes())
+
+    monkeypatch.setattr(Emulator, "verify", verify)
 
 
 def made_by_hand():

@@ -84,6 +84,7 @@ def test_problems_of_all_kinds(emulator, changes, cache):
 @pytest.mark.parametrize(
     ("changes", "choices"),
     [
+        ({"dtype": DType.F16}, {"threads_per_row": 4, "cluster": 2}),  # fewer threads than rows
         ({}, {"threads": 128, "threads_per_row": 32, "cluster": 4}),
         (
             {"op": Op.LOG_SOFTMAX, "dtype": DType.BF16},
@@ -99,7 +100,6 @@ def test_problems_of_all_kinds(emulator, changes, cache):
             {},
             {"threads": 128, "threads_per_row": 8, "cluster": 16},
         ),  # fewer threads a row than blocks
-        ({"dtype": DType.F16}, {"threads_per_row": 4, "cluster": 2}),  # fewer threads than rows
         ({}, {"threads_per_row": 1, "vector_bytes": 4, "cluster": 8}),
         ({"in_place": True}, {"algorithm": "online-block-max", "cluster": 8}),
     ],

@@ -86,11 +86,11 @@ EXCHANGED = "  arrive_at_cluster();\n  wait_for_cluster();\n"
 RANK = "blockIdx.x % kCluster"
 
 DEFECTS = {
-    "the exchange is not waited for": [(EXCHANGED, "")],
     "blocks that may not have begun are written to": [
         (ARRIVE, ARRIVE.replace("  arrive_at_cluster();\n", "")),
         (BEGUN, ""),
     ],
+    "the exchange is not waited for": [(EXCHANGED, "")],
     "a block ends while others write to it": [(BEGUN, f"{BEGUN}  if ({RANK} == 1) return;\n")],
     "every block takes the first one's place": [(f"{RANK} * kWarpsPerRow + ", "")],
     "the last block is left out": [("if (lane < kCluster)", "if (lane < kCluster - 1)")],
@@ -103,7 +103,7 @@ DEFECTS = {
 CLUSTER_OF_8 = Config(algorithm="online-block-max", cluster=8, threads=128, threads_per_row=128)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
     program = ProgramUnderTest.of_config(Problem(3, 8193), CLUSTER_OF_8)

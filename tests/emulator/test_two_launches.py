@@ -63,7 +63,7 @@ DEFECTS = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
     config = Config(**SPLIT, launches="two-overlapped")
