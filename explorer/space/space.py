@@ -162,13 +162,15 @@ class Space:
         Exact where the parameters that it reads have up to 10 000 combinations; else of 10 000
         random ones, the same each time: a standard error of 0.005 at most.
         """
-        if prod(len(self.parameters[name]) for name in rule.reads) <= MOST_JUDGED:
-            configs = list(self._product(Config(), rule.reads))
-        else:
-            rng = random.Random(0)
-            configs = [self.draw(rng) for _ in range(MOST_JUDGED)]
+        few = prod(len(self.parameters[name]) for name in rule.reads) <= MOST_JUDGED
+        configs = list(self._product(Config(), rule.reads)) if few else self._random_configs
         broken = [not rule.holds(Point(self.problem, self.gpu, config)) for config in configs]
         return sum(broken) / len(broken)
+
+    @cached_property
+    def _random_configs(self) -> list[Config]:
+        rng = random.Random(0)
+        return [self.draw(rng) for _ in range(MOST_JUDGED)]
 
     def _order(self) -> list[str]:
         """The parameters that rules read, so ordered that rules can be judged early."""
