@@ -347,14 +347,14 @@ def chosen_variant(
     choice = _choice(what)
     if batch_invariant and choice != HEURISTIC:
         raise InvalidInput(
-            f"--batch-invariant makes the heuristic take one config for all rows; {what} is one "
-            "config whatever the rows: leave it out"
+            f"batch-invariant configs are the heuristic's alone; {what} is one config whatever the "
+            "rows are: leave batch-invariant out"
         )
     if is_of_study(choice):
         return _of_study(choice, asked, gpu, storage, goal, notice)
     if goal.objectives is Objectives.TIME_ERROR:
         raise InvalidInput(
-            f"--objectives says in which study a trial is; {what} is none: leave it out"
+            f"objectives say in which study a trial is; {what} is none: leave objectives out"
         )
     return _of_config(choice, asked, gpu, goal, notice, batch_invariant=batch_invariant)
 

@@ -234,6 +234,18 @@ def test_a_comparison_needs_a_gpu(without_gpu):
         explorer.compare(cols=64)
 
 
+def test_a_comparison_on_a_gpu_that_is_not_there_is_refused(monkeypatch):
+    """It is none of the problems' faults, of which each would be told as not compared."""
+
+    def absent(index):
+        raise explorer.InvalidInput(f"device cuda:{index} cannot be used")
+
+    monkeypatch.setattr("explorer.evaluate.open_evaluator.driver_problem", lambda: None)
+    monkeypatch.setattr("explorer.evaluate.open_evaluator.CudaDevice", absent)
+    with pytest.raises(explorer.InvalidInput, match="device cuda:7 cannot be used"):
+        explorer.compare(cols=64, device="cuda:7")
+
+
 def test_a_comparison_tells_of_each_problem(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tests" / "tuning")
     from contextlib import contextmanager, nullcontext

@@ -90,6 +90,8 @@ class PeerBenches:
             self._device = None
 
     def __enter__(self) -> "PeerBenches":
+        """Start the GPU's worker; raises InvalidInput for a GPU that is not there, DeviceLost."""
+        self._device = CudaDevice(self._index)
         return self
 
     def __exit__(

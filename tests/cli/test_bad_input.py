@@ -137,11 +137,11 @@ USAGE = {
     "what": ("emit worst --cols 8", "write best, a trial's number such as 12"),
     "rows of no heuristic": (
         "emit {} --cols 8 --batch-invariant",
-        "--batch-invariant makes the heuristic take one config for all rows",
+        "batch-invariant configs are the heuristic's alone",
     ),
     "study of no trial": (
         "emit heuristic --cols 8 --objectives time,error",
-        "--objectives says in which study a trial is; heuristic is none",
+        "objectives say in which study a trial is; heuristic is none",
     ),
     "config of two minds": (
         'emit {"threads":64,"threads":128} --cols 8',
