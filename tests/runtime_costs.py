@@ -6,6 +6,7 @@ Host times are medians of batches of calls on a small tensor, whose kernel takes
 GPU times are of CUDA graphs of calls that rotate over buffers of four times the L2, in turn.
 """
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -218,6 +219,29 @@ def whole_uses():
     return results
 
 
+def language_model():
+    """Milliseconds to train GPT-2's smallest size for a step: 12 layers, 4 x 1024 tokens, bf16."""
+    from tests.language_models import loss_and_gradients, model_of
+
+    sizes = {"vocab_size": 50257, "hidden_size": 768, "num_hidden_layers": 12}
+    model = model_of("gpt2", "cuda", num_attention_heads=12, **sizes).to(torch.bfloat16)
+    tokens = torch.randint(0, 50257, (4, 1024), device="cuda")
+
+    def step():
+        return loss_and_gradients(model, tokens)[0].item()
+
+    times, losses = {"torch": [], "registered": []}, {}
+    with explorer.register_torch():
+        step()  # its kernels are found or compiled
+    for _ in range(9):
+        losses["torch"] = step()
+        times["torch"].append(event_us(step, 2) * 1e-3)
+        with explorer.register_torch():
+            losses["registered"] = step()
+            times["registered"].append(event_us(step, 2) * 1e-3)
+    return {"ms": {name: median(samples) for name, samples in times.items()}, "loss": losses}
+
+
 FIRST = """
 import time, torch
 torch.zeros(1, device="cuda"); x = torch.randn(4096, 4096, device="cuda"); torch.cuda.synchronize()
@@ -307,7 +331,10 @@ def resident_mb():
 def main():
     explorer.set_options(wait=True)
     results = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-    for part in (first_result_ms, host_times, gpu_times, whole_uses, many_calls):
+    parts = [first_result_ms, host_times, gpu_times, whole_uses, many_calls]
+    if importlib.util.find_spec("transformers") is not None:
+        parts.append(language_model)
+    for part in parts:
         begin = time.perf_counter()
         results[part.__name__] = part()
         print(part.__name__, f"({time.perf_counter() - begin:.0f} s)")

@@ -15,6 +15,9 @@ LEAST_BYTES = 2**20
 """Of a tensor that our kernels take over. Below it a GPU is done sooner than the host can launch,
 and PyTorch's own operator takes less of the host than one that is written in Python."""
 
+DISPATCH_KEY = "CUDA"
+"""What PyTorch calls the tensors whose operators are replaced."""
+
 _FORWARD = {Op.SOFTMAX: "_softmax", Op.LOG_SOFTMAX: "_log_softmax"}
 _BACKWARD = {
     Op.SOFTMAX: "_softmax_backward_data",
@@ -38,7 +41,7 @@ class Registration:
                 self._put(_BACKWARD[op], _backward(op, own[_BACKWARD[op]]))
 
     def _put(self, name: str, function: Any) -> None:
-        self._library.impl(name, function, "CUDA", with_keyset=True, allow_override=True)
+        self._library.impl(name, function, DISPATCH_KEY, with_keyset=True, allow_override=True)
 
     def remove(self) -> None:
         """Give PyTorch its own operators back; a second time nothing is done."""
@@ -71,7 +74,7 @@ def registration() -> Registration:
 
 def _own(name: str) -> Any:
     """Return PyTorch's kernel of an operator."""
-    return torch.library.get_kernel(f"aten::{name}", "CUDA")
+    return torch.library.get_kernel(f"aten::{name}", DISPATCH_KEY)
 
 
 def _forward(op: Op, own: Any) -> Any:

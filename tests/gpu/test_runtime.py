@@ -207,6 +207,20 @@ def matches_the_cpu(op, sample):
     return True
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mixtral"])
+def test_a_language_model_has_pytorchs_loss_and_gradients(name):
+    pytest.importorskip("transformers", reason="needs transformers: pip install it")
+    from language_models import assert_same, loss_and_gradients, model_of
+
+    model, tokens = model_of(name, "cuda"), torch.randint(0, 1000, (4, 512), device="cuda")
+    theirs = loss_and_gradients(model, tokens)
+    assert not service.service._loaded
+    with explorer.register_torch():
+        ours = loss_and_gradients(model, tokens)
+    assert_same(ours, theirs, 1e-4)
+    assert {problem.op for problem, _ in service.service._loaded} == set(Op)
+
+
 def test_what_is_removed_is_pytorchs_again():
     x = torch.randn(4096, 1000, device="cuda")
     own = torch.softmax(x, -1)
