@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import increment_version
 
 from explorer.errors import InvalidInput
 from explorer.problem import Op, Problem
@@ -113,6 +112,8 @@ _threads = _Threads()
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
 """What PyTorch's own compiled code calls; `torch.cuda.current_stream` takes 1 us."""
+_increment_version: Any = torch._C._increment_version
+"""Tell who has kept a tensor for a gradient that it has been written to."""
 
 
 def plan_of(problem: Problem, device: int) -> Plan | None:
@@ -167,11 +168,19 @@ class Recipe:
     """How calls of one kind are served: what becomes of the input, and the launches."""
 
     __slots__ = (
-        "cast", "copies", "in_place", "is_plain", "plan", "problem", "target",
+        "cast", "copies", "in_place", "input_bytes", "is_alike", "is_plain", "output_bytes",
+        "plan", "problem", "target",
     )  # fmt: skip
 
     def __init__(
-        self, problem: Problem, plan: Plan, target: torch.dtype, cast: bool, copies: bool
+        self,
+        problem: Problem,
+        plan: Plan,
+        target: torch.dtype,
+        *,
+        cast: bool = False,
+        copies: bool = False,
+        is_alike: bool = False,
     ) -> None:
         self.problem = problem
         self.plan = plan
@@ -181,17 +190,21 @@ class Recipe:
         self.in_place = problem.in_place
         self.is_plain = not (cast or copies or plan.kernel.scratch_bytes)
         """Whether a call without masks has nothing to do but to launch."""
+        self.is_alike = is_alike
+        """Whether the input is dense and of the output's type."""
+        self.input_bytes = problem.input_elements * problem.dtype.itemsize
+        self.output_bytes = problem.output_elements * problem.output_dtype.itemsize
 
     def run_plain(self, x: Tensor, out: Tensor | None, scale: float | None) -> Tensor | None:
         """Launch a plain call; None where an array does not lie as it must."""
         plan, given = self.plan, out is not None
-        if out is None:
+        if self.is_alike and out is None:  # 0.4 us less than with arguments
+            out = torch.empty_like(x)
+        elif out is None:
             out = torch.empty_like(x, dtype=self.target, memory_format=torch.contiguous_format)
-            source, output = x.data_ptr(), out.data_ptr()
-        else:
-            source, output = x.data_ptr(), out.data_ptr()
-            if not self.in_place and self._covers(out, x, self.problem.input_elements):
-                return None
+        source, output = x.data_ptr(), out.data_ptr()
+        if given and not self.in_place and self._covers(output, source, self.input_bytes):
+            return None
         device = x.get_device()
         if (source | output) & plan.mask or _current_device() != device:
             return self.run(x, out, scale, None, None)
@@ -199,7 +212,7 @@ class Recipe:
             plan.scale(scale)
         plan.launch_pair(_raw_stream(device), source, output)
         if given:
-            increment_version(out)
+            _increment_version((out,))
         return out
 
     def run(
@@ -218,7 +231,7 @@ class Recipe:
         given = out is not None
         if out is None:
             out = torch.empty(x.shape, dtype=self.target, device=x.device)
-        elif not self.in_place and self._covers(out, x, self.problem.input_elements):
+        elif not self.in_place and self._covers(out.data_ptr(), x.data_ptr(), self.input_bytes):
             say_once("an output that lies over a part of the input")
             return None
         others: dict[str, int] = {}
@@ -230,21 +243,23 @@ class Recipe:
             held = _whole(lengths, x.shape[-1]).to(device=x.device, dtype=torch.int32)
             held = held.expand(x.shape[:-1]).contiguous()
             others["lengths"] = held.data_ptr()
-        if given and held is not None and self._covers(out, held, held.numel()):
+        if (
+            given
+            and held is not None
+            and self._covers(out.data_ptr(), held.data_ptr(), held.nbytes)
+        ):
             say_once("an output that lies over a mask or lengths")
             return None
         device = x.get_device()
         if not launch(self.plan, device, x.data_ptr(), out.data_ptr(), scale, others):
             return None
         if given:
-            increment_version(out)  # who has kept it for a gradient is told, as PyTorch does
+            _increment_version((out,))  # who has kept it for a gradient is told, as PyTorch does
         return out
 
-    def _covers(self, out: Tensor, other: Tensor, count: int) -> bool:
-        """Return whether an output lies over a part of the `count` elements of another array."""
-        output, source = out.data_ptr(), other.data_ptr()
-        ends = output + self.problem.output_elements * out.itemsize
-        return bool(source < ends and output < source + count * other.itemsize)
+    def _covers(self, output: int, other: int, size: int) -> bool:
+        """Return whether an output lies over a part of another array of `size` bytes."""
+        return other < output + self.output_bytes and output < other + size
 
 
 def _whole(lengths: Tensor, cols: int) -> Tensor:
@@ -287,7 +302,10 @@ def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
         say_once(str(error))
         return None
     plan = plan_of(problem, x.get_device())
-    return None if plan is None else Recipe(problem, plan, target, cast, copies)
+    if plan is None:
+        return None
+    is_alike = target is x.dtype and x.is_contiguous()
+    return Recipe(problem, plan, target, cast=cast, copies=copies, is_alike=is_alike)
 
 
 def recipe_of(
@@ -425,5 +443,5 @@ def _backward_plan(
         return None
     plan = plan_of(problem, device)
     if plan is not None:
-        _threads.keep(key, Recipe(problem, plan, dtype, False, False))
+        _threads.keep(key, Recipe(problem, plan, dtype))
     return plan

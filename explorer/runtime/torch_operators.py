@@ -228,12 +228,12 @@ def softmax_of(
     """Softmax or log_softmax, as `explorer.softmax` documents it, of a tensor."""
     causal = mask is not None and is_causal(mask)
     added = None if causal else mask
-    if dtype is None and torch.is_autocast_enabled("cuda") and x.is_cuda and x.dtype in HALF:
+    if dtype is None and x.dtype in HALF and x.is_cuda and torch.is_autocast_enabled("cuda"):
         dtype = torch.float32 if out is None else out.dtype
     if torch.compiler.is_compiling():
         result = torch.ops.explorer.softmax(x, dim, scale, added, causal, lengths, dtype, log)
         return result if out is None else out.copy_(result)
-    if isinstance(scale, Tensor):
+    if scale is not None and isinstance(scale, Tensor):
         raise TypeError("scale is a tensor; it must be a number: or give x * scale for x")
     wants_gradient = _wants_gradient(x, added)
     if _is_bare(x) and not wants_gradient:

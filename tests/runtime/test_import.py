@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from types import ModuleType
 
 import pytest
 
@@ -63,11 +64,13 @@ def test_an_unknown_name_is_an_attribute_error():
         exec("from explorer import sofmax")
 
 
-def test_a_lazy_name_is_that_of_its_home():
+def test_a_lazy_name_is_that_of_its_home_and_is_kept(monkeypatch):
+    package = ModuleType("some.package")
+    monkeypatch.setitem(sys.modules, "some.package", package)
     get = lazy_names("some.package", {"prod": "math"})
     import math
 
-    assert get("prod") is math.prod
+    assert get("prod") is math.prod is package.prod
     with pytest.raises(AttributeError, match=r"some\.package"):
         get("nothing")
 
