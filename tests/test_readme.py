@@ -59,7 +59,8 @@ def test_ci_runs_the_readmes_lines_and_then_all_other_tests(tmp_path):
     assert (tmp_path / "help").exists()
     exhaustive = ".venv/bin/python -m pytest -q -n auto -m exhaustive"
     install = ".venv/bin/python -m pip install -q -e '.[torch-tests]'"
-    of_torch = ".venv/bin/python -m pytest -q -n auto -m '' tests/runtime tests/pytorch"
+    folders = "tests/runtime tests/pytorch tests/export"
+    of_torch = f".venv/bin/python -m pytest -q -n auto -m '' -k 'torch or language' {folders}"
     commands = [tests, main_job, exhaustive, f"{install} && {of_torch}"]
     assert ran.stdout.splitlines() == [f"+ {command}" for command in commands]
     assert (tmp_path / "log").read_text().splitlines() == [
@@ -67,7 +68,7 @@ def test_ci_runs_the_readmes_lines_and_then_all_other_tests(tmp_path):
         ".venv/bin/explorer search --cols 4096",
         exhaustive,
         install.replace("'", ""),
-        of_torch.replace("''", ""),
+        of_torch.replace("'", ""),
     ]
 
 
