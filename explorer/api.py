@@ -53,7 +53,8 @@ class ProblemKeywords(TypedDict, total=False):
     cols: int
     """Elements of a row."""
     rows: int | None
-    """Rows of the matrix; left out: as many as make 256 MiB of traffic."""
+    """Rows of the matrix; left out: as many as make 256 MiB of traffic. Of a study, `best` and a
+    trial's number are then of the problem that was searched last, whatever its rows."""
     dtype: str
     """f32, f16, bf16 or f64."""
     op: str
@@ -398,7 +399,7 @@ def _of_study(
     notice: Notice,
 ) -> Chosen:
     """The best trial of a study, or one by its number."""
-    from explorer.export import age_of, variant_of
+    from explorer.export import age_of, checked_config, variant_of
     from explorer.tuning import load_trial, open_storage
 
     opened = open_storage(storage, read_only=True)
@@ -411,9 +412,11 @@ def _of_study(
     if age:
         notice(age)
     name = gpu or study.circumstances.gpu
-    measured_on = known_gpu(name) if gpu or is_known_gpu(name) else None
-    arch = measured_on.arch if measured_on else study.circumstances.arch
-    return Chosen(variant, arch, measured_on)
+    limits = known_gpu(name) if gpu or is_known_gpu(name) else None
+    if limits is not None and name != study.circumstances.gpu:  # else it has been launched there
+        checked_config(variant.config, problem, limits)
+    arch = limits.arch if limits else study.circumstances.arch
+    return Chosen(variant, arch, limits)
 
 
 # ------------------------------------------------------------------ emit
@@ -636,7 +639,8 @@ def verify(
 
 def _of_file(path: str, gpu: str | None, problem: object, keywords: ProblemKeywords) -> Checks:
     """An emitted file, whose text tells the problem. Raises InvalidInput."""
-    more = ["problem"] if problem is not None else [*(keywords.keys() - {"rows", "cols"})]
+    said = [name for name, value in keywords.items() if value is not None]
+    more = ["problem"] if problem is not None else [n for n in said if n not in ("rows", "cols")]
     if more:
         raise InvalidInput(
             f"{more[0]} says nothing of an emitted file, whose text tells what it computes; leave "

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import explorer
 from explorer.api import ProblemKeywords
 from explorer.cli import app
+from explorer.gpu_spec import known_gpu
 from explorer.problem import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -156,6 +157,17 @@ def test_a_config_may_be_said_in_three_ways(emitted, result, folder):
         PROBLEM, **{**SAID, "trials": 1}, storage=folder / "a.db", verify=False
     ).best.trial.number
     assert explorer.emit(number, PROBLEM, storage=folder / "a.db", verify=False).config
+
+
+def test_a_trial_is_refused_for_another_gpu_whose_limits_it_exceeds(result, folder, monkeypatch):
+    study = {"storage": folder / "a.db", "verify": False}
+    on_t4 = explorer.emit("best", PROBLEM, gpu="Tesla T4", **study)
+    assert on_t4.arch == "sm_75" and on_t4.config == result.config
+    small = dataclasses.replace(known_gpu("Tesla T4"), threads_per_sm=32)
+    monkeypatch.setattr("explorer.api.known_gpu", lambda name: small)
+    with pytest.raises(explorer.InvalidInput, match=r"cannot be emitted for .* on Tesla T4"):
+        explorer.emit("best", PROBLEM, gpu="Tesla T4", **study)
+    assert explorer.emit("best", PROBLEM, gpu=GPU, **study).config == result.config
 
 
 def test_a_file_is_written_where_a_path_is_given(tmp_path, capfd):
@@ -313,6 +325,7 @@ def test_a_comparison_tells_of_each_problem(monkeypatch):
         (lambda: explorer.emit("heuristic", cols=8, gpu="GeForce 2"), "GeForce 2"),
         (lambda: explorer.emit(explorer.Config(threads=7), cols=8), "threads"),
         (lambda: explorer.verify("x.cu", dtype="f32"), "dtype says nothing of an emitted file"),
+        (lambda: explorer.verify("x.cu", dtype=None), "x.cu cannot be read"),
         (lambda: explorer.verify("x.cu", PROBLEM), "problem says nothing of an emitted file"),
         (lambda: explorer.verify("x.cu"), "x.cu cannot be read"),
         (lambda: explorer.compare([]), "problems is empty"),
