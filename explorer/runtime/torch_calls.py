@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from explorer.errors import InvalidInput
 from explorer.problem import Op, Problem
@@ -112,8 +113,6 @@ _threads = _Threads()
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
 """What PyTorch's own compiled code calls; `torch.cuda.current_stream` takes 1 us."""
-_increment_version: Any = torch._C._increment_version
-"""Tell who has kept a tensor for a gradient that it has been written to."""
 
 
 def plan_of(problem: Problem, device: int) -> Plan | None:
@@ -212,7 +211,7 @@ class Recipe:
             plan.scale(scale)
         plan.launch_pair(_raw_stream(device), source, output)
         if given:
-            _increment_version((out,))
+            increment_version(out)
         return out
 
     def run(
@@ -254,7 +253,7 @@ class Recipe:
         if not launch(self.plan, device, x.data_ptr(), out.data_ptr(), scale, others):
             return None
         if given:
-            _increment_version((out,))  # who has kept it for a gradient is told, as PyTorch does
+            increment_version(out)  # who has kept it for a gradient is told, as PyTorch does
         return out
 
     def _covers(self, output: int, other: int, size: int) -> bool:
