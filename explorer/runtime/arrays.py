@@ -119,6 +119,9 @@ class Arrays(ABC):
         )
         name = None if dtype is None else self.dtype_name(dtype)
         call = Call(op, positive(dim, x.ndim), scale, mask, causal, lengths, masking, name)
+        wanted = name or self.dtype_name(x.dtype)
+        if not ("float" in wanted or "complex" in wanted):
+            raise InvalidInput(f"x is of {wanted}; give dtype='float32', say, to convert it")
         masking.check(tuple(x.shape), call.dim)
         self._check_out(call, x, out)
         if 0 in x.shape:  # what has no elements has no greatest one, which libraries ask for

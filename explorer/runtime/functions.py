@@ -66,8 +66,18 @@ def log_softmax(
     return _function_for(x)(True, x, dim, scale, mask, lengths, dtype, out)
 
 
-_tensors: Any = None
-"""The module for tensors of PyTorch, once one has been met: looked at first, as it is for speed."""
+def _for_tensors() -> Any:
+    """Return the module for tensors of PyTorch; None where that is not imported yet."""
+    if not hasattr(sys.modules.get("torch"), "Tensor"):
+        return None
+    from explorer.runtime import torch_operators
+
+    return torch_operators
+
+
+_tensors: Any = _for_tensors()
+"""The module for tensors of PyTorch, once that is imported: looked at first, as it is for speed.
+It is set before `torch.compile` traces a call, which otherwise would trace each one twice."""
 
 
 def register_torch() -> "Registration":
@@ -75,8 +85,8 @@ def register_torch() -> "Registration":
 
     `torch.softmax`, `torch.log_softmax`, the methods of tensors, `torch.nn.functional` and modules
     then launch them. PyTorch's own operators still compute what no kernel of ours does or is
-    compiled for yet, and tensors of less than 1 MiB, whose time is the host's. What
-    `torch.compile` makes of a softmax is not changed. Returns a handle whose `remove()` undoes it,
+    compiled for yet, and tensors of less than 1 MiB, whose time is the host's: these pay some 7 us
+    of it for the question. What `torch.compile` makes of a softmax is not changed. Returns a handle whose `remove()` undoes it,
     and which may be used in a `with` statement; a second call returns the same. Raises
     ExplorerError without PyTorch 2.9 or later.
     """

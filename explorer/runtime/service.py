@@ -1,5 +1,6 @@
 """Which calls our kernels serve: those whose kernel is there. Missing ones are made meanwhile."""
 
+import atexit
 import logging
 import math
 import os
@@ -33,7 +34,7 @@ class Options:
 
 def _from_environment() -> Options:
     def is_set(name: str) -> bool:
-        return os.environ.get(name, "0") not in ("", "0")
+        return os.environ.get(name, "").lower() not in ("", "0", "false", "no", "off")
 
     return Options(is_set("EXPLORER_WAIT"), is_set("EXPLORER_BATCH_INVARIANT"))
 
@@ -71,6 +72,9 @@ problems, such as every length of a sentence, is served the rest by the framewor
 RETRY_S = 10.0
 """Until what a GPU refused, as it does where its memory is full, is tried again."""
 
+FINISH_S = 10.0
+"""How long a process that ends waits for what is being compiled, which takes 2 s at most."""
+
 MAKERS = 2
 """Threads that compile meanwhile: more would take cores from the program that they serve."""
 
@@ -92,8 +96,8 @@ class Service:
         self._pending: set[tuple[Problem, int]] = set()
         self._making: dict[tuple[Problem, int], threading.Lock] = {}
         self._lock = threading.Lock()
-        self._wanted: queue.LifoQueue[tuple[Problem, int]] = queue.LifoQueue()
-        self._makers = 0
+        self._wanted: queue.LifoQueue[tuple[Problem, int] | None] = queue.LifoQueue()
+        self._makers: list[threading.Thread] = []
         gpu.cache_clear()
 
     def get(self, problem: Problem, device: int, *, may_load: bool = True) -> LoadedKernel | None:
@@ -172,15 +176,26 @@ class Service:
                 return
             self._pending.add(key)
             self._wanted.put(key)
-            if self._makers < MAKERS:
-                self._makers += 1
-                threading.Thread(target=self._make_all, name="explorer", daemon=True).start()
+            if len(self._makers) < MAKERS:
+                maker = threading.Thread(target=self._make_all, name="explorer", daemon=True)
+                self._makers.append(maker)
+                maker.start()
 
     def _make_all(self) -> None:
-        """What a thread does: a program that ends does not wait for it."""
+        """What a thread does, until it gets None in place of a problem."""
         wanted = self._wanted
-        while True:
-            self._make(wanted.get())
+        while (key := wanted.get()) is not None:
+            self._make(key)
+
+    def finish(self) -> None:
+        """End the threads, once they have made what they are at: up to 2 s.
+
+        A process that ends while they are inside of the compiler would at times crash.
+        """
+        for _ in self._makers:
+            self._wanted.put(None)  # the last in is the first out
+        for maker in self._makers:
+            maker.join(FINISH_S)
 
     def _refuse(self, key: tuple[Problem, int], error: Exception) -> None:
         for_good = isinstance(error, ExplorerError | CompileFailure)
@@ -193,6 +208,7 @@ class Service:
 
 service = Service()
 os.register_at_fork(after_in_child=service.forget)
+atexit.register(service.finish)
 
 
 def _unscaled(problem: Problem) -> Problem:
@@ -227,4 +243,5 @@ def warm_up(problems: Iterable[Problem] | Problem | str | Path, device: int = 0)
     wrong = next((problem for problem in listed if not isinstance(problem, Problem)), None)
     if wrong is not None:
         raise ExplorerError(f"warm_up wants explorer.Problem objects; one is {wrong!r}")
-    service.warm_up(listed, device)
+    # Its words may be plain text: bf16 for DType.BF16.
+    service.warm_up([Problem.from_dict(problem.as_dict()) for problem in listed], device)

@@ -38,10 +38,9 @@ class ShapeLog:
 
     def close(self) -> None:
         """Write the file, most frequent problems first, and count no more. Raises InvalidInput."""
-        global _log
+        global _logs
         atexit.unregister(self.close)
-        if _log is self:
-            _log = None
+        _logs = tuple(log for log in _logs if log is not self)
         if os.getpid() != self._process:  # a forked one: the file is its parent's
             return
         with self._lock:
@@ -63,13 +62,14 @@ class ShapeLog:
         self.close()
 
 
-_log: ShapeLog | None = None
+_logs: tuple[ShapeLog, ...] = ()
+"""Those that are open."""
 
 
 def _forget() -> None:
     """Count nothing in a forked process: the file is its parent's."""
-    global _log
-    _log = None
+    global _logs
+    _logs = ()
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -84,17 +84,17 @@ def log_shapes(path: str | Path) -> ShapeLog:
     It is written when the process ends, or when what is returned is closed, which may be used in a
     `with` statement. `explorer.warm_up` reads it. Raises InvalidInput where it cannot be written.
     """
-    global _log
+    global _logs
     path = Path(path).absolute()  # a program may change its folder
     check_writable(path, _REMEDY)
-    _log = ShapeLog(path)
-    return _log
+    log = ShapeLog(path)
+    _logs = (*_logs, log)
+    return log
 
 
 def met(problem: Problem) -> None:
-    """Count a call, if problems are being logged."""
-    log = _log
-    if log is not None:
+    """Count a call in each log that is open."""
+    for log in _logs:
         log.add(problem)
 
 

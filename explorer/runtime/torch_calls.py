@@ -67,6 +67,8 @@ def framework(asked: Asked, x: Tensor) -> Tensor:
     if asked.dtype is not None:
         x = x.to(asked.dtype)
     target = x.dtype
+    if not (target.is_floating_point or target.is_complex):
+        raise InvalidInput(f"x is of {target}; give dtype=torch.float32, say, to convert it")
     if target.itemsize == 2 and (asked.scale is not None or asked.mask is not None):
         x = x.float()  # as kernels do, which round the result alone
     if asked.scale is not None:

@@ -137,7 +137,9 @@ def _below_autograd(operator: Any, *told: Any) -> Tensor:
 
 def _without_gradient(x: Tensor, *told: Any) -> Tensor:
     """Compute `softmax`: at once if nothing looks on, as the dispatcher takes 6 us."""
-    return _compute(x, *told) if _is_bare(x) else _below_autograd(_softmax_operator, x, *told)
+    if _are_bare(x, told[2], told[4]):
+        return _compute(x, *told)
+    return _below_autograd(_softmax_operator, x, *told)
 
 
 def _backward_without_gradient(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
@@ -148,6 +150,9 @@ def _backward_without_gradient(grad: Tensor, output: Tensor, *told: Any) -> Tens
 
 def _differentiate(x: Tensor, *told: Any) -> Tensor:
     """Compute `softmax` so that a gradient can be had, if one is wanted."""
+    if _wants_own_formulas(x):  # what is compiled comes here without being asked before
+        dim, scale, mask, causal, lengths, dtype, log = told
+        return framework(Asked(log, x.shape, dim, scale, mask, causal, lengths, dtype), x)
     wanted = _wants_gradient(x, told[2])
     result: Tensor = (_Softmax.apply if wanted else _without_gradient)(x, *told)
     return result
@@ -188,15 +193,27 @@ _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 
 
 def _is_bare(x: Tensor) -> bool:
-    """Return whether a tensor is nothing but memory: no subclass, mode or transform looks on."""
-    kind = type(x)
+    """Return whether a tensor is nothing but memory, and no mode or transform looks on."""
     return (
-        (kind is Tensor or kind is torch.nn.Parameter)
+        _is_memory(x)
         and _transforms() is None
         and not _modes()
         and forward_ad._current_level < 0
         and not _is_traced()
-        and not x.is_neg()
+    )
+
+
+def _is_memory(x: Tensor) -> bool:
+    """Return whether a tensor's address tells its elements: not one of a subclass, or negated."""
+    kind = type(x)
+    return (kind is Tensor or kind is torch.nn.Parameter) and not x.is_neg() and not x.is_nested
+
+
+def _are_bare(x: Tensor, mask: Tensor | None, lengths: Tensor | None) -> bool:
+    return (
+        _is_bare(x)
+        and (mask is None or _is_memory(mask))
+        and (lengths is None or _is_memory(lengths))
     )
 
 
@@ -215,6 +232,12 @@ def _wants_own_formulas(x: Tensor) -> bool:
     return _transforms() is not None or forward_ad._current_level >= 0 or has_own
 
 
+def _check_out(x: Tensor, mask: Tensor | None, dtype: torch.dtype | None, out: Tensor) -> None:
+    check_out(x, dtype or x.dtype, out)
+    if _wants_gradient(x, mask):
+        raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
+
+
 def softmax_of(
     log: bool,
     x: Tensor,
@@ -228,23 +251,31 @@ def softmax_of(
     """Softmax or log_softmax, as `explorer.softmax` documents it, of a tensor."""
     causal = mask is not None and is_causal(mask)
     added = None if causal else mask
+    for name, given in (("mask", added), ("lengths", lengths)):
+        if given is not None and not isinstance(given, Tensor):
+            raise TypeError(f"{name} is a {type(given).__qualname__}; it must be a tensor")
     if dtype is None and x.dtype in HALF and x.is_cuda and torch.is_autocast_enabled("cuda"):
         dtype = torch.float32 if out is None else out.dtype
     if torch.compiler.is_compiling():
+        if out is not None:
+            _check_out(x, added, dtype, out)
         result = torch.ops.explorer.softmax(x, dim, scale, added, causal, lengths, dtype, log)
         return result if out is None else out.copy_(result)
     if scale is not None and isinstance(scale, Tensor):
         raise TypeError("scale is a tensor; it must be a number: or give x * scale for x")
     wants_gradient = _wants_gradient(x, added)
-    if _is_bare(x) and not wants_gradient:
+    is_bare = _are_bare(x, added, lengths)
+    if is_bare and not wants_gradient and (out is None or _is_memory(out)):
         return call(log, x, dim, scale, added, causal, lengths, dtype, out)
     if out is not None:
-        check_out(x, dtype or x.dtype, out)
-        if wants_gradient:
-            raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
-    if _wants_own_formulas(x):
+        _check_out(x, added, dtype, out)
+    if x.is_nested and x.layout is torch.strided:  # it has no shape by which to check others
+        if causal or any(given is not None for given in (scale, added, lengths)):
+            raise InvalidInput("x is a nested tensor: give neither scale nor mask nor lengths")
+        result = (torch.log_softmax if log else torch.softmax)(x, dim, dtype=dtype)
+    elif _wants_own_formulas(x):
         result = framework(Asked(log, x.shape, dim, scale, added, causal, lengths, dtype), x)
-    elif wants_gradient and _is_bare(x):  # past the dispatcher, which would be gone through twice
+    elif wants_gradient and is_bare:  # past the dispatcher, which would be gone through twice
         result = _Softmax.apply(x, dim, scale, added, causal, lengths, dtype, log)
     else:
         result = _softmax_operator(x, dim, scale, added, causal, lengths, dtype, log)

@@ -99,6 +99,8 @@ def _function(example: Example) -> list[str]:
         if not problem.is_dense:
             shape, part = f"({x}.shape[0], OUTPUT_STRIDE)", example.part
         lines.append(f"    out = cupy.empty({shape}, {dtype}){part}")
+    # CuPy launches a block at least.
+    lines += [f"    if {x}.size == 0:", f"        return {out}"]
     return [*lines, *_launches(example), f"    return {out}"]
 
 
@@ -183,6 +185,9 @@ def _layout_refusals(example: Example) -> list[str]:
     if problem.op.is_backward:
         unlike = f"grad.dtype != {x}.dtype or grad.strides != {x}.strides"
         lines += refusal(unlike, f"grad must be of {x}'s type and layout")
+    if problem.mask in (Mask.CAUSAL, Mask.ADDITIVE):
+        rows = "mask_rows" if problem.mask is Mask.CAUSAL else "mask.shape[0]"
+        lines += refusal(f"{rows} < 1", f"{rows} must be 1 at least")
     if not split.only_whole_vectors:
         return lines
     number = example.config.vector_bytes

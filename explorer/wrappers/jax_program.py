@@ -14,7 +14,7 @@ def jax_program(variant: Variant, file: str) -> str:
     head = [
         *_head(example, file),
         *source_lines(file),
-        f'NAME = "{example.call.namespace}"',
+        f'NAME = f"{example.call.namespace}_{{zlib.crc32(SOURCE.read_bytes()):08x}}"',
         *example.constants,
         "",
         'HANDLER = r"""',
@@ -38,6 +38,7 @@ def _head(example: Example, file: str) -> list[str]:
         "import subprocess",
         "import sys",
         "import tempfile",
+        "import zlib",
         "from pathlib import Path",
         "",
         "import jax",

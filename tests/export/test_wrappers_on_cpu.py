@@ -179,6 +179,21 @@ def test_cupys_program(number, monkeypatch, tmp_path, capsys):
     assert launched == [launch.entry for launch in variant.launches]
 
 
+def test_cupys_program_launches_nothing_for_no_rows(monkeypatch, tmp_path):
+    """CuPy would launch a block at least, which reads a row that is not there."""
+    variant, launched = emit(*CASES[0]), []
+    (tmp_path / "k.cu").write_text(variant.source)
+    stood_in = stand_in(variant, launched)
+    for name, module in stood_in.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    module = ModuleType("k")
+    module.__file__ = str(tmp_path / "k_cupy.py")
+    text = program_for("cupy", variant, tmp_path / "k.cu").text
+    exec(compile(text, module.__file__, "exec"), module.__dict__)
+    none = np.empty((0, variant.problem.cols), np.float32).view(Array)
+    assert module.softmax(none).shape == none.shape and not launched
+
+
 # ------------------------------------------------------------------ JAX
 
 

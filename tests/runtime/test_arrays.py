@@ -317,6 +317,7 @@ X = randn(2, 3, 5)
         (X, {"lengths": np.ones(3)}, InvalidInput, "lengths is of float64"),
         (X, {"lengths": np.ones(2, int)}, InvalidInput, r"lengths is of shape \(2,\)"),
         (X, {"lengths": [1, 2, 3]}, TypeError, "lengths is a list; it must be an array"),
+        (np.arange(4), {}, InvalidInput, "x is of int64; give dtype='float32', say"),
         (X, {"out": np.empty((2, 3), np.float32)}, InvalidInput, "out is float32 of shape"),
         (X, {"out": np.empty((2, 3, 5))}, InvalidInput, "out is float64 .*; it must be float32"),
     ],

@@ -129,6 +129,23 @@ def test_compilations_meanwhile_take_few_threads(service, world):
     until(lambda: len(world.made) == 29)
 
 
+def test_a_process_that_ends_waits_for_what_is_being_compiled(service, world):
+    """And for nothing else: the compiler's library must not go while a thread is inside of it."""
+    world.takes_s = 0.1
+    for rows in range(1, 30):
+        service.get(Problem(rows, 5), 0)
+    until(lambda: world.made or len(service._makers) == module.MAKERS)
+    service.finish()
+    assert not any(maker.is_alive() for maker in service._makers)
+    assert len(world.made) <= 2 * module.MAKERS
+
+
+@pytest.mark.parametrize(("said", "waits"), [("1", True), ("false", False), ("No", False)])
+def test_the_environment_may_ask_to_wait(monkeypatch, said, waits):
+    monkeypatch.setenv("EXPLORER_WAIT", said)
+    assert module._from_environment().wait is waits
+
+
 def test_with_the_option_a_call_waits(service, world):
     set_options(wait=True)
     world.takes_s = 0.05

@@ -23,16 +23,16 @@ FIRST, SECOND = Problem(64, 96, DType.F16), Problem(3, 5, scale=1.0, in_place=Tr
 @pytest.fixture(autouse=True)
 def no_log_stays():
     yield
-    shapes._log = None
+    shapes._logs = ()
 
 
 def test_problems_are_counted_and_read_back(tmp_path):
     path = tmp_path / "met.csv"
     with log_shapes(path):
-        assert shapes._log is not None
+        assert shapes._logs
         for problem in (FIRST, SECOND, SECOND):
             met(problem)
-    assert shapes._log is None
+    assert not shapes._logs
     met(FIRST)  # is not counted: the log is closed
     assert read_shapes(path) == [SECOND, FIRST]
     counts = [line.rpartition(",")[2] for line in path.read_text().splitlines()]
@@ -40,7 +40,7 @@ def test_problems_are_counted_and_read_back(tmp_path):
 
 
 def test_without_a_log_nothing_is_counted():
-    assert shapes._log is None
+    assert not shapes._logs
     met(FIRST)
 
 
@@ -55,14 +55,14 @@ def test_a_log_is_closed_once(tmp_path):
     assert path.read_text() == "the user's own"
 
 
-def test_a_second_log_counts_from_its_beginning_on(tmp_path):
+def test_logs_that_are_open_at_once_count_each_from_its_beginning_on(tmp_path):
     first, second = log_shapes(tmp_path / "1.csv"), log_shapes(tmp_path / "2.csv")
     met(FIRST)
     first.close()
-    assert shapes._log is not None
+    assert shapes._logs
     met(SECOND)
     second.close()
-    assert read_shapes(tmp_path / "1.csv") == []
+    assert read_shapes(tmp_path / "1.csv") == [FIRST]
     assert sorted(read_shapes(tmp_path / "2.csv"), key=str) == sorted([FIRST, SECOND], key=str)
 
 
@@ -152,7 +152,7 @@ def test_a_place_that_cannot_be_written_is_told_at_once(tmp_path):
         with pytest.raises(InvalidInput, match="cannot be written") as told:
             log_shapes(path)
         assert str(path) in str(told.value) and "\n" not in str(told.value)
-    assert shapes._log is None
+    assert not shapes._logs
 
 
 BROKEN = {
@@ -243,7 +243,7 @@ def test_a_forked_process_leaves_the_file_to_its_parent(tmp_path):
         child = os.fork()
         if not child:
             shapes.met(explorer.Problem(7, 7))
-            assert shapes._log is None
+            assert not shapes._logs
             log._lock.release()
             log.close()
             sys.exit()

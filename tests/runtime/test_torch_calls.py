@@ -3,6 +3,8 @@
 import copy
 import itertools
 import math
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -185,9 +187,8 @@ def test_a_type_that_is_asked_for_is_that_of_the_arithmetic(ours, name, dtype, t
 
 
 def test_what_kernels_do_not_compute_is_pytorchs(ours):
-    for x in (torch.arange(6), torch.randn(6).to(torch.float8_e4m3fn)):
-        with pytest.raises((RuntimeError, NotImplementedError)):
-            explorer.softmax(x)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        explorer.softmax(torch.randn(6).to(torch.float8_e4m3fn))
     assert torch.equal(explorer.softmax(torch.arange(6), dtype=F32)[:0], torch.empty(0))
     x = torch.randn(6, dtype=torch.complex64)
     with pytest.raises(RuntimeError):
@@ -688,6 +689,7 @@ X = torch.randn(2, 3, 5)
         (X, {"out": torch.empty(2, 3, 5, dtype=F16)}, InvalidInput, r"it must be torch\.float32"),
         (X, {"out": torch.empty(2, 3, 5, requires_grad=True)}, InvalidInput, "wants a gradient"),
         (X, {"scale": torch.tensor(2.0)}, TypeError, "scale is a tensor; it must be a number"),
+        (X, {"lengths": [1, 2, 3]}, TypeError, "lengths is a list; it must be a tensor"),
     ],
 )
 @pytest.mark.parametrize("after", [False, True], ids=["first", "after a call that was served"])
@@ -897,3 +899,83 @@ def test_what_pytorch_computes_meanwhile_is_rounded_as_often():
     exact_result = torch.softmax(0.3 * x.double(), -1)
     close(explorer.softmax(x, scale=0.3).double(), exact_result, loose=1, absolute=4e-3)
     assert torch.equal(explorer.softmax(x, scale=0.3), exact_result.float().to(BF16))
+
+
+# ------------------------------------------------------------------ what is more than memory
+
+
+def test_whole_numbers_need_a_type_to_be_converted_to(ours):
+    x = torch.arange(6).reshape(2, 3)
+    assert torch.equal(explorer.softmax(x, dtype=F32), torch.softmax(x, -1, dtype=F32))
+    with pytest.raises(InvalidInput, match=r"x is of torch\.int64; give dtype=torch\.float32, say"):
+        explorer.softmax(x)
+    with pytest.raises(InvalidInput, match=r"x is of torch\.bool; give dtype"):
+        explorer.softmax(x > 0, scale=0.5)
+
+
+def test_a_negated_output_is_written_by_pytorch(ours):
+    """Its memory holds other numbers than it has."""
+    x, out = torch.randn(3, 5), torch._neg_view(torch.empty(3, 5))
+    explorer.softmax(x, out=out)
+    close(out.resolve_neg(), torch.softmax(x, -1))
+
+
+def test_a_nested_tensor_is_pytorchs():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        x = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(1, 3)])
+    for ours, own in zip(explorer.softmax(x), torch.softmax(x, -1), strict=True):
+        assert torch.equal(ours, own)
+    with pytest.raises(InvalidInput, match="x is a nested tensor: give neither"):
+        explorer.softmax(x, scale=2.0)
+
+
+class Watched(torch.Tensor):
+    """A subclass, whose memory may be anything."""
+
+
+def test_companions_of_a_kind_of_their_own_are_not_read_by_address(ours):
+    x, lengths = torch.randn(3, 5), torch.tensor([1, 2, 3])
+    got = explorer.softmax(x, lengths=lengths.as_subclass(Watched))
+    assert torch.equal(got, explorer.softmax(x, lengths=lengths))
+    assert isinstance(got, Watched)  # it went through PyTorch's dispatcher
+
+
+@pytest.mark.parametrize("function", [explorer.softmax, explorer.log_softmax])
+def test_compiled_transforms_have_pytorchs_derivatives(ours, function):
+    own = OWN[function.__name__]
+    x, tangent = torch.randn(3, 5), torch.randn(3, 5)
+
+    def of_jvp(f):
+        return lambda x, t: torch.func.jvp(f, (x,), (t,))[1]
+
+    def of_grad(f):
+        return lambda x, t: torch.func.grad(lambda y: (f(y) * t).sum())(x)
+
+    for transform in (of_jvp, of_grad):
+        compiled = torch.compile(transform(function), backend="eager")
+        expected = transform(lambda x: own(x, -1))(x, tangent)
+        close(compiled(x, tangent), expected, loose=4, absolute=1e-6)
+
+
+def test_a_compiled_call_checks_its_output(ours):
+    compiled = torch.compile(lambda x, out: explorer.softmax(x, out=out), backend="eager")
+    x = torch.randn(2, 4)
+    close(compiled(x, torch.empty(2, 4)), torch.softmax(x, -1))
+    for out in (torch.empty(3, 2, 4), torch.empty(2, 4, dtype=F16)):
+        with pytest.raises(InvalidInput, match="out is"):
+            compiled(x, out)
+    with pytest.raises(InvalidInput, match="a gradient is asked for"):
+        compiled(x.clone().requires_grad_(), torch.empty(2, 4))
+
+
+def test_a_function_is_compiled_once(tmp_path):
+    code = """
+import torch, explorer
+torch._dynamo.config.error_on_recompile = True
+compiled = torch.compile(lambda x: explorer.softmax(x), fullgraph=True, backend="eager")
+for _ in range(2):
+    compiled(torch.ones(2, 4))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

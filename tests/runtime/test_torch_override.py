@@ -13,6 +13,7 @@ import explorer
 from explorer.errors import ExplorerError
 from explorer.problem import Op
 from explorer.runtime import torch_override
+from explorer.runtime.service import Options
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.library, "get_kernel"), reason="register_torch needs PyTorch 2.9"
@@ -187,6 +188,14 @@ def test_small_tensors_are_pytorchs(monkeypatch):
     torch_override._backward(Op.SOFTMAX, back)(None, x, got, -1, torch.float32)
     assert own.calls == back.calls == 1 and not launched
     assert torch_override.LEAST_BYTES == 2**20
+
+
+def test_small_tensors_are_ours_where_rows_must_not_depend_on_each_other(monkeypatch):
+    launched = serve_cpu(monkeypatch)
+    monkeypatch.setattr(torch_override, "options", Options(batch_invariant=True))
+    x, own = torch.randn(3, 5), Own(torch._softmax)
+    torch_override._forward(Op.SOFTMAX, own)(None, x, -1, False)
+    assert not own.calls and len(launched) == 1
 
 
 def test_what_no_kernel_does_is_pytorchs(ours, monkeypatch):
