@@ -53,8 +53,8 @@ class ProblemKeywords(TypedDict, total=False):
     cols: int
     """Elements of a row."""
     rows: int | None
-    """Rows of the matrix; left out: as many as make 256 MiB of traffic. Of a study, `best` and a
-    trial's number are then of the problem that was searched last, whatever its rows."""
+    """Rows of the matrix; left out: as many as make 256 MiB of traffic. Where `best` or a trial is
+    asked for, rows left out mean whichever were searched last with these columns."""
     dtype: str
     """f32, f16, bf16 or f64."""
     op: str

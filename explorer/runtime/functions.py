@@ -28,8 +28,8 @@ def softmax(
     scale    What x is multiplied with first: 1 / temperature.
     mask     "causal": of the last two axes, (rows, cols), row r counts columns up to
              r + cols - rows. Or an array that is added to x * scale, with -inf where an element
-             does not count; its axes are the last ones of x, as in broadcasting. It is converted
-             to the type that x has when it is added.
+             does not count; its axes are the last ones of x, as in broadcasting. It is rounded to
+             the type of the result before it is added.
     lengths  Of each row, the number of elements from its start that count: integers, of a shape
              that broadcasts to x.shape[:-1].
     dtype    The type of the result; x is converted to it before anything is computed.
@@ -86,9 +86,9 @@ def register_torch() -> "Registration":
     `torch.softmax`, `torch.log_softmax`, the methods of tensors, `torch.nn.functional` and modules
     then launch them. PyTorch's own operators still compute what no kernel of ours does or is
     compiled for yet, and tensors of less than 1 MiB, whose time is the host's: these pay some 7 us
-    of it for the question. What `torch.compile` makes of a softmax is not changed. Returns a handle whose `remove()` undoes it,
-    and which may be used in a `with` statement; a second call returns the same. Raises
-    ExplorerError without PyTorch 2.9 or later.
+    of it for the question. What `torch.compile` makes of a softmax is not changed. Returns a handle
+    whose `remove()` undoes it, and which may be used in a `with` statement; a second call returns
+    the same. Raises ExplorerError without PyTorch 2.9 or later.
     """
     if importlib.util.find_spec("torch") is None:
         raise ExplorerError(

@@ -49,9 +49,11 @@ def set_options(*, wait: bool | None = None, batch_invariant: bool | None = None
     by the framework's own function meanwhile; from the start where EXPLORER_WAIT=1 is set.
     `batch_invariant`: whether a row comes to the same bits whatever the number of rows is. Kernels
     are then chosen without regard to it, and calls wait for them, as the framework's function would
-    give other bits. Say so before the first call: a kernel that has been loaded stays. A graph that
-    is captured before a problem's kernel is loaded has the framework's function. From the start
-    where EXPLORER_BATCH_INVARIANT=1 is set.
+    give other bits; from the start where EXPLORER_BATCH_INVARIANT=1 is set. Say so before the first
+    call: a kernel that has been loaded stays.
+
+    Neither makes a kernel while a graph is being captured, into which nothing can be loaded: what
+    is captured is then the framework's function. Call `explorer.warm_up` before.
     """
     if wait is not None:
         options.wait = wait
@@ -188,7 +190,7 @@ class Service:
             self._make(key)
 
     def finish(self) -> None:
-        """End the threads, once they have made what they are at: up to 2 s.
+        """End the threads, once they have made what they are at.
 
         A process that ends while they are inside of the compiler would at times crash.
         """
