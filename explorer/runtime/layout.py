@@ -181,11 +181,11 @@ def mask_rows_of(shape: Shape, mask: Shape) -> int | None:
 def is_converted(dtype: DType, target: DType, mask: DType | None) -> bool:
     """Return whether an input is converted to the output's type before a launch.
 
-    A call with `dtype` says that the input is converted to it, and softmax is then computed. Kernels
-    read the input as it is, compute in fp32 and round the output. That comes to the same where the
-    output's type holds all numbers of the input's; else the input is converted. A mask is rounded
-    to the output's type, and kernels take it in the input's: `mask` is its type, None for one that
-    no kernel has.
+    A call with `dtype` says that the input is converted to it, and softmax is then computed.
+    Kernels read the input as it is, compute in fp32 and round the output. That comes to the same
+    where the output's type holds all numbers of the input's; else the input is converted. A mask is
+    rounded to the output's type, and kernels take it in the input's: `mask` is its type, None for
+    one that no kernel has.
     """
     if target is dtype:
         return False

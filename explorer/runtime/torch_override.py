@@ -14,8 +14,8 @@ from explorer.runtime.torch_calls import backward_served, recipe_of
 
 LEAST_BYTES = 2**20
 """Of a tensor that our kernels take over. With smaller ones a GPU is done within microseconds, so
-the host decides: it takes 18.8 us for ours and 13.6 for PyTorch's, of which 7.5 are for the question
-(H200)."""
+the host decides: it takes 18.8 us for ours and 13.6 for PyTorch's, of which 7.5 go into the
+question (H200)."""
 
 DISPATCH_KEY = "CUDA"
 """What PyTorch calls the tensors whose operators are replaced."""
