@@ -50,7 +50,8 @@ def set_options(*, wait: bool | None = None, batch_invariant: bool | None = None
     `batch_invariant`: whether a row comes to the same bits whatever the number of rows is. Kernels
     are then chosen without regard to it, and calls wait for them, as the framework's function would
     give other bits; from the start where EXPLORER_BATCH_INVARIANT=1 is set. Say so before the first
-    call: a kernel that has been loaded stays.
+    call: a kernel that has been loaded stays. One row alone counts as dense: of an array with gaps
+    between its rows it may have other bits than within the array.
 
     Neither makes a kernel while a graph is being captured, into which nothing can be loaded: what
     is captured is then the framework's function. Call `explorer.warm_up` before.
