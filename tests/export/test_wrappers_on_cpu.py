@@ -224,7 +224,9 @@ def test_jaxs_program(number, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(jax.ffi, "ffi_call", ffi_call)
     module = ModuleType("k")
     module.__file__ = str(tmp_path / "k_jax.py")
-    text = program_for("jax", emit(problem, config), tmp_path / "k.cu").text
+    variant = emit(problem, config)
+    (tmp_path / "k.cu").write_text(variant.source)
+    text = program_for("jax", variant, tmp_path / "k.cu").text
     exec(compile(text, module.__file__, "exec"), module.__dict__)
     module.register = lambda: None
     with pytest.raises(SystemExit) as left:
