@@ -89,8 +89,8 @@ def _asked(
         return asked_by(keywords)
     if isinstance(problem, Problem | AskedProblem) and keywords:
         raise InvalidInput(f"the problem is said twice: leave {next(iter(keywords))} out")
-    if isinstance(problem, Problem):  # its words may be plain text: bf16 for DType.BF16
-        return AskedProblem.of(Problem.from_dict(problem.as_dict()))
+    if isinstance(problem, Problem):
+        return AskedProblem.of(problem)
     if isinstance(problem, AskedProblem):
         return problem
     raise InvalidInput(f"problem is {shown(problem)}; give an explorer.Problem, or cols=4096")

@@ -214,7 +214,7 @@ def _reader(annotation: Any, *, is_time: bool) -> Reader:
     if annotation is bool:
         return _read_flag
     if issubclass(annotation, StrEnum):
-        return partial(_read_word, annotation)
+        return partial(read_word, annotation)
     return read_text
 
 
@@ -243,7 +243,8 @@ def _read_flag(value: Any, name: str) -> bool:
     return value
 
 
-def _read_word(kind: type[StrEnum], value: Any, name: str) -> StrEnum:
+def read_word(kind: type[StrEnum], value: Any, name: str) -> StrEnum:
+    """Return the value of an enumeration that a text is; raises InvalidInput."""
     if not isinstance(value, str) or value not in set(kind):
         raise InvalidInput(f"{name} is {shown(value)}; it must be one of {', '.join(kind)}")
     return kind(value)

@@ -7,7 +7,7 @@ from typing import Any
 
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.plain_data import parse_name, read_fields, read_number, read_object, shown
+from explorer.plain_data import parse_name, read_fields, read_number, read_object, read_word, shown
 
 # ------------------------------------------------------------------ numbers of elements
 
@@ -78,6 +78,9 @@ class Mask(StrEnum):
 
 # ------------------------------------------------------------------ problem
 
+
+_NAMED: dict[str, type[StrEnum]] = {"dtype": DType, "op": Op, "out_dtype": DType, "mask": Mask}
+"""The fields whose values have names."""
 
 DEFAULT_TRAFFIC_BYTES = 256 * 2**20
 """Traffic of a problem whose rows were left out: several times the L2 of any GPU there is."""
@@ -192,6 +195,10 @@ class Problem:
         check_extent("rows", self.rows, MAX_ROWS)
         check_extent("cols", self.cols, MAX_COLS)
         self._default("out_dtype", self.out_dtype or self.dtype)
+        for name, kind in _NAMED.items():  # they may be said as text: bf16 for DType.BF16
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                self._default(name, read_word(kind, value, name))
         self._default("input_stride", self.input_stride or self.cols)
         self._default("output_stride", self.output_stride or self.cols)
         if self.mask is Mask.CAUSAL:

@@ -1,7 +1,7 @@
 """Files that a user names: read within a bound, written whole or not at all; and shipped folders.
 
 A name may be that of a pipe, a device or a folder, of a file of gigabytes, or of one that cannot be
-read. Each function raises InvalidInput, which names the path and says what to do.
+read. What reads or writes raises InvalidInput, which names the path and says what to do.
 """
 
 import os

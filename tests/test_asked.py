@@ -72,3 +72,15 @@ def test_no_columns_are_refused(words):
 def test_a_field_that_is_none_is_refused():
     with pytest.raises(TypeError, match="no field dropout"):
         AskedProblem(16, dropout=0.1)
+
+
+def test_a_problem_may_be_said_in_text():
+    """A program says dtype="bf16"; what was kept as text would have no size, and another digest."""
+    said = Problem(64, 128, dtype="bf16", op="log_softmax", out_dtype="f32", mask="causal")
+    meant = Problem(
+        64, 128, DType.BF16, Op.LOG_SOFTMAX, out_dtype=DType.F32, mask=Mask.CAUSAL, mask_rows=64
+    )
+    assert repr(said) == repr(meant)
+    for name in ("dtype", "op", "out_dtype", "mask"):
+        with pytest.raises(InvalidInput, match=f"{name} is 'f8'; it must be one of"):
+            Problem(64, 128, **{name: "f8"})

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from explorer.asked import MOST_AXES, AskedProblem, array_extents, option_of
-from explorer.asked import rows_notice as rows_notice
 from explorer.cli.options import extents, number, whole_number
 from explorer.cli.output import say
 from explorer.errors import InvalidInput

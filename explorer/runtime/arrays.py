@@ -43,14 +43,13 @@ class Call:
     dim: int
     scale: float | None
     mask: Any
-    causal: bool
     lengths: Any
     masking: Masking
     dtype: str | None
 
     def hidden(self, numpy: Any, shape: tuple[int, ...]) -> Any:
         """Return which elements a causal mask or lengths hide; None without these."""
-        if self.causal:
+        if self.masking.causal:
             rows, cols = shape[-2:]
             return ~numpy.tril(numpy.ones((rows, cols), bool), cols - rows)
         if self.lengths is not None:
@@ -118,12 +117,9 @@ class Arrays(ABC):
             causal, self._described("mask", mask), self._described("lengths", lengths)
         )
         name = None if dtype is None else self.dtype_name(dtype)
-        call = Call(op, positive(dim, x.ndim), scale, mask, causal, lengths, masking, name)
-        wanted = name or self.dtype_name(x.dtype)
-        if not ("float" in wanted or "complex" in wanted):
-            raise InvalidInput(f"x is of {wanted}; give dtype='float32', say, to convert it")
+        call = Call(op, positive(dim, x.ndim), scale, mask, lengths, masking, name)
         masking.check(tuple(x.shape), call.dim)
-        self._check_out(call, x, out)
+        self._check(call, x, out)
         if 0 in x.shape:  # what has no elements has no greatest one, which libraries ask for
             return x.astype(name or x.dtype) if out is None else out
         result = self._served(call, x, out)
@@ -140,11 +136,13 @@ class Arrays(ABC):
             raise TypeError(f"{name} is a {type(array).__qualname__}; it must be an array")
         return Described(tuple(array.shape), self.dtype_name(array.dtype))
 
-    def _check_out(self, call: Call, x: Any, out: Any) -> None:
-        """Raise InvalidInput for an output that a result does not go into."""
+    def _check(self, call: Call, x: Any, out: Any) -> None:
+        """Raise InvalidInput for whole numbers, and for an output that no result goes into."""
+        wanted = call.dtype or self.dtype_name(x.dtype)
+        if not ("float" in wanted or "complex" in wanted):
+            raise InvalidInput(f"x is of {wanted}; give dtype='float32', say, to convert it")
         if out is not None and self.lying(out).device != self.lying(x).device:
             raise InvalidInput("out lies on another GPU than x; both must lie on one")
-        wanted = call.dtype or self.dtype_name(x.dtype)
         if out is not None and (out.shape != x.shape or self.dtype_name(out.dtype) != wanted):
             raise InvalidInput(
                 f"out is {out.dtype} of shape {tuple(out.shape)}; it must be {wanted} of shape "
@@ -186,6 +184,7 @@ class Arrays(ABC):
         if matrices[0] is None or matrices[1] is None or mask is None:
             say_once("an output or a mask that does not lie as kernels want it")
             return None
+        kind, mask_rows = mask
         try:
             return problem_of(
                 call.op,
@@ -194,8 +193,8 @@ class Arrays(ABC):
                 out_dtype=DTYPES[output.dtype],
                 output=matrices[1],
                 scaled=call.scale is not None,
-                mask=mask[0],
-                mask_rows=mask[1],
+                mask=kind,
+                mask_rows=mask_rows,
                 in_place=source.address == output.address,
             )
         except InvalidInput as error:

@@ -39,8 +39,8 @@ def softmax(
     (another device, another type, a kernel that is still being compiled), the framework's own
     functions compute it; the logger `explorer` says why, once for each reason, at level DEBUG.
     Launches are on x's GPU, on its current stream; of JAX's arrays on the default stream, and
-    waited for. A tensor of PyTorch has its
-    gradient, and may be traced by `torch.compile` and `torch.export`.
+    waited for. A tensor of PyTorch has its gradient, and may be traced by `torch.compile` and
+    `torch.export`.
 
     Raises TypeError for another kind of array or under `jax.jit`, IndexError for an axis that x
     has not, and `explorer.InvalidInput` for arguments that contradict each other.
@@ -106,13 +106,11 @@ def _function_for(x: Any) -> Any:
     `torch.compile` can trace.
     """
     global _tensors
-    torch = sys.modules.get("torch")
+    if _tensors is None:
+        _tensors = _for_tensors()
     family = type(x).__module__.partition(".")[0]
-    if torch is not None and isinstance(x, torch.Tensor):
-        from explorer.runtime import torch_operators
-
-        _tensors = torch_operators
-        return torch_operators.softmax_of
+    if _tensors is not None and isinstance(x, _tensors.Tensor):
+        return _tensors.softmax_of
     if family == "cupy":
         from explorer.runtime import cupy_arrays
 

@@ -246,5 +246,4 @@ def warm_up(problems: Iterable[Problem] | Problem | str | Path, device: int = 0)
     wrong = next((problem for problem in listed if not isinstance(problem, Problem)), None)
     if wrong is not None:
         raise ExplorerError(f"warm_up wants explorer.Problem objects; one is {wrong!r}")
-    # Its words may be plain text: bf16 for DType.BF16.
-    service.warm_up([Problem.from_dict(problem.as_dict()) for problem in listed], device)
+    service.warm_up(listed, device)

@@ -32,7 +32,7 @@ DTYPE_OF = {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
 class Asked:
     """What a call asks for beside its tensor, checked. Raises InvalidInput and IndexError."""
 
-    __slots__ = ("causal", "dim", "dtype", "lengths", "log", "mask", "masking", "scale")
+    __slots__ = ("dim", "dtype", "lengths", "log", "mask", "masking", "scale")
 
     def __init__(
         self,
@@ -49,7 +49,6 @@ class Asked:
         self.dim = positive(dim, len(shape))
         self.scale = scale
         self.mask = mask
-        self.causal = causal
         self.lengths = lengths
         self.dtype = dtype
         self.masking = Masking(causal, _described(mask), _described(lengths))
@@ -75,7 +74,7 @@ def framework(asked: Asked, x: Tensor) -> Tensor:
         x = x * asked.scale
     if asked.mask is not None:
         x = x + asked.mask.to(x.device, target).to(x.dtype)
-    hidden = hidden_elements(x, asked.causal, asked.lengths)
+    hidden = hidden_elements(x, asked.masking.causal, asked.lengths)
     if hidden is not None:
         x = x.masked_fill(hidden, float("-inf"))
     return (torch.log_softmax if asked.log else torch.softmax)(x, asked.dim).to(target)
@@ -287,6 +286,7 @@ def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
     if mask is None:
         say_once("a mask that repeats within the array")
         return None
+    kind, mask_rows = mask
     try:
         problem = problem_of(
             Op.LOG_SOFTMAX if asked.log else Op.SOFTMAX,
@@ -295,8 +295,8 @@ def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
             out_dtype=DTYPE_OF[target],
             output=output,
             scaled=asked.scale is not None,
-            mask=mask[0],
-            mask_rows=mask[1],
+            mask=kind,
+            mask_rows=mask_rows,
             in_place=out is not None and not copies and out.data_ptr() == x.data_ptr(),
         )
     except InvalidInput as error:

@@ -144,7 +144,7 @@ def test_another_storage_is_named_in_the_last_line(explorer, recording, tmp_path
 
 
 def test_rows_left_out_are_said(explorer):
-    from explorer.cli.problem import rows_notice
+    from explorer.asked import rows_notice
 
     problem = AskedProblem(4096).problem()
     assert rows_notice(problem, None) == ["rows left out: 8192, which makes 256 MiB of traffic"]
