@@ -207,6 +207,8 @@ class KernelCache:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
+            with suppress(OSError):  # closing alone would leave it to children forked meanwhile
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     def _path(self, key: str) -> Path:

@@ -1,5 +1,7 @@
 """The compiler, its cache, and what is read of a kernel."""
 
+import fcntl
+import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -112,6 +114,22 @@ def test_a_kernel_that_many_ask_for_at_once_is_compiled_once(tmp_path, monkeypat
         )
         assert set(kernels) == {whole.cubin}
     assert made == [SOURCE]
+
+
+def test_a_process_forked_meanwhile_does_not_keep_the_lock(tmp_path):
+    cache = KernelCache(tmp_path)
+    with cache.locked("ab"):
+        begin, end = os.pipe()
+        child = os.fork()
+        if not child:
+            os.read(begin, 1)  # until the test is done
+            os._exit(0)
+    try:
+        with (tmp_path / "ab" / "lock").open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where it is held
+    finally:
+        os.write(end, b".")
+        os.waitpid(child, 0)
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
