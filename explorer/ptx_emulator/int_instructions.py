@@ -339,18 +339,23 @@ def bind_bfi(binder: Binder, instruction: Instruction) -> Step:
     ptx_type = mods.one_of(("b32", "b64"))
     mods.finish()
     dtype = DTYPES[ptx_type]
-    bits = 8 * dtype.itemsize
 
     def insert(a: Any, b: Any, start: Any, length: Any) -> Array:
-        start = (np.asarray(start) & 255).astype(object)
-        mask = (2 ** (np.asarray(length) & 255).astype(object) - 1 << start) & (2**bits - 1)
-        a, b = np.asarray(a).astype(object), np.asarray(b).astype(object)
-        return np.asarray(b & ~mask | (a << start) & mask).astype(dtype)
+        start, length = (np.asarray(x).astype(np.uint64) & np.uint64(255) for x in (start, length))
+        mask = _shifted(_shifted(np.uint64(1), length) - np.uint64(1), start)
+        a, b = np.asarray(a).astype(np.uint64), np.asarray(b).astype(np.uint64)
+        return np.asarray(b & ~mask | _shifted(a, start) & mask).astype(dtype)
 
     target = binder.target(instruction.operands[0], ptx_type)
     sources = [binder.source(o, ptx_type) for o in instruction.operands[1:3]]
     sources += [binder.source(o, "u32") for o in instruction.operands[3:]]
     return computed(insert, target, *sources)
+
+
+def _shifted(value: Any, places: Array) -> Array:
+    """Return 64-bit values shifted to the left; by 64 places and more, 0."""
+    within = np.minimum(places, np.uint64(63))
+    return np.where(places < 64, value << within, np.uint64(0))
 
 
 def highest_bit(a: Any) -> Array:

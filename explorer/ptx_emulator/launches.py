@@ -350,4 +350,4 @@ def _note_written(state: LaunchState) -> None:
     for allocation in state.memory.allocations:
         shadow = state.shadows.get(allocation.address)
         if shadow is not None:
-            allocation.written |= shadow.written_bytes()[: allocation.backed]
+            shadow.add_written(allocation.written)

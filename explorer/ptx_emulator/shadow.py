@@ -229,12 +229,15 @@ class Shadow:
             last = np.maximum(last, self._atomic[words])
         return np.asarray((last & THREAD) - 1)
 
-    def written_bytes(self) -> NDArray[np.bool_]:
-        """Return one flag a byte: it was written in this launch."""
+    def add_written(self, flags: NDArray[np.bool_]) -> None:
+        """Set the flags, one a byte, of what was written in this launch."""
         touched = self.write != 0
         if self._atomic is not None:
             touched |= self._atomic != 0
-        return np.repeat(touched, self._granule)
+        if touched.all():
+            flags[:] = True
+        elif touched.any():
+            flags |= np.repeat(touched, self._granule)[: len(flags)]
 
     # Checks.
 

@@ -71,5 +71,6 @@ def as_rows(problem: Problem, flat: Array, stride: int) -> Array:
     if problem.inner > 1:
         grouped = flat.reshape(-1, problem.cols, problem.inner)
         return np.ascontiguousarray(grouped.transpose(0, 2, 1)).reshape(problem.rows, problem.cols)
-    padded = np.resize(flat, problem.rows * stride)  # the last row's gap may be missing
-    return padded.reshape(problem.rows, stride)[:, : problem.cols]
+    if stride > problem.cols:  # the last row's gap may be missing
+        flat = np.resize(flat, problem.rows * stride)
+    return flat[: problem.rows * stride].reshape(problem.rows, stride)[:, : problem.cols]

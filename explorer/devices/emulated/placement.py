@@ -101,12 +101,13 @@ class Placement:
     def findings(self) -> list[Finding]:
         """Elements that nobody wrote, and writes between rows."""
         lead, start, problem = self.target.lead, self.target.offset, self.problem
-        written = self.target.written
+        written, strays = self.target.written, 0
         written[:lead] = True
-        gaps = _gaps(problem, problem.output_stride, problem.output_dtype.itemsize)
-        strays = int(written[lead:][gaps].sum())
-        written[lead:][gaps] = True
-        self.memory.arena[start + lead : start + self.target.size][gaps] = 0  # no more poison
+        if problem.inner == 1 and problem.output_stride > problem.cols:
+            gaps = _gaps(problem, problem.output_stride, problem.output_dtype.itemsize)
+            strays = int(np.count_nonzero(written[lead:][gaps]))
+            written[lead:][gaps] = True
+            self.memory.arena[start + lead : start + self.target.size][gaps] = 0  # no more poison
         found = list(check_output(self.memory, self.target))
         if strays:
             stray = f"output: {strays} bytes written between its rows, which are not the output's"
