@@ -46,6 +46,10 @@ class Evaluator(Protocol):
     def interleaves(self) -> bool:
         """Whether `compare` measures afresh, in turn; a recording gives what it has instead."""
 
+    @property
+    def ahead(self) -> int:
+        """How many configs should compile while one is evaluated, so that none is waited for."""
+
     def identity(self, config: Config) -> str:
         """Digest of the code that `config` emits: equal identities have equal outcomes."""
 
@@ -53,7 +57,10 @@ class Evaluator(Protocol):
         """Start, in the background, what needs no GPU: emit and compile."""
 
     def evaluate(self, config: Config) -> Outcome:
-        """Verify and time a config, once it is compiled; a variant's failures are outcomes."""
+        """Verify and time a config, once it is compiled; a variant's failures are outcomes.
+
+        One at a time, perhaps in another thread than those that ask for more configs.
+        """
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
         """Time measured configs and copy in turn, `rounds` times each."""

@@ -24,7 +24,7 @@ Sample = Annotated[
         "--sample",
         metavar="N",
         parser=whole_number("sample", 1),
-        help="Distinct kernels to measure; left out: every legal point that --where leaves.",
+        help="Configs to draw uniformly from the whole space, with or without --where.",
         show_default=False,
     ),
 ]
@@ -33,7 +33,7 @@ Where = Annotated[
     typer.Option(
         "--where",
         metavar="NAME=V,V",
-        help="Narrow a parameter to some of its values; may be repeated.",
+        help="Values of a parameter, of which every legal config is measured; may be repeated.",
         show_default=False,
     ),
 ]
@@ -62,7 +62,7 @@ def record(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Measure a sub-space or a sample of it, for replays."""
+    """Measure every config of a sub-space, or a sample of the space, or both, for replays."""
     from explorer.cli.options import sub_space
     from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.report.json_data import as_text, recording_data
@@ -99,13 +99,12 @@ def _measure(
     from explorer.tuning import choose_configs
     from explorer.tuning import record as record_configs
 
-    if sample is None:
+    if fixed:
         check_size(Space.searched(evaluator.problem, evaluator.gpu, fixed))
     selection = choose_configs(
         Space.searched(evaluator.problem, evaluator.gpu),
         sample=sample,
         seed=seed,
-        identity=evaluator.identity,
         fixed=fixed or None,
     )
     with ProgressLine(evaluator.problem, notices()) as progress:

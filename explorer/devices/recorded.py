@@ -6,7 +6,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -53,6 +53,9 @@ class RecordingHeader:
     rule: str
     """How the configs were chosen, in words."""
     kernel_count: int
+    sub_space: dict[str, tuple[str | int | bool, ...]] = field(default_factory=dict)
+    """The values of each parameter of which every legal config was measured, one for each code;
+    empty where there is no such sub-space. Parameters left out have all their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +223,18 @@ def _header(lines: Iterator[Values]) -> RecordingHeader:
         circumstances=Circumstances.from_dict(line.get("circumstances")),
         rule=read_text(line.get("rule"), "rule"),
         kernel_count=read_whole(line.get("kernel_count"), "kernel_count"),
+        sub_space=_sub_space(line.get("sub_space", {})),
     )
+
+
+def _sub_space(value: Any) -> dict[str, tuple[str | int | bool, ...]]:
+    """Read values of parameters; a recording from before there were any has none."""
+    listed, parameters = read_object(value, "sub_space"), Config().as_dict()
+    for name, values in listed.items():
+        plain = isinstance(values, list) and all(isinstance(v, str | int) for v in values)
+        if name not in parameters or not plain:
+            raise InvalidInput(f"sub_space has {shown(name)}, which names no values of a parameter")
+    return {name: tuple(values) for name, values in listed.items()}
 
 
 def _kernel_line(kernel: RecordedKernel) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Evaluate on a GPU: emit, compile, check resources, verify, time."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -16,6 +17,7 @@ from explorer.compile import (
     CompilePool,
     Compiler,
     Kernel,
+    Mean,
     nvrtc_version,
 )
 from explorer.config import Config
@@ -31,6 +33,9 @@ from explorer.outcome import Circumstances, Measured, Outcome, Rejected, Stage
 from explorer.peer import Entered, NotEntered, PeerName, PeerTimes
 from explorer.problem import Problem
 from explorer.space import Space
+
+LEAST_AHEAD = 4
+"""Configs that compile ahead before times are known, and where compiling takes no time."""
 
 
 class LiveEvaluator:
@@ -64,6 +69,7 @@ class LiveEvaluator:
         self._compiling: dict[Config, Future[Kernel]] = {}
         self._by_cubin: dict[str, Outcome] = {}
         self._best_us = 0.0
+        self._evaluated = Mean()
         self.circumstances = Circumstances(
             gpu=self.gpu.name,
             arch=self.gpu.arch,
@@ -81,6 +87,15 @@ class LiveEvaluator:
             peak_gbps=self.gpu.peak_gbps,
             accuracy=accuracy,
         )
+
+    @property
+    def ahead(self) -> int:
+        """Compile times over evaluation times, and two more, as both vary; no more than helps."""
+        compiling, evaluating = self._pool.spent, self._evaluated
+        if not (compiling.count and evaluating.count):
+            return LEAST_AHEAD
+        wanted = math.ceil(compiling.seconds / max(evaluating.seconds, 1e-3)) + 2
+        return max(LEAST_AHEAD, min(wanted, 2 * self._pool.threads))
 
     def identity(self, config: Config) -> str:
         """Digest of the code and launches that `config` emits."""
@@ -109,7 +124,8 @@ class LiveEvaluator:
         except CompileFailure as failure:
             return Rejected(Stage.COMPILE, str(failure))
         variant = emit(self.problem, config)
-        return self._run(ProgramUnderTest.of(variant), kernel, variant.digest)
+        with self._evaluated.measured():
+            return self._run(ProgramUnderTest.of(variant), kernel, variant.digest)
 
     def measure(self, program: ProgramUnderTest) -> Outcome:
         """Compile, verify and time a program, also one that was edited; failures are outcomes."""

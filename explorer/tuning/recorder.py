@@ -1,10 +1,10 @@
-"""Measure configs of a space and keep all of it as a recording: a whole sub-space, or a sample."""
+"""Measure configs of a space and keep them as a recording: a whole sub-space, and a sample."""
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from time import monotonic
 
@@ -19,121 +19,59 @@ from explorer.devices.recorded import (
 )
 from explorer.errors import NotFound
 from explorer.evaluator import Evaluator
-from explorer.outcome import Measured, Stage
+from explorer.outcome import Measured, Outcome, Stage
 from explorer.space import Space
 from explorer.space.parameters import Value
-from explorer.tuning.proposer import seeds
+from explorer.tuning.evaluations import Evaluation, Evaluations
 from explorer.tuning.results import Progress
 
 # ------------------------------------------------------------------ which configs
 
 
-UNIFORM_SHARE = 0.5
-NEAR_SEEDS_SHARE = 0.2
+DRAWS_PER_CONFIG = 20
+"""Draws after which a sample is as large as it gets: a small space has fewer configs than asked."""
 
-DRAWS_PER_CONFIG = 200
-
-SENSIBLE: dict[str, tuple[Value, ...]] = {
-    "algorithm": ("three-pass", "online-block-max"),
-    "threads": (64, 128, 192, 256, 384, 512, 768, 1024),
-    "reduction": ("shuffle", "shuffle-redux"),
-    "exp": ("__expf", "exp2f", "ex2.approx"),
-    "normalise": ("reciprocal",),
-}
-"""Values among which fast kernels are expected; other parameters keep all of theirs.
-
-Vectors are of 8 or 16 bytes, and a row has a thread for every 8 to 64 of its elements.
-"""
+SubSpace = dict[str, tuple[Value, ...]]
+"""Values of some parameters; the others have all of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Configs, each of code of its own, and how they were chosen, in words."""
+    """Different configs, and how they were chosen."""
 
     configs: tuple[Config, ...]
     rule: str
+    """In words."""
+    sub_space: SubSpace
+    """Of which every legal config is among them; empty where they are a sample alone."""
 
 
 def choose_configs(
-    space: Space,
-    *,
-    sample: int | None,
-    seed: int,
-    identity: Callable[[Config], str],
-    fixed: dict[str, tuple[Value, ...]] | None = None,
+    space: Space, *, sample: int | None = None, seed: int = 0, fixed: SubSpace | None = None
 ) -> Selection:
-    """Every legal config of `space` narrowed by `fixed` (`sample` None), or `sample` of them.
+    """Every legal config of `space` narrowed by `fixed`, then `sample` uniform draws from `space`.
 
-    Half of a sample is drawn uniformly from the legal configs; a fifth are seeds and what differs
-    from them in one choice; the rest is drawn where fast kernels are expected.
+    The first part tells the truth about a sub-space, since nothing of it is left out. The second
+    tells how the sub-space compares with the whole. Without `fixed` there is the sample alone,
+    without `sample` the sub-space alone. Nothing is drawn around what a search would try, so that a
+    search can be judged by the result.
     """
-    narrowed = Space(space.problem, space.gpu, {**space.parameters, **(fixed or {})})
-    distinct = _Distinct(identity)
-    held = f"; {', '.join(f'{k} in {v}' for k, v in fixed.items())}" if fixed else ""
-    if sample is None:
-        distinct.add(narrowed.legal(), None)
-        return Selection(tuple(distinct.configs), f"every legal config{held}")
-    rng = random.Random(seed)
-    uniform, near = round(sample * UNIFORM_SHARE), round(sample * NEAR_SEEDS_SHARE)
-    distinct.add(_near_seeds(narrowed, rng), near)
-    distinct.add(_draws(_sensible(narrowed), rng, sample), sample - uniform)
-    distinct.add(_draws(narrowed, rng, sample), sample)
-    rule = (
-        f"{len(distinct.configs)} distinct kernels, seed {seed}: up to {near} seeds and their "
-        f"neighbours, up to {sample - uniform} with sensible values, the rest uniform{held}"
-    )
-    return Selection(tuple(distinct.configs), rule)
-
-
-class _Distinct:
-    """Collects configs whose code was not met before."""
-
-    def __init__(self, identity: Callable[[Config], str]) -> None:
-        self.configs: list[Config] = []
-        self._identity = identity
-        self._seen: set[Config] = set()
-        self._digests: set[str] = set()
-
-    def add(self, configs: Iterable[Config], until: int | None) -> None:
-        """Take new ones until there are `until` in all, or no more."""
-        for config in configs:
-            if until is not None and len(self.configs) >= until:
-                return
-            if config in self._seen:
-                continue
-            self._seen.add(config)
-            digest = self._identity(config)
-            if digest not in self._digests:
-                self._digests.add(digest)
-                self.configs.append(config)
-
-
-def _near_seeds(space: Space, rng: random.Random) -> Iterator[Config]:
-    first = seeds(space, rng)
-    steps = list(dict.fromkeys(chain.from_iterable(space.neighbours(seed) for seed in first)))
-    rng.shuffle(steps)
-    return chain(first, steps)
-
-
-def _draws(space: Space, rng: random.Random, wanted: int) -> Iterator[Config]:
-    return (space.sample(rng) for _ in range(wanted * DRAWS_PER_CONFIG))
-
-
-def _sensible(space: Space) -> Space:
-    """`space` narrowed to sensible values, where it leaves any of them."""
-    cols = space.problem.cols
-    per_row = tuple(
-        threads
-        for threads in space.parameters["threads_per_row"]
-        if cols / 64 <= int(threads) <= cols / 8 or (int(threads) == 1024 and cols > 65536)
-    )
-    wanted = {**SENSIBLE, "threads_per_row": per_row, "vector_bytes": (8, 16)}
-    narrowed = {
-        name: tuple(value for value in space.parameters[name] if value in values)
-        for name, values in wanted.items()
-    }
-    narrowed = {name: values for name, values in narrowed.items() if values}
-    return Space(space.problem, space.gpu, {**space.parameters, **narrowed})
+    chosen: dict[Config, None] = {}
+    parts = []
+    if fixed:
+        narrowed = Space(space.problem, space.gpu, {**space.parameters, **fixed})
+        chosen |= dict.fromkeys(narrowed.legal())
+        within = ", ".join(f"{name} in {values}" for name, values in fixed.items())
+        parts.append(f"every legal config with {within}: {len(chosen)}")
+    if sample is not None:
+        rng, most = random.Random(seed), len(chosen) + sample
+        before = len(chosen)
+        for _ in range(DRAWS_PER_CONFIG * sample):
+            chosen[space.sample(rng)] = None
+            if len(chosen) == most:
+                break
+        parts.append(f"{len(chosen) - before} drawn uniformly from the whole space, seed {seed}")
+    return Selection(tuple(chosen), "; ".join(parts), fixed or {})
 
 
 # ------------------------------------------------------------------ the recording
@@ -145,6 +83,12 @@ which finds some of the best only, are among them."""
 
 ROUNDS = 40
 
+LEAST_AHEAD = 16
+"""Configs that compile ahead: more than in a search, since all are known before."""
+
+EVALUATIONS_WAITING = 2
+"""Evaluations that have begun or wait for the one before: the GPU is never without one."""
+
 
 def record(
     evaluator: Evaluator,
@@ -152,20 +96,20 @@ def record(
     path: Path,
     on_progress: Callable[[Progress], None] | None = None,
     *,
-    ahead: int = 16,
     rounds: int = ROUNDS,
 ) -> Recording:
     """Evaluate every config, compare the best, write `path` (NAME.json.gz) at the end.
 
     Raises NotFound where no kernel could be measured; nothing is written then, or on Ctrl-C.
     """
-    kernels = _evaluate(evaluator, selection, on_progress, ahead)
+    kernels = _evaluate(evaluator, selection, on_progress)
     comparison = _compare(evaluator, kernels, rounds)
     header = RecordingHeader(
         problem=evaluator.problem,
         gpu=evaluator.gpu,
         circumstances=evaluator.circumstances,
         rule=selection.rule,
+        sub_space=selection.sub_space,
         kernel_count=len(kernels),
     )
     recording = Recording(recording_name(path), header, tuple(kernels), comparison)
@@ -177,45 +121,75 @@ def _evaluate(
     evaluator: Evaluator,
     selection: Selection,
     on_progress: Callable[[Progress], None] | None,
-    ahead: int,
 ) -> list[RecordedKernel]:
-    kernels: dict[str, RecordedKernel] = {}
+    """Evaluate each config whose code was not met before."""
+    seen = _Seen(evaluator, on_progress, len(selection.configs))
     waiting = deque(selection.configs)
     compiling: deque[Config] = deque()
-    start = monotonic()
-    while waiting or compiling:
-        while waiting and len(compiling) <= ahead:
-            compiling.append(waiting.popleft())
-            evaluator.submit(compiling[-1])
-        config = compiling.popleft()
-        digest = evaluator.identity(config)
-        if digest not in kernels:
-            kernels[digest] = RecordedKernel(config, digest, evaluator.evaluate(config))
-        if on_progress is not None:
-            left = len(waiting) + len(compiling)
-            on_progress(_progress(evaluator, list(kernels.values()), left, monotonic() - start))
-    return list(kernels.values())
+    running: deque[tuple[Config, Future[Evaluation]]] = deque()
+    with Evaluations(evaluator) as evaluations:
+        while waiting or compiling or running:
+            while waiting and len(compiling) <= max(LEAST_AHEAD, evaluator.ahead):
+                config = waiting.popleft()
+                if seen.is_new(config):
+                    compiling.append(config)
+                    evaluator.submit(config)
+            while compiling and len(running) < EVALUATIONS_WAITING:
+                running.append((compiling[0], evaluations.begin(compiling.popleft())))
+            if running:
+                config, evaluation = running.popleft()
+                seen.add(config, evaluation.result().outcome)
+    return seen.kernels
 
 
-def _progress(
-    evaluator: Evaluator, kernels: Sequence[RecordedKernel], left: int, elapsed_s: float
-) -> Progress:
-    times = [k.outcome.time_us for k in kernels if isinstance(k.outcome, Measured)]
-    stages: Counter[Stage] = Counter(
-        k.outcome.stage for k in kernels if not isinstance(k.outcome, Measured)
-    )
-    return Progress(
-        trials=len(kernels),
-        measured=len(times),
-        rejected=dict(stages),
-        best_trial=None,
-        best_us=min(times, default=None),
-        copy_us=evaluator.circumstances.copy_us,
-        elapsed_s=elapsed_s,
-        remaining_s=None,
-        remaining_trials=left,
-        phase="search",
-    )
+class _Seen:
+    """The kernels so far, and what is told of them meanwhile."""
+
+    def __init__(
+        self, evaluator: Evaluator, tell: Callable[[Progress], None] | None, total: int
+    ) -> None:
+        self.kernels: list[RecordedKernel] = []
+        self._evaluator = evaluator
+        self._tell = tell
+        self._left = total
+        self._digests: set[str] = set()
+        self._rejected: Counter[Stage] = Counter()
+        self._best_us: float | None = None
+        self._start = monotonic()
+
+    def is_new(self, config: Config) -> bool:
+        """Whether the code of a config was not met before; it is from now on."""
+        digest = self._evaluator.identity(config)
+        known = digest in self._digests
+        self._digests.add(digest)
+        self._left -= known
+        return not known
+
+    def add(self, config: Config, outcome: Outcome) -> None:
+        """Keep a kernel."""
+        self.kernels.append(RecordedKernel(config, self._evaluator.identity(config), outcome))
+        self._left -= 1
+        if isinstance(outcome, Measured):
+            self._best_us = min(outcome.time_us, self._best_us or outcome.time_us)
+        else:
+            self._rejected[outcome.stage] += 1
+        if self._tell is not None:
+            self._tell(self._progress())
+
+    def _progress(self) -> Progress:
+        rejected = dict(self._rejected)
+        return Progress(
+            trials=len(self.kernels),
+            measured=len(self.kernels) - sum(rejected.values()),
+            rejected=rejected,
+            best_trial=None,
+            best_us=self._best_us,
+            copy_us=self._evaluator.circumstances.copy_us,
+            elapsed_s=monotonic() - self._start,
+            remaining_s=None,
+            remaining_trials=self._left,
+            phase="search",
+        )
 
 
 def _compare(

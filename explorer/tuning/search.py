@@ -3,7 +3,6 @@
 A budget says how long; a tally counts what became of it.
 """
 
-import os
 import random
 import time
 from collections import Counter, deque
@@ -21,6 +20,7 @@ from explorer.evaluator import Evaluator
 from explorer.outcome import Measured, Outcome, Rejected, Stage
 from explorer.space import Rule, Space
 from explorer.tuning.candidates import Catalogue, Offer, OpenOffer
+from explorer.tuning.evaluations import Evaluation, Evaluations
 from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals, time_in_turn
 from explorer.tuning.objective import Goal, Objectives, study_name
 from explorer.tuning.proposer import Origin, Proposal, Proposer, seeds_of
@@ -189,7 +189,7 @@ def run_search(
     budget = Budget(trials, budget_s)
     search = _Search(evaluator, storage, space, budget, seed, on_progress, objectives)
     try:
-        search.explore(ahead or max(4, 2 * (os.cpu_count() or 1)))
+        search.explore(ahead)
         return search.conclude(rounds)
     finally:
         search.close()
@@ -231,18 +231,23 @@ class _Search:
         self._ledger.begin(evaluator.circumstances, seed)
         self._recall()
 
-    def explore(self, ahead: int) -> None:
-        """Evaluate proposals in order until the budget, or what there is to try, is used up."""
+    def explore(self, ahead: int | None = None) -> None:
+        """Evaluate proposals in order until the budget, or what there is to try, is used up.
+
+        While one is evaluated the next ones are proposed, which know of those before it.
+        """
         pending: deque[Proposal] = deque()
         if self._offer.left() != 0:
             self._tell_progress("search")
-        while self._budget.allows_another():
+        with Evaluations(self._evaluator) as evaluations:
             self._fill(pending, ahead)
-            if not pending:
-                self._exhausted = True
-                return
-            self._evaluate(pending.popleft())
-            self._tell_progress("search", len(pending))
+            while pending and self._budget.allows_another():
+                proposal = pending.popleft()
+                running = evaluations.begin(proposal.config)
+                self._fill(pending, ahead, running=1)
+                self._finish(proposal, running.result())
+                self._tell_progress("search", len(pending))
+        self._exhausted = not pending and self._budget.allows_another()
 
     def conclude(self, rounds: int) -> SearchResult:
         """Re-measure the best, and sum up."""
@@ -285,26 +290,27 @@ class _Search:
             self._proposer.learn(config, digest, self._objectives.values(outcome))
             self._tally.recall(number, config, outcome)
 
-    def _fill(self, pending: deque[Proposal], ahead: int) -> None:
+    def _fill(self, pending: deque[Proposal], ahead: int | None, running: int = 0) -> None:
         """Keep `ahead` proposals compiling, but none that would never be evaluated.
 
         All seeds at once, and then two for each that is evaluated: what comes first is not kept
         waiting for proposals that know of no outcome yet.
         """
+        wanted = (ahead or self._evaluator.ahead) + 1 - running
         most = max(self._proposer.waiting, len(pending) + 2)
-        while len(pending) < min(most, ahead + 1) and self._budget.room(len(pending)):
+        while len(pending) < min(most, wanted) and self._budget.room(len(pending) + running):
             proposal = self._proposer.propose()
             if proposal is None:
                 return
             self._evaluator.submit(proposal.config)
             pending.append(proposal)
 
-    def _evaluate(self, proposal: Proposal) -> None:
-        started, clock = datetime.now(), time.monotonic()
-        outcome = self._evaluator.evaluate(proposal.config)
-        self._budget.spend(time.monotonic() - clock)
-        self._add(proposal.config, outcome, proposal.digest, str(proposal.origin), started)
-        values = self._objectives.values(outcome)
+    def _finish(self, proposal: Proposal, done: Evaluation) -> None:
+        """Count, store and learn what became of a proposal."""
+        self._budget.spend(done.seconds)
+        origin = str(proposal.origin)
+        self._add(proposal.config, done.outcome, proposal.digest, origin, done.started)
+        values = self._objectives.values(done.outcome)
         self._proposer.learn(proposal.config, proposal.digest, values)
 
     def _add_illegal(self, config: Config, rule: Rule) -> None:

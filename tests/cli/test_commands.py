@@ -134,7 +134,9 @@ def test_record(explorer, recording, monkeypatch, tmp_path, kernels):
     configs = tuple(kernel.config for kernel in kernels)
     monkeypatch.setattr(ReplayEvaluator, "interleaves", True)
     monkeypatch.setattr(
-        "explorer.tuning.choose_configs", lambda *_, **__: Selection(configs, "all"), raising=False
+        "explorer.tuning.choose_configs",
+        lambda *_, **__: Selection(configs, "all", {}),
+        raising=False,
     )
     command = ("record", *SHAPE, "--sample", "60", "--device", "recorded:by-hand")
     ran = explorer(*command, "--json")

@@ -79,6 +79,7 @@ class FakeEvaluator:
 
     catalogue: Sequence[Config] | None = None
     interleaves = True
+    ahead = 8
 
     def __init__(
         self,

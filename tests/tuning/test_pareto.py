@@ -215,7 +215,7 @@ def test_json_lists_the_front_and_how_to_write_each_member(searched):
 def recorded(tmp_path_factory):
     evaluator = fast_evaluator()
     space = Space(evaluator.problem, evaluator.gpu)
-    choice = choose_configs(space, sample=80, seed=0, identity=evaluator.identity)
+    choice = choose_configs(space, sample=80, seed=0)
     path = tmp_path_factory.mktemp("recorded") / "fake.json.gz"
     record(evaluator, choice, path)
     return read_recording(path)

@@ -30,7 +30,7 @@ def recorded(tmp_path_factory):
     """A recording of 400 kernels, read back."""
     evaluator = FakeEvaluator()
     space = Space(evaluator.problem, evaluator.gpu)
-    choice = choose_configs(space, sample=400, seed=0, identity=evaluator.identity)
+    choice = choose_configs(space, sample=400, seed=0)
     path = tmp_path_factory.mktemp("recorded") / "fake.json.gz"
     written = record(evaluator, choice, path)
     assert read_recording(path) == written
@@ -41,7 +41,8 @@ def test_a_sample_is_distinct_legal_and_says_its_rule(recorded):
     space = Space(recorded.header.problem, recorded.header.gpu)
     assert len({kernel.digest for kernel in recorded.kernels}) == 400
     assert all(space.is_legal(kernel.config) for kernel in recorded.kernels)
-    assert "400 distinct kernels, seed 0" in recorded.header.rule
+    assert recorded.header.rule == "400 drawn uniformly from the whole space, seed 0"
+    assert recorded.header.sub_space == {}
 
 
 def test_a_recording_keeps_failures_and_the_comparison_of_the_best(recorded):
@@ -65,9 +66,13 @@ def test_every_legal_config_of_a_sub_space():
         "rows_per_thread": (1,),
         "persistent": (0,),
     }
-    choice = choose_configs(space, sample=None, seed=0, identity=evaluator.identity, fixed=fixed)
+    choice = choose_configs(space, fixed=fixed)
     assert len(choice.configs) == Space(space.problem, space.gpu, fixed).legal_count() == 384
-    assert "every legal config; threads in (256,)" in choice.rule
+    assert choice.rule.startswith("every legal config with threads in (256,), ")
+    assert choice.sub_space == fixed
+    both = choose_configs(space, sample=50, seed=3, fixed=fixed)
+    assert both.configs[:384] == choice.configs and len(set(both.configs)) == 434
+    assert both.rule.endswith(": 384; 50 drawn uniformly from the whole space, seed 3")
 
 
 def test_nothing_measured_is_no_recording(tmp_path):
@@ -77,7 +82,7 @@ def test_nothing_measured_is_no_recording(tmp_path):
 
     evaluator = Failing()
     space = Space(evaluator.problem, evaluator.gpu)
-    choice = choose_configs(space, sample=5, seed=0, identity=evaluator.identity)
+    choice = choose_configs(space, sample=5, seed=0)
     with pytest.raises(NotFound, match="none of 5 kernels"):
         record(evaluator, choice, tmp_path / "none.json.gz")
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,54 @@
+"""Evaluations in order, in a thread of their own: meanwhile others are proposed and compiled."""
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+
+from explorer.config import Config
+from explorer.evaluator import Evaluator
+from explorer.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What became of a config, and when."""
+
+    outcome: Outcome
+    started: datetime
+    """In local time, as Optuna has it."""
+    seconds: float
+
+
+class Evaluations:
+    """Evaluates configs one after the other, in the order in which they are begun.
+
+    On an H200's host a proposal takes 30 ms of Python and a kernel 20 ms of the GPU: one after the
+    other, 200 kernels took 10.8 s, two thirds of which the GPU had nothing to do.
+    """
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="evaluations")
+
+    def begin(self, config: Config) -> Future[Evaluation]:
+        """Have a config evaluated once those that were begun before are done."""
+        return self._thread.submit(self._evaluate, config)
+
+    def _evaluate(self, config: Config) -> Evaluation:
+        started, clock = datetime.now(), time.monotonic()
+        outcome = self._evaluator.evaluate(config)
+        return Evaluation(outcome, started, time.monotonic() - clock)
+
+    def __enter__(self) -> "Evaluations":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wait for the evaluation that is under way; what has not begun is dropped."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
