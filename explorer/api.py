@@ -24,6 +24,8 @@ from explorer.tuning.objective import Goal, Objectives
 from explorer.tuning.results import Progress, SearchResult
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from explorer.codegen import Launch, Variant
     from explorer.evaluate.emulation import Verdict
     from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -236,15 +238,17 @@ def search(
     budget_s = None if budget_s is None else _seconds("budget_s", budget_s)
     seed = _whole("seed", seed, 0)
     from explorer.evaluate.open_evaluator import open_evaluator
-    from explorer.tuning import open_storage, run_search
 
-    opened = open_storage(_storage(storage))
     device = _text("device", device)
+    opening = _opening(_storage(storage))
     why = why_no_gpu(device)
     heard = _Heard(notice)
     wanted = asked.problem()
     try:
         with open_evaluator(wanted, device, timing, seed, goal.accuracy) as evaluator:
+            from explorer.tuning import run_search
+
+            opened = opening.result()
             for sentence in (*_replay_notices(evaluator, why), *rows_notice(wanted, asked.rows)):
                 heard(sentence)
             result = run_search(
@@ -256,12 +260,31 @@ def search(
                 on_progress=progress,
                 objectives=goal.objectives,
             )
-    except NotFound as error:
+    except ExplorerError as error:
+        opening.result()  # what is wrong with the storage is said first
+        if not isinstance(error, NotFound):
+            raise
         raise NotFound(f"{why}, and {error}" if why else str(error)) from None
     if result.passed_over:
         heard(result.passed_over)
     check = check_replayed(result, heard) if verify and result.replayed else None
     return replace(result, verification=check, notices=tuple(heard.sentences))
+
+
+def _opening(storage: str | None) -> "Future[Any]":
+    """Open a storage in another thread: Optuna's imports take a second on an H200's host, for which
+    the GPU's process need not wait."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def opened() -> Any:
+        from explorer.tuning import open_storage
+
+        return open_storage(storage)
+
+    with_one = ThreadPoolExecutor(1, thread_name_prefix="storage")
+    opening = with_one.submit(opened)
+    with_one.shutdown(wait=False)
+    return opening
 
 
 def _replay_notices(evaluator: "Evaluator", why: str | None) -> list[str]:

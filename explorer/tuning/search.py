@@ -25,7 +25,7 @@ from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals,
 from explorer.tuning.objective import Goal, Objectives, study_name
 from explorer.tuning.proposer import Origin, Proposal, Proposer, seeds_of
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
-from explorer.tuning.study_writer import Ledger
+from explorer.tuning.study_writer import UNWRITTEN, UNWRITTEN_OF_REPLAYS, Ledger
 from explorer.tuning.surrogate import distributions
 
 # ------------------------------------------------------------------ how long a search may go on
@@ -227,6 +227,7 @@ class _Search:
             evaluator.problem,
             distributions(offer.values),
             objectives,
+            UNWRITTEN_OF_REPLAYS if is_replay(evaluator) else UNWRITTEN,
         )
         self._ledger.begin(evaluator.circumstances, seed)
         self._recall()

@@ -144,7 +144,8 @@ class Surrogate:
 
     def __init__(self, values: dict[str, tuple[Value, ...]], rng: random.Random) -> None:
         self._codes = {n: {v: i for i, v in enumerate(choices)} for n, choices in values.items()}
-        self._numeric = [_is_numeric(choices) for choices in values.values()]
+        self._tables = [_distance_table(choices) for choices in values.values()]
+        self._encoded: dict[Config, list[int]] = {}
         self._rng = rng
         self._rows: list[list[int]] = []
         self._logs: list[float] = []
@@ -200,13 +201,17 @@ class Surrogate:
 
     def _distances(self, these: NDArray[np.int64], those: NDArray[np.int64]) -> Floats:
         total = np.zeros((len(these), len(those)))
-        for column, numeric in enumerate(self._numeric):
-            apart = np.abs(these[:, column, None] - those[None, :, column])
-            total += np.minimum(apart, FULL_STEP) / FULL_STEP if numeric else apart > 0
+        for column, table in enumerate(self._tables):
+            total += table[these[:, column]][:, those[:, column]]
         return total
 
     def _encode(self, config: Config) -> list[int]:
-        return [codes[getattr(config, name)] for name, codes in self._codes.items()]
+        """The places of its values; steps from the best are encoded time and again."""
+        found = self._encoded.get(config)
+        if found is None:
+            found = [codes[getattr(config, name)] for name, codes in self._codes.items()]
+            self._encoded[config] = found
+        return found
 
 
 def pick_between(
@@ -263,5 +268,9 @@ def _inverted(matrix: Floats) -> tuple[Floats, float]:
     return swept, log_determinant
 
 
-def _is_numeric(choices: Sequence[Value]) -> bool:
-    return all(isinstance(value, int) and not isinstance(value, bool) for value in choices)
+def _distance_table(choices: Sequence[Value]) -> Floats:
+    """The distance of every two values of a parameter, from 0 to 1."""
+    if not all(isinstance(value, int) and not isinstance(value, bool) for value in choices):
+        return np.asarray(1.0 - np.eye(len(choices)))
+    places = np.arange(len(choices))
+    return np.asarray(np.minimum(np.abs(places[:, None] - places), FULL_STEP) / FULL_STEP)

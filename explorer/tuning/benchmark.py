@@ -1,0 +1,258 @@
+"""How good a strategy is: searches of recorded spaces, in which the best kernel is known.
+
+A recording holds every config of a sub-space, so that the best of it is known and nothing depends
+on what a search would have tried. Each strategy searches it with many seeds. What counts is regret:
+how much slower the best kernel found so far is than the best there is.
+"""
+
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import mean, median, quantiles
+
+from explorer.config import Config
+from explorer.devices.recorded import Recording
+from explorer.errors import InvalidInput
+from explorer.outcome import Measured
+from explorer.space import Space
+from explorer.space.parameters import Value
+from explorer.tuning.candidates import Catalogue
+from explorer.tuning.objective import Goal
+from explorer.tuning.proposer import Proposer, seeds_of
+from explorer.tuning.surrogate import Tpe
+
+# ------------------------------------------------------------------ the truth
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What every config of a brute-forced sub-space came to."""
+
+    name: str
+    space: Space
+    """The sub-space."""
+    times_us: dict[Config, float]
+    """Medians; infinite for what was rejected."""
+    digests: dict[Config, str]
+    compared_us: dict[Config, float]
+    """Medians of the best, timed in turn once more: what selection is judged by."""
+
+    @classmethod
+    def of(cls, recording: Recording) -> "Truth":
+        """Raises InvalidInput for a recording without a whole sub-space."""
+        header = recording.header
+        if not header.sub_space:
+            raise InvalidInput(
+                f"recording '{recording.name}' has no sub-space of which every config was "
+                "measured; make one by explorer record --where"
+            )
+        space = Space.searched(header.problem, header.gpu, dict(header.sub_space))
+        kernels = [k for k in recording.kernels if space.is_legal(k.config)]
+        outcomes = {k.config: k.outcome for k in kernels}
+        compared = recording.comparison
+        in_turn = (
+            {d: median(s) for d, s in zip(compared.digests, compared.samples_us, strict=True)}
+            if compared
+            else {}
+        )
+        return cls(
+            recording.name,
+            space,
+            {c: o.time_us if isinstance(o, Measured) else math.inf for c, o in outcomes.items()},
+            {k.config: k.digest for k in kernels},
+            {k.config: in_turn[k.digest] for k in kernels if k.digest in in_turn},
+        )
+
+    @property
+    def best_us(self) -> float:
+        """The least time that was measured."""
+        return min(self.times_us.values())
+
+    def regret(self, config: Config) -> float:
+        """How much slower a config is than the best, as a share: 0.01 is 1 %."""
+        return self.times_us[config] / self.best_us - 1.0
+
+    def selection_error(self, chosen: Config) -> float:
+        """How much slower the chosen config is than the best, when both are timed in turn.
+
+        A search chooses by times that vary. 0 where it chose what is best in turn, too; where the
+        config was not among those timed in turn, its regret.
+        """
+        if chosen not in self.compared_us:
+            return self.regret(chosen)
+        return self.compared_us[chosen] / min(self.compared_us.values()) - 1.0
+
+
+# ------------------------------------------------------------------ strategies
+
+
+Tries = Iterator[Config]
+"""Configs in the order in which a strategy evaluates them; it ends where nothing is left."""
+
+Strategy = Callable[[Truth, int], Tries]
+"""A strategy searches a truth with a seed."""
+
+AHEAD = 8
+"""Proposals that are under way while one is evaluated, as in a search on an H200's host."""
+
+
+def ours(truth: Truth, seed: int) -> Tries:
+    """The search as `explorer search` runs it."""
+    return _proposed(truth, seed, with_seeds=True)
+
+
+def ours_without_seeds(truth: Truth, seed: int) -> Tries:
+    """The same, but it begins with random configs."""
+    return _proposed(truth, seed, with_seeds=False)
+
+
+def _proposed(truth: Truth, seed: int, *, with_seeds: bool) -> Tries:
+    offer = _offer(truth)
+    first = seeds_of(Goal(), truth.space, random.Random(seed)) if with_seeds else []
+    proposer = Proposer(offer, truth.digests.__getitem__, first, seed, lambda *_: None)
+    pending: deque[tuple[Config, str]] = deque()
+    while True:
+        while len(pending) < max(1, min(AHEAD, max(proposer.waiting, len(pending) + 2))):
+            proposal = proposer.propose()
+            if proposal is None:
+                break
+            pending.append((proposal.config, proposal.digest))
+            if len(pending) >= AHEAD:
+                break
+        if not pending:
+            return
+        config, digest = pending.popleft()
+        yield config
+        proposer.learn(config, digest, (truth.times_us[config],))
+
+
+def random_order(truth: Truth, seed: int) -> Tries:
+    """Every config as likely as any other, none twice."""
+    configs = list(truth.times_us)
+    random.Random(seed).shuffle(configs)
+    return iter(configs)
+
+
+def hill_climb(truth: Truth, seed: int) -> Tries:
+    """From a random config to the first faster neighbour, and from a top to another random one."""
+    rng, offer = random.Random(seed), _offer(truth)
+    while (base := offer.draw(rng)) is not None:
+        offer.take(base)
+        yield base
+        steps = offer.steps(base, rng)
+        while steps:
+            step = steps.pop()
+            if offer.is_tried(step):
+                continue
+            offer.take(step)
+            yield step
+            if truth.times_us[step] < truth.times_us[base]:
+                base, steps = step, offer.steps(step, rng)
+
+
+def plain_tpe(truth: Truth, seed: int) -> Tries:
+    """Optuna's TPE as it is by default; what it proposes is the nearest untried config."""
+    rng, offer = random.Random(seed), _offer(truth)
+    tpe = Tpe(offer.values, seed)
+    for _ in range(len(truth.times_us)):
+        wanted = tpe.ask()
+        config = offer.adopt(wanted, rng)
+        if config is None:
+            return
+        if config != wanted:
+            tpe.forget(wanted)
+        offer.take(config)
+        yield config
+        tpe.tell(config, (truth.times_us[config],))
+
+
+STRATEGIES: dict[str, Strategy] = {
+    "explorer": ours,
+    "explorer, no seeds": ours_without_seeds,
+    "hill-climb": hill_climb,
+    "TPE": plain_tpe,
+    "random": random_order,
+}
+"""What `explorer benchmark` compares, by name."""
+
+
+def _offer(truth: Truth) -> Catalogue:
+    values: dict[str, tuple[Value, ...]] = truth.space.parameters
+    return Catalogue(list(truth.times_us), values)
+
+
+# ------------------------------------------------------------------ the result
+
+
+WITHIN = 0.01
+"""Regret that is no more than what a user would call the best."""
+
+AT = (8, 15, 30, 60, 150)
+"""Evaluations at which regret is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How a strategy did on one truth."""
+
+    strategy: str
+    recording: str
+    evaluations: tuple[int, ...]
+    """For each seed, the evaluations until the best was within WITHIN; the limit and 1 if never."""
+    regrets: tuple[tuple[float, ...], ...]
+    """For each seed, the regret after each of AT."""
+    selection_errors: tuple[float, ...]
+    """For each seed, that of the config which was fastest in the search."""
+
+    @property
+    def median_evaluations(self) -> float:
+        """Half of the searches needed no more."""
+        return median(self.evaluations)
+
+    @property
+    def evaluations_of_most(self) -> float:
+        """Nine of ten searches needed no more."""
+        if len(self.evaluations) < 2:
+            return self.evaluations[0]
+        return quantiles(self.evaluations, n=10, method="inclusive")[-1]
+
+    def mean_regret(self, number: int) -> float:
+        """Over all seeds, after AT[number] evaluations."""
+        return mean(regret[number] for regret in self.regrets)
+
+    @property
+    def mean_selection_error(self) -> float:
+        """Over all seeds."""
+        return mean(self.selection_errors)
+
+
+def score(truth: Truth, name: str, seeds: Sequence[int]) -> Score:
+    """Search a truth by a strategy, once for each seed."""
+    runs = [_run(truth, STRATEGIES[name](truth, seed)) for seed in seeds]
+    return Score(
+        name,
+        truth.name,
+        tuple(reached for reached, _, _ in runs),
+        tuple(regrets for _, regrets, _ in runs),
+        tuple(truth.selection_error(chosen) for _, _, chosen in runs),
+    )
+
+
+def _run(truth: Truth, tries: Tries) -> tuple[int, tuple[float, ...], Config]:
+    """Evaluations to WITHIN, regrets at AT, and the fastest config of a search."""
+    best, reached, regrets = math.inf, AT[-1] + 1, []
+    chosen = next(iter(truth.times_us))
+    for number, config in enumerate(tries, 1):
+        if truth.times_us[config] < best:
+            best, chosen = truth.times_us[config], config
+        regret = best / truth.best_us - 1.0
+        if regret <= WITHIN:
+            reached = min(reached, number)
+        if number in AT:
+            regrets.append(regret)
+        if number == AT[-1]:
+            break
+    regrets += [regrets[-1] if regrets else math.inf] * (len(AT) - len(regrets))
+    return reached, tuple(regrets), chosen
