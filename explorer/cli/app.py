@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from explorer import __version__
+from explorer.cli.benchmark import benchmark, recordings
 from explorer.cli.compare import compare
 from explorer.cli.emit import emit
 from explorer.cli.journey import journey
@@ -61,6 +62,8 @@ COMMANDS = (
     journey,
     compare,
     record,
+    recordings,
+    benchmark,
     dashboard,
     doctor,
 )

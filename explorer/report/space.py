@@ -1,4 +1,4 @@
-"""What `explorer space`, `presets` and `record` print."""
+"""What `explorer space`, `presets`, `record` and `recordings` print."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from explorer.config import Config
-from explorer.devices.recorded import Recording
+from explorer.devices.recorded import Recording, RecordingFile
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured
 from explorer.presets import PRESETS, Preset
@@ -151,6 +151,38 @@ def recording_sentence(recording: Recording, path: Path) -> str:
         f"{kernels} measured, the best {microseconds(min(times))} µs, "
         f"copy {microseconds(header.circumstances.copy_us)} µs"
     )
+
+
+def print_recordings(files: Sequence[RecordingFile], console: Console) -> None:
+    """A line a recording: what it is of, and whether a whole sub-space is in it."""
+    table = Table((*words("name", "problem", "GPU"), *numbers("kernels"), prose("chosen", 1)))
+    for file in files:
+        if file.header is None:
+            table.add(file.name, "", "", "", f"cannot be read: {file.damage}")
+        else:
+            header = file.header
+            kernels = str(header.kernel_count)
+            sample = header.rule.rpartition("; ")[2]
+            chosen = f"a whole sub-space; {sample}" if header.sub_space else header.rule
+            table.add(file.name, str(header.problem), header.gpu.name, kernels, chosen)
+    print_table(table, console)
+
+
+def recordings_data(files: Sequence[RecordingFile]) -> list[dict[str, Any]]:
+    """The same as plain data."""
+    return [
+        {
+            "name": file.name,
+            "file": str(file.path),
+            "problem": None if file.header is None else str(file.header.problem),
+            "gpu": None if file.header is None else file.header.gpu.name,
+            "kernels": None if file.header is None else file.header.kernel_count,
+            "chosen": None if file.header is None else file.header.rule,
+            "sub_space": None if file.header is None else file.header.sub_space,
+            "damage": file.damage or None,
+        }
+        for file in files
+    ]
 
 
 def measured_us(recording: Recording) -> list[float]:

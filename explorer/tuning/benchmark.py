@@ -20,7 +20,7 @@ from explorer.space import Space
 from explorer.space.parameters import Value
 from explorer.tuning.candidates import Catalogue
 from explorer.tuning.objective import Goal
-from explorer.tuning.proposer import Proposer, seeds_of
+from explorer.tuning.proposer import Proposal, Proposer, seeds_of
 from explorer.tuning.surrogate import Tpe
 
 # ------------------------------------------------------------------ the truth
@@ -112,20 +112,16 @@ def _proposed(truth: Truth, seed: int, *, with_seeds: bool) -> Tries:
     offer = _offer(truth)
     first = seeds_of(Goal(), truth.space, random.Random(seed)) if with_seeds else []
     proposer = Proposer(offer, truth.digests.__getitem__, first, seed, lambda *_: None)
-    pending: deque[tuple[Config, str]] = deque()
+    pending: deque[Proposal] = deque()
     while True:
-        while len(pending) < max(1, min(AHEAD, max(proposer.waiting, len(pending) + 2))):
-            proposal = proposer.propose()
-            if proposal is None:
-                break
-            pending.append((proposal.config, proposal.digest))
-            if len(pending) >= AHEAD:
-                break
+        most = min(AHEAD, max(proposer.waiting, len(pending) + 2))
+        while len(pending) < most and (proposal := proposer.propose()) is not None:
+            pending.append(proposal)
         if not pending:
             return
-        config, digest = pending.popleft()
-        yield config
-        proposer.learn(config, digest, (truth.times_us[config],))
+        done = pending.popleft()
+        yield done.config
+        proposer.learn(done.config, done.digest, (truth.times_us[done.config],))
 
 
 def random_order(truth: Truth, seed: int) -> Tries:
@@ -170,9 +166,9 @@ def plain_tpe(truth: Truth, seed: int) -> Tries:
 
 STRATEGIES: dict[str, Strategy] = {
     "explorer": ours,
-    "explorer, no seeds": ours_without_seeds,
+    "explorer-without-seeds": ours_without_seeds,
     "hill-climb": hill_climb,
-    "TPE": plain_tpe,
+    "tpe": plain_tpe,
     "random": random_order,
 }
 """What `explorer benchmark` compares, by name."""

@@ -164,12 +164,8 @@ class Surrogate:
         self._rows.append(self._encode(config))
         self._logs.append(math.log(max(value, LEAST_VALUE)))
 
-    def pick(self, configs: Sequence[Config]) -> Config:
-        """The config of the least lower bound on its value."""
-        return configs[int(np.argmin(self.bounds(configs)))]
-
-    def bounds(self, configs: Sequence[Config]) -> Floats:
-        """Lower bounds on the logarithm of each value; how low a bound is drawn afresh."""
+    def bounds(self, configs: Sequence[Config], number: int = 1) -> list[Floats]:
+        """Lower bounds on the logarithms of the values; `number` of them, drawn afresh each."""
         if self._fit is None or len(self._rows) >= self._fitted_at + REFIT_EVERY:
             self._fit = self._fitted()
             self._fitted_at = len(self._rows)
@@ -178,8 +174,8 @@ class Surrogate:
         near = np.exp(-self._distances(fit.rows, rows) / fit.length)
         mean = near.T @ fit.weights
         variance = 1.0 - (near * (fit.inverse @ near)).sum(axis=0)
-        caution = self._rng.uniform(0.0, 2.0)
-        return np.asarray(mean - caution * fit.scale * np.sqrt(np.maximum(variance, 0.0)))
+        deviation = fit.scale * np.sqrt(np.maximum(variance, 0.0))
+        return [np.asarray(mean - self._rng.uniform(0.0, 2.0) * deviation) for _ in range(number)]
 
     def _fitted(self) -> "_Fit":
         rows, logs = self._kept()
@@ -215,22 +211,26 @@ class Surrogate:
 
 
 def pick_between(
-    surrogates: Sequence[Surrogate], configs: Sequence[Config], rng: random.Random
-) -> Config:
-    """The most promising config for all values at once, their weights drawn afresh.
+    surrogates: Sequence[Surrogate], configs: Sequence[Config], rng: random.Random, number: int = 1
+) -> list[Config]:
+    """Up to `number` configs that are most promising for all values at once.
 
+    Each by weights and by a caution that are drawn afresh, so that they differ, or are fewer.
     Chebyshev's scalarisation: what counts is the value that is furthest above the least, so that
     also a bay in the front is reached (Knowles, ParEGO, 2006).
     """
-    if len(surrogates) == 1:
-        return surrogates[0].pick(configs)
-    weights = [rng.expovariate(1.0) for _ in surrogates]
-    furthest = np.zeros(len(configs))
-    for surrogate, weight in zip(surrogates, weights, strict=True):
-        bounds = surrogate.bounds(configs)
-        above = (bounds - bounds.min()) / max(float(np.ptp(bounds)), 1e-9)
-        furthest = np.maximum(furthest, weight * above)
-    return configs[int(np.argmin(furthest))]
+    all_bounds = [surrogate.bounds(configs, number) for surrogate in surrogates]
+    picked: dict[Config, None] = {}
+    for bounds_of_each in zip(*all_bounds, strict=True):
+        if len(surrogates) == 1:
+            furthest = bounds_of_each[0]
+        else:
+            furthest = np.zeros(len(configs))
+            for bounds in bounds_of_each:
+                above = (bounds - bounds.min()) / max(float(np.ptp(bounds)), 1e-9)
+                furthest = np.maximum(furthest, rng.expovariate(1.0) * above)
+        picked[configs[int(np.argmin(furthest))]] = None
+    return list(picked)
 
 
 class _Fit:

@@ -1,0 +1,153 @@
+"""Strategies in recorded spaces of which the best is known: ours is no worse than simple ones."""
+
+import json
+from statistics import mean
+
+import pytest
+from optuna.storages import InMemoryStorage
+from typer.testing import CliRunner
+
+from explorer.cli import app
+from explorer.devices.recorded import load_recording
+from explorer.errors import InvalidInput
+from explorer.evaluate.replay import ReplayEvaluator
+from explorer.outcome import Measured
+from explorer.report.benchmark import t4_data
+from explorer.space import Space
+from explorer.tuning import run_search
+from explorer.tuning.benchmark import AT, STRATEGIES, Truth, score
+
+
+def run(*words):
+    return CliRunner().invoke(app, list(words))
+
+
+NAMES = ("h200-f32-1501", "h200-f32-32768")
+
+
+@pytest.fixture(scope="module")
+def truths():
+    return [Truth.of(load_recording(name)) for name in NAMES]
+
+
+def test_a_truth_is_the_whole_sub_space(truths):
+    for truth in truths:
+        assert len(truth.times_us) > 0.9 * truth.space.legal_count()
+        assert all(truth.space.is_legal(config) for config in truth.times_us)
+        best = min(truth.times_us, key=truth.times_us.get)
+        assert truth.regret(best) == 0 and truth.selection_error(best) < 0.01
+        worst = max(truth.times_us, key=truth.times_us.get)
+        assert truth.selection_error(worst) == truth.regret(worst) > 0.5
+
+
+def test_a_recording_without_a_sub_space_tells_no_truth(truths):
+    recording = load_recording(NAMES[0])
+    object.__setattr__(recording.header, "sub_space", {})
+    with pytest.raises(InvalidInput, match="no sub-space of which every config was measured"):
+        Truth.of(recording)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_strategy_tries_no_config_twice_and_repeats_itself(truths, name):
+    def first(seed):
+        tries = STRATEGIES[name](truths[0], seed)
+        return [config for config, _ in zip(tries, range(60), strict=False)]
+
+    once = first(0)
+    assert len(set(once)) == 60 and set(once) <= set(truths[0].times_us)
+    assert first(0) == once != first(1)
+
+
+SEEDS = range(4)
+
+
+@pytest.fixture(scope="module")
+def regrets(truths):
+    """Mean regret after each of AT, by strategy, over all truths."""
+    found = {name: [score(truth, name, SEEDS) for truth in truths] for name in STRATEGIES}
+    return {
+        name: [mean(one.mean_regret(number) for one in scores) for number in range(len(AT))]
+        for name, scores in found.items()
+    }
+
+
+@pytest.mark.exhaustive
+def test_the_search_is_no_worse_than_simple_ones(regrets):
+    for other in ("hill-climb", "random", "tpe"):
+        for ours, theirs in zip(regrets["explorer"], regrets[other], strict=True):
+            assert ours <= theirs + 0.001, (other, regrets)  # a tenth of what is called the best
+
+
+@pytest.mark.exhaustive
+def test_without_seeds_it_is_no_worse_from_60_evaluations_on(regrets):
+    for other in ("hill-climb", "random"):
+        for number in (AT.index(60), AT.index(150)):
+            ours, theirs = regrets["explorer-without-seeds"][number], regrets[other][number]
+            assert ours <= theirs + 0.003, (other, regrets)
+
+
+def test_one_seed_gives_one_search_on_any_number_of_cores(monkeypatch):
+    def trials(cores):
+        monkeypatch.setattr("os.cpu_count", lambda: cores)
+        storage = InMemoryStorage()
+        evaluator = ReplayEvaluator(load_recording(NAMES[0]))
+        run_search(evaluator, storage, trials=40, seed=5)
+        return [trial.params for trial in storage.get_all_trials(0)]
+
+    assert trials(2) == trials(64)
+
+
+def test_what_the_command_prints():
+    done = run("benchmark", "--recording", NAMES[0], "--strategy", "random", "--seeds", "2")
+    assert done.exit_code == 0 and "random" in done.stdout and "@150" in done.stdout
+    done = run(
+        "benchmark", "--recording", NAMES[0], "--strategy", "hill-climb", "--seeds", "2", "--json"
+    )
+    (told,) = json.loads(done.stdout)
+    assert told["recording"] == NAMES[0] and told["seeds"] == 2
+    assert set(told["mean_regret"]) == {str(number) for number in AT}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("benchmark", "--strategy", "best"), "strategy is 'best'; choose explorer, "),
+        (("benchmark", "--recording", "none"), "recording 'none' does not exist"),
+        (("benchmark", "--seeds", "0"), "seeds is '0'; it must be a whole"),
+        (("recordings", "h200-f32-128"), "give a recording's name and --t4 FILE.json together"),
+        (("recordings", "none", "--t4", "a.json"), "recording 'none' does not exist"),
+    ],
+)
+def test_bad_input_gets_a_sentence(words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run(*words)
+    assert done.exit_code == 2 and said in done.stderr and done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_recordings_are_listed_and_written_as_t4(tmp_path):
+    listed = {one["name"]: one for one in json.loads(run("recordings", "--json").stdout)}
+    assert listed[NAMES[0]]["sub_space"]["exp"] == ["ex2.approx"]
+    assert NAMES[0] in run("recordings").stdout
+    path = tmp_path / "t4.json"
+    assert run("recordings", NAMES[0], "--t4", str(path)).exit_code == 0
+    written = json.loads(path.read_text())
+    recording = load_recording(NAMES[0])
+    assert written == json.loads(json.dumps(t4_data(recording)))
+    assert len(written["results"]) == recording.header.kernel_count
+    for result, kernel in zip(written["results"], recording.kernels, strict=True):
+        right = isinstance(kernel.outcome, Measured)
+        assert (result["invalidity"] == "correct") == right == bool(result["times"]["runtimes"])
+        assert result["configuration"] == kernel.config.as_dict()
+        if right:  # milliseconds
+            first = kernel.outcome.samples_us[0]
+            assert result["times"]["runtimes"][0] == pytest.approx(first / 1000, rel=1e-4)
+
+
+def test_the_sub_space_holds_what_the_heuristic_chooses_or_its_like(truths):
+    """So that what is said of first proposals is not said of a space without them."""
+    from explorer.space.heuristic import promising
+
+    for truth in truths:
+        space: Space = truth.space
+        assert space.is_legal(promising(space.problem, space.gpu))
