@@ -263,7 +263,8 @@ class _Search:
         else:
             finals = time_in_turn(evaluator, front_contenders(records), rounds)
         circumstances = replace(evaluator.circumstances, copy_us=finals.copy_us)
-        self._ledger.conclude(finals, circumstances, self._seed)
+        fastest = min(records, key=lambda trial: trial.outcome.time_us).number
+        self._ledger.conclude(finals, circumstances, self._seed, fastest)
         return SearchResult(
             study=self._ledger.name,
             problem=evaluator.problem,

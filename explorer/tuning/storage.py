@@ -3,7 +3,7 @@
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from optuna.storages._rdb.models import (
     TrialValueModel,
 )
 from optuna.trial import FrozenTrial
-from sqlalchemy import create_engine, event, insert, inspect
+from sqlalchemy import create_engine, delete, event, insert, inspect, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -71,6 +71,32 @@ class BulkStorage(RDBStorage):
                 ours = [{"trial_id": trial.trial_id, **row} for row in rows]
                 session.execute(insert(model), ours)
         return trial
+
+    def put_user_attrs(
+        self, study_id: int, values: Mapping[int, Mapping[str, Any]], instead_of: Sequence[str]
+    ) -> None:
+        """Give finished trials, named by their numbers, further user attributes.
+
+        Attributes of the names `instead_of` are taken from all trials of the study first. Optuna
+        itself changes no finished trial.
+        """
+        of_study = select(TrialModel.trial_id).where(TrialModel.study_id == study_id)
+        table = TrialUserAttributeModel
+        with self.engine.begin() as connection:
+            old = table.trial_id.in_(of_study) & table.key.in_(instead_of)
+            connection.execute(delete(table).where(old))
+            found = connection.execute(
+                select(TrialModel.number, TrialModel.trial_id).where(
+                    TrialModel.study_id == study_id, TrialModel.number.in_(values)
+                )
+            )
+            rows = [
+                {"trial_id": trial_id, "key": key, "value_json": json.dumps(value)}
+                for number, trial_id in found
+                for key, value in values[number].items()
+            ]
+            if rows:
+                connection.execute(insert(table), rows)
 
 
 class _Checked:

@@ -33,7 +33,7 @@ from explorer.tuning.results import (
     finals_from_json,
 )
 from explorer.tuning.storage import said_of
-from explorer.tuning.study_writer import passed_over, to_outcome
+from explorer.tuning.study_writer import finals_text, passed_over, to_outcome
 
 # ------------------------------------------------------------------ a study as it lies in a storage
 
@@ -161,7 +161,7 @@ def _read(study: FrozenStudy, storage: BaseStorage) -> StoredStudy:
     with said_of("its trials cannot be read"):
         found = storage.get_all_trials(study._study_id, deepcopy=False)
     objectives = Objectives.parse(attributes.get("objectives", Objectives.TIME))
-    finals = attributes.get("finals")
+    finals = finals_text(attributes)
     trials: dict[int, TrialRecord | Rejected | None] = {}
     faults: dict[int, str] = {}
     for trial in found:

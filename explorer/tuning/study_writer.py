@@ -1,5 +1,6 @@
 """A study in its storage: what is known of a problem's kernels, and where finished trials go."""
 
+import shlex
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +15,7 @@ from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from explorer.asked import AskedProblem
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.outcome import Circumstances, Measured, Outcome, Rejected
@@ -21,14 +23,20 @@ from explorer.plain_data import read_text, read_whole, shown
 from explorer.problem import Problem
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import Finals, finals_to_json
-from explorer.tuning.storage import said_of
+from explorer.tuning.storage import BulkStorage, said_of
 
 # --------------------------------------------------- outcomes as Optuna's user attributes, and back
 
 
-def to_attributes(outcome: Outcome, digest: str, origin: str) -> dict[str, Any]:
-    """What a trial keeps of an outcome; each entry is a row of the storage."""
-    kept: dict[str, Any] = {"digest": digest, "origin": origin}
+def to_attributes(
+    config: Config, outcome: Outcome, digest: str, origin: str, problem: Problem, copy_us: float
+) -> dict[str, Any]:
+    """What a trial keeps of an outcome; each entry is a row of the storage.
+
+    A dashboard draws those that are numbers: so some are kept that could be computed.
+    """
+    command = ["explorer", "emit", config.to_json(brief=True), *AskedProblem.of(problem).options]
+    kept: dict[str, Any] = {"digest": digest, "origin": origin, "emit": shlex.join(command)}
     if isinstance(outcome, Rejected):
         return {**kept, "stage": str(outcome.stage), "reason": outcome.reason}
     return {
@@ -39,6 +47,10 @@ def to_attributes(outcome: Outcome, digest: str, origin: str) -> dict[str, Any]:
         "max_ulp": outcome.max_ulp,
         "mean_ulp": outcome.mean_ulp,
         "registers": outcome.resources.registers,
+        "spill_bytes": outcome.resources.spill_store_bytes + outcome.resources.spill_load_bytes,
+        "shared_bytes": outcome.resources.shared_bytes,
+        "gbps": round(problem.gbps(outcome.time_us), 1),
+        **({"of_copy": round(copy_us / outcome.time_us, 4)} if copy_us else {}),
         "resources": asdict(outcome.resources),
     }
 
@@ -73,6 +85,82 @@ def passed_over(faults: Mapping[int, str], study: str) -> str:
     return f"{trials} of study '{study}' passed over, which cannot be read: trial {first}: {fault}"
 
 
+# ------------------------------------------------------------------ finals, as attributes
+# No attribute takes more than 2 kB: dashboards list them, and a column of MySQL has 2048 bytes.
+
+
+MOST_CHARACTERS = 1600
+"""Quotation marks within take two each."""
+
+
+def finals_to_attributes(finals: Finals) -> dict[str, Any]:
+    """The finals as JSON, in parts, and how many these are."""
+    parts = in_parts(finals_to_json(finals))
+    return {**{f"finals:{n}": part for n, part in enumerate(parts)}, "finals_parts": len(parts)}
+
+
+def finals_text(attributes: Mapping[str, Any]) -> str | None:
+    """The JSON that `finals_to_attributes` kept, or an earlier version in one attribute.
+
+    None where there were no finals. Raises InvalidInput where a part is not there.
+    """
+    if "finals" in attributes:
+        return read_text(attributes["finals"], "finals")
+    if "finals_parts" not in attributes:
+        return None
+    number = read_whole(attributes["finals_parts"], "finals_parts", 1)
+    if number > len(attributes):
+        raise InvalidInput(f"its finals are in {shown(number)} parts, which are not there")
+    return "".join(read_text(attributes.get(f"finals:{n}"), f"finals:{n}") for n in range(number))
+
+
+def in_parts(text: str) -> list[str]:
+    """A text in parts of MOST_CHARACTERS at most; one at least."""
+    starts = range(0, max(1, len(text)), MOST_CHARACTERS)
+    return [text[start : start + MOST_CHARACTERS] for start in starts]
+
+
+VERDICT = ("finals_rank", "finals_us", "finals_of_best", "finals_tied")
+"""Attributes of the trials that were in the latest finals."""
+
+
+def verdict_of(finals: Finals) -> dict[int, dict[str, Any]]:
+    """By the number of a finalist's trial, what the finals say of it."""
+    return {
+        finalist.trial.number: {
+            "finals_rank": rank,
+            "finals_us": round(finalist.time_us, 4),
+            "finals_of_best": round(finalist.ratio_to_best, 5),
+            "finals_tied": finalist.tied,
+        }
+        for rank, finalist in enumerate(finals.finalists, 1)
+    }
+
+
+def note_of(finals: Finals, problem: Problem, fastest: int) -> str:
+    """What a dashboard shows of a study, as Markdown: the verdict, and why it may seem another.
+
+    `fastest` is the number of the trial whose own time is least, which a dashboard calls the best.
+    """
+    winner = finals.winner
+    config = winner.trial.config.to_json(brief=True)
+    command = shlex.join(["explorer", "emit", config, *AskedProblem.of(problem).options])
+    ties = sum(finalist.tied for finalist in finals.finalists) - 1
+    share = f", {finals.copy_us / winner.time_us:.1%} of copy" if finals.copy_us else ""
+    lines = [
+        f"**{problem}**: the best is trial {winner.trial.number}, {winner.time_us:.2f} µs{share}.",
+        f"{ties} other finalists are tied with it. Ties are ordered by registers, then code size.",
+        f"```\n{command}\n```",
+    ]
+    if fastest != winner.trial.number:
+        lines.append(
+            f"A dashboard's best is trial {fastest}, whose time in the search was the least. The "
+            "finals timed the fastest trials again, in turn: their verdict counts, and stands on "
+            "the trials as finals_rank, finals_us and finals_tied."
+        )
+    return "\n\n".join(lines)
+
+
 # ------------------------------------------------------------------ the study
 
 
@@ -83,6 +171,9 @@ UNWRITTEN = 1
 
 UNWRITTEN_OF_REPLAYS = 8
 """A replay's trials can be had again, and it would wait for the disk: 7 ms a trial."""
+
+NOTE_VERSION, NOTE_PART = "dashboard:note_ver", "dashboard:note_str:"
+"""Where optuna-dashboard keeps the note of a study, in parts."""
 
 METRIC_NAMES = "study:metric_names"
 """Where Optuna keeps what a study's values are called."""
@@ -112,6 +203,8 @@ class Ledger:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._unwritten: deque[Future[int]] = deque()
         self._faults: dict[int, str] = {}
+        self._problem = problem
+        self._copy_us = 0.0
         described = problem.as_dict()
         with _writing():
             self._study_id = _open_study(storage, name, objectives)
@@ -193,24 +286,37 @@ class Ledger:
             datetime_complete=datetime.now(),
             params=config.as_dict(),
             distributions=self._distributions,  # type: ignore[arg-type]
-            user_attrs=to_attributes(outcome, digest, origin),
+            user_attrs=to_attributes(config, outcome, digest, origin, self._problem, self._copy_us),
             system_attrs={},
             intermediate_values={},
         )
 
     def begin(self, circumstances: Circumstances, seed: int) -> None:
         """Keep when a run began, and its circumstances, unless those of finals are kept."""
+        self._copy_us = circumstances.copy_us
         with _writing():
             self._set(searched_at=_now())
-            if "finals" not in self._storage.get_study_user_attrs(self._study_id):
+            if finals_text(self._storage.get_study_user_attrs(self._study_id)) is None:
                 self._describe(circumstances, seed)
 
-    def conclude(self, finals: Finals, circumstances: Circumstances, seed: int) -> None:
-        """Keep the finals, as JSON, with the circumstances under which they were held."""
-        text = finals_to_json(finals)
+    def conclude(
+        self, finals: Finals, circumstances: Circumstances, seed: int, fastest: int
+    ) -> None:
+        """Keep the finals, with the circumstances under which they were held.
+
+        Their verdict stands on the trials as well, and in the note that a dashboard shows.
+        `fastest` is the number of the trial of least time in the search.
+        """
+        note = in_parts(note_of(finals, self._problem, fastest))
         with _writing():
-            self._set(finals=text, searched_at=_now())
+            self._set(**finals_to_attributes(finals), searched_at=_now())
             self._describe(circumstances, seed)
+            if isinstance(self._storage, BulkStorage):
+                self._storage.put_user_attrs(self._study_id, verdict_of(finals), VERDICT)
+            before = self._storage.get_study_system_attrs(self._study_id).get(NOTE_VERSION, 0)
+            for number, part in enumerate(note):
+                self._storage.set_study_system_attr(self._study_id, f"{NOTE_PART}{number}", part)
+            self._storage.set_study_system_attr(self._study_id, NOTE_VERSION, before + 1)
 
     def _describe(self, circumstances: Circumstances, seed: int) -> None:
         values = circumstances.as_dict()

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_database import go_on, in_memory, look, look_into
 
+from explorer.tuning.study_writer import finals_text
+
 
 @pytest.fixture(scope="module")
 def whole(base):
@@ -21,9 +23,9 @@ def changed_study(data, opened):
     (study,) = opened.get_all_studies()
     attributes = study.user_attrs
     if data.draw(st.booleans()):
-        name = data.draw(st.sampled_from(sorted(attributes)))
+        name = data.draw(st.sampled_from(sorted({*attributes, "finals"})))
         if name == "finals":
-            finals = data.draw(changed(json.loads(attributes[name])))
+            finals = data.draw(changed(json.loads(finals_text(attributes))))
             return in_memory(opened, study={name: json.dumps(finals)})
         return in_memory(opened, study=data.draw(changed({name: attributes[name]})))
     trial = opened.get_all_trials(study._study_id)[data.draw(st.integers(0, 5))]

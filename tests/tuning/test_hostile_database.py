@@ -12,6 +12,7 @@ from explorer.errors import InvalidInput, NotFound
 from explorer.export import variant_of
 from explorer.report.studies import dashboard_command
 from explorer.tuning import load_trial, open_storage
+from explorer.tuning.study_writer import finals_text
 
 
 @pytest.fixture
@@ -178,7 +179,7 @@ FINALS = {
 @pytest.mark.parametrize(("place", "value"), [(p, v) for p in FINALS for v in FINALS[p]])
 def test_finals_of_other_values(opened, place, value):
     (study,) = opened.get_all_studies()
-    finals = json.loads(study.user_attrs["finals"])
+    finals = json.loads(finals_text(study.user_attrs))
     *path, name = place
     within = finals
     for step in path:
@@ -223,7 +224,7 @@ def test_one_damaged_trial_is_passed_over(path):
 def test_a_winner_that_the_space_does_not_allow(opened, values):
     """It is shown, and cannot be emitted: its text would be that of no kernel."""
     (study,) = opened.get_all_studies()
-    finals = json.loads(study.user_attrs["finals"])
+    finals = json.loads(finals_text(study.user_attrs))
     finals["finalists"][0]["trial"]["config"] |= values
     storage = in_memory(opened, study={"finals": json.dumps(finals)})
     assert len(look_into(storage)) == 1
@@ -233,7 +234,7 @@ def test_a_winner_that_the_space_does_not_allow(opened, values):
 
 def test_nothing_is_left_without_finals_and_trials(path):
     execute(path, TRIAL, '"abc"', 999)
-    execute(path, "DELETE FROM study_user_attributes WHERE key = 'finals'")
+    execute(path, "DELETE FROM study_user_attributes WHERE key LIKE 'finals%'")
     assert any("no measured kernel yet: 4 trials" in one for one in look(path))
 
 

@@ -1,13 +1,16 @@
 """The search on a fake device with a known optimum."""
 
+import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from statistics import median
 
+import optuna
 import pytest
 from fake_evaluator import FakeEvaluator, failure, model_us
 from optuna.distributions import CategoricalDistribution
@@ -16,10 +19,11 @@ from optuna.trial import TrialState
 
 from explorer.asked import AskedProblem
 from explorer.config import Config
-from explorer.errors import NotFound
+from explorer.errors import InvalidInput, NotFound
 from explorer.outcome import Rejected, Stage
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
+from explorer.tuning.study_writer import finals_text, finals_to_attributes
 
 
 def trials_of(storage, name):
@@ -274,3 +278,46 @@ def test_optuna_opens_the_database_as_it_is(path, evaluator):
     best = load_study(open_storage(str(path)), AskedProblem(4096)).best
     assert int(printed[0]) == result.trials
     assert float(printed[1]) <= best.outcome.time_us
+
+
+def test_the_database_speaks_for_itself(tmp_path):
+    """Numbers to plot, a command, the finals' verdict on the trials, and a note for dashboards."""
+    path = tmp_path / "a.db"
+    storage = open_storage(str(path))
+    result = run_search(FakeEvaluator(), storage, trials=40, seed=1)
+    run_search(FakeEvaluator(), storage, trials=5, seed=2)  # finals again, of other trials
+    study = optuna.load_study(study_name=result.study, storage=f"sqlite:///{path}")
+    measured = [t for t in study.trials if t.state is TrialState.COMPLETE]
+    for trial in measured:
+        told = trial.user_attrs
+        assert told["gbps"] == pytest.approx(result.problem.gbps(trial.value), abs=0.1)
+        assert 0 < told["of_copy"] < 1.1 and told["spill_bytes"] == 0 and told["shared_bytes"] >= 0
+        words = shlex.split(told["emit"])
+        config = Config.from_dict({**Config().as_dict(), **json.loads(words[2])})
+        assert config.as_dict() == trial.params and words[3:5] == ["--cols", "4096"]
+    finals = load_study(storage, result.problem).finals
+    ranked = {t.user_attrs["finals_rank"]: t for t in measured if "finals_rank" in t.user_attrs}
+    assert [ranked[n].number for n in sorted(ranked)] == [f.trial.number for f in finals.finalists]
+    assert [ranked[n].user_attrs["finals_us"] for n in sorted(ranked)] == pytest.approx(
+        [f.time_us for f in finals.finalists], abs=1e-3
+    )
+    attributes = [study.user_attrs, *(t.user_attrs for t in study.trials)]
+    longest = max(len(json.dumps(value)) for one in attributes for value in one.values())
+    assert longest < 2048
+    kept = storage.get_study_system_attrs(study._study_id)
+    note = "".join(kept[key] for key in sorted(kept) if "note_str" in key)
+    assert note.startswith(f"**{result.problem}**: the best is trial {ranked[1].number}, ")
+    assert ("A dashboard's best is trial" in note) == (study.best_trial.number != ranked[1].number)
+    assert kept["dashboard:note_ver"] == 2
+
+
+def test_finals_of_an_earlier_version_are_read():
+    """They were in one attribute."""
+    storage = InMemoryStorage()
+    result = run_search(FakeEvaluator(), storage, trials=20)
+    told = finals_to_attributes(result.finals)
+    assert finals_text(told) == finals_text({"finals": finals_text(told)})
+    with pytest.raises(InvalidInput, match="finals:1"):
+        finals_text({"finals_parts": 2, "finals:0": "{"})
+    with pytest.raises(InvalidInput, match="1000000 parts, which are not there"):
+        finals_text({"finals_parts": 10**6, "finals:0": "{"})
