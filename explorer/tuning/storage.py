@@ -1,10 +1,11 @@
 """The database of studies: opening it, and writing a trial by few statements."""
 
+import fcntl
 import json
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +170,7 @@ def open_storage(url: str | None = None, *, read_only: bool = False) -> BaseStor
             if _is_in_memory(parsed):  # it is one connection's: all threads share it
                 options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
                 return BulkStorage(parsed.render_as_string(hide_password=False), options)
-            patient = _patience(parsed)
-            is_new = _is_new(parsed, name, patient, read_only=read_only)
-            return _open(parsed, name, patient, is_new=is_new)
+            return _opened(parsed, name, read_only=read_only)
         except ImportError as error:
             raise InvalidInput(_missing_driver(parsed, error)) from None
 
@@ -289,6 +288,29 @@ def _is_new(url: URL, storage: str, options: dict[str, Any], *, read_only: bool)
     if read_only:
         raise NotFound(f"no study yet: storage {storage} is empty; run explorer search --cols 4096")
     return True
+
+
+def _opened(url: URL, name: str, *, read_only: bool) -> BaseStorage:
+    """Open a storage, alone among processes where it is a file that may have to be created."""
+    options = _patience(url)
+    if read_only or not _is_sqlite_file(url):
+        return _open(url, name, options, is_new=_is_new(url, name, options, read_only=read_only))
+    with _locked(Path(str(url.database))):
+        return _open(url, name, options, is_new=_is_new(url, name, options, read_only=False))
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let other processes wait that open the same file, which is created here if it is not there.
+
+    Two that create Optuna's tables at once would each find tables that a moment ago were not there.
+    SQLite's own locks are of another kind, and know nothing of this one.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError):  # a file system without locks, or what SQLite says better
+            file = stack.enter_context(path.open("ab"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _open(url: URL, name: str, options: dict[str, Any], *, is_new: bool) -> BaseStorage:

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from explorer.asked import AskedProblem
 from explorer.config import Config
 from explorer.errors import InvalidInput
-from explorer.outcome import Circumstances, Measured, Outcome, Rejected
+from explorer.outcome import Circumstances, Measured, Outcome, Rejected, Stage
 from explorer.plain_data import read_text, read_whole, shown
 from explorer.problem import Problem
 from explorer.tuning.objective import Objectives
@@ -246,10 +246,11 @@ class Ledger:
     ) -> Future[int]:
         """Store a finished trial in the background, COMPLETE or PRUNED; gives its number.
 
-        Raises what an earlier trial met, so at most `most_unwritten` trials are lost if the
-        storage fails.
+        Raises what an earlier trial met, so at most `most_unwritten` evaluated trials are lost if
+        the storage fails. What a rule excludes is not waited for: it cost nothing to find.
         """
-        self._wait(self._most_unwritten - 1)
+        if not (isinstance(outcome, Rejected) and outcome.stage is Stage.INVALID):
+            self._wait(self._most_unwritten - 1)
         trial = self._trial(config, outcome, digest, origin, started)
         self._unwritten.append(self._writer.submit(self._store, trial))
         return self._unwritten[-1]

@@ -2,6 +2,9 @@
 
 import os
 import sqlite3
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -119,3 +122,35 @@ def test_a_database_in_memory_serves_a_search():
     storage = open_storage("sqlite:///:memory:")
     result = run_search(FakeEvaluator(), storage, trials=3)
     assert [study.name for study in list_studies(storage)] == [result.study]
+
+
+OPENS = """
+import sys, time
+from pathlib import Path
+from explorer.tuning import open_storage
+from optuna.study import StudyDirection
+folder, number = Path(sys.argv[1]), sys.argv[2]
+(folder / f"ready-{number}").touch()
+while not (folder / "go").exists():
+    time.sleep(0.001)
+storage = open_storage(str(folder / "new.db"))
+storage.create_new_study([StudyDirection.MINIMIZE], f"study of {number}")
+"""
+
+
+def test_a_new_database_is_opened_by_several_processes_at_once(tmp_path):
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPENS, str(tmp_path), str(number)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(4)
+    ]
+    limit = time.monotonic() + 60
+    while len(list(tmp_path.glob("ready-*"))) < len(processes) and time.monotonic() < limit:
+        time.sleep(0.01)
+    (tmp_path / "go").touch()
+    said = [process.communicate()[1] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4, said
+    assert len(open_storage(str(tmp_path / "new.db")).get_all_studies()) == 4
