@@ -293,7 +293,7 @@ def _is_new(url: URL, storage: str, options: dict[str, Any], *, read_only: bool)
 def _opened(url: URL, name: str, *, read_only: bool) -> BaseStorage:
     """Open a storage, alone among processes where it is a file that may have to be created."""
     options = _patience(url)
-    if read_only or not _is_sqlite_file(url):
+    if read_only or not _is_sqlite_file(url) or url.host:  # which SQLite refuses
         return _open(url, name, options, is_new=_is_new(url, name, options, read_only=read_only))
     with _locked(Path(str(url.database))):
         return _open(url, name, options, is_new=_is_new(url, name, options, read_only=False))
