@@ -5,7 +5,7 @@ import sys
 import warnings
 
 # Before anything imports NumPy. Its matrices are small here, and the threads of its BLAS wait for
-# work by spinning: on 16 cores they took most of 90 CPU seconds in a search, from the compiler.
+# work by spinning: on 16 cores they took half of the 90 CPU seconds of a search from the compiler.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from explorer.cli.app import app
