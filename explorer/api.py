@@ -20,7 +20,7 @@ from explorer.errors import ExplorerError, InvalidInput, NotFound, WrongKernel
 from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, is_known_gpu, known_gpu
 from explorer.plain_data import shown
 from explorer.problem import Problem
-from explorer.tuning.objective import Goal, Objectives
+from explorer.tuning.objective import Effort, Goal, Objectives
 from explorer.tuning.results import Progress, SearchResult
 
 if TYPE_CHECKING:
@@ -190,6 +190,7 @@ def search(
     *,
     trials: int | None = None,
     budget_s: float | None = None,
+    effort: str | None = None,
     device: str = "auto",
     storage: StrPath | None = None,
     seed: int = 0,
@@ -208,8 +209,10 @@ def search(
 
     Args:
         problem: What to compute, unless keywords say it.
-        trials: Kernels to evaluate in this call; 200 where no budget is given either.
+        trials: Kernels to evaluate in this call.
         budget_s: Seconds for search and finals.
+        effort: `quick`, `default` or `full`, in place of both: 60, 200 or 1000 kernels at most. The
+            search ends sooner once 30, 80 or 250 kernels in a row gained nothing beyond noise.
         device: `auto`, `cuda:N`, or `recorded:NAME`. `auto` is the first GPU; where there is none,
             a recording of the problem is replayed, and the result says so.
         storage: An Optuna storage, a URL or a SQLite file; None: studies/explorer.db.
@@ -236,6 +239,7 @@ def search(
     goal = _goal(objectives, accuracy)
     trials = None if trials is None else _whole("trials", trials, 1)
     budget_s = None if budget_s is None else _seconds("budget_s", budget_s)
+    level = _effort(effort, trials, budget_s)
     seed = _whole("seed", seed, 0)
     from explorer.evaluate.open_evaluator import open_evaluator
 
@@ -256,6 +260,7 @@ def search(
                 opened,
                 trials=trials,
                 budget_s=budget_s,
+                effort=level,
                 seed=seed,
                 on_progress=progress,
                 objectives=goal.objectives,
@@ -269,6 +274,18 @@ def search(
         heard(result.passed_over)
     check = check_replayed(result, heard) if verify and result.replayed else None
     return replace(result, verification=check, notices=tuple(heard.sentences))
+
+
+def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> Effort:
+    """Raises InvalidInput for an unknown effort, and for one beside what it stands for."""
+    if effort is None:
+        return Effort.DEFAULT
+    level = Effort.parse(_text("effort", effort))
+    if trials is not None or budget_s is not None:
+        raise InvalidInput(
+            f"effort is {level}, and a number of trials or a budget is given: give one of the two"
+        )
+    return level
 
 
 def _opening(storage: str | None) -> "Future[Any]":

@@ -18,7 +18,7 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, with_problem
-from explorer.tuning.objective import Objectives
+from explorer.tuning.objective import Effort, Objectives
 
 if TYPE_CHECKING:
     from explorer.evaluate.verify import FinalistCheck
@@ -30,7 +30,7 @@ Trials = Annotated[
         "--trials",
         metavar="N",
         parser=whole_number("trials", 1),
-        help="Kernels to evaluate in this run; 200 where no budget is given either.",
+        help="Kernels to evaluate in this run, in place of --effort.",
         show_default=False,
     ),
 ]
@@ -40,8 +40,19 @@ Budget = Annotated[
         "--budget",
         metavar="TIME",
         parser=duration_s,
-        help="Time for search and finals, such as 30s, 2m or 90.",
+        help="Time for search and finals, such as 30s, 2m or 90, in place of --effort.",
         show_default=False,
+    ),
+]
+EffortOrNone = Annotated[
+    Effort | None,
+    typer.Option(
+        "--effort",
+        metavar="HOW",
+        parser=Effort.parse,
+        help="quick, default or full: 60, 200 or 1000 kernels at most; it ends sooner once 30, 80 "
+        "or 250 in a row gained nothing beyond noise.",
+        show_default="default",
     ),
 ]
 
@@ -51,6 +62,7 @@ def search(
     asked: AskedProblem | None,
     trials: Trials = None,
     budget: Budget = None,
+    effort: EffortOrNone = None,
     device: Device = "auto",
     storage: Storage = None,
     seed: Seed = 0,
@@ -75,6 +87,7 @@ def search(
                 asked,
                 trials=trials,
                 budget_s=budget,
+                effort=effort,
                 device=device,
                 storage=storage,
                 seed=seed,

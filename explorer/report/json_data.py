@@ -56,6 +56,7 @@ def search_data(
         "duplicates": result.duplicates,
         "rejected": _rejected(result.rejected),
         "elapsed_s": result.elapsed_s,
+        "stopped": result.stopped or None,
         "seed": result.seed,
         "objectives": str(result.objectives),
         "best": winner_data(result.finals, result.problem),

@@ -94,6 +94,8 @@ def tally(result: SearchResult) -> str:
     if result.exhausted and not result.trials:
         return f"None: every {kernels} is in the study already. Seed {result.seed}."
     end = f" Nothing is left to try: every {kernels} is in the study." if result.exhausted else ""
+    if result.stopped:
+        end = f" Ended since {result.stopped}; more are tried with --effort full or --trials."
     return (
         f"{count(result.trials)} in {seconds(result.elapsed_s)}: "
         f"{counted(result.measured, 'kernel')} measured, {count(result.duplicates)} whose code was "

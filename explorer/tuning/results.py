@@ -109,6 +109,8 @@ class SearchResult:
     replayed: bool
     exhausted: bool = False
     """Nothing was left to try."""
+    stopped: str = ""
+    """Why it ended before its number of kernels: what could still be gained was below the noise."""
     objectives: Objectives = Objectives.TIME
     passed_over: str = ""
     """A sentence on trials of earlier runs that cannot be read; empty where there is none."""

@@ -3,6 +3,7 @@
 A budget says how long; a tally counts what became of it.
 """
 
+import math
 import random
 import time
 from collections import Counter, deque
@@ -22,7 +23,7 @@ from explorer.space import Rule, Space
 from explorer.tuning.candidates import Catalogue, Offer, OpenOffer
 from explorer.tuning.evaluations import Evaluation, Evaluations
 from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals, time_in_turn
-from explorer.tuning.objective import Goal, Objectives, study_name
+from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
 from explorer.tuning.proposer import Origin, Proposal, Proposer, seeds_of
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
 from explorer.tuning.study_writer import UNWRITTEN, UNWRITTEN_OF_REPLAYS, Ledger
@@ -111,6 +112,11 @@ class Tally:
         self._best: _MeasuredTrial | None = None
 
     @property
+    def best_us(self) -> float | None:
+        """The least time, of earlier runs too; None where nothing was measured."""
+        return self._best.time_us if self._best else None
+
+    @property
     def records(self) -> list[TrialRecord]:
         """The measured kernels, of this run and earlier ones."""
         return [TrialRecord(t.number.result(), t.config, t.outcome) for t in self._trials]
@@ -138,7 +144,7 @@ class Tally:
             measured=self.measured_now,
             rejected=dict(self.rejected),
             best_trial=self._best.number.result() if self._best else None,
-            best_us=self._best.time_us if self._best else None,
+            best_us=self.best_us,
             copy_us=copy_us,
             elapsed_s=budget.elapsed_s,
             remaining_s=budget.remaining_s,
@@ -155,8 +161,28 @@ class Tally:
 # ------------------------------------------------------------------ the search
 
 
-DEFAULT_TRIALS = 200
-"""Kernels to evaluate where neither a number nor a time is given."""
+class _Gain:
+    """Tells when a search for time gains no more: what it may still gain is below the noise."""
+
+    def __init__(self, patience: int | None) -> None:
+        self._patience = patience
+        self._best_us: list[float] = []
+
+    @property
+    def reason(self) -> str:
+        """Why the search ends here; empty where it goes on."""
+        patience = self._patience
+        if patience is None or len(self._best_us) <= patience:
+            return ""
+        before_us, now_us = self._best_us[-1 - patience], self._best_us[-1]
+        if before_us == math.inf or now_us < before_us * (1 - LEAST_GAIN):
+            return ""
+        least = f"{100 * LEAST_GAIN:g} %"
+        return f"the last {patience} kernels gained less than {least}, which noise exceeds"
+
+    def note(self, best_us: float | None) -> None:
+        """Count an evaluated kernel, and the best time since the study began."""
+        self._best_us.append(math.inf if best_us is None else best_us)
 
 
 def run_search(
@@ -165,6 +191,7 @@ def run_search(
     *,
     trials: int | None = None,
     budget_s: float | None = None,
+    effort: Effort = Effort.DEFAULT,
     seed: int = 0,
     on_progress: Callable[[Progress], None] | None = None,
     rounds: int = DEFAULT_ROUNDS,
@@ -175,19 +202,23 @@ def run_search(
     """Find the fastest variant of the evaluator's problem, going on with its study if there is one.
 
     `trials` counts the kernels that this call evaluates, not proposals that a rule excludes or
-    whose code is known; `budget_s` covers search and finals, in seconds; `ahead` proposals compile
-    while one is evaluated; `space` narrows what is proposed, and is `Space.searched` where it is
-    left out. With `objectives` time and error the finalists are the Pareto front. Raises NotFound
-    where no kernel could be used, InvalidInput where a recording does not tell errors. Ctrl-C keeps
-    all finished trials.
+    whose code is known; `budget_s` covers search and finals, in seconds; where neither is given
+    `effort` says how many, and a search for time ends sooner once it gains no more; `ahead`
+    proposals compile while one is evaluated; `space` narrows what is proposed, and is
+    `Space.searched` where it is left out. With `objectives` time and error the finalists are the
+    Pareto front. Raises NotFound where no kernel could be used, InvalidInput where a recording does
+    not tell errors. Ctrl-C keeps all finished trials.
     """
-    if trials is None and budget_s is None:
-        trials = DEFAULT_TRIALS
+    is_open = trials is None and budget_s is None
+    gains_end = is_open and objectives is Objectives.TIME
+    if is_open:
+        trials = effort.trials
     space = space or Space.searched(evaluator.problem, evaluator.gpu)
     if objectives is Objectives.TIME_ERROR:
         _check_errors_are_known(evaluator)
     budget = Budget(trials, budget_s)
-    search = _Search(evaluator, storage, space, budget, seed, on_progress, objectives)
+    gain = _Gain(effort.patience if gains_end else None)
+    search = _Search(evaluator, storage, space, budget, gain, seed, on_progress, objectives)
     try:
         search.explore(ahead)
         return search.conclude(rounds)
@@ -204,12 +235,14 @@ class _Search:
         storage: BaseStorage,
         space: Space,
         budget: Budget,
+        gain: _Gain,
         seed: int,
         on_progress: Callable[[Progress], None] | None,
         objectives: Objectives,
     ) -> None:
         self._evaluator = evaluator
         self._budget = budget
+        self._gain = gain
         self._seed = seed
         self._on_progress = on_progress
         self._objectives = objectives
@@ -242,7 +275,7 @@ class _Search:
             self._tell_progress("search")
         with Evaluations(self._evaluator) as evaluations:
             self._fill(pending, ahead)
-            while pending and self._budget.allows_another():
+            while pending and self._budget.allows_another() and not self._gain.reason:
                 proposal = pending.popleft()
                 running = evaluations.begin(proposal.config)
                 self._fill(pending, ahead, running=1)
@@ -278,6 +311,7 @@ class _Search:
             seed=self._seed,
             replayed=is_replay(evaluator),
             exhausted=self._exhausted,
+            stopped=self._gain.reason,
             objectives=self._objectives,
             passed_over=self._ledger.passed_over,
         )
@@ -314,6 +348,7 @@ class _Search:
         self._add(proposal.config, done.outcome, proposal.digest, origin, done.started)
         values = self._objectives.values(done.outcome)
         self._proposer.learn(proposal.config, proposal.digest, values)
+        self._gain.note(self._tally.best_us)
 
     def _add_illegal(self, config: Config, rule: Rule) -> None:
         outcome = Rejected(Stage.INVALID, rule.reason(config))

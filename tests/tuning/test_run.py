@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -23,6 +24,7 @@ from explorer.errors import InvalidInput, NotFound
 from explorer.outcome import Rejected, Stage
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
+from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
 from explorer.tuning.study_writer import finals_text, finals_to_attributes
 
 
@@ -321,3 +323,38 @@ def test_finals_of_an_earlier_version_are_read():
         finals_text({"finals_parts": 2, "finals:0": "{"})
     with pytest.raises(InvalidInput, match="1000000 parts, which are not there"):
         finals_text({"finals_parts": 10**6, "finals:0": "{"})
+
+
+def test_a_search_ends_where_it_gains_no_more():
+    """As soon as so many kernels gained nothing, and says so; not where a number is asked for."""
+    evaluator = FakeEvaluator(noise=0.0)
+    result = run_search(evaluator, InMemoryStorage(), effort=Effort.QUICK, seed=3)
+    evaluated = result.measured + sum(result.rejected[s] for s in result.rejected if s != "invalid")
+    times = [t for t in (failure(c) or model_us(c) for c in evaluator.evaluated)]
+    best = [
+        min((t for t in times[: n + 1] if isinstance(t, float)), default=1e9) for n in range(60)
+    ]
+    patience = Effort.QUICK.patience
+    ends = (n for n in range(patience, 60) if best[n] >= best[n - patience] * (1 - LEAST_GAIN))
+    expected = next(ends, None)
+    assert evaluated == (60 if expected is None else expected + 1)
+    assert bool(result.stopped) == (expected is not None)
+    whole = run_search(FakeEvaluator(noise=0.0), InMemoryStorage(), trials=70, seed=3)
+    assert whole.stopped == "" and whole.measured + whole.rejected.get(Stage.CRASH, 0) <= 70
+
+
+def test_what_cannot_gain_ends_after_its_patience():
+    class Level(FakeEvaluator):
+        def evaluate(self, config):
+            self.evaluated.append(config)
+            return replace(self.measured(config), samples_us=(50.0,) * 20)
+
+    evaluator = Level()
+    result = run_search(evaluator, InMemoryStorage(), effort=Effort.DEFAULT)
+    assert len(evaluator.evaluated) == Effort.DEFAULT.patience + 1
+    assert result.stopped == "the last 80 kernels gained less than 0.05 %, which noise exceeds"
+    assert not result.exhausted
+    both = run_search(
+        Level(), InMemoryStorage(), effort=Effort.QUICK, objectives=Objectives.TIME_ERROR
+    )
+    assert both.stopped == "" and both.measured == Effort.QUICK.trials
