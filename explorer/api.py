@@ -197,6 +197,7 @@ def search(
     timing: str = "cold",
     accuracy: str | None = None,
     objectives: str = "time",
+    sampler: str | None = None,
     verify: bool = True,
     progress: Callable[[Progress], None] | None = None,
     notice: Notice | None = None,
@@ -220,6 +221,8 @@ def search(
         timing: `cold`: launches rotate over buffers of 4 x L2; `warm`: they stay on one.
         accuracy: `strict`, `default` or `fast`; None: default, and fast for time,error.
         objectives: `time`, or `time,error`: the finalists are then the Pareto front of both.
+        sampler: `module:Class` of an Optuna sampler that proposes what comes after the first few
+            kernels; None: our mixture of small changes, TPE and random draws.
         verify: Whether the finalists of a replay are checked on the emulator.
         progress: Called with a `Progress` after every trial.
         notice: Called with each sentence of the result's `notices`, at once.
@@ -251,6 +254,7 @@ def search(
     try:
         with open_evaluator(wanted, device, timing, seed, goal.accuracy) as evaluator:
             from explorer.tuning import run_search
+            from explorer.tuning.surrogate import named_sampler
 
             opened = opening.result()
             for sentence in (*_replay_notices(evaluator, why), *rows_notice(wanted, asked.rows)):
@@ -264,6 +268,7 @@ def search(
                 seed=seed,
                 on_progress=progress,
                 objectives=goal.objectives,
+                sampler=None if sampler is None else named_sampler(_text("sampler", sampler)),
             )
     except ExplorerError as error:
         opening.result()  # what is wrong with the storage is said first

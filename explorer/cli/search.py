@@ -44,6 +44,15 @@ Budget = Annotated[
         show_default=False,
     ),
 ]
+Sampler = Annotated[
+    str | None,
+    typer.Option(
+        "--sampler",
+        metavar="MODULE:CLASS",
+        help="An Optuna sampler that proposes what comes after the first few kernels.",
+        show_default=False,
+    ),
+]
 EffortOrNone = Annotated[
     Effort | None,
     typer.Option(
@@ -69,6 +78,7 @@ def search(
     timing: Timing = "cold",
     accuracy: AccuracyOrNone = None,
     objectives: Minimised = Objectives.TIME,
+    sampler: Sampler = None,
     json: Json = False,
 ) -> None:
     """Find the fastest kernel of a problem. The same command again goes on."""
@@ -94,6 +104,7 @@ def search(
                 timing=timing,
                 accuracy=accuracy,
                 objectives=objectives,
+                sampler=sampler,
                 verify=False,
                 progress=progress,
                 notice=say,

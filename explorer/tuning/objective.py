@@ -102,7 +102,8 @@ class Effort(StrEnum):
             return cls(text)
         except ValueError:
             raise InvalidInput(
-                f"effort is '{text}'; choose {', '.join(cls)}, or give --trials or --budget"
+                f"effort is '{text}'; choose {', '.join(cls)}, or give a number of trials, or a "
+                "budget"
             ) from None
 
     @property

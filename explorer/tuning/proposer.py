@@ -24,7 +24,7 @@ from explorer.space.heuristic import exact, promising
 from explorer.tuning.candidates import Offer
 from explorer.tuning.finals import dominates
 from explorer.tuning.objective import Goal, Objectives
-from explorer.tuning.surrogate import Surrogate, Tpe, pick_between
+from explorer.tuning.surrogate import SamplerOf, Surrogate, Tpe, pick_between, tpe_of
 
 # ------------------------------------------------------------------ seeds
 
@@ -227,6 +227,8 @@ class Origin(StrEnum):
     STEP = "step"
     TPE = "tpe"
     RANDOM = "random"
+    SAMPLER = "sampler"
+    """An Optuna sampler of the user's, in place of the three before."""
 
 
 SHARES = {Origin.STEP: 0.45, Origin.TPE: 0.5, Origin.RANDOM: 0.05}
@@ -277,14 +279,17 @@ class Proposer:
         seed: int,
         on_illegal: Callable[[Config, Rule], None],
         objectives: Objectives = Objectives.TIME,
+        sampler: SamplerOf | None = None,
     ) -> None:
+        """After the seeds a `sampler` of the user's, if there is one, proposes all else."""
         self.duplicates = 0
         """Configs that were not proposed because they emit code that was."""
         self._offer = offer
         self._identity = identity
         self._on_illegal = on_illegal
         self._rng = random.Random(seed)
-        self._tpe = Tpe(offer.values, seed, objectives.number)
+        self._tpe = Tpe(offer.values, seed, objectives.number, sampler or tpe_of)
+        self._shares = SHARES if sampler is None else {Origin.SAMPLER: 1.0}
         self._rejected = (math.inf,) * objectives.number
         self._waiting: deque[tuple[Config, Origin]] = deque((s, Origin.SEED) for s in seeds)
         self._surrogates = [Surrogate(offer.values, self._rng) for _ in range(objectives.number)]
@@ -329,9 +334,9 @@ class Proposer:
             adopted = self._offer.adopt(config, self._rng)
             if adopted is not None:
                 return adopted, origin
-        origins = list(SHARES)
-        (first,) = self._rng.choices(origins, weights=[SHARES[o] for o in origins])
-        for origin in _moved_to_front(first, origins):
+        origins, shares = list(self._shares), list(self._shares.values())
+        (first,) = self._rng.choices(origins, weights=shares)
+        for origin in _moved_to_front(first, [*origins, Origin.RANDOM]):
             config_or_none = self._from(origin)
             if config_or_none is not None:
                 return config_or_none, origin
@@ -340,7 +345,8 @@ class Proposer:
     def _from(self, origin: Origin) -> Config | None:
         if origin is Origin.STEP:
             return self._step()
-        return self._ask_tpe() if origin is Origin.TPE else self._offer.draw(self._rng)
+        is_asked = origin in (Origin.TPE, Origin.SAMPLER)
+        return self._ask_tpe() if is_asked else self._offer.draw(self._rng)
 
     def _step(self) -> Config | None:
         """An untried neighbour of one of the best."""

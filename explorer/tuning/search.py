@@ -27,7 +27,7 @@ from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, stud
 from explorer.tuning.proposer import Origin, Proposal, Proposer, seeds_of
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
 from explorer.tuning.study_writer import UNWRITTEN, UNWRITTEN_OF_REPLAYS, Ledger
-from explorer.tuning.surrogate import distributions
+from explorer.tuning.surrogate import SamplerOf, distributions
 
 # ------------------------------------------------------------------ how long a search may go on
 
@@ -198,6 +198,7 @@ def run_search(
     ahead: int | None = None,
     space: Space | None = None,
     objectives: Objectives = Objectives.TIME,
+    sampler: SamplerOf | None = None,
 ) -> SearchResult:
     """Find the fastest variant of the evaluator's problem, going on with its study if there is one.
 
@@ -207,7 +208,8 @@ def run_search(
     proposals compile while one is evaluated; `space` narrows what is proposed, and is
     `Space.searched` where it is left out. With `objectives` time and error the finalists are the
     Pareto front. Raises NotFound where no kernel could be used, InvalidInput where a recording does
-    not tell errors. Ctrl-C keeps all finished trials.
+    not tell errors. Ctrl-C keeps all finished trials. A `sampler` of Optuna's kind proposes what
+    comes after the seeds, in place of our mixture.
     """
     is_open = trials is None and budget_s is None
     gains_end = is_open and objectives is Objectives.TIME
@@ -218,7 +220,9 @@ def run_search(
         _check_errors_are_known(evaluator)
     budget = Budget(trials, budget_s)
     gain = _Gain(effort.patience if gains_end else None)
-    search = _Search(evaluator, storage, space, budget, gain, seed, on_progress, objectives)
+    search = _Search(
+        evaluator, storage, space, budget, gain, seed, on_progress, objectives, sampler
+    )
     try:
         search.explore(ahead)
         return search.conclude(rounds)
@@ -239,6 +243,7 @@ class _Search:
         seed: int,
         on_progress: Callable[[Progress], None] | None,
         objectives: Objectives,
+        sampler: SamplerOf | None,
     ) -> None:
         self._evaluator = evaluator
         self._budget = budget
@@ -252,7 +257,7 @@ class _Search:
         goal = Goal(objectives, evaluator.circumstances.accuracy)
         first = seeds_of(goal, space, random.Random(seed))
         self._proposer = Proposer(
-            offer, evaluator.identity, first, seed, self._add_illegal, objectives
+            offer, evaluator.identity, first, seed, self._add_illegal, objectives, sampler
         )
         self._ledger = Ledger(
             storage,

@@ -1,17 +1,22 @@
 """Who proposes configs: a model of what was measured, and Optuna's TPE."""
 
+import inspect
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 
 import numpy as np
 import optuna
 from numpy.typing import NDArray
 from optuna.distributions import CategoricalDistribution
-from optuna.samplers import TPESampler
+from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import Trial, TrialState, create_trial
 
 from explorer.config import Config
+from explorer.errors import ExplorerError, InvalidInput
+from explorer.plain_data import shown
 from explorer.space.parameters import Value
 
 # ------------------------------------------------------------------ TPE
@@ -30,12 +35,69 @@ KEPT_BEST = 50
 KEPT_RECENT = 50
 
 
+SamplerOf = Callable[[int], BaseSampler]
+"""Makes an Optuna sampler of a seed."""
+
+
+def tpe_of(seed: int) -> BaseSampler:
+    """Optuna's TPE, which models from the first few trials on."""
+    return TPESampler(n_startup_trials=STARTUP, seed=seed)
+
+
+def named_sampler(name: str) -> SamplerOf:
+    """The sampler that `module:Class` names, called with `seed=` where it takes one.
+
+    Raises InvalidInput where there is none.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except Exception as error:  # a module may raise what it likes
+        raise InvalidInput(
+            f"sampler {shown(name)} cannot be loaded ({type(error).__name__}: {error}); write "
+            "module:Class, such as optuna.samplers:RandomSampler"
+        ) from None
+    if not (isinstance(found, type) and issubclass(found, BaseSampler)):
+        raise InvalidInput(f"sampler {shown(name)} is no class of optuna.samplers.BaseSampler")
+
+    def made(seed: int) -> BaseSampler:
+        with _blamed(name):
+            takes_seed = "seed" in inspect.signature(found).parameters
+            sampler: BaseSampler = found(**({"seed": seed} if takes_seed else {}))
+            return sampler
+
+    return made
+
+
+@contextmanager
+def _blamed(name: str) -> Iterator[None]:
+    """Say what a sampler of the user's raised, as InvalidInput."""
+    try:
+        yield
+    except (ExplorerError, KeyboardInterrupt, MemoryError):
+        raise
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise InvalidInput(
+            f"sampler {name} raised {told}; what finished before is kept: mend it, or leave "
+            "--sampler out, and run the same command again"
+        ) from error
+
+
 class Tpe:
-    """Ask for a config, legal or not, tried or not; tell what became of any config."""
+    """Ask for a config, legal or not, tried or not; tell what became of any config.
+
+    By Optuna's TPE, or by another sampler in its place.
+    """
 
     def __init__(
-        self, values: dict[str, tuple[Value, ...]], seed: int, objectives: int = 1
+        self,
+        values: dict[str, tuple[Value, ...]],
+        seed: int,
+        objectives: int = 1,
+        sampler: SamplerOf = tpe_of,
     ) -> None:
+        self._sampler = sampler
         self._distributions = distributions(values)
         self._seed = seed
         self._objectives = objectives
@@ -45,7 +107,8 @@ class Tpe:
 
     def ask(self) -> Config:
         """What TPE expects to be fast; with two objectives, to be near the front."""
-        trial = self._study.ask(self._distributions)  # type: ignore[arg-type]
+        with _blamed(type(self._study.sampler).__name__):
+            trial = self._study.ask(self._distributions)  # type: ignore[arg-type]
         config = Config(**trial.params)
         if config in self._asked:
             self._study.tell(trial, state=TrialState.FAIL)
@@ -56,12 +119,13 @@ class Tpe:
     def tell(self, config: Config, values: tuple[float, ...]) -> None:
         """A value for each objective, infinite for what cannot be used."""
         trial = self._asked.pop(config, None)
-        if trial is None:
-            self._add(config, values)
-        elif math.isinf(values[0]):
-            self._study.tell(trial, state=TrialState.PRUNED)
-        else:
-            self._study.tell(trial, values)
+        with _blamed(type(self._study.sampler).__name__):
+            if trial is None:
+                self._add(config, values)
+            elif math.isinf(values[0]):
+                self._study.tell(trial, state=TrialState.PRUNED)
+            else:
+                self._study.tell(trial, values)
         self._told.append((config, values))
         if len(self._told) > MIRROR_LIMIT:
             self._thin()
@@ -98,7 +162,7 @@ class Tpe:
 
     def _new_study(self) -> optuna.Study:
         self._seed += 1
-        sampler = TPESampler(n_startup_trials=STARTUP, seed=self._seed)
+        sampler = self._sampler(self._seed)
         return optuna.create_study(sampler=sampler, directions=["minimize"] * self._objectives)
 
 

@@ -26,6 +26,7 @@ from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
 from explorer.tuning.study_writer import finals_text, finals_to_attributes
+from explorer.tuning.surrogate import named_sampler
 
 
 def trials_of(storage, name):
@@ -358,3 +359,64 @@ def test_what_cannot_gain_ends_after_its_patience():
         Level(), InMemoryStorage(), effort=Effort.QUICK, objectives=Objectives.TIME_ERROR
     )
     assert both.stopped == "" and both.measured == Effort.QUICK.trials
+
+
+SAMPLERS = """
+import optuna
+
+class Raises(optuna.samplers.RandomSampler):
+    def sample_independent(self, *_):
+        raise ZeroDivisionError("oh")
+
+class Nonsense(optuna.samplers.RandomSampler):
+    def sample_independent(self, *_):
+        return "moon"
+
+class Seedless(optuna.samplers.RandomSampler):
+    def __init__(self):
+        super().__init__(seed=1)
+
+class Refuses(optuna.samplers.RandomSampler):
+    def __init__(self):
+        raise OSError("not today")
+
+thing = 5
+"""
+
+
+@pytest.fixture
+def samplers(tmp_path, monkeypatch):
+    (tmp_path / "my_samplers.py").write_text(SAMPLERS)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["optuna.samplers:RandomSampler", "my_samplers:Seedless"])
+def test_a_sampler_of_the_users_proposes_what_follows_the_seeds(samplers, name):
+    storage = InMemoryStorage()
+    result = run_search(FakeEvaluator(), storage, trials=40, sampler=named_sampler(name))
+    origins = {trial.user_attrs["origin"] for trial in trials_of(storage, result.study)}
+    assert "sampler" in origins and origins <= {"seed", "sampler", "tpe"}
+    evaluated = [t for t in trials_of(storage, result.study) if t.user_attrs["digest"]]
+    assert evaluated[-1].user_attrs["origin"] == "sampler" and len(evaluated) == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("my_samplers:Raises", "sampler Raises raised ZeroDivisionError: oh; what finished before"),
+        ("my_samplers:Nonsense", "sampler Nonsense raised ValueError: 'moon' not in"),
+        ("my_samplers:Refuses", "sampler my_samplers:Refuses raised OSError: not today"),
+        ("my_samplers:thing", "sampler 'my_samplers:thing' is no class of optuna.samplers"),
+        ("my_samplers:Missing", "cannot be loaded .AttributeError"),
+        ("no_such_module:A", "cannot be loaded .ModuleNotFoundError"),
+        ("", "sampler '' cannot be loaded"),
+    ],
+)
+def test_a_sampler_that_fails_costs_nothing_that_finished(samplers, name, said):
+    storage = InMemoryStorage()
+    with pytest.raises(InvalidInput, match=said) as raised:
+        run_search(FakeEvaluator(), storage, trials=40, sampler=named_sampler(name))
+    assert "\n" not in str(raised.value)
+    if name.endswith(("Raises", "Nonsense")):
+        (study,) = storage.get_all_studies()
+        assert len(storage.get_all_trials(study._study_id)) >= 1
