@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages._rdb.models import (
     BaseModel,
+    StudyUserAttributeModel,
     TrialModel,
     TrialParamModel,
     TrialUserAttributeModel,
@@ -73,31 +74,37 @@ class BulkStorage(RDBStorage):
                 session.execute(insert(model), ours)
         return trial
 
-    def put_user_attrs(
-        self, study_id: int, values: Mapping[int, Mapping[str, Any]], instead_of: Sequence[str]
+    def put_finals(
+        self, study_id: int, study: Mapping[str, Any], trials: Mapping[int, Mapping[str, Any]]
     ) -> None:
-        """Give finished trials, named by their numbers, further user attributes.
+        """Keep user attributes whose names begin with `finals`, of a study and of its trials.
 
-        Attributes of the names `instead_of` are taken from all trials of the study first. Optuna
-        itself changes no finished trial.
+        They take the place of all such attributes there were, in one transaction, so that what is
+        read is never of two finals. `trials` are named by their numbers. Optuna itself changes no
+        finished trial, and writes each attribute in a transaction of its own.
         """
-        of_study = select(TrialModel.trial_id).where(TrialModel.study_id == study_id)
-        table = TrialUserAttributeModel
+        of_study, of_trial = StudyUserAttributeModel, TrialUserAttributeModel
+        ids = select(TrialModel.trial_id).where(TrialModel.study_id == study_id)
         with self.engine.begin() as connection:
-            old = table.trial_id.in_(of_study) & table.key.in_(instead_of)
-            connection.execute(delete(table).where(old))
+            for table, here in (
+                (of_study, of_study.study_id == study_id),
+                (of_trial, of_trial.trial_id.in_(ids)),
+            ):
+                connection.execute(delete(table).where(here, table.key.startswith("finals")))
             found = connection.execute(
                 select(TrialModel.number, TrialModel.trial_id).where(
-                    TrialModel.study_id == study_id, TrialModel.number.in_(values)
+                    TrialModel.study_id == study_id, TrialModel.number.in_(trials)
                 )
             )
             rows = [
-                {"trial_id": trial_id, "key": key, "value_json": json.dumps(value)}
+                {"trial_id": trial_id, **row}
                 for number, trial_id in found
-                for key, value in values[number].items()
+                for row in _attribute_rows(trials[number])
             ]
+            ours = [{"study_id": study_id, **row} for row in _attribute_rows(study)]
+            connection.execute(insert(of_study), ours)
             if rows:
-                connection.execute(insert(table), rows)
+                connection.execute(insert(of_trial), rows)
 
 
 class _Checked:
@@ -131,10 +138,13 @@ def _rows(
             }
             for name, value in trial.params.items()
         ],
-        TrialUserAttributeModel: [
-            {"key": key, "value_json": json.dumps(value)} for key, value in trial.user_attrs.items()
-        ],
+        TrialUserAttributeModel: _attribute_rows(trial.user_attrs),
     }
+
+
+def _attribute_rows(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of user attributes, without the id of what has them."""
+    return [{"key": key, "value_json": json.dumps(value)} for key, value in attributes.items()]
 
 
 # ------------------------------------------------------------------ storage

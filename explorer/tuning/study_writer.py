@@ -104,10 +104,9 @@ def finals_text(attributes: Mapping[str, Any]) -> str | None:
 
     None where there were no finals. Raises InvalidInput where a part is not there.
     """
-    if "finals" in attributes:
-        return read_text(attributes["finals"], "finals")
     if "finals_parts" not in attributes:
-        return None
+        whole = attributes.get("finals")
+        return None if whole is None else read_text(whole, "finals")
     number = read_whole(attributes["finals_parts"], "finals_parts", 1)
     if number > len(attributes):
         raise InvalidInput(f"its finals are in {shown(number)} parts, which are not there")
@@ -118,10 +117,6 @@ def in_parts(text: str) -> list[str]:
     """A text in parts of MOST_CHARACTERS at most; one at least."""
     starts = range(0, max(1, len(text)), MOST_CHARACTERS)
     return [text[start : start + MOST_CHARACTERS] for start in starts]
-
-
-VERDICT = ("finals_rank", "finals_us", "finals_of_best", "finals_tied")
-"""Attributes of the trials that were in the latest finals."""
 
 
 def verdict_of(finals: Finals) -> dict[int, dict[str, Any]]:
@@ -310,14 +305,21 @@ class Ledger:
         """
         note = in_parts(note_of(finals, self._problem, fastest))
         with _writing():
-            self._set(**finals_to_attributes(finals), searched_at=_now())
+            self._keep_finals(finals)
+            self._set(searched_at=_now())
             self._describe(circumstances, seed)
-            if isinstance(self._storage, BulkStorage):
-                self._storage.put_user_attrs(self._study_id, verdict_of(finals), VERDICT)
             before = self._storage.get_study_system_attrs(self._study_id).get(NOTE_VERSION, 0)
             for number, part in enumerate(note):
                 self._storage.set_study_system_attr(self._study_id, f"{NOTE_PART}{number}", part)
             self._storage.set_study_system_attr(self._study_id, NOTE_VERSION, before + 1)
+
+    def _keep_finals(self, finals: Finals) -> None:
+        """Keep the finals on the study and on the trials; in a database all of it, or none."""
+        attributes = finals_to_attributes(finals)
+        if isinstance(self._storage, BulkStorage):
+            self._storage.put_finals(self._study_id, attributes, verdict_of(finals))
+        else:
+            self._set(**attributes)
 
     def _describe(self, circumstances: Circumstances, seed: int) -> None:
         values = circumstances.as_dict()

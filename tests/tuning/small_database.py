@@ -109,11 +109,17 @@ def go_on(path):
 
 
 def in_memory(storage, study=None, trial=None):
-    """The same study in memory, with other attributes: of the study, and of each trial."""
+    """The same study in memory, with other attributes: of the study, and of each trial.
+
+    Finals may be given whole, as one attribute, in place of their parts.
+    """
     (source,) = storage.get_all_studies()
     made = InMemoryStorage()
     study_id = made.create_new_study(source.directions, source.study_name)
-    for name, value in {**source.user_attrs, **(study or {})}.items():
+    kept = source.user_attrs
+    if "finals" in (study or {}):
+        kept = {name: value for name, value in kept.items() if not name.startswith("finals")}
+    for name, value in {**kept, **(study or {})}.items():
         made.set_study_user_attr(study_id, name, value)
     for template in storage.get_all_trials(source._study_id):
         template.user_attrs |= {n: v for n, v in (trial or {}).items() if n in template.user_attrs}

@@ -314,6 +314,21 @@ def test_the_database_speaks_for_itself(tmp_path):
     assert kept["dashboard:note_ver"] == 2
 
 
+def test_new_finals_take_the_place_of_an_earlier_versions(tmp_path):
+    """Those were in one attribute, which would otherwise be read for ever."""
+    storage = open_storage(str(tmp_path / "a.db"))
+    result = run_search(FakeEvaluator(), storage, trials=20)
+    (study,) = storage.get_all_studies()
+    storage.set_study_user_attr(study._study_id, "finals", "{}")
+    storage.set_study_user_attr(study._study_id, "finals:77", "left")
+    run_search(FakeEvaluator(), storage, trials=5, seed=1)
+    (study,) = storage.get_all_studies()
+    parts = study.user_attrs["finals_parts"]
+    named = {name for name in study.user_attrs if name.startswith("finals")}
+    assert named == {"finals_parts", *(f"finals:{n}" for n in range(parts))}
+    assert load_study(storage, result.problem).finals is not None
+
+
 def test_finals_of_an_earlier_version_are_read():
     """They were in one attribute."""
     storage = InMemoryStorage()
