@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from explorer.peer import Entered, NotEntered, PeerBench
     from explorer.tuning import Found
     from explorer.tuning.peer_comparison import Ours, PeerRun
+    from explorer.tuning.surrogate import SamplerOf
 
 Notice = Callable[[str], None]
 """Told each sentence that the command line would print on stderr."""
@@ -254,7 +255,6 @@ def search(
     try:
         with open_evaluator(wanted, device, timing, seed, goal.accuracy) as evaluator:
             from explorer.tuning import run_search
-            from explorer.tuning.surrogate import named_sampler
 
             opened = opening.result()
             for sentence in (*_replay_notices(evaluator, why), *rows_notice(wanted, asked.rows)):
@@ -268,13 +268,11 @@ def search(
                 seed=seed,
                 on_progress=progress,
                 objectives=goal.objectives,
-                sampler=None if sampler is None else named_sampler(_text("sampler", sampler)),
+                sampler=_sampler(sampler),
             )
     except ExplorerError as error:
         opening.result()  # what is wrong with the storage is said first
-        if not isinstance(error, NotFound):
-            raise
-        raise NotFound(f"{why}, and {error}" if why else str(error)) from None
+        raise _with_reason(error, why) from None
     if result.passed_over:
         heard(result.passed_over)
     check = check_replayed(result, heard) if verify and result.replayed else None
@@ -291,6 +289,18 @@ def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> E
             f"effort is {level}, and a number of trials or a budget is given: give one of the two"
         )
     return level
+
+
+def _sampler(name: str | None) -> "SamplerOf | None":
+    """Raises InvalidInput where there is no such sampler."""
+    from explorer.tuning.surrogate import named_sampler
+
+    return None if name is None else named_sampler(_text("sampler", name))
+
+
+def _with_reason(error: ExplorerError, why: str | None) -> ExplorerError:
+    """Say why there is no GPU before what was not found in its place."""
+    return NotFound(f"{why}, and {error}") if why and isinstance(error, NotFound) else error
 
 
 def _opening(storage: str | None) -> "Future[Any]":

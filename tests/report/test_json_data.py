@@ -10,7 +10,7 @@ from explorer.report.json_data import as_text, search_data, space_data, study_da
 from explorer.space import Space
 
 SEARCH_KEYS = (
-    "study problem replayed circumstances trials measured duplicates rejected elapsed_s seed "
+    "study problem replayed circumstances trials measured duplicates rejected elapsed_s stopped seed "
     "objectives best finals front verification emit"
 )
 FINALIST_KEYS = (
