@@ -272,7 +272,9 @@ def search(
             )
     except ExplorerError as error:
         opening.result()  # what is wrong with the storage is said first
-        raise _with_reason(error, why) from None
+        if not (why and isinstance(error, NotFound)):
+            raise
+        raise NotFound(f"{why}, and {error}") from None
     if result.passed_over:
         heard(result.passed_over)
     check = check_replayed(result, heard) if verify and result.replayed else None
@@ -298,14 +300,11 @@ def _sampler(name: str | None) -> "SamplerOf | None":
     return None if name is None else named_sampler(_text("sampler", name))
 
 
-def _with_reason(error: ExplorerError, why: str | None) -> ExplorerError:
-    """Say why there is no GPU before what was not found in its place."""
-    return NotFound(f"{why}, and {error}") if why and isinstance(error, NotFound) else error
-
-
 def _opening(storage: str | None) -> "Future[Any]":
-    """Open a storage in another thread: Optuna's imports take a second on an H200's host, for which
-    the GPU's process need not wait."""
+    """Open a storage in another thread.
+
+    On an H200's host Optuna takes a second to import, for which the GPU's process need not wait.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     def opened() -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from explorer.config import Config
-from explorer.devices.recorded import Recording, RecordingFile
+from explorer.devices.recorded import Recording, RecordingFile, RecordingHeader
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured
 from explorer.presets import PRESETS, Preset
@@ -174,15 +174,24 @@ def recordings_data(files: Sequence[RecordingFile]) -> list[dict[str, Any]]:
         {
             "name": file.name,
             "file": str(file.path),
-            "problem": None if file.header is None else str(file.header.problem),
-            "gpu": None if file.header is None else file.header.gpu.name,
-            "kernels": None if file.header is None else file.header.kernel_count,
-            "chosen": None if file.header is None else file.header.rule,
-            "sub_space": None if file.header is None else file.header.sub_space,
+            **_header_data(file.header),
             "damage": file.damage or None,
         }
         for file in files
     ]
+
+
+def _header_data(header: RecordingHeader | None) -> dict[str, Any]:
+    """What a recording is of; null throughout where it cannot be read."""
+    if header is None:
+        return dict.fromkeys(("problem", "gpu", "kernels", "chosen", "sub_space"))
+    return {
+        "problem": str(header.problem),
+        "gpu": header.gpu.name,
+        "kernels": header.kernel_count,
+        "chosen": header.rule,
+        "sub_space": header.sub_space,
+    }
 
 
 def measured_us(recording: Recording) -> list[float]:

@@ -15,13 +15,14 @@ from statistics import mean, median, quantiles
 from explorer.config import Config
 from explorer.devices.recorded import Recording
 from explorer.errors import InvalidInput
+from explorer.evaluate.replay import ReplayEvaluator
 from explorer.outcome import Measured
 from explorer.space import Space
 from explorer.space.parameters import Value
 from explorer.tuning.candidates import Catalogue
 from explorer.tuning.objective import Goal
 from explorer.tuning.proposer import Proposal, Proposer, seeds_of
-from explorer.tuning.surrogate import Tpe
+from explorer.tuning.surrogate import OptunaSampler
 
 # ------------------------------------------------------------------ the truth
 
@@ -94,8 +95,8 @@ Tries = Iterator[Config]
 Strategy = Callable[[Truth, int], Tries]
 """A strategy searches a truth with a seed."""
 
-AHEAD = 8
-"""Proposals that are under way while one is evaluated, as in a search on an H200's host."""
+AHEAD = ReplayEvaluator.ahead
+"""Proposals that are under way while one is evaluated."""
 
 
 def ours(truth: Truth, seed: int) -> Tries:
@@ -151,7 +152,7 @@ def hill_climb(truth: Truth, seed: int) -> Tries:
 def plain_tpe(truth: Truth, seed: int) -> Tries:
     """Optuna's TPE as it is by default; what it proposes is the nearest untried config."""
     rng, offer = random.Random(seed), _offer(truth)
-    tpe = Tpe(offer.values, seed)
+    tpe = OptunaSampler(offer.values, seed)
     for _ in range(len(truth.times_us)):
         wanted = tpe.ask()
         config = offer.adopt(wanted, rng)

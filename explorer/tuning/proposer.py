@@ -24,7 +24,7 @@ from explorer.space.heuristic import exact, promising
 from explorer.tuning.candidates import Offer
 from explorer.tuning.finals import dominates
 from explorer.tuning.objective import Goal, Objectives
-from explorer.tuning.surrogate import SamplerOf, Surrogate, Tpe, pick_between, tpe_of
+from explorer.tuning.surrogate import OptunaSampler, SamplerOf, Surrogate, pick_between, tpe_of
 
 # ------------------------------------------------------------------ seeds
 
@@ -255,7 +255,7 @@ mean of 0.9 % above the optimum to 0.2 %, and from 3.1 % at worst of 40 seeds to
 spaces it makes no difference.
 """
 
-TPE_RETRIES = 4
+ASK_RETRIES = 4
 """Asks that give tried configs before another source is used."""
 
 
@@ -277,7 +277,7 @@ class Proposer:
         identity: Callable[[Config], str],
         seeds: Sequence[Config],
         seed: int,
-        on_illegal: Callable[[Config, Rule], None],
+        on_illegal: Callable[[Config, Rule, Origin], None],
         objectives: Objectives = Objectives.TIME,
         sampler: SamplerOf | None = None,
     ) -> None:
@@ -288,8 +288,8 @@ class Proposer:
         self._identity = identity
         self._on_illegal = on_illegal
         self._rng = random.Random(seed)
-        self._tpe = Tpe(offer.values, seed, objectives.number, sampler or tpe_of)
-        self._shares = SHARES if sampler is None else {Origin.SAMPLER: 1.0}
+        self._sampler = OptunaSampler(offer.values, seed, objectives.number, sampler or tpe_of)
+        self._shares = SHARES if sampler is None else {Origin.SAMPLER: 1.0, Origin.RANDOM: 0.0}
         self._rejected = (math.inf,) * objectives.number
         self._waiting: deque[tuple[Config, Origin]] = deque((s, Origin.SEED) for s in seeds)
         self._surrogates = [Surrogate(offer.values, self._rng) for _ in range(objectives.number)]
@@ -308,7 +308,7 @@ class Proposer:
         """What became of a config: a value for each objective, infinite where it was rejected."""
         self._offer.take(config)
         self._known[digest] = values
-        self._tpe.tell(config, values)
+        self._sampler.tell(config, values)
         if values != self._rejected:
             for surrogate, value in zip(self._surrogates, values, strict=True):
                 surrogate.learn(config, value)
@@ -325,7 +325,7 @@ class Proposer:
                 self._known[digest] = self._rejected  # until it is learnt
                 return Proposal(config, digest, origin)
             self.duplicates += 1
-            self._tpe.tell(config, self._known[digest])
+            self._sampler.tell(config, self._known[digest])
         return None
 
     def _want(self) -> tuple[Config, Origin] | None:
@@ -336,7 +336,7 @@ class Proposer:
                 return adopted, origin
         origins, shares = list(self._shares), list(self._shares.values())
         (first,) = self._rng.choices(origins, weights=shares)
-        for origin in _moved_to_front(first, [*origins, Origin.RANDOM]):
+        for origin in _moved_to_front(first, origins):
             config_or_none = self._from(origin)
             if config_or_none is not None:
                 return config_or_none, origin
@@ -345,8 +345,7 @@ class Proposer:
     def _from(self, origin: Origin) -> Config | None:
         if origin is Origin.STEP:
             return self._step()
-        is_asked = origin in (Origin.TPE, Origin.SAMPLER)
-        return self._ask_tpe() if is_asked else self._offer.draw(self._rng)
+        return self._offer.draw(self._rng) if origin is Origin.RANDOM else self._ask(origin)
 
     def _step(self) -> Config | None:
         """An untried neighbour of one of the best."""
@@ -397,17 +396,17 @@ class Proposer:
         changes = {name: self._rng.choice(self._offer.values[name]) for name in names}
         return self._offer.adopt(replace(base, **changes), self._rng)  # type: ignore[arg-type]
 
-    def _ask_tpe(self) -> Config | None:
-        """What TPE wants: as it is, or repaired or replaced by the nearest there is."""
-        for _ in range(TPE_RETRIES):
-            wanted = self._tpe.ask()
+    def _ask(self, origin: Origin) -> Config | None:
+        """What the sampler wants: as it is, or repaired or replaced by the nearest there is."""
+        for _ in range(ASK_RETRIES):
+            wanted = self._sampler.ask()
             adopted = self._offer.adopt(wanted, self._rng)
             broken = self._offer.broken_rule(wanted)
             if broken is not None:
-                self._tpe.tell(wanted, self._rejected)
-                self._on_illegal(wanted, broken)
+                self._sampler.tell(wanted, self._rejected)
+                self._on_illegal(wanted, broken, origin)
             elif adopted != wanted:
-                self._tpe.forget(wanted)
+                self._sampler.forget(wanted)
             if adopted is not None:
                 return adopted
         return None

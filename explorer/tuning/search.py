@@ -355,9 +355,9 @@ class _Search:
         self._proposer.learn(proposal.config, proposal.digest, values)
         self._gain.note(self._tally.best_us)
 
-    def _add_illegal(self, config: Config, rule: Rule) -> None:
+    def _add_illegal(self, config: Config, rule: Rule, origin: Origin) -> None:
         outcome = Rejected(Stage.INVALID, rule.reason(config))
-        self._add(config, outcome, "", str(Origin.TPE), datetime.now())
+        self._add(config, outcome, "", str(origin), datetime.now())
 
     def _add(
         self, config: Config, outcome: Outcome, digest: str, origin: str, started: datetime

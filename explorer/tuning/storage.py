@@ -5,7 +5,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -303,10 +303,9 @@ def _is_new(url: URL, storage: str, options: dict[str, Any], *, read_only: bool)
 def _opened(url: URL, name: str, *, read_only: bool) -> BaseStorage:
     """Open a storage, alone among processes where it is a file that may have to be created."""
     options = _patience(url)
-    if read_only or not _is_sqlite_file(url) or url.host:  # which SQLite refuses
+    is_created = not read_only and _is_sqlite_file(url) and not url.host  # a host SQLite refuses
+    with _locked(Path(str(url.database))) if is_created else nullcontext():
         return _open(url, name, options, is_new=_is_new(url, name, options, read_only=read_only))
-    with _locked(Path(str(url.database))):
-        return _open(url, name, options, is_new=_is_new(url, name, options, read_only=False))
 
 
 @contextmanager

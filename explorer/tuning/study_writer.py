@@ -35,8 +35,8 @@ def to_attributes(
 
     A dashboard draws those that are numbers: so some are kept that could be computed.
     """
-    command = ["explorer", "emit", config.to_json(brief=True), *AskedProblem.of(problem).options]
-    kept: dict[str, Any] = {"digest": digest, "origin": origin, "emit": shlex.join(command)}
+    kept: dict[str, Any] = {"digest": digest, "origin": origin}
+    kept["emit"] = _emit_command(config, problem)
     if isinstance(outcome, Rejected):
         return {**kept, "stage": str(outcome.stage), "reason": outcome.reason}
     return {
@@ -53,6 +53,11 @@ def to_attributes(
         **({"of_copy": round(copy_us / outcome.time_us, 4)} if copy_us else {}),
         "resources": asdict(outcome.resources),
     }
+
+
+def _emit_command(config: Config, problem: Problem) -> str:
+    words = ["explorer", "emit", config.to_json(brief=True), *AskedProblem.of(problem).options]
+    return shlex.join(words)
 
 
 def to_outcome(
@@ -138,8 +143,7 @@ def note_of(finals: Finals, problem: Problem, fastest: int) -> str:
     `fastest` is the number of the trial whose own time is least, which a dashboard calls the best.
     """
     winner = finals.winner
-    config = winner.trial.config.to_json(brief=True)
-    command = shlex.join(["explorer", "emit", config, *AskedProblem.of(problem).options])
+    command = _emit_command(winner.trial.config, problem)
     ties = sum(finalist.tied for finalist in finals.finalists) - 1
     share = f", {finals.copy_us / winner.time_us:.1%} of copy" if finals.copy_us else ""
     lines = [

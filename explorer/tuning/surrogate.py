@@ -1,4 +1,4 @@
-"""Who proposes configs: a model of what was measured, and Optuna's TPE."""
+"""Who proposes configs: a model of what was measured, and a sampler of Optuna."""
 
 import inspect
 import math
@@ -19,8 +19,8 @@ from explorer.errors import ExplorerError, InvalidInput
 from explorer.plain_data import shown
 from explorer.space.parameters import Value
 
-# ------------------------------------------------------------------ TPE
-# It learns from an in-memory mirror of the study, because TPE asks and tells cost a database 25
+# ------------------------------------------------------------------ samplers of Optuna
+# They learn from an in-memory mirror of the study, because to ask and to tell costs a database 25
 # commits a trial; finished trials reach the study's storage in one transaction each.
 
 
@@ -84,10 +84,11 @@ def _blamed(name: str) -> Iterator[None]:
         ) from error
 
 
-class Tpe:
+class OptunaSampler:
     """Ask for a config, legal or not, tried or not; tell what became of any config.
 
-    By Optuna's TPE, or by another sampler in its place.
+    The sampler is Optuna's TPE, whose mirror is thinned, or one of the user's, which keeps all that
+    it was told.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Tpe:
         self._study = self._new_study()
 
     def ask(self) -> Config:
-        """What TPE expects to be fast; with two objectives, to be near the front."""
+        """What the sampler expects to be fast; with two objectives, to be near the front."""
         with _blamed(type(self._study.sampler).__name__):
             trial = self._study.ask(self._distributions)  # type: ignore[arg-type]
         config = Config(**trial.params)
@@ -127,11 +128,11 @@ class Tpe:
             else:
                 self._study.tell(trial, values)
         self._told.append((config, values))
-        if len(self._told) > MIRROR_LIMIT:
+        if self._sampler is tpe_of and len(self._told) > MIRROR_LIMIT:
             self._thin()
 
     def forget(self, config: Config) -> None:
-        """Take back an asked config that will not be told: TPE ignores failed trials."""
+        """Take back an asked config that will not be told: samplers ignore failed trials."""
         trial = self._asked.pop(config, None)
         if trial is not None:
             self._study.tell(trial, state=TrialState.FAIL)

@@ -10,8 +10,8 @@ from explorer.report.json_data import as_text, search_data, space_data, study_da
 from explorer.space import Space
 
 SEARCH_KEYS = (
-    "study problem replayed circumstances trials measured duplicates rejected elapsed_s stopped seed "
-    "objectives best finals front verification emit"
+    "study problem replayed circumstances trials measured duplicates rejected elapsed_s stopped "
+    "seed objectives best finals front verification emit"
 )
 FINALIST_KEYS = (
     "rank trial time_us spread gbps config registers shared_bytes spill_bytes code_bytes error "
