@@ -58,8 +58,11 @@ def held(path, *, alone):
 
 @pytest.fixture(scope="session")
 def device():
-    """The process that works on the GPU, one for all problems: to start one takes seconds."""
-    with CudaDevice(0, kernel_limit_s=30) as opened:
+    """The process that works on the GPU, one for all problems: to start one takes seconds.
+
+    What it verifies may share the GPU with other tests.
+    """
+    with CudaDevice(0, kernel_limit_s=30, takes_turns=False) as opened:
         yield opened
 
 

@@ -1,7 +1,8 @@
-"""A search on a GPU: memory stays flat, and faults of kernels do not end it."""
+"""Searches on a GPU: memory stays flat, and two at once share a study and take turns."""
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from explorer.evaluate.live import LiveEvaluator
 from explorer.problem import Problem
 from explorer.space import Space
 from explorer.space.space import sampled
-from explorer.tuning import open_storage, run_search
+from explorer.tuning import list_studies, load_study, open_storage, run_search
 
 
 def resident_mib(process: int) -> float:
@@ -68,3 +69,25 @@ def evaluated_again(live: LiveEvaluator, device: CudaDevice, times: int) -> tupl
     for config in times * sampled(Space(live.problem, live.gpu), 30, seed=1):
         live.evaluate(config)
     return memory_mib(device)
+
+
+@pytest.mark.alone
+def test_two_processes_share_a_study(tmp_path):
+    """Each evaluates its own kernels, none twice; times are as if each had the GPU to itself."""
+    database = tmp_path / "shared.db"
+    command = [sys.executable, "-m", "explorer", "search", "--cols", "4096", "--trials", "40"]
+    command += ["--storage", str(database)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [process.communicate(timeout=200)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0], told
+    storage = open_storage(str(database), read_only=True)
+    (summary,) = list_studies(storage)
+    (study,) = storage.get_all_studies()
+    digests = [t.user_attrs["digest"] for t in storage.get_all_trials(study._study_id)]
+    evaluated = [digest for digest in digests if digest]
+    assert len(evaluated) == len(set(evaluated)) == 80
+    view = load_study(storage, summary.problem)
+    assert view.finals.winner.time_us == pytest.approx(view.finals.copy_us, rel=0.04)
+    for trial in storage.get_all_trials(study._study_id):
+        if "finals_us" in trial.user_attrs:
+            assert trial.values[0] == pytest.approx(trial.user_attrs["finals_us"], rel=0.04)

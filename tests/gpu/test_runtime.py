@@ -24,10 +24,10 @@ FUNCTIONS = [explorer.softmax, explorer.log_softmax]
 
 @pytest.fixture(autouse=True)
 def waiting():
-    """Each call waits for its kernel; and what a test loaded is forgotten after it."""
+    """Each call waits for its kernel; what tests before it loaded is forgotten, in all threads."""
     explorer.set_options(wait=True)
     service.service.forget()
-    torch_calls._threads.recipes.clear()
+    torch_calls._threads = torch_calls._Threads()
     yield
     explorer.set_options(wait=False)
 

@@ -79,7 +79,9 @@ ENTRY = "  const int thread = threadIdx.x;\n"
 @pytest.fixture(scope="module")
 def evaluator():
     """Rows enough for the whole problem to exceed 2^24 elements."""
-    with LiveEvaluator(Problem(8192, 4096), CudaDevice(0, kernel_limit_s=20)) as live:
+    with LiveEvaluator(
+        Problem(8192, 4096), CudaDevice(0, kernel_limit_s=20, takes_turns=False)
+    ) as live:
         yield live
 
 
@@ -124,7 +126,9 @@ def test_a_fault_costs_one_trial(evaluator, spoiled, stage):
 
 
 def test_wrong_tail_of_misaligned_rows_is_rejected():
-    with LiveEvaluator(Problem(2048, 4097, DType.BF16), CudaDevice(0, kernel_limit_s=20)) as live:
+    with LiveEvaluator(
+        Problem(2048, 4097, DType.BF16), CudaDevice(0, kernel_limit_s=20, takes_turns=False)
+    ) as live:
         source = emit(live.problem, REGISTERS).source
         text = "const bool in_row = place >= row.begin && place < row.end;"
         assert text in source

@@ -1,7 +1,12 @@
 """Drives the worker process: deadlines, crashes, and starting it again."""
 
+import fcntl
 import multiprocessing
-from collections.abc import Sequence
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -45,15 +50,49 @@ COPIES_ALLOWED = 5000
 """On large problems, as long as so many copies of the matrix take."""
 
 
-class CudaDevice:
-    """GPU `index`, owned by a worker process. Use as a context manager."""
+@contextmanager
+def turn_on(uuid: str) -> Iterator[None]:
+    """Wait until no other process of this host is in such a block for the same GPU."""
+    held = None
+    with suppress(OSError):  # a folder without locks: the GPU is shared without turns
+        held = _opened(Path(tempfile.gettempdir()) / f"softmax-explorer-gpu-{uuid}.lock")
+        fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if held is not None:
+            os.close(held)
 
-    def __init__(self, index: int = 0, kernel_limit_s: float = KERNEL_LIMIT_S) -> None:
+
+def _opened(path: Path) -> int:
+    """Open a lock's file; it may be another user's, who alone may then create or write it."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+class CudaDevice:
+    """GPU `index`, owned by a worker process. Use as a context manager.
+
+    Of several processes with a device on the same GPU one at a time makes a request, so that none
+    measures what another one does; without `takes_turns` this one asks when it likes, which suits
+    verification, and not timing.
+    """
+
+    def __init__(
+        self,
+        index: int = 0,
+        kernel_limit_s: float = KERNEL_LIMIT_S,
+        *,
+        takes_turns: bool = True,
+    ) -> None:
         problem = driver_problem()
         if problem is not None:
             raise InvalidInput(f"device cuda:{index} cannot be used: {problem}")
         self.index = index
         self.restarts = 0
+        self._takes_turns = takes_turns
         self._kernel_limit_s = kernel_limit_s
         self._limit_s = kernel_limit_s
         self._opened: Open | None = None
@@ -142,6 +181,7 @@ class CudaDevice:
             reason = reply.reason if isinstance(reply, Failed) else "its worker does not start"
             raise InvalidInput(f"device cuda:{self.index} cannot be used: {reason}")
         self.gpu: GpuSpec = reply.gpu
+        self._uuid = reply.uuid
 
     def _open_again(self) -> SessionFacts:
         reply = self._ask(self._opened, OPEN_LIMIT_S)
@@ -166,11 +206,12 @@ class CudaDevice:
 
     def _ask(self, request: Any, limit_s: float) -> Any:
         """The worker's reply; None if none came in time, Failed if it died."""
-        try:
-            self._connection.send(request)
-        except (BrokenPipeError, OSError):
-            return Failed("the worker ended unexpectedly", context_lost=True)
-        return self._receive(limit_s)
+        with turn_on(self._uuid) if self._takes_turns else nullcontext():
+            try:
+                self._connection.send(request)
+            except (BrokenPipeError, OSError):
+                return Failed("the worker ended unexpectedly", context_lost=True)
+            return self._receive(limit_s)
 
     def _receive(self, limit_s: float) -> Any:
         try:

@@ -98,6 +98,8 @@ class Described:
     """The GPU's limits; what the worker says when it has started."""
 
     gpu: GpuSpec
+    uuid: str
+    """Hexadecimal digits by which every process on this host knows the GPU."""
 
 
 @dataclass(frozen=True, slots=True)

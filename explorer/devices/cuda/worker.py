@@ -50,7 +50,8 @@ class _Worker:
         self._session: Session | None = None
 
     def described(self) -> Described:
-        return Described(self._gpu)
+        uuid = checked(driver.cuDeviceGetUuid(self._device))
+        return Described(self._gpu, uuid.bytes.hex())
 
     def _close(self) -> None:
         if self._session is not None:
