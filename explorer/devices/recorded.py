@@ -14,7 +14,7 @@ from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.config import Config
 from explorer.errors import ExplorerError, InvalidInput, NotFound
-from explorer.gpu_spec import GpuSpec
+from explorer.gpu_spec import DEFAULT_GPU, GpuSpec
 from explorer.outcome import Circumstances, Measured, Outcome, Rejected
 from explorer.plain_data import parse_json, read_fields, read_object, read_text, read_whole, shown
 from explorer.problem import Problem
@@ -369,13 +369,15 @@ def load_recording(name: str) -> Recording:
 def find_recording(asked: AskedProblem, tell: Callable[[str], None] = lambda _: None) -> Recording:
     """The latest recording of what was asked; raises NotFound, InvalidInput.
 
+    One in the user's folder goes before those that are shipped; of these one of DEFAULT_GPU goes
+    before those of other GPUs, so that all that is said without a GPU is of the same one.
     `tell` gets a sentence for each damaged recording that was passed over. Where nothing else is
     found, the damage is what is raised.
     """
     files = list_recordings()
     damage = [file.damage for file in files if file.damage]
     matching = [file for file in files if file.header and asked.matches(file.header.problem)]
-    for file in sorted(matching, key=_date, reverse=True):
+    for file in sorted(matching, key=_rank, reverse=True):
         try:
             found = read_recording(file.path)
         except ExplorerError as error:
@@ -398,5 +400,8 @@ def _look_at(path: Path) -> RecordingFile:
         return RecordingFile(recording_name(path), path, None, str(error))
 
 
-def _date(file: RecordingFile) -> str:
-    return file.header.circumstances.date if file.header else ""
+def _rank(file: RecordingFile) -> tuple[bool, bool, str]:
+    """How soon a recording is taken of several of one problem: the greater, the sooner."""
+    assert file.header is not None
+    own = file.path.parent != shipped_folder("recorded", "studies/recorded")
+    return own, file.header.gpu.name == DEFAULT_GPU, file.header.circumstances.date

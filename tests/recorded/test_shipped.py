@@ -5,14 +5,18 @@ from statistics import median
 
 import pytest
 
+from explorer.asked import AskedProblem
 from explorer.codegen import emit
 from explorer.devices.cuda.tools import is_plain_copy
-from explorer.devices.recorded import list_recordings, load_recording
+from explorer.devices.recorded import find_recording, list_recordings, load_recording
 from explorer.evaluate.space_version import space_version
+from explorer.gpu_spec import DEFAULT_GPU
 from explorer.outcome import Measured
 from explorer.space import Space
 
-SHIPPED = sorted(file.name for file in list_recordings() if file.name.startswith("h200-"))
+SHIPPED = sorted(
+    file.name for file in list_recordings() if file.name.startswith(("h100-", "h200-"))
+)
 
 
 PROMISED = {
@@ -23,6 +27,8 @@ PROMISED = {
     "few rows": "h200-f32-64x65536",
     "16 bits": "h200-bf16-4096",
     "a gradient": "h200-softmax-backward-f32-8192x4096",
+    "another GPU's": "h100-f32-4096",
+    "another GPU's odd": "h100-f32-1501",
 }
 
 LEAST_OF_COPY = 0.995
@@ -48,6 +54,12 @@ def test_every_config_of_the_sub_space_was_measured(name):
     few = random.Random(0).sample(absent, min(20, len(absent)))
     assert len(absent) < 0.1 * space.legal_count() and len(recorded) > 1000
     assert all(emit(header.problem, config).digest in digests for config in few)
+
+
+def test_replays_are_of_one_gpu():
+    """A problem that was recorded on several GPUs is replayed on the one that most are of."""
+    for problem in {load_recording(name).header.problem for name in SHIPPED}:
+        assert find_recording(AskedProblem.of(problem)).header.gpu.name == DEFAULT_GPU
 
 
 def test_they_are_found_from_any_folder(tmp_path, monkeypatch):
