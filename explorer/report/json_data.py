@@ -85,6 +85,8 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
             {
                 "name": effect.name,
                 "importance": effect.importance,
+                "importance_low": effect.importance_low,
+                "importance_high": effect.importance_high,
                 "fastest_value": effect.fastest_value,
                 "fastest_us": effect.fastest_us,
                 "slowest_value": effect.slowest_value,

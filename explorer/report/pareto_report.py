@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from explorer.evaluate.verify import FinalistCheck
-from explorer.report.studies import checked_sentence, rejected_by_stage, tally
+from explorer.report.studies import checked_sentence, tally
 from explorer.report.table import Table, notes, numbers, print_table, prose, words
 from explorer.report.text import (
     brief_words,
@@ -13,6 +13,7 @@ from explorer.report.text import (
     measurement_lines,
     microseconds,
     percent,
+    rejected_by_stage,
     reproducing_command,
     search_command,
     share_of_copy,

@@ -9,8 +9,13 @@ from rich.text import Text
 
 from explorer.outcome import Stage
 from explorer.problem import Problem
-from explorer.report.studies import rejected_by_stage
-from explorer.report.text import microseconds, percent, seconds, share_of_copy
+from explorer.report.text import (
+    microseconds,
+    percent,
+    rejected_by_stage,
+    seconds,
+    share_of_copy,
+)
 from explorer.tuning.results import Progress
 
 REDRAWS_A_SECOND = 8

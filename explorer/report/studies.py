@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -10,7 +10,6 @@ from rich.console import Console
 from explorer.errors import NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.evaluate.verify import FinalistCheck
-from explorer.outcome import Stage
 from explorer.report.finals import finals_notes, print_finals
 from explorer.report.table import Table, as_markdown, notes, numbers, print_table, prose, words
 from explorer.report.text import (
@@ -22,6 +21,7 @@ from explorer.report.text import (
     measurement_lines,
     microseconds,
     percent,
+    rejected_by_stage,
     reproducing_command,
     search_command,
     seconds,
@@ -31,16 +31,7 @@ from explorer.report.text import (
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import ParameterEffect, SearchResult, StudySummary, StudyView
 from explorer.tuning.storage import DEFAULT_PATH, open_storage
-from explorer.tuning.study_reader import read_studies
-
-# ------------------------------------------------------------------ studies
-
-
-def rejected_by_stage(rejected: Mapping[Stage, int]) -> str:
-    """`41 invalid, 3 compile`, in the order of the stages; empty where nothing was rejected."""
-    counted = ((stage, rejected.get(stage, 0)) for stage in Stage)
-    return ", ".join(f"{count} {stage}" for stage, count in counted if count)
-
+from explorer.tuning.study_reader import SAMPLED, SAMPLES, read_studies
 
 # ------------------------------------------------------------------ a search
 
@@ -143,6 +134,7 @@ def print_study(view: StudyView, console: Console, storage: str | None = None) -
         print_table(_reasons_table(view), console)
     if view.effects:
         print_table(_effects_table(view.effects), console)
+        console.print(notes([("method", _method(view.effects))]))
     console.print()
     command = reproducing_command(view.best, summary.problem, summary.goal, storage)
     console.print(command, style="bold", soft_wrap=True)
@@ -199,7 +191,8 @@ def _reasons_table(view: StudyView) -> Table:
 
 
 def _effects_table(effects: tuple[ParameterEffect, ...]) -> Table:
-    columns = [*words("parameter"), *numbers("importance", "fastest", "µs", "slowest", "µs")]
+    columns = [*words("parameter"), *numbers("importance", "in samples")]
+    columns += numbers("fastest", "µs", "slowest", "µs")
     table = Table(
         columns, title="Parameters, with the median µs of their fastest and slowest value"
     )
@@ -207,12 +200,26 @@ def _effects_table(effects: tuple[ParameterEffect, ...]) -> Table:
         table.add(
             effect.name,
             percent(effect.importance),
+            f"{100 * effect.importance_low:.0f} to {100 * effect.importance_high:.0f} %",
             effect.fastest_value,
             microseconds(effect.fastest_us),
             effect.slowest_value,
             microseconds(effect.slowest_us),
         )
     return table
+
+
+def _method(effects: tuple[ParameterEffect, ...]) -> str:
+    """What an importance is, and whether it can be told which parameter matters most."""
+    text = (
+        "importance is the share in being among the fastest tenth (PED-ANOVA); beside it, the "
+        f"least and most in {SAMPLES} samples of {100 * SAMPLED:.0f} % of the kernels: "
+    )
+    first, *others = effects
+    close = [effect.name for effect in others if effect.importance_high >= first.importance_low]
+    if not close:
+        return f"{text}{first.name} matters most in each"
+    return f"{text}not certain is whether {first.name} matters more than {', '.join(close)}"
 
 
 # ------------------------------------------------------------------ all studies

@@ -1,14 +1,14 @@
 """Numbers, configs, resources and circumstances as text."""
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.codegen import emit
 from explorer.config import Config
-from explorer.outcome import Circumstances, Resources
+from explorer.outcome import Circumstances, Resources, Stage
 from explorer.problem import Problem
 from explorer.space import can_emit
 from explorer.tuning.objective import Goal
@@ -304,3 +304,9 @@ def _command(
     words += [*AskedProblem.of(problem).options, *more]
     words += ["--storage", storage] if storage else []
     return shlex.join(words)
+
+
+def rejected_by_stage(rejected: Mapping[Stage, int]) -> str:
+    """`41 invalid, 3 compile`, in the order of the stages; empty where nothing was rejected."""
+    counted = ((stage, rejected.get(stage, 0)) for stage in Stage)
+    return ", ".join(f"{count} {stage}" for stage, count in counted if count)

@@ -204,7 +204,13 @@ class ParameterEffect:
 
     name: str
     importance: float
-    """Share of the variance of log time, 0 to 1 (PED-ANOVA, Watanabe et al. 2023)."""
+    """Its share in a kernel being among the fastest tenth (PED-ANOVA, Watanabe et al. 2023).
+
+    The shares of all parameters sum to 1.
+    """
+    importance_low: float
+    """The least of its importances in several samples of three quarters of the trials."""
+    importance_high: float
     fastest_value: str
     fastest_us: float
     """Median time of the trials with that value, microseconds."""

@@ -1,5 +1,6 @@
 """Read a storage: which studies there are, what one found, and what each parameter did in it."""
 
+import random
 import re
 import shlex
 from collections import Counter, defaultdict
@@ -33,7 +34,7 @@ from explorer.tuning.results import (
     finals_from_json,
 )
 from explorer.tuning.storage import said_of
-from explorer.tuning.study_writer import finals_text, passed_over, to_outcome
+from explorer.tuning.study_attributes import finals_text, passed_over, to_outcome
 
 # ------------------------------------------------------------------ a study as it lies in a storage
 
@@ -195,6 +196,12 @@ def _read_trial(trial: FrozenTrial, objectives: Objectives) -> TrialRecord | Rej
 LEAST_TRIALS = 8
 """Below these, nothing can be said."""
 
+SAMPLES = 8
+"""Samples of the trials, by which it is told how far an importance is a matter of chance."""
+
+SAMPLED = 0.75
+"""Of the trials, in each sample."""
+
 
 def effects(trials: Sequence[TrialRecord]) -> tuple[ParameterEffect, ...]:
     """By importance, greatest first; parameters that never varied are left out."""
@@ -203,7 +210,12 @@ def effects(trials: Sequence[TrialRecord]) -> tuple[ParameterEffect, ...]:
     times = _times_by_value(trials)
     varied = {name: by_value for name, by_value in times.items() if len(by_value) > 1}
     weights = _importances(trials, varied)
-    found = [_effect(name, weights.get(name, 0.0), by_value) for name, by_value in varied.items()]
+    rng, number = random.Random(0), round(SAMPLED * len(trials))
+    samples = [_importances(rng.sample(list(trials), number), varied) for _ in range(SAMPLES)]
+    found = [
+        _effect(name, weights, [sample.get(name, 0.0) for sample in samples], by_value)
+        for name, by_value in varied.items()
+    ]
     return tuple(sorted(found, key=lambda effect: -effect.importance))
 
 
@@ -215,10 +227,21 @@ def _times_by_value(trials: Sequence[TrialRecord]) -> dict[str, dict[Value, list
     return times
 
 
-def _effect(name: str, importance: float, times: dict[Value, list[float]]) -> ParameterEffect:
+def _effect(
+    name: str, weights: dict[str, float], sampled: list[float], times: dict[Value, list[float]]
+) -> ParameterEffect:
     medians = sorted((median(us), str(value)) for value, us in times.items())
     (fastest_us, fastest), (slowest_us, slowest) = medians[0], medians[-1]
-    return ParameterEffect(name, importance, fastest, fastest_us, slowest, slowest_us)
+    return ParameterEffect(
+        name=name,
+        importance=weights.get(name, 0.0),
+        importance_low=min(sampled),
+        importance_high=max(sampled),
+        fastest_value=fastest,
+        fastest_us=fastest_us,
+        slowest_value=slowest,
+        slowest_us=slowest_us,
+    )
 
 
 def _importances(

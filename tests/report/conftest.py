@@ -119,5 +119,5 @@ def view(summary, circumstances, finals):
             (Stage.COMPILE, "ptxas: too many resources", 40),
             (Stage.INVALID, "whole-rows", 20),
         ),
-        effects=(ParameterEffect("threads", 0.61, "256", 62.0, "32", 310.0),),
+        effects=(ParameterEffect("threads", 0.61, 0.52, 0.7, "256", 62.0, "32", 310.0),),
     )

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 from fake_evaluator import FakeEvaluator
+from optuna.storages import InMemoryStorage
 from storages import STORAGES, storage_of
 
 from explorer.asked import AskedProblem
+from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput, NotFound
 from explorer.gpu_spec import known_gpu
@@ -58,6 +60,22 @@ def test_effects_are_ordered_and_name_the_extremes(searched):
     by_name = {effect.name: effect for effect in view.effects}
     assert by_name["cache"].fastest_value in ("registers", "shared")
     assert all(effect.fastest_us <= effect.slowest_us for effect in view.effects)
+
+
+def test_importances_lie_in_their_ranges_with_more_trials(searched):
+    """Each range is of the parameter's importance; what more trials say lies within or beside."""
+    storage = InMemoryStorage()
+    views = []
+    for trials in (200, 65):
+        run_search(FakeEvaluator(identity=Config.to_json), storage, trials=trials, rounds=6)
+        views.append({e.name: e for e in load_study(storage, AskedProblem(4096)).effects})
+    before, after = views
+    for name, effect in before.items():
+        assert 0 <= effect.importance_low <= effect.importance_high <= 1
+        width = effect.importance_high - effect.importance_low
+        off = after[name].importance - effect.importance
+        assert abs(off) <= width + 0.05, name
+    assert any(effect.importance_high > effect.importance_low for effect in before.values())
 
 
 def test_a_trial_is_found_by_number_and_by_best(searched):
