@@ -254,9 +254,9 @@ def search(
     wanted = asked.problem()
     try:
         with open_evaluator(wanted, device, timing, seed, goal.accuracy) as evaluator:
-            from explorer.tuning import run_search
-
             opened = opening.result()
+            from explorer.tuning import run_search  # no two threads may import Optuna at once
+
             for sentence in (*_replay_notices(evaluator, why), *rows_notice(wanted, asked.rows)):
                 heard(sentence)
             result = run_search(

@@ -83,11 +83,8 @@ def search(
 ) -> None:
     """Find the fastest kernel of a problem. The same command again goes on."""
     from explorer import api
-    from explorer.report.json_data import as_text, search_data
-    from explorer.report.pareto_report import print_front
     from explorer.report.progress import ProgressLine
-    from explorer.report.studies import print_search
-    from explorer.report.table import notices, results
+    from explorer.report.table import notices
 
     asked = needed(asked)
     progress = ProgressLine(asked.problem(), notices())
@@ -115,9 +112,21 @@ def search(
         say(f"stopped; {trials_kept} kept; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
     checked = _check_finalists(result) if result.replayed else None
+    _print(result, storage, checked, json=json)
+
+
+def _print(
+    result: "SearchResult", storage: str | None, checked: "FinalistCheck | None", *, json: bool
+) -> None:
+    # What prints takes half a second to import, which the search need not wait for.
+    from explorer.report.json_data import as_text, search_data
+    from explorer.report.pareto_report import print_front
+    from explorer.report.studies import print_search
+    from explorer.report.table import results
+
     if json:
         print(as_text(search_data(result, storage, checked)))
-    elif objectives is Objectives.TIME_ERROR:
+    elif result.objectives is Objectives.TIME_ERROR:
         print_front(result, results(), storage, checked)
     else:
         print_search(result, results(), storage, checked)

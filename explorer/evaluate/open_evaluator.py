@@ -1,14 +1,14 @@
 """From a device's name to what evaluates there: kernels, or comparisons with peers."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from types import TracebackType
 
 from explorer.accuracy import Accuracy
 from explorer.devices.cuda import CudaDevice, device_index, driver_problem
 from explorer.errors import ExplorerError, InvalidInput
-from explorer.evaluate.live import LiveEvaluator
-from explorer.evaluate.replay import ReplayEvaluator
 from explorer.evaluator import Evaluator
 from explorer.peer import PeerBench
 from explorer.problem import Problem
@@ -37,9 +37,14 @@ def open_evaluator(
         kind, name = ("cuda", "0") if driver_problem() is None else ("recorded", "")
     index = device_index(f"{kind}:{name}")
     if index is not None:
-        with LiveEvaluator(problem, CudaDevice(index), timing, seed, accuracy) as live:
+        opened = _started(index)
+        from explorer.evaluate.live import LiveEvaluator
+
+        with LiveEvaluator(problem, opened, timing, seed, accuracy) as live:
             yield live
     elif kind == "recorded":
+        from explorer.evaluate.replay import ReplayEvaluator
+
         yield ReplayEvaluator.open(problem, name or None, accuracy)
     elif kind == "emulated":
         raise InvalidInput(
@@ -50,6 +55,16 @@ def open_evaluator(
         raise InvalidInput(
             f"device '{device}' is not known; it is auto, cuda:N such as cuda:0, or recorded:NAME"
         )
+
+
+def _started(index: int) -> CudaDevice:
+    """Start a GPU's process, which takes a second or two; meanwhile what works with it is imported.
+
+    Raises InvalidInput for a GPU that cannot be used.
+    """
+    with ThreadPoolExecutor(1) as meanwhile:
+        meanwhile.submit(import_module, "explorer.evaluate.live")
+        return CudaDevice(index)
 
 
 # ------------------------------------------------------------------ comparisons with peers
@@ -68,8 +83,10 @@ class PeerBenches:
     @contextmanager
     def on(self, problem: Problem) -> Iterator[PeerBench]:
         """The bench of a problem; raises InvalidInput where it does not fit, DeviceLost."""
+        from explorer.evaluate.live import LiveEvaluator
+
         if self._device is None:
-            self._device = CudaDevice(self._index)
+            self._device = _started(self._index)
         try:
             with LiveEvaluator(
                 problem,
@@ -91,7 +108,7 @@ class PeerBenches:
 
     def __enter__(self) -> "PeerBenches":
         """Start the GPU's worker; raises InvalidInput for a GPU that is not there, DeviceLost."""
-        self._device = CudaDevice(self._index)
+        self._device = _started(self._index)
         return self
 
     def __exit__(

@@ -115,7 +115,7 @@ def second_opinion(verdict: Verdict, emulator: Emulator, rows: int | None) -> Ve
 # ------------------------------------------------------------------ finalists of a replay
 
 
-BUDGET_S = 2.0
+BUDGET_S = 1.5
 """Seconds after which no further finalist is begun."""
 
 STEP_LIMIT = 200_000
@@ -150,10 +150,12 @@ def check_finalists(
     emulator = Emulator(arch, step_limit=STEP_LIMIT, accuracy=accuracy)
     started = time.monotonic()
     found: Counter[Status] = Counter()
-    for config in configs:
+    programs = [ProgramUnderTest.of_config(problem, config) for config in configs]
+    compiling = emulator.compile_ahead(programs)
+    for config, program in zip(configs, programs, strict=True):
         if time.monotonic() - started > budget_s:
             break
-        verdict = emulator.verify(ProgramUnderTest.of_config(problem, config))
+        verdict = emulator.verify(program)
         if verdict.status is Status.WRONG:
             written = config.to_json(brief=True)
             raise WrongKernel(
@@ -161,6 +163,7 @@ def check_finalists(
                 f"'{written}' --cols {problem.cols} --dtype {problem.dtype}"
             )
         found[verdict.status] += 1
+    compiling.shutdown(wait=False, cancel_futures=True)
     return FinalistCheck(
         finalists=len(configs),
         arch=arch,
