@@ -1,5 +1,6 @@
 """The README's commands are those that are run, and exist."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -43,10 +44,17 @@ def run_ci(folder, tests, main_job):
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(INSTALLED)
         program.chmod(0o755)
+    server = folder / "bin" / "pg_virtualenv"
+    server.parent.mkdir()
+    server.write_text('#!/bin/sh\nexec "$@"\n')
+    server.chmod(0o755)
     (folder / ".ci").mkdir()
     (folder / ".ci" / "run").write_bytes((ROOT / ".ci" / "run").read_bytes())
     (folder / "README.md").write_text(README.replace(TESTS, tests).replace(MAIN_JOB, main_job))
-    return subprocess.run(["bash", ".ci/run"], cwd=folder, capture_output=True, text=True)
+    path = {"PATH": f"{server.parent}:{os.environ['PATH']}"}
+    return subprocess.run(
+        ["bash", ".ci/run"], cwd=folder, capture_output=True, text=True, env=os.environ | path
+    )
 
 
 def test_ci_runs_the_readmes_lines_and_then_all_other_tests(tmp_path):
@@ -61,7 +69,10 @@ def test_ci_runs_the_readmes_lines_and_then_all_other_tests(tmp_path):
     install = ".venv/bin/python -m pip install -q -e '.[torch-tests]'"
     folders = "tests/runtime tests/pytorch tests/export"
     of_torch = f".venv/bin/python -m pytest -q -n auto -m '' -k 'torch or language' {folders}"
-    commands = [tests, main_job, exhaustive, f"{install} && {of_torch}"]
+    driver = install.replace("torch-tests", "postgresql")
+    server = ".venv/bin/python -m pytest -q -n auto tests/tuning/test_several_processes.py"
+    of_server = f"{driver} && pg_virtualenv {server}"
+    commands = [tests, main_job, exhaustive, f"{install} && {of_torch}", of_server]
     assert ran.stdout.splitlines() == [f"+ {command}" for command in commands]
     assert (tmp_path / "log").read_text().splitlines() == [
         ".venv/bin/python -m pytest -q -n auto",
@@ -69,6 +80,8 @@ def test_ci_runs_the_readmes_lines_and_then_all_other_tests(tmp_path):
         exhaustive,
         install.replace("'", ""),
         of_torch.replace("'", ""),
+        driver.replace("'", ""),
+        server,
     ]
 
 

@@ -13,6 +13,7 @@ from explorer.cli.compare import compare
 from explorer.cli.emit import emit
 from explorer.cli.journey import journey
 from explorer.cli.look import dashboard, doctor, presets, show, space, studies
+from explorer.cli.merge import merge
 from explorer.cli.output import SentenceErrors
 from explorer.cli.profile import profile
 from explorer.cli.record import record
@@ -64,6 +65,7 @@ COMMANDS = (
     record,
     recordings,
     benchmark,
+    merge,
     dashboard,
     doctor,
 )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         load_trial,
         survey,
     )
+    from explorer.tuning.study_writer import merge_trials
 
 __all__ = [
     "Found",
@@ -28,6 +29,7 @@ __all__ = [
     "list_views",
     "load_study",
     "load_trial",
+    "merge_trials",
     "open_storage",
     "record",
     "run_journey",
@@ -44,6 +46,7 @@ _HOMES = {
     "list_views": "study_reader",
     "load_study": "study_reader",
     "load_trial": "study_reader",
+    "merge_trials": "study_writer",
     "open_storage": "storage",
     "record": "recorder",
     "run_journey": "journey",

@@ -7,10 +7,11 @@ import math
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from optuna.storages import BaseStorage
 
@@ -26,8 +27,9 @@ from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals,
 from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
 from explorer.tuning.proposer import Origin, Proposal, Proposer, seeds_of
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
-from explorer.tuning.study_writer import UNWRITTEN, UNWRITTEN_OF_REPLAYS, Ledger
+from explorer.tuning.study_writer import UNWRITTEN, UNWRITTEN_OF_REPLAYS, Heard, Ledger
 from explorer.tuning.surrogate import SamplerOf, distributions
+from explorer.tuning.unsaved import StudyIdentity
 
 # ------------------------------------------------------------------ how long a search may go on
 
@@ -122,7 +124,7 @@ class Tally:
         return [TrialRecord(t.number.result(), t.config, t.outcome) for t in self._trials]
 
     def recall(self, number: int, config: Config, outcome: Outcome) -> None:
-        """Count in a trial of an earlier run."""
+        """Count in a trial of an earlier run, or of another process."""
         if isinstance(outcome, Measured):
             stored: Future[int] = Future()
             stored.set_result(number)
@@ -230,6 +232,14 @@ def run_search(
         search.close()
 
 
+class _Pending(NamedTuple):
+    """A proposal that is being compiled."""
+
+    proposal: Proposal
+    is_ours: Future[bool]
+    """Whether this process is to evaluate it, and no other one."""
+
+
 class _Search:
     """One run: its study, its proposer, and its counts."""
 
@@ -259,32 +269,40 @@ class _Search:
         self._proposer = Proposer(
             offer, evaluator.identity, first, seed, self._add_illegal, objectives, sampler
         )
-        self._ledger = Ledger(
-            storage,
-            evaluator_study(evaluator, objectives),
-            evaluator.problem,
-            distributions(offer.values),
-            objectives,
-            UNWRITTEN_OF_REPLAYS if is_replay(evaluator) else UNWRITTEN,
+        study = StudyIdentity(
+            name=evaluator_study(evaluator, objectives),
+            problem=evaluator.problem,
+            objectives=objectives,
+            circumstances=evaluator.circumstances,
+            seed=seed,
+            distributions=distributions(offer.values),
         )
-        self._ledger.begin(evaluator.circumstances, seed)
-        self._recall()
+        unwritten = UNWRITTEN_OF_REPLAYS if is_replay(evaluator) else UNWRITTEN
+        self._ledger = Ledger(storage, study, offer.holds, unwritten)
+        self._ledger.begin()
+        self._learn(self._ledger.known())
 
     def explore(self, ahead: int | None = None) -> None:
         """Evaluate proposals in order until the budget, or what there is to try, is used up.
 
-        While one is evaluated the next ones are proposed, which know of those before it.
+        While one is evaluated the next ones are proposed, which know of those before it. What
+        another process has claimed is left to it, and what it found out is learnt.
         """
-        pending: deque[Proposal] = deque()
+        pending: deque[_Pending] = deque()
         if self._offer.left() != 0:
             self._tell_progress("search")
         with Evaluations(self._evaluator) as evaluations:
             self._fill(pending, ahead)
             while pending and self._budget.allows_another() and not self._gain.reason:
-                proposal = pending.popleft()
-                running = evaluations.begin(proposal.config)
-                self._fill(pending, ahead, running=1)
-                self._finish(proposal, running.result())
+                proposal, is_ours = pending.popleft()
+                if is_ours.result():
+                    running = evaluations.begin(proposal.config)
+                    self._fill(pending, ahead, running=1)
+                    self._finish(proposal, running.result())
+                else:
+                    self._proposer.duplicates += 1
+                    self._fill(pending, ahead)
+                self._learn(self._ledger.heard())
                 self._tell_progress("search", len(pending))
         self._exhausted = not pending and self._budget.allows_another()
 
@@ -292,6 +310,7 @@ class _Search:
         """Re-measure the best, and sum up."""
         tally, evaluator = self._tally, self._evaluator
         self._ledger.flush()
+        self._learn(self._ledger.heard())
         records = tally.records
         if not records:
             raise NotFound(_nothing_usable(evaluator, tally))
@@ -302,7 +321,7 @@ class _Search:
             finals = time_in_turn(evaluator, front_contenders(records), rounds)
         circumstances = replace(evaluator.circumstances, copy_us=finals.copy_us)
         fastest = min(records, key=lambda trial: trial.outcome.time_us).number
-        self._ledger.conclude(finals, circumstances, self._seed, fastest)
+        self._ledger.conclude(finals, circumstances, fastest)
         return SearchResult(
             study=self._ledger.name,
             problem=evaluator.problem,
@@ -325,13 +344,13 @@ class _Search:
         """Let what finished be stored."""
         self._ledger.close()
 
-    def _recall(self) -> None:
-        """Learn what earlier runs of the study found out."""
-        for number, config, digest, outcome in self._ledger.known(self._offer.holds):
+    def _learn(self, trials: Iterable[Heard]) -> None:
+        """Learn what earlier runs of the study, or other processes, found out."""
+        for number, config, digest, outcome in trials:
             self._proposer.learn(config, digest, self._objectives.values(outcome))
             self._tally.recall(number, config, outcome)
 
-    def _fill(self, pending: deque[Proposal], ahead: int | None, running: int = 0) -> None:
+    def _fill(self, pending: deque[_Pending], ahead: int | None, running: int = 0) -> None:
         """Keep `ahead` proposals compiling, but none that would never be evaluated.
 
         All seeds at once, and then two for each that is evaluated: what comes first is not kept
@@ -344,7 +363,7 @@ class _Search:
             if proposal is None:
                 return
             self._evaluator.submit(proposal.config)
-            pending.append(proposal)
+            pending.append(_Pending(proposal, self._ledger.claim(proposal.digest)))
 
     def _finish(self, proposal: Proposal, done: Evaluation) -> None:
         """Count, store and learn what became of a proposal."""

@@ -5,7 +5,8 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages._rdb.models import (
     BaseModel,
+    StudyModel,
     StudyUserAttributeModel,
     TrialModel,
     TrialParamModel,
@@ -22,8 +24,8 @@ from optuna.storages._rdb.models import (
     TrialValueModel,
 )
 from optuna.trial import FrozenTrial
-from sqlalchemy import create_engine, delete, event, insert, inspect, select
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy import create_engine, delete, event, insert, inspect, select, text, update
+from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
@@ -74,18 +76,39 @@ class BulkStorage(RDBStorage):
                 session.execute(insert(model), ours)
         return trial
 
+    @contextmanager
+    def alone(self, study_id: int) -> Iterator[Connection]:
+        """A transaction in which no other process changes the study, as long as it comes this way.
+
+        It begins by a write to the study's row, which changes nothing: a server then locks the row,
+        as it does for each new trial, and SQLite the file. Raises NotFound where the study is gone.
+        """
+        same = update(StudyModel).where(StudyModel.study_id == study_id)
+        with self.engine.begin() as connection:
+            if not connection.execute(same.values(study_name=StudyModel.study_name)).rowcount:
+                raise NotFound("the study was deleted while it was searched")
+            yield connection
+
     def put_finals(
         self, study_id: int, study: Mapping[str, Any], trials: Mapping[int, Mapping[str, Any]]
-    ) -> None:
+    ) -> bool:
         """Keep user attributes whose names begin with `finals`, of a study and of its trials.
 
         They take the place of all such attributes there were, in one transaction, so that what is
         read is never of two finals. `trials` are named by their numbers. Optuna itself changes no
         finished trial, and writes each attribute in a transaction of its own.
+
+        Finals know of the trials up to `finals_through`: those of another process that know of more
+        are left as they are. Returns whether these were kept.
         """
         of_study, of_trial = StudyUserAttributeModel, TrialUserAttributeModel
         ids = select(TrialModel.trial_id).where(TrialModel.study_id == study_id)
-        with self.engine.begin() as connection:
+        with self.alone(study_id) as connection:
+            through = select(of_study.value_json).where(
+                of_study.study_id == study_id, of_study.key == "finals_through"
+            )
+            if _whole(connection.execute(through).scalar()) > study.get("finals_through", 0):
+                return False
             for table, here in (
                 (of_study, of_study.study_id == study_id),
                 (of_trial, of_trial.trial_id.in_(ids)),
@@ -105,6 +128,7 @@ class BulkStorage(RDBStorage):
             connection.execute(insert(of_study), ours)
             if rows:
                 connection.execute(insert(of_trial), rows)
+        return True
 
 
 class _Checked:
@@ -140,6 +164,14 @@ def _rows(
         ],
         TrialUserAttributeModel: _attribute_rows(trial.user_attrs),
     }
+
+
+def _whole(text: Any) -> int:
+    """A whole number that a database keeps as JSON; -1 for whatever else is there."""
+    with suppress(TypeError, ValueError):
+        number = json.loads(text)
+        return number if isinstance(number, int) else -1
+    return -1
 
 
 def _attribute_rows(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -215,7 +247,7 @@ def _parse(url: str | None) -> URL:
     if url is None or "://" not in url:
         return URL.create("sqlite", database=str(DEFAULT_PATH if url is None else url))
     try:
-        parsed = make_url(url)
+        parsed = _with_driver(make_url(url))
         parsed.get_dialect()
     except NoSuchModuleError:
         scheme = url.split("://")[0]
@@ -227,6 +259,13 @@ def _parse(url: str | None) -> URL:
     except ImportError as error:
         raise InvalidInput(_missing_driver(parsed, error)) from None
     return parsed
+
+
+def _with_driver(url: URL) -> URL:
+    """Let `postgresql://` and `postgres://` mean psycopg, where SQLAlchemy would take psycopg2."""
+    if url.drivername in ("postgresql", "postgres") and find_spec("psycopg2") is None:
+        return url.set(drivername="postgresql+psycopg")
+    return url
 
 
 def _check_file(path: Path, *, read_only: bool, default: bool) -> None:
@@ -301,18 +340,45 @@ def _is_new(url: URL, storage: str, options: dict[str, Any], *, read_only: bool)
 
 
 def _opened(url: URL, name: str, *, read_only: bool) -> BaseStorage:
-    """Open a storage, alone among processes where it is a file that may have to be created."""
+    """Open a storage, alone among processes where its tables may have to be created.
+
+    Two that created Optuna's tables at once would each find some that were not there before.
+    """
     options = _patience(url)
-    is_created = not read_only and _is_sqlite_file(url) and not url.host  # a host SQLite refuses
-    with _locked(Path(str(url.database))) if is_created else nullcontext():
+    is_file = _is_sqlite_file(url) and not url.host  # a host SQLite refuses
+    alone: AbstractContextManager[None] = nullcontext()
+    if not read_only:
+        alone = _locked_file(Path(str(url.database))) if is_file else _locked_server(url, options)
+    with alone:
         return _open(url, name, options, is_new=_is_new(url, name, options, read_only=read_only))
 
 
+_SERVER_LOCKS = {
+    "postgresql": "SELECT pg_advisory_lock(7638326661)",
+    "mysql": "SELECT GET_LOCK('softmax-explorer', 60)",
+    "mariadb": "SELECT GET_LOCK('softmax-explorer', 60)",
+}
+"""Statements that take a lock, which is free again once the connection is closed."""
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked_server(url: URL, options: dict[str, Any]) -> Iterator[None]:
+    """Let other processes wait that open a database of the same server, where it has such locks."""
+    statement = _SERVER_LOCKS.get(url.get_backend_name())
+    engine = create_engine(url, **options)
+    try:
+        with engine.connect() if statement else nullcontext() as connection:
+            if connection is not None:
+                connection.execute(text(str(statement)))
+            yield
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def _locked_file(path: Path) -> Iterator[None]:
     """Let other processes wait that open the same file, which is created here if it is not there.
 
-    Two that create Optuna's tables at once would each find tables that a moment ago were not there.
     SQLite's own locks are of another kind, and know nothing of this one.
     """
     with ExitStack() as stack:
@@ -363,9 +429,10 @@ def _missing_driver(url: URL, error: ImportError) -> str:
     while cause is not None and not getattr(cause, "name", None):
         cause = cause.__cause__ or cause.__context__
     module = getattr(cause, "name", None) or url.drivername
+    how = "it by pip install 'softmax-explorer[postgresql]'" if module == "psycopg" else "it"
     return (
         f"storage scheme '{url.drivername}' needs the Python package {module}, which is not "
-        f"installed; install it, or {_REMEDY}"
+        f"installed; install {how}, or {_REMEDY}"
     )
 
 

@@ -1,174 +1,47 @@
 """A study in its storage: what is known of a problem's kernels, and where finished trials go."""
 
-import shlex
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from dataclasses import asdict
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from optuna.distributions import CategoricalDistribution
 from optuna.exceptions import DuplicatedStudyError
 from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from explorer.asked import AskedProblem
 from explorer.config import Config
 from explorer.errors import InvalidInput
-from explorer.outcome import Circumstances, Measured, Outcome, Rejected, Stage
+from explorer.outcome import Circumstances, Outcome, Rejected, Stage
 from explorer.plain_data import read_text, read_whole, shown
-from explorer.problem import Problem
+from explorer.tuning.claims import Claims
 from explorer.tuning.objective import Objectives
-from explorer.tuning.results import Finals, finals_to_json
+from explorer.tuning.results import Finals
 from explorer.tuning.storage import BulkStorage, said_of
-
-# --------------------------------------------------- outcomes as Optuna's user attributes, and back
-
-
-def to_attributes(
-    config: Config, outcome: Outcome, digest: str, origin: str, problem: Problem, copy_us: float
-) -> dict[str, Any]:
-    """What a trial keeps of an outcome; each entry is a row of the storage.
-
-    A dashboard draws those that are numbers: so some are kept that could be computed.
-    """
-    kept: dict[str, Any] = {"digest": digest, "origin": origin}
-    kept["emit"] = _emit_command(config, problem)
-    if isinstance(outcome, Rejected):
-        return {**kept, "stage": str(outcome.stage), "reason": outcome.reason}
-    return {
-        **kept,
-        "samples_us": [round(sample, 4) for sample in outcome.samples_us],
-        "spread": round(outcome.spread, 5),
-        "error": outcome.error,
-        "max_ulp": outcome.max_ulp,
-        "mean_ulp": outcome.mean_ulp,
-        "registers": outcome.resources.registers,
-        "spill_bytes": outcome.resources.spill_store_bytes + outcome.resources.spill_load_bytes,
-        "shared_bytes": outcome.resources.shared_bytes,
-        "gbps": round(problem.gbps(outcome.time_us), 1),
-        **({"of_copy": round(copy_us / outcome.time_us, 4)} if copy_us else {}),
-        "resources": asdict(outcome.resources),
-    }
-
-
-def _emit_command(config: Config, problem: Problem) -> str:
-    words = ["explorer", "emit", config.to_json(brief=True), *AskedProblem.of(problem).options]
-    return shlex.join(words)
-
-
-def to_outcome(
-    attributes: dict[str, Any], objectives: Objectives = Objectives.TIME
-) -> Outcome | None:
-    """The outcome that `to_attributes` kept, or None where a trial is not one of ours.
-
-    Raises InvalidInput for a damaged one, and for one without what a study minimises.
-    """
-    if "stage" in attributes:
-        return Rejected.from_dict({"reason": "", **attributes})
-    if not attributes.get("samples_us"):
-        return None
-    least = {"error": 0.0, "resources": {"registers": 0}, "digest": ""}
-    measured = Measured.from_dict({**least, **attributes})
-    if objectives is Objectives.TIME_ERROR and measured.max_ulp is None:
-        raise InvalidInput("it has no max_ulp, which its study minimises")
-    return measured
-
-
-def passed_over(faults: Mapping[int, str], study: str) -> str:
-    """A sentence on the trials of a study that cannot be read; empty where there is none.
-
-    `faults` says by number what is wrong with each.
-    """
-    if not faults:
-        return ""
-    first, fault = min(faults.items())
-    trials = "1 trial" if len(faults) == 1 else f"{len(faults)} trials"
-    return f"{trials} of study '{study}' passed over, which cannot be read: trial {first}: {fault}"
-
-
-# ------------------------------------------------------------------ finals, as attributes
-# No attribute takes more than 2 kB: dashboards list them, and a column of MySQL has 2048 bytes.
-
-
-MOST_CHARACTERS = 1600
-"""Quotation marks within take two each."""
-
-
-def finals_to_attributes(finals: Finals) -> dict[str, Any]:
-    """The finals as JSON, in parts, and how many these are."""
-    parts = in_parts(finals_to_json(finals))
-    return {**{f"finals:{n}": part for n, part in enumerate(parts)}, "finals_parts": len(parts)}
-
-
-def finals_text(attributes: Mapping[str, Any]) -> str | None:
-    """The JSON that `finals_to_attributes` kept, or an earlier version in one attribute.
-
-    None where there were no finals. Raises InvalidInput where a part is not there.
-    """
-    if "finals_parts" not in attributes:
-        whole = attributes.get("finals")
-        return None if whole is None else read_text(whole, "finals")
-    number = read_whole(attributes["finals_parts"], "finals_parts", 1)
-    if number > len(attributes):
-        raise InvalidInput(f"its finals are in {shown(number)} parts, which are not there")
-    return "".join(read_text(attributes.get(f"finals:{n}"), f"finals:{n}") for n in range(number))
-
-
-def in_parts(text: str) -> list[str]:
-    """A text in parts of MOST_CHARACTERS at most; one at least."""
-    starts = range(0, max(1, len(text)), MOST_CHARACTERS)
-    return [text[start : start + MOST_CHARACTERS] for start in starts]
-
-
-def verdict_of(finals: Finals) -> dict[int, dict[str, Any]]:
-    """By the number of a finalist's trial, what the finals say of it."""
-    return {
-        finalist.trial.number: {
-            "finals_rank": rank,
-            "finals_us": round(finalist.time_us, 4),
-            "finals_of_best": round(finalist.ratio_to_best, 5),
-            "finals_tied": finalist.tied,
-        }
-        for rank, finalist in enumerate(finals.finalists, 1)
-    }
-
-
-def note_of(finals: Finals, problem: Problem, fastest: int) -> str:
-    """What a dashboard shows of a study, as Markdown: the verdict, and why it may seem another.
-
-    `fastest` is the number of the trial whose own time is least, which a dashboard calls the best.
-    """
-    winner = finals.winner
-    command = _emit_command(winner.trial.config, problem)
-    ties = sum(finalist.tied for finalist in finals.finalists) - 1
-    share = f", {finals.copy_us / winner.time_us:.1%} of copy" if finals.copy_us else ""
-    lines = [
-        f"**{problem}**: the best is trial {winner.trial.number}, {winner.time_us:.2f} µs{share}.",
-        f"{ties} other finalists are tied with it. Ties are ordered by registers, then code size.",
-        f"```\n{command}\n```",
-    ]
-    if fastest != winner.trial.number:
-        lines.append(
-            f"A dashboard's best is trial {fastest}, whose time in the search was the least. The "
-            "finals timed the fastest trials again, in turn: their verdict counts, and stands on "
-            "the trials as finals_rank, finals_us and finals_tied."
-        )
-    return "\n\n".join(lines)
-
-
-# ------------------------------------------------------------------ the study
-
+from explorer.tuning.study_attributes import (
+    finals_text,
+    finals_to_attributes,
+    finished_trial,
+    in_parts,
+    note_of,
+    passed_over,
+    to_attributes,
+    to_outcome,
+    verdict_of,
+)
+from explorer.tuning.unsaved import StudyIdentity, UnsavedTrials, read_unsaved
 
 _REMEDY = "mend the storage or name another with --storage, and run the same command again"
+
+_UNWRITABLE, _KEPT = "the study cannot be written", f"what finished before is kept: {_REMEDY}"
 
 UNWRITTEN = 1
 """Trials that wait to be stored at most, so that hardly more than what is measured is ever lost."""
 
-UNWRITTEN_OF_REPLAYS = 8
+UNWRITTEN_OF_REPLAYS = 64
 """A replay's trials can be had again, and it would wait for the disk: 7 ms a trial."""
 
 NOTE_VERSION, NOTE_PART = "dashboard:note_ver", "dashboard:note_str:"
@@ -178,156 +51,250 @@ METRIC_NAMES = "study:metric_names"
 """Where Optuna keeps what a study's values are called."""
 
 
-class Ledger:
-    """Opens or creates the study `name`; a trial enters in one transaction, finished.
+class Heard(NamedTuple):
+    """A trial of the study that evaluated a kernel: in an earlier run, or in another process."""
 
-    So no trial is ever left running, whenever the process ends; one that another program left
-    running is told FAIL.
+    number: int
+    config: Config
+    digest: str
+    outcome: Outcome
+
+
+class Ledger:
+    """Opens or creates a study, stores finished trials, and hears of those of other processes.
+
+    A trial enters in one transaction, finished. So no trial is ever left running, whenever the
+    process ends; one that another program left running is told FAIL. What the storage does not take
+    is kept in a file. Of a server's or a file's database each code is claimed before it is
+    evaluated; a storage of another kind is taken to be this process's alone.
     """
 
     def __init__(
         self,
         storage: BaseStorage,
-        name: str,
-        problem: Problem,
-        distributions: dict[str, CategoricalDistribution],
-        objectives: Objectives = Objectives.TIME,
+        study: StudyIdentity,
+        holds: Callable[[Config], bool] = lambda config: True,
         most_unwritten: int = UNWRITTEN,
     ) -> None:
-        self.name = name
+        """Open the study; `holds` says of a config whether the search could propose it."""
+        self.name = study.name
+        self._study = study
+        self._holds = holds
         self._most_unwritten = most_unwritten
         self._storage = storage
-        self._distributions = distributions
-        self._objectives = objectives
+        self._objectives = study.objectives
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._unwritten: deque[Future[int]] = deque()
+        self._unsaved = UnsavedTrials(study)
+        self._lost = ""
+        """What the storage said when it took no more; empty as long as it does."""
         self._faults: dict[int, str] = {}
-        self._problem = problem
-        self._copy_us = 0.0
-        described = problem.as_dict()
+        self._problem = study.problem
+        self._wanted: deque[tuple[str, Future[bool]]] = deque()
+        self._done: list[str] = []
+        """Digests of stored trials, whose claims are to be dropped."""
+        self._heard: deque[Heard] = deque()
+        self._own: set[int] = set()
+        """Ids of the trials that this process stored."""
+        self._last_id = self._last_number = -1
         with _writing():
-            self._study_id = _open_study(storage, name, objectives)
-            self._set(problem=described, objectives=str(objectives))
-            storage.set_study_system_attr(self._study_id, METRIC_NAMES, objectives.metrics)
+            self._study_id = _open_study(storage, self.name, self._objectives)
+            self._set(problem=self._problem.as_dict(), objectives=str(self._objectives))
+            storage.set_study_system_attr(self._study_id, METRIC_NAMES, self._objectives.metrics)
             self._fail_running()
+        self._claims = Claims(storage, self._study_id) if isinstance(storage, BulkStorage) else None
 
     @property
     def passed_over(self) -> str:
         """A sentence on the trials that cannot be used; empty where there is none."""
         return passed_over(self._faults, self.name)
 
-    def known(self, holds: Callable[[Config], bool]) -> Iterator[tuple[int, Config, str, Outcome]]:
-        """Number, config, digest and outcome of the trials that evaluated a kernel.
+    def known(self) -> Iterator[Heard]:
+        """The trials of the study that evaluated a kernel.
 
         What cannot be read, and a config that the search does not hold, is passed over.
         """
         states = (TrialState.COMPLETE, TrialState.PRUNED)
         with said_of(f"study '{self.name}' cannot be read", _REMEDY):
             found = self._storage.get_all_trials(self._study_id, deepcopy=False, states=states)
+        self._last_id = max((trial._trial_id for trial in found), default=-1)
         for trial in found:
-            number = read_whole(trial.number, f"study '{self.name}': the number of a trial")
-            try:
-                outcome = to_outcome(trial.user_attrs, self._objectives)
-                digest = read_text(trial.user_attrs.get("digest", ""), "digest")
-                if outcome is not None and digest:
-                    config = Config.from_dict(trial.params)
-                    if not holds(config):
-                        raise InvalidInput(
-                            f"its config {shown(config.to_json(brief=True))} is none of those "
-                            "that are searched"
-                        )
-                    yield number, config, digest, outcome
-            except InvalidInput as error:
-                self._faults[number] = str(error)
+            yield from self._read(trial)
+
+    def _read(self, trial: FrozenTrial) -> Iterator[Heard]:
+        """The trial, if it evaluated a kernel and can be read."""
+        number = read_whole(trial.number, f"study '{self.name}': the number of a trial")
+        self._last_number = max(self._last_number, number)
+        try:
+            outcome = to_outcome(trial.user_attrs, self._objectives)
+            digest = read_text(trial.user_attrs.get("digest", ""), "digest")
+            if outcome is not None and digest:
+                config = Config.from_dict(trial.params)
+                if not self._holds(config):
+                    raise InvalidInput(
+                        f"its config {shown(config.to_json(brief=True))} is none of those "
+                        "that are searched"
+                    )
+                yield Heard(number, config, digest, outcome)
+        except InvalidInput as error:
+            self._faults[number] = str(error)
+
+    def trials(self) -> list[FrozenTrial]:
+        """All trials of the study, as they are stored."""
+        return self._storage.get_all_trials(self._study_id, deepcopy=False)
+
+    # In the background: what is claimed, stored and heard.
+
+    def claim(self, digest: str) -> Future[bool]:
+        """Whether this process is to evaluate that code: no other does, or did."""
+        granted: Future[bool] = Future()
+        if self._claims is None:
+            granted.set_result(True)
+        else:
+            self._wanted.append((digest, granted))
+            self._writer.submit(self._exchange)
+        return granted
 
     def add(
         self, config: Config, outcome: Outcome, *, digest: str, origin: str, started: datetime
     ) -> Future[int]:
         """Store a finished trial in the background, COMPLETE or PRUNED; gives its number.
 
-        Raises what an earlier trial met, so at most `most_unwritten` evaluated trials are lost if
-        the storage fails. What a rule excludes is not waited for: it cost nothing to find.
+        Raises what an earlier trial met; then all that are not stored are kept in a file. What a
+        rule excludes is not waited for: it cost nothing to find.
         """
+        copy_us = self._study.circumstances.copy_us
+        attributes = to_attributes(config, outcome, digest, origin, self._problem, copy_us)
+        parameters, completed = self._study.distributions, datetime.now()
+        trial = finished_trial(
+            config, outcome, attributes, self._objectives, parameters, started, completed
+        )
+        stored = self._writer.submit(self._store, trial)
+        self._unwritten.append(stored)
         if not (isinstance(outcome, Rejected) and outcome.stage is Stage.INVALID):
-            self._wait(self._most_unwritten - 1)
-        trial = self._trial(config, outcome, digest, origin, started)
-        self._unwritten.append(self._writer.submit(self._store, trial))
-        return self._unwritten[-1]
+            self._wait(self._most_unwritten)
+        return stored
+
+    def heard(self) -> Iterator[Heard]:
+        """What other processes have evaluated since this was last asked."""
+        while self._heard:
+            yield self._heard.popleft()
 
     def flush(self) -> None:
-        """Wait until every trial is stored; raises InvalidInput if one could not be."""
+        """Wait until all is stored, and heard; raises InvalidInput if that could not be."""
         self._wait(0)
+        if self._claims is not None:
+            self._writer.submit(self._exchange, anew=True).result()
+
+    def close(self) -> None:
+        """Wait for what is being stored, and end the background thread.
+
+        Raises InvalidInput if the storage did not take all: it says where the rest is kept.
+        """
+        if self._claims is not None and not self._lost:
+            self._writer.submit(self._withdraw)
+        self._writer.shutdown()
+        path, number = self._unsaved.path, self._unsaved.number
+        if path is not None:
+            trials = "1 finished trial is" if number == 1 else f"{number} finished trials are"
+            raise InvalidInput(
+                f"{self._lost}; {trials} kept in {path}: once the storage is mended, run explorer "
+                f"merge {path} with the --storage of the search, and then the same search again"
+            )
 
     def _wait(self, most: int) -> None:
         """Wait until no more than `most` trials are to be stored."""
         while self._unwritten and (len(self._unwritten) > most or self._unwritten[0].done()):
             self._unwritten.popleft().result()
 
-    def close(self) -> None:
-        """Wait for what is being stored, and end the background thread."""
-        self._writer.shutdown()
-
     def _store(self, trial: FrozenTrial) -> int:
-        with _writing():
+        if not self._lost:
+            try:
+                return self.put(trial)
+            except InvalidInput as error:
+                self._lost = str(error)
+        self._unsaved.keep(trial)
+        raise InvalidInput(f"{self._lost}; {_KEPT}")
+
+    def put(self, trial: FrozenTrial) -> int:
+        """Store a trial now; gives its number. Raises InvalidInput where the storage fails."""
+        with said_of(_UNWRITABLE):
             trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
-            return self._storage.get_trial_number_from_id(trial_id)
+            number = self._storage.get_trial_number_from_id(trial_id)
+        self._own.add(trial_id)
+        self._last_number = max(self._last_number, number)
+        self._done.append(trial.user_attrs.get("digest", ""))
+        return number
 
-    def _trial(
-        self, config: Config, outcome: Outcome, digest: str, origin: str, started: datetime
-    ) -> FrozenTrial:
-        measured = isinstance(outcome, Measured)
-        return FrozenTrial(
-            number=-1,
-            trial_id=-1,
-            state=TrialState.COMPLETE if measured else TrialState.PRUNED,
-            value=None,
-            values=self._objectives.values(outcome) if measured else None,
-            datetime_start=started,
-            datetime_complete=datetime.now(),
-            params=config.as_dict(),
-            distributions=self._distributions,  # type: ignore[arg-type]
-            user_attrs=to_attributes(config, outcome, digest, origin, self._problem, self._copy_us),
-            system_attrs={},
-            intermediate_values={},
-        )
+    def _exchange(self, *, anew: bool = False) -> None:
+        """Claim what is wanted, and read what others have stored; `anew` even if nothing is."""
+        assert self._claims is not None
+        wanted = dict(self._wanted.popleft() for _ in range(len(self._wanted)))
+        if not wanted and not anew:
+            return  # an exchange before this one had the claim for which it was begun
+        done, self._done = self._done, []
+        try:
+            if self._lost:
+                raise InvalidInput(f"{self._lost}; {_KEPT}")
+            with _writing():
+                exchanged = self._claims.exchange(tuple(wanted), done, self._last_id)
+                others = [n for n in exchanged.trials if n not in self._own]
+                trials = [self._storage.get_trial(number) for number in others]
+        except InvalidInput as error:
+            for granted in wanted.values():
+                granted.set_exception(InvalidInput(str(error)))
+            if anew:
+                raise
+            return
+        self._last_id = max(self._last_id, *exchanged.trials, -1)
+        for trial in trials:
+            self._heard.extend(self._read(trial))
+        for digest, granted in wanted.items():
+            granted.set_result(digest in exchanged.granted)
 
-    def begin(self, circumstances: Circumstances, seed: int) -> None:
+    def _withdraw(self) -> None:
+        assert self._claims is not None
+        with suppress(InvalidInput), _writing():
+            self._claims.withdraw()
+
+    # What the study says of itself.
+
+    def begin(self) -> None:
         """Keep when a run began, and its circumstances, unless those of finals are kept."""
-        self._copy_us = circumstances.copy_us
         with _writing():
             self._set(searched_at=_now())
             if finals_text(self._storage.get_study_user_attrs(self._study_id)) is None:
-                self._describe(circumstances, seed)
+                self._describe(self._study.circumstances)
 
-    def conclude(
-        self, finals: Finals, circumstances: Circumstances, seed: int, fastest: int
-    ) -> None:
+    def conclude(self, finals: Finals, circumstances: Circumstances, fastest: int) -> None:
         """Keep the finals, with the circumstances under which they were held.
 
         Their verdict stands on the trials as well, and in the note that a dashboard shows.
-        `fastest` is the number of the trial of least time in the search.
+        `fastest` is the number of the trial of least time in the search. The finals of another
+        process that knew of more trials stay.
         """
         note = in_parts(note_of(finals, self._problem, fastest))
         with _writing():
-            self._keep_finals(finals)
+            if not self._keep_finals(finals):
+                return
             self._set(searched_at=_now())
-            self._describe(circumstances, seed)
+            self._describe(circumstances)
             before = self._storage.get_study_system_attrs(self._study_id).get(NOTE_VERSION, 0)
             for number, part in enumerate(note):
                 self._storage.set_study_system_attr(self._study_id, f"{NOTE_PART}{number}", part)
             self._storage.set_study_system_attr(self._study_id, NOTE_VERSION, before + 1)
 
-    def _keep_finals(self, finals: Finals) -> None:
+    def _keep_finals(self, finals: Finals) -> bool:
         """Keep the finals on the study and on the trials; in a database all of it, or none."""
-        attributes = finals_to_attributes(finals)
+        attributes = {**finals_to_attributes(finals), "finals_through": self._last_number}
         if isinstance(self._storage, BulkStorage):
-            self._storage.put_finals(self._study_id, attributes, verdict_of(finals))
-        else:
-            self._set(**attributes)
+            return self._storage.put_finals(self._study_id, attributes, verdict_of(finals))
+        self._set(**attributes)
+        return True
 
-    def _describe(self, circumstances: Circumstances, seed: int) -> None:
-        values = circumstances.as_dict()
-        self._set(circumstances=values, copy_us=circumstances.copy_us, seed=seed)
+    def _describe(self, circumstances: Circumstances) -> None:
+        copy_us, seed = circumstances.copy_us, self._study.seed
+        self._set(circumstances=circumstances.as_dict(), copy_us=copy_us, seed=seed)
 
     def _set(self, **attributes: Any) -> None:
         for key, value in attributes.items():
@@ -354,4 +321,38 @@ def _open_study(storage: BaseStorage, name: str, objectives: Objectives) -> int:
 
 def _writing() -> AbstractContextManager[None]:
     """A full disk, a lock held too long or a read-only file is the user's to mend."""
-    return said_of("the study cannot be written", f"what finished before is kept: {_REMEDY}")
+    return said_of(_UNWRITABLE, _KEPT)
+
+
+# ------------------------------------------------------------------ trials that were kept in a file
+
+
+class Merged(NamedTuple):
+    """What came of the trials of a file."""
+
+    study: str
+    added: int
+    known: int
+    """Trials that the study had already."""
+
+
+def merge_trials(storage: BaseStorage, path: Path) -> Merged:
+    """Store the trials that a search kept in a file; again, it adds nothing.
+
+    Raises InvalidInput for a file that holds none, and where the storage fails.
+    """
+    study, trials = read_unsaved(path)
+    ledger = Ledger(storage, study)
+    ledger.begin()
+    with said_of(f"study '{study.name}' cannot be read", _REMEDY):
+        there = {_kernel(trial) for trial in ledger.trials()}
+    new = {_kernel(trial): trial for trial in trials if _kernel(trial) not in there}
+    for trial in new.values():
+        ledger.put(trial)
+    ledger.close()
+    return Merged(study.name, len(new), len(trials) - len(new))
+
+
+def _kernel(trial: FrozenTrial) -> str:
+    """What two trials of the same have in common: the digest of the code, or an illegal config."""
+    return str(trial.user_attrs.get("digest") or sorted(trial.params.items()))

@@ -32,3 +32,9 @@ def opened(base):
 @pytest.fixture
 def evaluator():
     return FakeEvaluator()
+
+
+@pytest.fixture(autouse=True)
+def folder_of_its_own(tmp_path, monkeypatch):
+    """What a search keeps in the current folder, when its storage fails, goes with the test."""
+    monkeypatch.chdir(tmp_path)

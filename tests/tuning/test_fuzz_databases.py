@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_database import go_on, in_memory, look, look_into
 
-from explorer.tuning.study_writer import finals_text
+from explorer.tuning.study_attributes import finals_text
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from explorer.errors import InvalidInput, NotFound
 from explorer.export import variant_of
 from explorer.report.studies import dashboard_command
 from explorer.tuning import load_trial, open_storage
-from explorer.tuning.study_writer import finals_text
+from explorer.tuning.study_attributes import finals_text
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from explorer.outcome import Rejected, Stage
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
-from explorer.tuning.study_writer import finals_text, finals_to_attributes
+from explorer.tuning.study_attributes import finals_text, finals_to_attributes
 from explorer.tuning.surrogate import MIRROR_LIMIT, OptunaSampler, named_sampler
 
 
@@ -325,7 +325,7 @@ def test_new_finals_take_the_place_of_an_earlier_versions(tmp_path):
     (study,) = storage.get_all_studies()
     parts = study.user_attrs["finals_parts"]
     named = {name for name in study.user_attrs if name.startswith("finals")}
-    assert named == {"finals_parts", *(f"finals:{n}" for n in range(parts))}
+    assert named == {"finals_parts", "finals_through", *(f"finals:{n}" for n in range(parts))}
     assert load_study(storage, result.problem).finals is not None
 
 

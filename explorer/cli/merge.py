@@ -1,0 +1,28 @@
+"""`explorer merge`: store the trials that a search had to keep in a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from explorer.cli.options import Json, Storage
+from explorer.cli.output import say
+
+File = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="The file that the search named.", show_default=False),
+]
+
+
+def merge(file: File, storage: Storage = None, json: Json = False) -> None:
+    """Store the trials that a search kept in a file when its storage went away."""
+    from explorer.report.json_data import as_text
+    from explorer.tuning import merge_trials, open_storage
+
+    merged = merge_trials(open_storage(storage), file)
+    if json:
+        print(as_text({"study": merged.study, "added": merged.added, "known": merged.known}))
+        return
+    trials = "1 trial" if merged.added == 1 else f"{merged.added} trials"
+    known = f"; {merged.known} were there before" if merged.known else ""
+    say(f"{trials} added to study '{merged.study}'{known}; {file} is of no more use")

@@ -1,0 +1,170 @@
+"""Finished trials that a storage did not take: a file keeps them, `explorer merge` stores them.
+
+The file has lines of JSON: what their study is, then a trial a line.
+"""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from optuna.distributions import CategoricalDistribution
+from optuna.trial import FrozenTrial
+
+from explorer.config import Config
+from explorer.errors import InvalidInput
+from explorer.outcome import Circumstances
+from explorer.plain_data import parse_json, read_text, read_whole, shown
+from explorer.problem import Problem
+from explorer.tuning.objective import Objectives
+from explorer.tuning.study_attributes import finished_trial, to_outcome
+from explorer.user_files import MAX_TEXT_BYTES
+from explorer.user_files import read_text as read_file
+
+_KIND = "softmax-explorer: trials of a study"
+
+_REMEDY = "name a file that explorer search wrote when its storage went away"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyIdentity:
+    """All that is needed to make a study anew."""
+
+    name: str
+    problem: Problem
+    objectives: Objectives
+    circumstances: Circumstances
+    seed: int
+    distributions: Mapping[str, CategoricalDistribution]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, which `from_dict` reads."""
+        return {
+            "kind": _KIND,
+            "study": self.name,
+            "problem": self.problem.as_dict(),
+            "objectives": str(self.objectives),
+            "circumstances": self.circumstances.as_dict(),
+            "seed": self.seed,
+            "parameters": {name: list(d.choices) for name, d in self.distributions.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "StudyIdentity":
+        """Read a study's line. Raises InvalidInput."""
+        if not isinstance(values, dict) or values.get("kind") != _KIND:
+            raise InvalidInput("it does not begin with a study")
+        parameters = values.get("parameters")
+        if not isinstance(parameters, dict) or not all(_is_choices(v) for v in parameters.values()):
+            raise InvalidInput("its parameters are no lists of values")
+        return cls(
+            name=read_text(values.get("study"), "study"),
+            problem=Problem.from_dict(values.get("problem")),
+            objectives=Objectives.parse(read_text(values.get("objectives"), "objectives")),
+            circumstances=Circumstances.from_dict(values.get("circumstances")),
+            seed=read_whole(values.get("seed"), "seed"),
+            distributions={n: CategoricalDistribution(tuple(v)) for n, v in parameters.items()},
+        )
+
+
+def _is_choices(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(v) in _PLAIN for v in value)
+
+
+_PLAIN = (str, int, bool)
+
+
+class UnsavedTrials:
+    """Appends trials to a file of this folder, which is made for the first of them."""
+
+    def __init__(self, study: StudyIdentity) -> None:
+        self._study = study
+        self.path: Path | None = None
+        """None as long as nothing had to be kept."""
+        self.number = 0
+
+    def keep(self, trial: FrozenTrial) -> None:
+        """Append a finished trial; in the folder for temporary files where this one is no place.
+
+        Raises InvalidInput where that cannot be written either.
+        """
+        lines = [] if self.path else [self._study.as_dict()]
+        lines.append(_trial_data(trial))
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        name = f"unsaved-trials-{token_hex(4)}.jsonl"
+        places = [self.path] if self.path else [Path(name), Path(tempfile.gettempdir()) / name]
+        for path in places:
+            try:
+                with path.open("a") as file:
+                    file.write(text)
+            except OSError as error:
+                failure = error
+            else:
+                self.path, self.number = path, self.number + 1
+                return
+        raise InvalidInput(
+            f"a finished trial is lost: neither the storage nor a file takes it: {failure}"
+        )
+
+
+def _trial_data(trial: FrozenTrial) -> dict[str, Any]:
+    assert trial.datetime_start is not None and trial.datetime_complete is not None
+    return {
+        "params": trial.params,
+        "started": trial.datetime_start.isoformat(),
+        "completed": trial.datetime_complete.isoformat(),
+        "attributes": trial.user_attrs,
+    }
+
+
+# ------------------------------------------------------------------ reading
+
+
+def read_unsaved(path: Path) -> tuple[StudyIdentity, list[FrozenTrial]]:
+    """Read what `UnsavedTrials` wrote. Raises InvalidInput for anything else, naming the line."""
+    lines = read_file(path, most_bytes=MAX_TEXT_BYTES, remedy=_REMEDY).splitlines()
+    trials: list[FrozenTrial] = []
+    line = 1
+    try:
+        study = StudyIdentity.from_dict(parse_json(lines[0] if lines else "", "its text"))
+        while line < len(lines):
+            line += 1
+            trials.append(_trial_from(parse_json(lines[line - 1], "its text"), study))
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{path} holds no trials of this version: line {line}: {error}; {_REMEDY}"
+        ) from None
+    return study, trials
+
+
+def _trial_from(data: Any, study: StudyIdentity) -> FrozenTrial:
+    """Read a trial's line. Raises InvalidInput."""
+    if not isinstance(data, dict) or not isinstance(data.get("attributes"), dict):
+        raise InvalidInput("it is no trial")
+    attributes, config = data["attributes"], Config.from_dict(data.get("params"))
+    for name, distribution in study.distributions.items():
+        if (value := getattr(config, name, None)) not in distribution.choices:
+            raise InvalidInput(f"its {name} is {shown(value)}, which the study does not have")
+    outcome = to_outcome(attributes, study.objectives)
+    if outcome is None:
+        raise InvalidInput("it tells of no outcome")
+    return finished_trial(
+        config,
+        outcome,
+        attributes,
+        study.objectives,
+        study.distributions,
+        _date(data.get("started")),
+        _date(data.get("completed")),
+    )
+
+
+def _date(text: Any) -> datetime:
+    try:
+        return datetime.fromisoformat(read_text(text, "a date"))
+    except ValueError:
+        raise InvalidInput(f"{shown(text)} is no date") from None

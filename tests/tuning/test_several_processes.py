@@ -1,0 +1,211 @@
+"""Several processes on one study: each evaluates its own kernels, and learns the others'.
+
+Run on SQLite; and on PostgreSQL where a server is named as its own tools name it, by PGHOST.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from uuid import uuid4
+
+import pytest
+from fake_evaluator import FakeEvaluator
+from sqlalchemy import create_engine, text
+
+from explorer.errors import NotFound
+from explorer.problem import Problem
+from explorer.tuning import load_study, open_storage, run_search
+from explorer.tuning.claims import LEASE_S, Claims
+
+PROBLEM = Problem(64, 256)
+
+needs_server = pytest.mark.skipif(
+    "PGHOST" not in os.environ, reason="needs a server: pg_virtualenv pytest, with psycopg"
+)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_server)])
+def url(request, tmp_path):
+    """A storage that nothing has opened yet."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'shared.db'}"
+        return
+    name = f"studies_{uuid4().hex}"
+    server = create_engine("postgresql+psycopg://", isolation_level="AUTOCOMMIT")
+    with server.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+        yield f"postgresql+psycopg:///{name}"
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    server.dispose()
+
+
+SEARCH = """
+import sys
+from fake_evaluator import FakeEvaluator
+from explorer.config import Config
+from explorer.problem import Problem
+from explorer.tuning import open_storage, run_search
+
+class Slow(FakeEvaluator):
+    def evaluate(self, config):
+        import time
+        time.sleep(0.01)
+        return super().evaluate(config)
+
+storage = open_storage(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+slow = Slow(Problem(64, 256), identity=Config.to_json)
+run_search(slow, storage, trials=int(sys.argv[2]), rounds=6)
+print(len(slow.evaluated))
+"""
+
+
+def started(url, trials):
+    """A process that has opened the storage, and searches once it is told to."""
+    path = os.pathsep.join(path for path in sys.path if path)
+    return subprocess.Popen(
+        [sys.executable, "-c", SEARCH, url, str(trials)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def trials_of(url):
+    storage = open_storage(url, read_only=True)
+    (study,) = storage.get_all_studies()
+    found = storage.get_all_trials(study._study_id)
+    storage.engine.dispose()
+    return found
+
+
+def digests(trials):
+    return [t.user_attrs["digest"] for t in trials if t.user_attrs["digest"]]
+
+
+def test_two_duplicate_nothing_and_learn_from_each_other(url):
+    """Both open a new database at once, with the same seed; finals are of all that was measured."""
+    running = [started(url, 40), started(url, 25)]
+    for process in running:
+        assert process.stdout.readline() == "ready\n"
+    told = [process.communicate("go\n", timeout=60)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0]
+    assert [int(text) for text in told] == [40, 25], "each counts what it evaluates itself"
+    trials = trials_of(url)
+    assert [trial.number for trial in trials] == list(range(len(trials)))
+    assert len(digests(trials)) == len(set(digests(trials))) == 65
+    storage = open_storage(url, read_only=True)
+    (study,) = storage.get_all_studies()
+    view = load_study(storage, PROBLEM)
+    assert view.since is None and study.user_attrs["finals_through"] == len(trials) - 1
+    assert not [name for name in study.system_attrs if name.startswith("softmax-explorer")]
+    storage.engine.dispose()
+
+
+def test_one_that_is_killed_leaves_its_kernels_to_others(url):
+    """What it had claimed, and not finished, may be claimed once it is known to have ended."""
+    killed = started(url, 1000)
+    assert killed.stdout.readline() == "ready\n"
+    killed.stdin.write("go\n")
+    killed.stdin.flush()
+    storage = open_storage(url)
+    wait_until(lambda: storage.get_all_studies() and claimed(storage))
+    killed.kill()
+    killed.communicate()
+    left = claimed(storage)
+    unfinished = left - set(digests(trials_of(url)))
+    assert unfinished
+    (study,) = storage.get_all_studies()
+    exchanged = Claims(storage, study._study_id).exchange(sorted(left), [], -1)
+    assert exchanged.granted == unfinished
+    run_search(FakeEvaluator(PROBLEM), storage, trials=3, rounds=6)
+    found = digests(trials_of(url))
+    assert len(found) == len(set(found))
+    storage.engine.dispose()
+
+
+def test_nothing_is_claimed_twice(url):
+    """Of two that want the same at once each gets what the other does not."""
+    storage = open_storage(url)
+    study = storage.create_new_study([], "shared")
+    wanted = [f"digest {number}" for number in range(40)]
+    both = [Claims(storage, study) for _ in range(2)]
+    granted = [set(), set()]
+
+    def claim(index):
+        for start in range(0, 40, 5):
+            granted[index] |= both[index].exchange(wanted[start : start + 5], [], -1).granted
+
+    threads = [threading.Thread(target=claim, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not granted[0] & granted[1] and granted[0] | granted[1] == set(wanted)
+    both[0].withdraw()
+    assert claimed(storage) == granted[1]
+    assert both[1].exchange(wanted, [], -1).granted == set(wanted), "its own, and what is free"
+    storage.engine.dispose()
+
+
+def test_a_claim_outlives_no_lease(tmp_path):
+    """A process of another host is taken to have ended when it has said nothing for a while."""
+    storage = open_storage(str(tmp_path / "a.db"))
+    study = storage.create_new_study([], "shared")
+    far, near = Claims(storage, study), Claims(storage, study)
+    far._host = "elsewhere"
+    far._name = "elsewhere:1:ab"
+    assert far.exchange(["a"], [], -1).granted == {"a"}
+    assert not near.exchange(["a"], [], -1).granted
+    key = "softmax-explorer:process:elsewhere:1:ab"
+    sign = storage.get_study_system_attrs(study)[key]
+    storage.set_study_system_attr(study, key, {**sign, "seen": sign["seen"] - LEASE_S - 1})
+    assert near.exchange(["a"], [], -1).granted == {"a"}
+
+
+def test_damaged_claims_are_no_hindrance(tmp_path):
+    storage = open_storage(str(tmp_path / "a.db"))
+    study = storage.create_new_study([], "shared")
+    for number, value in enumerate((None, 7, [], {"seen": "x"}, {"seen": 1e300, "pid": 10**30})):
+        storage.set_study_system_attr(study, f"softmax-explorer:process:p{number}", value)
+        storage.set_study_system_attr(study, f"softmax-explorer:claim:d{number}", value)
+    claims = Claims(storage, study)
+    assert "d0" in claims.exchange(["d0", "d1", "d2", "new"], [], -1).granted
+    claims.withdraw()
+    assert not claimed(storage)
+
+
+def test_a_study_that_is_deleted_is_said(tmp_path):
+    storage = open_storage(str(tmp_path / "a.db"))
+    study = storage.create_new_study([], "shared")
+    claims = Claims(storage, study)
+    storage.delete_study(study)
+    with pytest.raises(NotFound, match="deleted"):
+        claims.exchange(["a"], [], -1)
+
+
+def test_finals_that_know_of_more_trials_stay(tmp_path):
+    storage = open_storage(str(tmp_path / "a.db"))
+    study = storage.create_new_study([], "shared")
+    assert storage.put_finals(study, {"finals_through": 9, "finals_parts": 1}, {})
+    assert not storage.put_finals(study, {"finals_through": 8, "finals_parts": 2}, {})
+    assert storage.get_study_user_attrs(study) == {"finals_through": 9, "finals_parts": 1}
+    assert storage.put_finals(study, {"finals_through": 9, "finals_parts": 3}, {})
+
+
+def wait_until(holds):
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def claimed(storage):
+    """The digests that are claimed, by whomever."""
+    (study,) = storage.get_all_studies()
+    claims = (n for n in study.system_attrs if n.startswith("softmax-explorer:claim:"))
+    return {name.removeprefix("softmax-explorer:claim:") for name in claims}
