@@ -86,7 +86,10 @@ class BulkStorage(RDBStorage):
         same = update(StudyModel).where(StudyModel.study_id == study_id)
         with self.engine.begin() as connection:
             if not connection.execute(same.values(study_name=StudyModel.study_name)).rowcount:
-                raise NotFound("the study was deleted while it was searched")
+                raise NotFound(
+                    "the study was deleted while it was searched; run the same command again to "
+                    "begin a new one"
+                )
             yield connection
 
     def put_finals(
@@ -263,9 +266,10 @@ def _parse(url: str | None) -> URL:
 
 def _with_driver(url: URL) -> URL:
     """Let `postgresql://` and `postgres://` mean psycopg, where SQLAlchemy would take psycopg2."""
-    if url.drivername in ("postgresql", "postgres") and find_spec("psycopg2") is None:
-        return url.set(drivername="postgresql+psycopg")
-    return url
+    if url.drivername not in ("postgresql", "postgres"):
+        return url
+    driver = "" if find_spec("psycopg2") else "+psycopg"
+    return url.set(drivername=f"postgresql{driver}")
 
 
 def _check_file(path: Path, *, read_only: bool, default: bool) -> None:

@@ -14,7 +14,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from explorer.config import Config
-from explorer.errors import InvalidInput
+from explorer.errors import ExplorerError, InvalidInput
 from explorer.outcome import Circumstances, Outcome, Rejected, Stage
 from explorer.plain_data import read_text, read_whole, shown
 from explorer.tuning.claims import Claims
@@ -232,29 +232,34 @@ class Ledger:
         wanted = dict(self._wanted.popleft() for _ in range(len(self._wanted)))
         if not wanted and not anew:
             return  # an exchange before this one had the claim for which it was begun
-        done, self._done = self._done, []
         try:
-            if self._lost:
-                raise InvalidInput(f"{self._lost}; {_KEPT}")
-            with _writing():
-                exchanged = self._claims.exchange(tuple(wanted), done, self._last_id)
-                others = [n for n in exchanged.trials if n not in self._own]
-                trials = [self._storage.get_trial(number) for number in others]
-        except InvalidInput as error:
-            for granted in wanted.values():
-                granted.set_exception(InvalidInput(str(error)))
+            granted = self._claimed(self._claims, tuple(wanted))
+        except Exception as error:  # whatever it is, who waits for a claim is to meet it
+            for claim in wanted.values():
+                claim.set_exception(error)
             if anew:
                 raise
             return
+        for digest, claim in wanted.items():
+            claim.set_result(digest in granted)
+
+    def _claimed(self, claims: Claims, wanted: tuple[str, ...]) -> frozenset[str]:
+        """Return what is ours of what is wanted, and hear of what others have stored."""
+        if self._lost:
+            raise InvalidInput(f"{self._lost}; {_KEPT}")
+        done, self._done = self._done, []
+        with _writing():
+            exchanged = claims.exchange(wanted, done, self._last_id)
+            others = [n for n in exchanged.trials if n not in self._own]
+            trials = [self._storage.get_trial(number) for number in others]
         self._last_id = max(self._last_id, *exchanged.trials, -1)
         for trial in trials:
             self._heard.extend(self._read(trial))
-        for digest, granted in wanted.items():
-            granted.set_result(digest in exchanged.granted)
+        return exchanged.granted
 
     def _withdraw(self) -> None:
         assert self._claims is not None
-        with suppress(InvalidInput), _writing():
+        with suppress(ExplorerError), _writing():
             self._claims.withdraw()
 
     # What the study says of itself.

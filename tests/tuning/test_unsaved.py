@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from explorer.cli import app
 from explorer.config import Config
-from explorer.errors import InvalidInput
+from explorer.errors import ExplorerError, InvalidInput
 from explorer.problem import Problem
 from explorer.tuning import load_study, merge_trials, open_storage, run_search
 
@@ -105,6 +105,24 @@ def test_a_claim_that_fails_is_said(tmp_path, monkeypatch):
     with pytest.raises(InvalidInput, match="connection lost"):
         searched(storage)
     assert not list(tmp_path.glob("unsaved-trials-*.jsonl"))
+
+
+def test_a_study_that_is_deleted_meanwhile_is_said(tmp_path):
+    """What was measured since is kept, and the search does not wait for ever."""
+    storage = open_storage("a.db")
+
+    class Deleting(FakeEvaluator):
+        def evaluate(self, config):
+            if len(self.evaluated) == 5:
+                (study,) = storage.get_all_studies()
+                storage.delete_study(study._study_id)
+            return super().evaluate(config)
+
+    with pytest.raises(ExplorerError) as caught:
+        run_search(Deleting(PROBLEM, identity=Config.to_json), storage, trials=20, rounds=6)
+    assert "\n" not in str(caught.value)
+    (file,) = tmp_path.glob("unsaved-trials-*.jsonl")
+    assert merge_trials(storage, file).added >= 1
 
 
 def test_where_this_folder_cannot_be_written_another_is(tmp_path, monkeypatch):
