@@ -121,8 +121,8 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """Keep the garbage collector from what was collected: thousands of tests, and their modules.
 
-    All of that lives until the end. To walk through it again and again took a tenth of the time, and
-    to look for garbage every 700 objects, which the emulator makes in a millisecond, 7 % of it.
+    All of that lives until the end. To walk through it again and again took a tenth of the time; to
+    look for garbage every 700 objects, which the emulator makes in a millisecond, took 7 %.
     """
     gc.collect()
     gc.freeze()

@@ -6,12 +6,12 @@ from typing import Any
 
 from rich.console import Console
 
+from explorer.config_words import difference_words
 from explorer.outcome import Circumstances, Measured
 from explorer.problem import Problem
 from explorer.report.table import Column, Table, number, print_table, prose, word
 from explorer.report.text import (
     counted,
-    difference_words,
     microseconds,
     percent,
     reproducing_command,

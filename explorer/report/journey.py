@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from explorer.config_words import brief_words, change_words
 from explorer.presets import REPORTED, ReportedRatio, find_preset
 from explorer.report.table import (
     Cell,
@@ -23,8 +24,6 @@ from explorer.report.table import (
     words,
 )
 from explorer.report.text import (
-    brief_words,
-    change_words,
     counted,
     measurement_lines,
     microseconds,

@@ -2,14 +2,13 @@
 
 from rich.console import Console
 
+from explorer.config_words import brief_words, difference_words
 from explorer.evaluate.verify import FinalistCheck
 from explorer.report.studies import checked_sentence, tally
 from explorer.report.table import Table, notes, numbers, print_table, prose, words
 from explorer.report.text import (
-    brief_words,
     count,
     counted,
-    difference_words,
     measurement_lines,
     microseconds,
     percent,

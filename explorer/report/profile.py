@@ -6,13 +6,14 @@ from typing import Any
 
 from rich.console import Console
 
+from explorer.config_words import brief_words
 from explorer.evaluate.nsight import NsightFigures
 from explorer.evaluate.profile import Profile
 from explorer.gpu_spec import Occupancy
 from explorer.problem import Mask
 from explorer.ptx_emulator import SECTOR_BYTES, Traffic
 from explorer.report.table import Table, notes, numbers, print_table, words
-from explorer.report.text import brief_words, count, percent, resources_line
+from explorer.report.text import count, percent, resources_line
 
 # ------------------------------------------------------------------ as JSON
 

@@ -8,13 +8,14 @@ from typing import Any
 from rich.console import Console
 
 from explorer.config import Config
+from explorer.config_words import brief_words
 from explorer.devices.recorded import Recording, RecordingFile, RecordingHeader
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured
 from explorer.presets import PRESETS, Preset
 from explorer.problem import Problem
 from explorer.report.table import Styled, Table, cell, numbers, print_table, prose, words
-from explorer.report.text import brief_words, count, counted, microseconds, percent
+from explorer.report.text import count, counted, microseconds, percent
 from explorer.space import RULES, Space
 from explorer.space.parameters import MEANING, REFUTED
 

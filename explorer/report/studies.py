@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from explorer.config_words import brief_words
 from explorer.errors import NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.evaluate.verify import FinalistCheck
@@ -14,7 +15,6 @@ from explorer.report.finals import finals_notes, print_finals
 from explorer.report.table import Table, as_markdown, notes, numbers, print_table, prose, words
 from explorer.report.text import (
     CHANGED,
-    brief_words,
     count,
     counted,
     is_reproducible,

@@ -1,13 +1,11 @@
-"""Numbers, configs, resources and circumstances as text."""
+"""Numbers, resources and circumstances as text."""
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.codegen import emit
-from explorer.config import Config
 from explorer.outcome import Circumstances, Resources, Stage
 from explorer.problem import Problem
 from explorer.space import can_emit
@@ -72,128 +70,6 @@ def counted(number: int, noun: str) -> str:
 def count(number: int) -> str:
     """A count with thin groups of three digits: 11 199 744."""
     return f"{number:,}".replace(",", " ")
-
-
-# ------------------------------------------------------------------ configs
-
-
-_LAUNCHES = {"one": "one launch", "two-overlapped": "two overlapped launches"}
-
-_STAGING = {
-    "direct": "staged nowhere",
-    "span": "staged as a span",
-    "async": "asynchronous copies",
-    "bulk": "bulk copies",
-}
-
-_ARRANGEMENT = {"replicated": "each thread folds the row", "blocked": "neighbours to a thread"}
-
-_WORDS: dict[str, Callable[[Any], str]] = {
-    "algorithm": str,
-    "threads": lambda value: f"{value} thread{'' if value == 1 else 's'}",
-    "threads_per_row": "{} a row".format,
-    "vector_bytes": "{} B".format,
-    "reduction": str,
-    "cache": lambda value: {"none": "no cache", "output": "exponentials in the output"}.get(
-        value, str(value)
-    ),
-    "cache_holds": "holds {}".format,
-    "exp": str,
-    "normalise": str,
-    "unroll": "unroll {}".format,
-    "load_hint": "load {}".format,
-    "store_hint": "store {}".format,
-    "min_blocks": "min_blocks {}".format,
-    "static_cols": lambda value: "static cols" if value else "run-time cols",
-    "launches": lambda value: _LAUNCHES.get(value, f"{value} launches"),
-    "persistent": lambda value: (
-        f"{value} block{'' if value == 1 else 's'} an SM" if value else "a block a tile"
-    ),
-    "staging": lambda value: _STAGING.get(value, str(value)),
-    "sum": "{} sum".format,
-    "cluster": lambda value: f"clusters of {value}" if value > 1 else "no clusters",
-    "exchange": "exchange by {}".format,
-    "row_order": "{} rows".format,
-    "stages": lambda value: f"{value} stage{'' if value == 1 else 's'}",
-    "arrangement": lambda value: _ARRANGEMENT.get(value, str(value)),
-    "rows_per_thread": lambda value: f"{value} row{'' if value == 1 else 's'} a thread",
-}
-
-_STRUCTURE = ("algorithm", "threads", "threads_per_row", "vector_bytes", "reduction", "cache")
-"""What tells kernels apart at a glance; the rest is said where it is no default."""
-
-
-_SHORT: dict[str, Callable[[Any], str]] = {
-    "threads": "{} thr".format,
-    "threads_per_row": "{}/row".format,
-    "cache_holds": "keep {}".format,
-    "load_hint": "ld {}".format,
-    "store_hint": "st {}".format,
-    "min_blocks": "blocks {}".format,
-}
-"""For table cells, where a parameter's own words are too long."""
-
-CELL_LINES = 2
-
-
-def words(config: Config, names: Iterable[str]) -> str:
-    """The values that `config` has for the named parameters, separated by commas."""
-    return ", ".join(_WORDS[name](getattr(config, name)) for name in names)
-
-
-def brief_words(config: Config) -> str:
-    """The structure of the kernel, and every other parameter that is not at its default."""
-    default = Config()
-    values = config.as_dict()
-    telling = (n for n in values if n in _STRUCTURE or values[n] != getattr(default, n))
-    return words(config, telling)
-
-
-def difference_words(config: Config, best: Config, width: int) -> str:
-    """What `config` has that `best` has not, in two lines of `width`; `+3` counts what is left out.
-
-    The parameters come in their order, which begins with the structure.
-    """
-    names = list(config.differences(best))
-    said = [{**_WORDS, **_SHORT}[name](getattr(config, name)) for name in names]
-    for kept in range(len(said), 0, -1):
-        left_out = [f"+{len(said) - kept}"] if kept < len(said) else []
-        lines = _lines([*said[:kept], *left_out], width)
-        if len(lines) <= CELL_LINES:
-            return "\n".join(lines)
-    return f"+{len(said)}" if said else ""
-
-
-def change_words(before: Config, after: Config) -> str:
-    """What changed from one config to the next: `no cache → registers, expf → __expf`."""
-    names = list(after.differences(before))
-    changes = []
-    if not _SPLIT.isdisjoint(names):
-        names = [name for name in names if name not in _SPLIT]
-        changes.append(f"{_split_words(before)} → {_split_words(after)}")
-    changes += [f"{words(before, [name])} → {words(after, [name])}" for name in names]
-    return ", ".join(changes)
-
-
-_SPLIT = {"threads", "threads_per_row"}
-
-
-def _split_words(config: Config) -> str:
-    """The threads of a block and of a row; once where they are the same."""
-    if config.threads == config.threads_per_row:
-        return f"{config.threads} a row"
-    return f"{config.threads_per_row} of {config.threads} a row"
-
-
-def _lines(said: Sequence[str], width: int) -> list[str]:
-    """Words joined by commas, in lines that break after commas alone."""
-    lines: list[str] = []
-    for word, end in zip(said, [","] * (len(said) - 1) + [""], strict=True):
-        if lines and len(f"{lines[-1]} {word}{end}") <= width:
-            lines[-1] += f" {word}{end}"
-        else:
-            lines.append(f"{word}{end}")
-    return lines
 
 
 # ------------------------------------------------------------------ resources

@@ -6,11 +6,11 @@ from typing import Any
 
 from rich.console import Console
 
+from explorer.config_words import brief_words
 from explorer.evaluate.timed_file import TimedFile
 from explorer.report.json_data import problem_data
 from explorer.report.table import cell, notes
 from explorer.report.text import (
-    brief_words,
     measurement_lines,
     microseconds,
     percent,

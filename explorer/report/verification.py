@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from explorer.config_words import brief_words
 from explorer.devices.emulated.result import Emulation, Status
 from explorer.evaluate.emulation import Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -16,7 +17,7 @@ from explorer.problem import Mask
 from explorer.ptx_emulator import Finding, SourceLine
 from explorer.reference import misalignment
 from explorer.report.table import cell
-from explorer.report.text import brief_words, count, seconds
+from explorer.report.text import count, seconds
 
 # ------------------------------------------------------------------ one finding
 

@@ -11,6 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from explorer.asked import AskedProblem
 from explorer.config import Config
+from explorer.config_words import brief_words
 from explorer.errors import InvalidInput
 from explorer.outcome import Measured, Outcome, Rejected
 from explorer.plain_data import read_text, read_whole, shown
@@ -29,7 +30,7 @@ def to_attributes(
     A dashboard draws those that are numbers: so some are kept that could be computed.
     """
     kept: dict[str, Any] = {"digest": digest, "origin": origin}
-    kept["emit"] = _emit_command(config, problem)
+    kept |= {"config": brief_words(config), "emit": _emit_command(config, problem)}
     if isinstance(outcome, Rejected):
         return {**kept, "stage": str(outcome.stage), "reason": outcome.reason}
     return {
@@ -168,6 +169,7 @@ def note_of(finals: Finals, problem: Problem, fastest: int) -> str:
     share = f", {finals.copy_us / winner.time_us:.1%} of copy" if finals.copy_us else ""
     lines = [
         f"**{problem}**: the best is trial {winner.trial.number}, {winner.time_us:.2f} µs{share}.",
+        f"It has {brief_words(winner.trial.config)}.",
         f"{ties} other finalists are tied with it. Ties are ordered by registers, then code size.",
         f"```\n{command}\n```",
     ]

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from explorer.config import Config
+from explorer.config_words import change_words
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import known_gpu
 from explorer.outcome import Circumstances
@@ -22,7 +23,6 @@ from explorer.report.journey import (
     print_journey,
     read_journey,
 )
-from explorer.report.text import change_words
 from explorer.tuning.contest import Absent
 from explorer.tuning.journey import BEST, Journey, Step
 

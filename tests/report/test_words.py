@@ -5,16 +5,10 @@ from dataclasses import replace
 import pytest
 
 from explorer.config import Config
+from explorer.config_words import brief_words, difference_words, words
 from explorer.dtype import DType
 from explorer.report.studies import markdown_notices, markdown_table
-from explorer.report.text import (
-    brief_words,
-    difference_words,
-    microseconds,
-    seconds,
-    with_spread,
-    words,
-)
+from explorer.report.text import microseconds, seconds, with_spread
 from explorer.space import parameters
 
 

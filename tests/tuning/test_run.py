@@ -295,6 +295,7 @@ def test_the_database_speaks_for_itself(tmp_path):
         told = trial.user_attrs
         assert told["gbps"] == pytest.approx(result.problem.gbps(trial.value), abs=0.1)
         assert 0 < told["of_copy"] < 1.1 and told["spill_bytes"] == 0 and told["shared_bytes"] >= 0
+        assert told["config"].startswith(f"{trial.params['algorithm']}, ")
         words = shlex.split(told["emit"])
         config = Config.from_dict({**Config().as_dict(), **json.loads(words[2])})
         assert config.as_dict() == trial.params and words[3:5] == ["--cols", "4096"]
