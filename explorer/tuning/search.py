@@ -320,8 +320,7 @@ class _Search:
         else:
             finals = time_in_turn(evaluator, front_contenders(records), rounds)
         circumstances = replace(evaluator.circumstances, copy_us=finals.copy_us)
-        fastest = min(records, key=lambda trial: trial.outcome.time_us).number
-        self._ledger.conclude(finals, circumstances, fastest)
+        self._ledger.conclude(finals, circumstances, records)
         return SearchResult(
             study=self._ledger.name,
             problem=evaluator.problem,

@@ -17,6 +17,7 @@ from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages._rdb.models import (
     BaseModel,
     StudyModel,
+    StudySystemAttributeModel,
     StudyUserAttributeModel,
     TrialModel,
     TrialParamModel,
@@ -132,6 +133,32 @@ class BulkStorage(RDBStorage):
             if rows:
                 connection.execute(insert(of_trial), rows)
         return True
+
+    def put_notes(self, study_id: int, notes: Mapping[int, str]) -> None:
+        """Give trials, by their numbers, notes that optuna-dashboard shows; what has one keeps it.
+
+        A note has less than 2045 characters. The dashboard keeps it with the study, since a
+        finished trial does not change.
+        """
+        system = StudySystemAttributeModel
+        with self.alone(study_id) as connection:
+            keys = select(system.key).where(
+                system.study_id == study_id, system.key.endswith(":note_ver")
+            )
+            there = set(connection.execute(keys).scalars())
+            found = connection.execute(
+                select(TrialModel.number, TrialModel.trial_id).where(
+                    TrialModel.study_id == study_id, TrialModel.number.in_(notes)
+                )
+            )
+            rows = [
+                {"study_id": study_id, "key": f"dashboard:{trial_id}:{key}", "value_json": value}
+                for number, trial_id in found
+                if f"dashboard:{trial_id}:note_ver" not in there
+                for key, value in (("note_ver", "1"), ("note_str:0", json.dumps(notes[number])))
+            ]
+            if rows:
+                connection.execute(insert(system), rows)
 
 
 class _Checked:

@@ -17,7 +17,7 @@ from explorer.outcome import Measured, Outcome, Rejected
 from explorer.plain_data import read_text, read_whole, shown
 from explorer.problem import Problem
 from explorer.tuning.objective import Objectives
-from explorer.tuning.results import Finals, finals_to_json
+from explorer.tuning.results import Finals, TrialRecord, finals_to_json
 
 # --------------------------------------------------- outcomes as Optuna's user attributes, and back
 
@@ -166,10 +166,10 @@ def note_of(finals: Finals, problem: Problem, fastest: int) -> str:
     winner = finals.winner
     command = _emit_command(winner.trial.config, problem)
     ties = sum(finalist.tied for finalist in finals.finalists) - 1
-    share = f", {finals.copy_us / winner.time_us:.1%} of copy" if finals.copy_us else ""
+    share = f", {100 * finals.copy_us / winner.time_us:.1f} % of copy" if finals.copy_us else ""
     lines = [
         f"**{problem}**: the best is trial {winner.trial.number}, {winner.time_us:.2f} µs{share}.",
-        f"It has {brief_words(winner.trial.config)}.",
+        f"Its config: {brief_words(winner.trial.config)}.",
         f"{ties} other finalists are tied with it. Ties are ordered by registers, then code size.",
         f"```\n{command}\n```",
     ]
@@ -180,3 +180,9 @@ def note_of(finals: Finals, problem: Problem, fastest: int) -> str:
             "the trials as finals_rank, finals_us and finals_tied."
         )
     return "\n\n".join(lines)
+
+
+def trial_note(trial: TrialRecord, problem: Problem) -> str:
+    """What a dashboard shows of a measured trial, as Markdown."""
+    told = f"{brief_words(trial.config)}: {trial.outcome.time_us:.2f} µs"
+    return f"{told}\n\n```\n{_emit_command(trial.config, problem)}\n```"

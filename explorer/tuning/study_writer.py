@@ -1,7 +1,7 @@
 """A study in its storage: what is known of a problem's kernels, and where finished trials go."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from explorer.outcome import Circumstances, Outcome, Rejected, Stage
 from explorer.plain_data import read_text, read_whole, shown
 from explorer.tuning.claims import Claims
 from explorer.tuning.objective import Objectives
-from explorer.tuning.results import Finals
+from explorer.tuning.results import Finals, TrialRecord
 from explorer.tuning.storage import BulkStorage, said_of
 from explorer.tuning.study_attributes import (
     finals_text,
@@ -30,6 +30,7 @@ from explorer.tuning.study_attributes import (
     passed_over,
     to_attributes,
     to_outcome,
+    trial_note,
     verdict_of,
 )
 from explorer.tuning.unsaved import StudyIdentity, UnsavedTrials, read_unsaved
@@ -271,15 +272,20 @@ class Ledger:
             if finals_text(self._storage.get_study_user_attrs(self._study_id)) is None:
                 self._describe(self._study.circumstances)
 
-    def conclude(self, finals: Finals, circumstances: Circumstances, fastest: int) -> None:
-        """Keep the finals, with the circumstances under which they were held.
+    def conclude(
+        self, finals: Finals, circumstances: Circumstances, records: Sequence[TrialRecord]
+    ) -> None:
+        """Keep the finals of the measured trials, with the circumstances of the finals.
 
-        Their verdict stands on the trials as well, and in the note that a dashboard shows.
-        `fastest` is the number of the trial of least time in the search. The finals of another
-        process that knew of more trials stay.
+        Their verdict stands on the trials as well, and in the notes that a dashboard shows. The
+        finals of another process that knew of more trials stay.
         """
+        fastest = min(records, key=lambda trial: trial.outcome.time_us).number
         note = in_parts(note_of(finals, self._problem, fastest))
+        notes = {trial.number: trial_note(trial, self._problem) for trial in records}
         with _writing():
+            if isinstance(self._storage, BulkStorage):
+                self._storage.put_notes(self._study_id, notes)
             if not self._keep_finals(finals):
                 return
             self._set(searched_at=_now())

@@ -309,7 +309,11 @@ def test_the_database_speaks_for_itself(tmp_path):
     longest = max(len(json.dumps(value)) for one in attributes for value in one.values())
     assert longest < 2048
     kept = storage.get_study_system_attrs(study._study_id)
-    note = "".join(kept[key] for key in sorted(kept) if "note_str" in key)
+    for trial in measured:
+        told = kept[f"dashboard:{trial._trial_id}:note_str:0"]
+        assert kept[f"dashboard:{trial._trial_id}:note_ver"] == 1
+        assert told.startswith(trial.user_attrs["config"]) and trial.user_attrs["emit"] in told
+    note = "".join(kept[key] for key in sorted(kept) if key.startswith("dashboard:note_str"))
     assert note.startswith(f"**{result.problem}**: the best is trial {ranked[1].number}, ")
     assert ("A dashboard's best is trial" in note) == (study.best_trial.number != ranked[1].number)
     assert kept["dashboard:note_ver"] == 2
