@@ -17,12 +17,19 @@ File = Annotated[
 def merge(file: File, storage: Storage = None, json: Json = False) -> None:
     """Store the trials that a search kept in a file when its storage went away."""
     from explorer.report.json_data import as_text
-    from explorer.tuning import merge_trials, open_storage
+    from explorer.tuning import merge_trials, open_storage, read_unsaved
 
-    merged = merge_trials(open_storage(storage), file)
+    unsaved = read_unsaved(file)
+    merged = merge_trials(open_storage(storage), unsaved)
+    if unsaved.is_cut:
+        say(f"the last line of {file} was cut off: its trial is lost")
     if json:
-        print(as_text({"study": merged.study, "added": merged.added, "known": merged.known}))
+        print(as_text(merged._asdict()))
         return
     trials = "1 trial" if merged.added == 1 else f"{merged.added} trials"
     known = f"; {merged.known} were there before" if merged.known else ""
-    say(f"{trials} added to study '{merged.study}'{known}; {file} is of no more use")
+    say(f"{trials} added to study '{merged.study}'{known}")
+    if merged.left:
+        say(f"{merged.left} is being evaluated by another process: merge {file} again later")
+    else:
+        say(f"run the search again, so that its finals know of them; {file} can be deleted")

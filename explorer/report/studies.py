@@ -191,7 +191,7 @@ def _reasons_table(view: StudyView) -> Table:
 
 
 def _effects_table(effects: tuple[ParameterEffect, ...]) -> Table:
-    columns = [*words("parameter"), *numbers("importance", "in samples")]
+    columns = [*words("parameter"), *numbers("importance", "range")]
     columns += numbers("fastest", "µs", "slowest", "µs")
     table = Table(
         columns, title="Parameters, with the median µs of their fastest and slowest value"
@@ -212,14 +212,15 @@ def _effects_table(effects: tuple[ParameterEffect, ...]) -> Table:
 def _method(effects: tuple[ParameterEffect, ...]) -> str:
     """What an importance is, and whether it can be told which parameter matters most."""
     text = (
-        "importance is the share in being among the fastest tenth (PED-ANOVA); beside it, the "
-        f"least and most in {SAMPLES} samples of {100 * SAMPLED:.0f} % of the kernels: "
+        "importance: how much of the difference between the fastest tenth of the kernels and all "
+        "of them the parameter explains (PED-ANOVA); range: the least and most that it has in "
+        f"{SAMPLES} samples of {100 * SAMPLED:.0f} % of the kernels. "
     )
     first, *others = effects
     close = [effect.name for effect in others if effect.importance_high >= first.importance_low]
     if not close:
-        return f"{text}{first.name} matters most in each"
-    return f"{text}not certain is whether {first.name} matters more than {', '.join(close)}"
+        return f"{text}{first.name} is the most important in each sample"
+    return f"{text}They do not show whether {first.name} matters more than {' or '.join(close)}"
 
 
 # ------------------------------------------------------------------ all studies

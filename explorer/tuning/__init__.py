@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         survey,
     )
     from explorer.tuning.study_writer import merge_trials
+    from explorer.tuning.unsaved import read_unsaved
 
 __all__ = [
     "Found",
@@ -31,6 +32,7 @@ __all__ = [
     "load_trial",
     "merge_trials",
     "open_storage",
+    "read_unsaved",
     "record",
     "run_journey",
     "run_search",
@@ -48,6 +50,7 @@ _HOMES = {
     "load_trial": "study_reader",
     "merge_trials": "study_writer",
     "open_storage": "storage",
+    "read_unsaved": "unsaved",
     "record": "recorder",
     "run_journey": "journey",
     "run_search": "search",

@@ -217,6 +217,8 @@ DEFAULT_PATH = Path("studies") / "explorer.db"
 LOCK_PATIENCE_S = 5.0
 """How long opening a SQLite file waits for another program that writes to it."""
 
+LOCKED = "another program is writing to it"
+
 _TABLES = frozenset(BaseModel.metadata.tables)
 """The names of Optuna's tables."""
 
@@ -481,5 +483,5 @@ def _cause(error: BaseException) -> str:
     original = getattr(error, "orig", None) or error
     line = (str(original).strip() or "no more is known").splitlines()[0]
     if "database is locked" in line:
-        return f"another program is writing to it ({line})"
+        return f"{LOCKED} ({line})"
     return line if told else f"{type(original).__name__}: {line}"

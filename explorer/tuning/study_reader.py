@@ -193,8 +193,8 @@ def _read_trial(trial: FrozenTrial, objectives: Objectives) -> TrialRecord | Rej
 # ------------------------------------------------------------------ what each parameter did
 
 
-LEAST_TRIALS = 8
-"""Below these, nothing can be said."""
+LEAST_TRIALS = 30
+"""Below these, nothing can be said: the fastest tenth would be one or two kernels."""
 
 SAMPLES = 8
 """Samples of the trials, by which it is told how far an importance is a matter of chance."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from optuna.exceptions import DuplicatedStudyError
@@ -20,7 +19,7 @@ from explorer.plain_data import read_text, read_whole, shown
 from explorer.tuning.claims import Claims
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import Finals, TrialRecord
-from explorer.tuning.storage import BulkStorage, said_of
+from explorer.tuning.storage import LOCKED, BulkStorage, said_of
 from explorer.tuning.study_attributes import (
     finals_text,
     finals_to_attributes,
@@ -33,7 +32,7 @@ from explorer.tuning.study_attributes import (
     trial_note,
     verdict_of,
 )
-from explorer.tuning.unsaved import StudyIdentity, UnsavedTrials, read_unsaved
+from explorer.tuning.unsaved import StudyIdentity, Unsaved, UnsavedTrials
 
 _REMEDY = "mend the storage or name another with --storage, and run the same command again"
 
@@ -41,6 +40,10 @@ _UNWRITABLE, _KEPT = "the study cannot be written", f"what finished before is ke
 
 UNWRITTEN = 1
 """Trials that wait to be stored at most, so that hardly more than what is measured is ever lost."""
+
+EXCHANGES = 5
+"""Attempts to claim, each as long as a storage's patience, while another program writes to it: as
+many as Optuna makes to store a trial."""
 
 UNWRITTEN_OF_REPLAYS = 64
 """A replay's trials can be had again, and it would wait for the disk: 7 ms a trial."""
@@ -186,21 +189,26 @@ class Ledger:
         self._wait(0)
         if self._claims is not None:
             self._writer.submit(self._exchange, anew=True).result()
+            self._writer.submit(self._withdraw)  # what is not evaluated any more others may have
 
     def close(self) -> None:
         """Wait for what is being stored, and end the background thread.
 
         Raises InvalidInput if the storage did not take all: it says where the rest is kept.
         """
-        if self._claims is not None and not self._lost:
+        if self._claims is not None:
             self._writer.submit(self._withdraw)
         self._writer.shutdown()
-        path, number = self._unsaved.path, self._unsaved.number
-        if path is not None:
+        paths, number, lost = self._unsaved.paths, self._unsaved.number, self._unsaved.lost
+        if paths or lost:
             trials = "1 finished trial is" if number == 1 else f"{number} finished trials are"
+            kept = f"{trials} kept in {' and '.join(map(str, paths))}" if paths else "none is kept"
+            gone = f", {lost} lost" if lost else ""
+            merge = " and ".join(f"explorer merge {path}" for path in paths)
+            then = f"run {merge} with the --storage of the search, and then " if paths else "run "
             raise InvalidInput(
-                f"{self._lost}; {trials} kept in {path}: once the storage is mended, run explorer "
-                f"merge {path} with the --storage of the search, and then the same search again"
+                f"{self._lost}; {kept}{gone}: once the storage can be written, {then}the same "
+                "search again"
             )
 
     def _wait(self, most: int) -> None:
@@ -230,29 +238,34 @@ class Ledger:
     def _exchange(self, *, anew: bool = False) -> None:
         """Claim what is wanted, and read what others have stored; `anew` even if nothing is."""
         assert self._claims is not None
-        wanted = dict(self._wanted.popleft() for _ in range(len(self._wanted)))
+        wanted = [self._wanted.popleft() for _ in range(len(self._wanted))]
         if not wanted and not anew:
             return  # an exchange before this one had the claim for which it was begun
         try:
-            granted = self._claimed(self._claims, tuple(wanted))
+            granted = self._claimed(self._claims, [digest for digest, _ in wanted], EXCHANGES)
         except Exception as error:  # whatever it is, who waits for a claim is to meet it
-            for claim in wanted.values():
+            for _, claim in wanted:
                 claim.set_exception(error)
             if anew:
                 raise
             return
-        for digest, claim in wanted.items():
+        for digest, claim in wanted:
             claim.set_result(digest in granted)
 
-    def _claimed(self, claims: Claims, wanted: tuple[str, ...]) -> frozenset[str]:
+    def _claimed(self, claims: Claims, wanted: Sequence[str], attempts: int) -> frozenset[str]:
         """Return what is ours of what is wanted, and hear of what others have stored."""
         if self._lost:
             raise InvalidInput(f"{self._lost}; {_KEPT}")
-        done, self._done = self._done, []
-        with _writing():
-            exchanged = claims.exchange(wanted, done, self._last_id)
-            others = [n for n in exchanged.trials if n not in self._own]
-            trials = [self._storage.get_trial(number) for number in others]
+        try:
+            with _writing():
+                exchanged = claims.exchange(wanted, self._done, self._last_id)
+                others = [n for n in exchanged.trials if n not in self._own]
+                trials = [self._storage.get_trial(number) for number in others]
+        except InvalidInput as error:
+            if attempts > 1 and LOCKED in str(error):
+                return self._claimed(claims, wanted, attempts - 1)
+            raise
+        self._done = []
         self._last_id = max(self._last_id, *exchanged.trials, -1)
         for trial in trials:
             self._heard.extend(self._read(trial))
@@ -345,23 +358,49 @@ class Merged(NamedTuple):
     added: int
     known: int
     """Trials that the study had already."""
+    left: int
+    """Trials whose code another process evaluates at present."""
 
 
-def merge_trials(storage: BaseStorage, path: Path) -> Merged:
+def merge_trials(storage: BaseStorage, unsaved: Unsaved) -> Merged:
     """Store the trials that a search kept in a file; again, it adds nothing.
 
-    Raises InvalidInput for a file that holds none, and where the storage fails.
+    Raises InvalidInput where the study of that name is of something else, and where the storage
+    fails.
     """
-    study, trials = read_unsaved(path)
-    ledger = Ledger(storage, study)
-    ledger.begin()
+    study, trials = unsaved.study, unsaved.trials
     with said_of(f"study '{study.name}' cannot be read", _REMEDY):
-        there = {_kernel(trial) for trial in ledger.trials()}
+        _check_is_same(storage, study)
+    ledger = Ledger(storage, study)
+    there = {_kernel(trial) for trial in ledger.trials()}
     new = {_kernel(trial): trial for trial in trials if _kernel(trial) not in there}
-    for trial in new.values():
+    digests = (trial.user_attrs.get("digest") for trial in new.values())
+    claims = [ledger.claim(digest) if digest else None for digest in digests]
+    added = [
         ledger.put(trial)
+        for trial, granted in zip(new.values(), claims, strict=True)
+        if granted is None or granted.result()
+    ]
+    if added:
+        ledger.begin()
+    there = {_kernel(trial) for trial in ledger.trials()}
     ledger.close()
-    return Merged(study.name, len(new), len(trials) - len(new))
+    left = sum(_kernel(trial) not in there for trial in trials)
+    return Merged(study.name, len(added), len(trials) - len(added) - left, left)
+
+
+def _check_is_same(storage: BaseStorage, study: StudyIdentity) -> None:
+    """Raises InvalidInput where the storage has a study of that name for something else."""
+    for found in storage.get_all_studies():
+        problem = found.user_attrs.get("problem", study.problem.as_dict())
+        same = problem == study.problem.as_dict()
+        if found.study_name == study.name and not (
+            same and len(found.directions) == study.objectives.number
+        ):
+            raise InvalidInput(
+                f"study '{study.name}' of the storage is of another problem or has other "
+                "objectives; name another --storage"
+            )
 
 
 def _kernel(trial: FrozenTrial) -> str:

@@ -6,18 +6,19 @@ The file has lines of JSON: what their study is, then a trial a line.
 import json
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, NamedTuple
 
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial
 
 from explorer.config import Config
 from explorer.errors import InvalidInput
-from explorer.outcome import Circumstances
+from explorer.outcome import Circumstances, Rejected, Stage
 from explorer.plain_data import parse_json, read_text, read_whole, shown
 from explorer.problem import Problem
 from explorer.tuning.objective import Objectives
@@ -61,11 +62,18 @@ class StudyIdentity:
         parameters = values.get("parameters")
         if not isinstance(parameters, dict) or not all(_is_choices(v) for v in parameters.values()):
             raise InvalidInput("its parameters are no lists of values")
+        name, problem = read_text(values.get("study"), "study"), values.get("problem")
+        problem, circumstances = (
+            Problem.from_dict(problem),
+            Circumstances.from_dict(values.get("circumstances")),
+        )
+        if not name.startswith(f"{problem} | {circumstances.gpu} | {circumstances.timing} | "):
+            raise InvalidInput(f"its study is {shown(name)}, which is not of {problem}")
         return cls(
-            name=read_text(values.get("study"), "study"),
-            problem=Problem.from_dict(values.get("problem")),
+            name=name,
+            problem=problem,
             objectives=Objectives.parse(read_text(values.get("objectives"), "objectives")),
-            circumstances=Circumstances.from_dict(values.get("circumstances")),
+            circumstances=circumstances,
             seed=read_whole(values.get("seed"), "seed"),
             distributions={n: CategoricalDistribution(tuple(v)) for n, v in parameters.items()},
         )
@@ -83,32 +91,48 @@ class UnsavedTrials:
 
     def __init__(self, study: StudyIdentity) -> None:
         self._study = study
-        self.path: Path | None = None
-        """None as long as nothing had to be kept."""
-        self.number = 0
+        self.paths: list[Path] = []
+        """The files; the second is of trials for which there was no room in the first."""
+        self.number = self.lost = 0
+        """Trials that were kept, and that could not be."""
 
     def keep(self, trial: FrozenTrial) -> None:
         """Append a finished trial; in the folder for temporary files where this one is no place.
 
         Raises InvalidInput where that cannot be written either.
         """
-        lines = [] if self.path else [self._study.as_dict()]
-        lines.append(_trial_data(trial))
-        text = "".join(f"{json.dumps(line)}\n" for line in lines)
         name = f"unsaved-trials-{token_hex(4)}.jsonl"
-        places = [self.path] if self.path else [Path(name), Path(tempfile.gettempdir()) / name]
-        for path in places:
+        new = [Path(name), Path(tempfile.gettempdir()) / name]
+        for path in [*self.paths[-1:], *new]:
+            lines = [] if path in self.paths else [self._study.as_dict()]
+            lines.append(_trial_data(trial))
             try:
-                with path.open("a") as file:
-                    file.write(text)
+                _append(path, "".join(f"{json.dumps(line)}\n" for line in lines))
             except OSError as error:
                 failure = error
             else:
-                self.path, self.number = path, self.number + 1
+                self.number += 1
+                self.paths += [] if path in self.paths else [path]
                 return
+        self.lost += 1
         raise InvalidInput(
             f"a finished trial is lost: neither the storage nor a file takes it: {failure}"
         )
+
+
+def _append(path: Path, text: str) -> None:
+    """Append all of a text to a file, or nothing. Raises OSError."""
+    with path.open("ab") as file:
+        before = file.tell()
+        try:
+            file.write(text.encode())
+            file.flush()
+        except OSError:
+            with suppress(OSError):
+                file.truncate(before)
+                if not before:
+                    path.unlink()
+            raise
 
 
 def _trial_data(trial: FrozenTrial) -> dict[str, Any]:
@@ -124,9 +148,20 @@ def _trial_data(trial: FrozenTrial) -> dict[str, Any]:
 # ------------------------------------------------------------------ reading
 
 
-def read_unsaved(path: Path) -> tuple[StudyIdentity, list[FrozenTrial]]:
+class Unsaved(NamedTuple):
+    """What a file holds."""
+
+    study: StudyIdentity
+    trials: list[FrozenTrial]
+    is_cut: bool
+    """Whether its last line was cut off, as by a full disk, and is left out."""
+
+
+def read_unsaved(path: Path) -> Unsaved:
     """Read what `UnsavedTrials` wrote. Raises InvalidInput for anything else, naming the line."""
-    lines = read_file(path, most_bytes=MAX_TEXT_BYTES, remedy=_REMEDY).splitlines()
+    text = read_file(path, most_bytes=MAX_TEXT_BYTES, remedy=_REMEDY)
+    whole, _, rest = text.rpartition("\n")
+    lines = whole.splitlines()
     trials: list[FrozenTrial] = []
     line = 1
     try:
@@ -138,7 +173,7 @@ def read_unsaved(path: Path) -> tuple[StudyIdentity, list[FrozenTrial]]:
         raise InvalidInput(
             f"{path} holds no trials of this version: line {line}: {error}; {_REMEDY}"
         ) from None
-    return study, trials
+    return Unsaved(study, trials, bool(rest))
 
 
 def _trial_from(data: Any, study: StudyIdentity) -> FrozenTrial:
@@ -152,6 +187,9 @@ def _trial_from(data: Any, study: StudyIdentity) -> FrozenTrial:
     outcome = to_outcome(attributes, study.objectives)
     if outcome is None:
         raise InvalidInput("it tells of no outcome")
+    is_illegal = isinstance(outcome, Rejected) and outcome.stage is Stage.INVALID
+    if not is_illegal and not read_text(attributes.get("digest"), "digest"):
+        raise InvalidInput("its code has no digest")
     return finished_trial(
         config,
         outcome,

@@ -3,8 +3,11 @@
 The file lies in the current folder, which is the test's own.
 """
 
+import io
 import json
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from fake_evaluator import FakeEvaluator
@@ -15,7 +18,15 @@ from explorer.cli import app
 from explorer.config import Config
 from explorer.errors import ExplorerError, InvalidInput
 from explorer.problem import Problem
-from explorer.tuning import load_study, merge_trials, open_storage, run_search
+from explorer.tuning import (
+    load_study,
+    merge_trials,
+    open_storage,
+    read_unsaved,
+    run_search,
+)
+from explorer.tuning.claims import Claims
+from explorer.tuning.unsaved import UnsavedTrials
 
 PROBLEM = Problem(64, 256)
 
@@ -49,7 +60,7 @@ def lost(storage, tmp_path):
     assert str(caught.value) == (
         "the study cannot be written: disk is full; "
         f"{'1 finished trial is' if trials == 1 else f'{trials} finished trials are'} kept in "
-        f"{file.name}: once the storage is mended, run explorer merge {file.name} with the "
+        f"{file.name}: once the storage can be written, run explorer merge {file.name} with the "
         "--storage of the search, and then the same search again"
     )
     return file
@@ -71,13 +82,14 @@ def test_nothing_that_finished_is_lost(tmp_path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     (file,) = tmp_path.glob("unsaved-trials-*.jsonl")
-    merged = merge_trials(storage, file)
-    assert merged.added >= 1 and merged.known == 0
+    merged = merge_trials(storage, read_unsaved(file))
+    assert merged.added >= 1 and merged.known == merged.left == 0
     (study,) = storage.get_all_studies()
     stored = storage.get_all_trials(study._study_id)
     evaluated = [t.params for t in stored if t.user_attrs["digest"]]
     assert evaluated == [config.as_dict() for config in evaluator.evaluated]
-    assert merge_trials(storage, file) == (merged.study, 0, merged.added), "again, nothing is added"
+    again = merge_trials(storage, read_unsaved(file))
+    assert again == (merged.study, 0, merged.added, 0)
     assert searched(storage, 3).finals.winner
 
 
@@ -122,7 +134,7 @@ def test_a_study_that_is_deleted_meanwhile_is_said(tmp_path):
         run_search(Deleting(PROBLEM, identity=Config.to_json), storage, trials=20, rounds=6)
     assert "\n" not in str(caught.value)
     (file,) = tmp_path.glob("unsaved-trials-*.jsonl")
-    assert merge_trials(storage, file).added >= 1
+    assert merge_trials(storage, read_unsaved(file)).added >= 1
 
 
 def test_where_this_folder_cannot_be_written_another_is(tmp_path, monkeypatch):
@@ -146,12 +158,18 @@ DAMAGED = {
     "no dates": lambda lines: [lines[0], changed(lines[1], started="yesterday")],
     "no parameters": lambda lines: [changed(lines[0], parameters=[]), *lines[1:]],
     "parameters of lists": lambda lines: [changed(lines[0], parameters={"threads": [[1]]})],
+    "another study's name": lambda lines: [changed(lines[0], study="mine"), *lines[1:]],
+    "no digest": lambda lines: [lines[0], changed_attributes(lines[1], digest="")],
     "no problem": lambda lines: [changed(lines[0], problem={"rows": "many"}), *lines[1:]],
 }
 
 
 def changed(line, **values):
     return json.dumps({**json.loads(line), **values})
+
+
+def changed_attributes(line, **values):
+    return changed(line, attributes={**json.loads(line)["attributes"], **values})
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
@@ -164,3 +182,89 @@ def test_a_damaged_file_is_one_sentence(damage, tmp_path, monkeypatch):
     ran = CliRunner().invoke(app, ["merge", str(file), "--storage", "b.db"])
     assert ran.exit_code == 2 and ran.stderr.count("\n") == 1, ran.output
     assert "holds no trials of this version: line" in ran.stderr
+    assert not (tmp_path / "b.db").exists()
+
+
+def test_a_last_line_that_was_cut_off_costs_one_trial(tmp_path, monkeypatch):
+    """A full disk, or kill -9, ends a file so."""
+    storage = open_storage("a.db")
+    gone_after(storage, 2, monkeypatch)
+    file = lost(storage, tmp_path)
+    text = file.read_text()
+    file.write_text(text + text.splitlines()[-1][:100])
+    ran = CliRunner().invoke(app, ["merge", str(file), "--storage", "b.db"])
+    assert ran.exit_code == 0 and "was cut off: its trial is lost" in ran.stderr
+    assert f"{len(text.splitlines()) - 1} trial" in ran.stderr
+
+
+def test_a_file_that_takes_no_more_goes_on_in_another(tmp_path, monkeypatch):
+    """What was written halfway is taken back, so that the first file stays whole."""
+    storage = open_storage("a.db")
+    gone_after(storage, 0, monkeypatch)
+    file = lost(storage, tmp_path)
+    unsaved = read_unsaved(file)
+    kept = UnsavedTrials(unsaved.study)
+    kept.keep(unsaved.trials[0])
+    (first,) = kept.paths
+    before = first.read_bytes()
+
+    class Full(io.FileIO):
+        def write(self, data):
+            super().write(data[:10])
+            raise OSError(28, "No space left on device")
+
+    real = Path.open
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "other"))
+    (tmp_path / "other").mkdir()
+    full = lambda path, *a: Full(path, *a) if path.parent == Path() else real(path, *a)  # noqa: E731
+    monkeypatch.setattr(Path, "open", full)
+    kept.keep(unsaved.trials[0])
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert first.read_bytes() == before and len(kept.paths) == 2 and kept.number == 2
+    assert len(read_unsaved(kept.paths[1]).trials) == 1
+
+
+def test_a_study_of_another_problem_is_not_taken_for_it(tmp_path, monkeypatch):
+    storage = open_storage("a.db")
+    gone_after(storage, 1, monkeypatch)
+    file = lost(storage, tmp_path)
+    (study,) = storage.get_all_studies()
+    storage.set_study_user_attr(study._study_id, "problem", Problem(64, 512).as_dict())
+    with pytest.raises(InvalidInput, match="is of another problem"):
+        merge_trials(storage, read_unsaved(file))
+
+
+def test_what_another_process_evaluates_is_left_to_it(tmp_path, monkeypatch):
+    """Its file is then of use still, and the command says so."""
+    storage = open_storage("a.db")
+    gone_after(storage, 0, monkeypatch)
+    file = lost(storage, tmp_path)
+    digest = json.loads(file.read_text().splitlines()[-1])["attributes"]["digest"]
+    (study,) = storage.get_all_studies()
+    claims = Claims(storage, study._study_id)
+    assert claims.exchange([digest], [], -1).granted, "the search that was ended holds no claims"
+    ran = CliRunner().invoke(app, ["merge", str(file), "--storage", "a.db"])
+    assert ran.exit_code == 0 and "1 is being evaluated by another process" in ran.stderr
+    assert "can be deleted" not in ran.stderr
+    claims.withdraw()
+    ran = CliRunner().invoke(app, ["merge", str(file), "--storage", "a.db"])
+    assert "1 trial added" in ran.stderr and "can be deleted" in ran.stderr
+
+
+def test_two_that_merge_at_once_add_each_trial_once(tmp_path, monkeypatch):
+    storage = open_storage("a.db")
+    gone_after(storage, 0, monkeypatch)
+    unsaved = read_unsaved(lost(storage, tmp_path))
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    storages = [open_storage("b.db") for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        merged = list(pool.map(lambda storage: merge_trials(storage, unsaved), storages))
+    digests = [t.user_attrs["digest"] for t in unsaved.trials if t.user_attrs["digest"]]
+    (study,) = storages[0].get_all_studies()
+    stored = storages[0].get_all_trials(study._study_id)
+    assert sorted(t.user_attrs["digest"] for t in stored if t.user_attrs["digest"]) == sorted(
+        digests
+    )
+    assert sum(one.added for one in merged) >= len(digests)
