@@ -17,6 +17,7 @@ File = Annotated[
 def merge(file: File, storage: Storage = None, json: Json = False) -> None:
     """Store the trials that a search kept in a file when its storage went away."""
     from explorer.report.json_data import as_text
+    from explorer.report.text import counted
     from explorer.tuning import merge_trials, open_storage, read_unsaved
 
     unsaved = read_unsaved(file)
@@ -26,9 +27,8 @@ def merge(file: File, storage: Storage = None, json: Json = False) -> None:
     if json:
         print(as_text(merged._asdict()))
         return
-    trials = "1 trial" if merged.added == 1 else f"{merged.added} trials"
     known = f"; {merged.known} were there before" if merged.known else ""
-    say(f"{trials} added to study '{merged.study}'{known}")
+    say(f"{counted(merged.added, 'trial')} added to study '{merged.study}'{known}")
     if merged.left:
         say(f"{merged.left} is being evaluated by another process: merge {file} again later")
     else:

@@ -1,8 +1,9 @@
 """Check a program without a GPU: compile it with line info, run it on the emulator."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from explorer.accuracy import Accuracy
@@ -171,15 +172,19 @@ class Emulator:
             done.append(Emulation(first, reason=f"it cannot be launched: {error}"))
         return self._verdict(program, done)
 
-    def compile_ahead(self, programs: Sequence[ProgramUnderTest]) -> ThreadPoolExecutor:
+    @contextmanager
+    def compiling_ahead(self, programs: Sequence[ProgramUnderTest]) -> Iterator[None]:
         """Compile programs in another thread, in order, which saves `verify` the time.
 
-        What fails to compile is said by `verify`.
+        What has not begun at the end of the block is dropped; what fails is said by `verify`.
         """
         compiling = ThreadPoolExecutor(1)
-        for program in programs:
-            compiling.submit(self._compiled, program)
-        return compiling
+        try:
+            for program in programs:
+                compiling.submit(self._compiled, program)
+            yield
+        finally:
+            compiling.shutdown(wait=False, cancel_futures=True)
 
     def _compiled(self, program: ProgramUnderTest) -> Kernel:
         if program.is_edited:

@@ -151,19 +151,18 @@ def check_finalists(
     started = time.monotonic()
     found: Counter[Status] = Counter()
     programs = [ProgramUnderTest.of_config(problem, config) for config in configs]
-    compiling = emulator.compile_ahead(programs)
-    for config, program in zip(configs, programs, strict=True):
-        if time.monotonic() - started > budget_s:
-            break
-        verdict = emulator.verify(program)
-        if verdict.status is Status.WRONG:
-            written = config.to_json(brief=True)
-            raise WrongKernel(
-                f"finalist {written} is wrong: {verdict.sentence}; see explorer verify "
-                f"'{written}' --cols {problem.cols} --dtype {problem.dtype}"
-            )
-        found[verdict.status] += 1
-    compiling.shutdown(wait=False, cancel_futures=True)
+    with emulator.compiling_ahead(programs):
+        for config, program in zip(configs, programs, strict=True):
+            if time.monotonic() - started > budget_s:
+                break
+            verdict = emulator.verify(program)
+            if verdict.status is Status.WRONG:
+                written = config.to_json(brief=True)
+                raise WrongKernel(
+                    f"finalist {written} is wrong: {verdict.sentence}; see explorer verify "
+                    f"'{written}' --cols {problem.cols} --dtype {problem.dtype}"
+                )
+            found[verdict.status] += 1
     return FinalistCheck(
         finalists=len(configs),
         arch=arch,

@@ -10,7 +10,6 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
@@ -23,7 +22,7 @@ from optuna.storages._rdb.models import (
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.engine import Connection
 
-from explorer.tuning.storage import BulkStorage
+from explorer.tuning.storage import BulkStorage, kept_json
 
 LEASE_S = 300.0
 """Seconds without a sign of life after which a process is taken to have ended. It gives one with
@@ -135,7 +134,7 @@ class Claims:
                 _ATTRIBUTE.study_id == self._study_id, _ATTRIBUTE.key.startswith(prefix)
             )
         )
-        return {key: _read(text) for key, text in found}
+        return {key: kept_json(text) for key, text in found}
 
     def _put(self, connection: Connection, key: str, value: Any) -> None:
         here = (_ATTRIBUTE.study_id == self._study_id, _ATTRIBUTE.key == key)
@@ -161,9 +160,3 @@ def _runs(pid: int) -> bool:
     except OSError:
         return True
     return True
-
-
-def _read(text: Any) -> Any:
-    with suppress(TypeError, ValueError):
-        return json.loads(text)
-    return None

@@ -111,7 +111,8 @@ class BulkStorage(RDBStorage):
             through = select(of_study.value_json).where(
                 of_study.study_id == study_id, of_study.key == "finals_through"
             )
-            if _whole(connection.execute(through).scalar()) > study.get("finals_through", 0):
+            known = kept_json(connection.execute(through).scalar())
+            if isinstance(known, int) and known > study.get("finals_through", 0):
                 return False
             for table, here in (
                 (of_study, of_study.study_id == study_id),
@@ -196,12 +197,11 @@ def _rows(
     }
 
 
-def _whole(text: Any) -> int:
-    """A whole number that a database keeps as JSON; -1 for whatever else is there."""
+def kept_json(text: Any) -> Any:
+    """What a database keeps as JSON; None for what is none."""
     with suppress(TypeError, ValueError):
-        number = json.loads(text)
-        return number if isinstance(number, int) else -1
-    return -1
+        return json.loads(text)
+    return None
 
 
 def _attribute_rows(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -97,6 +97,8 @@ class Ledger:
         self._wanted: deque[tuple[str, Future[bool]]] = deque()
         self._done: list[str] = []
         """Digests of stored trials, whose claims are to be dropped."""
+        self._may_claim = False
+        """Whether claims of this process may be in the storage."""
         self._heard: deque[Heard] = deque()
         self._own: set[int] = set()
         """Ids of the trials that this process stored."""
@@ -189,27 +191,19 @@ class Ledger:
         self._wait(0)
         if self._claims is not None:
             self._writer.submit(self._exchange, anew=True).result()
-            self._writer.submit(self._withdraw)  # what is not evaluated any more others may have
+            # What is not evaluated any more others may have. It is waited for, since a database in
+            # memory has one connection, which two threads may not use at once.
+            self._writer.submit(self._withdraw).result()
 
     def close(self) -> None:
         """Wait for what is being stored, and end the background thread.
 
         Raises InvalidInput if the storage did not take all: it says where the rest is kept.
         """
-        if self._claims is not None:
-            self._writer.submit(self._withdraw)
+        self._writer.submit(self._withdraw)
         self._writer.shutdown()
-        paths, number, lost = self._unsaved.paths, self._unsaved.number, self._unsaved.lost
-        if paths or lost:
-            trials = "1 finished trial is" if number == 1 else f"{number} finished trials are"
-            kept = f"{trials} kept in {' and '.join(map(str, paths))}" if paths else "none is kept"
-            gone = f", {lost} lost" if lost else ""
-            merge = " and ".join(f"explorer merge {path}" for path in paths)
-            then = f"run {merge} with the --storage of the search, and then " if paths else "run "
-            raise InvalidInput(
-                f"{self._lost}; {kept}{gone}: once the storage can be written, {then}the same "
-                "search again"
-            )
+        if self._unsaved.told:
+            raise InvalidInput(f"{self._lost}; {self._unsaved.told}")
 
     def _wait(self, most: int) -> None:
         """Wait until no more than `most` trials are to be stored."""
@@ -256,6 +250,7 @@ class Ledger:
         """Return what is ours of what is wanted, and hear of what others have stored."""
         if self._lost:
             raise InvalidInput(f"{self._lost}; {_KEPT}")
+        self._may_claim = True
         try:
             with _writing():
                 exchanged = claims.exchange(wanted, self._done, self._last_id)
@@ -272,9 +267,12 @@ class Ledger:
         return exchanged.granted
 
     def _withdraw(self) -> None:
-        assert self._claims is not None
+        """Drop the claims that there may be; those of a storage that fails end with the process."""
+        if self._claims is None or not self._may_claim:
+            return
         with suppress(ExplorerError), _writing():
             self._claims.withdraw()
+            self._may_claim = False
 
     # What the study says of itself.
 
@@ -383,9 +381,11 @@ def merge_trials(storage: BaseStorage, unsaved: Unsaved) -> Merged:
     ]
     if added:
         ledger.begin()
-    there = {_kernel(trial) for trial in ledger.trials()}
+    left = 0
+    if len(added) < len(new):  # what was not ours is stored meanwhile, or under way elsewhere
+        there = {_kernel(trial) for trial in ledger.trials()}
+        left = len(new.keys() - there)
     ledger.close()
-    left = sum(_kernel(trial) not in there for trial in trials)
     return Merged(study.name, len(added), len(trials) - len(added) - left, left)
 
 

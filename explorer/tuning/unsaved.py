@@ -62,11 +62,9 @@ class StudyIdentity:
         parameters = values.get("parameters")
         if not isinstance(parameters, dict) or not all(_is_choices(v) for v in parameters.values()):
             raise InvalidInput("its parameters are no lists of values")
-        name, problem = read_text(values.get("study"), "study"), values.get("problem")
-        problem, circumstances = (
-            Problem.from_dict(problem),
-            Circumstances.from_dict(values.get("circumstances")),
-        )
+        name = read_text(values.get("study"), "study")
+        problem = Problem.from_dict(values.get("problem"))
+        circumstances = Circumstances.from_dict(values.get("circumstances"))
         if not name.startswith(f"{problem} | {circumstances.gpu} | {circumstances.timing} | "):
             raise InvalidInput(f"its study is {shown(name)}, which is not of {problem}")
         return cls(
@@ -95,6 +93,20 @@ class UnsavedTrials:
         """The files; the second is of trials for which there was no room in the first."""
         self.number = self.lost = 0
         """Trials that were kept, and that could not be."""
+
+    @property
+    def told(self) -> str:
+        """Where they are and what to do; empty where there was nothing to keep."""
+        if not self.paths:
+            lost = f"none is kept, {self.lost} lost: once the storage can be written, run the same "
+            return f"{lost}search again" if self.lost else ""
+        trials = "1 finished trial is" if self.number == 1 else f"{self.number} finished trials are"
+        lost = f", {self.lost} lost" if self.lost else ""
+        return (
+            f"{trials} kept in {' and '.join(map(str, self.paths))}{lost}: once the storage can be "
+            f"written, run {' and '.join(f'explorer merge {path}' for path in self.paths)} with "
+            "the --storage of the search, and then the same search again"
+        )
 
     def keep(self, trial: FrozenTrial) -> None:
         """Append a finished trial; in the folder for temporary files where this one is no place.

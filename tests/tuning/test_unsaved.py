@@ -66,12 +66,6 @@ def lost(storage, tmp_path):
     return file
 
 
-def contents(storage):
-    (study,) = storage.get_all_studies()
-    trials = storage.get_all_trials(study._study_id)
-    return [(t.params, t.values, t.state, t.user_attrs, t.datetime_start) for t in trials]
-
-
 def test_nothing_that_finished_is_lost(tmp_path, monkeypatch):
     """The stored trials and those of the file are those of the search, in its order."""
     storage = open_storage("a.db")
