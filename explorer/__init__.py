@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from explorer.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from explorer.api import Emitted, ProblemKeywords, compare, emit, search, verify
+    from explorer.api import Emitted, ProblemKeywords, compare, emit, search, tune, verify
     from explorer.codegen import Launch, Variant
     from explorer.config import Config
     from explorer.dtype import DType
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from explorer.runtime.functions import log_softmax, register_torch, softmax
     from explorer.runtime.service import set_options, warm_up
     from explorer.runtime.shapes import log_shapes
+    from explorer.tuned_table import TunedProblem, TunedTable
     from explorer.tuning.peer_comparison import PeerComparison, PeerRun, PeerTime
     from explorer.tuning.results import Finalist, Finals, Progress, SearchResult, TrialRecord
 
@@ -54,6 +55,8 @@ _HOMES = {
     "Resources": "explorer.outcome",
     "SearchResult": "explorer.tuning.results",
     "TrialRecord": "explorer.tuning.results",
+    "TunedProblem": "explorer.tuned_table",
+    "TunedTable": "explorer.tuned_table",
     "Variant": "explorer.codegen",
     "Verdict": "explorer.evaluate.emulation",
     "WrongKernel": "explorer.errors",
@@ -65,6 +68,7 @@ _HOMES = {
     "search": "explorer.api",
     "set_options": "explorer.runtime.service",
     "softmax": "explorer.runtime.functions",
+    "tune": "explorer.api",
     "verify": "explorer.api",
     "warm_up": "explorer.runtime.service",
 }
@@ -95,6 +99,8 @@ __all__ = [
     "Resources",
     "SearchResult",
     "TrialRecord",
+    "TunedProblem",
+    "TunedTable",
     "Variant",
     "Verdict",
     "WrongKernel",
@@ -106,6 +112,7 @@ __all__ = [
     "search",
     "set_options",
     "softmax",
+    "tune",
     "verify",
     "warm_up",
 ]

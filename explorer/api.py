@@ -1,4 +1,4 @@
-"""What a program calls: `search`, `emit`, `compare` and `verify`.
+"""What a program calls: `search`, `tune`, `emit`, `compare` and `verify`.
 
 Each does what the command of its name does, prints nothing, and returns a dataclass. The command
 line is a thin layer over this module. Sentences that it prints on stderr reach a program by the
@@ -22,6 +22,7 @@ from explorer.plain_data import shown
 from explorer.problem import Problem
 from explorer.tuning.objective import Effort, Goal, Objectives
 from explorer.tuning.results import Progress, SearchResult
+from explorer.user_files import check_writable, is_there
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
     from explorer.export import Choice, Written
     from explorer.outcome import Resources
     from explorer.peer import Entered, NotEntered, PeerBench
+    from explorer.tuned_table import TunedTable
     from explorer.tuning import Found
     from explorer.tuning.peer_comparison import Ours, PeerRun
     from explorer.tuning.surrogate import SamplerOf
+    from explorer.tuning.tune import TuneProgress, TuneRun
 
 Notice = Callable[[str], None]
 """Told each sentence that the command line would print on stderr."""
@@ -863,3 +866,111 @@ def _searched(bench: "PeerBench", storage: str | None, notice: Notice) -> "Found
         return stored_best(bench, open_storage(storage, read_only=True))
     except NotFound:
         return None
+
+
+# ------------------------------------------------------------------ tune
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What `tune` came to, and where its table is."""
+
+    run: "TuneRun"
+    path: Path
+    notices: tuple[str, ...] = ()
+
+
+def tune(
+    problems: Iterable[Problem | AskedProblem],
+    *,
+    effort: str = "default",
+    torch: bool = True,
+    output: StrPath | None = None,
+    device: str = "auto",
+    timing: str = "cold",
+    accuracy: str | None = None,
+    seed: int = 0,
+    progress: Callable[["TuneProgress"], None] | None = None,
+    notice: Notice | None = None,
+) -> Tuned:
+    """Find the best kernel of each problem and keep them as a table, as `explorer tune`.
+
+    All problems share a list of candidates, and each is timed on each of them. What is finished is
+    kept at once beside the table, in a file that ends in .partial.jsonl, so that the same call goes
+    on after an interruption. That file goes once all problems are tuned.
+
+    Args:
+        problems: What to tune.
+        effort: `quick`, `default` or `full`: how often the best few are varied.
+        torch: Whether torch's own function is timed beside the best, where torch is installed.
+        output: The table's file, which is added to; None: studies/tuned/<gpu>.json.
+        device: `auto`, the first GPU, or `cuda:N`.
+        timing: `cold`: launches rotate over buffers of 4 x L2; `warm`: they stay on one.
+        accuracy: `strict`, `default` or `fast`; None: default.
+        seed: Of the inputs, and of the order in which finalists are timed.
+        progress: Called with a `TuneProgress` before each problem.
+        notice: Called with each sentence of the result's `notices`, at once.
+
+    Returns:
+        The table of these problems, those of which nothing was measured with the reason, and the
+        path of the file. Times are microseconds a launch.
+
+    Raises:
+        InvalidInput: where there is no GPU, for a value that cannot be used, and for a file that is
+            no table or of another GPU.
+        KeyboardInterrupt: by Ctrl-C, with all finished problems kept.
+    """
+    wanted = _several(list(problems), {})
+    level = Effort.parse(_text("effort", effort))
+    asked = Accuracy.parse(_text("accuracy", accuracy)) if accuracy else Accuracy.DEFAULT
+    seed = _whole("seed", seed, 0)
+    from explorer.evaluate.open_evaluator import open_peer_benches
+    from explorer.peers import known_peers
+    from explorer.tuned_table import read_journal, table_path, write_table
+    from explorer.tuning.tune import tune as tune_all
+
+    heard = _Heard(notice)
+    peer = known_peers()["torch"] if torch else None
+    with open_peer_benches(
+        _text("device", device),
+        timing,
+        seed,
+        asked,
+        wanted="tuning",
+        instead="without one, explorer search replays a recording",
+    ) as benches:
+        path = table_path(benches.gpu) if output is None else Path(output)
+        journal = path.with_suffix(".partial.jsonl")
+        check_writable(path)
+        kept = _table_so_far(path, benches.gpu)
+        try:
+            run = tune_all(benches, wanted, journal, effort=level, torch=peer, tell=progress)
+        except KeyboardInterrupt:
+            for table in read_journal(journal, benches.gpu):
+                kept = kept.with_(table.problems)
+            write_table(kept, path)
+            raise
+    for left_out in run.untuned:
+        heard(f"not tuned: {left_out.problem}: {left_out.reason}")
+    for throttled in (one for one in run.table.problems if one.circumstances.throttle_reasons):
+        heard(f"throttled: {throttled.problem}: {throttled.circumstances.throttle_reasons}")
+    if run.table.problems:
+        write_table(kept.with_(run.table.problems), path)
+    if not run.untuned:
+        journal.unlink(missing_ok=True)
+    return Tuned(run, path, tuple(heard.sentences))
+
+
+def _table_so_far(path: Path, gpu: "GpuSpec") -> "TunedTable":
+    """The table that is added to, perhaps empty. Raises InvalidInput for one of another GPU."""
+    from explorer.tuned_table import TunedTable, read_table
+
+    if not is_there(path):
+        return TunedTable(gpu, ())
+    table = read_table(path)
+    if table.gpu != gpu:
+        raise InvalidInput(
+            f"{path} is of another GPU, {table.gpu.name}, and this one is {gpu.name}; name another "
+            "--output"
+        )
+    return table

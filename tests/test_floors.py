@@ -27,6 +27,7 @@ FLOORS = {
     "gpu_spec": 0,
     "outcome": 0,
     "evaluator": 0,
+    "tuned_table": 0,
     "peer": 0,
     "ptx_emulator": 0,
     "space": 1,

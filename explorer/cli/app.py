@@ -18,7 +18,9 @@ from explorer.cli.output import SentenceErrors
 from explorer.cli.profile import profile
 from explorer.cli.record import record
 from explorer.cli.search import search
+from explorer.cli.table import table
 from explorer.cli.time import time
+from explorer.cli.tune import tune
 from explorer.cli.verify import verify
 
 app = typer.Typer(
@@ -52,6 +54,7 @@ def explorer(
 
 COMMANDS = (
     search,
+    tune,
     emit,
     verify,
     time,
@@ -72,3 +75,4 @@ COMMANDS = (
 
 for command in COMMANDS:
     app.command()(command)
+app.add_typer(table, name="table")

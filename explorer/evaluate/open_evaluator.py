@@ -1,15 +1,18 @@
 """From a device's name to what evaluates there: kernels, or comparisons with peers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from types import TracebackType
 
 from explorer.accuracy import Accuracy
+from explorer.compile import CompilePool, Compiler
+from explorer.config import Config
 from explorer.devices.cuda import CudaDevice, device_index, driver_problem
 from explorer.errors import ExplorerError, InvalidInput
 from explorer.evaluator import Evaluator
+from explorer.gpu_spec import GpuSpec
 from explorer.peer import PeerBench
 from explorer.problem import Problem
 
@@ -79,6 +82,26 @@ class PeerBenches:
         self._seed = seed
         self._accuracy = accuracy
         self._device: CudaDevice | None = None
+        self._ahead: CompilePool | None = None
+
+    @property
+    def gpu(self) -> GpuSpec:
+        """The GPU that is driven; one is named once, when it starts."""
+        if self._device is None:
+            self._device = _started(self._index)
+        return self._device.gpu
+
+    def compile_ahead(self, problem: Problem, configs: Iterable[Config]) -> None:
+        """Compile, in the background, what will be evaluated later, so that it lies on disk then.
+
+        What fails to compile now fails again when it is evaluated, and is told there.
+        """
+        from explorer.codegen import emit
+
+        if self._ahead is None:
+            self._ahead = CompilePool(Compiler(self.gpu.arch))
+        for config in configs:
+            self._ahead.submit(emit(problem, config).source)
 
     @contextmanager
     def on(self, problem: Problem) -> Iterator[PeerBench]:
@@ -117,27 +140,33 @@ class PeerBenches:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._ahead is not None:
+            self._ahead.__exit__(kind, error, trace)
         self._give_up()
 
 
 def open_peer_benches(
-    device: str, timing: str, seed: int, accuracy: Accuracy = Accuracy.DEFAULT
+    device: str,
+    timing: str,
+    seed: int,
+    accuracy: Accuracy = Accuracy.DEFAULT,
+    *,
+    wanted: str = "a comparison",
+    instead: str = "show one that was kept: --from FILE",
 ) -> PeerBenches:
     """Of `auto` or `cuda:N`; kernels and peers must meet `accuracy`.
 
-    Raises InvalidInput for what is no GPU, or where there is none.
+    Raises InvalidInput for what is no GPU, or where there is none: `wanted` needs it, and `instead`
+    says what to do.
     """
     if timing not in TIMINGS:
         raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
     index = 0 if device == "auto" else device_index(device)
     if index is None:
         raise InvalidInput(
-            f"device is '{device}'; peers are timed on a GPU: take auto or cuda:N such as cuda:0"
+            f"device is '{device}'; {wanted} needs a GPU: take auto or cuda:N such as cuda:0"
         )
     problem = driver_problem()
     if problem is not None:
-        raise InvalidInput(
-            f"a comparison needs a GPU, and there is none: {problem}; show one that was kept: "
-            "--from FILE"
-        )
+        raise InvalidInput(f"{wanted} needs a GPU, and there is none: {problem}; {instead}")
     return PeerBenches(index, timing, seed, accuracy)

@@ -103,7 +103,10 @@ def _text(value: Any) -> str:
 
 
 def read_shapes(path: Path) -> list[Problem]:
-    """Return the problems of a file that `log_shapes` wrote; raises InvalidInput."""
+    """Return the problems of a file that `log_shapes` wrote.
+
+    Raises InvalidInput, which names every line that is wrong.
+    """
     text = read_text(path)
     try:
         reader = csv.DictReader(io.StringIO(text, newline=""))
@@ -115,25 +118,35 @@ def read_shapes(path: Path) -> list[Problem]:
             f"{path} names no columns 'rows' and 'cols' in its first line; name a file that "
             "explorer.log_shapes wrote"
         )
-    return [_problem(path, number, row) for number, row in enumerate(rows, 2)]
+    problems, faults = [], []
+    for number, row in enumerate(rows, 2):
+        try:
+            problems.append(_problem(row))
+        except InvalidInput as error:
+            faults.append(f"line {number}: {error}")
+    if faults:
+        more = f"; and {len(faults) - MOST_FAULTS} more lines" if faults[MOST_FAULTS:] else ""
+        raise InvalidInput(f"{path}, {'; '.join(faults[:MOST_FAULTS])}{more}")
+    return problems
 
 
-def _problem(path: Path, line: int, row: dict[str, Any]) -> Problem:
+MOST_FAULTS = 20
+"""Wrong lines of a file that an error says; it counts the others."""
+
+
+def _problem(row: dict[str, Any]) -> Problem:
     """Return the problem of a row. What a column leaves empty has its default."""
     said = {name: text for name, text in row.items() if name in COLUMNS and text}
     missing = next((name for name in ("rows", "cols") if name not in said), None)
     if missing is not None:
-        raise InvalidInput(f"{path}, line {line}: {missing} is missing")
-    try:
-        return Problem(
-            **{
-                field.name: _value(field, said[field.name])
-                for field in fields(Problem)
-                if field.name in said
-            }
-        )
-    except InvalidInput as error:
-        raise InvalidInput(f"{path}, line {line}: {error}") from None
+        raise InvalidInput(f"{missing} is missing")
+    return Problem(
+        **{
+            field.name: _value(field, said[field.name])
+            for field in fields(Problem)
+            if field.name in said
+        }
+    )
 
 
 def _value(field: Any, text: str) -> Any:

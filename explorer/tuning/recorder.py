@@ -102,7 +102,9 @@ def record(
 
     Raises NotFound where no kernel could be measured; nothing is written then, or on Ctrl-C.
     """
-    kernels = _evaluate(evaluator, selection, on_progress)
+    seen = Kernels(evaluator, on_progress, len(selection.configs))
+    evaluate_each(evaluator, selection.configs, seen)
+    kernels = seen.kernels
     comparison = _compare(evaluator, kernels, rounds)
     header = RecordingHeader(
         problem=evaluator.problem,
@@ -117,14 +119,9 @@ def record(
     return recording
 
 
-def _evaluate(
-    evaluator: Evaluator,
-    selection: Selection,
-    on_progress: Callable[[Progress], None] | None,
-) -> list[RecordedKernel]:
-    """Evaluate each config whose code was not met before."""
-    seen = _Seen(evaluator, on_progress, len(selection.configs))
-    waiting = deque(selection.configs)
+def evaluate_each(evaluator: Evaluator, configs: Sequence[Config], seen: "Kernels") -> None:
+    """Evaluate each config whose code `seen` has not met, while the next ones compile."""
+    waiting = deque(configs)
     compiling: deque[Config] = deque()
     running: deque[tuple[Config, Future[Evaluation]]] = deque()
     with Evaluations(evaluator) as evaluations:
@@ -139,10 +136,9 @@ def _evaluate(
             if running:
                 config, evaluation = running.popleft()
                 seen.add(config, evaluation.result().outcome)
-    return seen.kernels
 
 
-class _Seen:
+class Kernels:
     """The kernels so far, and what is told of them meanwhile."""
 
     def __init__(

@@ -64,7 +64,7 @@ def promising(problem: Problem, gpu: GpuSpec, accuracy: Accuracy = Accuracy.DEFA
     idea = hinted(_of_regime(problem, gpu, accuracy), problem, gpu)
     if problem.mask is Mask.CAUSAL and problem.mask_rows == problem.rows:
         idea = replace(idea, row_order="descending")  # the last rows are the longest
-    return exact(_adapted(idea, problem), problem, accuracy)
+    return exact(adapted(idea, problem), problem, accuracy)
 
 
 def exact(idea: Config, problem: Problem, accuracy: Accuracy) -> Config:
@@ -116,7 +116,7 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
     return in_two_launches(problem, gpu) if splits and idle else whole
 
 
-def _adapted(idea: Config, problem: Problem) -> Config:
+def adapted(idea: Config, problem: Problem) -> Config:
     """What a gradient, a logarithm or double takes of it: none has all choices that fp32 has."""
     if problem.op is Op.LOG_SOFTMAX:
         idea = replace(idea, cache_holds="input")

@@ -1,0 +1,69 @@
+"""`explorer table`: show a tuned table, and check whether it can stand for its GPU."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from explorer.cli.options import Json
+from explorer.user_files import shipped_folder
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A table that explorer tune wrote.")]
+Wanted = Annotated[
+    Path | None,
+    typer.Option(
+        "--problems",
+        metavar="FILE.csv",
+        help="The problems that it must have; left out: those that every table is made of.",
+        show_default=False,
+    ),
+]
+
+NOT_WHOLE = 1
+"""The exit code of a table that has faults."""
+
+table = typer.Typer(
+    no_args_is_help=True,
+    help="Show or check a table that explorer tune wrote.",
+    rich_markup_mode=None,
+)
+
+
+@table.command()
+def show(file: File, json: Json = False) -> None:
+    """Print the best config of each problem of a table."""
+    from explorer.report.json_data import as_text
+    from explorer.report.table import results
+    from explorer.report.tune import print_tuned, tuned_data
+    from explorer.tuned_table import read_table
+    from explorer.tuning.tune import TuneRun
+
+    run = TuneRun(read_table(file), (), 0)
+    if json:
+        print(as_text(tuned_data(run, file)))
+    else:
+        print_tuned(run, file, results())
+
+
+@table.command()
+def check(file: File, problems: Wanted = None, json: Json = False) -> None:
+    """Say what keeps a table from standing for its GPU; exit code 1 if anything does.
+
+    It must have every problem, each timed with every candidate of this version, cold, at the
+    default accuracy, on a GPU that was not throttled, and no candidate may be wrong.
+    """
+    from explorer.report.json_data import as_text
+    from explorer.report.tune import check_data, print_check
+    from explorer.runtime.shapes import read_shapes
+    from explorer.tuned_table import read_table
+    from explorer.tuning.table_check import table_faults
+
+    read = read_table(file)
+    wanted = problems or shipped_folder("tuned", "studies/tuned") / "problems.csv"
+    faults = table_faults(read, read_shapes(wanted))
+    if json:
+        print(as_text(check_data(read, faults)))
+    else:
+        print_check(read, faults)
+    if faults:
+        raise typer.Exit(NOT_WHOLE)

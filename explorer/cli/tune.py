@@ -1,0 +1,229 @@
+"""`explorer tune`: find the best kernel of each of a list of problems, and keep them as a table."""
+
+import math
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from explorer.accuracy import Accuracy
+from explorer.asked import AskedProblem
+from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, whole_number
+from explorer.cli.options import words as separated
+from explorer.cli.output import INTERRUPTED, say
+from explorer.dtype import DType
+from explorer.errors import InvalidInput, NotFound
+from explorer.problem import MAX_COLS, MAX_ROWS, Op, Problem
+from explorer.tuning.objective import Effort
+
+if TYPE_CHECKING:
+    from explorer.api import Tuned
+
+MOST_PROBLEMS = 10_000
+"""Of one command: at three seconds each it takes eight hours."""
+
+Cols = Annotated[
+    str | None,
+    typer.Option(
+        "--cols",
+        metavar="N,N or A:B:log[:N]",
+        help="Columns: numbers, or a range of powers of two, or of N steps of equal ratio.",
+        show_default=False,
+    ),
+]
+Rows = Annotated[
+    str | None,
+    typer.Option(
+        "--rows",
+        metavar="N,N or A:B:log[:N]",
+        help="Rows, each with all of --cols; left out: as many as make 256 MiB of traffic.",
+        show_default=False,
+    ),
+]
+Dtypes = Annotated[
+    str, typer.Option("--dtype", metavar="DTYPE,...", help=f"Some of {', '.join(DType)}.")
+]
+Ops = Annotated[str, typer.Option("--op", metavar="OP,...", help=f"Some of {', '.join(Op)}.")]
+Shapes = Annotated[
+    Path | None,
+    typer.Option(
+        "--shapes",
+        metavar="FILE.csv",
+        help="A file of problems, such as explorer.log_shapes writes, instead of --cols.",
+        show_default=False,
+    ),
+]
+Draw = Annotated[
+    int | None,
+    typer.Option(
+        "--draw",
+        metavar="N",
+        parser=whole_number("draw", 1, MOST_PROBLEMS),
+        help="Instead of each of --cols with each of --rows, N problems drawn by --seed between "
+        "the least and the greatest of both, all orders of magnitude alike.",
+        show_default=False,
+    ),
+]
+EffortOf = Annotated[
+    Effort,
+    typer.Option(
+        "--effort",
+        metavar="EFFORT",
+        parser=Effort.parse,
+        help="quick: the candidates that all problems share; default: small changes to the best "
+        "three as well; full: as long as they help, six times at most.",
+    ),
+]
+NoTorch = Annotated[
+    bool, typer.Option("--no-torch", help="Do not time torch beside the best, where it is there.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        metavar="FILE.json",
+        help="The table to write, or to add to; left out: studies/tuned/<gpu>.json.",
+        show_default=False,
+    ),
+]
+
+
+def tune(
+    cols: Cols = None,
+    rows: Rows = None,
+    dtype: Dtypes = "f32",
+    op: Ops = "softmax",
+    shapes: Shapes = None,
+    draw: Draw = None,
+    effort: EffortOf = Effort.DEFAULT,
+    no_torch: NoTorch = False,
+    output: Output = None,
+    device: RecordedDevice = "auto",
+    timing: Timing = "cold",
+    accuracy: AccuracyLevel = Accuracy.DEFAULT,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Find the best kernel of each of a list of problems, and keep them as a table."""
+    from explorer import api
+    from explorer.report.table import notices
+    from explorer.report.tune import TuneLine
+
+    problems = _problems(cols, rows, dtype, op, shapes, draw, seed)
+    try:
+        with TuneLine(notices()) as line:
+            tuned = api.tune(
+                problems,
+                effort=effort,
+                torch=not no_torch,
+                output=output,
+                device=device,
+                timing=timing,
+                accuracy=accuracy,
+                seed=seed,
+                progress=line,
+                notice=say,
+            )
+    except KeyboardInterrupt:
+        say("stopped; the problems that were finished are kept, and the same command goes on")
+        raise typer.Exit(INTERRUPTED) from None
+    _print(tuned, json=json)
+
+
+def _print(tuned: "Tuned", *, json: bool) -> None:
+    from explorer.report.json_data import as_text
+    from explorer.report.table import results
+    from explorer.report.tune import print_tuned, tuned_data
+
+    if not tuned.run.table.problems:
+        raise NotFound("nothing was tuned: the lines above say why")
+    if json:
+        print(as_text(tuned_data(tuned.run, tuned.path)))
+    else:
+        print_tuned(tuned.run, tuned.path, results())
+
+
+# ------------------------------------------------------------------ the list of problems
+
+
+def _problems(
+    cols: str | None,
+    rows: str | None,
+    dtype: str,
+    ops: str,
+    shapes: Path | None,
+    draw: int | None,
+    seed: int,
+) -> list[Problem]:
+    """Raises InvalidInput."""
+    if shapes is not None:
+        if cols is not None or rows is not None or draw is not None:
+            raise InvalidInput("--shapes names whole problems; drop --cols, --rows and --draw")
+        return _in_file(shapes)
+    if cols is None:
+        raise InvalidInput("cols is not said: give --cols 64:131072:log, or --shapes FILE.csv")
+    widths = _range("cols", cols, MAX_COLS)
+    heights: list[int | None] = [*_range("rows", rows, MAX_ROWS)] if rows else [None]
+    sizes = [(width, height) for width in widths for height in heights]
+    if draw is not None:
+        sizes = _drawn(widths, [height for height in heights if height], draw, seed)
+    dtypes = [DType.parse(name) for name in separated("dtype", dtype)]
+    kinds = [(one, Op.parse(name)) for name in separated("op", ops) for one in dtypes]
+    if len(sizes) * len(kinds) > MOST_PROBLEMS:
+        raise InvalidInput(
+            f"these are {len(sizes) * len(kinds)} problems; one command takes {MOST_PROBLEMS} at "
+            "most: give fewer --cols or --rows"
+        )
+    return [
+        AskedProblem(width, kind, height, op=op).problem()
+        for kind, op in kinds
+        for width, height in sizes
+    ]
+
+
+def _in_file(path: Path) -> list[Problem]:
+    from explorer.runtime.shapes import read_shapes
+
+    problems = read_shapes(path)
+    if not problems:
+        raise InvalidInput(f"{path} names no problem; give a line for each after the first")
+    return problems
+
+
+def _range(name: str, text: str, most: int) -> list[int]:
+    """The numbers of `8,64,100` or `64:4096:log` or `64:4096:log:20`. Raises InvalidInput."""
+    number = whole_number(name, 1, most)
+    found: list[int] = []
+    for part in separated(name, text):
+        first, *rest = part.split(":")
+        if not rest:
+            found.append(number(first))
+            continue
+        if len(rest) not in (2, 3) or rest[1] != "log":
+            raise InvalidInput(
+                f"{name} is {part!r}; write a range as 64:4096:log or 64:4096:log:20"
+            )
+        low, high = number(first), number(rest[0])
+        if low > high:
+            raise InvalidInput(f"{name} is {part!r}; the first number of a range is its least")
+        doublings = math.log2(high / low)
+        steps = whole_number(f"steps of {name}", 2)(rest[2]) - 1 if rest[2:] else int(doublings)
+        ratio = doublings / steps if rest[2:] else 1.0
+        found += [round(low * 2 ** (ratio * step)) for step in range(steps + 1)]
+    return list(dict.fromkeys(found))
+
+
+def _drawn(
+    cols: list[int], rows: list[int], number: int, seed: int
+) -> list[tuple[int, int | None]]:
+    """Pairs drawn between the least and the greatest of both, their logarithms uniformly."""
+    rng = random.Random(seed)
+
+    def between(values: list[int]) -> int:
+        low, high = math.log(min(values)), math.log(max(values))
+        return round(math.exp(rng.uniform(low, high)))
+
+    if not rows:
+        return [(between(cols), None) for _ in range(number)]
+    return [(between(cols), between(rows)) for _ in range(number)]

@@ -1,0 +1,172 @@
+"""What `explorer tune` and `explorer table` print: progress, gains, and the faults of a table."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from explorer.config_words import brief_words
+from explorer.report.compare import geometric_mean
+from explorer.report.progress import REDRAWS_A_SECOND, SECONDS_BETWEEN_LINES
+from explorer.report.table import Table, notes, number, print_table, prose, word
+from explorer.report.text import counted, microseconds, percent, seconds, share_of_copy
+from explorer.tuned_table import TunedProblem, TunedTable
+from explorer.tuning.table_check import Fault
+from explorer.tuning.tune import TuneProgress, TuneRun
+
+# ------------------------------------------------------------------ while it runs
+
+
+class TuneLine:
+    """Shows each TuneProgress it is called with; a context manager, so that the line is cleared."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._printed_at = float("-inf")
+        self._live = Live(console=console, transient=True, auto_refresh=False)
+
+    def __call__(self, progress: TuneProgress) -> None:
+        """Show where the run stands, unless the last showing is too recent."""
+        now = time.monotonic()
+        pause = 1 / REDRAWS_A_SECOND if self._console.is_terminal else SECONDS_BETWEEN_LINES
+        if now - self._printed_at < pause:
+            return
+        self._printed_at = now
+        text = Text(progress_text(progress), no_wrap=True, overflow="ellipsis")
+        if self._console.is_terminal:
+            self._live.start()
+            self._live.update(text, refresh=True)
+        else:
+            self._console.print(text.plain, soft_wrap=True)
+
+    def __enter__(self) -> "TuneLine":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+
+def progress_text(progress: TuneProgress) -> str:
+    """`12/40 problems · 530 kernels · softmax f32 8192x4096 · 1 min 20 s left`."""
+    parts = [f"{progress.done}/{counted(progress.total, 'problem')}"]
+    parts += [counted(progress.kernels, "kernel")] if progress.kernels else []
+    parts += [str(progress.problem)]
+    if progress.remaining_s is not None:
+        parts += [f"{seconds(progress.remaining_s)} left"]
+    return " · ".join(parts)
+
+
+# ------------------------------------------------------------------ at the end
+
+
+def print_tuned(run: TuneRun, path: Path, console: Console) -> None:
+    """Print a line a problem, the means, and where the table is."""
+    with_torch = any(one.torch_us for one in run.table.problems)
+    headings = [word("problem"), number("µs"), number("copy µs"), number("of copy")]
+    headings += [number("gain")] + ([number("torch")] if with_torch else [])
+    table = Table((*headings, number("ties"), prose("best")))
+    for one in run.table.problems:
+        table.add(*_cells(one, with_torch=with_torch))
+    print_table(table, console)
+    console.print(notes(_notes(run, path, with_torch=with_torch)))
+
+
+def _cells(one: TunedProblem, *, with_torch: bool) -> list[str]:
+    best, copy_us = one.best, one.circumstances.copy_us
+    share = share_of_copy(best.time_us, copy_us)
+    cells = [str(one.problem), microseconds(best.time_us), microseconds(copy_us)]
+    cells += [percent(share) if share is not None else "", times(one.gain)]
+    cells += [times(one.torch_over_best)] if with_torch else []
+    ties = sum(f.tied for f in one.finalists) - 1
+    return [*cells, str(ties), brief_words(best.config)]
+
+
+def times(ratio: float | None) -> str:
+    """A ratio of two times, such as `1.043 ×`; nothing where one of them is not known."""
+    return "" if ratio is None else f"{ratio:.3f} ×"
+
+
+def _notes(run: TuneRun, path: Path, *, with_torch: bool) -> list[tuple[str, str]]:
+    problems = run.table.problems
+    kernels = sum(len(one.timed) + len(one.failed) for one in problems)
+    lines = [("gain", _mean("what is taken without a search takes", [p.gain for p in problems]))]
+    if with_torch:
+        mean = _mean("torch's own function takes", [p.torch_over_best for p in problems])
+        lines += [("torch", mean)]
+    lines += [("kernels", f"{kernels} verified or rejected on {counted(len(problems), 'problem')}")]
+    if run.resumed:
+        lines += [("resumed", f"{counted(run.resumed, 'problem')} of an earlier run")]
+    if run.untuned:
+        lines += [("not tuned", f"{counted(len(run.untuned), 'problem')}; stderr says why")]
+    return [*lines, ("table", str(path))]
+
+
+def _mean(who: str, ratios: list[float | None]) -> str:
+    known = [ratio for ratio in ratios if ratio is not None]
+    mean = geometric_mean(known)
+    if mean is None:
+        return "not known: it has a time on no problem"
+    return f"{who} {mean:.3f} × the best's time in geometric mean, {max(known):.3f} × at most"
+
+
+def tuned_data(run: TuneRun, path: Path) -> dict[str, Any]:
+    """What `--json` prints: the best of each problem; the table has all that was timed."""
+    return {
+        "table": str(path),
+        "resumed": run.resumed,
+        "problems": [_problem_data(one) for one in run.table.problems],
+        "untuned": [
+            {"problem": one.problem.as_dict(), "reason": one.reason} for one in run.untuned
+        ],
+    }
+
+
+def _problem_data(one: TunedProblem) -> dict[str, Any]:
+    return {
+        "problem": one.problem.as_dict(),
+        "config": one.best.config.as_dict(),
+        "time_us": one.best.time_us,
+        "ties": [f.config.as_dict() for f in one.finalists[1:] if f.tied],
+        "gain": one.gain,
+        "torch_over_best": one.torch_over_best,
+        "evaluated": len(one.timed) + len(one.failed),
+        "circumstances": one.circumstances.as_dict(),
+    }
+
+
+# ------------------------------------------------------------------ whether a table can be taken
+
+
+def print_check(table: TunedTable, faults: Sequence[Fault]) -> None:
+    """Print each fault on a line of its own, or that there is none."""
+    kernels = sum(len(one.timed) for one in table.problems)
+    what = f"{table.gpu.name}: {counted(len(table.problems), 'problem')}, {kernels} kernels timed"
+    if not faults:
+        print(f"{what}; nothing keeps this table from being contributed")
+        return
+    print(f"{what}; {counted(len(faults), 'thing')} to mend before it can be contributed:")
+    for fault in faults:
+        print(f"  {fault}")
+
+
+def check_data(table: TunedTable, faults: Sequence[Fault]) -> dict[str, Any]:
+    """What `--json` prints of a check."""
+    return {
+        "gpu": table.gpu.name,
+        "problems": len(table.problems),
+        "faults": [
+            {"fault": fault.sentence, "problems": [one.as_dict() for one in fault.problems]}
+            for fault in faults
+        ],
+    }

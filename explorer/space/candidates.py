@@ -1,0 +1,193 @@
+"""One list of candidates for every problem: the kinds of kernel that win somewhere, all legal here.
+
+A table of tuned configs is made by timing all of them, so that each problem's time of each is known
+and not of the winner alone. Numbers are relative to the row (accesses of a thread) or are all that
+the space has; nothing in the list was chosen for one GPU.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from explorer.config import Config
+from explorer.gpu_spec import WARP, GpuSpec
+from explorer.problem import Problem
+from explorer.space.design_rules import WIDE_ROW
+from explorer.space.heuristic.regimes import adapted, promising
+from explorer.space.parameters import ROW_THREADS, WARPS
+from explorer.space.space import Space
+
+LONGEST_STAGED_ROW = 512
+"""Elements of the longest row that a span is tried for: a thread stages 64 elements at most."""
+
+LONGEST_WITHIN_A_WARP = 1280
+"""Elements of the longest row that less than a warp is tried for."""
+
+MOST_KEPT = 128
+"""Registers of a thread that hold its share of a row, at most: 255 is all that it can have."""
+
+MOST_ACCESSES = 16
+"""Accesses of a thread to its share of a row, at most, where fewer are possible."""
+
+FEW_ROWS = 256
+"""Rows up to which two launches are tried: more rows fill every GPU by a block each."""
+
+
+def candidates(problem: Problem, gpu: GpuSpec) -> list[Config]:
+    """Return different legal configs, what is taken without a search first.
+
+    Cache hints are those that are taken without a search; `variations` has the others.
+    """
+    space = Space(problem, gpu)
+    first = promising(problem, gpu)
+    ideas = (
+        replace(
+            adapted(idea, problem),
+            load_hint=first.load_hint,
+            store_hint=first.store_hint,
+            row_order=first.row_order,
+        )
+        for idea in _ideas(problem, gpu)
+    )
+    return [idea for idea in dict.fromkeys([first, *ideas]) if space.is_legal(idea)]
+
+
+def variations(idea: Config, problem: Problem, gpu: GpuSpec) -> list[Config]:
+    """Return legal configs that differ from one in a choice that shifts its time by little.
+
+    The other cache hints come first: on an H200 they are 2 to 10 % either way.
+    """
+    space = Space(problem, gpu)
+    other = "default" if idea.load_hint == "cs" else "cs"
+    algorithm = "online-block-max" if idea.algorithm == "three-pass" else "three-pass"
+    holds = "exp" if idea.cache_holds == "input" else "input"
+    ideas = [
+        replace(idea, load_hint=other, store_hint=other),
+        replace(idea, algorithm=algorithm),
+        replace(idea, cache_holds=holds),
+        replace(idea, reduction="shuffle" if idea.uses_redux else "shuffle-redux"),
+        replace(idea, reduction="shuffle-first-warp"),
+        replace(idea, store_hint="cs" if idea.store_hint == "default" else "default"),
+        *(replace(idea, min_blocks=blocks) for blocks in _pressures(idea)),
+    ]
+    return [one for one in dict.fromkeys(ideas) if one != idea and space.is_legal(one)]
+
+
+def _pressures(idea: Config) -> list[int]:
+    """Blocks that an SM is to hold, twice as many and half as many as now."""
+    now = idea.min_blocks
+    return [blocks for blocks in (2 * now, now // 2) if blocks in (1, 2, 3, 4, 6, 8)]
+
+
+def _ideas(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
+    """Every kind of kernel for the problem's rows, legal or not."""
+    if problem.inner > 1:
+        yield from _across_rows(problem, gpu)
+    elif problem.cols <= LONGEST_WITHIN_A_WARP:
+        yield from _short_rows(problem)
+    if problem.inner == 1:
+        yield from _by_blocks(problem, gpu)
+    if problem.cols >= WIDE_ROW and problem.inner == 1:
+        yield from _by_clusters(problem, gpu)
+        yield from _read_twice(problem, gpu)
+
+
+def _widths(problem: Problem) -> list[int]:
+    """Bytes of an access: the widest at which all rows start, and what is half as wide or less."""
+    widest = math.gcd(problem.row_bytes, problem.input_stride * problem.dtype.itemsize, 16)
+    least = problem.dtype.itemsize
+    return [width for width in (16, 8, 4, 2) if least <= width <= max(widest, least)]
+
+
+def _registers(problem: Problem) -> int:
+    """Registers that a row takes once it is computed with, or a gradient's two rows."""
+    per_element = max(1, problem.dtype.arithmetic.itemsize // 4)
+    return problem.cols * per_element * (2 if problem.op.is_backward else 1)
+
+
+def _short_rows(problem: Problem) -> Iterator[Config]:
+    """Spans by one to three warps, a row by a thread or more; and rows straight to their threads.
+
+    Threads for a row are those that leave each 2 to 32 elements.
+    """
+    plain = Config(exp="ex2.approx")
+    shares = [t for t in ROW_THREADS if t <= WARP and 2 * t <= max(2, problem.cols) <= 64 * t]
+    if problem.cols <= LONGEST_STAGED_ROW:
+        for threads in (32, 64, 128):
+            for each in shares:
+                yield replace(plain, threads=threads, threads_per_row=each, staging="span")
+    for width in _widths(problem):
+        for each in shares:
+            if each * width <= 2 * problem.row_bytes:
+                yield replace(plain, threads=128, threads_per_row=each, vector_bytes=width)
+
+
+def _by_blocks(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
+    """A row by a warp or a block, of every size that leaves a thread 1 to 16 accesses; by words of
+    16 bytes and of 8; in registers, online, packed, and in shared memory.
+    """
+    plain = Config(exp="ex2.approx")
+    for size in WARPS:
+        accesses = problem.row_bytes / (16 * size)
+        if accesses > MOST_ACCESSES or (accesses < 0.5 and size > WARP):
+            continue
+        idea = replace(plain, threads=max(size, 4 * WARP), threads_per_row=size)
+        if idea.threads % size:
+            idea = replace(idea, threads=size)
+        if _registers(problem) <= MOST_KEPT * size:
+            yield idea
+            if problem.cols >= LONGEST_WITHIN_A_WARP:
+                yield replace(idea, algorithm="online-block-max")
+            yield replace(idea, vector_bytes=8)
+        if problem.dtype.itemsize == 2 and accesses >= 2:
+            yield replace(idea, cache_holds="input")
+        if problem.cols >= WIDE_ROW // 2:
+            yield replace(idea, cache="shared", cache_holds="input", unroll=4)
+    if problem.row_bytes > gpu.shared_per_block_bytes:
+        block = replace(plain, threads=1024, threads_per_row=1024)
+        yield replace(block, algorithm="online-block-max", cache="none", unroll=4)
+
+
+def _by_clusters(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
+    """A row by a cluster, of every size, whose threads keep 8 to 128 registers of it."""
+    plain = Config(exp="ex2.approx", algorithm="online-block-max", exchange="mbarrier")
+    blocks = 2
+    while blocks <= gpu.cluster_blocks:
+        for threads in (128, 192, 256, 384, 512):
+            each = _registers(problem) / (blocks * threads)
+            idea = replace(plain, cluster=blocks, threads=threads, threads_per_row=threads)
+            if 8 <= each <= MOST_KEPT:
+                yield idea
+            if problem.dtype.itemsize == 2 and 16 <= each <= 2 * MOST_KEPT:
+                for resident in (2, 4) if threads <= WARP * 8 else (2,):
+                    yield replace(idea, cache_holds="input", min_blocks=resident)
+        blocks *= 2
+
+
+def _read_twice(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
+    """Rows that nothing keeps: few of them over all SMs in two launches, others by a block."""
+    looped = Config(
+        exp="ex2.approx", algorithm="online-block-max", cache="none", cache_holds="input"
+    )
+    if problem.rows <= FEW_ROWS:
+        overlapped = "two-overlapped" if gpu.overlaps_launches else "two"
+        for unroll in (2, 4, 8):
+            yield replace(looped, launches=overlapped, unroll=unroll)
+
+
+def _across_rows(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
+    """Tiles of rows side by side, by a block or a cluster, kept or read twice."""
+    widest = math.gcd(16, problem.inner * problem.dtype.itemsize)
+    plain = Config(exp="ex2.approx", algorithm="online-block-max", vector_bytes=widest)
+    for threads in (256, 512):
+        for each in (each for each in ROW_THREADS if 4 <= each <= threads):
+            idea = replace(plain, threads=threads, threads_per_row=each)
+            yield replace(idea, cache="none", cache_holds="input", unroll=4)
+            blocks = 1
+            while blocks <= gpu.cluster_blocks:
+                share = _registers(problem) * widest // problem.dtype.itemsize / (each * blocks)
+                if 16 <= share <= MOST_KEPT:
+                    tile = replace(idea, min_blocks=2 if threads == 256 else 1)
+                    exchange = "mbarrier" if blocks > 1 else "barrier"
+                    yield replace(tile, cluster=blocks, exchange=exchange)
+                blocks *= 2

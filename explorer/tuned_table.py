@@ -1,0 +1,336 @@
+"""Tuned tables: what every candidate took on each of a list of problems, on one GPU, as one file.
+
+A table is JSON with one problem a line, so that a version control system shows which problems were
+measured anew. Configs and circumstances that many problems share stand once, before the problems,
+which name them by their place.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from explorer.config import Config
+from explorer.errors import InvalidInput
+from explorer.gpu_spec import GpuSpec
+from explorer.outcome import Circumstances
+from explorer.plain_data import (
+    parse_json,
+    read_list,
+    read_number,
+    read_object,
+    read_text,
+    read_time_us,
+    read_whole,
+    shown,
+)
+from explorer.problem import Problem
+from explorer.user_files import is_there, write_file
+from explorer.user_files import read_text as read_text_file
+
+FORMAT = 1
+"""Of the file; a reader refuses any other."""
+
+LOCAL_DIR = Path("studies") / "tuned"
+
+OF_ONE_PROBLEM = (
+    "date",
+    "copy_us",
+    "copy_name",
+    "buffers",
+    "launches_per_sample",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "throttle_reasons",
+)
+"""The circumstances that differ from one problem of a table to the next."""
+
+
+# ------------------------------------------------------------------ what was measured
+
+
+@dataclass(frozen=True, slots=True)
+class TimedConfig:
+    """A config that was verified and timed by itself."""
+
+    config: Config
+    time_us: float
+    registers: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailedConfig:
+    """A config that has no time, and why."""
+
+    config: Config
+    reason: str
+    """After the stage at which it fell: `verify: ...`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finalist:
+    """A config that was timed in turn with the other finalists of its problem."""
+
+    config: Config
+    time_us: float
+    """Median of the rounds, microseconds a launch."""
+    ratio_low: float
+    ratio_high: float
+    """95 % confidence interval of its time over that of the fastest finalist, all at once."""
+    tied: bool
+    """Whether it cannot be told from the fastest."""
+
+
+@dataclass(frozen=True, slots=True)
+class TunedProblem:
+    """What was measured of one problem."""
+
+    problem: Problem
+    circumstances: Circumstances
+    """`copy_us` is of the finals: timed in the same rounds."""
+    finalists: tuple[Finalist, ...]
+    """The best first: ties by fewer registers, the others by their time."""
+    untuned: Config
+    """What is taken without a table or a search; it is a finalist unless it failed."""
+    timed: tuple[TimedConfig, ...]
+    """Every config that has a time, the fastest first."""
+    failed: tuple[FailedConfig, ...] = ()
+    torch_us: float = 0.0
+    """The time of torch's own function in the finals; 0 where it was not timed."""
+
+    @property
+    def best(self) -> Finalist:
+        """The config to take."""
+        return self.finalists[0]
+
+    @property
+    def gain(self) -> float | None:
+        """The time of what is taken without a search over the best's; None if it failed."""
+        times = [f.time_us for f in self.finalists if f.config == self.untuned]
+        return times[0] / self.best.time_us if times else None
+
+    @property
+    def torch_over_best(self) -> float | None:
+        """Torch's time over the best's; None where torch was not timed."""
+        return self.torch_us / self.best.time_us if self.torch_us else None
+
+
+@dataclass(frozen=True, slots=True)
+class TunedTable:
+    """All that was tuned on one GPU."""
+
+    gpu: GpuSpec
+    problems: tuple[TunedProblem, ...]
+
+    def with_(self, later: Iterable[TunedProblem]) -> "TunedTable":
+        """With other problems, which take the place of what the table has of the same ones."""
+        merged = {one.problem: one for one in self.problems}
+        merged.update({one.problem: one for one in later})
+        return replace(self, problems=tuple(sorted(merged.values(), key=_order)))
+
+
+def _order(one: TunedProblem) -> tuple[Any, ...]:
+    problem = one.problem
+    return problem.op, problem.dtype, problem.inner, problem.cols, problem.rows, str(problem)
+
+
+def table_path(gpu: GpuSpec) -> Path:
+    """Where the table of a GPU goes, such as studies/tuned/nvidia-h200.json."""
+    return LOCAL_DIR / f"{gpu.name.lower().replace(' ', '-')}.json"
+
+
+# ------------------------------------------------------------------ written
+
+
+def write_table(table: TunedTable, path: Path) -> None:
+    """Write a table, whole or not at all. Raises InvalidInput."""
+    write_file(path, table_text(table), "name another --output")
+
+
+def table_text(table: TunedTable) -> str:
+    """The text of a table's file."""
+    configs, machines = _Places(), _Places()
+    lines = [_dumped(_problem_data(one, configs, machines)) for one in table.problems]
+    head = [
+        f'"format":{FORMAT}',
+        f'"gpu":{_dumped({name: getattr(table.gpu, name) for name in table.gpu.__slots__})}',
+        f'"circumstances":{_listed(machines.texts)}',
+        f'"configs":{_listed(configs.texts)}',
+        f'"problems":{_listed(lines)}',
+    ]
+    return "{" + ",\n".join(head) + "}\n"
+
+
+class _Places:
+    """Texts, each once, and the place of each."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._places: dict[str, int] = {}
+
+    def of(self, text: str) -> int:
+        """The place of a text, which is added if it is new."""
+        if text not in self._places:
+            self._places[text] = len(self.texts)
+            self.texts.append(text)
+        return self._places[text]
+
+
+def _problem_data(one: TunedProblem, configs: _Places, machines: _Places) -> dict[str, Any]:
+    made = one.circumstances.as_dict()
+    own = {name: made.pop(name) for name in OF_ONE_PROBLEM}
+
+    def place(config: Config) -> int:
+        return configs.of(config.to_json(brief=True))
+
+    return {
+        "problem": one.problem.as_dict(),
+        "circumstances": machines.of(_dumped(made)),
+        **{name: value for name, value in own.items() if value},
+        "finalists": [
+            [
+                place(f.config),
+                _rounded(f.time_us),
+                _rounded(f.ratio_low),
+                _rounded(f.ratio_high),
+                f.tied,
+            ]
+            for f in one.finalists
+        ],
+        "untuned": place(one.untuned),
+        "timed": [[place(t.config), _rounded(t.time_us), t.registers] for t in one.timed],
+        "failed": [[place(f.config), f.reason] for f in one.failed],
+        "torch_us": _rounded(one.torch_us),
+    }
+
+
+def _rounded(value: float) -> float:
+    """Five digits: repeats of a time differ in the third."""
+    return float(f"{value:.5g}")
+
+
+def _dumped(values: Any) -> str:
+    return json.dumps(values, separators=(",", ":"))
+
+
+def _listed(texts: list[str]) -> str:
+    return "[\n" + ",\n".join(texts) + "]"
+
+
+# ------------------------------------------------------------------ read
+
+
+def read_table(path: Path) -> TunedTable:
+    """Read a table. Raises InvalidInput for a file that is none of this version."""
+    text = read_text_file(path, remedy="name a table that explorer tune wrote")
+    try:
+        return _table(parse_json(text, "its text"))
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{path} is no tuned table of this version: {error}; name one that explorer tune wrote"
+        ) from None
+
+
+def _table(values: Any) -> TunedTable:
+    given = read_object(values, "table")
+    if given.get("format") != FORMAT:
+        raise InvalidInput(f"format is {shown(given.get('format'))}; it must be {FORMAT}")
+    missing = next(
+        (n for n in ("gpu", "circumstances", "configs", "problems") if n not in given), ""
+    )
+    if missing:
+        raise InvalidInput(f"table has no {missing}")
+    configs = [Config.from_dict(c) for c in read_list(given["configs"], "configs")]
+    machines = read_list(given["circumstances"], "circumstances")
+    problems = []
+    for place, one in enumerate(read_list(given["problems"], "problems")):
+        try:
+            problems.append(_problem(read_object(one, "problem"), configs, machines))
+        except InvalidInput as error:
+            raise InvalidInput(f"problems[{place}]: {error}") from None
+    return TunedTable(GpuSpec.from_dict(given["gpu"]), tuple(problems))
+
+
+def _problem(values: dict[str, Any], configs: list[Config], machines: list[Any]) -> TunedProblem:
+    def config(place: Any) -> Config:
+        return configs[read_whole(place, "config", most=len(configs) - 1)]
+
+    needed = ("problem", "circumstances", "date", "finalists", "untuned", "timed")
+    _check_names(values, "it", needed)
+    machine = machines[read_whole(values["circumstances"], "circumstances", most=len(machines) - 1)]
+    own = {name: values[name] for name in OF_ONE_PROBLEM if name in values}
+    finalists = _rows(values, "finalists", 5)
+    if not finalists:
+        raise InvalidInput("finalists is empty; a problem that was tuned has one at least")
+    return TunedProblem(
+        problem=Problem.from_dict(values["problem"]),
+        circumstances=Circumstances.from_dict({**read_object(machine, "circumstances"), **own}),
+        finalists=tuple(
+            Finalist(
+                config(place),
+                read_time_us(time, "time"),
+                read_number(low, "ratio"),
+                read_number(high, "ratio"),
+                bool(tied),
+            )
+            for place, time, low, high, tied in finalists
+        ),
+        untuned=config(values["untuned"]),
+        timed=tuple(
+            TimedConfig(config(place), read_time_us(time, "time"), read_whole(count, "registers"))
+            for place, time, count in _rows(values, "timed", 3)
+        ),
+        failed=tuple(
+            FailedConfig(config(place), read_text(reason, "reason"))
+            for place, reason in _rows(values, "failed", 2)
+        ),
+        torch_us=read_time_us(values.get("torch_us", 0), "torch_us", or_zero=True),
+    )
+
+
+def _check_names(values: dict[str, Any], what: str, names: tuple[str, ...]) -> None:
+    missing = next((name for name in names if name not in values), "")
+    if missing:
+        raise InvalidInput(f"{what} has no {missing}")
+
+
+def _rows(values: dict[str, Any], name: str, length: int) -> list[list[Any]]:
+    """The entries of a list, of `length` values each. Raises InvalidInput."""
+    rows = [read_list(row, name) for row in read_list(values.get(name, []), name)]
+    other = next((row for row in rows if len(row) != length), None)
+    if other is not None:
+        raise InvalidInput(f"{name} has an entry of {len(other)} values; it must have {length}")
+    return rows
+
+
+# ------------------------------------------------------------------ one problem a line, appended
+
+
+def journal_line(one: TunedProblem, gpu: GpuSpec) -> str:
+    """A table of one problem, on one line: what is kept while a run goes on."""
+    return table_text(TunedTable(gpu, (one,))).replace("\n", "") + "\n"
+
+
+def read_journal(path: Path, gpu: GpuSpec) -> list[TunedTable]:
+    """The problems that were finished on a GPU; what follows the last whole line is cut off.
+
+    None where there is no such file. Raises InvalidInput for a file that cannot be read, or that is
+    damaged elsewhere.
+    """
+    if not is_there(path):
+        return []
+    text = read_text_file(path, remedy="move it away to begin anew")
+    *whole, torn = text.split("\n")
+    if torn:  # the process was killed while it wrote
+        write_file(path, text.removesuffix(torn), "move it away to begin anew")
+    tables = []
+    for number, line in enumerate(whole, 1):
+        try:
+            tables.append(_table(parse_json(line, "its text")))
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"{path}, line {number}, is no tuned problem of this version: {error}; move the "
+                "file away to begin anew"
+            ) from None
+    return [table for table in tables if table.gpu == gpu]

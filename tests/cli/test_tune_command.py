@@ -1,0 +1,164 @@
+"""`explorer tune` and `explorer table`, without a GPU: lists of problems, and tables."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from explorer.cli.tune import _problems
+from explorer.dtype import DType
+from explorer.errors import InvalidInput
+from explorer.problem import Op
+from explorer.tuned_table import read_table, write_table
+from tests.tuned_problems import FILES, text_of
+
+TABLES = Path(__file__).resolve().parents[2] / "studies" / "tuned"
+HELD_OUT = TABLES / "held-out"
+
+
+def listed(cols=None, rows=None, dtype="f32", op="softmax", shapes=None, draw=None, seed=0):
+    return _problems(cols, rows, dtype, op, shapes, draw, seed)
+
+
+# ------------------------------------------------------------------ lists of problems
+
+
+def test_a_range_has_powers_of_two_or_so_many_steps():
+    assert [one.cols for one in listed("64:1000:log")] == [64, 128, 256, 512]
+    assert [one.cols for one in listed("64:4096:log:4,5")] == [64, 256, 1024, 4096, 5]
+    assert [(one.rows, one.cols) for one in listed("8,16", "2,4")] == [
+        (2, 8),
+        (4, 8),
+        (2, 16),
+        (4, 16),
+    ]
+    several = listed("8", "2", "f32,bf16", "softmax,log_softmax")
+    assert [(one.op, one.dtype) for one in several] == [
+        (op, dtype) for op in (Op.SOFTMAX, Op.LOG_SOFTMAX) for dtype in (DType.F32, DType.BF16)
+    ]
+
+
+def test_drawn_problems_lie_between_and_are_the_seed_s():
+    drawn = listed("64:131072:log", "1:8192:log", draw=200, seed=3)
+    assert drawn == listed("64,131072", "1,8192", draw=200, seed=3)
+    assert drawn != listed("64,131072", "1,10000", draw=200, seed=4)
+    assert all(64 <= one.cols <= 131072 and 1 <= one.rows <= 8192 for one in drawn)
+    assert sum(one.cols < 2900 for one in drawn) in range(70, 130)  # half of the magnitudes
+    assert len(listed("64,128", draw=5)) == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "cols is not said: give --cols 64:131072:log, or --shapes FILE.csv"),
+        ({"cols": "64:10:log"}, "the first number of a range is its least"),
+        ({"cols": "64:128"}, "write a range as 64:4096:log"),
+        ({"cols": "64:128:lin"}, "write a range as 64:4096:log"),
+        ({"cols": "64:128:log:1"}, "steps of cols is '1'; it must be a whole number from 2"),
+        ({"cols": "0"}, "cols is '0'"),
+        ({"cols": "1:100000:log:2000", "rows": "1,2,3,4,5,6,7,8,9,10"}, "one command takes 10000"),
+        ({"cols": "8", "dtype": "f31"}, "f31"),
+        ({"cols": "8", "op": "softmin"}, "softmin"),
+        ({"cols": "8", "shapes": Path("a.csv")}, "drop --cols, --rows and --draw"),
+    ],
+)
+def test_what_is_no_list_of_problems_is_said(given, said):
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        listed(**given)
+
+
+def test_a_file_of_problems_names_all_its_bad_lines(explorer, tmp_path):
+    path = tmp_path / "shapes.csv"
+    path.write_text("rows,cols,dtype\n8,16,f32\n8,0,f32\n8,,f32\n8,16,f31\n")
+    ran = explorer("tune", "--shapes", path)
+    assert ran.code == 2 and ran.out == ""
+    for said in ("line 3: cols is 0", "line 4: cols is missing", "line 5: dtype 'f31'"):
+        assert said in ran.err
+    path.write_text("rows,cols\n")
+    assert "names no problem" in explorer("tune", "--shapes", path).err
+
+
+def test_without_a_gpu_nothing_is_tuned(explorer, tmp_path):
+    ran = explorer("tune", "--cols", "4096")
+    assert ran.code == 2 and "tuning needs a GPU, and there is none" in ran.err
+    assert "explorer search replays a recording" in ran.err
+    assert not (tmp_path / "studies").exists()
+
+
+# ------------------------------------------------------------------ tables
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
+def test_the_lists_of_problems_are_those_that_the_command_writes(path):
+    problems = FILES[path]()
+    assert path.read_text() == text_of(problems)
+    assert listed(shapes=path) == problems and len(set(problems)) == len(problems)
+
+
+@pytest.mark.parametrize("path", [*TABLES.glob("*.json"), *HELD_OUT.glob("*.json")], ids=str)
+def test_the_tables_that_come_with_the_package_are_sound(path, explorer):
+    """What they lack is problems alone: all was verified, none was wrong, no GPU was throttled."""
+    table = read_table(path)
+    wanted = set(listed(shapes=path.parent / "problems.csv"))
+    assert table.problems and {one.problem for one in table.problems} <= wanted
+    for one in table.problems:
+        assert one.timed and not one.failed and not one.circumstances.throttle_reasons
+        assert one.best.config in {t.config for t in one.timed}
+    text = (TABLES / "README.md").read_text()
+    name = str(path.relative_to(TABLES))
+    kernels = sum(len(one.timed) for one in table.problems)
+    counts = f"| {len(table.problems)} of {len(wanted)} | {kernels} | 0 |"
+    assert f"| `{name}` | {table.gpu.name} {counts}" in text
+
+
+def test_a_table_is_shown_and_checked(explorer, tmp_path):
+    path = HELD_OUT / "nvidia-h200.json"
+    ran = explorer("table", "show", path)
+    assert ran.code == 0 and "1.034 ×" in ran.out and "3208 verified" in ran.out
+    data = json.loads(explorer("table", "show", path, "--json").out)
+    assert len(data["problems"]) == 60 and data["problems"][0]["evaluated"] > 20
+    ran = explorer("table", "check", path, "--problems", HELD_OUT / "problems.csv")
+    older = "each was tuned with other templates or another space than this version's"
+    assert (ran.code == 0 and "nothing keeps this table" in ran.out) or older in ran.out
+    ran = explorer("table", "check", path)
+    assert ran.code == 1 and "665 of 665 problems are missing" in ran.out
+
+
+def test_each_fault_of_a_table_is_said_once(explorer, tmp_path):
+    table = read_table(HELD_OUT / "nvidia-h200.json")
+    first, second, third, *rest = table.problems
+    throttled = replace(first.circumstances, throttle_reasons="SW_POWER_CAP", driver="1.2")
+    wrong = replace(second, failed=(replace_failed(second),), timed=second.timed[1:])
+    changed = [
+        replace(first, circumstances=throttled),
+        wrong,
+        replace(third, circumstances=replace(third.circumstances, timing="warm")),
+    ]
+    path = tmp_path / "table.json"
+    write_table(replace(table, problems=(*changed, *rest[1:])), path)
+    ran = explorer("table", "check", path, "--problems", HELD_OUT / "problems.csv", "--json")
+    assert ran.code == 1
+    faults = {fault["fault"]: fault["problems"] for fault in json.loads(ran.out)["faults"]}
+    said = " ".join(faults)
+    assert "1 of 60 problems are missing" in faults
+    for one in ("throttled", "not timed cold", "wrong, crashes", "drivers differ"):
+        assert one in said
+    named = next(problems for fault, problems in faults.items() if "throttled" in fault)
+    assert named == [first.problem.as_dict()]
+
+
+def replace_failed(one):
+    from explorer.tuned_table import FailedConfig
+
+    return FailedConfig(one.timed[0].config, "verify: relative error 0.5")
+
+
+def test_a_file_that_is_no_table_is_said(explorer, tmp_path):
+    path = tmp_path / "table.json"
+    for text in ("", "{}", "[]", '{"format":9}'):
+        path.write_text(text)
+        ran = explorer("table", "check", path)
+        assert ran.code == 2 and "is no tuned table of this version" in ran.err
+    assert explorer("table", "show", tmp_path / "absent.json").code == 2
