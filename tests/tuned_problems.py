@@ -1,0 +1,130 @@
+"""The problems that tables are made of, and those that nothing is fitted on, as the files say them.
+
+`python -m tests.tuned_problems` writes studies/tuned/problems.csv and held-out/problems.csv anew. A
+table is measured with `explorer tune --shapes studies/tuned/problems.csv`. The order is random, so
+that a run that was stopped has problems of every kind.
+"""
+
+import csv
+import io
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from explorer.dtype import DType
+from explorer.problem import Mask, Op, Problem
+
+FOLDER = Path(__file__).resolve().parents[1] / "studies" / "tuned"
+COLUMNS = ("rows", "cols", "dtype", "op", "mask", "mask_rows", "inner")
+
+SHORT = """2 3 5 8 13 17 24 32 33 48 63 64 96 100 127 128 177 255 256 297 384 400 500 512 513 640
+777 1000 1001 1023"""
+ABOUT_A_WAVE = "1296 1344 1501 2048 2999 4096 5000 6301 7900 8191"
+MANY_WAVES = """1024 1280 1500 1536 1999 2000 2560 3000 3072 3333 4097 4608 5120 6144 7168 7999 8192
+8200 9001 10240 11008 12288 13333 14336 16384 18432 20001 24576 28672 32000 32768 36000 40961 50257
+50304 65536 65537 80000 100277 128256 131072 151936 200001 262144"""
+FEW_ROWS = """1000 1500 4096 12288 28000 32000 45001 50257 65536 80000 100277 128256 151936 202048
+262144 524288 1048576"""
+OTHER_OPS = "17 100 512 1000 2048 4096 5001 8192 16384 32768 50257 128256"
+
+MATRIX_BYTES = 2**27
+"""Of a matrix of many waves: with its output, 256 MiB of traffic."""
+
+WAVE_THREADS = 132 * 2048
+"""Threads that an H100 or an H200 holds at once; elements of a wave are 8 of fp32 for each."""
+
+
+def sizes(text: str) -> list[int]:
+    return [int(word) for word in text.split()]
+
+
+def softmax_of(dtype: DType) -> Iterator[Problem]:
+    """Short rows, rows at the edge of one wave, of many waves, and few rows."""
+    for cols in sizes(SHORT):
+        for rows in (10_000, 200_000) if cols % 2 else (2_000, 50_000):
+            yield Problem(rows, cols, dtype)
+    for cols in sizes(ABOUT_A_WAVE):
+        for waves in (0.5, 0.8, 0.95, 1.1, 1.4, 2.0):
+            elements = WAVE_THREADS * (8 if dtype is DType.F32 else 16)
+            yield Problem(round(elements / cols * waves), cols, dtype)
+    for cols in sizes(MANY_WAVES):
+        yield Problem(round(MATRIX_BYTES / dtype.itemsize / cols), cols, dtype)
+    for cols in sizes(FEW_ROWS):
+        for rows in (1, 4, 16, 40, 100, 300):
+            if rows * cols * dtype.itemsize <= 2 * MATRIX_BYTES:
+                yield Problem(rows, cols, dtype)
+
+
+def other_ops() -> Iterator[Problem]:
+    for op in (Op.LOG_SOFTMAX, Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD):
+        for dtype in (DType.F32, DType.BF16):
+            for cols in sizes(OTHER_OPS):
+                yield Problem(round(MATRIX_BYTES / 2 / dtype.itemsize / cols), cols, dtype, op)
+            for rows, cols in ((512, 1024), (64, 32000), (8, 151936)):
+                yield Problem(rows, cols, dtype, op)
+
+
+def masks_and_axes() -> Iterator[Problem]:
+    elements = 2**24
+    for dtype in (DType.F32, DType.BF16):
+        for cols in (128, 512, 1024, 2048, 4096, 8192):
+            rows = cols * max(1, elements // cols // cols)
+            yield Problem(rows, cols, dtype, mask=Mask.CAUSAL, mask_rows=cols)
+        for cols in (300, 1024, 4096):
+            rows = elements // cols
+            yield Problem(rows, cols, dtype, mask=Mask.LENGTHS)
+            yield Problem(rows // 64 * 64, cols, dtype, mask=Mask.ADDITIVE, mask_rows=64)
+        for outer, cols, inner in (
+            (32, 64, 4096),
+            (1, 1024, 16384),
+            (1, 4096, 4096),
+            (64, 256, 512),
+            (1, 8192, 2048),
+            (4096, 3, 4096),
+        ):
+            yield Problem(outer * inner, cols, dtype, inner=inner)
+
+
+def of_tables() -> list[Problem]:
+    """What every table has, shuffled."""
+    found = [*softmax_of(DType.F32), *softmax_of(DType.BF16)]
+    for step in range(10):
+        cols = round(64 * 2048 ** (step / 9))
+        found.append(Problem(round(MATRIX_BYTES / 2 / cols), cols, DType.F16))
+    for cols in (1501, 4097, 50257):
+        found.append(Problem(round(MATRIX_BYTES / 2 / cols), cols, DType.F16))
+    found += [*other_ops(), *masks_and_axes()]
+    found = list(dict.fromkeys(found))
+    random.Random(7).shuffle(found)
+    return found
+
+
+def held_out() -> list[Problem]:
+    """Sixty drawn by orders of magnitude, on which nothing may be fitted."""
+    rng = random.Random(20)
+    found = []
+    for _ in range(60):
+        dtype = rng.choice([DType.F32, DType.BF16, DType.F32, DType.BF16, DType.F16])
+        cols = round(math.exp(rng.uniform(math.log(16), math.log(200_000))))
+        most = min(400_000, 2**28 / cols)
+        found.append(Problem(round(math.exp(rng.uniform(0, math.log(most)))), cols, dtype))
+    return found
+
+
+def text_of(problems: list[Problem]) -> str:
+    written = io.StringIO(newline="")
+    writer = csv.DictWriter(written, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for one in problems:
+        said = one.as_dict()
+        writer.writerow({name: said.get(name, "") for name in COLUMNS})
+    return written.getvalue()
+
+
+FILES = {FOLDER / "problems.csv": of_tables, FOLDER / "held-out" / "problems.csv": held_out}
+
+
+if __name__ == "__main__":
+    for path, problems in FILES.items():
+        path.write_text(text_of(problems()))
