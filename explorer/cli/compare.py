@@ -85,10 +85,24 @@ Kept = Annotated[
         show_default=False,
     ),
 ]
+Against = Annotated[
+    Path | None,
+    typer.Option(
+        "--against",
+        metavar="FILE",
+        help="A run that --save kept, on such a GPU: exit code 1 if ours is slower now beyond "
+        "noise, for continuous integration.",
+        show_default=False,
+    ),
+]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown, for documents.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Print the tracebacks of peers that fail, on stderr.")
 ]
+
+
+SLOWER = 1
+"""The exit code where ours is slower than in the run that it is held against."""
 
 
 def compare(
@@ -106,6 +120,7 @@ def compare(
     storage: Storage = None,
     save: Save = None,
     kept: Kept = None,
+    against: Against = None,
     json: Json = False,
     markdown: Markdown = False,
     verbose: Verbose = False,
@@ -116,10 +131,12 @@ def compare(
 
     if json and markdown:
         raise InvalidInput("--json and --markdown both want stdout; drop one of them")
+    before = read_compared(against) if against is not None else None
     if kept is not None:
         _check_nothing_is_measured(cols, save)
-        _print(read_compared(kept), json=json, markdown=markdown, kept=True)
-        return
+        again = read_compared(kept)
+        _print(again, json=json, markdown=markdown, kept=True)
+        raise typer.Exit(_held_against(again, before))
     problems = _problems(cols, rows, words("dtype", dtype), op)
     chosen = words("peers", peers) if peers is not None else None
     if save is not None:
@@ -141,9 +158,26 @@ def compare(
     run, code = _until_stopped(measured, save)
     if run is not None and run.comparisons:
         _print(run, json=json, markdown=markdown, kept=False)
+        code = code or _held_against(run, before)
     elif not code:
         raise NotFound("nothing was compared: the lines above say why")
     raise typer.Exit(code)
+
+
+def _held_against(run: "PeerRun", before: "PeerRun | None") -> int:
+    """Say what is slower than before; the exit code. Raises InvalidInput."""
+    from explorer.tuning.peer_comparison import regressions
+
+    if before is None:
+        return 0
+    held = {one.problem for one in run.comparisons} & {one.problem for one in before.comparisons}
+    if not held:
+        raise InvalidInput("the run to hold it against has none of these problems; name another")
+    found = regressions(run, before)
+    for regression in found:
+        say(f"slower: {regression}")
+    say(f"{len(held) - len(found)} of {len(held)} problems are no slower than before")
+    return SLOWER if found else 0
 
 
 def _until_stopped(

@@ -189,6 +189,67 @@ class PeerRun:
         return read_fields(cls, values, "run", ignore_unknown=True)
 
 
+# ------------------------------------------------------------------ beside an earlier run
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """A problem that ours takes longer for than in an earlier run, beyond what noise explains."""
+
+    problem: Problem
+    before: Ratio
+    """Our time over copy's, round by round, in the earlier run; with its 95 % interval."""
+    now: Ratio
+
+    @property
+    def slower(self) -> float:
+        """How much more time, as a share of what it was."""
+        return self.now.median / self.before.median - 1
+
+    def __str__(self) -> str:
+        return (
+            f"{self.problem} takes {100 * self.slower:.1f} % more time than before: "
+            f"{self.now.median:.3f} of copy's time instead of {self.before.median:.3f}"
+        )
+
+
+def regressions(run: PeerRun, before: PeerRun) -> list[Regression]:
+    """The problems of both runs for which ours is slower now, the greatest loss first.
+
+    Times are taken over copy's of the same rounds, so that a GPU whose memory is a little slower
+    today is no regression. One is said where the two intervals are apart by more than the noise of
+    both contests, so that a run beside itself has none. Raises InvalidInput for a problem that was
+    measured on another GPU, or timed otherwise, before.
+    """
+    earlier = {one.problem: one for one in before.comparisons}
+    found = []
+    for one in run.comparisons:
+        other = earlier.get(one.problem)
+        if other is None:
+            continue
+        _check_same_conditions(one, other)
+        now, then = (ratio(each.ours_us, _copy_of(each)) for each in (one, other))
+        noise = one.contest.noise + other.contest.noise
+        if now.low > then.high * (1 + noise):
+            found.append(Regression(one.problem, then, now))
+    return sorted(found, key=lambda regression: -regression.slower)
+
+
+def _copy_of(one: PeerComparison) -> tuple[float, ...]:
+    """Copy's times, one a round: of a run that kept one time it stands for all."""
+    return one.copy_us if len(one.copy_us) > 1 else one.copy_us * len(one.ours_us)
+
+
+def _check_same_conditions(one: PeerComparison, other: PeerComparison) -> None:
+    for name in ("gpu", "timing", "accuracy"):
+        now, then = (getattr(each.circumstances, name) for each in (one, other))
+        if now != then:
+            raise InvalidInput(
+                f"{one.problem} was compared before with {name} {then}, and is now with {name} "
+                f"{now}; hold it against a run with {name} {now}"
+            )
+
+
 # ------------------------------------------------------------------ the comparison
 
 

@@ -1,6 +1,7 @@
 """Comparisons with peers from the command line: measured by a fake, kept, shown again, refused."""
 
 import json
+import re
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -65,6 +66,30 @@ def test_it_is_kept_and_shown_again_without_a_gpu(explorer, gpu):
     shown = explorer("compare", "--from", "kept/c.json", "--markdown").out
     assert shown.startswith("**softmax f32**\n\n| rows × cols | copy | ours |")
     assert "| geometric mean |" in shown and "left out: cupy" in shown
+
+
+def test_a_run_is_held_against_an_earlier_one(explorer, gpu):
+    explorer("compare", *SHAPES, "--save", "now.json", "--peers", "torch")
+    same = explorer("compare", "--from", "now.json", "--against", "now.json")
+    assert same.code == 0 and "4 of 4 problems are no slower than before" in same.err
+    kept = json.loads(Path("now.json").read_text())
+    for name in ("ours_us", "again_us"):
+        times = kept["comparisons"][1][name]
+        kept["comparisons"][1][name] = [time * 0.95 for time in times]
+    Path("faster.json").write_text(json.dumps(kept))
+    slower = explorer("compare", *SHAPES, "--peers", "torch", "--against", "faster.json")
+    assert slower.code == 1 and "3 of 4 problems are no slower" in slower.err
+    (line,) = (line for line in slower.err.splitlines() if line.startswith("slower: "))
+    assert re.search(r"takes 5\.[0-9] % more time than before", line)
+    assert explorer("compare", "--from", "faster.json", "--against", "now.json").code == 0
+    kept["comparisons"][0]["circumstances"]["gpu"] = "NVIDIA B200"
+    Path("other.json").write_text(json.dumps(kept))
+    ran = explorer("compare", "--from", "now.json", "--against", "other.json")
+    assert ran.code == 2 and "was compared before with gpu NVIDIA B200" in ran.err
+    kept["comparisons"] = []
+    Path("none.json").write_text(json.dumps(kept))
+    ran = explorer("compare", "--from", "now.json", "--against", "none.json")
+    assert ran.code == 2 and "has none of these problems" in ran.err
 
 
 def test_what_was_measured_before_a_failure_is_kept(explorer, gpu):
