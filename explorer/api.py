@@ -8,6 +8,7 @@ callback `notice`, or with the result. Libraries are imported when a function ne
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from numbers import Real
 from pathlib import Path
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from explorer.export import Choice, Written
     from explorer.outcome import Resources
     from explorer.peer import Entered, NotEntered, PeerBench
-    from explorer.tuned_table import TunedTable
+    from explorer.tuned_table import TunedProblem, TunedTable
     from explorer.tuning import Found
     from explorer.tuning.peer_comparison import Ours, PeerRun
     from explorer.tuning.surrogate import SamplerOf
@@ -943,22 +944,41 @@ def tune(
         journal = path.with_suffix(".partial.jsonl")
         check_writable(path)
         kept = _table_so_far(path, benches.gpu)
+        resumes = partial(_is_as_asked, timing=timing, accuracy=asked, effort=level)
         try:
-            run = tune_all(benches, wanted, journal, effort=level, torch=peer, tell=progress)
+            run = tune_all(
+                benches, wanted, journal, effort=level, torch=peer, resumes=resumes, tell=progress
+            )
         except KeyboardInterrupt:
             for table in read_journal(journal, benches.gpu):
-                kept = kept.with_(table.problems)
+                kept = kept.with_(one for one in table.problems if resumes(one))
             write_table(kept, path)
             raise
-    for left_out in run.untuned:
-        heard(f"not tuned: {left_out.problem}: {left_out.reason}")
-    for throttled in (one for one in run.table.problems if one.circumstances.throttle_reasons):
-        heard(f"throttled: {throttled.problem}: {throttled.circumstances.throttle_reasons}")
+    _say_of(run, heard)
     if run.table.problems:
         write_table(kept.with_(run.table.problems), path)
     if not run.untuned:
         journal.unlink(missing_ok=True)
     return Tuned(run, path, tuple(heard.sentences))
+
+
+def _say_of(run: "TuneRun", heard: Notice) -> None:
+    """Say what was not tuned, and what was while the GPU was throttled."""
+    for left_out in run.untuned:
+        heard(f"not tuned: {left_out.problem}: {left_out.reason}")
+    for one in run.table.problems:
+        if one.circumstances.throttle_reasons:
+            heard(f"throttled: {one.problem}: {one.circumstances.throttle_reasons}")
+
+
+def _is_as_asked(one: "TunedProblem", *, timing: str, accuracy: Accuracy, effort: Effort) -> bool:
+    """Whether a problem that an earlier run tuned is what this run would come to."""
+    from explorer.codegen import template_digest
+    from explorer.evaluate.space_version import space_version
+
+    made = one.circumstances
+    of_today = (made.space_version, made.template_digest) == (space_version(), template_digest())
+    return of_today and (made.timing, made.accuracy, one.effort) == (timing, accuracy, effort)
 
 
 def _table_so_far(path: Path, gpu: "GpuSpec") -> "TunedTable":

@@ -98,6 +98,8 @@ class TunedProblem:
     failed: tuple[FailedConfig, ...] = ()
     torch_us: float = 0.0
     """The time of torch's own function in the finals; 0 where it was not timed."""
+    effort: str = "default"
+    """How often the best were varied: quick, default or full."""
 
     @property
     def best(self) -> Finalist:
@@ -202,6 +204,7 @@ def _problem_data(one: TunedProblem, configs: _Places, machines: _Places) -> dic
         "timed": [[place(t.config), _rounded(t.time_us), t.registers] for t in one.timed],
         "failed": [[place(f.config), f.reason] for f in one.failed],
         "torch_us": _rounded(one.torch_us),
+        "effort": one.effort,
     }
 
 
@@ -286,6 +289,7 @@ def _problem(values: dict[str, Any], configs: list[Config], machines: list[Any])
             for place, reason in _rows(values, "failed", 2)
         ),
         torch_us=read_time_us(values.get("torch_us", 0), "torch_us", or_zero=True),
+        effort=read_text(values.get("effort", "default"), "effort"),
     )
 
 

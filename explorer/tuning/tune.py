@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Protocol
 
 from explorer.config import Config
@@ -114,14 +115,16 @@ def tune(
     *,
     effort: Effort = Effort.DEFAULT,
     torch: PeerName | None = None,
+    resumes: Callable[[TunedProblem], bool] = lambda _: True,
     tell: Callable[[TuneProgress], None] | None = None,
 ) -> TuneRun:
     """Tune each problem that `journal` does not have yet, and append it there once it is done.
 
-    A problem that cannot be measured is left out with its reason, and the others go on. Raises
-    InvalidInput for a damaged journal; KeyboardInterrupt leaves what was finished in it.
+    Of what it has, that counts for which `resumes` holds; the rest is tuned anew. A problem that
+    cannot be measured is left out with its reason, and the others go on. Raises InvalidInput for a
+    damaged journal; KeyboardInterrupt leaves what was finished in it.
     """
-    run = _Run(benches, problems, journal, tell)
+    run = _Run(benches, problems, journal, resumes, tell)
     later = iter(run.waiting[1:])
     for place, problem in enumerate(run.waiting):
         for one in islice(later, 1 if place else AHEAD):
@@ -143,11 +146,13 @@ class _Run:
         benches: Benches,
         problems: Sequence[Problem],
         journal: Path,
+        resumes: Callable[[TunedProblem], bool],
         tell: Callable[[TuneProgress], None] | None,
     ) -> None:
         wanted = list(dict.fromkeys(problems))
         before = [one for t in read_journal(journal, benches.gpu) for one in t.problems]
-        self.table = TunedTable(benches.gpu, ()).with_(o for o in before if o.problem in wanted)
+        taken = (one for one in before if one.problem in wanted and resumes(one))
+        self.table = TunedTable(benches.gpu, ()).with_(taken)
         tuned = {one.problem for one in self.table.problems}
         self.waiting = [problem for problem in wanted if problem not in tuned]
         self.untuned: list[Untuned] = []
@@ -233,7 +238,7 @@ def tune_problem(
         if seen.best_us == before:
             break
     counted(len(seen.kernels))
-    return _judged(bench, seen, listed[0], torch)
+    return replace(_judged(bench, seen, listed[0], torch), effort=str(effort))
 
 
 class _Seen:
@@ -299,7 +304,7 @@ def _judged(bench: PeerBench, seen: _Seen, untuned: Config, torch: PeerName | No
         untuned=untuned,
         timed=tuple(timed),
         failed=tuple(seen.failed),
-        torch_us=sorted(torch_us)[len(torch_us) // 2] if torch_us else 0.0,
+        torch_us=median(torch_us) if torch_us else 0.0,
     )
 
 
@@ -307,7 +312,7 @@ def _ranked(
     entered: Sequence[Config], contest: Contest, registers: dict[Config, int]
 ) -> tuple[Finalist, ...]:
     """Ties with the fastest first, of these the one of fewest registers; then by time."""
-    medians = [sorted(row)[len(row) // 2] for row in contest.rows]
+    medians = [median(row) for row in contest.rows]
     fastest = contest.rows[medians.index(min(medians))]
     others = max(1, len(entered) - 1)
     found = []

@@ -2,12 +2,15 @@
 
 import json
 import re
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_peers import FakePeerBench
 
 from explorer.cli.tune import _problems
+from explorer.codegen import template_digest
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.problem import Op
@@ -85,6 +88,108 @@ def test_without_a_gpu_nothing_is_tuned(explorer, tmp_path):
     assert ran.code == 2 and "tuning needs a GPU, and there is none" in ran.err
     assert "explorer search replays a recording" in ran.err
     assert not (tmp_path / "studies").exists()
+
+
+# ------------------------------------------------------------------ a run
+
+
+class Benches:
+    """A GPU that takes what the model says; problem number `stop_at` raises `error`."""
+
+    stop_at = None
+    error = KeyboardInterrupt()
+    throttled = ""
+
+    def __init__(self):
+        self.gpu = FakePeerBench().gpu
+        self.opened = 0
+
+    @contextmanager
+    def on(self, problem):
+        self.opened += 1
+        if self.opened == self.stop_at:
+            raise self.error
+        bench = FakePeerBench(problem)
+        made = replace(
+            bench.circumstances, throttle_reasons=self.throttled, template_digest=template_digest()
+        )
+        kind = type("Bench", (FakePeerBench,), {"circumstances": made})
+        yield kind(problem)
+
+    def compile_ahead(self, problem, configs):
+        return None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    benches = Benches()
+    opener = "explorer.evaluate.open_evaluator.open_peer_benches"
+    monkeypatch.setattr(opener, lambda *_, **__: benches)
+    return benches
+
+
+RUN = ("tune", "--cols", "2048,4096", "--rows", "512", "--effort", "quick")
+
+
+def test_a_run_ends_with_a_table_that_is_added_to(explorer, gpu):
+    ran = explorer(*RUN)
+    assert ran.code == 0, ran.err
+    (path,) = Path("studies/tuned").iterdir()  # no journal is left
+    assert "softmax f32 512x4096" in ran.out and "1.500 ×" in ran.out and str(path) in ran.out
+    data = json.loads(explorer(*RUN[:2], "1024", *RUN[3:], "--json").out)
+    assert [one["problem"]["cols"] for one in data["problems"]] == [1024]
+    assert data["problems"][0]["torch_over_best"] == pytest.approx(1.5, rel=0.01)
+    assert [one.problem.cols for one in read_table(path).problems] == [1024, 2048, 4096]
+
+
+def test_ctrl_c_keeps_what_was_tuned_and_the_same_command_goes_on(explorer, gpu):
+    gpu.stop_at = 2
+    ran = explorer(*RUN)
+    assert ran.code == 130 and "the same command goes on" in ran.err
+    (table,) = Path("studies/tuned").glob("*.json")
+    assert [one.problem.cols for one in read_table(table).problems] == [2048]
+    again = explorer(*RUN, "--json")
+    assert again.code == 0 and json.loads(again.out)["resumed"] == 1 and gpu.opened == 3
+    assert [one.problem.cols for one in read_table(table).problems] == [2048, 4096]
+
+
+def test_a_run_that_asks_otherwise_does_not_go_on_with_another_one_s(explorer, gpu):
+    gpu.stop_at = 2
+    explorer(*RUN)
+    again = explorer(*RUN[:-1], "default", "--json")
+    assert json.loads(again.out)["resumed"] == 0
+    (table,) = Path("studies/tuned").glob("*.json")
+    assert {one.effort for one in read_table(table).problems} == {"default"}
+
+
+def test_what_could_not_be_tuned_is_said_and_tried_again(explorer, gpu):
+    gpu.stop_at, gpu.error = 2, InvalidInput("it needs 90 GB, and the GPU has 80 GB free")
+    ran = explorer(*RUN)
+    assert ran.code == 0 and "not tuned: softmax f32 512x4096: it needs 90 GB" in ran.err
+    assert "1 problem; stderr says why" in " ".join(ran.out.split())
+    assert json.loads(explorer(*RUN, "--json").out)["resumed"] == 1
+
+
+def test_a_throttled_gpu_is_said_and_marked(explorer, gpu):
+    gpu.throttled = "SW_POWER_CAP"
+    ran = explorer(*RUN)
+    assert ran.code == 0 and "throttled: softmax f32 512x2048: SW_POWER_CAP" in ran.err
+    (table,) = Path("studies/tuned").glob("*.json")
+    assert "was measured while the GPU was throttled" in explorer("table", "check", table).out
+
+
+def test_a_table_of_another_gpu_is_left_alone(explorer, gpu):
+    text = (HELD_OUT / "nvidia-h100-80gb-hbm3.json").read_text()
+    Path("other.json").write_text(text)
+    ran = explorer(*RUN, "--output", "other.json")
+    assert ran.code == 2 and "is of another GPU" in ran.err
+    assert Path("other.json").read_text() == text
 
 
 # ------------------------------------------------------------------ tables

@@ -99,6 +99,10 @@ def test_a_run_goes_on_where_it_was_stopped(tuned, tmp_path):
         one.problem for one in run.table.problems
     ]
     assert tune(FakeBenches(), PROBLEMS, torn).resumed == 3
+    anew = FakeBenches()
+    tune(anew, PROBLEMS, torn, resumes=lambda one: one.problem != PROBLEMS[1])
+    assert anew.opened == [PROBLEMS[1]]
+    assert {one.effort for one in again.table.problems} == {"default"}
 
 
 def test_a_damaged_journal_is_said_and_kept(tmp_path):
