@@ -22,11 +22,14 @@ Wanted = Annotated[
 NOT_WHOLE = 1
 """The exit code of a table that has faults."""
 
-table = typer.Typer(
-    no_args_is_help=True,
-    help="Show or check a table that explorer tune wrote.",
-    rich_markup_mode=None,
-)
+table = typer.Typer(rich_markup_mode=None)
+
+
+@table.callback(invoke_without_command=True)
+def tables(context: typer.Context) -> None:
+    """Show or check a table that explorer tune wrote."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @table.command()
@@ -47,9 +50,9 @@ def show(file: File, json: Json = False) -> None:
 
 @table.command()
 def check(file: File, problems: Wanted = None, json: Json = False) -> None:
-    """Say what keeps a table from standing for its GPU; exit code 1 if anything does.
+    """Say what keeps a table from standing for its GPU.
 
-    It must have every problem, each timed with every candidate of this version, cold, at the
+    The exit code is 1 if anything does. A table must have every problem, each timed with every candidate of this version, cold, at the
     default accuracy, on a GPU that was not throttled, and no candidate may be wrong.
     """
     from explorer.report.json_data import as_text

@@ -208,7 +208,11 @@ def _range(name: str, text: str, most: int) -> list[int]:
         if low > high:
             raise InvalidInput(f"{name} is {part!r}; the first number of a range is its least")
         doublings = math.log2(high / low)
-        steps = whole_number(f"steps of {name}", 2)(rest[2]) - 1 if rest[2:] else int(doublings)
+        steps = (
+            whole_number(f"steps of {name}", 2, MOST_PROBLEMS)(rest[2]) - 1
+            if rest[2:]
+            else int(doublings)
+        )
         ratio = doublings / steps if rest[2:] else 1.0
         found += [round(low * 2 ** (ratio * step)) for step in range(steps + 1)]
     return list(dict.fromkeys(found))

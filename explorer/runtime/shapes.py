@@ -107,7 +107,7 @@ def read_shapes(path: Path) -> list[Problem]:
 
     Raises InvalidInput, which names every line that is wrong.
     """
-    text = read_text(path)
+    text = read_text(path).removeprefix("\ufeff")  # which spreadsheets write first
     try:
         reader = csv.DictReader(io.StringIO(text, newline=""))
         rows = list(reader)

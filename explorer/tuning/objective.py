@@ -101,10 +101,7 @@ class Effort(StrEnum):
         try:
             return cls(text)
         except ValueError:
-            raise InvalidInput(
-                f"effort is '{text}'; choose {', '.join(cls)}, or give a number of trials, or a "
-                "budget"
-            ) from None
+            raise InvalidInput(f"effort is '{text}'; choose {', '.join(cls)}") from None
 
     @property
     def trials(self) -> int:

@@ -60,6 +60,10 @@ def test_drawn_problems_lie_between_and_are_the_seed_s():
         ({"cols": "64:128"}, "write a range as 64:4096:log"),
         ({"cols": "64:128:lin"}, "write a range as 64:4096:log"),
         ({"cols": "64:128:log:1"}, "steps of cols is '1'; it must be a whole number from 2"),
+        (
+            {"cols": "64:128:log:99999"},
+            "steps of cols is '99999'; it must be a whole number from 2",
+        ),
         ({"cols": "0"}, "cols is '0'"),
         ({"cols": "1:100000:log:2000", "rows": "1,2,3,4,5,6,7,8,9,10"}, "one command takes 10000"),
         ({"cols": "8", "dtype": "f31"}, "f31"),
@@ -79,6 +83,8 @@ def test_a_file_of_problems_names_all_its_bad_lines(explorer, tmp_path):
     assert ran.code == 2 and ran.out == ""
     for said in ("line 3: cols is 0", "line 4: cols is missing", "line 5: dtype 'f31'"):
         assert said in ran.err
+    path.write_text("\ufeffrows,cols\n8,16\n")
+    assert [(one.rows, one.cols) for one in listed(shapes=path)] == [(8, 16)]
     path.write_text("rows,cols\n")
     assert "names no problem" in explorer("tune", "--shapes", path).err
 
