@@ -52,8 +52,9 @@ def show(file: File, json: Json = False) -> None:
 def check(file: File, problems: Wanted = None, json: Json = False) -> None:
     """Say what keeps a table from standing for its GPU.
 
-    The exit code is 1 if anything does. A table must have every problem, each timed with every candidate of this version, cold, at the
-    default accuracy, on a GPU that was not throttled, and no candidate may be wrong.
+    The exit code is 1 if anything does. A table must have every problem, each timed with every
+    candidate of this version, cold, at the default accuracy, on a GPU that was not throttled, and
+    no candidate may be wrong.
     """
     from explorer.report.json_data import as_text
     from explorer.report.tune import check_data, print_check
