@@ -26,7 +26,7 @@ MANY_WAVES = """1024 1280 1500 1536 1999 2000 2560 3000 3072 3333 4097 4608 5120
 50304 65536 65537 80000 100277 128256 131072 151936 200001 262144"""
 FEW_ROWS = """1000 1500 4096 12288 28000 32000 45001 50257 65536 80000 100277 128256 151936 202048
 262144 524288 1048576"""
-OTHER_OPS = "17 100 512 1000 2048 4096 5001 8192 16384 32768 50257 128256"
+OTHER_OPS = "17 33 100 300 512 1000 1501 2048 4096 5001 8192 10000 16384 20000 32768 50257 128256"
 
 MATRIX_BYTES = 2**27
 """Of a matrix of many waves: with its output, 256 MiB of traffic."""
@@ -92,7 +92,7 @@ def of_tables() -> list[Problem]:
     for step in range(10):
         cols = round(64 * 2048 ** (step / 9))
         found.append(Problem(round(MATRIX_BYTES / 2 / cols), cols, DType.F16))
-    for cols in (1501, 4097, 50257):
+    for cols in (100, 1000, 1501, 3000, 4097, 8191, 16384, 32000, 50257, 100000):
         found.append(Problem(round(MATRIX_BYTES / 2 / cols), cols, DType.F16))
     found += [*other_ops(), *masks_and_axes()]
     found = list(dict.fromkeys(found))

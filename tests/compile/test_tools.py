@@ -3,17 +3,25 @@
 import pytest
 
 from explorer.compile import Compiler
-from explorer.devices.cuda.tools import LIMIT_HINTS, LIMIT_SHAPES, is_plain_copy, tools_source
+from explorer.devices.cuda.limits import (
+    Kind,
+    contiguous_kind,
+    limit_shapes,
+    row_shapes,
+    row_word_bytes,
+    tools_source,
+)
 from explorer.dtype import DType
 from explorer.problem import Mask, Op, Problem
 
 KINDS = [
     *(Problem(64, 64, dtype) for dtype in DType),
     Problem(64, 64, DType.BF16, out_dtype=DType.F32),
-    Problem(64, 64, DType.F32, out_dtype=DType.F16),
-    Problem(64, 64, DType.F16, Op.SOFTMAX_BACKWARD),
+    Problem(64, 63, DType.F32, out_dtype=DType.F16),
+    Problem(64, 63, DType.F16, Op.SOFTMAX_BACKWARD),
+    Problem(64, 66, DType.BF16, mask=Mask.LENGTHS),
     Problem(64, 64, mask=Mask.CAUSAL),
-    Problem(64, 64, mask=Mask.ADDITIVE),
+    Problem(64, 65, mask=Mask.ADDITIVE),
 ]
 
 FILLS = {"fill_noise", "fill_softmax", "fill_log_softmax", "fill_lengths"}
@@ -23,15 +31,50 @@ FILLS = {"fill_noise", "fill_softmax", "fill_log_softmax", "fill_lengths"}
 @pytest.mark.parametrize("problem", KINDS, ids=str)
 def test_they_compile(problem):
     cubin = Compiler("sm_90").compile(tools_source(problem)).cubin
-    kind = "copy" if is_plain_copy(problem) else "stream"
-    names = {shape.entry(kind) for shape in LIMIT_SHAPES} | {"check_rows", "write_truths"}
-    assert all(name.encode() in cubin for name in names | FILLS)
-    assert len(LIMIT_HINTS) == 9
+    hinted = {one.entry for shape in limit_shapes(problem) for one in shape.hinted()}
+    names = hinted | {"check_rows", "write_truths"} | FILLS
+    assert all(name.encode() in cubin for name in names)
 
 
 def test_a_plain_copy_is_the_limit_where_one_matrix_is_read_and_as_much_written():
-    assert is_plain_copy(Problem(64, 64, scale=2.0))
-    assert is_plain_copy(Problem(64, 64, DType.BF16, out_dtype=DType.F16))
-    assert not is_plain_copy(Problem(64, 64, DType.BF16, out_dtype=DType.F32))
-    assert not is_plain_copy(Problem(64, 64, op=Op.LOG_SOFTMAX_BACKWARD))
-    assert not is_plain_copy(Problem(64, 64, mask=Mask.CAUSAL))
+    assert contiguous_kind(Problem(64, 64, scale=2.0)) is Kind.COPY
+    assert contiguous_kind(Problem(64, 64, DType.BF16, out_dtype=DType.F16)) is Kind.COPY
+    assert contiguous_kind(Problem(64, 64, DType.BF16, out_dtype=DType.F32)) is Kind.STREAM
+    assert contiguous_kind(Problem(64, 64, op=Op.LOG_SOFTMAX_BACKWARD)) is Kind.PAIR
+    assert contiguous_kind(Problem(64, 64, mask=Mask.CAUSAL)) is Kind.STREAM
+
+
+@pytest.mark.parametrize(
+    ("problem", "word"),
+    [
+        (Problem(64, 64), 16),
+        (Problem(64, 1502), 8),
+        (Problem(64, 1501), 4),
+        (Problem(64, 1501, DType.BF16), 2),
+        (Problem(64, 1501, DType.BF16, out_dtype=DType.F32), 2),
+        (Problem(64, 1500, DType.F32, out_dtype=DType.F16), 8),
+    ],
+    ids=str,
+)
+def test_rows_are_moved_by_the_widest_words_that_leave_each_aligned(problem, word):
+    assert row_word_bytes(problem) == word
+
+
+def test_rows_are_moved_by_a_warp_by_a_block_and_by_a_thread():
+    def shared_out(problem):
+        return {(one.threads_per_row, one.unroll) for one in row_shapes(problem)}
+
+    assert {(32, 64), (512, 4)} <= shared_out(Problem(3000, 1501))
+    assert {(256, 4), (64, 16)} <= shared_out(Problem(4096, 4096))
+    assert (1, 4) in shared_out(Problem(4096, 16))
+
+
+@pytest.mark.parametrize("problem", KINDS, ids=str)
+def test_a_block_holds_whole_rows_and_a_thread_what_its_registers_do(problem):
+    for shape in row_shapes(problem):
+        assert shape.threads % shape.threads_per_row == 0
+        assert shape.word_bytes * shape.unroll <= 256
+
+
+def test_few_rows_are_not_moved_by_row():
+    assert not row_shapes(Problem(15, 2**20)) and row_shapes(Problem(16, 2**20))

@@ -1,15 +1,33 @@
-"""The explorer's own inputs, and the stream that is a limit, executed on the emulator."""
+"""The explorer's own inputs, and the kernels that are a limit, executed on the emulator."""
 
 import numpy as np
 import pytest
 
 from explorer.compile import Compiler
-from explorer.devices.cuda.tools import check_source, limit_source
-from explorer.problem import Mask, Problem
+from explorer.devices.cuda.limits import (
+    Kind,
+    LimitShape,
+    Rows,
+    launch_copy,
+    launch_rows,
+    limit_source,
+    row_shapes,
+)
+from explorer.devices.cuda.tools import check_source
+from explorer.dtype import DType
+from explorer.problem import Mask, Op, Problem
 
 ROWS, COLS = 64, 512
-STREAM = limit_source(Problem(ROWS, COLS, mask=Mask.CAUSAL)).split("#define STREAM_STORES")[0]
-"""The stream without its many instances."""
+
+
+def without_instances(problem):
+    """Return a limit's source without its many kernels, to which a test adds one."""
+    lines = limit_source(problem).splitlines()
+    of_kernels = tuple(f"{kind.upper()}({kind}_" for kind in Kind)
+    return "\n".join(line for line in lines if not line.startswith(of_kernels))
+
+
+STREAM = without_instances(Problem(ROWS, COLS, mask=Mask.CAUSAL))
 
 
 @pytest.fixture
@@ -69,3 +87,99 @@ def test_a_stream_reads_and_writes_each_word_once(run, out, word, first, second,
     assert not ran.findings, ran.text
     assert ran.counters.global_loads.bytes == (first + second) * size
     assert ran.counters.global_stores.bytes == written * size
+
+
+class Launched:
+    """What a limit's launch hands to the GPU, kept for the emulator."""
+
+    def launch(self, entry, blocks, threads, arguments, types):
+        self.grid, self.block, self.arguments = blocks, threads, arguments
+
+
+BY_FIELDS = """
+extern "C" __global__ void k(const WORD* in, const WORD* second, const int* lengths, WORD* out,
+                             long long rows, long long mask_rows, int cols, int in_words,
+                             int out_words, int threads_per_row) {
+  move_rows<UNROLL, Load::kPlain, Store::kPlain, Masked::MASKED, SECOND>(
+      {in, second, lengths, out, rows, mask_rows, cols, in_words, out_words, threads_per_row});
+}
+"""
+"""The kernel that moves rows, which takes its pointers one by one: the emulator places them."""
+
+ROW_PROBLEMS = [
+    Problem(19, 70),
+    Problem(19, 71, DType.BF16),
+    Problem(17, 40, DType.BF16, out_dtype=DType.F32),
+    Problem(17, 33, mask=Mask.LENGTHS),
+    Problem(18, 12, DType.F16, mask=Mask.CAUSAL, mask_rows=6),
+    Problem(18, 34, mask=Mask.ADDITIVE, mask_rows=3),
+    Problem(18, 34, op=Op.SOFTMAX_BACKWARD),
+]
+
+
+def operands_of(problem):
+    """Return bytes of each operand that a problem reads, the lengths as numbers."""
+    rng = np.random.default_rng(0)
+    matrix = (problem.rows, problem.row_bytes)
+    found = {"input": rng.integers(1, 256, matrix, np.uint8)}
+    if problem.op.is_backward:
+        found["grad"] = rng.integers(1, 256, matrix, np.uint8)
+    if problem.mask is Mask.ADDITIVE:
+        found["mask"] = rng.integers(1, 256, (problem.mask_rows, problem.row_bytes), np.uint8)
+    if problem.mask is Mask.LENGTHS:
+        found["lengths"] = rng.integers(-1, problem.cols + 2, problem.rows, np.int32)
+    return found
+
+
+def moved(problem, operands, word):
+    """Return the bytes that moving the rows leaves: what is read of each operand, mixed."""
+    row = np.arange(problem.rows)
+    seen = np.full(problem.rows, problem.cols)
+    if problem.mask is Mask.LENGTHS:
+        seen = operands["lengths"].clip(0, problem.cols)
+    if problem.mask is Mask.CAUSAL:
+        seen = (row % problem.mask_rows + 1 + problem.cols - problem.mask_rows).clip(0)
+    whole_words = -(-seen * problem.dtype.itemsize // word) * word
+    shown = np.arange(problem.row_bytes) < whole_words[:, None]
+    found = np.where(shown, operands["input"], 0)
+    if "grad" in operands:
+        found = found ^ operands["grad"]
+    if "mask" in operands:
+        found = found ^ operands["mask"][row % problem.mask_rows]
+    written = np.zeros((problem.rows, problem.written_bytes // problem.rows), np.uint8)
+    both = min(found.shape[1], written.shape[1])
+    written[:, :both] = found[:, :both]
+    return written
+
+
+@pytest.mark.parametrize("shape", [0, -1], ids=["many threads a row", "few threads a row"])
+@pytest.mark.parametrize("problem", ROW_PROBLEMS, ids=str)
+def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(run, out, problem, shape):
+    shape, operands, launched = row_shapes(problem)[shape], operands_of(problem), Launched()
+    places = dict(zip(("input", "grad", "mask", "lengths", "output"), range(1, 6), strict=True))
+    launch_rows(launched, shape, problem, places)
+    into = out(problem.written_bytes, np.uint8)
+    given = {places[name]: values for name, values in operands.items()} | {5: into}
+    (rows,) = launched.arguments
+    pointers = (given.get(getattr(rows, name), np.int64(0)) for name, _ in Rows._fields_[:4])
+    numbers = (np.int64(getattr(rows, name)) for name in ("rows", "mask_rows"))
+    counts = (np.int32(getattr(rows, name)) for name, _ in Rows._fields_[6:])
+    source = without_instances(problem) + BY_FIELDS.replace("UNROLL", str(shape.unroll))
+    ran = run(source, *pointers, *numbers, *counts, grid=launched.grid, block=launched.block)
+    assert not ran.findings, ran.text
+    expected = moved(problem, operands, shape.word_bytes)
+    assert (ran["out0"].reshape(expected.shape) == expected).all()
+    assert ran.counters.global_stores.bytes == problem.written_bytes
+
+
+def test_two_matrices_are_mixed_word_by_word(run, out):
+    problem = Problem(10, 50, op=Op.SOFTMAX_BACKWARD)
+    shape, launched = LimitShape(Kind.PAIR, 16, 2, 64), Launched()
+    launch_copy(launched, shape, problem, {"input": 1, "grad": 2, "output": 3})
+    operands = operands_of(problem)
+    arguments = (operands["input"], operands["grad"], out(problem.written_bytes, np.uint8))
+    source = f"{without_instances(problem)}\nPAIR(k, uint4, 2, kPlain, kPlain)"
+    words = np.int64(launched.arguments[-1])
+    ran = run(source, *arguments, words, grid=launched.grid, block=launched.block)
+    assert not ran.findings, ran.text
+    assert (ran["out0"].reshape(10, -1) == operands["input"] ^ operands["grad"]).all()

@@ -7,7 +7,7 @@ import pytest
 
 from explorer.asked import AskedProblem
 from explorer.codegen import emit
-from explorer.devices.cuda.tools import is_plain_copy
+from explorer.devices.cuda.limits import is_plain_copy
 from explorer.devices.recorded import find_recording, list_recordings, load_recording
 from explorer.evaluate.space_version import space_version
 from explorer.gpu_spec import DEFAULT_GPU

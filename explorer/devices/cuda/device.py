@@ -12,6 +12,7 @@ from typing import Any
 
 from explorer.accuracy import Accuracy
 from explorer.compile import Compiler
+from explorer.devices.cuda.limits import tools_source
 from explorer.devices.cuda.messages import (
     Bug,
     Compare,
@@ -24,7 +25,6 @@ from explorer.devices.cuda.messages import (
     SessionFacts,
 )
 from explorer.devices.cuda.program import driver_problem
-from explorer.devices.cuda.tools import tools_source
 from explorer.devices.cuda.worker import run
 from explorer.errors import DeviceLost, InvalidInput
 from explorer.gpu_spec import GpuSpec

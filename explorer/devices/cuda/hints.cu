@@ -1,10 +1,22 @@
 // ------------------------------------------------------------------ limit
 
-// What moves bytes and computes nothing. Each block works on one contiguous span, each thread on
-// `kUnroll` words of it, all loaded before the first is stored: the access pattern of a softmax that
-// keeps its rows in registers. Cache hints are those that softmax variants have.
+// What moves bytes and computes nothing. Each thread works on `kUnroll` words at a time, all loaded
+// before the first is stored: the access pattern of a softmax that keeps its rows in registers.
+// Cache hints are those that softmax variants have.
 enum class Load { kPlain, kStreaming, kNoAllocate };
 enum class Store { kPlain, kStreaming, kL2 };
+
+__device__ unsigned short load_no_allocate(const unsigned short* address) {
+  unsigned short w;
+  asm volatile("ld.global.nc.L1::no_allocate.u16 %0, [%1];" : "=h"(w) : "l"(address));
+  return w;
+}
+
+__device__ unsigned load_no_allocate(const unsigned* address) {
+  unsigned w;
+  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(w) : "l"(address));
+  return w;
+}
 
 __device__ uint2 load_no_allocate(const uint2* address) {
   uint2 w;
@@ -36,4 +48,12 @@ __device__ void store_word(Word* address, Word word) {
   } else {
     *address = word;
   }
+}
+
+// One word of two, either of which changes it.
+__device__ unsigned mixed(unsigned a, unsigned b) { return a ^ b; }
+__device__ uint2 mixed(uint2 a, uint2 b) { return {a.x ^ b.x, a.y ^ b.y}; }
+__device__ uint4 mixed(uint4 a, uint4 b) { return {a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w}; }
+__device__ unsigned short mixed(unsigned short a, unsigned short b) {
+  return static_cast<unsigned short>(a ^ b);
 }

@@ -1,8 +1,5 @@
-// Plain streams: the limit of problems that read another number of bytes than they write, or two
-// matrices. Every word that is read changes what is written, or the compiler would drop it.
-
-__device__ uint2 mixed(uint2 a, uint2 b) { return {a.x ^ b.x, a.y ^ b.y}; }
-__device__ uint4 mixed(uint4 a, uint4 b) { return {a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w}; }
+// The limit of problems that read another number of bytes than they write: a stream of as many.
+// Every word that is read changes what is written, or the compiler would drop it.
 
 // Where a block's words of `total` begin: blocks share them as evenly as whole lines allow.
 template <typename Word>
@@ -65,18 +62,3 @@ __device__ void stream_words(const Word* in, long long in_words, const Word* sec
     stream_words<Word, unroll, Load::load, Store::store>(in, in_words, second, second_words, out, \
                                                          out_words);                             \
   }
-#define STREAM_STORES(prefix, Word, unroll, load)           \
-  STREAM(prefix##_default, Word, unroll, load, kPlain)      \
-  STREAM(prefix##_cs, Word, unroll, load, kStreaming)       \
-  STREAM(prefix##_cg, Word, unroll, load, kL2)
-#define STREAM_LOADS(prefix, Word, unroll)                             \
-  STREAM_STORES(prefix##_default, Word, unroll, kPlain)                \
-  STREAM_STORES(prefix##_cs, Word, unroll, kStreaming)                 \
-  STREAM_STORES(prefix##_no_allocate, Word, unroll, kNoAllocate)
-#define STREAMS(bytes, Word)                 \
-  STREAM_LOADS(stream_##bytes##_1, Word, 1)  \
-  STREAM_LOADS(stream_##bytes##_2, Word, 2)  \
-  STREAM_LOADS(stream_##bytes##_4, Word, 4)  \
-  STREAM_LOADS(stream_##bytes##_8, Word, 8)
-STREAMS(8, uint2)
-STREAMS(16, uint4)

@@ -32,7 +32,10 @@ def run(connection: Connection, index: int) -> None:
         except EOFError:
             return
         reply = worker.answer(request)
-        connection.send(reply)
+        try:
+            connection.send(reply)
+        except BrokenPipeError:  # the process that asked has ended, by Ctrl-C for instance
+            return
         if isinstance(reply, Failed | NotEntered) and reply.context_lost:
             return
 

@@ -1,0 +1,319 @@
+"""The limit of a problem: the fastest of many kernels that move its bytes and compute nothing."""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from itertools import product
+from statistics import median
+
+from cuda.bindings import driver
+
+from explorer.devices.cuda.buffers import RotatingBuffers
+from explorer.devices.cuda.program import checked
+from explorer.devices.cuda.tools import Tools, check_source, source_part
+from explorer.problem import Mask, Problem
+
+# ------------------------------------------------------------------ shapes
+
+
+class Kind(StrEnum):
+    """What a limit's kernel moves, and in which order. The names are those of its entries."""
+
+    COPY = "copy"
+    """One matrix to another of as many bytes."""
+    PAIR = "pair"
+    """Two matrices to one, each of as many bytes."""
+    STREAM = "stream"
+    """Some bytes to others, each block its share of both."""
+    ROWS = "rows"
+    """The rows of a problem, as a softmax moves them: what the mask shows of each is read."""
+
+
+HINTS = tuple(product(("default", "cs", "no-allocate"), ("default", "cs", "cg")))
+"""Cache hints of loads and stores."""
+
+ROW_HINTS = (("default", "default"), ("default", "cg"), ("cs", "cs"), ("no-allocate", "cs"))
+"""Those of kernels that move rows: all of them would double the time that the limit's kernels take
+to compile, which is 1.3 s without those that move rows."""
+
+_LOADS = {"default": "kPlain", "cs": "kStreaming", "no-allocate": "kNoAllocate"}
+_STORES = {"default": "kPlain", "cs": "kStreaming", "cg": "kL2"}
+_WORDS = {2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
+
+
+@dataclass(frozen=True, slots=True)
+class LimitShape:
+    """How a limit's kernel shares out its bytes: words of a thread, threads of a block, hints."""
+
+    kind: Kind
+    word_bytes: int
+    unroll: int
+    threads: int
+    threads_per_row: int = 0
+    """Of Kind.ROWS alone."""
+    load_hint: str = "default"
+    store_hint: str = "default"
+
+    def __str__(self) -> str:
+        load = "" if self.load_hint == "default" else f", load {self.load_hint}"
+        store = "" if self.store_hint == "default" else f", store {self.store_hint}"
+        shape = f"{self.unroll} x {self.word_bytes} bytes a thread, {self.threads} threads"
+        by_row = f", {self.threads_per_row} a row" if self.threads_per_row else ""
+        name = "" if self.kind is Kind.COPY else f"{self.kind}, "
+        return name + shape + by_row + load + store
+
+    @property
+    def entry(self) -> str:
+        """The name of its kernel."""
+        load = self.load_hint.replace("-", "_")
+        return f"{self.kind}_{self.word_bytes}_{self.unroll}_{load}_{self.store_hint}"
+
+    @property
+    def instance(self) -> str:
+        """The line of CUDA C++ that makes its kernel, by the macro of its kind."""
+        of_rows = self.kind is Kind.ROWS
+        second = str(_MOST_THREADS) if of_rows else _WORDS[self.word_bytes]
+        hints = f"{_LOADS[self.load_hint]}, {_STORES[self.store_hint]}"
+        return f"{self.kind.upper()}({self.entry}, {second}, {self.unroll}, {hints})"
+
+    def hinted(self) -> list["LimitShape"]:
+        """The same shape with all cache hints of its kind."""
+        hints = ROW_HINTS if self.kind is Kind.ROWS else HINTS
+        return [replace(self, load_hint=load, store_hint=store) for load, store in hints]
+
+
+def contiguous_kind(problem: Problem) -> Kind:
+    """What moves a problem's bytes from one end of its matrices to the other."""
+    if is_plain_copy(problem):
+        return Kind.COPY
+    size = problem.written_bytes
+    return Kind.PAIR if problem.read_bytes == 2 * size and problem.op.is_backward else Kind.STREAM
+
+
+def is_plain_copy(problem: Problem) -> bool:
+    """Whether a copy moves as many bytes: one matrix is read, and as much is written."""
+    one_matrix = not problem.op.is_backward and not problem.mask_rows
+    return one_matrix and problem.read_bytes == problem.written_bytes
+
+
+def limit_shapes(problem: Problem) -> list[LimitShape]:
+    """All shapes of a problem's limit, without cache hints."""
+    return [
+        *(
+            LimitShape(contiguous_kind(problem), word, unroll, threads)
+            for word, unroll, threads in product((8, 16), (1, 2, 4, 8), (64, 128, 256, 512, 1024))
+        ),
+        *row_shapes(problem),
+    ]
+
+
+_MOST_THREADS = 512
+"""Of a block that moves rows: a thread then has the registers that MOST_HELD_BYTES take."""
+
+_MOST_HELD_BYTES = 256
+_ROW_UNROLLS = (1, 4, 16, 64)
+_MASKED_ROW_UNROLLS = (1, 2, 4, 8, 16, 64)
+"""More where there is no plain copy beside them that might be as fast."""
+
+_ROW_BLOCKS = (32, 64, 128, 256, 512)
+"""Threads of a block that moves several rows."""
+
+
+FEW_ROWS = 16
+"""Fewer than these would be moved by so few blocks that a copy is much faster."""
+
+
+def row_shapes(problem: Problem) -> list[LimitShape]:
+    """A row by fewer and fewer threads, each of which holds more and more words of it.
+
+    None where rows are few.
+    """
+    if problem.rows < FEW_ROWS:
+        return []
+    word = row_word_bytes(problem)
+    most = max(problem.row_bytes, problem.written_bytes // problem.rows) // word
+    found: dict[LimitShape, None] = {}
+    for unroll in row_unrolls(problem):
+        needed = 1 << (-(-most // unroll) - 1).bit_length()
+        per_row = min(needed, _MOST_THREADS)
+        blocks = {max(per_row, threads) for threads in _ROW_BLOCKS}
+        for threads in sorted(blocks):
+            found[LimitShape(Kind.ROWS, word, unroll, threads, per_row)] = None
+    return list(found)
+
+
+def row_word_bytes(problem: Problem) -> int:
+    """The widest word of which every row is a whole number, so that every row is aligned."""
+    sizes = problem.row_bytes, problem.written_bytes // problem.rows
+    return next(word for word in (16, 8, 4, 2) if not any(size % word for size in sizes))
+
+
+def row_unrolls(problem: Problem) -> list[int]:
+    """Words that a thread holds at once, of one matrix or of each of two."""
+    held = row_word_bytes(problem) * (2 if _second(problem) else 1)
+    unrolls = _ROW_UNROLLS if problem.mask is Mask.NONE else _MASKED_ROW_UNROLLS
+    return [unroll for unroll in unrolls if unroll * held <= _MOST_HELD_BYTES]
+
+
+def _second(problem: Problem) -> str:
+    """The operand that is read beside the input, or none."""
+    if problem.op.is_backward:
+        return "grad"
+    return "mask" if problem.mask is Mask.ADDITIVE else ""
+
+
+# ------------------------------------------------------------------ source
+
+
+def limit_source(problem: Problem) -> str:
+    """CUDA C++ of every shape of a problem's limit, with every cache hint."""
+    kind = contiguous_kind(problem)
+    kernels = {one.entry: one for shape in limit_shapes(problem) for one in shape.hinted()}
+    return "\n".join(
+        [
+            source_part("hints"),
+            source_part("streams" if kind is Kind.STREAM else "copies"),
+            f"using WORD = {_WORDS[row_word_bytes(problem)]};",
+            f"#define ITEM_BYTES {problem.dtype.itemsize}",
+            f"#define MASKED k{problem.mask.name.title()}",
+            f"#define SECOND {str(bool(_second(problem))).lower()}",
+            source_part("rows"),
+            *(kernel.instance for kernel in kernels.values()),
+        ]
+    )
+
+
+def tools_source(problem: Problem) -> str:
+    """CUDA C++ that fills inputs, moves what the limit moves, and checks an output."""
+    return f"{check_source(problem)}\n{limit_source(problem)}"
+
+
+# ------------------------------------------------------------------ the fastest
+
+
+Enqueue = Callable[[int], None]
+Sampler = Callable[[Enqueue, int], list[float]]
+"""Times launches: (what enqueues one, how many samples) to microseconds a launch."""
+
+FIRST_SAMPLES = 3
+SAMPLES = 15
+HINTED_SHAPES = 3
+FINALISTS = 4
+BY_DRIVER = "cuMemcpyDtoDAsync"
+
+_POINTER, _LONG = ctypes.c_void_p, ctypes.c_longlong
+
+
+class Rows(ctypes.Structure):
+    """As in rows.cu: what a launch moves."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("input", "second", "lengths", "output")),
+        *((name, ctypes.c_longlong) for name in ("rows", "mask_rows")),
+        *((name, ctypes.c_int) for name in ("cols", "in_words", "out_words", "threads_per_row")),
+    ]
+
+
+class Limits:
+    """What moves a problem's bytes and computes nothing, in many shapes.
+
+    A plain copy, the driver's among them, where one matrix is read and as much is written; else a
+    stream that reads and writes as many bytes as the problem does. In each case also what moves
+    them row by row, as a softmax does: on an H200 that took 10 % less time than a stream under a
+    causal mask, and on an H100 3 % less than a copy for 3000 rows of 1500 f32.
+    """
+
+    def __init__(self, tools: Tools, sets: RotatingBuffers) -> None:
+        self._tools = tools
+        self._sets = sets
+        self._problem = sets.problem
+        self._kind = contiguous_kind(self._problem)
+
+    def rough(self, index: int) -> None:
+        """Enqueue some limit of set `index`, about as fast as any: how long does a launch take?"""
+        self._enqueue(LimitShape(self._kind, word_bytes=16, unroll=4, threads=256), index)
+
+    def fastest(self, sample: Sampler) -> list[tuple[str, Enqueue, list[float]]]:
+        """The fastest limits, best first, and the driver's copy: name, how to enqueue it, samples.
+
+        The limit is itself the winner of a search, as every softmax beside it is: all shapes,
+        then the best of them with every cache hint, then the best of those once more.
+        """
+        timed = {shape: self._median(shape, sample) for shape in limit_shapes(self._problem)}
+        for shape in sorted(timed, key=lambda s: timed[s])[:HINTED_SHAPES]:
+            for hinted in shape.hinted():
+                timed[hinted] = self._median(hinted, sample)
+        best = sorted(timed, key=lambda s: timed[s])[:FINALISTS]
+        named: dict[str, Enqueue] = {str(s): partial(self._enqueue, s) for s in best}
+        if self._kind is Kind.COPY:
+            named[BY_DRIVER] = self._by_driver
+        final = [(name, enqueue, sample(enqueue, SAMPLES)) for name, enqueue in named.items()]
+        return sorted(final, key=lambda entry: median(entry[2]))
+
+    def _median(self, shape: LimitShape, sample: Sampler) -> float:
+        return median(sample(partial(self._enqueue, shape), FIRST_SAMPLES))
+
+    def _by_driver(self, index: int) -> None:
+        target, source = self._sets.output(index), self._sets.input(index)
+        size, stream = self._problem.written_bytes, self._tools.stream
+        checked(driver.cuMemcpyDtoDAsync(target, source, size, stream))
+
+    def _enqueue(self, shape: LimitShape, index: int) -> None:
+        """Launch a shape on set `index`. In place, it writes where the input is kept."""
+        addresses = {**self._sets.at(index), "output": self._sets.output(index)}
+        if shape.kind is Kind.ROWS:
+            launch_rows(self._tools, shape, self._problem, addresses)
+        elif shape.kind is Kind.STREAM:
+            launch_stream(self._tools, shape, self._problem, addresses)
+        else:
+            launch_copy(self._tools, shape, self._problem, addresses)
+
+
+def launch_copy(
+    tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[str, int]
+) -> None:
+    """Copy the input, or mix it with the gradient; bytes are rounded up to whole words."""
+    words = -(-problem.written_bytes // shape.word_bytes)
+    names = ("input", *(("grad",) if shape.kind is Kind.PAIR else ()), "output")
+    arguments = (*(addresses[name] for name in names), words)
+    types = (*(_POINTER for _ in names), _LONG)
+    blocks = -(-words // (shape.threads * shape.unroll))
+    tools.launch(shape.entry, blocks, shape.threads, arguments, types)
+
+
+def launch_stream(
+    tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[str, int]
+) -> None:
+    """Read as many bytes as the problem reads of each operand, write as many as it writes."""
+    seen = problem.visible * problem.dtype.itemsize
+    second = _second(problem)
+    rest = (seen if second == "grad" else problem.read_bytes - seen) if second else 0
+    arguments: list[int] = []
+    sizes = (seen, rest, problem.written_bytes)
+    for name, size in zip(("input", second, "output"), sizes, strict=True):
+        arguments += [addresses.get(name, 0), -(-size // shape.word_bytes)]
+    words = max(arguments[1::2])
+    blocks = -(-words // (shape.threads * shape.unroll))
+    tools.launch(shape.entry, blocks, shape.threads, tuple(arguments), (_POINTER, _LONG) * 3)
+
+
+def launch_rows(
+    tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[str, int]
+) -> None:
+    """Move the rows, as if there were no gaps between them, and each were contiguous."""
+    rows = Rows(
+        input=addresses["input"],
+        second=addresses.get(_second(problem)),
+        lengths=addresses.get("lengths"),
+        output=addresses["output"],
+        rows=problem.rows,
+        mask_rows=problem.mask_rows or problem.rows,
+        cols=problem.cols,
+        in_words=problem.row_bytes // shape.word_bytes,
+        out_words=problem.written_bytes // problem.rows // shape.word_bytes,
+        threads_per_row=shape.threads_per_row,
+    )
+    blocks = -(-problem.rows // (shape.threads // shape.threads_per_row))
+    tools.launch(shape.entry, blocks, shape.threads, (rows,), (None,))
