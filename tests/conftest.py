@@ -17,7 +17,6 @@ from explorer.evaluate.gpu_suite import (
     read_runs,
     record_path,
     sentence,
-    with_sentences,
     write_run,
 )
 
@@ -199,5 +198,6 @@ class Recorder:
             figures=dict(sorted(self.figures.items())),
         )
         write_run(path, run, self.chosen)
-        readme = path.parents[2] / "README.md"
-        readme.write_text(with_sentences(readme.read_text(), read_runs(path)))
+        from documents import write_generated
+
+        write_generated()

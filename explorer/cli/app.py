@@ -12,7 +12,7 @@ from explorer.cli.benchmark import benchmark, recordings
 from explorer.cli.compare import compare
 from explorer.cli.emit import emit
 from explorer.cli.journey import journey
-from explorer.cli.look import dashboard, doctor, presets, show, space, studies
+from explorer.cli.look import dashboard, doctor, guide, presets, show, space, studies
 from explorer.cli.merge import merge
 from explorer.cli.output import SentenceErrors
 from explorer.cli.profile import profile
@@ -71,6 +71,7 @@ COMMANDS = (
     merge,
     dashboard,
     doctor,
+    guide,
 )
 
 for command in COMMANDS:

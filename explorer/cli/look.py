@@ -1,4 +1,4 @@
-"""Commands that look at what there is: studies, the space, presets, this machine."""
+"""Commands that look at what there is: guides, studies, the space, presets, this machine."""
 
 from typing import Annotated
 
@@ -10,6 +10,25 @@ from explorer.cli.output import say
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import InvalidInput
 from explorer.tuning.objective import Goal, Objectives
+
+# ------------------------------------------------------------------ explorer guide
+
+
+def guide(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="The guide to show.", show_default=False),
+    ] = None,
+) -> None:
+    """List the guides, or show one: how to use, tune, read and measure kernels."""
+    from explorer.report.guides import print_guide, print_guides, read_guide
+    from explorer.report.table import results
+
+    if name is None:
+        print_guides(results())
+    else:
+        print_guide(read_guide(name), results())
+
 
 # ------------------------------------------------------------------ explorer studies
 

@@ -135,8 +135,8 @@ def sentence(runs: tuple[SuiteRun, ...]) -> str:
     return "; ".join(told)
 
 
-def readme_sentences(runs: tuple[SuiteRun, ...]) -> str:
-    """Return the README's lines on how the emulator compares with GPUs, from their last runs.
+def compared_sentences(runs: tuple[SuiteRun, ...]) -> str:
+    """Return the lines of the guides on how the emulator compares with GPUs, from their last runs.
 
     GPUs on which all figures are the same share a line.
     """
@@ -163,14 +163,3 @@ def _of(run: SuiteRun, *groups: str) -> str:
     """Return `164 of 176`: of how many kernels the emulator's output has the GPU's bits."""
     same = sum(run.figures[f"{group}_same_bits"] for group in groups)
     return f"{same:g} of {sum(run.figures[f'{group}_compared'] for group in groups):g}"
-
-
-README_BEGIN = "<!-- emulator: begin (generated: pytest -m gpu --record) -->"
-README_END = "<!-- emulator: end -->"
-
-
-def with_sentences(readme: str, runs: tuple[SuiteRun, ...]) -> str:
-    """Return a README's text with the lines between its marks made anew."""
-    head, _, rest = readme.partition(README_BEGIN)
-    _, _, tail = rest.partition(README_END)
-    return f"{head}{README_BEGIN}\n{readme_sentences(runs)}\n{README_END}{tail}"

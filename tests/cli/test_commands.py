@@ -1,7 +1,9 @@
 """Commands that need no study, and the program as a process."""
 
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -9,11 +11,15 @@ from pathlib import Path
 
 import pytest
 from by_hand import KERNELS, SHAPE
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
 
 from explorer import __version__
 from explorer.cli.options import duration_s
 from explorer.codegen import split_source
 from explorer.errors import InvalidInput
+from explorer.report.guides import ORDER, print_guide, read_guide
 
 ROOT = Path(__file__).resolve().parents[2]
 HELP_LIMIT_S = 0.4
@@ -180,3 +186,30 @@ def test_the_heuristic_is_emitted_without_a_search(explorer):
     wide = ("heuristic", "--cols", "32000", "--rows", "1")
     assert explorer("verify", "heuristic", "--cols", "8000").code == 0
     assert explorer("profile", *wide).code == 0
+
+
+def test_guides_are_listed_and_shown(explorer):
+    listed = explorer("guide")
+    assert listed.code == 0
+    for name in ORDER:
+        assert re.search(rf"^{name} +[A-Z]", listed.out, re.MULTILINE)
+        shown = explorer("guide", name)
+        assert shown.code == 0 and shown.out.startswith("# ") and "<!--" not in shown.out
+    assert "```sh\nexplorer emit heuristic" in explorer("guide", "cupy").out
+
+
+def test_a_guide_is_set_for_a_terminal():
+    console = Console(file=io.StringIO(), force_terminal=True, width=72)
+    print_guide(read_guide("glossary"), console)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(cell_len, (Text.from_ansi(line).plain for line in lines))) <= 72
+    assert not any(line.startswith(("#", "|--")) for line in lines)
+
+
+@pytest.mark.parametrize(
+    "name, near", [("pytroch", "pytorch"), ("gpu", "without-gpu"), ("", "pytorch, cupy, jax")]
+)
+def test_an_unknown_guide_is_one_sentence_with_the_nearest(explorer, name, near):
+    ran = explorer("guide", name)
+    assert ran.code == 2 and ran.out == "" and len(ran.err.splitlines()) == 1
+    assert f"there is no guide {name!r}; " in ran.err and near in ran.err

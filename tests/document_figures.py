@@ -1,0 +1,381 @@
+"""What stands between marks in the README and the guides, by the name that a mark calls it.
+
+Each function reads what is kept in studies/, or runs code that needs no GPU. `tests/documents.py`
+says how a document calls one.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from math import isinf
+from pathlib import Path
+from typing import Any
+
+from planted_bugs import counts
+
+from explorer.accuracy import Accuracy
+from explorer.codegen import emit
+from explorer.config import Config
+from explorer.config_words import brief_words
+from explorer.dtype import DType
+from explorer.evaluate.gpu_suite import RECORD, compared_sentences, read_runs
+from explorer.gpu_spec import known_gpu
+from explorer.presets import find_preset
+from explorer.problem import Problem
+from explorer.report.compare import geometric_mean, read_compared, result_counts
+from explorer.report.guides import ORDER, read_guide
+from explorer.report.table import Table, as_markdown, numbers, words
+from explorer.report.text import microseconds, percent, with_spread
+from explorer.runtime.shapes import read_shapes
+from explorer.tuning.contest import CONFIDENCE
+from explorer.tuning.peer_comparison import PeerComparison, PeerRun
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "studies" / "results"
+TYPES = ("f32", "bf16", "f16")
+OF_FIVE = ("f32-1024", "f32-2048", "f32-4096", "f32-8192", "bf16-4096")
+"""The searches whose results the guide on measurement shows."""
+
+FIGURES: dict[str, Callable[..., str]] = {}
+
+
+def figure(function: Callable[..., str]) -> Callable[..., str]:
+    """Let documents call a function by its name."""
+    FIGURES[function.__name__] = function
+    return function
+
+
+@cache
+def compared(dtype: str) -> PeerRun:
+    """The committed comparison with peers on an H200."""
+    return read_compared(RESULTS / f"compare-h200-{dtype}.json")
+
+
+@cache
+def kept(name: str) -> Any:
+    """A committed result."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+# ------------------------------------------------------------------ beside peers
+
+
+def over_ours(peer: str, dtype: str) -> float:
+    """The geometric mean of a peer's time over ours."""
+    mean = geometric_mean(
+        one.time_us / of.time_us
+        for of in compared(dtype).comparisons
+        for one in of.peers
+        if one.name == peer
+    )
+    assert mean is not None
+    return mean
+
+
+def span(peer: str) -> str:
+    """`2.2 to 2.9`: over the element types."""
+    means = [over_ours(peer, dtype) for dtype in TYPES]
+    return f"{min(means):.1f} to {max(means):.1f}"
+
+
+@figure
+def beside_torch() -> str:
+    """The best figure of the project, with its conditions."""
+    first = compared("f32").comparisons[0]
+    versions = {peer.name: peer.version for peer in first.peers}
+    shapes = {len(compared(dtype).comparisons) for dtype in TYPES}
+    assert len(shapes) == 1
+    where = first.circumstances
+    return (
+        f"On an {where.gpu}, eager PyTorch takes **{span('torch')} times** as long as these kernels"
+        f"\nand torch.compile {span('torch-compile')} times. These are geometric means over "
+        f"{shapes.pop()} shapes for each of f32, bf16 and\nf16 ({versions['torch']}, driver "
+        f"{where.driver}, {where.date[:10]}; each library was verified first, and all of\n"
+        "them were timed in turn)."
+    )
+
+
+@figure
+def wins() -> str:
+    """Against the fastest peer of each problem."""
+    found = result_counts(one for dtype in TYPES for one in compared(dtype).comparisons)
+    total = sum(found.values())
+    return (
+        f"At {total} problems, our kernel is faster than the fastest of them at {found['win']}, "
+        f"ties with it at {found['tie']},\nand is slower at {found['loss']}."
+    )
+
+
+# ------------------------------------------------------------------ slow cases
+
+SLOW = 0.8
+"""A case is slow whose share of copy is less."""
+
+
+def reason(one: PeerComparison) -> str:
+    """Why a problem is far from copy."""
+    if one.config.launches != "one":
+        return "no cluster holds the row: two launches share it, and read it twice"
+    return "few rows: a chain of latencies (launch, load, exchange, store) takes most of the time"
+
+
+@figure
+def slow_cases() -> str:
+    """A table of the problems whose kernel is far from copy, the furthest first."""
+    found = [one for dtype in TYPES for one in compared(dtype).comparisons]
+    slow = [one for one in found if one.copy_time_us / one.time_us < SLOW]
+    table = Table(
+        [
+            *words("rows × cols", "type"),
+            *numbers("µs", "copy µs", "share of copy", "best peer takes"),
+            *words("why"),
+        ]
+    )
+    for one in sorted(slow, key=lambda one: one.copy_time_us / one.time_us):
+        assert one.best is not None and one.best.time_us > one.time_us  # as the guide says
+        table.add(
+            f"{one.problem.rows} × {one.problem.cols}",
+            str(one.problem.dtype),
+            microseconds(one.time_us),
+            microseconds(one.copy_time_us),
+            percent(one.copy_time_us / one.time_us),
+            f"{one.best.time_us / one.time_us:.2f} × ({one.best.name})",
+            reason(one),
+        )
+    return as_markdown(table)
+
+
+@figure
+def slow_searches() -> str:
+    """A table of the committed searches of other layouts that ended far from copy."""
+    table = Table([*words("problem"), *numbers("µs", "copy µs", "share of copy"), *words("date")])
+    for path in sorted(RESULTS.glob("h200-*.json")):
+        data = kept(path.stem)
+        best, where = data["best"], data["circumstances"]
+        if data["problem"].get("inner", 1) == 1 and "axis0" not in path.stem:
+            continue
+        table.add(
+            path.stem.removeprefix("h200-"),
+            microseconds(best["time_us"]),
+            microseconds(where["copy_us"]),
+            percent(where["copy_us"] / best["time_us"]),
+            where["date"][:10],
+        )
+    return as_markdown(table)
+
+
+@figure
+def losses() -> str:
+    """A table of the problems at which another library is faster."""
+    table = Table([*words("rows × cols", "type"), *numbers("ours, µs", "theirs, µs"), *words("")])
+    for dtype in TYPES:
+        for one in compared(dtype).comparisons:
+            if one.best is not None and one.result_against(one.best) == "loss":
+                table.add(
+                    f"{one.problem.rows} × {one.problem.cols}",
+                    dtype,
+                    microseconds(one.time_us),
+                    microseconds(one.best.time_us),
+                    one.best.name,
+                )
+    return as_markdown(table)
+
+
+# ------------------------------------------------------------------ searches
+
+
+@figure
+def searches() -> str:
+    """A table of the best kernels of the committed searches."""
+    columns = [*words("rows × cols", "type"), *numbers("µs", "copy µs", "GB/s", "share of copy")]
+    table = Table([*columns, *words("config"), *numbers("ties")])
+    for name in OF_FIVE:
+        data = kept(f"h200-{name}")
+        best, problem, finals = data["best"], data["problem"], data["finals"]
+        table.add(
+            f"{problem['rows']} × {problem['cols']}",
+            problem["dtype"],
+            with_spread(best["time_us"], best["spread"]),
+            microseconds(finals["copy_us"]),
+            f"{best['gbps']:.0f}",
+            percent(best["of_copy"]),
+            brief_words(Config.from_json(json.dumps(best["config"]))),
+            str(sum(one["tied"] for one in finals["finalists"]) - 1),
+        )
+    where = kept(f"h200-{OF_FIVE[0]}")["circumstances"]
+    circumstances = (
+        where["gpu"],
+        f"driver {where['driver']}",
+        f"NVRTC {where['nvrtc']}",
+        f"{where['sm_clock_mhz']} MHz",
+        where["throttle_reasons"] or "not throttled",
+        f"{where['timing']} L2",
+        where["date"][:10],
+    )
+    trials = [kept(f"h200-{name}")["trials"] for name in OF_FIVE]
+    return (
+        f"{as_markdown(table)}\n\n{', '.join(circumstances)}. Each row is a search of its own, of "
+        f"{min(trials)} to {max(trials)} trials."
+    )
+
+
+@figure
+def above_copy() -> str:
+    """The greatest share of copy of these searches, and the noise of its finals."""
+    data = max((kept(f"h200-{name}") for name in OF_FIVE), key=lambda d: d["best"]["of_copy"])
+    problem, finals = data["problem"], data["finals"]
+    return (
+        f"{problem['rows']} × {problem['cols']} in {problem['dtype']} reached "
+        f"{percent(data['best']['of_copy'])} of copy, whose own samples spread by "
+        f"± {percent(finals['copy_spread'], 1)}"
+    )
+
+
+@figure
+def accuracy_limits() -> str:
+    """A table of what errors may come to."""
+    types = (DType.F32, DType.BF16, DType.F64)
+    table = Table(words("`--accuracy`", "f32", "f16, bf16", "f64"))
+    for accuracy in Accuracy:
+        cells = []
+        for limits in (accuracy.limits(dtype) for dtype in types):
+            of_all = f"{limits.max_ulp:g} ulp, and {limits.mean_ulp:g} on average"
+            cells.append(limits.of_an_element if isinf(limits.max_ulp) else of_all)
+        table.add(f"`{accuracy}`", *cells)
+    return as_markdown(table)
+
+
+@figure
+def parameter_count() -> str:
+    """How many parameters a config has."""
+    return str(len(fields(Config)))
+
+
+@figure
+def recording_count() -> str:
+    """How many recordings come with the package."""
+    return str(len(list((ROOT / "studies" / "recorded").glob("*.json.gz"))))
+
+
+@figure
+def tuned_count() -> str:
+    """How many problems a table for everyone has."""
+    return str(len(read_shapes(ROOT / "studies" / "tuned" / "problems.csv")))
+
+
+@figure
+def confidence() -> str:
+    """How sure a difference must be."""
+    return f"{CONFIDENCE * 100:.0f} %"
+
+
+# ------------------------------------------------------------------ in a program
+
+
+@figure
+def runtime(group: str, name: str, what: str, digits: str = "0") -> str:
+    """A figure of studies/results/runtime-h200.json."""
+    found = kept("runtime-h200")[group][name]
+    return f"{found[what]:.{digits}f}" if what else f"{found:.{digits}f}"
+
+
+@figure
+def runtime_uses() -> str:
+    """A table of whole uses in a program."""
+    table = Table([*words("what is computed"), *numbers("PyTorch", "with our kernels")])
+    uses, model = kept("runtime-h200")["whole_uses"], kept("runtime-h200")["language_model"]["ms"]
+    names = {
+        "vocabulary": "log_softmax and its gradient, 1024 × 151936, bf16",
+        "attention": "softmax of attention scores after `masked_fill`, 4 × 16 × 2048 × 2048, bf16",
+    }
+    for key, what in names.items():
+        use = uses[key]
+        table.add(what, f"{use['torch']:.0f} µs", f"{use['registered']:.0f} µs")
+    ours = uses["attention"]["explorer.softmax, mask='causal'"]
+    table.add(
+        'the same by `explorer.softmax(x, mask="causal")`',
+        f"{uses['attention']['torch']:.0f} µs",
+        f"{ours:.0f} µs",
+    )
+    table.add(
+        "a training step of GPT-2's smallest size, 4 × 1024 tokens, bf16",
+        f"{model['torch']:.1f} ms",
+        f"{model['registered']:.1f} ms",
+    )
+    return as_markdown(table)
+
+
+@figure
+def runtime_host() -> str:
+    """A table of what a call costs the host."""
+    times = kept("runtime-h200")["host_times"]
+    rows = (
+        ("a call with `out=`", "torch.softmax, out=", "explorer.softmax, out="),
+        ("a call without it", "torch.softmax", "explorer.softmax"),
+        ("after `register_torch()`", "torch.softmax", "torch.softmax, registered, ours"),
+        (
+            "through `torch.compile`",
+            "compiled: torch.softmax (Inductor's)",
+            "compiled: explorer.softmax",
+        ),
+    )
+    table = Table([*words("host time"), *numbers("PyTorch, µs", "ours, µs")])
+    for what, theirs, ours in rows:
+        table.add(what, f"{times[theirs]:.1f}", f"{times[ours]:.1f}")
+    return as_markdown(table)
+
+
+@figure
+def first_result() -> str:
+    """How long a new process takes to its first result, of a kernel that is on disk."""
+    found = kept("runtime-h200")["first_result_ms"]
+    return f"{min(found):.0f} to {max(found):.0f} ms"
+
+
+@figure
+def runtime_where() -> str:
+    """GPU, version of PyTorch and date of these figures."""
+    data = kept("runtime-h200")
+    return f"{data['gpu']}, PyTorch {data['torch']}, {data['date']}"
+
+
+# ------------------------------------------------------------------ kernels, tests, guides
+
+
+@figure
+def source(config: str, cols: str, first: str, last: str) -> str:
+    """Return lines of the file that a config, as JSON, or a preset emits.
+
+    They begin with the first line that starts with `first`, and end with the next that starts with
+    `last`.
+    """
+    problem = Problem(8192, int(cols))
+    if config.startswith("{"):
+        chosen = Config.from_json(config)
+    else:
+        chosen = find_preset(config).config(problem, known_gpu("NVIDIA H200"))
+    lines = emit(problem, chosen).source.splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith(first))
+    end = next(i for i, line in enumerate(lines) if i >= begin and line.startswith(last))
+    return "```cuda\n" + "\n".join(lines[begin : end + 1]) + "\n```"
+
+
+@figure
+def emulator() -> str:
+    """How the emulator compares with GPUs, from the last GPU tests."""
+    return compared_sentences(read_runs(ROOT / RECORD))
+
+
+@figure
+def planted_bugs() -> str:
+    """How many bugs the tests plant."""
+    return str(counts().total())
+
+
+@figure
+def guides() -> str:
+    """A line for each guide, with a link."""
+    return "\n".join(
+        f"- [{name}](explorer/guide/{name}.md): {read_guide(name).summary}" for name in ORDER
+    )

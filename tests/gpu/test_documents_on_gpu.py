@@ -1,0 +1,47 @@
+"""The commands and programs of the README and the guides that need a GPU, or are faster on one."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from documents import DOCUMENTS, Printed, Runner, blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCKS = [
+    block
+    for path in DOCUMENTS
+    for block in blocks(path)
+    if "gpu" in block.needs.split() or block.needs == "torch"
+]
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
+def test_a_block_of_the_documents_runs(block, tmp_path, monkeypatch):
+    for needed in block.needs.split():
+        if needed == "nvcc" and shutil.which("nvcc") is None:
+            pytest.skip("nvcc is not installed")
+        if needed in ("torch", "cupy", "jax") and importlib.util.find_spec(needed) is None:
+            pytest.skip(f"{needed} is not installed")
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    runner = Runner(tmp_path, lambda words: process(tmp_path, ["-m", "explorer", *words]))
+    if block.language != "python":
+        runner.run(block)
+        return
+    program = tmp_path / "program.py"
+    program.write_text(block.body)
+    ran = process(tmp_path, [str(program)])
+    assert ran.code == 0, replace(block, body=ran.err)
+
+
+def process(folder, words):
+    """Run Python: a process of its own leaves no context on the GPU."""
+    ran = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True)
+    return Printed(ran.returncode, ran.stdout, ran.stderr)

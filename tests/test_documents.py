@@ -1,0 +1,245 @@
+"""The README and the guides: what they show is what happens, and nothing in them goes unchecked."""
+
+import importlib.util
+import re
+import shlex
+import shutil
+import tomllib
+
+import pytest
+from documents import (
+    DOCUMENTS,
+    GUIDES,
+    LANGUAGES,
+    NEEDS,
+    ROOT,
+    Block,
+    Printed,
+    Runner,
+    adapted,
+    blocks,
+    commands,
+    furnish,
+    prose,
+    same,
+    with_generated,
+    with_printed,
+)
+from typer.testing import CliRunner
+
+from explorer.cli import app
+from explorer.report.guides import ORDER
+
+ANEW = "write them anew with python -m tests.documents"
+EACH = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+WITH_BLOCKS = {path: {block.needs for block in blocks(path)} for path in DOCUMENTS}
+
+
+def of_need(need):
+    """The documents with blocks that need it."""
+    paths = [path for path, needs in WITH_BLOCKS.items() if need in needs]
+    return pytest.mark.parametrize("path", paths, ids=lambda path: path.stem)
+
+
+@pytest.fixture
+def runner(tmp_path, monkeypatch):
+    """Runs a document's blocks on a machine without a driver."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "cli"))
+    from command_line import command_line
+
+    furnish(tmp_path)
+    return Runner(tmp_path, adapted(command_line(monkeypatch, tmp_path)))
+
+
+# ------------------------------------------------------------------ what is run and generated
+
+
+@of_need("")
+def test_its_commands_print_what_it_shows(path, runner):
+    assert with_printed(path, runner) == path.read_text(), ANEW
+
+
+@pytest.mark.exhaustive
+@of_need("time")
+def test_its_slow_commands_print_what_it_shows(path, runner):
+    assert with_printed(path, runner, ("", "time")) == path.read_text(), ANEW
+
+
+@pytest.mark.exhaustive
+@of_need("nvcc")
+def test_its_commands_run_where_there_is_nvcc(path, runner):
+    if shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not installed")
+    with_printed(path, runner, ("nvcc",))
+
+
+@EACH
+def test_its_figures_are_those_of_the_results(path):
+    text = path.read_text()
+    assert with_generated(text) == text, ANEW
+
+
+@EACH
+def test_every_block_of_code_is_of_a_kind_that_is_run(path):
+    found = blocks(path)
+    for block in found:
+        assert block.language in LANGUAGES, (
+            f"{block.place}: what runs a block of {block.language!r}?"
+        )
+        assert block.needs in NEEDS, f"{block.place}: which tests have {block.needs}?"
+        assert block.language == "python" or commands(block.body), f"{block.place} is empty"
+        if block.language == "console":
+            assert block.needs in ("", "time"), (
+                f"{block.place}: what a GPU prints differs from run to run"
+            )
+    fences = len(re.findall(r"^ *(```|~~~)", path.read_text(), re.MULTILINE))
+    made = len(re.findall(r"^```cuda$", path.read_text(), re.MULTILINE))
+    assert fences == 2 * (len(found) + made), f"{path.name} has a fence that is none of its blocks'"
+
+
+MEASURED = re.compile(r"[0-9][0-9.,]* ?(?:µs\b|ms\b|GB/s|TB/s|%|×(?! ?[0-9]))")
+"""A number with the unit of a measurement."""
+
+SAID = {"100.2 %", "100 %"}
+"""In the question why a share of copy may be more than a whole."""
+
+
+@EACH
+def test_every_measured_figure_is_generated(path):
+    found = {text.strip() for text in MEASURED.findall(prose(path.read_text()))}
+    assert found - SAID - {"1 GB/s"} == set()
+
+
+@EACH
+def test_no_mark_breaks_the_line_that_it_is_in(path):
+    """A line that begins with a comment is HTML to Markdown, with all that follows in it."""
+    for line in path.read_text().splitlines():
+        assert not re.match(r"<!--.*?-->.*\S", line) or line.count("-->") == 1, line
+        assert not re.match(r"<!--.*?-->.*[^>\s]$", line), line
+
+
+NOT_YET_DRAWN = {"studies/results/peers-h200.svg"}
+
+
+@EACH
+def test_its_links_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
+        found = "://" in target or (path.parent / target).exists() or target in NOT_YET_DRAWN
+        assert found, f"{path.name}: {target}"
+
+
+@EACH
+def test_every_command_and_option_in_it_exists(path):
+    known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    known |= {group.name for group in app.registered_groups}
+    text = path.read_text()
+    said = re.findall(r"`(explorer [^`]+)`", text)
+    said += [
+        line
+        for block in blocks(path)
+        if block.language in ("sh", "console")
+        for line in commands(block.body.replace("$ explorer", "explorer"))
+        if line.startswith("explorer ")
+    ]
+    helps = {}
+    for line in said:
+        words = shlex.split(line, comments=True)
+        if words[1] in ("COMMAND", "--help"):
+            continue
+        assert words[1] in known, f"{path.name}: {line}"
+        called = words[1:3] if words[1] == "table" and len(words) > 2 else words[1:2]
+        asked = tuple(called)
+        if asked not in helps:
+            helps[asked] = CliRunner().invoke(app, [*asked, "--help"]).output
+        for option in (word for word in words if word.startswith("--")):
+            assert option in helps[asked], f"{path.name}: {line}"
+
+
+@pytest.mark.parametrize(
+    "command", [c.name or c.callback.__name__ for c in app.registered_commands]
+)
+def test_every_command_has_help_and_is_in_the_guides(command):
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0 and "Usage: " in result.output
+    assert f"`explorer {command}" in (GUIDES / "commands.md").read_text()
+
+
+def test_every_extra_in_them_exists():
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for path in DOCUMENTS:
+        for extra in re.findall(r"softmax-explorer\[([a-z-]+)\]", path.read_text()):
+            assert extra in known, path
+
+
+def test_the_readme_names_the_oldest_python():
+    oldest = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    assert f"Python {oldest.removeprefix('>=')} or later" in (ROOT / "README.md").read_text()
+
+
+def test_each_guide_is_listed():
+    assert {path.stem for path in GUIDES.iterdir()} == set(ORDER)
+
+
+def test_the_readme_fits_two_screens():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+# ------------------------------------------------------------------ the mechanism itself
+
+
+def document(tmp_path, text):
+    path = tmp_path / "doc.md"
+    path.write_text(text)
+    return path
+
+
+def printing(printed):
+    return lambda words: printed
+
+
+def test_a_block_that_prints_other_things_is_written_anew(tmp_path):
+    path = document(tmp_path, "x\n\n```console\n$ explorer doctor\nold in 3 s\n```\ny\n")
+    new = Runner(tmp_path, printing(Printed(0, "new in 4 s\n", "")))
+    assert with_printed(path, new) == path.read_text().replace("old in 3 s", "new in 4 s")
+    slower = Runner(tmp_path, printing(Printed(0, "old in 9 s\n", "")))
+    assert with_printed(path, slower) == path.read_text()
+
+
+def test_a_command_that_fails_and_one_that_should_fail_are_found(tmp_path):
+    failing = Runner(tmp_path, printing(Printed(2, "", "error: no")))
+    path = document(tmp_path, "```sh\nexplorer doctor\n```\n")
+    with pytest.raises(AssertionError, match=r"doc.md:1: explorer doctor ended with exit code 2"):
+        with_printed(path, failing)
+    expected = document(tmp_path, "<!-- run: exits 2 -->\n```sh\nexplorer doctor\n```\n")
+    assert with_printed(expected, failing) == expected.read_text()
+    with pytest.raises(AssertionError, match="ended with exit code 0"):
+        with_printed(expected, Runner(tmp_path, printing(Printed(0, "", ""))))
+
+
+def test_a_program_that_fails_is_found_at_its_line(tmp_path):
+    path = document(tmp_path, "one\n\n```python\nx = 1\nassert x == 2\n```\n")
+    with pytest.raises(AssertionError) as caught:
+        with_printed(path, Runner(tmp_path, printing(None)))
+    assert caught.traceback[-1].lineno + 1 == 5
+
+
+def test_an_unknown_mark_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="nobody knows the mark 'need torch'"):
+        blocks(document(tmp_path, "<!-- run: need torch -->\n```python\n1\n```\n"))
+
+
+def test_only_the_time_that_something_took_may_differ():
+    assert same("81 in 1 s: 80", "81 in 2.5 s: 80") and not same("81 in 1 s", "82 in 1 s")
+
+
+def test_a_figure_in_prose_is_found_and_a_generated_one_is_not():
+    text = "It takes 3.5 µs.\n<!-- generated: x -->4.5 µs<!-- end -->\n`6 µs`\n"
+    assert MEASURED.findall(prose(text)) == ["3.5 µs"]
+
+
+def test_what_the_blocks_need_has_a_module_that_runs_it():
+    for need, where in NEEDS.items():
+        for name in re.findall(r"tests/\S+\.py", where):
+            assert (ROOT / name).is_file(), need
+    assert importlib.util.find_spec("documents")
+    assert Block(ROOT / "README.md", 3, "sh", "").place == "README.md:3"
