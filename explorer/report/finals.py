@@ -212,12 +212,27 @@ def _last_cell(finalist: Finalist, finals: Finals, width: int) -> str:
 
 
 def _ties_sentence(finals: Finals, *, replayed: bool) -> str:
-    others = len(finals.ties) - 1
-    tied = "No other finalist is tied with the best."
-    if others:
-        tied = f"{counted(others, 'other config')} tied with the best (=)."
-    how = _how(finals, replayed=replayed)
-    return f"{tied} Noise {percent(finals.noise, 2)}; {how}."
+    how = f"Noise {percent(finals.noise, 2)}; {_how(finals, replayed=replayed)}."
+    if len(finals.ties) == 1:
+        return f"No other finalist ties with the best. {how}"
+    ratios = [finalist.ratio_to_best for finalist in finals.ties]
+    apart = percent(max(ratios) - min(ratios))
+    others = counted(len(finals.ties) - 1, "other config")
+    verb = "ties" if len(finals.ties) == 2 else "tie"
+    return f"{others} {verb} with the best (=), at most {apart} apart. {how} {_choice(finals)}"
+
+
+def _choice(finals: Finals) -> str:
+    """Say why the first of several ties is the first, although another may have a lower time."""
+    first, second = (finalist.trial for finalist in finals.ties[:2])
+    chosen, next_one = first.outcome.resources, second.outcome.resources
+    if chosen.registers != next_one.registers:
+        why = f"fewer registers: {chosen.registers}, not {next_one.registers}"
+    elif chosen.code_bytes != next_one.code_bytes:
+        why = f"shorter code: {chosen.code_bytes} bytes, not {next_one.code_bytes}"
+    else:
+        return f"Trial {first.number} is chosen: it is the fastest of those that are as small."
+    return f"Trial {first.number} is chosen for {why}."
 
 
 def _how(finals: Finals, *, replayed: bool) -> str:

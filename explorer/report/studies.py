@@ -89,8 +89,8 @@ def tally(result: SearchResult) -> str:
         end = f" Ended since {result.stopped}; more are tried with --effort full or --trials."
     return (
         f"{count(result.trials)} in {seconds(result.elapsed_s)}: "
-        f"{counted(result.measured, 'kernel')} measured, {count(result.duplicates)} whose code was "
-        f"known, rejected: {rejected}. Seed {result.seed}.{end}"
+        f"{counted(result.measured, 'kernel')} measured, {count(result.duplicates)} skipped "
+        f"as duplicates, rejected: {rejected}. Seed {result.seed}.{end}"
     )
 
 
@@ -107,9 +107,12 @@ def _age(result: SearchResult) -> list[tuple[str, str]]:
     """What a reader must know of an older recording: its kernels may not be those of today."""
     if not result.replayed or result.circumstances.space_version == space_version():
         return []
-    older = "recorded of an older space or older templates: explorer emit writes these kernels as "
     return [
-        ("older", f"{older}they are today, and explorer emit heuristic may be faster than them")
+        (
+            "note",
+            "this recording predates some options of the space. explorer emit writes the kernels "
+            "as the templates emit them today; explorer emit heuristic may be faster",
+        )
     ]
 
 

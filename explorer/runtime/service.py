@@ -29,7 +29,7 @@ class Options:
     wait: bool = False
     """Whether a call waits for its kernel, instead of being served by the framework meanwhile."""
     batch_invariant: bool = False
-    """Whether a row comes to the same bits however many rows there are."""
+    """Whether a row's bits do not depend on the number of rows."""
 
 
 def _from_environment() -> Options:
@@ -47,7 +47,7 @@ def set_options(*, wait: bool | None = None, batch_invariant: bool | None = None
 
     `wait`: whether a call waits until its kernel is compiled, 0.1 to 2 s, instead of being served
     by the framework's own function meanwhile; from the start where EXPLORER_WAIT=1 is set.
-    `batch_invariant`: whether a row comes to the same bits whatever the number of rows is. Kernels
+    `batch_invariant`: whether a row's bits do not depend on the number of rows. Kernels
     are then chosen without regard to it, and calls wait for them, as the framework's function would
     give other bits; from the start where EXPLORER_BATCH_INVARIANT=1 is set. Say so before the first
     call: a kernel that has been loaded stays. One row alone counts as dense: of an array with gaps

@@ -151,7 +151,7 @@ class SearchResult:
 
     @property
     def ties(self) -> tuple[Finalist, ...]:
-        """The finalists that cannot be told from the best, which is the first."""
+        """The finalists that tie with the best, which is the first."""
         return self.finals.ties
 
     @property

@@ -1,4 +1,4 @@
-"""A row comes to the same bits however many rows there are."""
+"""A row's bits do not depend on the number of rows."""
 
 import numpy as np
 import pytest

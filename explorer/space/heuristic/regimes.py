@@ -33,7 +33,7 @@ def config_for(
     """A legal config that needs no search, as exact as `accuracy` asks.
 
     It depends on the number of rows where these are too few to fill the GPU. A `batch_invariant`
-    config does not, so that a row comes to the same bits however many rows there are.
+    config does not, so that a row's bits do not depend on the number of rows.
 
     The regimes are those of a row-wise softmax. If a problem's rules exclude what its regime says,
     `Space.repair` mends one broken rule after another by random changes. Their seed is fixed, so
