@@ -2,7 +2,7 @@
 
     python -m tests.documents
 
-writes the README and the guides anew, from what commands print and from what is kept in studies/.
+writes the README, its picture and the guides anew, from what commands print and from what is kept in studies/.
 
 A block of code is of one kind, by the language of its fence:
 
@@ -250,8 +250,21 @@ def with_printed(path: Path, runner: Runner, needs: tuple[str, ...] = ("",)) -> 
     return text
 
 
+PICTURE = ROOT / "studies" / "results" / "peers-h200.svg"
+
+
+def picture() -> str:
+    """The README's picture, drawn from the committed comparisons."""
+    from document_figures import TYPES, compared
+
+    from explorer.report.peer_picture import peers_svg
+
+    return peers_svg([compared(dtype) for dtype in TYPES])
+
+
 def write_generated() -> None:
-    """Write what stands between marks anew, in every document: it runs no command."""
+    """Write what stands between marks anew, in every document, and the picture: no command runs."""
+    PICTURE.write_text(picture())
     for path in DOCUMENTS:
         text = path.read_text()
         if (made := with_generated(text)) != text:

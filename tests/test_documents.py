@@ -5,13 +5,16 @@ import re
 import shlex
 import shutil
 import tomllib
+from xml.etree import ElementTree
 
 import pytest
+from document_figures import TYPES, compared
 from documents import (
     DOCUMENTS,
     GUIDES,
     LANGUAGES,
     NEEDS,
+    PICTURE,
     ROOT,
     Block,
     Printed,
@@ -20,6 +23,7 @@ from documents import (
     blocks,
     commands,
     furnish,
+    picture,
     prose,
     same,
     with_generated,
@@ -118,13 +122,10 @@ def test_no_mark_breaks_the_line_that_it_is_in(path):
         assert not re.match(r"<!--.*?-->.*[^>\s]$", line), line
 
 
-NOT_YET_DRAWN = {"studies/results/peers-h200.svg"}
-
-
 @EACH
 def test_its_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
-        found = "://" in target or (path.parent / target).exists() or target in NOT_YET_DRAWN
+        found = "://" in target or (path.parent / target).exists()
         assert found, f"{path.name}: {target}"
 
 
@@ -243,3 +244,22 @@ def test_what_the_blocks_need_has_a_module_that_runs_it():
             assert (ROOT / name).is_file(), need
     assert importlib.util.find_spec("documents")
     assert Block(ROOT / "README.md", 3, "sh", "").place == "README.md:3"
+
+
+def test_the_picture_is_that_of_the_results():
+    assert PICTURE.read_text() == picture(), ANEW
+
+
+def test_the_picture_has_a_point_for_each_library_type_and_width():
+    drawn = ElementTree.fromstring(picture())
+    classes = [one.get("class", "") for one in drawn.iter()]
+    runs = [compared(dtype) for dtype in TYPES]
+    for library in ("torch", "torch-compile", "triton-tuned", "quack"):
+        widths = {
+            (of, one.problem.cols)
+            for of, run in enumerate(runs)
+            for one in run.comparisons
+            if library in {peer.name for peer in one.peers}
+        }
+        in_legend = 1
+        assert classes.count(f"point {library}") == len(widths) + in_legend

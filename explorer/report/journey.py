@@ -213,8 +213,8 @@ def journey_svg(journey: Journey) -> str:
         f'viewBox="0 0 {WIDTH} {height}" role="img">',
         f"<title>{escape(f'Softmax kernels, {journey.problem}')}</title>",
         f"<style>{_STYLE}</style>",
-        _text(12, 24, str(journey.problem), "title"),
-        _text(12, 44, _subtitle(journey), "quiet"),
+        svg_text(12, 24, str(journey.problem), "title"),
+        svg_text(12, 44, _subtitle(journey), "quiet"),
         *_axis(scale, height),
         *(line for row in rows for line in row),
         *_copy(journey, scale, height),
@@ -252,10 +252,10 @@ def _row(journey: Journey, scale: _Scale, index: int, step: Step) -> list[str]:
     told += f" · {percent(share)} of copy" if share is not None else ""
     kind = "best" if step.is_best else "bar"
     return [
-        _text(LABELS - 8, y + 15, step.name, "", "end"),
+        svg_text(LABELS - 8, y + 15, step.name, "", "end"),
         f'<rect class="{kind}" x="{LABELS}" y="{y + 4}" width="{right - LABELS:.1f}" '
         f'height="{ROW - 8}" rx="2"/>',
-        _text(WIDTH - FIGURES + 12, y + 15, told, "quiet"),
+        svg_text(WIDTH - FIGURES + 12, y + 15, told, "quiet"),
     ]
 
 
@@ -265,8 +265,8 @@ def _axis(scale: _Scale, height: int) -> list[str]:
     for time_us in scale.ticks():
         x = scale.place(time_us)
         lines.append(f'<path class="axis" d="M{x:.1f} {TOP}V{bottom}"/>')
-        lines.append(_text(x, bottom + 16, f"{time_us:g}", "quiet", "middle"))
-    lines.append(_text(WIDTH - FIGURES + 12, bottom + 16, "µs, logarithmic", "quiet"))
+        lines.append(svg_text(x, bottom + 16, f"{time_us:g}", "quiet", "middle"))
+    lines.append(svg_text(WIDTH - FIGURES + 12, bottom + 16, "µs, logarithmic", "quiet"))
     return lines
 
 
@@ -276,7 +276,7 @@ def _copy(journey: Journey, scale: _Scale, height: int) -> list[str]:
     x = scale.place(journey.copy_time_us)
     return [
         f'<path class="copy" d="M{x:.1f} {TOP - 4}V{height - BOTTOM + 4}"/>',
-        _text(x, TOP - 8, f"copy {microseconds(journey.copy_time_us)}", "quiet", "middle"),
+        svg_text(x, TOP - 8, f"copy {microseconds(journey.copy_time_us)}", "quiet", "middle"),
     ]
 
 
@@ -285,7 +285,8 @@ def _subtitle(journey: Journey) -> str:
     return f"{c.gpu}, driver {c.driver}, NVRTC {c.nvrtc}, {c.timing} L2, {c.date[:10]}"
 
 
-def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
+def svg_text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
+    """Return an SVG text of class `kind`, `anchor` of it at (x, y) in pixels."""
     named = f' class="{kind}"' if kind else ""
     return f'<text{named} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
