@@ -2,7 +2,8 @@
 
     python -m tests.documents
 
-writes the README, its picture and the guides anew, from what commands print and from what is kept in studies/.
+writes the README, its picture and the guides anew, from what commands print and from what is kept
+in studies/.
 
 A block of code is of one kind, by the language of its fence:
 

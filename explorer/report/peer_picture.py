@@ -113,9 +113,9 @@ class _Scale:
         return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
     def cols_ticks(self) -> list[int]:
-        """Powers of eight within the scale."""
+        """Powers of sixteen within the scale: more would run into each other."""
         low, high = self._cols
-        return [8**n for n in range(1, 10) if low <= 3 * n <= high]
+        return [16**n for n in range(1, 8) if low <= 4 * n <= high]
 
     def ratio_ticks(self) -> list[float]:
         """Round ratios within the scale."""
