@@ -152,6 +152,7 @@ def moved(problem, operands, word):
     return written
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", [0, -1], ids=["many threads a row", "few threads a row"])
 @pytest.mark.parametrize("problem", ROW_PROBLEMS, ids=str)
 def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(run, out, problem, shape):
