@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from explorer.cli import completions
+from explorer.cli.help import RESULTS
 from explorer.cli.options import Json, whole_number
 from explorer.cli.output import INTERRUPTED, say
 from explorer.errors import InvalidInput
@@ -20,6 +22,7 @@ Names = Annotated[
         metavar="NAME",
         help="A recording to search; may be repeated; left out: all that hold a whole sub-space.",
         show_default=False,
+        autocompletion=completions.recordings,
     ),
 ]
 Strategies = Annotated[
@@ -29,6 +32,7 @@ Strategies = Annotated[
         metavar="NAME",
         help="A strategy to compare; may be repeated; left out: all.",
         show_default=False,
+        autocompletion=completions.strategies,
     ),
 ]
 Seeds = Annotated[
@@ -85,10 +89,17 @@ T4 = Annotated[
         metavar="FILE.json",
         help="Write the kernels of NAME as T4, the format that Kernel Tuner reads.",
         show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
 Name = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="A recording.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="NAME",
+        help="A recording.",
+        show_default=False,
+        autocompletion=completions.recordings,
+    ),
 ]
 
 

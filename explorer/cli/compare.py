@@ -11,6 +11,8 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
+from explorer.cli import completions
+from explorer.cli.help import PROBLEM, RESULTS
 from explorer.cli.options import (
     AccuracyLevel,
     Json,
@@ -34,7 +36,13 @@ if TYPE_CHECKING:
 
 Cols = Annotated[
     str | None,
-    typer.Option("--cols", metavar="C,C", help="Columns, one or several.", show_default=False),
+    typer.Option(
+        "--cols",
+        metavar="C,C",
+        help="Columns, one or several.",
+        show_default=False,
+        rich_help_panel=PROBLEM,
+    ),
 ]
 Rows = Annotated[
     str | None,
@@ -43,13 +51,29 @@ Rows = Annotated[
         metavar="R,R",
         help="Rows of all of them, or of each; left out: as many as make 256 MiB of traffic.",
         show_default=False,
+        rich_help_panel=PROBLEM,
     ),
 ]
 Dtypes = Annotated[
-    str, typer.Option("--dtype", metavar="D,D", help=f"Element types: {', '.join(DType)}.")
+    str,
+    typer.Option(
+        "--dtype",
+        metavar="D,D",
+        help=f"Element types: {', '.join(DType)}.",
+        autocompletion=completions.several(*DType),
+        rich_help_panel=PROBLEM,
+    ),
 ]
 Operation = Annotated[
-    Op, typer.Option("--op", metavar="OP", help=f"{', '.join(Op)}.", parser=Op.parse)
+    Op,
+    typer.Option(
+        "--op",
+        metavar="OP",
+        help=f"{', '.join(Op)}.",
+        parser=Op.parse,
+        autocompletion=completions.among(*Op),
+        rich_help_panel=PROBLEM,
+    ),
 ]
 Peers = Annotated[
     str | None,
@@ -74,7 +98,13 @@ Heuristic = Annotated[
 ]
 Save = Annotated[
     Path | None,
-    typer.Option("--save", metavar="FILE", help="Keep it as JSON.", show_default=False),
+    typer.Option(
+        "--save",
+        metavar="FILE",
+        help="Keep it as JSON.",
+        show_default=False,
+        rich_help_panel=RESULTS,
+    ),
 ]
 Kept = Annotated[
     Path | None,
@@ -83,6 +113,7 @@ Kept = Annotated[
         metavar="FILE",
         help="Show what --save kept, instead of measuring.",
         show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
 Against = Annotated[
@@ -93,9 +124,13 @@ Against = Annotated[
         help="A run that --save kept, on such a GPU: exit code 1 if ours is slower now beyond "
         "noise, for continuous integration.",
         show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown, for documents.")]
+Markdown = Annotated[
+    bool,
+    typer.Option("--markdown", help="Print Markdown, for documents.", rich_help_panel=RESULTS),
+]
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Print the tracebacks of peers that fail, on stderr.")
 ]

@@ -9,6 +9,7 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem, rows_notice
+from explorer.cli.help import RESULTS
 from explorer.cli.options import AccuracyLevel, Device, Json, Seed, Storage, Timing, duration_s
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, with_problem
@@ -38,9 +39,18 @@ Budget = Annotated[
 ]
 Plot = Annotated[
     Path | None,
-    typer.Option("--plot", metavar="FILE.svg", help="Draw it, too.", show_default=False),
+    typer.Option(
+        "--plot",
+        metavar="FILE.svg",
+        help="Draw it, too.",
+        show_default=False,
+        rich_help_panel=RESULTS,
+    ),
 ]
-Save = Annotated[bool, typer.Option("--save", help=f"Keep it as a file in {FOLDER}/.")]
+Save = Annotated[
+    bool,
+    typer.Option("--save", help=f"Keep it as a file in {FOLDER}/.", rich_help_panel=RESULTS),
+]
 Kept = Annotated[
     Path | None,
     typer.Option(
@@ -48,9 +58,13 @@ Kept = Annotated[
         metavar="FILE",
         help="Show a journey that --save kept, instead of measuring one.",
         show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown, for documents.")]
+Markdown = Annotated[
+    bool,
+    typer.Option("--markdown", help="Print Markdown, for documents.", rich_help_panel=RESULTS),
+]
 
 
 @with_problem

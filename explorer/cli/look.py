@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from explorer.asked import AskedProblem
+from explorer.cli import completions
+from explorer.cli.help import RESULTS
 from explorer.cli.options import AccuracyOrNone, Gpu, Json, Minimised, Storage, whole_number
 from explorer.cli.output import say
 from explorer.cli.problem import needed, with_problem
@@ -17,7 +19,12 @@ from explorer.tuning.objective import Goal, Objectives
 def guide(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="The guide to show.", show_default=False),
+        typer.Argument(
+            metavar="NAME",
+            help="The guide to show.",
+            show_default=False,
+            autocompletion=completions.guides,
+        ),
     ] = None,
 ) -> None:
     """List the guides, or show one: how to use, tune, read and measure kernels."""
@@ -37,7 +44,10 @@ def studies(
     storage: Storage = None,
     json: Json = False,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print a Markdown table of their results.")
+        bool,
+        typer.Option(
+            "--markdown", help="Print a Markdown table of their results.", rich_help_panel=RESULTS
+        ),
     ] = False,
 ) -> None:
     """List the studies of a storage."""

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from explorer.accuracy import Accuracy
+from explorer.cli import completions
+from explorer.cli.help import MEASUREMENT, RESULTS
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.space import Space, parameters
@@ -149,15 +151,28 @@ Storage = Annotated[
         metavar="URL",
         help="Optuna storage, a URL or a SQLite file; left out: studies/explorer.db.",
         show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
 Device = Annotated[
     str,
-    typer.Option("--device", metavar="DEVICE", help="auto, cuda:N, or recorded:NAME."),
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="auto, cuda:N, or recorded:NAME.",
+        autocompletion=completions.devices,
+        rich_help_panel=MEASUREMENT,
+    ),
 ]
 RecordedDevice = Annotated[
     str,
-    typer.Option("--device", metavar="DEVICE", help="The GPU to measure on: cuda:N."),
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="The GPU to measure on: cuda:N.",
+        autocompletion=completions.among("auto", "cuda:0"),
+        rich_help_panel=MEASUREMENT,
+    ),
 ]
 Timing = Annotated[
     str,
@@ -166,11 +181,19 @@ Timing = Annotated[
         metavar="MODE",
         parser=one_of("timing", "cold", "warm"),
         help="cold: launches rotate over buffers of 4 x L2; warm: they stay on one.",
+        autocompletion=completions.among("cold", "warm"),
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 Seed = Annotated[
     int,
-    typer.Option("--seed", metavar="S", parser=whole_number("seed", 0), help="Seed of the search."),
+    typer.Option(
+        "--seed",
+        metavar="S",
+        parser=whole_number("seed", 0),
+        help="Seed of whatever is drawn at random.",
+        rich_help_panel=MEASUREMENT,
+    ),
 ]
 Gpu = Annotated[
     str | None,
@@ -180,6 +203,7 @@ Gpu = Annotated[
         help="GPU whose limits count, as its driver calls it; left out: the one here, "
         "else NVIDIA H200.",
         show_default=False,
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 AccuracyLevel = Annotated[
@@ -189,6 +213,8 @@ AccuracyLevel = Annotated[
         metavar="LEVEL",
         parser=Accuracy.parse,
         help="What errors may come to: strict, default or fast.",
+        autocompletion=completions.among(*Accuracy),
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 AccuracyOrNone = Annotated[
@@ -200,6 +226,8 @@ AccuracyOrNone = Annotated[
         help="What errors may come to: strict, default or fast; left out: default, and fast with "
         "--objectives time,error.",
         show_default=False,
+        autocompletion=completions.among(*Accuracy),
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 Minimised = Annotated[
@@ -209,10 +237,23 @@ Minimised = Annotated[
         metavar="WHAT",
         parser=Objectives.parse,
         help="What is minimised: time, or time,error for the Pareto front of both.",
+        autocompletion=completions.among(*Objectives),
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 BatchInvariant = Annotated[
     bool,
-    typer.Option("--batch-invariant", help="Of the heuristic: one config whatever the rows are."),
+    typer.Option(
+        "--batch-invariant",
+        help="Of the heuristic: one config whatever the rows are.",
+        rich_help_panel=MEASUREMENT,
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, alone on stdout.")]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print the result, or the error, as JSON, alone on stdout.",
+        rich_help_panel=RESULTS,
+    ),
+]

@@ -7,6 +7,7 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem, rows_notice
+from explorer.cli.help import RESULTS
 from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, whole_number
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, with_problem
@@ -44,9 +45,13 @@ Output = Annotated[
         metavar="FILE",
         help="File to write, ending in .json.gz; left out: one in studies/recorded/.",
         show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace a recording of that name.")]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Replace a recording of that name.", rich_help_panel=RESULTS),
+]
 
 
 @with_problem

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from explorer.cli.help import HELP_NAMES, Command, Group
 from explorer.cli.options import Json
 from explorer.user_files import shipped_folder
 
@@ -22,7 +23,7 @@ Wanted = Annotated[
 NOT_WHOLE = 1
 """The exit code of a table that has faults."""
 
-table = typer.Typer(rich_markup_mode=None)
+table = typer.Typer(cls=Group, context_settings=HELP_NAMES, rich_markup_mode=None)
 
 
 @table.callback(invoke_without_command=True)
@@ -32,7 +33,7 @@ def tables(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@table.command()
+@table.command(cls=Command, epilog="explorer table show studies/tuned/nvidia-h200.json")
 def show(file: File, json: Json = False) -> None:
     """Print the best config of each problem of a table."""
     from explorer.report.json_data import as_text
@@ -48,7 +49,7 @@ def show(file: File, json: Json = False) -> None:
         print_tuned(run, file, results())
 
 
-@table.command()
+@table.command(cls=Command, epilog="explorer table check studies/tuned/nvidia-h200.json")
 def check(file: File, problems: Wanted = None, json: Json = False) -> None:
     """Say what keeps a table from standing for its GPU.
 
