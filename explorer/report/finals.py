@@ -9,7 +9,7 @@ from rich.console import Console
 from explorer.config_words import difference_words
 from explorer.outcome import Circumstances, Measured
 from explorer.problem import Problem
-from explorer.report.table import Column, Table, number, print_table, prose, word
+from explorer.report.table import GAP, LEAST_PROSE, Column, Table, number, print_table, prose, word
 from explorer.report.text import (
     counted,
     microseconds,
@@ -107,9 +107,6 @@ ROWS_AFTER_TIES = 5
 MOST_ROWS = 15
 """How many finalists are shown at most: a large tie set is told by its count."""
 
-_GAP = 2
-"""Character cells between two columns of a plain table."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Ranked:
@@ -178,7 +175,9 @@ def print_finals(
     rows.append([column.of_copy(finals, problem) if finals.copy_us else "" for column in _COLUMNS])
     headings = [column.column.heading for column in _COLUMNS]
     widths = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
-    left = console.width - sum(widths) - _GAP * len(widths)
+    left = console.width - sum(widths) - GAP * len(widths)
+    if left < LEAST_PROSE:  # the last column then stands below, beside the first one
+        left = console.width - widths[0] - GAP
     table = Table([*(column.column for column in _COLUMNS), prose("differs from the best by", 1)])
     for row, finalist in zip(rows, listed, strict=False):
         table.add(*row, _last_cell(finalist, finals, left))

@@ -183,7 +183,7 @@ def _program(find: Callable[[], str | None], name: str) -> Answer:
 
 def print_machine(checks: Sequence[Check], console: Console) -> None:
     """One line a check, then whether all is there that the package itself needs."""
-    table = Table([*words("", "what"), prose("found", 3), prose("needed for", 2)])
+    table = Table([*words("", "what"), prose("found", 3), prose("needed for", 2)], keys=2)
     for check in checks:
         style = "green" if check.ok else "red" if check.required else "yellow"
         state = Styled("ok" if check.ok else "missing", style)

@@ -50,7 +50,7 @@ def _parameters_table(space: Space) -> Table:
 
 def _rules_table(space: Space) -> Table:
     columns = [*numbers("excluded"), *words("rule"), prose("what a legal config satisfies")]
-    table = Table(columns, title="Rules: what each excludes by itself")
+    table = Table(columns, title="Rules: what each excludes by itself", keys=2)
     for rule in RULES:
         table.add(percent(space.excluded_share(rule)), rule.name, rule.sentence)
     return table

@@ -203,7 +203,7 @@ def _effects_table(effects: tuple[ParameterEffect, ...]) -> Table:
         table.add(
             effect.name,
             percent(effect.importance),
-            f"{100 * effect.importance_low:.0f} to {100 * effect.importance_high:.0f} %",
+            f"{100 * effect.importance_low:.0f}–{100 * effect.importance_high:.0f} %",
             effect.fastest_value,
             microseconds(effect.fastest_us),
             effect.slowest_value,
