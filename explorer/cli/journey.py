@@ -15,14 +15,13 @@ from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import InvalidInput, NotFound
 from explorer.problem import Problem
-from explorer.user_files import check_writable, write_file
+from explorer.user_files import check_writable, studies_folder, write_file
 
 if TYPE_CHECKING:
     from explorer.evaluator import Evaluator
     from explorer.tuning import Found
     from explorer.tuning.journey import Journey
 
-FOLDER = Path("studies/results")
 _FOLDER_REMEDY = "run it in another folder"
 DEFAULT_BUDGET_S = 40.0
 """For a search where the problem was not searched before."""
@@ -49,7 +48,9 @@ Plot = Annotated[
 ]
 Save = Annotated[
     bool,
-    typer.Option("--save", help=f"Keep it as a file in {FOLDER}/.", rich_help_panel=RESULTS),
+    typer.Option(
+        "--save", help="Keep it as a file in results/ among the studies.", rich_help_panel=RESULTS
+    ),
 ]
 Kept = Annotated[
     Path | None,
@@ -197,6 +198,6 @@ def _path(evaluator: "Evaluator") -> Path:
     made = evaluator.circumstances
     file = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)
     name = file.name.removesuffix(SUFFIX)
-    path = FOLDER / f"journey-{name}.json"
+    path = studies_folder() / "results" / f"journey-{name}.json"
     check_writable(path, _FOLDER_REMEDY)
     return path

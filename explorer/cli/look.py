@@ -90,10 +90,11 @@ def show(
     from explorer.report.pareto_report import print_front_study
     from explorer.report.studies import print_study
     from explorer.report.table import results
-    from explorer.tuning import load_study, open_storage
+    from explorer.tuning import load_study, open_storage, searching
 
-    opened = open_storage(storage, read_only=True)
-    view = load_study(opened, needed(asked), Goal.of(objectives, accuracy))
+    asked, goal = needed(asked), Goal.of(objectives, accuracy)
+    opened = open_storage(storage, read_only=True, command=searching(asked, goal))
+    view = load_study(opened, asked, goal)
     if view.passed_over:
         say(view.passed_over)
     if json:

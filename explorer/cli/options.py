@@ -149,7 +149,8 @@ Storage = Annotated[
     typer.Option(
         "--storage",
         metavar="URL",
-        help="Optuna storage, a URL or a SQLite file; left out: studies/explorer.db.",
+        help="Optuna storage, a URL or a SQLite file; left out: "
+        "$EXPLORER_STORAGE, else explorer.db in studies/ or in the user's data folder.",
         show_default=False,
         rich_help_panel=RESULTS,
     ),

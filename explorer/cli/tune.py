@@ -106,7 +106,7 @@ Output = Annotated[
     typer.Option(
         "--output",
         metavar="FILE.json",
-        help="The table to write, or to add to; left out: studies/tuned/<gpu>.json.",
+        help="The table to write, or to add to; left out: tuned/<gpu>.json among the studies.",
         show_default=False,
         rich_help_panel=RESULTS,
     ),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         list_views,
         load_study,
         load_trial,
+        searching,
         survey,
     )
     from explorer.tuning.study_writer import merge_trials
@@ -36,6 +37,7 @@ __all__ = [
     "record",
     "run_journey",
     "run_search",
+    "searching",
     "stored_best",
     "survey",
 ]
@@ -54,6 +56,7 @@ _HOMES = {
     "record": "recorder",
     "run_journey": "journey",
     "run_search": "search",
+    "searching": "study_reader",
     "stored_best": "journey",
     "survey": "study_reader",
 }

@@ -382,6 +382,11 @@ def _trial(study: StoredStudy, number: int) -> TrialRecord:
     raise NotFound(f"trial {number} does not exist; study '{study.name}' has {has}, or {BEST}")
 
 
+def searching(problem: AskedProblem, goal: Goal) -> str:
+    """The command that searches a problem with that goal."""
+    return shlex.join(["explorer", "search", *problem.options, *goal.options])
+
+
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     """Which study is meant."""
@@ -396,7 +401,7 @@ class _Wanted:
     @property
     def command(self) -> str:
         """The command that searches it."""
-        return shlex.join(["explorer", "search", *self.problem.options, *self.goal.options])
+        return searching(self.problem, self.goal)
 
     def __str__(self) -> str:
         return f"{self.problem}{self.goal}"

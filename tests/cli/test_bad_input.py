@@ -177,8 +177,16 @@ USAGE = {
     "record what": ("record --cols 8", "give --sample 500, --where, or both"),
     "record where": ("record --cols 8 --sample 5", "device cuda:0 cannot be used"),
     "port": ("dashboard --port 99999", "port is '99999'"),
-    "emit before search": ("emit best --cols 4096", "run explorer search --cols 4096"),
-    "show before search": ("show --cols 4096", "run explorer search --cols 4096"),
+    "emit before search": (
+        "emit best --cols 1234",
+        "run explorer search --cols 1234 --dtype f32; or take a kernel without a search: explorer "
+        "emit heuristic --cols 1234",
+    ),
+    "search before recording": ("search --cols 5000", "explorer emit heuristic --cols 5000"),
+    "show before search": (
+        "show --cols 4096 --op log_softmax",
+        "run explorer search --cols 4096 --dtype f32 --op log_softmax",
+    ),
     "studies before search": ("studies", "run explorer search --cols 4096"),
     "storage of no name": ("studies --storage=", "storage is '', which names nothing"),
     "storage a device": ("studies --storage /dev/zero", "is a pipe or a device, not a database"),
