@@ -141,6 +141,8 @@ def _run(plan: _Plan) -> "Journey":
     from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.evaluate.replay import ReplayEvaluator
     from explorer.report.json_data import as_text
+    from explorer.report.progress import JourneyLine
+    from explorer.report.table import notices
     from explorer.tuning import run_journey
 
     why = why_no_gpu(plan.device)
@@ -152,7 +154,8 @@ def _run(plan: _Plan) -> "Journey":
             replayed = evaluator.notices if isinstance(evaluator, ReplayEvaluator) else []
             for notice in [*replayed, *rows_notice(plan.problem, plan.rows)]:
                 say(notice)
-            told = run_journey(evaluator, partial(_best, plan, evaluator), on_progress=_tell)
+            with JourneyLine(notices()) as line:
+                told = run_journey(evaluator, partial(_best, plan, evaluator), on_progress=line)
     except NotFound as error:
         raise NotFound(f"{why}, and {error}" if why else str(error)) from None
     except KeyboardInterrupt:
@@ -185,10 +188,6 @@ def _best(plan: _Plan, evaluator: "Evaluator") -> "Found":
         )
     winner = result.finals.winner.trial
     return Found(winner.config, f"trial {winner.number} of study {result.study}")
-
-
-def _tell(name: str, number: int, total: int) -> None:
-    say(f"{number}/{total} {name}")
 
 
 def _path(evaluator: "Evaluator") -> Path:
