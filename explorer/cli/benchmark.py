@@ -8,7 +8,7 @@ import typer
 
 from explorer.cli import completions
 from explorer.cli.help import RESULTS
-from explorer.cli.options import Json, whole_number
+from explorer.cli.options import Csv, Json, check_one_format, whole_number
 from explorer.cli.output import INTERRUPTED, say
 from explorer.errors import InvalidInput
 
@@ -103,15 +103,17 @@ Name = Annotated[
 ]
 
 
-def recordings(name: Name = None, t4: T4 = None, json: Json = False) -> None:
+def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = False) -> None:
     """List the recordings that replays search, or write one in a format of others."""
     from explorer.devices.recorded import list_recordings, load_recording
     from explorer.report.benchmark import t4_data
+    from explorer.report.csv_data import as_csv, recording_rows
     from explorer.report.json_data import as_text
     from explorer.report.space import print_recordings, recordings_data
     from explorer.report.table import results
     from explorer.user_files import check_writable, write_file
 
+    check_one_format(json=json, csv=csv)
     if (name is None) != (t4 is None):
         raise InvalidInput("give a recording's name and --t4 FILE.json together, or neither")
     if name is not None and t4 is not None:
@@ -123,5 +125,7 @@ def recordings(name: Name = None, t4: T4 = None, json: Json = False) -> None:
     files = list_recordings()
     if json:
         print(as_text(recordings_data(files)))
+    elif csv:
+        print(as_csv(recording_rows(files)), end="")
     else:
         print_recordings(files, results())

@@ -15,11 +15,13 @@ from explorer.cli import completions
 from explorer.cli.help import PROBLEM, RESULTS
 from explorer.cli.options import (
     AccuracyLevel,
+    Csv,
     Json,
     RecordedDevice,
     Seed,
     Storage,
     Timing,
+    check_one_format,
     duration,
     extents,
     words,
@@ -157,6 +159,7 @@ def compare(
     kept: Kept = None,
     against: Against = None,
     json: Json = False,
+    csv: Csv = False,
     markdown: Markdown = False,
     verbose: Verbose = False,
 ) -> None:
@@ -164,13 +167,12 @@ def compare(
     from explorer import api
     from explorer.report.compare import read_compared
 
-    if json and markdown:
-        raise InvalidInput("--json and --markdown both want stdout; drop one of them")
+    check_one_format(json=json, csv=csv, markdown=markdown)
     before = read_compared(against) if against is not None else None
     if kept is not None:
         _check_nothing_is_measured(cols, save)
         again = read_compared(kept)
-        _print(again, json=json, markdown=markdown, kept=True)
+        _print(again, json=json, csv=csv, markdown=markdown, kept=True)
         raise typer.Exit(_held_against(again, before))
     problems = _problems(cols, rows, words("dtype", dtype), op)
     chosen = words("peers", peers) if peers is not None else None
@@ -192,7 +194,7 @@ def compare(
     )
     run, code = _until_stopped(measured, save)
     if run is not None and run.comparisons:
-        _print(run, json=json, markdown=markdown, kept=False)
+        _print(run, json=json, csv=csv, markdown=markdown, kept=False)
         code = code or _held_against(run, before)
     elif not code:
         raise NotFound("nothing was compared: the lines above say why")
@@ -282,13 +284,16 @@ def _keep(run: "PeerRun", save: Path | None) -> None:
         say(f"{save}: {len(run.comparisons)} written")
 
 
-def _print(run: "PeerRun", *, json: bool, markdown: bool, kept: bool) -> None:
+def _print(run: "PeerRun", *, json: bool, csv: bool, markdown: bool, kept: bool) -> None:
     from explorer.report.compare import compare_data, compared_markdown, print_compared
+    from explorer.report.csv_data import as_csv, compare_rows
     from explorer.report.json_data import as_text
     from explorer.report.table import results
 
     if json:
         print(as_text(compare_data(run)))
+    elif csv:
+        print(as_csv(compare_rows(run)), end="")
     elif markdown:
         print(compared_markdown(run), end="")
     else:

@@ -68,6 +68,32 @@ def variants(incomplete: str) -> Offered:
     return [line for line in offered if line[0].startswith(incomplete)]
 
 
+def presets(incomplete: str) -> Offered:
+    """Complete the name of a preset."""
+    from explorer.presets import PRESETS
+
+    return _that_begin(incomplete, (preset.name for preset in PRESETS))
+
+
+def parameters(incomplete: str) -> Offered:
+    """Complete the name of a parameter of the space."""
+    from explorer.space.parameters import MEANING
+
+    return _that_begin(incomplete, MEANING)
+
+
+def conditions(incomplete: str) -> Offered:
+    """Complete NAME=VALUE: the name, then one of its values."""
+    from explorer.dtype import DType
+    from explorer.space import parameters as all_parameters
+
+    known = all_parameters(DType.F32)
+    name, equals, _ = incomplete.partition("=")
+    if not equals:
+        return _that_begin(incomplete, (f"{one}=" for one in known))
+    return _that_begin(incomplete, (f"{name}={value}" for value in known.get(name, ())))
+
+
 def guides(incomplete: str) -> Offered:
     """Complete the name of a guide."""
     folder = Path(__file__).resolve().parents[1] / "guide"

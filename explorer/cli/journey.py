@@ -10,7 +10,17 @@ import typer
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem, rows_notice
 from explorer.cli.help import RESULTS
-from explorer.cli.options import AccuracyLevel, Device, Json, Seed, Storage, Timing, duration_s
+from explorer.cli.options import (
+    AccuracyLevel,
+    Csv,
+    Device,
+    Json,
+    Seed,
+    Storage,
+    Timing,
+    check_one_format,
+    duration_s,
+)
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import InvalidInput, NotFound
@@ -82,12 +92,12 @@ def journey(
     timing: Timing = "cold",
     accuracy: AccuracyLevel = Accuracy.DEFAULT,
     json: Json = False,
+    csv: Csv = False,
 ) -> None:
     """Time every published kernel and the search's best; tell the story."""
     from explorer.report.journey import journey_svg, read_journey
 
-    if json and markdown:
-        raise InvalidInput("--json and --markdown both want stdout; drop one of them")
+    check_one_format(json=json, csv=csv, markdown=markdown)
     if plot is not None and plot.suffix != ".svg":
         raise InvalidInput(f"plot is {str(plot)!r}; the picture is SVG: name a FILE.svg")
     if kept is not None and (asked is not None or save):
@@ -105,7 +115,7 @@ def journey(
     if plot is not None:
         write_file(plot, journey_svg(told), "name another --plot")
         say(f"{plot}: drawn")
-    _print(told, json=json, markdown=markdown, kept=kept is not None)
+    _print(told, json=json, csv=csv, markdown=markdown, kept=kept is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +133,16 @@ class _Plan:
     save: bool
 
 
-def _print(told: "Journey", *, json: bool, markdown: bool, kept: bool) -> None:
+def _print(told: "Journey", *, json: bool, csv: bool, markdown: bool, kept: bool) -> None:
+    from explorer.report.csv_data import as_csv, journey_rows
     from explorer.report.journey import journey_data, journey_markdown, print_journey
     from explorer.report.json_data import as_text
     from explorer.report.table import results
 
     if json:
         print(as_text(journey_data(told)))
+    elif csv:
+        print(as_csv(journey_rows(told)), end="")
     elif markdown:
         print(journey_markdown(told), end="")
     else:

@@ -258,3 +258,18 @@ Json = Annotated[
         rich_help_panel=RESULTS,
     ),
 ]
+Csv = Annotated[
+    bool,
+    typer.Option(
+        "--csv",
+        help="Print the rows as CSV, alone on stdout, with all digits.",
+        rich_help_panel=RESULTS,
+    ),
+]
+
+
+def check_one_format(**wanted: bool) -> None:
+    """Raises InvalidInput where two formats are asked for, named by their options."""
+    named = [f"--{name}" for name, is_wanted in wanted.items() if is_wanted]
+    if len(named) > 1:
+        raise InvalidInput(f"{' and '.join(named)} both want stdout; drop one of them")

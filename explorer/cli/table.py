@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from explorer.cli.help import HELP_NAMES, Command, Group
-from explorer.cli.options import Json
+from explorer.cli.options import Csv, Json, check_one_format
 from explorer.user_files import shipped_folder
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A table that explorer tune wrote.")]
@@ -34,17 +34,21 @@ def tables(context: typer.Context) -> None:
 
 
 @table.command(cls=Command, epilog="explorer table show studies/tuned/nvidia-h200.json")
-def show(file: File, json: Json = False) -> None:
+def show(file: File, json: Json = False, csv: Csv = False) -> None:
     """Print the best config of each problem of a table."""
+    from explorer.report.csv_data import as_csv, tuned_rows
     from explorer.report.json_data import as_text
     from explorer.report.table import results
     from explorer.report.tune import print_tuned, tuned_data
     from explorer.tuned_table import read_table
     from explorer.tuning.tune import TuneRun
 
+    check_one_format(json=json, csv=csv)
     run = TuneRun(read_table(file), (), 0)
     if json:
         print(as_text(tuned_data(run, file)))
+    elif csv:
+        print(as_csv(tuned_rows(run, file)), end="")
     else:
         print_tuned(run, file, results())
 

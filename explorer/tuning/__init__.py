@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         list_views,
         load_study,
         load_trial,
+        load_trials,
         searching,
         survey,
     )
@@ -31,6 +32,7 @@ __all__ = [
     "list_views",
     "load_study",
     "load_trial",
+    "load_trials",
     "merge_trials",
     "open_storage",
     "read_unsaved",
@@ -50,6 +52,7 @@ _HOMES = {
     "list_views": "study_reader",
     "load_study": "study_reader",
     "load_trial": "study_reader",
+    "load_trials": "study_reader",
     "merge_trials": "study_writer",
     "open_storage": "storage",
     "read_unsaved": "unsaved",

@@ -329,6 +329,14 @@ def load_trial(
     return _view(study), _trial_named(study, which)
 
 
+def load_trials(
+    storage: BaseStorage, problem: Problem | AskedProblem, goal: Goal = TIME
+) -> dict[int, TrialRecord | Rejected]:
+    """Every finished trial of the study that `load_study` chooses, by number. Raises as it does."""
+    study = _choose(storage, _Wanted(_filter(problem), goal))
+    return {number: trial for number, trial in study.trials.items() if trial is not None}
+
+
 def _trial_named(study: StoredStudy, which: str | int) -> TrialRecord:
     if which == BEST:
         best = study.best()

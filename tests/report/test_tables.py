@@ -12,7 +12,7 @@ from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
 from explorer.report.machine import Check, conclusion, print_machine
-from explorer.report.space import print_space
+from explorer.report.space import SpaceView, print_space
 from explorer.report.studies import print_search, print_studies, print_study
 from explorer.space import RULES, Space
 
@@ -169,7 +169,7 @@ def test_studies(summary, width):
 @pytest.mark.parametrize("width", [80, 120])
 def test_space_prints_each_parameter_and_rule(width):
     space = Space(Problem(8192, 4096, DType.F32), known_gpu("NVIDIA H200"))
-    text = printed(print_space, space, width)
+    text = printed(print_space, SpaceView(space), width)
     words = set(text.split())
     assert set(space.parameters) <= words
     assert {rule.name for rule in RULES} <= words
