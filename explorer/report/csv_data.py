@@ -27,6 +27,7 @@ from explorer.space.parameters import MEANING, REFUTED, Value
 from explorer.tuning.journey import Journey
 from explorer.tuning.peer_comparison import PeerRun
 from explorer.tuning.results import StudySummary, TrialRecord
+from explorer.tuning.study_reader import in_one_unit
 from explorer.tuning.tune import TuneRun
 
 Row = Mapping[str, Any]
@@ -84,7 +85,9 @@ def trial_rows(
     rows: list[Row] = []
     for number, trial in sorted(trials.items()):
         if isinstance(trial, Rejected):
-            rows.append({"trial": number, "stage": str(trial.stage), "reason": trial.reason})
+            rows.append(
+                {"trial": number, "stage": str(trial.stage), "reason": in_one_unit(trial.reason)}
+            )
         else:
             data = trial_data(trial, problem)
             config = data.pop("config")
