@@ -7,6 +7,7 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem, rows_notice
+from explorer.cli import completions
 from explorer.cli.help import RESULTS
 from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, whole_number
 from explorer.cli.output import INTERRUPTED, say
@@ -36,6 +37,7 @@ Where = Annotated[
         metavar="NAME=V,V",
         help="Values of a parameter, of which every legal config is measured; may be repeated.",
         show_default=False,
+        autocompletion=completions.conditions,
     ),
 ]
 Output = Annotated[

@@ -107,7 +107,7 @@ def parameter_rows(parameters: Mapping[str, tuple[Value, ...]]) -> list[Row]:
     return [
         {
             "parameter": name,
-            "value": value,
+            "value": str(value),
             "searched": value not in REFUTED.get(name, ()),
             "meaning": MEANING[name],
         }
@@ -123,7 +123,7 @@ def preset_rows(lines: Sequence[PresetLine]) -> list[Row]:
 
 def recording_rows(files: Sequence[RecordingFile]) -> list[Row]:
     """A row a recording."""
-    return [{**data, "problem": None, "of": data["problem"]} for data in recordings_data(files)]
+    return list[Row](recordings_data(files))
 
 
 def tuned_rows(run: TuneRun, path: Path) -> list[Row]:
