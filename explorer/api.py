@@ -221,7 +221,8 @@ def search(
             search ends sooner once 30, 80 or 250 kernels in a row gained nothing beyond noise.
         device: `auto`, `cuda:N`, or `recorded:NAME`. `auto` is the first GPU; where there is none,
             a recording of the problem is replayed, and the result says so.
-        storage: An Optuna storage, a URL or a SQLite file; None: studies/explorer.db.
+        storage: An Optuna storage, a URL or a SQLite file; None: $EXPLORER_STORAGE,
+            else explorer.db in studies/ or in the user's data folder.
         seed: Of the search.
         timing: `cold`: launches rotate over buffers of 4 x L2; `warm`: they stay on one.
         accuracy: `strict`, `default` or `fast`; None: default, and fast for time,error.
@@ -458,10 +459,16 @@ def _of_study(
 ) -> Chosen:
     """The best trial of a study, or one by its number."""
     from explorer.export import age_of, checked_config, variant_of
-    from explorer.tuning import load_trial, open_storage
+    from explorer.tuning import load_trial, open_storage, searching
 
-    opened = open_storage(storage, read_only=True)
-    study, trial = load_trial(opened, asked, which, goal)
+    try:
+        opened = open_storage(storage, read_only=True, command=searching(asked, goal))
+        study, trial = load_trial(opened, asked, which, goal)
+    except NotFound as error:
+        if which != "best":
+            raise
+        remedy = f"or take a kernel without a search: {asked.without_search}"
+        raise NotFound(f"{error}; {remedy}") from None
     if study.passed_over:
         notice(study.passed_over)
     problem = study.summary.problem
@@ -551,7 +558,8 @@ def emit(
             measured on, else the one here, else NVIDIA H200.
         accuracy: What errors may come to, `strict`, `default` or `fast`; None: as usual.
         objectives: Of the study: `time`, or `time,error`.
-        storage: The Optuna storage that has the study; None: studies/explorer.db.
+        storage: The Optuna storage that has the study; None: $EXPLORER_STORAGE,
+            else explorer.db in studies/ or in the user's data folder.
         batch_invariant: Of the heuristic: one config whatever the rows are.
         verify: Whether the kernel is checked; a wrong one raises WrongKernel.
         path: A file to write; None: none is written.
@@ -669,7 +677,8 @@ def verify(
         accuracy: What errors may come to, `strict`, `default` or `fast`; None: as usual.
         objectives: Of the study that has the trial: `time`, or `time,error`.
         batch_invariant: Of the heuristic: one config whatever the rows are.
-        storage: The Optuna storage that has the study; None: studies/explorer.db.
+        storage: The Optuna storage that has the study; None: $EXPLORER_STORAGE,
+            else explorer.db in studies/ or in the user's data folder.
         notice: Called with each sentence that the command line prints on stderr.
 
     Returns:
@@ -798,7 +807,8 @@ def compare(
         timing: `cold` or `warm`, as of `explorer.search`.
         accuracy: What our kernel and the peers must meet: `strict`, `default` or `fast`.
         seed: Of the inputs.
-        storage: The Optuna storage with our searches; None: studies/explorer.db.
+        storage: The Optuna storage with our searches; None: $EXPLORER_STORAGE,
+            else explorer.db in studies/ or in the user's data folder.
         progress: Called after every problem with the run so far, which Ctrl-C would lose.
         on_peer: Called with what became of each peer.
         notice: Called with each sentence that the command line prints on stderr.
@@ -904,7 +914,8 @@ def tune(
         problems: What to tune.
         effort: `quick`, `default` or `full`: how often the best few are varied.
         torch: Whether torch's own function is timed beside the best, where torch is installed.
-        output: The table's file, which is added to; None: studies/tuned/<gpu>.json.
+        output: The table's file, which is added to; None: tuned/<gpu>.json
+            in studies/ or in the user's data folder.
         device: `auto`, the first GPU, or `cuda:N`.
         timing: `cold`: launches rotate over buffers of 4 x L2; `warm`: they stay on one.
         accuracy: `strict`, `default` or `fast`; None: default.

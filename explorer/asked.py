@@ -1,6 +1,7 @@
 """A problem as a user names it, by options or by keywords: rows may be left out."""
 
 import operator
+import shlex
 from collections.abc import Mapping, Sequence
 from math import isfinite, lcm, prod
 from numbers import Real
@@ -77,6 +78,11 @@ class AskedProblem:
             if not isinstance(value, bool):
                 words.append(repr(value) if isinstance(value, float) else str(value))
         return words
+
+    @property
+    def without_search(self) -> str:
+        """The command that writes a kernel where nothing was searched or recorded."""
+        return shlex.join(["explorer", "emit", "heuristic", *self.options])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AskedProblem) and self.options == other.options

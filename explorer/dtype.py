@@ -67,8 +67,13 @@ class DType(StrEnum):
 
     @classmethod
     def parse(cls, text: str) -> "DType":
-        """Read a dtype's name; raises InvalidInput naming those there are."""
-        return parse_name(cls, "dtype", text)
+        """Read a dtype's name; raises InvalidInput naming those there are.
+
+        The names that people and libraries write are read too, in either case: float16, fp16,
+        half, torch.bfloat16. `float` is 32 bits, as in C and PyTorch; NumPy's has 64.
+        """
+        plain = text.lower().removeprefix("torch.")
+        return _OTHER_NAMES.get(plain) or parse_name(cls, "dtype", plain, text)
 
 
 _FORMATS = {
@@ -77,3 +82,15 @@ _FORMATS = {
     DType.BF16: _Format("bfloat16", 2, 7, -126, 127),
     DType.F64: _Format("float64", 8, 52, -1022, 1023),
 }
+
+_OTHER_NAMES = {
+    **{dtype.array_name: dtype for dtype in DType},
+    "fp32": DType.F32,
+    "float": DType.F32,
+    "single": DType.F32,
+    "fp16": DType.F16,
+    "half": DType.F16,
+    "fp64": DType.F64,
+    "double": DType.F64,
+}
+"""What else people call the types."""

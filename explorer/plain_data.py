@@ -50,13 +50,18 @@ def shown(value: Any) -> str:
     return _SHORT.repr(value)
 
 
-def parse_name(kind: type[Name], what: str, text: str) -> Name:
-    """The value of an enumeration that `text` names; raises InvalidInput naming those there are."""
+def parse_name(kind: type[Name], what: str, text: str, written: str | None = None) -> Name:
+    """The value of an enumeration that `text` names; raises InvalidInput naming those there are.
+
+    `written` is what the user wrote, where `text` is not.
+    """
     try:
         return kind(text)
     except ValueError:
         names = ", ".join(kind)
-        raise InvalidInput(f"{what} '{text}' is not known; choose one of {names}") from None
+        raise InvalidInput(
+            f"{what} '{written or text}' is not known; choose one of {names}"
+        ) from None
 
 
 def parse_json(text: str, what: str) -> Any:

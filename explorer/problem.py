@@ -137,7 +137,10 @@ class Problem:
         metadata=_option(int, "Columns of the matrix: elements of a row.", "C", most=MAX_COLS)
     )
     dtype: DType = field(
-        default=DType.F32, metadata=_option(DType, f"Element type: {', '.join(DType)}.", "DTYPE")
+        default=DType.F32,
+        metadata=_option(
+            DType, f"Element type: {', '.join(DType)}; also float32, fp16, half.", "DTYPE"
+        ),
     )
     op: Op = field(default=Op.SOFTMAX, metadata=_option(Op, f"{', '.join(Op)}.", "OP"))
     out_dtype: DType | None = field(

@@ -26,13 +26,11 @@ from explorer.plain_data import (
     shown,
 )
 from explorer.problem import Problem
-from explorer.user_files import is_there, write_file
+from explorer.user_files import is_there, studies_folder, write_file
 from explorer.user_files import read_text as read_text_file
 
 FORMAT = 1
 """Of the file; a reader refuses any other."""
-
-LOCAL_DIR = Path("studies") / "tuned"
 
 OF_ONE_PROBLEM = (
     "date",
@@ -139,7 +137,7 @@ def _order(one: TunedProblem) -> tuple[Any, ...]:
 
 def table_path(gpu: GpuSpec) -> Path:
     """Where the table of a GPU goes, such as studies/tuned/nvidia-h200.json."""
-    return LOCAL_DIR / f"{gpu.name.lower().replace(' ', '-')}.json"
+    return studies_folder() / "tuned" / f"{gpu.name.lower().replace(' ', '-')}.json"
 
 
 # ------------------------------------------------------------------ written

@@ -39,6 +39,27 @@ def shipped_folder(name: str, in_checkout: str) -> Path:
     return installed if installed.is_dir() else package.parent / in_checkout
 
 
+STUDIES = Path("studies")
+"""The folder of results in a checkout, and in any folder where a user has made one."""
+
+
+def studies_folder() -> Path:
+    """Return where studies, recordings, tables and journeys are kept that are made here.
+
+    It is `studies` in the current folder where that is there, as in a checkout. Elsewhere it is
+    softmax-explorer in the user's data folder (XDG), so that what was found in one folder is known
+    in another.
+    """
+    if os.path.lexists(STUDIES):
+        return STUDIES
+    named = os.environ.get("XDG_DATA_HOME", "")
+    try:
+        data = Path(named) if named.startswith("/") else Path.home() / ".local" / "share"
+    except RuntimeError:  # a user without a home
+        return STUDIES
+    return data / "softmax-explorer"
+
+
 def template_dir() -> Path:
     """Return the folder of templates."""
     return shipped_folder("templates", "templates")

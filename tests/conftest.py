@@ -2,6 +2,7 @@
 
 import fcntl
 import gc
+import itertools
 import os
 import shutil
 import tempfile
@@ -21,6 +22,9 @@ from explorer.evaluate.gpu_suite import (
 )
 
 KERNELS = "EXPLORER_CACHE_DIR"
+
+_NUMBERS = (f"{os.getpid()}-{number}" for number in itertools.count())
+"""One for each test of all processes of a session."""
 
 
 def pytest_addoption(parser):
@@ -75,6 +79,13 @@ def keep_kernels_of_this_session(config):
         shutil.rmtree(folder, ignore_errors=True)
 
     config.add_cleanup(restore)
+
+
+@pytest.fixture(autouse=True)
+def own_data_folder(monkeypatch):
+    """Let each test keep studies in a data folder of its own, not in the user's."""
+    monkeypatch.setenv("XDG_DATA_HOME", f"{os.environ[KERNELS]}/data-{next(_NUMBERS)}")
+    monkeypatch.delenv("EXPLORER_STORAGE", raising=False)
 
 
 @pytest.fixture(scope="session")

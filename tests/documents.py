@@ -140,6 +140,7 @@ class Runner:
     def __init__(self, folder: Path, explorer: RunCommand) -> None:
         self._folder = folder
         self._explorer = explorer
+        (folder / "studies").mkdir(exist_ok=True)  # as in a checkout, not the user's data folder
 
     def run(self, block: Block) -> str:
         """Run a block; return its body with what its commands print today.

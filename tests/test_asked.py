@@ -2,7 +2,7 @@
 
 import pytest
 
-from explorer.asked import AskedProblem, asked_from
+from explorer.asked import AskedProblem, asked_by, asked_from
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.problem import Mask, Op, Problem
@@ -84,3 +84,24 @@ def test_a_problem_may_be_said_in_text():
     for name in ("dtype", "op", "out_dtype", "mask"):
         with pytest.raises(InvalidInput, match=f"{name} is 'f8'; it must be one of"):
             Problem(64, 128, **{name: "f8"})
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, DType.F32) for name in ("f32", "float32", "fp32", "float", "FP32", "torch.float")),
+        *((name, DType.F16) for name in ("f16", "float16", "fp16", "half", "torch.half")),
+        *((name, DType.BF16) for name in ("bf16", "bfloat16", "BF16", "torch.bfloat16")),
+        *((name, DType.F64) for name in ("f64", "float64", "fp64", "double")),
+    ],
+)
+def test_types_as_people_write_them(name, dtype):
+    assert DType.parse(name) is dtype
+    assert asked_by({"cols": 8, "dtype": name}).dtype is dtype
+    assert asked_from(["--cols", "8", "--dtype", name]).dtype is dtype
+
+
+@pytest.mark.parametrize("name", ["float8", "int32", "torch", "torch.", "f", ""])
+def test_other_types_are_refused_by_the_name_that_was_written(name):
+    with pytest.raises(InvalidInput, match=f"dtype '{name}' is not known; choose one of f32, f16"):
+        DType.parse(name)

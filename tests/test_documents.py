@@ -145,10 +145,12 @@ def test_every_command_and_option_in_it_exists(path):
     helps = {}
     for line in said:
         words = shlex.split(line, comments=True)
-        if words[1] in ("COMMAND", "--help"):
+        if words[1] == "COMMAND":
             continue
-        assert words[1] in known, f"{path.name}: {line}"
         called = words[1:3] if words[1] == "table" and len(words) > 2 else words[1:2]
+        if words[1].startswith("--"):
+            called = []  # an option of explorer itself
+        assert not called or called[0] in known, f"{path.name}: {line}"
         asked = tuple(called)
         if asked not in helps:
             helps[asked] = CliRunner().invoke(app, [*asked, "--help"]).output

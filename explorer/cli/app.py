@@ -3,6 +3,7 @@
 Commands import what they need when they run, so that help and usage errors come at once.
 """
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from explorer import __version__
 from explorer.cli.benchmark import benchmark, recordings
 from explorer.cli.compare import compare
 from explorer.cli.emit import emit
+from explorer.cli.help import HELP_NAMES, Command
 from explorer.cli.journey import journey
 from explorer.cli.look import dashboard, doctor, guide, presets, show, space, studies
 from explorer.cli.merge import merge
@@ -25,7 +27,7 @@ from explorer.cli.verify import verify
 
 app = typer.Typer(
     cls=SentenceErrors,
-    add_completion=False,
+    context_settings=HELP_NAMES,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -52,28 +54,38 @@ def explorer(
         typer.echo(context.get_help())
 
 
-COMMANDS = (
-    search,
-    tune,
-    emit,
-    verify,
-    time,
-    profile,
-    studies,
-    show,
-    space,
-    presets,
-    journey,
-    compare,
-    record,
-    recordings,
-    benchmark,
-    merge,
-    dashboard,
-    doctor,
-    guide,
-)
+COMMANDS: dict[str, dict[Callable[..., None], str]] = {
+    "Find and use kernels": {
+        search: "explorer search --cols 4096 --dtype bf16 --budget 30s",
+        tune: "explorer tune --cols 64:131072:log --dtype f32,bf16",
+        emit: "explorer emit best --cols 4096 --for torch",
+        verify: "explorer verify heuristic --cols 1000",
+        time: "explorer time generated/softmax.cu",
+    },
+    "Look at kernels and results": {
+        show: "explorer show --cols 4096",
+        studies: "explorer studies --markdown",
+        profile: "explorer profile best --cols 4096",
+        compare: "explorer compare --cols 4096,50257 --dtype f32,bf16",
+        journey: "explorer journey --cols 4096 --plot journey.svg",
+        dashboard: "explorer dashboard --port 8081",
+    },
+    "Look up": {
+        guide: "explorer guide pytorch",
+        presets: "explorer presets --cols 4096",
+        space: "explorer space --cols 4096",
+        doctor: "explorer doctor",
+    },
+    "Record and contribute": {
+        record: "explorer record --cols 4096 --sample 500",
+        recordings: "explorer recordings",
+        benchmark: "explorer benchmark --seeds 3",
+        merge: "explorer merge unsaved.jsonl",
+    },
+}
+"""The commands by group, in the order of `explorer --help`, each with the example of its help."""
 
-for command in COMMANDS:
-    app.command()(command)
-app.add_typer(table, name="table")
+for group, commands in COMMANDS.items():
+    for command, example in commands.items():
+        app.command(cls=Command, epilog=example, rich_help_panel=group)(command)
+app.add_typer(table, name="table", rich_help_panel="Record and contribute")

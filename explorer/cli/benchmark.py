@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.cli.options import Json, whole_number
+from explorer.cli import completions
+from explorer.cli.help import RESULTS
+from explorer.cli.options import Csv, Json, check_one_format, whole_number
 from explorer.cli.output import INTERRUPTED, say
 from explorer.errors import InvalidInput
 
@@ -20,6 +22,7 @@ Names = Annotated[
         metavar="NAME",
         help="A recording to search; may be repeated; left out: all that hold a whole sub-space.",
         show_default=False,
+        autocompletion=completions.recordings,
     ),
 ]
 Strategies = Annotated[
@@ -29,6 +32,7 @@ Strategies = Annotated[
         metavar="NAME",
         help="A strategy to compare; may be repeated; left out: all.",
         show_default=False,
+        autocompletion=completions.strategies,
     ),
 ]
 Seeds = Annotated[
@@ -85,22 +89,31 @@ T4 = Annotated[
         metavar="FILE.json",
         help="Write the kernels of NAME as T4, the format that Kernel Tuner reads.",
         show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
 Name = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="A recording.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="NAME",
+        help="A recording.",
+        show_default=False,
+        autocompletion=completions.recordings,
+    ),
 ]
 
 
-def recordings(name: Name = None, t4: T4 = None, json: Json = False) -> None:
+def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = False) -> None:
     """List the recordings that replays search, or write one in a format of others."""
     from explorer.devices.recorded import list_recordings, load_recording
     from explorer.report.benchmark import t4_data
+    from explorer.report.csv_data import as_csv, recording_rows
     from explorer.report.json_data import as_text
     from explorer.report.space import print_recordings, recordings_data
     from explorer.report.table import results
     from explorer.user_files import check_writable, write_file
 
+    check_one_format(json=json, csv=csv)
     if (name is None) != (t4 is None):
         raise InvalidInput("give a recording's name and --t4 FILE.json together, or neither")
     if name is not None and t4 is not None:
@@ -112,5 +125,7 @@ def recordings(name: Name = None, t4: T4 = None, json: Json = False) -> None:
     files = list_recordings()
     if json:
         print(as_text(recordings_data(files)))
+    elif csv:
+        print(as_csv(recording_rows(files)), end="")
     else:
         print_recordings(files, results())

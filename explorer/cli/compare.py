@@ -11,13 +11,17 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
+from explorer.cli import completions
+from explorer.cli.help import PROBLEM, RESULTS
 from explorer.cli.options import (
     AccuracyLevel,
+    Csv,
     Json,
     RecordedDevice,
     Seed,
     Storage,
     Timing,
+    check_one_format,
     duration,
     extents,
     words,
@@ -34,7 +38,13 @@ if TYPE_CHECKING:
 
 Cols = Annotated[
     str | None,
-    typer.Option("--cols", metavar="C,C", help="Columns, one or several.", show_default=False),
+    typer.Option(
+        "--cols",
+        metavar="C,C",
+        help="Columns, one or several.",
+        show_default=False,
+        rich_help_panel=PROBLEM,
+    ),
 ]
 Rows = Annotated[
     str | None,
@@ -43,13 +53,29 @@ Rows = Annotated[
         metavar="R,R",
         help="Rows of all of them, or of each; left out: as many as make 256 MiB of traffic.",
         show_default=False,
+        rich_help_panel=PROBLEM,
     ),
 ]
 Dtypes = Annotated[
-    str, typer.Option("--dtype", metavar="D,D", help=f"Element types: {', '.join(DType)}.")
+    str,
+    typer.Option(
+        "--dtype",
+        metavar="D,D",
+        help=f"Element types: {', '.join(DType)}.",
+        autocompletion=completions.several(*DType),
+        rich_help_panel=PROBLEM,
+    ),
 ]
 Operation = Annotated[
-    Op, typer.Option("--op", metavar="OP", help=f"{', '.join(Op)}.", parser=Op.parse)
+    Op,
+    typer.Option(
+        "--op",
+        metavar="OP",
+        help=f"{', '.join(Op)}.",
+        parser=Op.parse,
+        autocompletion=completions.among(*Op),
+        rich_help_panel=PROBLEM,
+    ),
 ]
 Peers = Annotated[
     str | None,
@@ -74,7 +100,13 @@ Heuristic = Annotated[
 ]
 Save = Annotated[
     Path | None,
-    typer.Option("--save", metavar="FILE", help="Keep it as JSON.", show_default=False),
+    typer.Option(
+        "--save",
+        metavar="FILE",
+        help="Keep it as JSON.",
+        show_default=False,
+        rich_help_panel=RESULTS,
+    ),
 ]
 Kept = Annotated[
     Path | None,
@@ -83,6 +115,7 @@ Kept = Annotated[
         metavar="FILE",
         help="Show what --save kept, instead of measuring.",
         show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
 Against = Annotated[
@@ -93,9 +126,13 @@ Against = Annotated[
         help="A run that --save kept, on such a GPU: exit code 1 if ours is slower now beyond "
         "noise, for continuous integration.",
         show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown, for documents.")]
+Markdown = Annotated[
+    bool,
+    typer.Option("--markdown", help="Print Markdown, for documents.", rich_help_panel=RESULTS),
+]
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Print the tracebacks of peers that fail, on stderr.")
 ]
@@ -122,6 +159,7 @@ def compare(
     kept: Kept = None,
     against: Against = None,
     json: Json = False,
+    csv: Csv = False,
     markdown: Markdown = False,
     verbose: Verbose = False,
 ) -> None:
@@ -129,13 +167,12 @@ def compare(
     from explorer import api
     from explorer.report.compare import read_compared
 
-    if json and markdown:
-        raise InvalidInput("--json and --markdown both want stdout; drop one of them")
+    check_one_format(json=json, csv=csv, markdown=markdown)
     before = read_compared(against) if against is not None else None
     if kept is not None:
         _check_nothing_is_measured(cols, save)
         again = read_compared(kept)
-        _print(again, json=json, markdown=markdown, kept=True)
+        _print(again, json=json, csv=csv, markdown=markdown, kept=True)
         raise typer.Exit(_held_against(again, before))
     problems = _problems(cols, rows, words("dtype", dtype), op)
     chosen = words("peers", peers) if peers is not None else None
@@ -157,7 +194,7 @@ def compare(
     )
     run, code = _until_stopped(measured, save)
     if run is not None and run.comparisons:
-        _print(run, json=json, markdown=markdown, kept=False)
+        _print(run, json=json, csv=csv, markdown=markdown, kept=False)
         code = code or _held_against(run, before)
     elif not code:
         raise NotFound("nothing was compared: the lines above say why")
@@ -247,13 +284,16 @@ def _keep(run: "PeerRun", save: Path | None) -> None:
         say(f"{save}: {len(run.comparisons)} written")
 
 
-def _print(run: "PeerRun", *, json: bool, markdown: bool, kept: bool) -> None:
+def _print(run: "PeerRun", *, json: bool, csv: bool, markdown: bool, kept: bool) -> None:
     from explorer.report.compare import compare_data, compared_markdown, print_compared
+    from explorer.report.csv_data import as_csv, compare_rows
     from explorer.report.json_data import as_text
     from explorer.report.table import results
 
     if json:
         print(as_text(compare_data(run)))
+    elif csv:
+        print(as_csv(compare_rows(run)), end="")
     elif markdown:
         print(compared_markdown(run), end="")
     else:

@@ -7,6 +7,8 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
+from explorer.cli import completions
+from explorer.cli.help import RESULTS
 from explorer.cli.options import (
     AccuracyOrNone,
     BatchInvariant,
@@ -30,11 +32,14 @@ if TYPE_CHECKING:
 
 STDOUT = "-"
 
+FRAMEWORKS = ("torch", "cupy", "jax", "cpp")
+
 What = Annotated[
     str,
     typer.Argument(
         metavar="WHAT",
         help="best, a trial's number, heuristic, a preset, or a config as JSON.",
+        autocompletion=completions.variants,
     ),
 ]
 Output = Annotated[
@@ -44,9 +49,13 @@ Output = Annotated[
         metavar="FILE",
         help="File to write, - for stdout; left out: a file of its own in generated/.",
         show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that holds other code.")]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Replace a file that holds other code.", rich_help_panel=RESULTS),
+]
 NoVerify = Annotated[
     bool, typer.Option("--no-verify", help="Write the source without checking that it is right.")
 ]
@@ -55,7 +64,8 @@ For = Annotated[
     typer.Option(
         "--for",
         metavar="FRAMEWORK",
-        parser=one_of("for", "torch", "cupy", "jax", "cpp"),
+        parser=one_of("for", *FRAMEWORKS),
+        autocompletion=completions.among(*FRAMEWORKS),
         help="Write beside the file a program that runs it on an example: torch, cupy, jax or cpp.",
         show_default=False,
     ),

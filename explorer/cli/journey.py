@@ -9,19 +9,29 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem, rows_notice
-from explorer.cli.options import AccuracyLevel, Device, Json, Seed, Storage, Timing, duration_s
+from explorer.cli.help import RESULTS
+from explorer.cli.options import (
+    AccuracyLevel,
+    Csv,
+    Device,
+    Json,
+    Seed,
+    Storage,
+    Timing,
+    check_one_format,
+    duration_s,
+)
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import InvalidInput, NotFound
 from explorer.problem import Problem
-from explorer.user_files import check_writable, write_file
+from explorer.user_files import check_writable, studies_folder, write_file
 
 if TYPE_CHECKING:
     from explorer.evaluator import Evaluator
     from explorer.tuning import Found
     from explorer.tuning.journey import Journey
 
-FOLDER = Path("studies/results")
 _FOLDER_REMEDY = "run it in another folder"
 DEFAULT_BUDGET_S = 40.0
 """For a search where the problem was not searched before."""
@@ -38,9 +48,20 @@ Budget = Annotated[
 ]
 Plot = Annotated[
     Path | None,
-    typer.Option("--plot", metavar="FILE.svg", help="Draw it, too.", show_default=False),
+    typer.Option(
+        "--plot",
+        metavar="FILE.svg",
+        help="Draw it, too.",
+        show_default=False,
+        rich_help_panel=RESULTS,
+    ),
 ]
-Save = Annotated[bool, typer.Option("--save", help=f"Keep it as a file in {FOLDER}/.")]
+Save = Annotated[
+    bool,
+    typer.Option(
+        "--save", help="Keep it as a file in results/ among the studies.", rich_help_panel=RESULTS
+    ),
+]
 Kept = Annotated[
     Path | None,
     typer.Option(
@@ -48,9 +69,13 @@ Kept = Annotated[
         metavar="FILE",
         help="Show a journey that --save kept, instead of measuring one.",
         show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown, for documents.")]
+Markdown = Annotated[
+    bool,
+    typer.Option("--markdown", help="Print Markdown, for documents.", rich_help_panel=RESULTS),
+]
 
 
 @with_problem
@@ -67,12 +92,12 @@ def journey(
     timing: Timing = "cold",
     accuracy: AccuracyLevel = Accuracy.DEFAULT,
     json: Json = False,
+    csv: Csv = False,
 ) -> None:
     """Time every published kernel and the search's best; tell the story."""
     from explorer.report.journey import journey_svg, read_journey
 
-    if json and markdown:
-        raise InvalidInput("--json and --markdown both want stdout; drop one of them")
+    check_one_format(json=json, csv=csv, markdown=markdown)
     if plot is not None and plot.suffix != ".svg":
         raise InvalidInput(f"plot is {str(plot)!r}; the picture is SVG: name a FILE.svg")
     if kept is not None and (asked is not None or save):
@@ -90,7 +115,7 @@ def journey(
     if plot is not None:
         write_file(plot, journey_svg(told), "name another --plot")
         say(f"{plot}: drawn")
-    _print(told, json=json, markdown=markdown, kept=kept is not None)
+    _print(told, json=json, csv=csv, markdown=markdown, kept=kept is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +133,16 @@ class _Plan:
     save: bool
 
 
-def _print(told: "Journey", *, json: bool, markdown: bool, kept: bool) -> None:
+def _print(told: "Journey", *, json: bool, csv: bool, markdown: bool, kept: bool) -> None:
+    from explorer.report.csv_data import as_csv, journey_rows
     from explorer.report.journey import journey_data, journey_markdown, print_journey
     from explorer.report.json_data import as_text
     from explorer.report.table import results
 
     if json:
         print(as_text(journey_data(told)))
+    elif csv:
+        print(as_csv(journey_rows(told)), end="")
     elif markdown:
         print(journey_markdown(told), end="")
     else:
@@ -126,6 +154,8 @@ def _run(plan: _Plan) -> "Journey":
     from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.evaluate.replay import ReplayEvaluator
     from explorer.report.json_data import as_text
+    from explorer.report.progress import JourneyLine
+    from explorer.report.table import notices
     from explorer.tuning import run_journey
 
     why = why_no_gpu(plan.device)
@@ -137,7 +167,8 @@ def _run(plan: _Plan) -> "Journey":
             replayed = evaluator.notices if isinstance(evaluator, ReplayEvaluator) else []
             for notice in [*replayed, *rows_notice(plan.problem, plan.rows)]:
                 say(notice)
-            told = run_journey(evaluator, partial(_best, plan, evaluator), on_progress=_tell)
+            with JourneyLine(notices()) as line:
+                told = run_journey(evaluator, partial(_best, plan, evaluator), on_progress=line)
     except NotFound as error:
         raise NotFound(f"{why}, and {error}" if why else str(error)) from None
     except KeyboardInterrupt:
@@ -172,10 +203,6 @@ def _best(plan: _Plan, evaluator: "Evaluator") -> "Found":
     return Found(winner.config, f"trial {winner.number} of study {result.study}")
 
 
-def _tell(name: str, number: int, total: int) -> None:
-    say(f"{number}/{total} {name}")
-
-
 def _path(evaluator: "Evaluator") -> Path:
     """Where the journey is kept; asked before it is measured. Raises InvalidInput."""
     from explorer.devices.recorded import SUFFIX, local_path
@@ -183,6 +210,6 @@ def _path(evaluator: "Evaluator") -> Path:
     made = evaluator.circumstances
     file = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)
     name = file.name.removesuffix(SUFFIX)
-    path = FOLDER / f"journey-{name}.json"
+    path = studies_folder() / "results" / f"journey-{name}.json"
     check_writable(path, _FOLDER_REMEDY)
     return path

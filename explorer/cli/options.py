@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from explorer.accuracy import Accuracy
+from explorer.cli import completions
+from explorer.cli.help import MEASUREMENT, RESULTS
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.space import Space, parameters
@@ -147,17 +149,31 @@ Storage = Annotated[
     typer.Option(
         "--storage",
         metavar="URL",
-        help="Optuna storage, a URL or a SQLite file; left out: studies/explorer.db.",
+        help="Optuna storage, a URL or a SQLite file; left out: "
+        "$EXPLORER_STORAGE, else explorer.db in studies/ or in the user's data folder.",
         show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
 Device = Annotated[
     str,
-    typer.Option("--device", metavar="DEVICE", help="auto, cuda:N, or recorded:NAME."),
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="auto, cuda:N, or recorded:NAME.",
+        autocompletion=completions.devices,
+        rich_help_panel=MEASUREMENT,
+    ),
 ]
 RecordedDevice = Annotated[
     str,
-    typer.Option("--device", metavar="DEVICE", help="The GPU to measure on: cuda:N."),
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="The GPU to measure on: cuda:N.",
+        autocompletion=completions.among("auto", "cuda:0"),
+        rich_help_panel=MEASUREMENT,
+    ),
 ]
 Timing = Annotated[
     str,
@@ -166,11 +182,19 @@ Timing = Annotated[
         metavar="MODE",
         parser=one_of("timing", "cold", "warm"),
         help="cold: launches rotate over buffers of 4 x L2; warm: they stay on one.",
+        autocompletion=completions.among("cold", "warm"),
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 Seed = Annotated[
     int,
-    typer.Option("--seed", metavar="S", parser=whole_number("seed", 0), help="Seed of the search."),
+    typer.Option(
+        "--seed",
+        metavar="S",
+        parser=whole_number("seed", 0),
+        help="Seed of whatever is drawn at random.",
+        rich_help_panel=MEASUREMENT,
+    ),
 ]
 Gpu = Annotated[
     str | None,
@@ -180,6 +204,7 @@ Gpu = Annotated[
         help="GPU whose limits count, as its driver calls it; left out: the one here, "
         "else NVIDIA H200.",
         show_default=False,
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 AccuracyLevel = Annotated[
@@ -189,6 +214,8 @@ AccuracyLevel = Annotated[
         metavar="LEVEL",
         parser=Accuracy.parse,
         help="What errors may come to: strict, default or fast.",
+        autocompletion=completions.among(*Accuracy),
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 AccuracyOrNone = Annotated[
@@ -200,6 +227,8 @@ AccuracyOrNone = Annotated[
         help="What errors may come to: strict, default or fast; left out: default, and fast with "
         "--objectives time,error.",
         show_default=False,
+        autocompletion=completions.among(*Accuracy),
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 Minimised = Annotated[
@@ -209,10 +238,38 @@ Minimised = Annotated[
         metavar="WHAT",
         parser=Objectives.parse,
         help="What is minimised: time, or time,error for the Pareto front of both.",
+        autocompletion=completions.among(*Objectives),
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 BatchInvariant = Annotated[
     bool,
-    typer.Option("--batch-invariant", help="Of the heuristic: one config whatever the rows are."),
+    typer.Option(
+        "--batch-invariant",
+        help="Of the heuristic: one config whatever the rows are.",
+        rich_help_panel=MEASUREMENT,
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, alone on stdout.")]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print the result, or the error, as JSON, alone on stdout.",
+        rich_help_panel=RESULTS,
+    ),
+]
+Csv = Annotated[
+    bool,
+    typer.Option(
+        "--csv",
+        help="Print the rows as CSV, alone on stdout, with all digits.",
+        rich_help_panel=RESULTS,
+    ),
+]
+
+
+def check_one_format(**wanted: bool) -> None:
+    """Raises InvalidInput where two formats are asked for, named by their options."""
+    named = [f"--{name}" for name, is_wanted in wanted.items() if is_wanted]
+    if len(named) > 1:
+        raise InvalidInput(f"{' and '.join(named)} both want stdout; drop one of them")

@@ -2,17 +2,21 @@
 
 import errno
 import io
+import json
 import os
 import re
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 import typer
-from typer.core import TyperGroup
 
+from explorer.cli.help import Group
 from explorer.errors import ExplorerError
 
 # ------------------------------------------------- what cannot be written ends a command in one way
@@ -36,11 +40,13 @@ class _Guarded:
     def __init__(self, stream: TextIO | None, *, is_needed: bool) -> None:
         self._stream = _Closed() if stream is None else stream
         self._is_needed = is_needed
+        self.has_text = False
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal may not know a µ
 
     def write(self, text: str) -> int:
         """Write, or say why that cannot be."""
+        self.has_text |= bool(text)
         with self._said():
             self._stream.write(text)
         return len(text)
@@ -72,17 +78,17 @@ class _Closed(io.StringIO):
 
 
 @contextmanager
-def guarded() -> Iterator[None]:
-    """Guard both streams while a command runs; what stderr loses ends no command.
+def guarded() -> Iterator[_Guarded]:
+    """Guard both streams while a command runs, and give stdout; what stderr loses ends no command.
 
     At the end stdout is flushed. Raises ReaderGone and OutputLost, after which nothing more is
     written, neither now nor when Python flushes its streams on leaving.
     """
     stdout, stderr = sys.stdout, sys.stderr
-    sys.stdout = _Guarded(stdout, is_needed=True)
+    sys.stdout = results = _Guarded(stdout, is_needed=True)
     sys.stderr = _Guarded(stderr, is_needed=False)
     try:
-        yield
+        yield results
         sys.stdout.flush()
         sys.stderr.flush()
     except (ReaderGone, OutputLost):
@@ -119,14 +125,41 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """The base of all errors of usage, which Typer does not export."""
 
 
-class SentenceErrors(TyperGroup):
-    """Runs the command and leaves with its exit code; bugs alone keep their traceback."""
+_COMPLETING = "_EXPLORER_COMPLETE"
+"""The environment variable by which a shell asks for completions."""
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
+_COMPLETION_OPTIONS = {"--install-completion", "--show-completion"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """How a command ended that has no result."""
+
+    kind: str
+    """The exception that a program would have caught: InvalidInput, NotFound and so on."""
+    sentence: str
+    status: int = USER_ERROR
+
+    def as_json(self) -> str:
+        """What a program reads that asked for JSON."""
+        error = {"kind": self.kind, "message": _printable(self.sentence)}
+        return json.dumps({"error": error, "exit_code": self.status}, indent=2)
+
+
+class SentenceErrors(Group):
+    """Runs the command and leaves with its exit code; bugs alone keep their traceback.
+
+    Under --json stdout has an object in any case: the result, or else the error.
+    """
+
+    def main(self, args: Any = None, *more: Any, **kwargs: Any) -> Any:
         """As the base class, in standalone mode whatever is asked for."""
+        words = list(sys.argv[1:] if args is None else args)
+        if _COMPLETING in os.environ:  # a help text of several lines would be several completions
+            os.environ["COLUMNS"] = str(MAX_SENTENCE)
         try:
-            with guarded():
-                status = self._status(*args, **kwargs)
+            with guarded() as stdout:
+                status = self._said(self._ended(words, *more, **kwargs), words, stdout)
         except ReaderGone:
             status = READER_GONE
         except OutputLost as error:
@@ -138,26 +171,47 @@ class SentenceErrors(TyperGroup):
             status = USER_ERROR
         sys.exit(status)
 
-    def _status(self, *args: Any, **kwargs: Any) -> int:
-        """Run the command; gives its exit code, having said its error."""
+    def _said(self, ended: "int | _Failure", words: list[str], stdout: _Guarded) -> int:
+        """The exit code, having said why there is no result."""
+        if isinstance(ended, int):
+            if ended != INTERRUPTED:
+                return ended
+            ended = _Failure(_INTERRUPTED, "stopped; stderr says what is kept", INTERRUPTED)
+        elif ended.status == INTERRUPTED:
+            say(ended.sentence)
+        else:
+            say(f"error: {ended.sentence}")
+        if "--json" in words and not stdout.has_text:
+            print(ended.as_json())
+        return ended.status
+
+    def _ended(self, words: list[str], *more: Any, **kwargs: Any) -> "int | _Failure":
+        """Run the command; gives its exit code, or why it has no result."""
         try:
-            status = super().main(*args, **{**kwargs, "standalone_mode": False})
+            status = super().main(words, *more, **{**kwargs, "standalone_mode": False})
         except ExplorerError as error:
-            say(f"error: {error}")
-            return USER_ERROR
+            return _Failure(type(error).__name__, str(error))
         except _UsageError as error:
-            say(f"error: {_usage_sentence(error)}")
-            return USER_ERROR
+            return _Failure("UsageError", _usage_sentence(error))
         except MemoryError as error:
             detail = str(error).rstrip(".") or "allocation failed"
-            say(f"error: not enough memory: {detail}; ask for fewer rows or smaller strides")
-            return USER_ERROR
+            sentence = f"not enough memory: {detail}; ask for fewer rows or smaller strides"
+            return _Failure("MemoryError", sentence)
         except (typer.Abort, KeyboardInterrupt):
-            say("stopped")
-            return INTERRUPTED
+            return _Failure(_INTERRUPTED, "stopped", INTERRUPTED)
         except SystemExit as left:  # by which Typer leaves where shells ask for completions
             return 0 if not left.code else USER_ERROR
+        if status == 1 and _COMPLETION_OPTIONS & set(words):
+            return _Failure("NotFound", _NO_SHELL)
         return status if isinstance(status, int) else 0
+
+
+_INTERRUPTED = "KeyboardInterrupt"
+
+_NO_SHELL = (
+    "this process was started by no shell whose completion is known; run the command in bash, zsh, "
+    "fish or PowerShell"
+)
 
 
 def _usage_sentence(error: Any) -> str:
@@ -169,10 +223,20 @@ def _usage_sentence(error: Any) -> str:
 
 
 def say(sentence: str) -> None:
-    """One line on stderr: of at most MAX_SENTENCE characters, and without control characters."""
+    """One line on stderr; a terminal gets it on several where one is too narrow, between words."""
+    line = _printable(sentence)
+    if sys.stderr is None:  # print would take None for stdout
+        return
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+    print(line, file=sys.stderr)
+
+
+def _printable(sentence: str) -> str:
+    """One line of at most MAX_SENTENCE characters, and without control characters."""
     line = _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], " ".join(sentence.split()))
-    if len(line) > MAX_SENTENCE:
-        half = MAX_SENTENCE // 2
-        line = f"{line[:half]} … {line[-half:]}"
-    if sys.stderr is not None:  # print would take None for stdout
-        print(line, file=sys.stderr)
+    if len(line) <= MAX_SENTENCE:
+        return line
+    half = MAX_SENTENCE // 2
+    return f"{line[:half]} … {line[-half:]}"

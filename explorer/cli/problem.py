@@ -2,12 +2,15 @@
 
 import inspect
 from collections.abc import Callable
+from enum import StrEnum
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from explorer.asked import MOST_AXES, AskedProblem, array_extents, option_of
+from explorer.cli import completions
+from explorer.cli.help import DETAILS, PROBLEM
 from explorer.cli.options import extents, number, whole_number
 from explorer.cli.output import say
 from explorer.errors import InvalidInput
@@ -20,10 +23,14 @@ from explorer.tuning.objective import Goal
 Options = dict[str, tuple[Any, Any]]
 """Parameter names to (annotation, default)."""
 
+_FIRST = ("cols", "rows", "dtype", "op")
+"""The options of a problem that come first in help; the others come last."""
+
 
 def _option(name: str, kind: Any, default: Any, help_text: str, **more: Any) -> tuple[Any, Any]:
     """The annotation and the default of an option; a default that says nothing is not shown."""
     more |= {} if default is not None or kind is bool else {"show_default": False}
+    more |= {"rich_help_panel": PROBLEM if name in _FIRST else DETAILS}
     return Annotated[kind, typer.Option(option_of(name), help=help_text, **more)], default
 
 
@@ -38,7 +45,10 @@ def _of_field(name: str) -> tuple[Any, Any]:
     elif option.kind is float:
         parser = number(name)
     kind = option.kind if usual is not None else option.kind | None
-    return _option(name, kind, usual, option.help, metavar=option.metavar, parser=parser)
+    more: dict[str, Any] = {"metavar": option.metavar, "parser": parser}
+    if issubclass(option.kind, StrEnum):
+        more["autocompletion"] = completions.among(*option.kind)
+    return _option(name, kind, usual, option.help, **more)
 
 
 _SHAPE = _option(

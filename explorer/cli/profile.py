@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.asked import AskedProblem
+from explorer.cli import completions
+from explorer.cli.help import MEASUREMENT
 from explorer.cli.options import (
     AccuracyOrNone,
     BatchInvariant,
@@ -26,6 +28,7 @@ What = Annotated[
     typer.Argument(
         metavar="WHAT",
         help="best, a trial's number, heuristic, a preset, or a config as JSON.",
+        autocompletion=completions.variants,
     ),
 ]
 ProfileDevice = Annotated[
@@ -34,6 +37,8 @@ ProfileDevice = Annotated[
         "--device",
         metavar="DEVICE",
         help="emulated; cuda:N adds Nsight Compute's figures; auto: cuda:0 if there is one.",
+        autocompletion=completions.among("auto", "cuda:0", "emulated"),
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 

@@ -7,6 +7,8 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem, rows_notice
+from explorer.cli import completions
+from explorer.cli.help import RESULTS
 from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, whole_number
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, with_problem
@@ -35,6 +37,7 @@ Where = Annotated[
         metavar="NAME=V,V",
         help="Values of a parameter, of which every legal config is measured; may be repeated.",
         show_default=False,
+        autocompletion=completions.conditions,
     ),
 ]
 Output = Annotated[
@@ -42,11 +45,15 @@ Output = Annotated[
     typer.Option(
         "--output",
         metavar="FILE",
-        help="File to write, ending in .json.gz; left out: one in studies/recorded/.",
+        help="File to write, ending in .json.gz; left out: one in recorded/ among the studies.",
         show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace a recording of that name.")]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Replace a recording of that name.", rich_help_panel=RESULTS),
+]
 
 
 @with_problem

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.asked import AskedProblem
+from explorer.cli import completions
 from explorer.cli.options import (
     AccuracyOrNone,
     Device,
@@ -60,8 +61,9 @@ EffortOrNone = Annotated[
         metavar="HOW",
         parser=Effort.parse,
         help="quick, default or full: 60, 200 or 1000 kernels at most; it ends sooner once 30, 80 "
-        "or 250 in a row gained nothing beyond noise.",
-        show_default="default",
+        "or 250 in a row gained nothing beyond noise; left out: default.",
+        show_default=False,
+        autocompletion=completions.among(*Effort),
     ),
 ]
 
@@ -69,9 +71,9 @@ EffortOrNone = Annotated[
 @with_problem
 def search(
     asked: AskedProblem | None,
-    trials: Trials = None,
     budget: Budget = None,
     effort: EffortOrNone = None,
+    trials: Trials = None,
     device: Device = "auto",
     storage: Storage = None,
     seed: Seed = 0,

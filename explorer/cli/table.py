@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from explorer.cli.options import Json
+from explorer.cli.help import HELP_NAMES, Command, Group
+from explorer.cli.options import Csv, Json, check_one_format
 from explorer.user_files import shipped_folder
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A table that explorer tune wrote.")]
@@ -22,7 +23,7 @@ Wanted = Annotated[
 NOT_WHOLE = 1
 """The exit code of a table that has faults."""
 
-table = typer.Typer(rich_markup_mode=None)
+table = typer.Typer(cls=Group, context_settings=HELP_NAMES, rich_markup_mode=None)
 
 
 @table.callback(invoke_without_command=True)
@@ -32,23 +33,27 @@ def tables(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@table.command()
-def show(file: File, json: Json = False) -> None:
+@table.command(cls=Command, epilog="explorer table show studies/tuned/nvidia-h200.json")
+def show(file: File, json: Json = False, csv: Csv = False) -> None:
     """Print the best config of each problem of a table."""
+    from explorer.report.csv_data import as_csv, tuned_rows
     from explorer.report.json_data import as_text
     from explorer.report.table import results
     from explorer.report.tune import print_tuned, tuned_data
     from explorer.tuned_table import read_table
     from explorer.tuning.tune import TuneRun
 
+    check_one_format(json=json, csv=csv)
     run = TuneRun(read_table(file), (), 0)
     if json:
         print(as_text(tuned_data(run, file)))
+    elif csv:
+        print(as_csv(tuned_rows(run, file)), end="")
     else:
         print_tuned(run, file, results())
 
 
-@table.command()
+@table.command(cls=Command, epilog="explorer table check studies/tuned/nvidia-h200.json")
 def check(file: File, problems: Wanted = None, json: Json = False) -> None:
     """Say what keeps a table from standing for its GPU.
 

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from explorer.accuracy import Accuracy
+from explorer.cli import completions
+from explorer.cli.help import MEASUREMENT, PROBLEM
 from explorer.cli.options import AccuracyLevel, Json, Timing, whole_number
 from explorer.problem import MAX_COLS, MAX_ROWS
 
@@ -25,6 +27,7 @@ Cols = Annotated[
         parser=whole_number("cols", 1, MAX_COLS),
         help="Columns, where the kernel takes them at run time; left out: the file's.",
         show_default=False,
+        rich_help_panel=PROBLEM,
     ),
 ]
 Rows = Annotated[
@@ -35,12 +38,17 @@ Rows = Annotated[
         parser=whole_number("rows", 1, MAX_ROWS),
         help="Rows of the matrix; left out: the file's.",
         show_default=False,
+        rich_help_panel=PROBLEM,
     ),
 ]
 GpuDevice = Annotated[
     str,
     typer.Option(
-        "--device", metavar="DEVICE", help="The GPU to time on: cuda:N, or auto, which is cuda:0."
+        "--device",
+        metavar="DEVICE",
+        help="The GPU to time on: cuda:N, or auto, which is cuda:0.",
+        autocompletion=completions.among("auto", "cuda:0"),
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 

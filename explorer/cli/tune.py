@@ -9,6 +9,8 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
+from explorer.cli import completions
+from explorer.cli.help import PROBLEM, RESULTS
 from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, whole_number
 from explorer.cli.options import words as separated
 from explorer.cli.output import INTERRUPTED, say
@@ -30,6 +32,7 @@ Cols = Annotated[
         metavar="N,N or A:B:log[:N]",
         help="Columns: numbers, or a range of powers of two, or of N steps of equal ratio.",
         show_default=False,
+        rich_help_panel=PROBLEM,
     ),
 ]
 Rows = Annotated[
@@ -39,12 +42,29 @@ Rows = Annotated[
         metavar="N,N or A:B:log[:N]",
         help="Rows, each with all of --cols; left out: as many as make 256 MiB of traffic.",
         show_default=False,
+        rich_help_panel=PROBLEM,
     ),
 ]
 Dtypes = Annotated[
-    str, typer.Option("--dtype", metavar="DTYPE,...", help=f"Some of {', '.join(DType)}.")
+    str,
+    typer.Option(
+        "--dtype",
+        metavar="DTYPE,...",
+        help=f"Some of {', '.join(DType)}.",
+        autocompletion=completions.several(*DType),
+        rich_help_panel=PROBLEM,
+    ),
 ]
-Ops = Annotated[str, typer.Option("--op", metavar="OP,...", help=f"Some of {', '.join(Op)}.")]
+Ops = Annotated[
+    str,
+    typer.Option(
+        "--op",
+        metavar="OP,...",
+        help=f"Some of {', '.join(Op)}.",
+        autocompletion=completions.several(*Op),
+        rich_help_panel=PROBLEM,
+    ),
+]
 Shapes = Annotated[
     Path | None,
     typer.Option(
@@ -52,6 +72,7 @@ Shapes = Annotated[
         metavar="FILE.csv",
         help="A file of problems, such as explorer.log_shapes writes, instead of --cols.",
         show_default=False,
+        rich_help_panel=PROBLEM,
     ),
 ]
 Draw = Annotated[
@@ -63,6 +84,7 @@ Draw = Annotated[
         help="Instead of each of --cols with each of --rows, N problems drawn by --seed between "
         "the least and the greatest of both, all orders of magnitude alike.",
         show_default=False,
+        rich_help_panel=PROBLEM,
     ),
 ]
 EffortOf = Annotated[
@@ -73,6 +95,7 @@ EffortOf = Annotated[
         parser=Effort.parse,
         help="quick: the candidates that all problems share; default: small changes to the best "
         "three as well; full: as long as they help, six times at most.",
+        autocompletion=completions.among(*Effort),
     ),
 ]
 NoTorch = Annotated[
@@ -83,8 +106,9 @@ Output = Annotated[
     typer.Option(
         "--output",
         metavar="FILE.json",
-        help="The table to write, or to add to; left out: studies/tuned/<gpu>.json.",
+        help="The table to write, or to add to; left out: tuned/<gpu>.json among the studies.",
         show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.asked import AskedProblem
+from explorer.cli import completions
+from explorer.cli.help import MEASUREMENT
 from explorer.cli.options import (
     AccuracyOrNone,
     BatchInvariant,
@@ -31,6 +33,7 @@ What = Annotated[
         help="best, a trial's number, heuristic, a preset, a config as JSON, or an emitted "
         "FILE.cu.",
         show_default=False,
+        autocompletion=completions.variants,
     ),
 ]
 All = Annotated[
@@ -58,7 +61,11 @@ Sample = Annotated[
 VerifyDevice = Annotated[
     str,
     typer.Option(
-        "--device", metavar="DEVICE", help="emulated, cuda:N, or auto: cuda:0 if there is one."
+        "--device",
+        metavar="DEVICE",
+        help="emulated, cuda:N, or auto: cuda:0 if there is one.",
+        autocompletion=completions.among("auto", "cuda:0", "emulated"),
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 

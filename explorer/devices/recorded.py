@@ -18,7 +18,7 @@ from explorer.gpu_spec import DEFAULT_GPU, GpuSpec
 from explorer.outcome import Circumstances, Measured, Outcome, Rejected
 from explorer.plain_data import parse_json, read_fields, read_object, read_text, read_whole, shown
 from explorer.problem import Problem
-from explorer.user_files import is_there, open_regular, shipped_folder, write_file
+from explorer.user_files import is_there, open_regular, shipped_folder, studies_folder, write_file
 
 # ------------------------------------------------------------------ recording
 
@@ -307,8 +307,6 @@ def _check_comparison(comparison: RecordedComparison, kernels: list[RecordedKern
 # ------------------------------------------------------------------ search for a recording
 
 
-LOCAL_DIR = Path("studies") / "recorded"
-
 _RECORD = "record one on a GPU with explorer record"
 
 
@@ -326,7 +324,7 @@ def recording_dirs() -> list[Path]:
     """Folders that are looked into, in that order."""
     candidates = [shipped_folder("recorded", "studies/recorded")]
     with suppress(FileNotFoundError):  # the current folder is gone
-        candidates.insert(0, LOCAL_DIR.absolute())
+        candidates.insert(0, (studies_folder() / "recorded").absolute())
     return [path for path in dict.fromkeys(candidates) if path.is_dir()]
 
 
@@ -344,7 +342,7 @@ def local_path(
     words = re.sub(r"[^a-z0-9.]+", "-", what.removeprefix("softmax "))
     parts = [short, words, *([] if timing == "cold" else [timing])]
     parts += [] if accuracy is Accuracy.DEFAULT else [str(accuracy)]
-    return LOCAL_DIR / f"{'-'.join(parts)}{SUFFIX}"
+    return studies_folder() / "recorded" / f"{'-'.join(parts)}{SUFFIX}"
 
 
 def list_recordings() -> list[RecordingFile]:
@@ -390,7 +388,10 @@ def find_recording(asked: AskedProblem, tell: Callable[[str], None] = lambda _: 
         raise InvalidInput(f"no recording of {asked} can be read: {damage[0]}")
     recorded = [f"{file.header.problem} ({file.name})" for file in files if file.header]
     there_are = ", ".join(recorded) or "none"
-    raise NotFound(f"no recording of {asked}; there are: {there_are}; or {_RECORD}")
+    raise NotFound(
+        f"no recording of {asked}; there are: {there_are}; {_RECORD}, or take a kernel that needs "
+        f"neither: {asked.without_search}"
+    )
 
 
 def _look_at(path: Path) -> RecordingFile:

@@ -18,7 +18,7 @@ def print_scores(scores: Sequence[Score], console: Console) -> None:
     """A table of all scores, a recording after the other, and what its columns mean."""
     regrets = numbers(*(f"@{evaluations}" for evaluations in AT))
     head = (*words("recording", "strategy"), *numbers("median", "9 of 10"), *regrets)
-    table = Table((*head, *numbers("choice")))
+    table = Table((*head, *numbers("choice")), keys=2)
     before = ""
     for score in scores:
         shown = score.recording if score.recording != before else ""

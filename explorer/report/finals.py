@@ -9,7 +9,7 @@ from rich.console import Console
 from explorer.config_words import difference_words
 from explorer.outcome import Circumstances, Measured
 from explorer.problem import Problem
-from explorer.report.table import Column, Table, number, print_table, prose, word
+from explorer.report.table import GAP, LEAST_PROSE, Column, Table, number, print_table, prose, word
 from explorer.report.text import (
     counted,
     microseconds,
@@ -107,9 +107,6 @@ ROWS_AFTER_TIES = 5
 MOST_ROWS = 15
 """How many finalists are shown at most: a large tie set is told by its count."""
 
-_GAP = 2
-"""Character cells between two columns of a plain table."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Ranked:
@@ -148,7 +145,11 @@ def _copy_ratio(finals: Finals, problem: Problem) -> str:
 
 
 _COLUMNS = (
-    _FinalsColumn(word("rank"), lambda r: f"{r.rank:>2}{' =' if r.finalist.tied else ''}"),
+    _FinalsColumn(
+        word("rank"),
+        lambda r: f"{r.rank:>2}{' =' if r.finalist.tied else ''}",
+        lambda finals, problem: "copy",
+    ),
     _FinalsColumn(number("trial"), lambda r: str(r.finalist.trial.number)),
     _FinalsColumn(
         number("µs"), lambda r: with_spread(r.finalist.time_us, r.finalist.spread), _copy_time
@@ -159,7 +160,7 @@ _COLUMNS = (
         lambda finals, problem: f"{problem.gbps(finals.copy_us):.0f}",
     ),
     _FinalsColumn(number("of copy"), lambda r: r.share, lambda finals, problem: "100.0 %"),
-    _FinalsColumn(number("× best"), lambda r: f"{r.finalist.ratio_to_best:.3f}", _copy_ratio),
+    _FinalsColumn(number("ratio"), lambda r: f"{r.finalist.ratio_to_best:.3f}", _copy_ratio),
     _FinalsColumn(number("regs"), lambda r: str(r.finalist.trial.outcome.resources.registers)),
     _FinalsColumn(number("ulp"), lambda r: ulps(r.finalist.trial.outcome.max_ulp)),
 )
@@ -178,14 +179,17 @@ def print_finals(
     rows.append([column.of_copy(finals, problem) if finals.copy_us else "" for column in _COLUMNS])
     headings = [column.column.heading for column in _COLUMNS]
     widths = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
-    left = console.width - sum(widths) - _GAP * len(widths)
+    left = console.width - sum(widths) - GAP * len(widths)
+    if left < LEAST_PROSE:  # the last column then stands below, beside the first one
+        left = console.width - widths[0] - GAP
     table = Table([*(column.column for column in _COLUMNS), prose("differs from the best by", 1)])
     for row, finalist in zip(rows, listed, strict=False):
         table.add(*row, _last_cell(finalist, finals, left))
     table.add(*rows[-1], "copy of the same bytes" if finals.copy_us else "copy was not measured")
     if circumstances.peak_gbps:
         peak = f"{circumstances.peak_gbps:.0f}"
-        table.add(*(peak if name == "GB/s" else "" for name in headings), "datasheet")
+        told = {"rank": "peak", "GB/s": peak}
+        table.add(*(told.get(name, "") for name in headings), "datasheet")
     print_table(table, console)
 
 
@@ -198,10 +202,15 @@ def finals_notes(finals: Finals, *, replayed: bool) -> list[tuple[str, str]]:
     """Who is tied and what can be resolved; by what the rows are ordered."""
     lines = [("ties", _ties_sentence(finals, replayed=replayed))]
     if len(finals.finalists) > 1:
-        ties = "ties by fewer registers, then shorter code; " if len(finals.ties) > 1 else ""
-        rest = "the others by × best, the median over rounds of their time over the fastest's"
-        lines.append(("order", f"{ties}{rest}"))
+        lines.append(("order", _ORDER))
     return lines
+
+
+_ORDER = (
+    "The kernels that tie with the fastest (=) come first, since their times cannot be told apart: "
+    "among them those of fewer registers, then of shorter code. The others follow by ratio, the "
+    "median over rounds of their time over the fastest's."
+)
 
 
 def _last_cell(finalist: Finalist, finals: Finals, width: int) -> str:

@@ -21,10 +21,9 @@ from explorer.outcome import Resources, Stage
 from explorer.problem import Problem
 from explorer.report.finals import finals_data, front_data, trial_data, winner_data
 from explorer.report.machine import Check
-from explorer.report.space import measured_us
+from explorer.report.space import SpaceView, measured_us
 from explorer.report.text import reproducing_command
 from explorer.report.verification import verdict_data
-from explorer.space import RULES, Space
 from explorer.space.parameters import MEANING, REFUTED
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import SearchResult, StudySummary, StudyView
@@ -134,11 +133,12 @@ def summary_data(summary: StudySummary) -> Data:
     }
 
 
-def space_data(space: Space) -> Data:
+def space_data(view: SpaceView) -> Data:
     """problem, gpu, arch, parameters with values and meaning, counts, rules.
 
     `not_searched` are the values that a search does not propose, `searched` counts what it may.
     """
+    space = view.space
     return {
         "problem": problem_data(space.problem),
         "gpu": space.gpu.name,
@@ -150,18 +150,18 @@ def space_data(space: Space) -> Data:
                 "not_searched": list(REFUTED.get(name, ())),
                 "meaning": MEANING[name],
             }
-            for name, values in space.parameters.items()
+            for name, values in view.parameters.items()
         ],
         "points": space.point_count,
         "legal": space.legal_count(),
-        "searched": Space.searched(space.problem, space.gpu).legal_count(),
+        "searched": view.searched_count,
         "rules": [
             {
                 "name": rule.name,
                 "sentence": rule.sentence,
                 "excluded_share": space.excluded_share(rule),
             }
-            for rule in RULES
+            for rule in view.rules
         ],
     }
 

@@ -26,7 +26,8 @@ from explorer.problem import Problem
 from explorer.report.studies import PROGRAM, dashboard_program
 from explorer.report.table import Styled, Table, print_table, prose, words
 from explorer.tuning import open_storage, survey
-from explorer.user_files import is_there, template_dir
+from explorer.tuning.storage import STORAGE_VARIABLE, default_storage
+from explorer.user_files import STUDIES, is_there, studies_folder, template_dir
 
 # ------------------------------------------------------------------ one thing
 
@@ -144,13 +145,26 @@ def _damage(file: RecordingFile) -> str:
 
 
 def _storage(url: str | None) -> Answer:
+    """The studies that are there, and which option, variable or folder says where that is."""
+    place = _place(url)
     try:
         found = survey(open_storage(url, read_only=True))
     except ExplorerError as error:
-        return False, str(error)
+        return False, f"{error}; looked for in {place}"
     number = len(found.summaries)
-    told = ["1 study" if number == 1 else f"{number} studies", *found.faults]
+    told = [f"{'1 study' if number == 1 else f'{number} studies'} in {place}", *found.faults]
     return not found.faults, "; ".join(told)
+
+
+def _place(url: str | None) -> str:
+    """Where the storage is; a URL may have a password, so it is not repeated."""
+    if url is not None:
+        return "what --storage names"
+    if os.environ.get(STORAGE_VARIABLE):
+        return f"what ${STORAGE_VARIABLE} names"
+    here = studies_folder() == STUDIES
+    why = "there is a folder studies here" if here else "there is no folder studies here"
+    return f"{default_storage()} ({why}; ${STORAGE_VARIABLE} names another)"
 
 
 def _cache() -> Answer:
@@ -183,7 +197,7 @@ def _program(find: Callable[[], str | None], name: str) -> Answer:
 
 def print_machine(checks: Sequence[Check], console: Console) -> None:
     """One line a check, then whether all is there that the package itself needs."""
-    table = Table([*words("", "what"), prose("found", 3), prose("needed for", 2)])
+    table = Table([*words("", "what"), prose("found", 3), prose("needed for", 2)], keys=2)
     for check in checks:
         style = "green" if check.ok else "red" if check.required else "yellow"
         state = Styled("ok" if check.ok else "missing", style)

@@ -84,7 +84,7 @@ def print_front_study(view: StudyView, console: Console, storage: str | None = N
 
 def _front_table(finals: Finals) -> Table:
     """The front from the fastest to the most exact, `=` where the next is as fast; then copy."""
-    table = Table(_COLUMNS)
+    table = Table(_COLUMNS, keys=2)
     front = front_of(finals)
     fastest = front[0].finalist.trial
     for member in front:
@@ -94,12 +94,12 @@ def _front_table(finals: Finals) -> Table:
         table.add("=" if member.tied else "", *_cells(finalist.trial, time, share, fastest))
     if finals.copy_us:
         time = microseconds(finals.copy_us)
-        table.add("", "", time, "100.0 %", "", "", "", "copy of the same bytes")
+        table.add("", "copy", time, "100.0 %", "", "", "", "copy of the same bytes")
     return table
 
 
 def _trials_table(trials: tuple[TrialRecord, ...], copy_us: float) -> Table:
-    table = Table(_COLUMNS)
+    table = Table(_COLUMNS, keys=2)
     for trial in trials:
         outcome = trial.outcome
         share = share_of_copy(outcome.time_us, copy_us)

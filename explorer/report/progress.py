@@ -2,6 +2,7 @@
 
 import time
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
@@ -23,13 +24,11 @@ SECONDS_BETWEEN_LINES = 10.0
 """Where there is no terminal to redraw."""
 
 
-class ProgressLine:
-    """Shows each Progress it is called with; a context manager, so that the line is cleared."""
+class LiveLine:
+    """A line that is redrawn on a terminal; a context manager, so that it is cleared."""
 
-    def __init__(self, problem: Problem, console: Console) -> None:
-        self.problem = problem
+    def __init__(self, console: Console) -> None:
         self.console = console
-        self.last: Progress | None = None
         self._printed_at = float("-inf")
         self._printed_phase = ""
         self._live = Live(
@@ -40,22 +39,21 @@ class ProgressLine:
             redirect_stderr=False,
         )
 
-    def __call__(self, progress: Progress) -> None:
-        """Show where the search stands, unless the last showing is too recent."""
-        self.last = progress
+    def show(self, text: str, phase: str = "") -> None:
+        """Show a text, unless the last one of that phase is too recent."""
         now = time.monotonic()
         pause = 1 / REDRAWS_A_SECOND if self.console.is_terminal else SECONDS_BETWEEN_LINES
-        if progress.phase == self._printed_phase and now - self._printed_at < pause:
+        if phase == self._printed_phase and now - self._printed_at < pause:
             return
-        self._printed_at, self._printed_phase = now, progress.phase
-        text = Text(progress_text(progress, self.problem), no_wrap=True, overflow="ellipsis")
+        self._printed_at, self._printed_phase = now, phase
+        line = Text(text, no_wrap=True, overflow="ellipsis")
         if self.console.is_terminal:
             self._live.start()  # not before: until now notices may have been printed
-            self._live.update(text, refresh=True)
+            self._live.update(line, refresh=True)
         else:
-            self.console.print(text.plain, soft_wrap=True)
+            self.console.print(line.plain, soft_wrap=True)
 
-    def __enter__(self) -> "ProgressLine":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -68,8 +66,53 @@ class ProgressLine:
             self._live.stop()
 
 
+class ProgressLine(LiveLine):
+    """Shows each Progress of a search or a recording that it is called with."""
+
+    def __init__(self, problem: Problem, console: Console) -> None:
+        super().__init__(console)
+        self.problem = problem
+        self.last: Progress | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        """Show where the search stands."""
+        self.last = progress
+        self.show(progress_text(progress, self.problem), progress.phase)
+
+
+class JourneyLine(LiveLine):
+    """Shows each kernel of a journey that it is called with, before it is measured."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._started = time.monotonic()
+
+    def __call__(self, name: str, number: int, total: int) -> None:
+        """Show that kernel `number`, from 1, of `total` is next."""
+        if number == 1:  # the search before it is over
+            self._started = time.monotonic()
+        self.show(journey_text(name, number, total, time.monotonic() - self._started))
+
+
+def journey_text(name: str, number: int, total: int, elapsed_s: float) -> str:
+    """`12/28 kernels · oneflow-warp · 2.5 kernels/s · 7 s left`."""
+    done = number - 1
+    parts = [f"{number}/{_kernels(total)}", name]
+    if done and elapsed_s:
+        left_s = elapsed_s / done * (total - done)
+        parts += [pace(done, elapsed_s), f"{seconds(left_s)} left"]
+    return " · ".join(parts)
+
+
+def pace(kernels: int, elapsed_s: float) -> str:
+    """`2.5 kernels/s`, or `4.2 s a kernel` where they are slow."""
+    if kernels >= elapsed_s:
+        return f"{kernels / elapsed_s:.3g} kernels/s"
+    return f"{elapsed_s / kernels:.3g} s a kernel"
+
+
 def progress_text(progress: Progress, problem: Problem) -> str:
-    """`312/400 kernels · best 61.42 µs · 4371 GB/s · 98.1 % of copy · rejected … · 18 s left`."""
+    """`312/400 kernels · best 61.42 µs · … · rejected 3 compile · 18 kernels/s · 5 s left`."""
     parts = [_count(progress)]
     if progress.best_us is not None:
         parts += [f"best {microseconds(progress.best_us)} µs"]
@@ -78,6 +121,9 @@ def progress_text(progress: Progress, problem: Problem) -> str:
         parts += [f"{percent(share)} of copy"] if share is not None else []
     rejected = rejected_by_stage(progress.rejected)
     parts += [f"rejected {rejected}"] if rejected else []
+    done = _evaluated(progress)
+    if done and progress.elapsed_s and progress.phase == "search":
+        parts += [pace(done, progress.elapsed_s)]
     parts += [_time_left(progress)]
     return " · ".join(parts)
 

@@ -1,7 +1,7 @@
 """What `explorer space`, `presets`, `record` and `recordings` print."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,49 +10,87 @@ from rich.console import Console
 from explorer.config import Config
 from explorer.config_words import brief_words
 from explorer.devices.recorded import Recording, RecordingFile, RecordingHeader
+from explorer.dtype import DType
+from explorer.errors import InvalidInput
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured
+from explorer.plain_data import shown
 from explorer.presets import PRESETS, Preset
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 from explorer.report.table import Styled, Table, cell, numbers, print_table, prose, words
 from explorer.report.text import count, counted, microseconds, percent
 from explorer.space import RULES, Space
-from explorer.space.parameters import MEANING, REFUTED
+from explorer.space.parameters import MEANING, REFUTED, Value
+from explorer.space.rules import Rule
 
 # --------------------------------------------- parameters, their values, and what the rules exclude
 
 
-def print_space(space: Space, console: Console) -> None:
-    """Every parameter with its values and meaning, the counts, and each rule with its sentence."""
+@dataclass(frozen=True, slots=True)
+class SpaceView:
+    """A space, and which of it is to be shown. Raises InvalidInput for an unknown parameter."""
+
+    space: Space
+    fixed: dict[str, tuple[Value, ...]] = field(default_factory=dict)
+    """The values to which parameters of it are narrowed."""
+    names: tuple[str, ...] = ()
+    """The parameters that are shown; all where there are none."""
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if name not in self.space.parameters:
+                known = ", ".join(self.space.parameters)
+                raise InvalidInput(f"parameter {shown(name)} is not known; choose of {known}")
+
+    @property
+    def parameters(self) -> dict[str, tuple[Value, ...]]:
+        """Those that are shown, with their values."""
+        every = self.space.parameters
+        return {name: every[name] for name in every if not self.names or name in self.names}
+
+    @property
+    def rules(self) -> list[Rule]:
+        """Those that read a parameter that is shown."""
+        return [rule for rule in RULES if not self.names or {*rule.reads} & {*self.names}]
+
+    @property
+    def searched_count(self) -> int:
+        """How many legal points a search may propose."""
+        return Space.searched(self.space.problem, self.space.gpu, self.fixed).legal_count()
+
+
+def print_space(view: SpaceView, console: Console) -> None:
+    """The parameters with their values and meaning, the counts, and each rule with its sentence."""
+    space = view.space
     console.print(f"{space.problem} on {space.gpu.name} ({space.gpu.arch})", style="bold")
     console.print()
-    print_table(_parameters_table(space), console)
+    print_table(_parameters_table(view), console)
     console.print()
     legal, points = space.legal_count(), space.point_count
-    searched = Space.searched(space.problem, space.gpu).legal_count()
     console.print(
-        f"{count(points)} points, {count(legal)} of them legal ({percent(legal / points)}); "
-        f"many emit the same code. A search proposes {count(searched)} of them: those without "
-        "the values in parentheses, which lost wherever they were measured; a preset, or a config "
-        "of yours, may have them."
+        f"{count(points)} points, {count(legal)} of them legal ({percent(legal / points)}); many "
+        f"emit the same code. A search proposes {count(view.searched_count)} of them: those "
+        "without the values in parentheses, which lost wherever they were measured; a preset, or "
+        "a config of yours, may have them."
     )
-    print_table(_rules_table(space), console)
+    if view.rules:
+        print_table(_rules_table(view), console)
 
 
-def _parameters_table(space: Space) -> Table:
+def _parameters_table(view: SpaceView) -> Table:
     table = Table([*words("parameter"), prose("values", 2), prose("meaning", 3)])
-    for name, values in space.parameters.items():
+    for name, values in view.parameters.items():
         alone = REFUTED.get(name, ())
         told = (f"({value})" if value in alone else str(value) for value in values)
         table.add(name, ", ".join(told), MEANING[name])
     return table
 
 
-def _rules_table(space: Space) -> Table:
+def _rules_table(view: SpaceView) -> Table:
     columns = [*numbers("excluded"), *words("rule"), prose("what a legal config satisfies")]
-    table = Table(columns, title="Rules: what each excludes by itself")
-    for rule in RULES:
-        table.add(percent(space.excluded_share(rule)), rule.name, rule.sentence)
+    table = Table(columns, title="Rules: what each excludes by itself", keys=2)
+    for rule in view.rules:
+        table.add(percent(view.space.excluded_share(rule)), rule.name, rule.sentence)
     return table
 
 
@@ -71,6 +109,30 @@ class PresetLine:
     def is_legal(self) -> bool | None:
         """Whether it can compute the problem; None where none was named."""
         return None if self.config is None and self.fault is None else self.fault is None
+
+
+@dataclass(frozen=True, slots=True)
+class PresetFilter:
+    """Which presets a user wants to see."""
+
+    text: str = ""
+    """Part of a name or of the source, in either case."""
+    op: Op | None = None
+    dtype: DType | None = None
+    values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    """What its config for the problem may have of a parameter."""
+    only_legal: bool = False
+
+    def passes(self, line: PresetLine) -> bool:
+        """Whether a preset is wanted."""
+        preset, config = line.preset, line.config
+        said = " ".join([preset.name, *preset.other_names, str(preset.source)])
+        if self.text.lower() not in said.lower() or (self.only_legal and config is None):
+            return False
+        if self.op not in (None, *preset.ops) or self.dtype not in (None, *preset.dtypes):
+            return False
+        values = {} if config is None else config.as_dict()
+        return all(values.get(name) in wanted for name, wanted in self.values.items())
 
 
 def preset_lines(problem: Problem | None, gpu: GpuSpec | None) -> list[PresetLine]:

@@ -30,7 +30,7 @@ from explorer.report.text import (
 )
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import ParameterEffect, SearchResult, StudySummary, StudyView
-from explorer.tuning.storage import DEFAULT_PATH, open_storage
+from explorer.tuning.storage import default_storage, open_storage
 from explorer.tuning.study_reader import SAMPLED, SAMPLES, read_studies
 
 # ------------------------------------------------------------------ a search
@@ -203,7 +203,7 @@ def _effects_table(effects: tuple[ParameterEffect, ...]) -> Table:
         table.add(
             effect.name,
             percent(effect.importance),
-            f"{100 * effect.importance_low:.0f} to {100 * effect.importance_high:.0f} %",
+            f"{100 * effect.importance_low:.0f}–{100 * effect.importance_high:.0f} %",
             effect.fastest_value,
             microseconds(effect.fastest_us),
             effect.slowest_value,
@@ -331,7 +331,7 @@ def dashboard_command(storage: str | None, port: int) -> list[str]:
     if program is None:
         raise NotFound(f"{PROGRAM} is not installed: pip install 'softmax-explorer[dashboard]'")
     list(read_studies(open_storage(storage, read_only=True)))  # what it cannot read it cannot show
-    url = storage or str(DEFAULT_PATH)
+    url = storage or default_storage()
     if "://" not in url:
         url = f"sqlite:///{url}"
     return [program, url, "--port", str(port)]

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TextIO
+from typing import Literal, TextIO
 
-from rich import table as rich_table
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -76,11 +76,16 @@ def prose(heading: str, share: int | None = None, least_width: int | None = None
 
 @dataclass(slots=True)
 class Table:
-    """Columns, and rows with a cell for each. A title says what it is, where that is needed."""
+    """Columns, and rows with a cell for each. A title says what it is, where that is needed.
+
+    The first `keys` columns say what a row is of. They stand beside each part of a table that is
+    too wide for a terminal.
+    """
 
     columns: Sequence[Column]
     rows: list[Sequence[Cell]] = field(default_factory=list)
     title: str = ""
+    keys: int = 1
 
     def add(self, *cells: Cell) -> None:
         """Put a row below the others; raises ValueError unless it has a cell for each column."""
@@ -95,23 +100,6 @@ class Table:
         return Table([self.columns[place] for place in kept], rows, self.title)
 
 
-def as_rich(table: Table) -> rich_table.Table:
-    """The table for a terminal, without a frame; headings of numbers fold at a dash."""
-    made = rich_table.Table(box=None, pad_edge=False)
-    for column in table.columns:
-        if column.kind is Kind.PROSE:
-            made.add_column(
-                column.heading, overflow="fold", ratio=column.share, min_width=column.least_width
-            )
-        elif column.kind is Kind.NUMBER:
-            made.add_column(column.heading.replace("-", "-\n"), justify="right", no_wrap=True)
-        else:
-            made.add_column(column.heading, no_wrap=True)
-    for row in table.rows:
-        made.add_row(*map(_rich_cell, row))
-    return made
-
-
 def as_markdown(table: Table) -> str:
     """The table for a document, without its title; a bar within a cell does not end it."""
     headings = [column.heading for column in table.columns]
@@ -121,17 +109,21 @@ def as_markdown(table: Table) -> str:
     )
 
 
-def _rich_cell(cell: Cell) -> Text:
-    """Text taken as it is: brackets are no markup."""
-    return Text(cell.text, cell.style) if isinstance(cell, Styled) else Text(cell)
-
-
 def _markdown_line(cells: Sequence[Cell]) -> str:
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
 # ------------------------------------------------------------------ console
 
+
+GAP = 2
+"""Character cells between two columns of a table."""
+
+LEAST_PROSE = 16
+"""Character cells that a column of sentences has at least, unless its cells are shorter."""
+
+LONGEST_WORD = 24
+"""A word of a sentence is broken only if it is longer, and then only in too short a line."""
 
 WIDTH_WITHOUT_TERMINAL = 100
 """Columns of a report that goes to a file or a pipe."""
@@ -151,18 +143,141 @@ def notices() -> Console:
 
 
 def print_table(table: Table, console: Console) -> None:
-    """A table; one with a title stands under it, after an empty line."""
+    """A table; one with a title stands under it, after an empty line.
+
+    No number and no word is cut. Where the console is too narrow for all columns, those that are
+    left follow below, beside the first column again. Where one is too wide for that, each row is a
+    list of its cells.
+    """
     if table.title:
         console.print()
         console.print(table.title, style="bold")
-    console.print(as_rich(table))
+    measured = [_Measured.of(table, place) for place in range(len(table.columns))]
+    parts = _parts([column.least for column in measured], table.keys, console.width)
+    if parts is None:
+        _print_rows_as_lists(table, console)
+        return
+    for number, places in enumerate(parts):
+        if number:
+            console.print()
+        columns = [measured[place] for place in places]
+        console.print(_as_rich(table.only(places), _widths(columns, console.width)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What a column takes: character cells at least, and at most."""
+
+    least: int
+    most: int
+    share: int
+    """Of the width that is left, in relation to other columns."""
+
+    @classmethod
+    def of(cls, table: Table, place: int) -> "_Measured":
+        """The widths of the column at `place`, from 0, of a table."""
+        column = table.columns[place]
+        heading = _heading(column)
+        lines = [line for row in table.rows for line in str(row[place]).split("\n")]
+        most = max(map(cell_len, [*heading.split("\n"), *lines]))
+        if column.kind is not Kind.PROSE:
+            return cls(most, most, 1)
+        longest_word = max(cell_len(word) for line in [heading, *lines] for word in line.split(" "))
+        least = max(column.least_width or LEAST_PROSE, min(longest_word, LONGEST_WORD))
+        return cls(min(least, most), most, column.share or 1)
+
+
+def _heading(column: Column) -> str:
+    """Headings of numbers fold at a dash."""
+    return column.heading.replace("-", "-\n") if column.kind is Kind.NUMBER else column.heading
+
+
+def _parts(least: Sequence[int], keys: int, width: int) -> list[list[int]] | None:
+    """Places of columns side by side, part below part; None where one fits in no part.
+
+    The keys are in each part.
+    """
+    parts = [list(range(keys))]
+    for place in range(keys, len(least)):
+        if sum(least[other] + GAP for other in parts[-1]) + least[place] > width:
+            parts.append(list(range(keys)))
+        parts[-1].append(place)
+    widths = (sum(least[place] + GAP for place in part) - GAP for part in parts)
+    return parts if max(widths) <= width else None
+
+
+def _widths(columns: Sequence[_Measured], width: int) -> list[int]:
+    """Each column's width: the least, and its share of what is left."""
+    widths = [column.least for column in columns]
+    for _ in range(width - sum(widths) - GAP * (len(widths) - 1)):
+        growing = [i for i, column in enumerate(columns) if widths[i] < column.most]
+        if not growing:
+            break
+        widths[min(growing, key=lambda i: widths[i] / columns[i].share)] += 1
+    return widths
+
+
+def _as_rich(table: Table, widths: Sequence[int]) -> RichTable:
+    """The table for a terminal, without a frame."""
+    made = RichTable(box=None, pad_edge=False)
+    for column, width in zip(table.columns, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if column.kind is Kind.NUMBER else "left"
+        heading = folded(_heading(column), width)
+        made.add_column(heading, justify=justify, width=width, overflow="fold")
+    for row in table.rows:
+        made.add_row(*(_rich_cell(one, width) for one, width in zip(row, widths, strict=True)))
+    return made
+
+
+def _rich_cell(cell: Cell, width: int) -> Text:
+    """Text taken as it is, brackets are no markup, on lines of at most `width`."""
+    text = folded(str(cell), width)
+    return Text(text, cell.style) if isinstance(cell, Styled) else Text(text)
+
+
+def _print_rows_as_lists(table: Table, console: Console) -> None:
+    """Each row's keys on a line, and its other cells that are not empty as notes below it."""
+    keys = table.keys
+    console.print(cell("  ".join(column.heading for column in table.columns[:keys])))
+    for row in table.rows:
+        console.print(cell("  ".join(map(str, row[:keys]))), style="bold")
+        headed = zip(table.columns[keys:], row[keys:], strict=True)
+        told = [(f"  {column.heading}", str(one)) for column, one in headed if str(one)]
+        console.print(notes(told))
+
+
+def folded(text: str, width: int) -> str:
+    """Text on lines of at most `width` characters, broken between words.
+
+    A word that is longer than a line is broken after a stroke, a dash or an underscore, if it has
+    one: paths are such words.
+    """
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        if len(paragraph) <= width:
+            lines.append(paragraph)
+            continue
+        line = ""
+        for word in paragraph.split(" "):
+            joined = f"{line} {word}" if line else word
+            if len(joined) <= width:
+                line = joined
+                continue
+            lines += [line] if line else []
+            while len(word) > width:
+                place = max(word.rfind(mark, 0, width) for mark in "/-_,=") + 1
+                lines.append(word[: place or width])
+                word = word[place or width :]
+            line = word
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def notes(lines: Sequence[tuple[str, str]]) -> RichTable:
     """Sentences under a table, each with a word in the margin that says what it is about."""
     grid = RichTable.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
-    grid.add_column()
+    grid.add_column(overflow="fold")
     for label, sentence in lines:
         grid.add_row(label, cell(sentence))
     return grid

@@ -26,20 +26,20 @@ def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
     program, verdict = timed.verdict.program, timed.verdict
     edited = ", edited" if program.is_edited else ""
     title = f"{path}{edited}: {timed.problem}, {brief_words(program.config)}"
-    console.print(cell(title), style="bold", soft_wrap=True)
+    console.print(cell(title), style="bold", soft_wrap=not console.is_terminal)
     line = cell(str(verdict.status))
     line.stylize(COLOURS[verdict.status])
     line.append(f" on {verdict.by}: {verdict.sentence}")
-    console.print(line, soft_wrap=True)
+    console.print(line, soft_wrap=not console.is_terminal)
     print_findings(verdict, console)
     if timed.measured is None:
         console.print("not timed")
     else:
-        console.print(cell(time_words(timed)), soft_wrap=True)
+        console.print(cell(time_words(timed)), soft_wrap=not console.is_terminal)
         lines = [("takes", resources_line(timed.measured.resources))]
         console.print(notes([*lines, *measurement_lines(timed.circumstances, replayed=False)]))
     if not program.host_checked:
-        console.print(cell(HOST_NOT_CHECKED), style="yellow", soft_wrap=True)
+        console.print(cell(HOST_NOT_CHECKED), style="yellow", soft_wrap=not console.is_terminal)
 
 
 def time_words(timed: TimedFile) -> str:

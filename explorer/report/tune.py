@@ -1,18 +1,14 @@
 """What `explorer tune` and `explorer table` print: progress, gains, and the faults of a table."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from explorer.config_words import brief_words
 from explorer.report.compare import geometric_mean
-from explorer.report.progress import REDRAWS_A_SECOND, SECONDS_BETWEEN_LINES
+from explorer.report.progress import LiveLine
 from explorer.report.table import Table, notes, number, print_table, prose, word
 from explorer.report.text import counted, microseconds, percent, seconds, share_of_copy
 from explorer.tuned_table import TunedProblem, TunedTable
@@ -22,39 +18,12 @@ from explorer.tuning.tune import TuneProgress, TuneRun
 # ------------------------------------------------------------------ while it runs
 
 
-class TuneLine:
-    """Shows each TuneProgress it is called with; a context manager, so that the line is cleared."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._printed_at = float("-inf")
-        self._live = Live(console=console, transient=True, auto_refresh=False)
+class TuneLine(LiveLine):
+    """Shows each TuneProgress it is called with."""
 
     def __call__(self, progress: TuneProgress) -> None:
-        """Show where the run stands, unless the last showing is too recent."""
-        now = time.monotonic()
-        pause = 1 / REDRAWS_A_SECOND if self._console.is_terminal else SECONDS_BETWEEN_LINES
-        if now - self._printed_at < pause:
-            return
-        self._printed_at = now
-        text = Text(progress_text(progress), no_wrap=True, overflow="ellipsis")
-        if self._console.is_terminal:
-            self._live.start()
-            self._live.update(text, refresh=True)
-        else:
-            self._console.print(text.plain, soft_wrap=True)
-
-    def __enter__(self) -> "TuneLine":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._console.is_terminal:
-            self._live.stop()
+        """Show where the run stands."""
+        self.show(progress_text(progress))
 
 
 def progress_text(progress: TuneProgress) -> str:

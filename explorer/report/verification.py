@@ -169,7 +169,7 @@ def print_verdicts(verdicts: Sequence[Verdict], console: Console, elapsed_s: flo
             _print_verdict(verdict, console)
     if any(v.status is not Status.VERIFIED for v in verdicts):
         console.print()
-    console.print(summary(verdicts, elapsed_s), soft_wrap=True)
+    console.print(summary(verdicts, elapsed_s), soft_wrap=not console.is_terminal)
 
 
 def summary(verdicts: Sequence[Verdict], elapsed_s: float) -> str:
@@ -202,7 +202,9 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
             console.print(cell(f"    left out: {run.left_out}"), style="yellow")
     _print_verdict(verdict, console, named=False)
     if not verdict.program.host_checked:
-        console.print(cell(f"  {HOST_NOT_CHECKED}"), style="yellow", soft_wrap=True)
+        console.print(
+            cell(f"  {HOST_NOT_CHECKED}"), style="yellow", soft_wrap=not console.is_terminal
+        )
     console.print(cell(f"by {verdict.by}, {elapsed_s:.1f} s"), style="dim")
 
 
@@ -228,7 +230,7 @@ def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) ->
     if told is not None and named:
         line.append(f" on {_shape_words(told)}")
     line.append("" if verdict.findings else f": {verdict.sentence}")
-    console.print(line, soft_wrap=True)
+    console.print(line, soft_wrap=not console.is_terminal)
     print_findings(verdict, console)
 
 
@@ -237,7 +239,7 @@ def print_findings(verdict: Verdict, console: Console) -> None:
     findings = verdict.findings
     for finding in findings[:MOST_FINDINGS]:
         for text in finding_lines(finding, verdict.program):
-            console.print(cell(f"  {text}"), soft_wrap=True)
+            console.print(cell(f"  {text}"), soft_wrap=not console.is_terminal)
     if len(findings) > MOST_FINDINGS:
         console.print(cell(f"  and {len(findings) - MOST_FINDINGS} more findings"))
 
@@ -260,7 +262,9 @@ class VerifyProgress:
             self._printed = now
             counts = ", ".join(f"{count(n)} {status}" for status, n in self._found.items())
             done = sum(self._found.values())
-            self.console.print(f"{done}/{self.total} programs: {counts}", soft_wrap=True)
+            self.console.print(
+                f"{done}/{self.total} programs: {counts}", soft_wrap=not self.console.is_terminal
+            )
         return verdict
 
     def __enter__(self) -> "VerifyProgress":

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         list_views,
         load_study,
         load_trial,
+        load_trials,
+        searching,
         survey,
     )
     from explorer.tuning.study_writer import merge_trials
@@ -30,12 +32,14 @@ __all__ = [
     "list_views",
     "load_study",
     "load_trial",
+    "load_trials",
     "merge_trials",
     "open_storage",
     "read_unsaved",
     "record",
     "run_journey",
     "run_search",
+    "searching",
     "stored_best",
     "survey",
 ]
@@ -48,12 +52,14 @@ _HOMES = {
     "list_views": "study_reader",
     "load_study": "study_reader",
     "load_trial": "study_reader",
+    "load_trials": "study_reader",
     "merge_trials": "study_writer",
     "open_storage": "storage",
     "read_unsaved": "unsaved",
     "record": "recorder",
     "run_journey": "journey",
     "run_search": "search",
+    "searching": "study_reader",
     "stored_best": "journey",
     "survey": "study_reader",
 }

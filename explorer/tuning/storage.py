@@ -33,6 +33,7 @@ from sqlalchemy.pool import StaticPool
 
 from explorer.errors import ExplorerError, InvalidInput, NotFound
 from explorer.plain_data import shown
+from explorer.user_files import studies_folder
 
 # ------------------------------------------------------------------ statements
 # Before every row that Optuna writes, it reads the trial, and an earlier value of the parameter:
@@ -212,7 +213,17 @@ def _attribute_rows(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------ storage
 
 
-DEFAULT_PATH = Path("studies") / "explorer.db"
+STORAGE_VARIABLE = "EXPLORER_STORAGE"
+"""The environment variable that names the storage where a command does not."""
+
+SEARCH = "explorer search --cols 4096"
+"""What creates a study, where no problem is meant."""
+
+
+def default_storage() -> str:
+    """Return what $EXPLORER_STORAGE names, else the path of explorer.db among the studies."""
+    return os.environ.get(STORAGE_VARIABLE) or str(studies_folder() / "explorer.db")
+
 
 LOCK_PATIENCE_S = 5.0
 """How long opening a SQLite file waits for another program that writes to it."""
@@ -227,24 +238,28 @@ _SQLITE_MAGIC = b"SQLite format 3\0"
 _REMEDY = "name another with --storage, such as sqlite:///studies/explorer.db"
 
 
-def open_storage(url: str | None = None, *, read_only: bool = False) -> BaseStorage:
-    """Open `url` (None: studies/explorer.db here; a plain path: SQLite), creating it if absent.
+def open_storage(
+    url: str | None = None, *, read_only: bool = False, command: str = SEARCH
+) -> BaseStorage:
+    """Open `url` (None: `default_storage`; a plain path: SQLite), creating it if absent.
 
     With `read_only` nothing is created, and NotFound is raised for an absent file and a database
-    without tables; raises InvalidInput for a storage that cannot be opened, and for a database with
-    other tables than Optuna's.
+    without tables, naming the `command` that makes a study. Raises InvalidInput for a storage that
+    cannot be opened, and for a database with other tables than Optuna's.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    parsed = _parse(url)
+    parsed = _parse(default_storage() if url is None else url)
+    missing = f"run {command}" if read_only else None
     name = parsed.render_as_string(hide_password=True)
     if _is_sqlite_file(parsed):
-        _check_file(Path(str(parsed.database)), read_only=read_only, default=url is None)
+        is_default = url is None and not os.environ.get(STORAGE_VARIABLE)
+        _check_file(Path(str(parsed.database)), missing, default=is_default)
     with said_of(f"storage {name} cannot be opened", _REMEDY):
         try:
             if _is_in_memory(parsed):  # it is one connection's: all threads share it
                 options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
                 return BulkStorage(parsed.render_as_string(hide_password=False), options)
-            return _opened(parsed, name, read_only=read_only)
+            return _opened(parsed, name, missing)
         except ImportError as error:
             raise InvalidInput(_missing_driver(parsed, error)) from None
 
@@ -273,11 +288,11 @@ def _is_in_memory(url: URL) -> bool:
     return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
 
 
-def _parse(url: str | None) -> URL:
-    if url is not None and (not url.strip() or not url.isprintable()):
+def _parse(url: str) -> URL:
+    if not url.strip() or not url.isprintable():
         raise InvalidInput(f"storage is {shown(url)}, which names nothing; {_REMEDY}")
-    if url is None or "://" not in url:
-        return URL.create("sqlite", database=str(DEFAULT_PATH if url is None else url))
+    if "://" not in url:
+        return URL.create("sqlite", database=url)
     try:
         parsed = _with_driver(make_url(url))
         parsed.get_dialect()
@@ -301,13 +316,16 @@ def _with_driver(url: URL) -> URL:
     return url.set(drivername=f"postgresql{driver}")
 
 
-def _check_file(path: Path, *, read_only: bool, default: bool) -> None:
-    """What a user can mend, said before SQLite says it worse."""
+def _check_file(path: Path, missing: str | None, *, default: bool) -> None:
+    """What a user can mend, said before SQLite says it worse.
+
+    `missing` is what to do where there is no file, unless it may be created.
+    """
     try:
-        if read_only and not path.exists():
-            raise NotFound(f"no study yet: {path} does not exist; run explorer search --cols 4096")
-        if default and not read_only:
-            path.parent.mkdir(exist_ok=True)
+        if missing is not None and not path.exists():
+            raise NotFound(f"no study yet: {path} does not exist; {missing}")
+        if default and missing is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
         if not path.parent.is_dir():
             raise InvalidInput(
                 f"storage folder {path.parent} does not exist; create it, or {_REMEDY}"
@@ -317,7 +335,7 @@ def _check_file(path: Path, *, read_only: bool, default: bool) -> None:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise InvalidInput(f"storage {path} cannot be opened: {why}; {_REMEDY}") from None
-    if not read_only:
+    if missing is None:
         _check_writable(path)
 
 
@@ -350,7 +368,7 @@ def _patience(url: URL) -> dict[str, Any]:
     return {"connect_args": {"timeout": LOCK_PATIENCE_S}}
 
 
-def _is_new(url: URL, storage: str, options: dict[str, Any], *, read_only: bool) -> bool:
+def _is_new(url: URL, storage: str, options: dict[str, Any], missing: str | None) -> bool:
     """Return whether Optuna's tables are still to be created: none is there.
 
     A file with the tables of another program is refused; a server may hold them beside Optuna's.
@@ -367,12 +385,12 @@ def _is_new(url: URL, storage: str, options: dict[str, Any], *, read_only: bool)
             f"storage {storage} is a database of another program: it has the table "
             f"{shown(min(tables))} and none of Optuna's; {_REMEDY}"
         )
-    if read_only:
-        raise NotFound(f"no study yet: storage {storage} is empty; run explorer search --cols 4096")
+    if missing is not None:
+        raise NotFound(f"no study yet: storage {storage} is empty; {missing}")
     return True
 
 
-def _opened(url: URL, name: str, *, read_only: bool) -> BaseStorage:
+def _opened(url: URL, name: str, missing: str | None) -> BaseStorage:
     """Open a storage, alone among processes where its tables may have to be created.
 
     Two that created Optuna's tables at once would each find some that were not there before.
@@ -380,10 +398,10 @@ def _opened(url: URL, name: str, *, read_only: bool) -> BaseStorage:
     options = _patience(url)
     is_file = _is_sqlite_file(url) and not url.host  # a host SQLite refuses
     alone: AbstractContextManager[None] = nullcontext()
-    if not read_only:
+    if missing is None:
         alone = _locked_file(Path(str(url.database))) if is_file else _locked_server(url, options)
     with alone:
-        return _open(url, name, options, is_new=_is_new(url, name, options, read_only=read_only))
+        return _open(url, name, options, is_new=_is_new(url, name, options, missing))
 
 
 _SERVER_LOCKS = {

@@ -329,6 +329,14 @@ def load_trial(
     return _view(study), _trial_named(study, which)
 
 
+def load_trials(
+    storage: BaseStorage, problem: Problem | AskedProblem, goal: Goal = TIME
+) -> dict[int, TrialRecord | Rejected]:
+    """Every finished trial of the study that `load_study` chooses, by number. Raises as it does."""
+    study = _choose(storage, _Wanted(_filter(problem), goal))
+    return {number: trial for number, trial in study.trials.items() if trial is not None}
+
+
 def _trial_named(study: StoredStudy, which: str | int) -> TrialRecord:
     if which == BEST:
         best = study.best()
@@ -370,7 +378,7 @@ def _trial(study: StoredStudy, number: int) -> TrialRecord:
         return found
     if number in study.trials or number in study.faults:
         what = (
-            f"was rejected, {found.stage}: {found.reason}"
+            f"was rejected, {found.stage}: {in_one_unit(found.reason)}"
             if isinstance(found, Rejected)
             else f"cannot be read: {study.faults[number]}"
             if number in study.faults
@@ -380,6 +388,11 @@ def _trial(study: StoredStudy, number: int) -> TrialRecord:
     there = [*study.trials, *study.faults]
     has = f"trials {min(there)} to {max(there)}; choose one of them" if there else "no trials"
     raise NotFound(f"trial {number} does not exist; study '{study.name}' has {has}, or {BEST}")
+
+
+def searching(problem: AskedProblem, goal: Goal) -> str:
+    """The command that searches a problem with that goal."""
+    return shlex.join(["explorer", "search", *problem.options, *goal.options])
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +409,7 @@ class _Wanted:
     @property
     def command(self) -> str:
         """The command that searches it."""
-        return shlex.join(["explorer", "search", *self.problem.options, *self.goal.options])
+        return searching(self.problem, self.goal)
 
     def __str__(self) -> str:
         return f"{self.problem}{self.goal}"
@@ -449,4 +462,26 @@ def _short(rejected: Rejected) -> str:
     """The rule's name of an invalid config; the first line of what others say."""
     if rejected.stage is Stage.INVALID:
         return rejected.reason.split(":")[0]
-    return (rejected.reason.splitlines() or [""])[0]
+    return in_one_unit((rejected.reason.splitlines() or [""])[0])
+
+
+_TWO_UNITS = re.compile(
+    r"(?P<ulp>\S+) ulp \(relative error (?P<error>\S+)\), the limit under (?P<level>\w+) is "
+    r"(?P<limit>.+ of the magnitude|(?P<steps>\d+) numbers? beside the rounded truth)"
+)
+
+
+def in_one_unit(reason: str) -> str:
+    """Say the error of a kernel that was measured as too inexact in the unit of its limit.
+
+    The GPU's check says both errors, whichever of the two the limit is of.
+    """
+    found = _TWO_UNITS.search(reason)
+    if found is None:
+        return reason
+    if found["steps"]:  # representable numbers beside the truth, which itself lies up to 0.5 beside
+        told, limit = f"{found['ulp']} ulp", f"{int(found['steps']) + 0.5:g} ulp"
+    else:
+        told, limit = f"{found['error']} of the magnitude", found["limit"]
+    before, after = reason[: found.start()], reason[found.end() :]
+    return f"{before}{told}, the limit under {found['level']} is {limit}{after}"

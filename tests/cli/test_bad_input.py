@@ -1,11 +1,14 @@
 """Each bad input: one line on stderr that says what to do, exit code 2, no traceback."""
 
 import gzip
+import json
 import os
 
 import optuna
 import pytest
 from by_hand import SHAPE
+
+from explorer.errors import NotFound
 
 DTYPES = "choose one of f32, f16, bf16, f64"
 EXTENT = "it must be a whole number from 1 to"
@@ -30,7 +33,7 @@ USAGE = {
     "rows negative": ("space --cols 8 --rows -5", f"rows is '-5'; {EXTENT} 2147483647"),
     "rows no number": ("show --cols 8 --rows many", f"rows is 'many'; {EXTENT}"),
     "dtype": ("search --cols 8 --dtype f8", f"dtype 'f8' is not known; {DTYPES}"),
-    "dtype upper case": ("emit best --cols 8 --dtype F32", f"dtype 'F32' is not known; {DTYPES}"),
+    "dtype upper case": ("emit best --cols 8 --dtype FP8", f"dtype 'FP8' is not known; {DTYPES}"),
     "op": (
         "search --cols 8 --op softmin",
         "op 'softmin' is not known; choose one of softmax, log_",
@@ -174,8 +177,16 @@ USAGE = {
     "record what": ("record --cols 8", "give --sample 500, --where, or both"),
     "record where": ("record --cols 8 --sample 5", "device cuda:0 cannot be used"),
     "port": ("dashboard --port 99999", "port is '99999'"),
-    "emit before search": ("emit best --cols 4096", "run explorer search --cols 4096"),
-    "show before search": ("show --cols 4096", "run explorer search --cols 4096"),
+    "emit before search": (
+        "emit best --cols 1234",
+        "run explorer search --cols 1234 --dtype f32; or take a kernel without a search: explorer "
+        "emit heuristic --cols 1234",
+    ),
+    "search before recording": ("search --cols 5000", "explorer emit heuristic --cols 5000"),
+    "show before search": (
+        "show --cols 4096 --op log_softmax",
+        "run explorer search --cols 4096 --dtype f32 --op log_softmax",
+    ),
     "studies before search": ("studies", "run explorer search --cols 4096"),
     "storage of no name": ("studies --storage=", "storage is '', which names nothing"),
     "storage a device": ("studies --storage /dev/zero", "is a pipe or a device, not a database"),
@@ -189,7 +200,8 @@ def refused(ran, says):
     lines = ran.err.strip().splitlines()
     assert len(lines) == 1, ran.err
     assert lines[0].startswith("error: ") and says in lines[0], lines[0]
-    assert len(lines[0]) <= 2100 and ran.out == ""
+    assert len(lines[0]) <= 2100
+    assert ran.out == "" or json.loads(ran.out)["error"]["message"] in lines[0]
 
 
 @pytest.mark.parametrize("case", USAGE)
@@ -291,3 +303,39 @@ def test_a_bug_keeps_its_traceback(explorer, monkeypatch):
     monkeypatch.setattr("explorer.tuning.open_storage", broken, raising=False)
     with pytest.raises(ZeroDivisionError):
         explorer("studies")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "says"),
+    [
+        ("search --cols 0", "InvalidInput", "cols is '0'"),
+        ("show --cols 4096", "NotFound", "no study yet"),
+        ("search --colour red", "UsageError", "no such option"),
+    ],
+)
+def test_an_error_is_an_object_where_json_is_asked_for(explorer, arguments, kind, says):
+    ran = explorer(*arguments.split(), "--json")
+    data = json.loads(ran.out)
+    assert ran.code == data["exit_code"] == 2 and data["error"]["kind"] == kind
+    assert says in data["error"]["message"] and ran.err == f"error: {data['error']['message']}\n"
+    plain = explorer(*arguments.split())
+    assert plain.out == "" and (plain.code, plain.err) == (2, ran.err)
+
+
+def test_ctrl_c_is_an_object_where_json_is_asked_for(explorer, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("explorer.api.search", stopped)
+    ran = explorer("search", "--cols", "8", "--json")
+    assert ran.code == 130 and json.loads(ran.out)["error"]["kind"] == "KeyboardInterrupt"
+
+
+def test_a_result_that_was_printed_is_followed_by_no_error(explorer, monkeypatch):
+    def fails(*_):
+        print("{}")
+        raise NotFound("too late")
+
+    monkeypatch.setattr("explorer.report.machine.checks", fails)
+    ran = explorer("doctor", "--json")
+    assert (ran.code, ran.out, ran.err) == (2, "{}\n", "error: too late\n")

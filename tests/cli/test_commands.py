@@ -89,6 +89,21 @@ def test_doctor(explorer, recording):
     assert checks["nvrtc"] and checks["recordings"] and not checks["gpu"]
 
 
+def test_doctor_says_where_studies_are(explorer, tmp_path, monkeypatch):
+    def storage(*options):
+        checks = json.loads(explorer("doctor", "--json", *options).out)["checks"]
+        return next(check["detail"] for check in checks if check["name"] == "storage")
+
+    monkeypatch.setattr("explorer.report.machine.list_recordings", lambda: [])  # read for 1 s
+    monkeypatch.setenv("XDG_DATA_HOME", f"{tmp_path}/data")
+    assert f"{tmp_path}/data/softmax-explorer/explorer.db (there is no folder" in storage()
+    (tmp_path / "studies").mkdir()
+    assert "studies/explorer.db (there is a folder studies here" in storage()
+    monkeypatch.setenv("EXPLORER_STORAGE", "team.db")
+    assert "what $EXPLORER_STORAGE names" in storage()
+    assert "what --storage names" in storage("--storage", "mine.db")
+
+
 @pytest.mark.parametrize("share", [0.5, 0.9])
 def test_doctor_reads_recordings_to_their_end(explorer, recording, share):
     whole = recording.read_bytes()

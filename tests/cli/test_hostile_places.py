@@ -271,6 +271,21 @@ def test_guards_are_taken_off(monkeypatch):
         assert sys.stdout is stdout
 
 
+def test_a_terminal_gets_sentences_broken_between_words(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setattr("sys.stderr", Terminal())
+    say("error: no study yet: /a/long/path/of/a/database.db does not exist")
+    assert sys.stderr.getvalue().splitlines() == [
+        "error: no study yet:",
+        "/a/long/path/of/a/database.db",
+        "does not exist",
+    ]
+
+
 def test_a_sentence_is_one_line_of_bounded_length(capsys):
     say(f"error: a\nb\x1b[2J \ud800 {'x' * 10_000}")
     (line,) = capsys.readouterr().err.splitlines()

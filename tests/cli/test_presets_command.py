@@ -23,9 +23,9 @@ def test_a_problem_says_which_are_legal_and_why_others_are_not(explorer):
 
 
 def test_presets_as_json(explorer):
-    data = json.loads(explorer("presets", "--json").out)
+    data = json.loads(explorer("presets", "--json").out)["presets"]
     assert {line["legal"] for line in data} == {None}
-    data = json.loads(explorer("presets", "--cols", "1500", "--json").out)
+    data = json.loads(explorer("presets", "--cols", "1500", "--json").out)["presets"]
     by_name = {line["name"]: line for line in data}
     assert by_name["oneflow-warp"]["legal"] is False and by_name["oneflow-warp"]["why_not"]
     assert by_name["shared-tree"]["legal"] and by_name["shared-tree"]["config"]["threads"] == 256

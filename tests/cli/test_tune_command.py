@@ -133,7 +133,8 @@ class Benches:
 
 
 @pytest.fixture
-def gpu(monkeypatch):
+def gpu(monkeypatch, tmp_path):
+    (tmp_path / "studies").mkdir()
     benches = Benches()
     opener = "explorer.evaluate.open_evaluator.open_peer_benches"
     monkeypatch.setattr(opener, lambda *_, **__: benches)

@@ -7,6 +7,7 @@ from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
 from explorer.report.json_data import as_text, search_data, space_data, study_data, summary_data
+from explorer.report.space import SpaceView
 from explorer.space import Space
 
 SEARCH_KEYS = (
@@ -60,7 +61,7 @@ def test_a_winner_has_the_time_of_the_finals_alone(result, view):
 
 def test_space():
     space = Space(Problem(8, 64, DType.F16), known_gpu("Tesla T4"), {"threads": (32,)})
-    data = json.loads(as_text(space_data(space)))
+    data = json.loads(as_text(space_data(SpaceView(space))))
     assert data["legal"] == space.legal_count() and data["points"] == space.point_count
     assert data["parameters"][1]["name"] == "threads"
     assert data["parameters"][1]["values"] == [32]

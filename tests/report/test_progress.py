@@ -9,7 +9,7 @@ from rich.console import Console
 from explorer.dtype import DType
 from explorer.outcome import Stage
 from explorer.problem import Problem
-from explorer.report.progress import ProgressLine, progress_text
+from explorer.report.progress import ProgressLine, journey_text, progress_text
 from explorer.tuning.results import Progress
 
 PROBLEM = Problem(8192, 4096, DType.F32)
@@ -30,7 +30,7 @@ STANDING = Progress(
 def test_line_tells_all_there_is():
     assert progress_text(STANDING, PROBLEM) == (
         "43/200 kernels · best 61.40 µs · 4372 GB/s · 97.7 % of copy · "
-        "rejected 41 invalid, 3 compile · 16 s left"
+        "rejected 41 invalid, 3 compile · 10 kernels/s · 16 s left"
     )
 
 
@@ -48,6 +48,12 @@ def test_line_tells_all_there_is():
 )
 def test_line_leaves_out_what_is_not_known(changes, fragment):
     assert fragment in progress_text(replace(STANDING, **changes), PROBLEM)
+
+
+def test_a_journey_says_its_pace_and_what_is_left():
+    assert journey_text("oneflow-warp", 1, 28, 0.1) == "1/28 kernels · oneflow-warp"
+    assert journey_text("tile", 5, 28, 2.0) == "5/28 kernels · tile · 2 kernels/s · 12 s left"
+    assert journey_text("tile", 5, 28, 8.4).endswith("· 2.1 s a kernel · 50 s left")
 
 
 def test_without_a_terminal_a_line_now_and_then():

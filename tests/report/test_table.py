@@ -8,9 +8,9 @@ from rich.console import Console
 from explorer.report.table import Styled, Table, as_markdown, numbers, print_table, prose, words
 
 
-def printed(table):
+def printed(table, width=34):
     out = io.StringIO()
-    print_table(table, Console(file=out, width=30, highlight=False, markup=False))
+    print_table(table, Console(file=out, width=width, highlight=False, markup=False))
     return out.getvalue()
 
 
@@ -33,6 +33,31 @@ def test_prose_folds_and_numbers_end_alike(table):
 def test_headings_of_numbers_fold_at_a_dash():
     made = Table(numbers("torch-compile"), [["1"]])
     assert [line.strip() for line in printed(made).splitlines()] == ["torch-", "compile", "1"]
+
+
+def test_what_does_not_fit_stands_below_beside_the_keys():
+    made = Table([*words("kernel"), *numbers("first", "second"), prose("what it is")])
+    made.add("a-kernel", "1234.56", "6543.21", "keeps its row in /a/folder/of/registers/kept, or")
+    assert [line.split() for line in printed(made).splitlines()] == [
+        ["kernel", "first", "second"],
+        ["a-kernel", "1234.56", "6543.21"],
+        [],
+        ["kernel", "what", "it", "is"],
+        ["a-kernel", "keeps", "its", "row", "in"],
+        ["/a/folder/of/registers/"],
+        ["kept,", "or"],
+    ]
+
+
+def test_rows_are_lists_where_a_column_fits_in_no_part():
+    made = Table([*words("kernel", "problem"), *numbers("µs")])
+    made.add("a-kernel-of-a-long-name", "softmax bf16 8192x4096", "12.5")
+    assert [line.rstrip() for line in printed(made, 40).splitlines()] == [
+        "kernel",
+        "a-kernel-of-a-long-name",
+        "  problem  softmax bf16 8192x4096",
+        "  µs       12.5",
+    ]
 
 
 def test_markdown(table):

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from explorer.errors import ExplorerError, InvalidInput, NotFound
-from explorer.tuning.storage import open_storage
+from explorer.tuning.storage import default_storage, open_storage
 
 
 def refused(url, kind=InvalidInput, **options):
@@ -23,8 +23,33 @@ def refused(url, kind=InvalidInput, **options):
 
 def test_the_default_is_a_file_under_studies(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "studies").mkdir()
     open_storage()
     assert (tmp_path / "studies" / "explorer.db").is_file()
+
+
+def test_elsewhere_the_default_is_a_file_of_the_user_s(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    for folder in (tmp_path / "one", tmp_path / "other"):
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        open_storage(read_only=folder.name == "other")  # there it is known
+        assert list(folder.iterdir()) == []
+    assert (tmp_path / "data" / "softmax-explorer" / "explorer.db").is_file()
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")  # which the standard says to ignore
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert default_storage() == f"{tmp_path}/home/.local/share/softmax-explorer/explorer.db"
+
+
+def test_the_environment_names_another_default(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EXPLORER_STORAGE", f"sqlite:///{tmp_path}/team.db")
+    open_storage()
+    assert [path.name for path in tmp_path.iterdir()] == ["team.db"]
+    monkeypatch.setenv("EXPLORER_STORAGE", "no/such/x.db")
+    assert "no/such does not exist" in refused(None)
+    open_storage("mine.db")
+    assert (tmp_path / "mine.db").is_file()
 
 
 def test_reading_creates_nothing(tmp_path, monkeypatch):
