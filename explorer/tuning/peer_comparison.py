@@ -189,6 +189,64 @@ class PeerRun:
         return read_fields(cls, values, "run", ignore_unknown=True)
 
 
+# ------------------------------------------------------------------ losses
+
+
+LOSS_THAT_COUNTS = 0.01
+"""Share of a peer's time: the project's aim is to lose no problem to a right peer by more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A problem that the fastest right peer computes faster than ours, by more than noise."""
+
+    problem: Problem
+    peer: str
+    ours_us: float
+    peer_us: float
+    slower: float
+    """How much more time ours takes, as a share of the peer's: 0.02 is 2 %."""
+    least: float
+    most: float
+    """The 95 % confidence interval of `slower`."""
+    wrong_rows: tuple[str, ...]
+    """Rows of unusual numbers on which the peer is wrong, in words; none on the rows timed."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a loss of more than `LOSS_THAT_COUNTS`."""
+        return self.slower > LOSS_THAT_COUNTS
+
+
+def losses(run: PeerRun) -> list[Loss]:
+    """Return the problems that a right peer computes faster than ours beyond noise, worst first.
+
+    A peer is right if every element of the matrix that was timed is as exact as ours must be. One
+    that is wrong on rows of infinities alone still counts, so that we are not kinder to ourselves.
+    """
+    found = [loss for one in run.comparisons if (loss := _loss(one)) is not None]
+    return sorted(found, key=lambda loss: -loss.slower)
+
+
+def _loss(one: PeerComparison) -> Loss | None:
+    right = [peer for peer in one.peers if not peer.inexact]
+    lost = [peer for peer in right if one.result_against(peer) == LOSS]
+    if not lost:
+        return None
+    peer = min(lost, key=lambda each: one.over_ours(each).median)
+    over = one.over_ours(peer)
+    return Loss(
+        problem=one.problem,
+        peer=peer.name,
+        ours_us=one.time_us,
+        peer_us=peer.time_us,
+        slower=1 / over.median - 1,
+        least=1 / over.high - 1,
+        most=1 / over.low - 1,
+        wrong_rows=peer.wrong_rows,
+    )
+
+
 # ------------------------------------------------------------------ beside an earlier run
 
 
