@@ -136,6 +136,37 @@ def write_file(path: Path, content: str | bytes, remedy: str = "name another --o
         raise InvalidInput(f"{path} cannot be written: {_reason(error)}; {remedy}") from None
 
 
+def append_line(path: Path, line: str, remedy: str = "name another file") -> None:
+    """Append a line to a file, which is made where it is missing, and see that it is on the disk.
+
+    A line that could not be written whole, on a full disk for instance, is what `whole_lines` cuts
+    off. Raises InvalidInput, which ends in `remedy`.
+    """
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path} cannot be written: {_reason(error)}; {remedy}") from None
+
+
+def whole_lines(path: Path) -> list[str]:
+    """Return the lines of a file that `append_line` wrote; none where there is no file.
+
+    What follows the last whole line is cut off from the file: the process was killed while it wrote
+    it. Raises InvalidInput for a file that cannot be read.
+    """
+    if not is_there(path):
+        return []
+    remedy = "move it away to begin anew"
+    text = read_text(path, remedy=remedy)
+    *whole, torn = text.split("\n")
+    if torn:
+        write_file(path, text.removesuffix(torn), remedy)
+    return whole
+
+
 def check_writable(path: Path, remedy: str = "name another --output") -> None:
     """Make the folder of `path`, and see that a file can be written there: before it is measured.
 

@@ -283,6 +283,7 @@ def notes_of(run: PeerRun) -> list[tuple[str, str]]:
     lines += [("wrong rows", text) for text in _wrong_rows(run)]
     lines += [(f"left out: {name}", reason) for name, reason in left_out_lines(run)]
     lines += [("not compared", f"{one.problem}: {one.reason}") for one in run.unmeasured]
+    lines += [("drawn", run.drawn)] if run.drawn else []
     lines += [("rounds", f"{run.rounds}, interleaved, seed {run.seed}")]
     if run.comparisons:
         first = run.comparisons[0].circumstances

@@ -157,9 +157,12 @@ class PeerRun:
     """The comparisons of one command, in its order."""
 
     seed: int
+    """Of the inputs, of the order in each round, and of shapes that were drawn."""
     rounds: int
     comparisons: tuple[PeerComparison, ...]
     unmeasured: tuple[Unmeasured, ...] = ()
+    drawn: str = ""
+    """How the shapes were drawn, in words; empty where they were named."""
 
     def with_(self, one: PeerComparison | Unmeasured) -> "PeerRun":
         """With one problem more."""
@@ -177,6 +180,7 @@ class PeerRun:
         return {
             "seed": self.seed,
             "rounds": self.rounds,
+            "drawn": self.drawn,
             "comparisons": [one.as_dict() for one in self.comparisons],
             "unmeasured": [
                 {"problem": one.problem.as_dict(), "reason": one.reason} for one in self.unmeasured
