@@ -1,6 +1,7 @@
 """Triton's softmax: a kernel of one program a row, tuned, and the fused one of its tutorial."""
 
 from functools import partial
+from typing import Any
 
 import triton
 from torch import Tensor
@@ -9,7 +10,7 @@ from triton.testing import do_bench
 from explorer.peer import Contender, PeerBuffers
 from explorer.peers.registry import check_scope
 from explorer.peers.torch_softmax import TorchContender
-from explorer.peers.triton_kernels import one_row, persistent
+from explorer.peers.triton_kernels import one_row, one_row_of_any_length, persistent
 from explorer.problem import Op, Problem
 
 # ------------------------------------------------------------------ a program a row
@@ -19,13 +20,27 @@ MOST_ELEMENTS = 64
 """Of a row a thread: more leave the registers, and take minutes to compile."""
 
 
-def prepare_tuned(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+def prepare_constexpr(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+    """The kernel that is compiled for the length of a row, with the fastest number of warps."""
+    return _tuned(problem, buffers, stream, one_row)
+
+
+def prepare_runtime(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+    """The kernel that is given the length of a row, with the fastest number of warps.
+
+    No form is the faster one everywhere: `explorer compare` verifies and times both, and reports
+    the faster one of each problem as triton-tuned.
+    """
+    return _tuned(problem, buffers, stream, one_row_of_any_length)
+
+
+def _tuned(problem: Problem, buffers: PeerBuffers, stream: int, kernel: Any) -> Contender:
     """Every sensible number of warps, timed; the fastest is kept."""
     check_scope("triton-tuned", problem)
     log, block = problem.op is Op.LOG_SOFTMAX, triton.next_power_of_2(problem.cols)
 
     def run(warps: int, x: Tensor, out: Tensor) -> Tensor:
-        one_row[(problem.rows,)](out, x, problem.cols, log, block, num_warps=warps)
+        kernel[(problem.rows,)](out, x, problem.cols, log, block, num_warps=warps)
         return out
 
     def call(x: Tensor, out: Tensor) -> Tensor:

@@ -279,6 +279,7 @@ def notes_of(run: PeerRun) -> list[tuple[str, str]]:
     lines += [("ours", origin) for origin in _origins(run)]
     lines += [("heuristic", text) for text in _heuristic(run)]
     lines += [("peers", "; ".join(_versions(run)))] if run.peer_names else []
+    lines += [("form", text) for text in _forms(run)]
     lines += [("inexact ~", text) for text in _inexact(run)]
     lines += [("wrong rows", text) for text in _wrong_rows(run)]
     lines += [(f"left out: {name}", reason) for name, reason in left_out_lines(run)]
@@ -337,6 +338,17 @@ def _heuristic(run: PeerRun) -> list[str]:
 def _versions(run: PeerRun) -> list[str]:
     named = {peer.name: peer.version for one in run.comparisons for peer in one.peers}
     return [f"{name}: {version}" for name, version in named.items()]
+
+
+def _forms(run: PeerRun) -> list[str]:
+    """Each form of a peer with the problems that it is the fastest or the only one of."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in run.comparisons:
+        for peer in one.peers:
+            if peer.form:
+                beside = f" ({peer.other_forms})" if peer.other_forms else ""
+                found.setdefault((peer.name, peer.form), []).append(f"{one.problem}{beside}")
+    return [f"{name} is {form} at {', '.join(of)}" for (name, form), of in found.items()]
 
 
 def _inexact(run: PeerRun) -> list[str]:

@@ -37,6 +37,10 @@ class PeerTime(Timed):
     """Microseconds a launch, one a round, in turn with all others."""
     wrong_rows: tuple[str, ...] = ()
     """Rows on which it is wrong all the same, such as those with infinities, in words."""
+    form: str = ""
+    """Which of its forms it is; empty for a peer that has one."""
+    other_forms: str = ""
+    """The slower forms and their times, in words."""
 
     @classmethod
     def from_dict(cls, values: Any) -> "PeerTime":
@@ -374,11 +378,37 @@ def compare_with_peers(
         ours_us=ours_us,
         again_us=contest.again_us,
         copy_us=contest.copy_us,
-        peers=tuple(peer_times),
+        peers=tuple(fastest_forms(peer_times)),
         left_out=(*rejected, *left_out, *lost),
         heuristic=beside[0] if beside else None,
         heuristic_us=rest[0] if rest else (),
     )
+
+
+def fastest_forms(timed: Iterable[PeerTime]) -> list[PeerTime]:
+    """Return each peer once: of several forms, such as `name.a` and `name.b`, the fastest.
+
+    Taking the least of several medians favours the peer, by less than noise.
+    """
+    forms: dict[str, list[PeerTime]] = {}
+    for one in timed:
+        forms.setdefault(one.name.partition(".")[0], []).append(one)
+    found = []
+    for name, several in forms.items():
+        best, *slower = sorted(several, key=lambda one: (bool(one.inexact), one.time_us))
+        found.append(
+            replace(
+                best,
+                name=name,
+                form=_form(best),
+                other_forms=", ".join(f"{_form(one)} {one.time_us:.4g} µs" for one in slower),
+            )
+        )
+    return found
+
+
+def _form(one: PeerTime) -> str:
+    return one.name.partition(".")[2]
 
 
 def _heuristic(bench: PeerBench, ours: Ours) -> tuple[list[Config], list[Absent]]:
