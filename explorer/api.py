@@ -821,6 +821,7 @@ def compare(
     seed = _whole("seed", seed, 0)
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.peers import chosen_peers
+    from explorer.peers.ahead import PeersAhead
     from explorer.tuning.comparisons import Asked, Listeners, compare_all
 
     chosen = chosen_peers([_text("peer", name) for name in peers or ()])
@@ -828,13 +829,15 @@ def compare(
     heard, stored = _Heard(notice), _storage(storage)
     asked = Asked(tuple(chosen), heuristic, timing, level, seed)
     told = Listeners(heard, on_peer, progress or (lambda _: None), on_progress)
-    with open_peer_benches(_text("device", device), timing, seed, level) as benches:
+    opened = open_peer_benches(_text("device", device), timing, seed, level)
+    with opened as benches, PeersAhead(benches.gpu) as ahead:
         return compare_all(
             benches,
             wanted,
             asked,
             partial(_ours, storage=stored, notice=heard, heuristic=heuristic),
             journal=None if journal is None else Path(journal),
+            ahead=ahead,
             limit_s=limit_s,
             tell=told,
         )

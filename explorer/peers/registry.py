@@ -57,6 +57,18 @@ once more. What a dot follows has several forms, of which the fastest is reporte
 """
 
 
+AHEAD = {
+    BUILT_IN["quack"]: "explorer.peers.quack_kernels:ahead",
+    BUILT_IN["liger"]: "explorer.peers.liger:ahead",
+    BUILT_IN["triton-tuned.constexpr"]: "explorer.peers.triton_softmax:ahead_constexpr",
+    BUILT_IN["triton-tuned.runtime"]: "explorer.peers.triton_softmax:ahead_runtime",
+    BUILT_IN["triton-tutorial"]: "explorer.peers.triton_softmax:ahead_tutorial",
+    BUILT_IN["torch-compile"]: "explorer.peers.inductor_ahead:ahead",
+}
+"""By the targets of adapters whose library keeps what it compiles on disk: what compiles the same
+without a GPU. `explorer.peers.ahead` says when it is called."""
+
+
 def known_peers() -> dict[str, PeerName]:
     """Every peer by its name, installed or not.
 

@@ -182,6 +182,9 @@ def read_compared(path: Path) -> PeerRun:
 MARKS = {TIE: " =", LOSS: " <"}
 INEXACT = " ~"
 HEURISTIC = "heuristic"
+LEAST_SHOWN_S = 0.05
+"""Of a problem's steps: shorter ones are left out."""
+
 WRONG_ROWS = ", wrong on some rows"
 """Of a peer that is right on the rows that are timed; a note names the other rows."""
 
@@ -284,6 +287,7 @@ def notes_of(run: PeerRun) -> list[tuple[str, str]]:
     lines += [("wrong rows", text) for text in _wrong_rows(run)]
     lines += [(f"left out: {name}", reason) for name, reason in left_out_lines(run)]
     lines += [("not compared", f"{one.problem}: {one.reason}") for one in run.unmeasured]
+    lines += [("time spent", text) for text in _spent(run)]
     lines += [("drawn", run.drawn)] if run.drawn else []
     lines += [("rounds", f"{run.rounds}, interleaved, seed {run.seed}")]
     if run.comparisons:
@@ -338,6 +342,18 @@ def _heuristic(run: PeerRun) -> list[str]:
 def _versions(run: PeerRun) -> list[str]:
     named = {peer.name: peer.version for one in run.comparisons for peer in one.peers}
     return [f"{name}: {version}" for name, version in named.items()]
+
+
+def _spent(run: PeerRun) -> list[str]:
+    """Seconds of a problem, and of its steps in the mean over all problems, the longest first."""
+    steps: dict[str, float] = {}
+    for step in (step for one in run.comparisons for step in one.spent):
+        steps[step.step] = steps.get(step.step, 0.0) + step.seconds / len(run.comparisons)
+    if not steps:
+        return []
+    longest = sorted(steps.items(), key=lambda pair: -pair[1])
+    each = ", ".join(f"{name} {mean:.1f}" for name, mean in longest if mean >= LEAST_SHOWN_S)
+    return [f"{sum(steps.values()):.1f} s a problem in the mean: {each}"]
 
 
 def _forms(run: PeerRun) -> list[str]:

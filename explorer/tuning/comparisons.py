@@ -7,7 +7,7 @@ measured by the same code in the same way, and measures the rest.
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -27,6 +27,7 @@ from explorer.tuning.peer_comparison import (
     Ours,
     PeerComparison,
     PeerRun,
+    StopWatch,
     Tell,
     Unmeasured,
     compare_with_peers,
@@ -50,6 +51,19 @@ class Benches(Protocol):
 
     def compile_ahead(self, problem: Problem, configs: Iterable[Config]) -> None:
         """Compile, in the background, what will be evaluated later; failures are not told."""
+
+
+class PeersAhead(Protocol):
+    """Compiles for peers in the background; failures are not told.
+
+    Nothing of it may run on the GPU, since another problem is timed meanwhile.
+    """
+
+    def submit(self, problem: Problem, peers: Sequence[PeerName]) -> None:
+        """Begin to compile what these peers need for a problem."""
+
+    def begin(self, problem: Problem) -> None:
+        """Tell that the GPU's worker is at a problem: what waits for earlier ones is late."""
 
 
 # ------------------------------------------------------------------ what is kept while it runs
@@ -127,6 +141,7 @@ def compare_all(
     ours: Callable[[PeerBench], Ours],
     *,
     journal: Path | None = None,
+    ahead: PeersAhead | None = None,
     limit_s: float = PEER_LIMIT_S,
     tell: Listeners = Listeners(),
 ) -> PeerRun:
@@ -138,29 +153,31 @@ def compare_all(
     run = _Run(benches.gpu, problems, asked, journal, tell)
     later = iter(run.waiting)
     for place, problem in enumerate(run.waiting):
-        for one in islice(later, 1 if place else 1 + AHEAD):
-            _compile_ahead(benches, one, asked)
+        for coming in islice(later, 1 if place else 1 + AHEAD):
+            _compile_ahead(benches, ahead, coming, asked)
+        if ahead is not None:
+            ahead.begin(problem)
         run.begin(problem)
+        clock = StopWatch()
         try:
             with benches.on(problem) as bench:
+                clock.lap("opening")
                 told = run.listening(problem)
-                run.add(
-                    compare_with_peers(
-                        bench,
-                        ours(bench),
-                        asked.peers,
-                        rounds=asked.rounds,
-                        limit_s=limit_s,
-                        tell=told,
-                    )
+                one = compare_with_peers(
+                    bench, ours(bench), asked.peers, rounds=asked.rounds, limit_s=limit_s, tell=told
                 )
+            run.add(replace(one, spent=(*clock.laps, *one.spent)))
         except ExplorerError as error:
             run.leave_out(problem, str(error))
     return run.so_far
 
 
-def _compile_ahead(benches: Benches, problem: Problem, asked: Asked) -> None:
+def _compile_ahead(
+    benches: Benches, ahead: PeersAhead | None, problem: Problem, asked: Asked
+) -> None:
     """Begin to compile for a problem; what fails now fails again, and is told, in its turn."""
+    if ahead is not None:
+        ahead.submit(problem, asked.peers)
     with suppress(ExplorerError):
         config = config_for(problem, benches.gpu, accuracy=asked.accuracy)
         benches.compile_ahead(problem, [config])

@@ -1,5 +1,6 @@
 """Time our best kernel, copy and every peer in turn, problem by problem; and what that gives."""
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -48,6 +49,29 @@ class PeerTime(Timed):
         return read_fields(cls, values, "peer", ignore_unknown=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of one step of a comparison."""
+
+    step: str
+    """The name of the peer that was prepared and verified, or opening, ours or timing."""
+    seconds: float
+
+
+class StopWatch:
+    """Measures one step after another."""
+
+    def __init__(self) -> None:
+        self.laps: list[Spent] = []
+        self._at = time.monotonic()
+
+    def lap(self, step: str) -> None:
+        """End a step, and begin the next one."""
+        now = time.monotonic()
+        self.laps.append(Spent(step, round(now - self._at, 3)))
+        self._at = now
+
+
 @dataclass(frozen=True)
 class PeerComparison:
     """One problem; ratios pair samples of a round, and all of them hold together with 95 %."""
@@ -72,6 +96,8 @@ class PeerComparison:
     heuristic: Config | None = None
     """What would have been taken without a search, where ours is of a search and another."""
     heuristic_us: tuple[float, ...] = ()
+    spent: tuple[Spent, ...] = ()
+    """What the steps of the comparison took, in their order; empty where that was not measured."""
 
     @property
     def heuristic_over_ours(self) -> float | None:
@@ -134,6 +160,7 @@ class PeerComparison:
             "left_out": [asdict(entry) for entry in self.left_out],
             "heuristic": self.heuristic.as_dict() if self.heuristic else None,
             "heuristic_us": list(self.heuristic_us),
+            "spent": [asdict(step) for step in self.spent],
         }
 
     @classmethod
@@ -357,12 +384,15 @@ def compare_with_peers(
     Raises WrongKernel where ours cannot be used, DeviceLost where the GPU fails while they are
     timed.
     """
+    clock = StopWatch()
     beside, rejected = _heuristic(bench, ours)
     outcome = bench.evaluate(ours.config)
     if isinstance(outcome, Rejected):
         raise WrongKernel(f"ours ({ours.origin}): {outcome.stage}: {outcome.reason}")
-    entered, left_out = _enter_all(bench, peers, limit_s, tell)
+    clock.lap("ours")
+    entered, left_out = _enter_all(bench, peers, limit_s, tell, clock)
     times = bench.compare_with_peers([ours.config, *beside, ours.config], rounds)
+    clock.lap("timing")
     peer_times, lost = _timed(entered, times)
     contest = Contest.of(times.ours)
     ours_us, *rest = contest.rows
@@ -382,6 +412,7 @@ def compare_with_peers(
         left_out=(*rejected, *left_out, *lost),
         heuristic=beside[0] if beside else None,
         heuristic_us=rest[0] if rest else (),
+        spent=tuple(clock.laps),
     )
 
 
@@ -423,13 +454,18 @@ def _heuristic(bench: PeerBench, ours: Ours) -> tuple[list[Config], list[Absent]
 
 
 def _enter_all(
-    bench: PeerBench, peers: Iterable[PeerName], limit_s: float, tell: Tell | None
+    bench: PeerBench,
+    peers: Iterable[PeerName],
+    limit_s: float,
+    tell: Tell | None,
+    clock: StopWatch,
 ) -> tuple[list[Entered], list[Absent]]:
     """Peers one after another; why others have no time."""
     entered: list[Entered] = []
     left_out = []
     for peer in peers:
         reply = bench.enter(peer, limit_s)
+        clock.lap(peer.name)
         if tell is not None:
             tell(reply)
         if isinstance(reply, Entered):

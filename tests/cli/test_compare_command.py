@@ -2,8 +2,9 @@
 
 import json
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_peers import FakePeerBench
@@ -45,9 +46,27 @@ class Benches:
         return None
 
 
+class Ahead(nullcontext):
+    """Where peers would be compiled for, in processes that take seconds to start."""
+
+    def submit(self, problem, peers):
+        told.append(("compile", problem))
+
+    def begin(self, problem):
+        told.append(("begin", problem))
+
+    def __enter__(self):
+        return self
+
+
+told = []
+
+
 @pytest.fixture
 def gpu(monkeypatch):
     benches = Benches()
+    told.clear()
+    monkeypatch.setattr("explorer.peers.ahead.PeersAhead", Ahead)
     of_today = FakePeerBench().circumstances.template_digest
     monkeypatch.setattr("explorer.tuning.comparisons.template_digest", lambda: of_today)
     monkeypatch.setattr("explorer.evaluate.open_evaluator.open_peer_benches", lambda *_: benches)
@@ -174,6 +193,26 @@ def test_shapes_are_drawn_by_a_seed(explorer, gpu):
     assert json.loads(other.out)["comparisons"][0]["problem"] != again["comparisons"][0]["problem"]
     traffic = explorer("compare", "--draw", "2", "--cols", "64:4096:log", "--peers", "torch")
     assert "64 to 4096 columns and rows for 256 MiB of traffic" in " ".join(traffic.out.split())
+
+
+def test_what_comes_next_is_compiled_while_one_is_timed(explorer, gpu):
+    assert explorer("compare", *SHAPES, "--peers", "torch,triton").code == 0
+    first, second, third, fourth = (problem for problem, configs in gpu.ahead if configs == 1)
+    begun = [("compile", one) for one in (first, second, third)]
+    begun += [("begin", first), ("compile", fourth), ("begin", second)]
+    assert told == [*begun, ("begin", third), ("begin", fourth)]
+
+
+def test_where_the_time_went_is_said(explorer, gpu, monkeypatch):
+    now = iter(range(1000))
+    clock = SimpleNamespace(monotonic=lambda: next(now))
+    monkeypatch.setattr("explorer.tuning.peer_comparison.time", clock)
+    ran = explorer("compare", *SHAPES, "--peers", "torch,cudnn", "--save", "c.json")
+    spent = json.loads(Path("c.json").read_text())["comparisons"][0]["spent"]
+    steps = ("opening", "ours", "torch", "cudnn", "timing")
+    assert spent == [{"step": step, "seconds": 1} for step in steps]
+    said = "5.0 s a problem in the mean: opening 1.0, ours 1.0, torch 1.0, cudnn 1.0, timing 1.0"
+    assert said in " ".join(ran.out.split())
 
 
 def test_progress_has_a_rate_and_the_time_that_is_left():

@@ -8,7 +8,7 @@ import pytest
 
 from explorer.errors import InvalidInput
 from explorer.peers import chosen_peers, known_peers
-from explorer.peers.registry import BUILT_IN, GROUP
+from explorer.peers.registry import AHEAD, BUILT_IN, GROUP
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,6 +23,14 @@ def test_every_target_has_its_file_and_function():
         module, _, function = target.partition(":")
         path = ROOT / (module.replace(".", "/") + ".py")
         assert f"def {function}(problem: Problem" in path.read_text()
+
+
+def test_what_is_compiled_ahead_has_its_file_and_function():
+    assert set(AHEAD) < set(BUILT_IN.values())
+    for target in AHEAD.values():
+        module, _, function = target.partition(":")
+        path = ROOT / (module.replace(".", "/") + ".py")
+        assert f"def {function}(problem: Problem, gpu: GpuSpec)" in path.read_text()
 
 
 def test_entry_points_add_and_replace(monkeypatch):
