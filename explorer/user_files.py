@@ -7,7 +7,8 @@ read. What reads or writes raises InvalidInput, which names the path and says wh
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from errno import ENOSPC
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, BinaryIO, TypeVar
@@ -139,14 +140,21 @@ def write_file(path: Path, content: str | bytes, remedy: str = "name another --o
 def append_line(path: Path, line: str, remedy: str = "name another file") -> None:
     """Append a line to a file, which is made where it is missing, and see that it is on the disk.
 
-    A line that could not be written whole, on a full disk for instance, is what `whole_lines` cuts
-    off. Raises InvalidInput, which ends in `remedy`.
+    Raises InvalidInput, which ends in `remedy`, where it cannot be written whole, such as on a full
+    disk; the file then ends where it did.
     """
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        with path.open("ab", buffering=0) as file:
+            end = file.tell()
+            data = f"{line}\n".encode()
+            try:
+                if file.write(data) < len(data):
+                    raise OSError(ENOSPC, os.strerror(ENOSPC))
+                os.fsync(file.fileno())
+            except OSError:
+                with suppress(OSError):
+                    file.truncate(end)
+                raise
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be written: {_reason(error)}; {remedy}") from None
 

@@ -163,3 +163,18 @@ def test_lines_that_are_appended_come_back_but_for_a_torn_one(tmp_path):
     full_device(path)
     with pytest.raises(InvalidInput, match="cannot be written: No space left on device; name"):
         append_line(path, "one")
+
+
+def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "lines"
+    append_line(path, "one")
+    monkeypatch.setattr("explorer.user_files.os.fsync", full)
+    with pytest.raises(InvalidInput, match="cannot be written: No space left on device; make room"):
+        append_line(path, "two", "make room")
+    monkeypatch.undo()
+    append_line(path, "three")
+    assert whole_lines(path) == ["one", "three"]
+
+
+def full(file):
+    raise OSError(ENOSPC, os.strerror(ENOSPC))

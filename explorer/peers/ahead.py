@@ -4,7 +4,7 @@ Most of a peer's preparation is its library's compiler. On one core of a server 
 PyTorch 2.11, Triton 3.6 and QuACK 0.6.5, it takes 3.3 s to compile what torch.compile tries at
 8192 x 4096 in f32 and 2.8 s at 300 x 50257 in bf16; 0.1 to 0.5 s for each form of the tuned Triton
 kernel, up to 1.3 s for the tutorial's, and 0.3 to 0.5 s for QuACK's. These compilers keep their
-results on disk, where the worker finds them when it prepares the peer: of the 2.8 s, 0.2 s are left.
+results on disk, where the worker finds them when it prepares the peer: 0.2 s of the 2.8 s are left.
 
 Why a timing is not disturbed: each process hides all GPUs from itself, asks the driver whether it
 still sees one, and ends if it does. A process that cannot make a context can put no work on a GPU.
@@ -24,6 +24,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
+from queue import Empty
 from typing import Any
 
 from explorer.gpu_spec import GpuSpec
@@ -39,6 +40,9 @@ CORES_OF_A_PROCESS = 4
 
 MOST_PROCESSES = 4
 """Each imports PyTorch, which takes 1 GB of memory."""
+
+LOOKS_AFTER_S = 2.0
+"""How often a process that has nothing to do looks whether its parent is alive."""
 
 NO_DEVICE = 100
 """What the driver's cuInit returns where no GPU is visible."""
@@ -100,7 +104,7 @@ class PeersAhead:
 
 
 def serve(tasks: Any, begun: Any, gpu: GpuSpec) -> None:
-    """Compile one task after another, until the process is ended."""
+    """Compile one task after another, until the process is ended or its parent has died."""
     hide_gpus(gpu)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
     os.nice(10)
@@ -111,8 +115,12 @@ def serve(tasks: Any, begun: Any, gpu: GpuSpec) -> None:
         os.dup2(nowhere, 2)
     if sees_a_gpu():
         return
-    while True:
-        number, target, problem = tasks.get()
+    parent = multiprocessing.parent_process()
+    while parent is not None and parent.is_alive():
+        try:
+            number, target, problem = tasks.get(timeout=LOOKS_AFTER_S)
+        except Empty:
+            continue
         if number < begun.value:
             continue
         try:

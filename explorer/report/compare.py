@@ -357,14 +357,20 @@ def _spent(run: PeerRun) -> list[str]:
 
 
 def _forms(run: PeerRun) -> list[str]:
-    """Each form of a peer with the problems that it is the fastest or the only one of."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """Of each peer with forms, on how many problems each is the fastest; the fewer are named."""
+    found: dict[str, dict[str, list[str]]] = {}
     for one in run.comparisons:
         for peer in one.peers:
             if peer.form:
-                beside = f" ({peer.other_forms})" if peer.other_forms else ""
-                found.setdefault((peer.name, peer.form), []).append(f"{one.problem}{beside}")
-    return [f"{name} is {form} at {', '.join(of)}" for (name, form), of in found.items()]
+                of = found.setdefault(peer.name, {}).setdefault(peer.form, [])
+                of.append(str(one.problem))
+    lines = []
+    for name, forms in found.items():
+        (most, of), *fewer = sorted(forms.items(), key=lambda pair: -len(pair[1]))
+        parts = [f"{name} is {most} at {counted(len(of), 'problem')}"]
+        parts += [f"{form} at {', '.join(problems)}" for form, problems in fewer]
+        lines.append("; ".join(parts))
+    return lines
 
 
 def _inexact(run: PeerRun) -> list[str]:

@@ -5,8 +5,8 @@ measured by the same code in the same way, and measures the rest.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Protocol
 
 from explorer.accuracy import Accuracy
 from explorer.codegen import template_digest
-from explorer.config import Config
 from explorer.errors import ExplorerError, InvalidInput
 from explorer.gpu_spec import GpuSpec
 from explorer.peer import Entered, NotEntered, PeerBench, PeerName
@@ -32,25 +31,11 @@ from explorer.tuning.peer_comparison import (
     Unmeasured,
     compare_with_peers,
 )
-from explorer.tuning.tune import Pace, TuneProgress
+from explorer.tuning.tune import Benches, Pace, TuneProgress
 from explorer.user_files import append_line, whole_lines
 
 AHEAD = 2
 """Problems that compile in the background while one is prepared and timed."""
-
-
-class Benches(Protocol):
-    """Opens problems on one GPU, one after the other."""
-
-    @property
-    def gpu(self) -> GpuSpec:
-        """The GPU that times come from."""
-
-    def on(self, problem: Problem) -> AbstractContextManager[PeerBench]:
-        """The bench of a problem; raises InvalidInput where it does not fit, DeviceLost."""
-
-    def compile_ahead(self, problem: Problem, configs: Iterable[Config]) -> None:
-        """Compile, in the background, what will be evaluated later; failures are not told."""
 
 
 class PeersAhead(Protocol):
@@ -230,10 +215,14 @@ class _Run:
         return told
 
     def add(self, one: PeerComparison) -> None:
-        """Keep a problem, on disk as well."""
-        if self._journal is not None:
-            append_line(self._journal, journal_line(self._asked, one), "name another --save")
+        """Keep a problem, on disk as well; a disk that is full costs what could go on, no times."""
         self._done[one.problem] = one
+        if self._journal is not None:
+            try:
+                append_line(self._journal, journal_line(self._asked, one), "make room for it")
+            except InvalidInput as error:
+                self._tell.notice(f"this run cannot go on where it is stopped: {error}")
+                self._journal = None
         self._ended()
 
     def leave_out(self, problem: Problem, reason: str) -> None:

@@ -419,7 +419,8 @@ def compare_with_peers(
 def fastest_forms(timed: Iterable[PeerTime]) -> list[PeerTime]:
     """Return each peer once: of several forms, such as `name.a` and `name.b`, the fastest.
 
-    Taking the least of several medians favours the peer, by less than noise.
+    A right form comes before one that is too inexact. The least of several medians is a little less
+    than the best form's own, which favours the peer.
     """
     forms: dict[str, list[PeerTime]] = {}
     for one in timed:

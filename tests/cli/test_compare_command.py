@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from fake_peers import FakePeerBench
 
-from explorer.errors import DeviceLost
+from explorer.errors import DeviceLost, InvalidInput
 from explorer.outcome import Rejected, Stage
 from explorer.problem import Problem
 from explorer.report.tune import progress_text
@@ -154,6 +154,16 @@ def test_the_same_command_goes_on_where_it_was_stopped(explorer, gpu):
     again = json.loads(Path("c.json").read_text())["comparisons"]
     assert again[:2] == first and len(again) == 4 and not journal.exists()
     assert explorer(*words).code == 0 and gpu.opened == 6
+
+
+def test_times_outlive_a_journal_that_cannot_be_written(explorer, gpu, monkeypatch):
+    def full(*_):
+        raise InvalidInput("c.partial.jsonl cannot be written: No space left on device")
+
+    monkeypatch.setattr("explorer.tuning.comparisons.append_line", full)
+    ran = explorer("compare", *SHAPES, "--save", "c.json", "--peers", "torch")
+    assert ran.code == 0 and ran.err.count("this run cannot go on where it is stopped") == 1
+    assert len(json.loads(Path("c.json").read_text())["comparisons"]) == 4
 
 
 def test_a_run_goes_on_only_with_what_was_measured_in_the_same_way(explorer, gpu, monkeypatch):

@@ -91,8 +91,11 @@ def test_of_a_peers_forms_the_fastest_is_reported_and_named():
     assert triton.form == "runtime" and one.over_ours(triton).median == pytest.approx(1.1, rel=2e-3)
     assert triton.other_forms.startswith("constexpr ") and triton.other_forms.endswith(" µs")
     assert torch.form == torch.other_forms == ""
-    text = compared_markdown(PeerRun(0, 12, (one,)))
-    assert "- form: triton-tuned is runtime at softmax f32 8192x4096 (constexpr " in text
+    faster = replace(triton, form="constexpr")
+    other = replace(one, problem=Problem(64, 1000), peers=(torch, faster))
+    text = compared_markdown(PeerRun(0, 12, (one, one, other)))
+    form = "- form: triton-tuned is runtime at 2 problems; constexpr at softmax f32 64x1000\n"
+    assert form in text
 
 
 def test_a_form_that_is_too_inexact_gives_way_to_a_slower_right_one():
