@@ -8,7 +8,7 @@ results on disk, where the worker finds them when it prepares the peer: 0.2 s of
 
 Why a timing is not disturbed: each process hides all GPUs from itself, asks the driver whether it
 still sees one, and ends if it does. A process that cannot make a context can put no work on a GPU.
-It shares the host's cores with the worker, at a lower priority and on at most a quarter of them; a
+It shares the host's cores with the worker, at a lower priority and on a quarter of them or one; a
 sample is one CUDA graph, which the GPU replays by itself.
 
 Why a result is not changed: the worker prepares, tunes and verifies each peer as if nothing had
