@@ -791,7 +791,9 @@ def compare(
     accuracy: str = "default",
     seed: int = 0,
     storage: StrPath | None = None,
+    journal: StrPath | None = None,
     progress: "Callable[[PeerRun], None] | None" = None,
+    on_progress: "Callable[[TuneProgress], None] | None" = None,
     on_peer: "Callable[[Entered | NotEntered], None] | None" = None,
     notice: Notice | None = None,
     **keywords: Unpack[ProblemKeywords],
@@ -809,7 +811,10 @@ def compare(
         seed: Of the inputs.
         storage: The Optuna storage with our searches; None: $EXPLORER_STORAGE,
             else explorer.db in studies/ or in the user's data folder.
+        journal: A file to which each problem is appended once it is done. The same call takes from
+            it what an earlier one that was cut off had measured; remove it to measure anew.
         progress: Called after every problem with the run so far, which Ctrl-C would lose.
+        on_progress: Called with a `TuneProgress` before each problem, and after each peer.
         on_peer: Called with what became of each peer.
         notice: Called with each sentence that the command line prints on stderr.
 
@@ -826,26 +831,26 @@ def compare(
     seed = _whole("seed", seed, 0)
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.peers import chosen_peers
-    from explorer.tuning.peer_comparison import ROUNDS, PeerRun, Unmeasured, compare_with_peers
+    from explorer.peers.ahead import PeersAhead
+    from explorer.tuning.comparisons import Asked, Listeners, compare_all
 
     chosen = chosen_peers([_text("peer", name) for name in peers or ()])
     level = Accuracy.parse(_text("accuracy", accuracy))
     heard, stored = _Heard(notice), _storage(storage)
-    run = PeerRun(seed, ROUNDS, ())
-    with open_peer_benches(_text("device", device), timing, seed, level) as benches:
-        for number, problem in enumerate(wanted, 1):
-            heard(f"{number}/{len(wanted)} {problem}")
-            try:
-                with benches.on(problem) as bench:
-                    ours = _ours(bench, stored, heard, heuristic=heuristic)
-                    one = compare_with_peers(bench, ours, chosen, limit_s=limit_s, tell=on_peer)
-                run = run.with_(one)
-            except ExplorerError as error:
-                heard(f"not compared: {error}")
-                run = run.with_(Unmeasured(problem, str(error)))
-            if progress is not None:
-                progress(run)
-    return run
+    asked = Asked(tuple(chosen), heuristic, timing, level, seed)
+    told = Listeners(heard, on_peer, progress or (lambda _: None), on_progress)
+    opened = open_peer_benches(_text("device", device), timing, seed, level)
+    with opened as benches, PeersAhead(benches.gpu) as ahead:
+        return compare_all(
+            benches,
+            wanted,
+            asked,
+            partial(_ours, storage=stored, notice=heard, heuristic=heuristic),
+            journal=None if journal is None else Path(journal),
+            ahead=ahead,
+            limit_s=limit_s,
+            tell=told,
+        )
 
 
 def _several(problems: Any, keywords: Mapping[str, Any]) -> list[Problem]:

@@ -26,8 +26,8 @@ from explorer.plain_data import (
     shown,
 )
 from explorer.problem import Problem
-from explorer.user_files import is_there, studies_folder, write_file
 from explorer.user_files import read_text as read_text_file
+from explorer.user_files import studies_folder, whole_lines, write_file
 
 FORMAT = 1
 """Of the file; a reader refuses any other."""
@@ -311,7 +311,7 @@ def _rows(values: dict[str, Any], name: str, length: int) -> list[list[Any]]:
 
 def journal_line(one: TunedProblem, gpu: GpuSpec) -> str:
     """A table of one problem, on one line: what is kept while a run goes on."""
-    return table_text(TunedTable(gpu, (one,))).replace("\n", "") + "\n"
+    return table_text(TunedTable(gpu, (one,))).replace("\n", "")
 
 
 def read_journal(path: Path, gpu: GpuSpec) -> list[TunedTable]:
@@ -320,14 +320,8 @@ def read_journal(path: Path, gpu: GpuSpec) -> list[TunedTable]:
     None where there is no such file. Raises InvalidInput for a file that cannot be read, or that is
     damaged elsewhere.
     """
-    if not is_there(path):
-        return []
-    text = read_text_file(path, remedy="move it away to begin anew")
-    *whole, torn = text.split("\n")
-    if torn:  # the process was killed while it wrote
-        write_file(path, text.removesuffix(torn), "move it away to begin anew")
     tables = []
-    for number, line in enumerate(whole, 1):
+    for number, line in enumerate(whole_lines(path), 1):
         try:
             tables.append(_table(parse_json(line, "its text")))
         except InvalidInput as error:

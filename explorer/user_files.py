@@ -7,7 +7,8 @@ read. What reads or writes raises InvalidInput, which names the path and says wh
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from errno import ENOSPC
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, BinaryIO, TypeVar
@@ -155,6 +156,44 @@ def write_file(path: Path, content: str | bytes, remedy: str = "name another --o
             partial.replace(target)
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be written: {_reason(error)}; {remedy}") from None
+
+
+def append_line(path: Path, line: str, remedy: str = "name another file") -> None:
+    """Append a line to a file, which is made where it is missing, and see that it is on the disk.
+
+    Raises InvalidInput, which ends in `remedy`, where it cannot be written whole, such as on a full
+    disk; the file then ends where it did.
+    """
+    try:
+        with path.open("ab", buffering=0) as file:
+            end = file.tell()
+            data = f"{line}\n".encode()
+            try:
+                if file.write(data) < len(data):
+                    raise OSError(ENOSPC, os.strerror(ENOSPC))
+                os.fsync(file.fileno())
+            except OSError:
+                with suppress(OSError):
+                    file.truncate(end)
+                raise
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path} cannot be written: {_reason(error)}; {remedy}") from None
+
+
+def whole_lines(path: Path) -> list[str]:
+    """Return the lines of a file that `append_line` wrote; none where there is no file.
+
+    What follows the last whole line is cut off from the file: the process was killed while it wrote
+    it. Raises InvalidInput for a file that cannot be read.
+    """
+    if not is_there(path):
+        return []
+    remedy = "move it away to begin anew"
+    text = read_text(path, remedy=remedy)
+    *whole, torn = text.split("\n")
+    if torn:
+        write_file(path, text.removesuffix(torn), remedy)
+    return whole
 
 
 def check_writable(path: Path, remedy: str = "name another --output") -> None:

@@ -30,6 +30,7 @@ from explorer.report.text import microseconds, percent, with_spread
 from explorer.runtime.shapes import read_shapes
 from explorer.tuning.contest import CONFIDENCE
 from explorer.tuning.peer_comparison import PeerComparison, PeerRun
+from explorer.tuning.peer_comparison import losses as lost
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "studies" / "results"
@@ -170,15 +171,14 @@ def losses() -> str:
     """A table of the problems at which another library is faster."""
     table = Table([*words("rows × cols", "type"), *numbers("ours, µs", "theirs, µs"), *words("")])
     for dtype in TYPES:
-        for one in compared(dtype).comparisons:
-            if one.best is not None and one.result_against(one.best) == "loss":
-                table.add(
-                    f"{one.problem.rows} × {one.problem.cols}",
-                    dtype,
-                    microseconds(one.time_us),
-                    microseconds(one.best.time_us),
-                    one.best.name,
-                )
+        for loss in lost(compared(dtype)):
+            table.add(
+                f"{loss.problem.rows} × {loss.problem.cols}",
+                dtype,
+                microseconds(loss.ours_us),
+                microseconds(loss.peer_us),
+                loss.peer,
+            )
     return as_markdown(table)
 
 

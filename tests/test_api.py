@@ -266,8 +266,13 @@ def test_a_comparison_tells_of_each_problem(monkeypatch):
     from fake_peers import FakePeerBench
 
     class Benches(nullcontext):
+        gpu = FakePeerBench().gpu
+
         def __enter__(self):
             return self
+
+        def compile_ahead(self, problem, configs):
+            ahead.append(problem)
 
         @contextmanager
         def on(self, problem):
@@ -276,7 +281,7 @@ def test_a_comparison_tells_of_each_problem(monkeypatch):
             yield FakePeerBench(problem, {"torch": 1.5})
 
     monkeypatch.setattr("explorer.evaluate.open_evaluator.open_peer_benches", lambda *_: Benches())
-    runs, peers, heard = [], [], []
+    runs, peers, heard, ahead, paces = [], [], [], [], []
     problems = [explorer.Problem(8, cols) for cols in (64, 96)]
     run = explorer.compare(
         problems,
@@ -284,8 +289,11 @@ def test_a_comparison_tells_of_each_problem(monkeypatch):
         heuristic=True,
         progress=runs.append,
         on_peer=peers.append,
+        on_progress=paces.append,
         notice=heard.append,
     )
+    assert ahead == problems
+    assert [(one.done, one.doing) for one in paces] == [(0, ""), (0, "torch is ready"), (1, "")]
     assert isinstance(run, explorer.PeerRun) and run == runs[-1] and len(runs) == 2
     assert [one.problem for one in run.comparisons] == problems[:1]
     assert run.unmeasured[0].reason == "it is lost" and peers[0].name == "torch"

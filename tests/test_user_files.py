@@ -7,7 +7,15 @@ from errno import ENOSPC
 import pytest
 
 from explorer.errors import InvalidInput
-from explorer.user_files import check_writable, is_there, read_bytes, read_text, write_file
+from explorer.user_files import (
+    append_line,
+    check_writable,
+    is_there,
+    read_bytes,
+    read_text,
+    whole_lines,
+    write_file,
+)
 
 
 def pipe(path):
@@ -140,3 +148,33 @@ def test_a_read_only_file_is_left(tmp_path, monkeypatch, asked):
 def test_asking_leaves_nothing(tmp_path):
     check_writable(tmp_path / "new" / "a.txt")
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_lines_that_are_appended_come_back_but_for_a_torn_one(tmp_path):
+    path = tmp_path / "lines"
+    assert whole_lines(path) == []
+    append_line(path, "one")
+    append_line(path, "two")
+    with path.open("a") as file:
+        file.write("thr")
+    assert whole_lines(path) == ["one", "two"]
+    assert path.read_text() == "one\ntwo\n"
+    path.unlink()
+    full_device(path)
+    with pytest.raises(InvalidInput, match="cannot be written: No space left on device; name"):
+        append_line(path, "one")
+
+
+def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "lines"
+    append_line(path, "one")
+    monkeypatch.setattr("explorer.user_files.os.fsync", full)
+    with pytest.raises(InvalidInput, match="cannot be written: No space left on device; make room"):
+        append_line(path, "two", "make room")
+    monkeypatch.undo()
+    append_line(path, "three")
+    assert whole_lines(path) == ["one", "three"]
+
+
+def full(file):
+    raise OSError(ENOSPC, os.strerror(ENOSPC))

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,21 +13,22 @@ import typer
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.cli import completions
-from explorer.cli.help import PROBLEM, RESULTS
+from explorer.cli.help import MEASUREMENT, PROBLEM, RESULTS
 from explorer.cli.options import (
     AccuracyLevel,
     Csv,
     Json,
     RecordedDevice,
-    Seed,
     Storage,
     Timing,
     check_one_format,
     duration,
     extents,
+    whole_number,
     words,
 )
 from explorer.cli.output import INTERRUPTED, say
+from explorer.cli.problem_list import MOST_PROBLEMS, drawn, numbers_of
 from explorer.dtype import DType
 from explorer.errors import InvalidInput, NotFound
 from explorer.problem import MAX_COLS, MAX_ROWS, Op, Problem
@@ -36,12 +38,16 @@ if TYPE_CHECKING:
     from explorer.peer import Entered, NotEntered
     from explorer.tuning.peer_comparison import PeerRun
 
+DRAWN_COLS, DRAWN_ROWS = "16:200000:log", "1:400000:log"
+"""Between which --draw draws where neither --cols nor --rows is given."""
+
 Cols = Annotated[
     str | None,
     typer.Option(
         "--cols",
         metavar="C,C",
-        help="Columns, one or several.",
+        help="Columns, one or several; with --draw a range such as 64:131072:log, left out "
+        f"{DRAWN_COLS}.",
         show_default=False,
         rich_help_panel=PROBLEM,
     ),
@@ -51,9 +57,32 @@ Rows = Annotated[
     typer.Option(
         "--rows",
         metavar="R,R",
-        help="Rows of all of them, or of each; left out: as many as make 256 MiB of traffic.",
+        help="Rows of all of them, or of each; left out: as many as make 256 MiB of traffic. With "
+        f"--draw a range, left out with --cols {DRAWN_ROWS}.",
         show_default=False,
         rich_help_panel=PROBLEM,
+    ),
+]
+Draw = Annotated[
+    int | None,
+    typer.Option(
+        "--draw",
+        metavar="N",
+        parser=whole_number("draw", 1, MOST_PROBLEMS),
+        help="N shapes drawn by --seed between the least and the greatest of --cols and of --rows, "
+        "all orders of magnitude alike; each in every type of --dtype.",
+        show_default=False,
+        rich_help_panel=PROBLEM,
+    ),
+]
+RunSeed = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        metavar="S",
+        parser=whole_number("seed", 0),
+        help="Seed of the inputs, of the order in each round, and of --draw.",
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 Dtypes = Annotated[
@@ -103,7 +132,8 @@ Save = Annotated[
     typer.Option(
         "--save",
         metavar="FILE",
-        help="Keep it as JSON.",
+        help="Keep it as JSON. Until all is done, finished problems are kept beside it in a file "
+        "that ends in .partial.jsonl, from which the same command goes on.",
         show_default=False,
         rich_help_panel=RESULTS,
     ),
@@ -147,13 +177,14 @@ def compare(
     rows: Rows = None,
     dtype: Dtypes = "f32",
     op: Operation = Op.SOFTMAX,
+    draw: Draw = None,
     peers: Peers = None,
     peer_limit: Limit = "180s",  # type: ignore[assignment]
     heuristic: Heuristic = False,
     device: RecordedDevice = "auto",
     timing: Timing = "cold",
     accuracy: AccuracyLevel = Accuracy.DEFAULT,
-    seed: Seed = 0,
+    seed: RunSeed = 0,
     storage: Storage = None,
     save: Save = None,
     kept: Kept = None,
@@ -170,18 +201,17 @@ def compare(
     check_one_format(json=json, csv=csv, markdown=markdown)
     before = read_compared(against) if against is not None else None
     if kept is not None:
-        _check_nothing_is_measured(cols, save)
+        _check_nothing_is_measured(cols, draw, save)
         again = read_compared(kept)
         _print(again, json=json, csv=csv, markdown=markdown, kept=True)
         raise typer.Exit(_held_against(again, before))
-    problems = _problems(cols, rows, words("dtype", dtype), op)
-    chosen = words("peers", peers) if peers is not None else None
+    shapes = _named(cols, rows) if draw is None else _drawn(cols, rows, draw, seed)
     if save is not None:
         check_writable(save, "name another --save")
     measured = partial(
         api.compare,
-        problems,
-        peers=chosen,
+        _problems(shapes, words("dtype", dtype), op),
+        peers=words("peers", peers) if peers is not None else None,
         peer_limit_s=peer_limit,
         heuristic=heuristic,
         device=device,
@@ -189,16 +219,20 @@ def compare(
         accuracy=accuracy,
         seed=seed,
         storage=storage,
+        journal=_journal(save) if save is not None else None,
         on_peer=_teller(verbose),
         notice=say,
     )
-    run, code = _until_stopped(measured, save)
-    if run is not None and run.comparisons:
-        _print(run, json=json, csv=csv, markdown=markdown, kept=False)
-        code = code or _held_against(run, before)
-    elif not code:
-        raise NotFound("nothing was compared: the lines above say why")
-    raise typer.Exit(code)
+    run, code = _until_stopped(measured)
+    if run is None or not run.comparisons:
+        raise (
+            typer.Exit(code) if code else NotFound("nothing was compared: the lines above say why")
+        )
+    run = replace(run, drawn=shapes.drawn)
+    if save is not None:
+        _keep(run, save, is_whole=not code and not run.unmeasured)
+    _print(run, json=json, csv=csv, markdown=markdown, kept=False)
+    raise typer.Exit(code or _held_against(run, before))
 
 
 def _held_against(run: "PeerRun", before: "PeerRun | None") -> int:
@@ -217,32 +251,43 @@ def _held_against(run: "PeerRun", before: "PeerRun | None") -> int:
     return SLOWER if found else 0
 
 
-def _until_stopped(
-    measured: "Callable[..., PeerRun]", save: Path | None
-) -> "tuple[PeerRun | None, int]":
-    """What was compared, which is kept at once; the exit code says of Ctrl-C."""
+def _until_stopped(measured: "Callable[..., PeerRun]") -> "tuple[PeerRun | None, int]":
+    """Return what was compared, with a line of progress meanwhile; the exit code says of Ctrl-C."""
+    from explorer.report.table import notices
+    from explorer.report.tune import TuneLine
+
     runs: list[PeerRun] = []
-
-    def keep(so_far: "PeerRun") -> None:
-        runs.append(so_far)
-        _keep(so_far, save)
-
     try:
-        return measured(progress=keep), 0
+        with TuneLine(notices()) as line:
+            return measured(progress=runs.append, on_progress=line), 0
     except KeyboardInterrupt:
         say("stopped; what was compared before is kept")
         return runs[-1] if runs else None, INTERRUPTED
 
 
-def _check_nothing_is_measured(cols: str | None, save: Path | None) -> None:
-    if cols is not None or save is not None:
-        raise InvalidInput("--from shows a file and measures nothing; drop --cols and --save")
+def _check_nothing_is_measured(cols: str | None, draw: int | None, save: Path | None) -> None:
+    if cols is not None or draw is not None or save is not None:
+        raise InvalidInput(
+            "--from shows a file and measures nothing; drop --cols and --save, and --draw"
+        )
 
 
-def _problems(cols: str | None, rows: str | None, dtypes: list[str], op: Op) -> list[Problem]:
-    """Every shape in every dtype. Raises InvalidInput."""
+# ------------------------------------------------------------------ the list of problems
+
+
+@dataclass(frozen=True, slots=True)
+class _Shapes:
+    """Columns and rows; rows are None where they are as many as make 256 MiB of traffic."""
+
+    sizes: list[tuple[int, int | None]]
+    drawn: str = ""
+    """How they were drawn, in words."""
+
+
+def _named(cols: str | None, rows: str | None) -> _Shapes:
+    """Each of --cols, with its own of --rows or the only one. Raises InvalidInput."""
     if cols is None:
-        raise InvalidInput("cols is not said: give --cols 4096,50257")
+        raise InvalidInput("cols is not said: give --cols 4096,50257, or --draw 40")
     widths = extents("cols", MAX_COLS)(cols)
     heights: list[int | None] = [*extents("rows", MAX_ROWS)(rows)] if rows else [None]
     if len(heights) == 1:
@@ -251,11 +296,33 @@ def _problems(cols: str | None, rows: str | None, dtypes: list[str], op: Op) -> 
         raise InvalidInput(
             f"rows are {len(heights)} and cols {len(widths)}; give one for all, or as many"
         )
+    return _Shapes(list(zip(widths, heights, strict=True)))
+
+
+def _drawn(cols: str | None, rows: str | None, number: int, seed: int) -> _Shapes:
+    """So many shapes, and the ranges that they are of. Raises InvalidInput."""
+    if cols is None and rows is None:
+        rows = DRAWN_ROWS
+    widths = numbers_of("cols", cols or DRAWN_COLS, MAX_COLS)
+    heights = numbers_of("rows", rows, MAX_ROWS) if rows else []
+    tall = f"{min(heights)} to {max(heights)} rows" if heights else "rows for 256 MiB of traffic"
+    told = (
+        f"{number} shapes by seed {seed}, log-uniformly of {min(widths)} to {max(widths)} columns "
+        f"and {tall}"
+    )
+    return _Shapes(drawn(widths, heights, number, seed), told)
+
+
+def _problems(shapes: _Shapes, dtypes: list[str], op: Op) -> list[Problem]:
+    """Every shape in every dtype. Raises InvalidInput."""
     return [
         AskedProblem(width, DType.parse(name), height, op=op).problem()
         for name in dtypes
-        for height, width in zip(heights, widths, strict=True)
+        for width, height in shapes.sizes
     ]
+
+
+# ------------------------------------------------------------------ what is told and kept
 
 
 def _teller(verbose: bool) -> "Callable[[Entered | NotEntered], None]":
@@ -276,12 +343,19 @@ def _teller(verbose: bool) -> "Callable[[Entered | NotEntered], None]":
     return tell
 
 
-def _keep(run: "PeerRun", save: Path | None) -> None:
+def _journal(save: Path) -> Path:
+    """Return the file beside `save` that has the finished problems of a run that is not done."""
+    return save.with_suffix(".partial.jsonl")
+
+
+def _keep(run: "PeerRun", save: Path, *, is_whole: bool) -> None:
+    """Write what was compared. The journal goes where the file has every problem of the command."""
     from explorer.report.json_data import as_text
 
-    if save is not None:
-        write_file(save, as_text(run.as_dict()) + "\n", "name another --save")
-        say(f"{save}: {len(run.comparisons)} written")
+    write_file(save, as_text(run.as_dict()) + "\n", "name another --save")
+    say(f"{save}: {len(run.comparisons)} written")
+    if is_whole:
+        _journal(save).unlink(missing_ok=True)
 
 
 def _print(run: "PeerRun", *, json: bool, csv: bool, markdown: bool, kept: bool) -> None:

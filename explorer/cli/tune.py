@@ -1,7 +1,5 @@
 """`explorer tune`: find the best kernel of each of a list of problems, and keep them as a table."""
 
-import math
-import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +12,7 @@ from explorer.cli.help import PROBLEM, RESULTS
 from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, whole_number
 from explorer.cli.options import words as separated
 from explorer.cli.output import INTERRUPTED, say
+from explorer.cli.problem_list import MOST_PROBLEMS, drawn, numbers_of
 from explorer.dtype import DType
 from explorer.errors import InvalidInput, NotFound
 from explorer.problem import MAX_COLS, MAX_ROWS, Op, Problem
@@ -21,9 +20,6 @@ from explorer.tuning.objective import Effort
 
 if TYPE_CHECKING:
     from explorer.api import Tuned
-
-MOST_PROBLEMS = 10_000
-"""Of one command: at three seconds each it takes eight hours."""
 
 Cols = Annotated[
     str | None,
@@ -187,11 +183,11 @@ def _problems(
         return _in_file(shapes)
     if cols is None:
         raise InvalidInput("cols is not said: give --cols 64:131072:log, or --shapes FILE.csv")
-    widths = _range("cols", cols, MAX_COLS)
-    heights: list[int | None] = [*_range("rows", rows, MAX_ROWS)] if rows else [None]
+    widths = numbers_of("cols", cols, MAX_COLS)
+    heights: list[int | None] = [*numbers_of("rows", rows, MAX_ROWS)] if rows else [None]
     sizes = [(width, height) for width in widths for height in heights]
     if draw is not None:
-        sizes = _drawn(widths, [height for height in heights if height], draw, seed)
+        sizes = drawn(widths, [height for height in heights if height], draw, seed)
     dtypes = [DType.parse(name) for name in separated("dtype", dtype)]
     kinds = [(one, Op.parse(name)) for name in separated("op", ops) for one in dtypes]
     if len(sizes) * len(kinds) > MOST_PROBLEMS:
@@ -213,45 +209,3 @@ def _in_file(path: Path) -> list[Problem]:
     if not problems:
         raise InvalidInput(f"{path} names no problem; give a line for each after the first")
     return problems
-
-
-def _range(name: str, text: str, most: int) -> list[int]:
-    """The numbers of `8,64,100` or `64:4096:log` or `64:4096:log:20`. Raises InvalidInput."""
-    number = whole_number(name, 1, most)
-    found: list[int] = []
-    for part in separated(name, text):
-        first, *rest = part.split(":")
-        if not rest:
-            found.append(number(first))
-            continue
-        if len(rest) not in (2, 3) or rest[1] != "log":
-            raise InvalidInput(
-                f"{name} is {part!r}; write a range as 64:4096:log or 64:4096:log:20"
-            )
-        low, high = number(first), number(rest[0])
-        if low > high:
-            raise InvalidInput(f"{name} is {part!r}; the first number of a range is its least")
-        doublings = math.log2(high / low)
-        steps = (
-            whole_number(f"steps of {name}", 2, MOST_PROBLEMS)(rest[2]) - 1
-            if rest[2:]
-            else int(doublings)
-        )
-        ratio = doublings / steps if rest[2:] else 1.0
-        found += [round(low * 2 ** (ratio * step)) for step in range(steps + 1)]
-    return list(dict.fromkeys(found))
-
-
-def _drawn(
-    cols: list[int], rows: list[int], number: int, seed: int
-) -> list[tuple[int, int | None]]:
-    """Pairs drawn between the least and the greatest of both, their logarithms uniformly."""
-    rng = random.Random(seed)
-
-    def between(values: list[int]) -> int:
-        low, high = math.log(min(values)), math.log(max(values))
-        return round(math.exp(rng.uniform(low, high)))
-
-    if not rows:
-        return [(between(cols), None) for _ in range(number)]
-    return [(between(cols), between(rows)) for _ in range(number)]

@@ -5,9 +5,11 @@ from importlib.metadata import version
 from liger_kernel.ops.softmax import LigerSoftmaxFunction
 from torch import Tensor
 
+from explorer.gpu_spec import GpuSpec
 from explorer.peer import Contender, PeerBuffers
 from explorer.peers.registry import check_scope
 from explorer.peers.torch_softmax import TorchContender
+from explorer.peers.triton_softmax import compiling_alone
 from explorer.problem import Op, Problem
 
 
@@ -22,3 +24,10 @@ def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
     contender = TorchContender(problem, buffers, stream, call)
     contender.version = f"liger-kernel {version('liger-kernel')}"
     return contender
+
+
+def ahead(problem: Problem, gpu: GpuSpec) -> None:
+    """Compile the kernel that it will launch."""
+    check_scope("liger", problem, ops=(Op.SOFTMAX,))
+    with compiling_alone(gpu, problem) as (x, _):
+        LigerSoftmaxFunction.apply(x)

@@ -44,7 +44,8 @@ BUILT_IN = {
     "quack": "explorer.peers.quack_kernels:prepare",
     "liger": "explorer.peers.liger:prepare",
     "cupy": "explorer.peers.cupy_scipy:prepare",
-    "triton-tuned": "explorer.peers.triton_softmax:prepare_tuned",
+    "triton-tuned.constexpr": "explorer.peers.triton_softmax:prepare_constexpr",
+    "triton-tuned.runtime": "explorer.peers.triton_softmax:prepare_runtime",
     "triton-tutorial": "explorer.peers.triton_softmax:prepare_tutorial",
     "torch-compile": "explorer.peers.torch_softmax:prepare_compiled",
     "jax": "explorer.peers.jax_nn:prepare",
@@ -52,18 +53,35 @@ BUILT_IN = {
 """Known also where the package runs from a checkout, without the metadata of an installation.
 
 Those that compile for long come last: where one exceeds its time, those before it are prepared
-once more.
+once more. What a dot follows has several forms, of which the fastest is reported.
 """
 
 
+AHEAD = {
+    BUILT_IN["quack"]: "explorer.peers.quack_kernels:ahead",
+    BUILT_IN["liger"]: "explorer.peers.liger:ahead",
+    BUILT_IN["triton-tuned.constexpr"]: "explorer.peers.triton_softmax:ahead_constexpr",
+    BUILT_IN["triton-tuned.runtime"]: "explorer.peers.triton_softmax:ahead_runtime",
+    BUILT_IN["triton-tutorial"]: "explorer.peers.triton_softmax:ahead_tutorial",
+    BUILT_IN["torch-compile"]: "explorer.peers.inductor_ahead:ahead",
+}
+"""By the targets of adapters whose library keeps what it compiles on disk: what compiles the same
+without a GPU. `explorer.peers.ahead` says when it is called."""
+
+
 def known_peers() -> dict[str, PeerName]:
-    """Every peer by its name, installed or not."""
-    found = {point.name: point.value for point in entry_points(group=GROUP)}
+    """Every peer by its name, installed or not.
+
+    Those of this package are BUILT_IN: the metadata of an installation may be older than its code.
+    """
+    own = "explorer.peers."
+    points = (one for one in entry_points(group=GROUP) if not one.value.startswith(own))
+    found = {point.name: point.value for point in points}
     return {name: PeerName(name, target) for name, target in {**BUILT_IN, **found}.items()}
 
 
 def chosen_peers(words: list[str]) -> list[PeerName]:
-    """The peers that a user names: a name, the part before its dash, or module:attribute.
+    """The peers that a user names: a name, the part before a dash or a dot, or module:attribute.
 
     Without words all that are known. Raises InvalidInput for one that is not known.
     """
@@ -79,7 +97,7 @@ def chosen_peers(words: list[str]) -> list[PeerName]:
 def _named(word: str, known: dict[str, PeerName]) -> list[PeerName]:
     if word in known:
         return [known[word]]
-    family = [peer for name, peer in known.items() if name.startswith(f"{word}-")]
+    family = [peer for name, peer in known.items() if name.startswith((f"{word}-", f"{word}."))]
     if family:
         return family
     module, _, attribute = word.partition(":")

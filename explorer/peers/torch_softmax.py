@@ -1,6 +1,8 @@
 """PyTorch's softmax, eager and compiled; and what any contender on PyTorch's tensors needs."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +15,23 @@ from explorer.problem import Op, Problem
 
 # ------------------------------------------------------------------ contenders on tensors
 
+
+def _settle_triton() -> None:
+    """Say where Triton keeps what it compiles, and with which assembler, before it compiles.
+
+    torch.compile sets both for the rest of its process when it first compiles: a folder of its own,
+    and PyTorch's assembler (CUDA 13.0's in PyTorch 2.11, where Triton 3.6 brings 12.8's). A kernel
+    would then depend on what was compiled before it, and what was compiled ahead in another process
+    would not be found.
+    """
+    home = Path(os.environ.get("TRITON_HOME", Path.home()))
+    os.environ.setdefault("TRITON_CACHE_DIR", str(home / ".triton" / "cache"))
+    assembler = Path(torch.__file__).parent / "bin" / "ptxas"
+    if os.access(assembler, os.X_OK):
+        os.environ.setdefault("TRITON_PTXAS_PATH", str(assembler))
+
+
+_settle_triton()
 
 Call = Callable[[Tensor, Tensor], Tensor]
 """(input, output that may be written) to the tensor that holds the result: that, or one's own."""
@@ -122,13 +141,21 @@ MODE = "max-autotune-no-cudagraphs"
 def prepare_compiled(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
     """Compiled with static shapes; it returns tensors of its own."""
     check_scope("torch.compile", problem, dtypes=FOUR)
+    call = compiled(problem)
+    contender = TorchContender(problem, buffers, stream, lambda x, _: call(x))
+    contender.note = MODE
+    return contender
+
+
+def compiled(problem: Problem) -> Callable[[Tensor], Tensor]:
+    """Return the op behind torch.compile, which compiles at its first call."""
     torch._dynamo.reset()  # shapes of other problems count against its limit of recompilations
     op = torch.log_softmax if problem.op is Op.LOG_SOFTMAX else torch.softmax
 
     def forward(x: Tensor) -> Tensor:
         return op(x, -1)
 
-    compiled = torch.compile(forward, mode=MODE, dynamic=False, fullgraph=True)
-    contender = TorchContender(problem, buffers, stream, lambda x, _: compiled(x))
-    contender.note = MODE
-    return contender
+    found: Callable[[Tensor], Tensor] = torch.compile(
+        forward, mode=MODE, dynamic=False, fullgraph=True
+    )
+    return found

@@ -1,15 +1,21 @@
 """Triton's softmax: a kernel of one program a row, tuned, and the fused one of its tutorial."""
 
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial, partialmethod
+from typing import Any
 
+import torch
 import triton
 from torch import Tensor
+from triton.backends.compiler import GPUTarget
 from triton.testing import do_bench
 
+from explorer.gpu_spec import WARP, GpuSpec
 from explorer.peer import Contender, PeerBuffers
 from explorer.peers.registry import check_scope
-from explorer.peers.torch_softmax import TorchContender
-from explorer.peers.triton_kernels import one_row, persistent
+from explorer.peers.torch_softmax import TORCH_TYPES, TorchContender
+from explorer.peers.triton_kernels import one_row, one_row_of_any_length, persistent
 from explorer.problem import Op, Problem
 
 # ------------------------------------------------------------------ a program a row
@@ -19,13 +25,49 @@ MOST_ELEMENTS = 64
 """Of a row a thread: more leave the registers, and take minutes to compile."""
 
 
-def prepare_tuned(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+def prepare_constexpr(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+    """The kernel that is compiled for the length of a row, with the fastest number of warps."""
+    return _tuned(problem, buffers, stream, one_row)
+
+
+def prepare_runtime(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+    """The kernel that is given the length of a row, with the fastest number of warps.
+
+    No form is the faster one everywhere: `explorer compare` verifies and times both, and reports
+    the faster one of each problem as triton-tuned.
+    """
+    return _tuned(problem, buffers, stream, one_row_of_any_length)
+
+
+def ahead_constexpr(problem: Problem, gpu: GpuSpec) -> None:
+    """Compile what `prepare_constexpr` will time."""
+    _tuned_ahead(problem, gpu, one_row)
+
+
+def ahead_runtime(problem: Problem, gpu: GpuSpec) -> None:
+    """Compile what `prepare_runtime` will time."""
+    _tuned_ahead(problem, gpu, one_row_of_any_length)
+
+
+def _tuned_ahead(problem: Problem, gpu: GpuSpec, kernel: Any) -> None:
+    check_scope("triton-tuned", problem)
+    with compiling_alone(gpu, problem) as (x, out):
+        for warps in _warps(triton.next_power_of_2(problem.cols)):
+            _launch(kernel, problem, warps, x, out)
+
+
+def _launch(kernel: Any, problem: Problem, warps: int, x: Tensor, out: Tensor) -> None:
+    """Launch a kernel of one program a row."""
+    log, block = problem.op is Op.LOG_SOFTMAX, triton.next_power_of_2(problem.cols)
+    kernel[(problem.rows,)](out, x, problem.cols, log, block, num_warps=warps)
+
+
+def _tuned(problem: Problem, buffers: PeerBuffers, stream: int, kernel: Any) -> Contender:
     """Every sensible number of warps, timed; the fastest is kept."""
     check_scope("triton-tuned", problem)
-    log, block = problem.op is Op.LOG_SOFTMAX, triton.next_power_of_2(problem.cols)
 
     def run(warps: int, x: Tensor, out: Tensor) -> Tensor:
-        one_row[(problem.rows,)](out, x, problem.cols, log, block, num_warps=warps)
+        _launch(kernel, problem, warps, x, out)
         return out
 
     def call(x: Tensor, out: Tensor) -> Tensor:
@@ -35,7 +77,7 @@ def prepare_tuned(problem: Problem, buffers: PeerBuffers, stream: int) -> Conten
     matrices = contender.inputs[0], contender.outputs[0]
     times = {
         warps: do_bench(partial(run, warps, *matrices), warmup=5, rep=20, return_mode="median")
-        for warps in _warps(block)
+        for warps in _warps(triton.next_power_of_2(problem.cols))
     }
     best = min(times, key=lambda warps: times[warps])
     contender.version = f"triton {triton.__version__}"
@@ -61,24 +103,87 @@ LARGE_SHARED_BYTES = 200_000
 def prepare_tutorial(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
     """Its launch: programs by registers and shared memory of the compiled kernel."""
     check_scope("triton-tutorial", problem)
-    rows, cols, log = problem.rows, problem.cols, problem.op is Op.LOG_SOFTMAX
     utils = triton.runtime.driver.active.utils
     limits = utils.get_device_properties(triton.runtime.driver.active.get_current_device())
-    stages = 4 if limits["max_shared_mem"] > LARGE_SHARED_BYTES else 2
-    options = {"block": triton.next_power_of_2(cols), "stages": stages, "num_warps": WARPS}
+    constants, options = _tutorial(problem, limits["max_shared_mem"])
 
     def call(x: Tensor, out: Tensor) -> Tensor:
-        persistent[(programs,)](out, x, rows, cols, log, **options)
+        persistent[(programs,)](out, x, *constants, **options)
         return out
 
     contender = TorchContender(problem, buffers, stream, call)
     matrices = contender.outputs[0], contender.inputs[0]
-    kernel = persistent.warmup(*matrices, rows, cols, log, **options, grid=(1,))
+    kernel = persistent.warmup(*matrices, *constants, **options, grid=(1,))
     kernel._init_handles()
     fitting = limits["max_num_regs"] // (kernel.n_regs * limits["warpSize"] * WARPS)
     if kernel.metadata.shared:
         fitting = min(fitting, limits["max_shared_mem"] // kernel.metadata.shared)
-    programs = min(rows, limits["multiprocessor_count"] * max(1, fitting))
+    programs = min(problem.rows, limits["multiprocessor_count"] * max(1, fitting))
     contender.version = f"triton {triton.__version__}"
-    contender.note = f"{programs} programs, {stages} stages"
+    contender.note = f"{programs} programs, {options['stages']} stages"
     return contender
+
+
+def ahead_tutorial(problem: Problem, gpu: GpuSpec) -> None:
+    """Compile what `prepare_tutorial` will launch."""
+    check_scope("triton-tutorial", problem)
+    constants, options = _tutorial(problem, gpu.shared_per_block_bytes)
+    with compiling_alone(gpu, problem) as (x, out):
+        persistent[(1,)](out, x, *constants, **options)
+
+
+def _tutorial(problem: Problem, shared_bytes: int) -> tuple[tuple[int, int, bool], dict[str, int]]:
+    """Return what the kernel is given beside its matrices: sizes and the op, and its options."""
+    stages = 4 if shared_bytes > LARGE_SHARED_BYTES else 2
+    options = {
+        "block": triton.next_power_of_2(problem.cols),
+        "stages": stages,
+        "num_warps": WARPS,
+    }
+    return (problem.rows, problem.cols, problem.op is Op.LOG_SOFTMAX), options
+
+
+# ------------------------------------------------------------------ without a GPU
+
+
+class _StandIn:
+    """Answers for Triton's driver what its compiler asks, of a GPU that this process cannot see."""
+
+    def __init__(self, gpu: GpuSpec) -> None:
+        capability = int(gpu.arch.removeprefix("sm_").rstrip("af"))
+        self._target = GPUTarget("cuda", capability, WARP)
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, _: int) -> int:
+        return 0
+
+
+def stand_in(gpu: GpuSpec) -> None:
+    """Have Triton compile for a GPU that this process cannot see."""
+    triton.runtime.driver.set_active(_StandIn(gpu))
+
+
+@contextmanager
+def compiling_alone(gpu: GpuSpec, problem: Problem) -> Iterator[tuple[Tensor, Tensor]]:
+    """Have launches of Triton's kernels compile them, and do nothing else.
+
+    Gives an input and an output of a few rows in the host's memory, to be launched on: what is
+    compiled depends on the alignment and the type of a matrix, not on its rows.
+    """
+    stand_in(gpu)
+    launch = triton.JITFunction.run
+    triton.JITFunction.run = partialmethod(_compiled, launch)
+    try:
+        shape, dtype = (2, problem.cols), TORCH_TYPES[problem.dtype]
+        yield torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype)
+    finally:
+        triton.JITFunction.run = launch
+
+
+def _compiled(kernel: Any, launch: Any, *arguments: Any, **options: Any) -> Any:
+    return launch(kernel, *arguments, **{**options, "warmup": True})

@@ -1,7 +1,7 @@
 """What `explorer compare` prints: our kernel, copy and every peer, problem by problem."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import exp, log
 from pathlib import Path
 from statistics import median
@@ -19,8 +19,23 @@ from explorer.report.table import (
     print_table,
     words,
 )
-from explorer.report.text import measurement_lines, microseconds, percent, share_of_copy
-from explorer.tuning.peer_comparison import LOSS, TIE, PeerComparison, PeerRun, PeerTime
+from explorer.report.text import (
+    counted,
+    measurement_lines,
+    microseconds,
+    percent,
+    share_of_copy,
+)
+from explorer.tuning.peer_comparison import (
+    LOSS,
+    LOSS_THAT_COUNTS,
+    TIE,
+    Loss,
+    PeerComparison,
+    PeerRun,
+    PeerTime,
+    losses,
+)
 from explorer.user_files import read_kept
 
 # ------------------------------------------------------------------ as JSON
@@ -112,6 +127,11 @@ def compare_data(run: PeerRun) -> dict[str, Any]:
         {"of": label, **_means(means(found)), **result_counts(found)}
         for label, found in groups(run).items()
     ]
+    data["losses"] = [
+        {**asdict(loss), "problem": loss.problem.as_dict(), "beyond_limit": loss.counts}
+        for loss in losses(run)
+    ]
+    data["loss_limit"] = LOSS_THAT_COUNTS
     return data
 
 
@@ -162,6 +182,11 @@ def read_compared(path: Path) -> PeerRun:
 MARKS = {TIE: " =", LOSS: " <"}
 INEXACT = " ~"
 HEURISTIC = "heuristic"
+LEAST_SHOWN_S = 0.05
+"""Of a problem's steps: shorter ones are left out."""
+
+WRONG_ROWS = ", wrong on some rows"
+"""Of a peer that is right on the rows that are timed; a note names the other rows."""
 
 LEGEND = (
     "µs a launch; % is copy's time over ours; ratio is the best peer's time over ours. "
@@ -220,17 +245,50 @@ def tables(run: PeerRun) -> list[Table]:
     return found
 
 
+def losses_table(found: list[Loss]) -> Table:
+    """A line for each problem that a right peer computes faster than ours, the worst first."""
+    figures = numbers("ours, µs", "peer, µs", "ours takes", "95 % interval")
+    table = Table((*words("problem", "peer"), *figures), title="losses to a right peer")
+    for loss in found:
+        interval = f"{100 * loss.least:+.1f} to {100 * loss.most:+.1f} %"
+        table.add(
+            str(loss.problem),
+            loss.peer + (WRONG_ROWS if loss.wrong_rows else ""),
+            microseconds(loss.ours_us),
+            microseconds(loss.peer_us),
+            f"{100 * loss.slower:+.1f} %",
+            interval,
+        )
+    return table
+
+
+def losses_sentence(run: PeerRun) -> str:
+    """Say on how many problems ours takes more time than a right peer, beyond the limit if any."""
+    found, limit = losses(run), percent(LOSS_THAT_COUNTS, 0)
+    total = counted(len(run.comparisons), "problem")
+    beyond = sum(loss.counts for loss in found)
+    if beyond:
+        are = "is" if beyond == 1 else "are"
+        return f"{beyond} of {total} {are} lost to a right peer by more than {limit}"
+    within = f"; {counted(len(found), 'loss', 'losses')} by less, beyond noise" if found else ""
+    return f"no loss beyond {limit} on {total}{within}"
+
+
 def notes_of(run: PeerRun) -> list[tuple[str, str]]:
     """What stands under the tables: results, versions, what was left out, circumstances."""
     counts = result_counts(run.comparisons)
     lines = [("against the best peer", ", ".join(f"{n} {w}" for w, n in _plural(counts).items()))]
+    lines += [("losses", losses_sentence(run))]
     lines += [("ours", origin) for origin in _origins(run)]
     lines += [("heuristic", text) for text in _heuristic(run)]
     lines += [("peers", "; ".join(_versions(run)))] if run.peer_names else []
+    lines += [("form", text) for text in _forms(run)]
     lines += [("inexact ~", text) for text in _inexact(run)]
     lines += [("wrong rows", text) for text in _wrong_rows(run)]
     lines += [(f"left out: {name}", reason) for name, reason in left_out_lines(run)]
     lines += [("not compared", f"{one.problem}: {one.reason}") for one in run.unmeasured]
+    lines += [("time spent", text) for text in _spent(run)]
+    lines += [("drawn", run.drawn)] if run.drawn else []
     lines += [("rounds", f"{run.rounds}, interleaved, seed {run.seed}")]
     if run.comparisons:
         first = run.comparisons[0].circumstances
@@ -286,6 +344,35 @@ def _versions(run: PeerRun) -> list[str]:
     return [f"{name}: {version}" for name, version in named.items()]
 
 
+def _spent(run: PeerRun) -> list[str]:
+    """Seconds of a problem, and of its steps in the mean over all problems, the longest first."""
+    steps: dict[str, float] = {}
+    for step in (step for one in run.comparisons for step in one.spent):
+        steps[step.step] = steps.get(step.step, 0.0) + step.seconds / len(run.comparisons)
+    if not steps:
+        return []
+    longest = sorted(steps.items(), key=lambda pair: -pair[1])
+    each = ", ".join(f"{name} {mean:.1f}" for name, mean in longest if mean >= LEAST_SHOWN_S)
+    return [f"{sum(steps.values()):.1f} s a problem in the mean: {each}"]
+
+
+def _forms(run: PeerRun) -> list[str]:
+    """Of each peer with forms, on how many problems each is the fastest; the fewer are named."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for one in run.comparisons:
+        for peer in one.peers:
+            if peer.form:
+                of = found.setdefault(peer.name, {}).setdefault(peer.form, [])
+                of.append(str(one.problem))
+    lines = []
+    for name, forms in found.items():
+        (most, of), *fewer = sorted(forms.items(), key=lambda pair: -len(pair[1]))
+        parts = [f"{name} is {most} at {counted(len(of), 'problem')}"]
+        parts += [f"{form} at {', '.join(problems)}" for form, problems in fewer]
+        lines.append("; ".join(parts))
+    return lines
+
+
 def _inexact(run: PeerRun) -> list[str]:
     return [
         f"{peer.name}, {one.problem}: {peer.inexact}"
@@ -308,7 +395,9 @@ def _wrong_rows(run: PeerRun) -> list[str]:
 
 
 def print_compared(run: PeerRun, console: Console, *, kept: bool = False) -> None:
-    """Two tables for each op and dtype, ours beside the best peer and then every peer; and notes.
+    """Two tables for each op and dtype, ours beside the best peer and then every peer.
+
+    The problems that are lost, and notes, stand below.
 
     `kept` runs are from a file.
     """
@@ -318,6 +407,8 @@ def print_compared(run: PeerRun, console: Console, *, kept: bool = False) -> Non
             every = table.only([0, *range(OURS, len(table.columns))])
             every.title = "every peer, µs (at the bottom, % of copy)"
             print_table(every, console)
+    if found := losses(run):
+        print_table(losses_table(found), console)
     console.print()
     console.print(cell(LEGEND.replace("`", "")))
     console.print(notes([*notes_of(run), *([("shown", "from a file")] if kept else [])]))
@@ -325,7 +416,9 @@ def print_compared(run: PeerRun, console: Console, *, kept: bool = False) -> Non
 
 def compared_markdown(run: PeerRun) -> str:
     """The same for documents."""
-    blocks = [f"**{table.title}**\n\n{as_markdown(table)}" for table in tables(run)]
+    found = losses(run)
+    every = [*tables(run), *([losses_table(found)] if found else [])]
+    blocks = [f"**{table.title}**\n\n{as_markdown(table)}" for table in every]
     blocks.append(LEGEND)
     blocks.append("\n".join(f"- {label}: {text}" for label, text in notes_of(run)))
     return "\n\n".join(blocks) + "\n"

@@ -62,9 +62,9 @@ def _decimals(time_us: float) -> int:
     return next((i for i, limit in enumerate((1000, 100, 10)) if time_us >= limit), 3)
 
 
-def counted(number: int, noun: str) -> str:
-    """A count with its noun: 1 kernel, 2 kernels."""
-    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A count with its noun: 1 kernel, 2 kernels, 2 losses."""
+    return f"{count(number)} {noun if number == 1 else plural or noun + 's'}"
 
 
 def count(number: int) -> str:

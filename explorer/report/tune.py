@@ -27,10 +27,12 @@ class TuneLine(LiveLine):
 
 
 def progress_text(progress: TuneProgress) -> str:
-    """`12/40 problems · 530 kernels · softmax f32 8192x4096 · 1 min 20 s left`."""
+    """`12/40 problems · 530 kernels · softmax f32 8192x4096 · 4.2 s each · 1 min 20 s left`."""
     parts = [f"{progress.done}/{counted(progress.total, 'problem')}"]
     parts += [counted(progress.kernels, "kernel")] if progress.kernels else []
     parts += [str(progress.problem)]
+    parts += [progress.doing] if progress.doing else []
+    parts += [f"{progress.each_s:.1f} s each"] if progress.each_s is not None else []
     if progress.remaining_s is not None:
         parts += [f"{seconds(progress.remaining_s)} left"]
     return " · ".join(parts)

@@ -1,5 +1,6 @@
 """Time our best kernel, copy and every peer in turn, problem by problem; and what that gives."""
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -37,11 +38,38 @@ class PeerTime(Timed):
     """Microseconds a launch, one a round, in turn with all others."""
     wrong_rows: tuple[str, ...] = ()
     """Rows on which it is wrong all the same, such as those with infinities, in words."""
+    form: str = ""
+    """Which of its forms it is; empty for a peer that has one."""
+    other_forms: str = ""
+    """The slower forms and their times, in words."""
 
     @classmethod
     def from_dict(cls, values: Any) -> "PeerTime":
         """Read a peer of a kept comparison, whatever else is there. Raises InvalidInput."""
         return read_fields(cls, values, "peer", ignore_unknown=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of one step of a comparison."""
+
+    step: str
+    """The name of the peer that was prepared and verified, or opening, ours or timing."""
+    seconds: float
+
+
+class StopWatch:
+    """Measures one step after another."""
+
+    def __init__(self) -> None:
+        self.laps: list[Spent] = []
+        self._at = time.monotonic()
+
+    def lap(self, step: str) -> None:
+        """End a step, and begin the next one."""
+        now = time.monotonic()
+        self.laps.append(Spent(step, round(now - self._at, 3)))
+        self._at = now
 
 
 @dataclass(frozen=True)
@@ -68,6 +96,8 @@ class PeerComparison:
     heuristic: Config | None = None
     """What would have been taken without a search, where ours is of a search and another."""
     heuristic_us: tuple[float, ...] = ()
+    spent: tuple[Spent, ...] = ()
+    """What the steps of the comparison took, in their order; empty where that was not measured."""
 
     @property
     def heuristic_over_ours(self) -> float | None:
@@ -130,6 +160,7 @@ class PeerComparison:
             "left_out": [asdict(entry) for entry in self.left_out],
             "heuristic": self.heuristic.as_dict() if self.heuristic else None,
             "heuristic_us": list(self.heuristic_us),
+            "spent": [asdict(step) for step in self.spent],
         }
 
     @classmethod
@@ -157,9 +188,12 @@ class PeerRun:
     """The comparisons of one command, in its order."""
 
     seed: int
+    """Of the inputs, of the order in each round, and of shapes that were drawn."""
     rounds: int
     comparisons: tuple[PeerComparison, ...]
     unmeasured: tuple[Unmeasured, ...] = ()
+    drawn: str = ""
+    """How the shapes were drawn, in words; empty where they were named."""
 
     def with_(self, one: PeerComparison | Unmeasured) -> "PeerRun":
         """With one problem more."""
@@ -177,6 +211,7 @@ class PeerRun:
         return {
             "seed": self.seed,
             "rounds": self.rounds,
+            "drawn": self.drawn,
             "comparisons": [one.as_dict() for one in self.comparisons],
             "unmeasured": [
                 {"problem": one.problem.as_dict(), "reason": one.reason} for one in self.unmeasured
@@ -187,6 +222,64 @@ class PeerRun:
     def from_dict(cls, values: Any) -> "PeerRun":
         """Read what `as_dict` wrote, whatever else is there. Raises InvalidInput for other data."""
         return read_fields(cls, values, "run", ignore_unknown=True)
+
+
+# ------------------------------------------------------------------ losses
+
+
+LOSS_THAT_COUNTS = 0.01
+"""Share of a peer's time: the project's aim is to lose no problem to a right peer by more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A problem that the fastest right peer computes faster than ours, by more than noise."""
+
+    problem: Problem
+    peer: str
+    ours_us: float
+    peer_us: float
+    slower: float
+    """How much more time ours takes, as a share of the peer's: 0.02 is 2 %."""
+    least: float
+    most: float
+    """The 95 % confidence interval of `slower`."""
+    wrong_rows: tuple[str, ...]
+    """Rows of unusual numbers on which the peer is wrong, in words; none on the rows timed."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a loss of more than `LOSS_THAT_COUNTS`."""
+        return self.slower > LOSS_THAT_COUNTS
+
+
+def losses(run: PeerRun) -> list[Loss]:
+    """Return the problems that a right peer computes faster than ours beyond noise, worst first.
+
+    A peer is right if every element of the matrix that was timed is as exact as ours must be. One
+    that is wrong on rows of infinities alone still counts, so that we are not kinder to ourselves.
+    """
+    found = [loss for one in run.comparisons if (loss := _loss(one)) is not None]
+    return sorted(found, key=lambda loss: -loss.slower)
+
+
+def _loss(one: PeerComparison) -> Loss | None:
+    right = [peer for peer in one.peers if not peer.inexact]
+    lost = [peer for peer in right if one.result_against(peer) == LOSS]
+    if not lost:
+        return None
+    peer = min(lost, key=lambda each: one.over_ours(each).median)
+    over = one.over_ours(peer)
+    return Loss(
+        problem=one.problem,
+        peer=peer.name,
+        ours_us=one.time_us,
+        peer_us=peer.time_us,
+        slower=1 / over.median - 1,
+        least=1 / over.high - 1,
+        most=1 / over.low - 1,
+        wrong_rows=peer.wrong_rows,
+    )
 
 
 # ------------------------------------------------------------------ beside an earlier run
@@ -291,12 +384,15 @@ def compare_with_peers(
     Raises WrongKernel where ours cannot be used, DeviceLost where the GPU fails while they are
     timed.
     """
+    clock = StopWatch()
     beside, rejected = _heuristic(bench, ours)
     outcome = bench.evaluate(ours.config)
     if isinstance(outcome, Rejected):
         raise WrongKernel(f"ours ({ours.origin}): {outcome.stage}: {outcome.reason}")
-    entered, left_out = _enter_all(bench, peers, limit_s, tell)
+    clock.lap("ours")
+    entered, left_out = _enter_all(bench, peers, limit_s, tell, clock)
     times = bench.compare_with_peers([ours.config, *beside, ours.config], rounds)
+    clock.lap("timing")
     peer_times, lost = _timed(entered, times)
     contest = Contest.of(times.ours)
     ours_us, *rest = contest.rows
@@ -312,11 +408,39 @@ def compare_with_peers(
         ours_us=ours_us,
         again_us=contest.again_us,
         copy_us=contest.copy_us,
-        peers=tuple(peer_times),
+        peers=tuple(fastest_forms(peer_times)),
         left_out=(*rejected, *left_out, *lost),
         heuristic=beside[0] if beside else None,
         heuristic_us=rest[0] if rest else (),
+        spent=tuple(clock.laps),
     )
+
+
+def fastest_forms(timed: Iterable[PeerTime]) -> list[PeerTime]:
+    """Return each peer once: of several forms, such as `name.a` and `name.b`, the fastest.
+
+    A right form comes before one that is too inexact. The least of several medians is a little less
+    than the best form's own, which favours the peer.
+    """
+    forms: dict[str, list[PeerTime]] = {}
+    for one in timed:
+        forms.setdefault(one.name.partition(".")[0], []).append(one)
+    found = []
+    for name, several in forms.items():
+        best, *slower = sorted(several, key=lambda one: (bool(one.inexact), one.time_us))
+        found.append(
+            replace(
+                best,
+                name=name,
+                form=_form(best),
+                other_forms=", ".join(f"{_form(one)} {one.time_us:.4g} µs" for one in slower),
+            )
+        )
+    return found
+
+
+def _form(one: PeerTime) -> str:
+    return one.name.partition(".")[2]
 
 
 def _heuristic(bench: PeerBench, ours: Ours) -> tuple[list[Config], list[Absent]]:
@@ -331,13 +455,18 @@ def _heuristic(bench: PeerBench, ours: Ours) -> tuple[list[Config], list[Absent]
 
 
 def _enter_all(
-    bench: PeerBench, peers: Iterable[PeerName], limit_s: float, tell: Tell | None
+    bench: PeerBench,
+    peers: Iterable[PeerName],
+    limit_s: float,
+    tell: Tell | None,
+    clock: StopWatch,
 ) -> tuple[list[Entered], list[Absent]]:
     """Peers one after another; why others have no time."""
     entered: list[Entered] = []
     left_out = []
     for peer in peers:
         reply = bench.enter(peer, limit_s)
+        clock.lap(peer.name)
         if tell is not None:
             tell(reply)
         if isinstance(reply, Entered):

@@ -35,6 +35,7 @@ from explorer.tuned_table import (
 from explorer.tuning.contest import Contest, ratio
 from explorer.tuning.objective import Effort
 from explorer.tuning.recorder import Kernels, evaluate_each
+from explorer.user_files import append_line
 
 NEIGHBOURS = 3
 """Problems whose best is tried on one more: the most alike of those that are tuned already."""
@@ -80,18 +81,54 @@ class Untuned:
 
 @dataclass(frozen=True, slots=True)
 class TuneProgress:
-    """How far a run has come."""
+    """How far a run over a list of problems has come."""
 
     done: int
-    """Problems that are tuned, those of earlier runs included, or that cannot be."""
+    """Problems that are finished, those of earlier runs included, or that cannot be measured."""
     total: int
     kernels: int
-    """Kernels that this run has evaluated."""
+    """Kernels that this run has evaluated; 0 where they are not counted."""
     elapsed_s: float
     problem: Problem
     """The one at work."""
     remaining_s: float | None
     """By the pace of this run; None before its first problem is done."""
+    doing: str = ""
+    """What was done last for the problem, in words."""
+
+    @property
+    def each_s(self) -> float | None:
+        """Seconds that a problem takes, by the pace of this run; None before one is done."""
+        left = self.total - self.done
+        return self.remaining_s / left if self.remaining_s is not None and left else None
+
+
+class Pace:
+    """Tells how far a run over a list of problems has come; `ended` counts its own problems."""
+
+    def __init__(
+        self, resumed: int, waiting: int, tell: Callable[[TuneProgress], None] | None
+    ) -> None:
+        self.ended = 0
+        self._resumed, self._waiting, self._tell = resumed, waiting, tell
+        self._start = time.monotonic()
+
+    def say(self, problem: Problem, kernels: int = 0, doing: str = "") -> None:
+        """Tell that `problem` is at work."""
+        if self._tell is None:
+            return
+        elapsed, left = time.monotonic() - self._start, self._waiting - self.ended
+        self._tell(
+            TuneProgress(
+                done=self._resumed + self.ended,
+                total=self._resumed + self._waiting,
+                kernels=kernels,
+                elapsed_s=elapsed,
+                problem=problem,
+                remaining_s=elapsed / self.ended * left if self.ended else None,
+                doing=doing,
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +194,12 @@ class _Run:
         self.waiting = [problem for problem in wanted if problem not in tuned]
         self.untuned: list[Untuned] = []
         self.resumed = len(tuned)
-        self._journal, self._tell, self._kernels = journal, tell, 0
-        self._start = time.monotonic()
+        self._journal, self._kernels = journal, 0
+        self._pace = Pace(self.resumed, len(self.waiting), tell)
 
     def add(self, one: TunedProblem) -> None:
         """Keep a problem, on disk as well."""
-        with self._journal.open("a", encoding="utf-8") as file:
-            file.write(journal_line(one, self.table.gpu))
+        append_line(self._journal, journal_line(one, self.table.gpu), "name another --output")
         self.table = self.table.with_([one])
 
     def counted(self, number: int) -> None:
@@ -178,21 +214,8 @@ class _Run:
 
     def say(self, problem: Problem) -> None:
         """Tell how far the run has come."""
-        if self._tell is None:
-            return
-        ended = len(self.table.problems) - self.resumed + len(self.untuned)
-        elapsed = time.monotonic() - self._start
-        left = len(self.waiting) - ended
-        self._tell(
-            TuneProgress(
-                done=self.resumed + ended,
-                total=self.resumed + len(self.waiting),
-                kernels=self._kernels,
-                elapsed_s=elapsed,
-                problem=problem,
-                remaining_s=elapsed / ended * left if ended else None,
-            )
-        )
+        self._pace.ended = len(self.table.problems) - self.resumed + len(self.untuned)
+        self._pace.say(problem, self._kernels)
 
 
 def distance(one: Problem, other: Problem) -> float:

@@ -2,14 +2,18 @@
 
 import json
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_peers import FakePeerBench
 
-from explorer.errors import DeviceLost
+from explorer.errors import DeviceLost, InvalidInput
 from explorer.outcome import Rejected, Stage
+from explorer.problem import Problem
+from explorer.report.tune import progress_text
+from explorer.tuning.tune import TuneProgress
 
 SHAPES = ("--cols", "4096,1000", "--rows", "512", "--dtype", "f32,bf16")
 
@@ -22,6 +26,11 @@ class Benches:
 
     def __init__(self):
         self.opened = 0
+        self.ahead = []
+        self.gpu = FakePeerBench().gpu
+
+    def compile_ahead(self, problem, configs):
+        self.ahead.append((problem, len(list(configs))))
 
     @contextmanager
     def on(self, problem):
@@ -37,9 +46,29 @@ class Benches:
         return None
 
 
+class Ahead(nullcontext):
+    """Where peers would be compiled for, in processes that take seconds to start."""
+
+    def submit(self, problem, peers):
+        told.append(("compile", problem))
+
+    def begin(self, problem):
+        told.append(("begin", problem))
+
+    def __enter__(self):
+        return self
+
+
+told = []
+
+
 @pytest.fixture
 def gpu(monkeypatch):
     benches = Benches()
+    told.clear()
+    monkeypatch.setattr("explorer.peers.ahead.PeersAhead", Ahead)
+    of_today = FakePeerBench().circumstances.template_digest
+    monkeypatch.setattr("explorer.tuning.comparisons.template_digest", lambda: of_today)
     monkeypatch.setattr("explorer.evaluate.open_evaluator.open_peer_benches", lambda *_: benches)
     return benches
 
@@ -110,6 +139,98 @@ def test_ctrl_c_keeps_what_was_measured(explorer, gpu):
     assert "512×4096" in ran.out
 
 
+def test_the_same_command_goes_on_where_it_was_stopped(explorer, gpu):
+    words = ("compare", *SHAPES, "--save", "c.json", "--peers", "torch")
+    gpu.stop_at, gpu.error = 3, KeyboardInterrupt()
+    assert explorer(*words).code == 130
+    journal = Path("c.partial.jsonl")
+    assert len(journal.read_text().splitlines()) == 2
+    with journal.open("a") as file:
+        file.write('{"asked": {"pee')  # as where a process is killed while it writes
+    first = json.loads(Path("c.json").read_text())["comparisons"]
+    gpu.opened, gpu.stop_at = 0, None
+    ran = explorer(*words)
+    assert ran.code == 0 and gpu.opened == 2 and "2 of 4 taken from c.partial.jsonl" in ran.err
+    again = json.loads(Path("c.json").read_text())["comparisons"]
+    assert again[:2] == first and len(again) == 4 and not journal.exists()
+    assert explorer(*words).code == 0 and gpu.opened == 6
+
+
+def test_times_outlive_a_journal_that_cannot_be_written(explorer, gpu, monkeypatch):
+    def full(*_):
+        raise InvalidInput("c.partial.jsonl cannot be written: No space left on device")
+
+    monkeypatch.setattr("explorer.tuning.comparisons.append_line", full)
+    ran = explorer("compare", *SHAPES, "--save", "c.json", "--peers", "torch")
+    assert ran.code == 0 and ran.err.count("this run cannot go on where it is stopped") == 1
+    assert len(json.loads(Path("c.json").read_text())["comparisons"]) == 4
+
+
+def test_a_run_goes_on_only_with_what_was_measured_in_the_same_way(explorer, gpu, monkeypatch):
+    words = ("compare", *SHAPES, "--save", "c.json")
+    gpu.stop_at, gpu.error = 3, KeyboardInterrupt()
+    explorer(*words, "--peers", "torch")
+    kept = Path("c.partial.jsonl").read_text()
+    for more in (("--peers", "torch,cudnn"), ("--peers", "torch", "--seed", "1")):
+        gpu.opened, gpu.stop_at = 0, 3
+        explorer(*words, *more)
+        assert gpu.opened == 3
+    monkeypatch.setattr("explorer.tuning.comparisons.template_digest", lambda: "of later templates")
+    gpu.opened, gpu.stop_at = 0, 3
+    explorer(*words, "--peers", "torch")
+    assert gpu.opened == 3
+    Path("c.partial.jsonl").write_text("{}\n" + kept)
+    ran = explorer(*words, "--peers", "torch")
+    assert ran.code == 2 and "c.partial.jsonl, line 1, is no comparison of this version" in ran.err
+    assert Path("c.partial.jsonl").read_text() == "{}\n" + kept
+
+
+def test_shapes_are_drawn_by_a_seed(explorer, gpu):
+    words = ("compare", "--draw", "3", "--seed", "7", "--peers", "torch", "--dtype", "f32,bf16")
+    ran = explorer(*words, "--save", "d.json")
+    assert ran.code == 0 and "6/6" in ran.err, ran.err
+    kept = json.loads(Path("d.json").read_text())
+    assert kept["seed"] == 7 and kept["drawn"].startswith("3 shapes by seed 7, log-uniformly of 16")
+    sizes = [(one["problem"]["rows"], one["problem"]["cols"]) for one in kept["comparisons"]]
+    assert sizes[:3] == sizes[3:] and len(set(sizes)) == 3
+    assert "3 shapes by seed 7" in " ".join(ran.out.split())
+    explorer(*words, "--save", "again.json")
+    other = explorer(*words, "--seed", "8", "--json")
+    again = json.loads(Path("again.json").read_text())
+    assert [one["problem"] for one in again["comparisons"]] == [
+        one["problem"] for one in kept["comparisons"]
+    ]
+    assert json.loads(other.out)["comparisons"][0]["problem"] != again["comparisons"][0]["problem"]
+    traffic = explorer("compare", "--draw", "2", "--cols", "64:4096:log", "--peers", "torch")
+    assert "64 to 4096 columns and rows for 256 MiB of traffic" in " ".join(traffic.out.split())
+
+
+def test_what_comes_next_is_compiled_while_one_is_timed(explorer, gpu):
+    assert explorer("compare", *SHAPES, "--peers", "torch,triton").code == 0
+    first, second, third, fourth = (problem for problem, configs in gpu.ahead if configs == 1)
+    begun = [("compile", one) for one in (first, second, third)]
+    begun += [("begin", first), ("compile", fourth), ("begin", second)]
+    assert told == [*begun, ("begin", third), ("begin", fourth)]
+
+
+def test_where_the_time_went_is_said(explorer, gpu, monkeypatch):
+    now = iter(range(1000))
+    clock = SimpleNamespace(monotonic=lambda: next(now))
+    monkeypatch.setattr("explorer.tuning.peer_comparison.time", clock)
+    ran = explorer("compare", *SHAPES, "--peers", "torch,cudnn", "--save", "c.json")
+    spent = json.loads(Path("c.json").read_text())["comparisons"][0]["spent"]
+    steps = ("opening", "ours", "torch", "cudnn", "timing")
+    assert spent == [{"step": step, "seconds": 1} for step in steps]
+    said = "5.0 s a problem in the mean: opening 1.0, ours 1.0, torch 1.0, cudnn 1.0, timing 1.0"
+    assert said in " ".join(ran.out.split())
+
+
+def test_progress_has_a_rate_and_the_time_that_is_left():
+    at_work = TuneProgress(3, 40, 0, 12.6, Problem(8, 64), 155.4, "torch is ready")
+    words = "3/40 problems · softmax f32 8x64 · torch is ready · 4.2 s each · 2 min 35 s left"
+    assert progress_text(at_work) == words
+
+
 def test_a_command_that_compared_nothing_fails(explorer, gpu, monkeypatch):
     rejected = Rejected(Stage.VERIFY, "relative error 0.5")
     monkeypatch.setattr(FakePeerBench, "evaluate", lambda *_: rejected)
@@ -141,6 +262,9 @@ def test_tracebacks_are_for_those_who_ask(explorer, gpu, monkeypatch):
         (("--cols", "8", "--device", "recorded:x"), "take auto or cuda:N"),
         (("--cols", "8"), "a comparison needs a GPU, and there is none"),
         (("--cols", "8", "--from", "x.json"), "drop --cols and --save"),
+        (("--draw", "8", "--from", "x.json"), "drop --cols and --save, and --draw"),
+        (("--draw", "0"), "draw is '0'; it must be a whole number from 1 to 10000"),
+        (("--draw", "2", "--cols", "9:8:log"), "the first number of a range is its least"),
         (("--from", "x.json"), "x.json cannot be read"),
     ],
 )

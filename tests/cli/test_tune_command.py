@@ -50,6 +50,8 @@ def test_drawn_problems_lie_between_and_are_the_seed_s():
     assert all(64 <= one.cols <= 131072 and 1 <= one.rows <= 8192 for one in drawn)
     assert sum(one.cols < 2900 for one in drawn) in range(70, 130)  # half of the magnitudes
     assert len(listed("64,128", draw=5)) == 5
+    wide = listed("100000,200000", "1:400000:log", draw=50)
+    assert max(one.rows * one.cols for one in wide) <= 2**28 < 400_000 * 100_000
 
 
 @pytest.mark.parametrize(

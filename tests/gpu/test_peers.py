@@ -1,7 +1,9 @@
 """Peers on a GPU: each that is installed is verified and timed, and one that fails costs itself."""
 
+import subprocess
 import sys
 import textwrap
+from importlib.util import find_spec
 from statistics import median
 
 import pytest
@@ -11,6 +13,7 @@ from explorer.dtype import DType
 from explorer.evaluate.open_evaluator import PeerBenches
 from explorer.peer import NotEntered, PeerName
 from explorer.peers import chosen_peers
+from explorer.peers.registry import AHEAD
 from explorer.problem import Op, Problem
 from explorer.tuning.peer_comparison import compare_with_peers, unsearched
 
@@ -90,3 +93,45 @@ def test_peers_that_fail_cost_no_others(own):
     assert [peer.name for peer in one.peers] == ["cudnn"], one.left_out
     stages = {entry.name: entry.stage for entry in one.left_out}
     assert stages == {"wrong": "wrong", "raises": "failed", "ends": "crash", "hangs": "timeout"}
+
+
+AHEAD_OF_A_GPU = """
+import sys
+from importlib import import_module
+from explorer.gpu_spec import known_gpu
+from explorer.peers.ahead import hide_gpus, sees_a_gpu
+from explorer.problem import Problem
+gpu = known_gpu(sys.argv[1])
+hide_gpus(gpu)
+assert not sees_a_gpu()
+module, _, name = sys.argv[2].partition(":")
+getattr(import_module(module), name)(Problem(2048, 3000), gpu)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("triton-tuned.constexpr", "triton"),
+        ("triton-tuned.runtime", "triton"),
+        ("triton-tutorial", "triton"),
+        ("liger", "liger_kernel"),
+        ("torch-compile", "torch"),
+    ],
+)
+def test_what_is_compiled_ahead_is_found(benches, name, package, tmp_path, monkeypatch):
+    """The worker compiles no kernel that a process without a GPU has compiled."""
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    (peer,) = chosen_peers([name])
+    program = [sys.executable, "-c", AHEAD_OF_A_GPU, benches.gpu.name, AHEAD[peer.target]]
+    subprocess.run(program, check=True, timeout=300)
+    before = set(tmp_path.rglob("*.cubin"))
+    assert before, "nothing was compiled"
+    with PeerBenches(0, "cold", 0, Accuracy.DEFAULT) as anew:  # its worker has the cache's folder
+        one = compared(anew, Problem(2048, 3000), [peer])
+    assert one.peers, one.left_out
+    more = set(tmp_path.rglob("*.cubin")) - before
+    tried_later = len(before) // 2 if name == "torch-compile" else 0  # it varies what is fast
+    assert len(more) <= tried_later, more

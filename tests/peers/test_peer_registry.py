@@ -8,7 +8,7 @@ import pytest
 
 from explorer.errors import InvalidInput
 from explorer.peers import chosen_peers, known_peers
-from explorer.peers.registry import BUILT_IN, GROUP
+from explorer.peers.registry import AHEAD, BUILT_IN, GROUP
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,10 +25,22 @@ def test_every_target_has_its_file_and_function():
         assert f"def {function}(problem: Problem" in path.read_text()
 
 
+def test_what_is_compiled_ahead_has_its_file_and_function():
+    assert set(AHEAD) < set(BUILT_IN.values())
+    for target in AHEAD.values():
+        module, _, function = target.partition(":")
+        path = ROOT / (module.replace(".", "/") + ".py")
+        assert f"def {function}(problem: Problem, gpu: GpuSpec)" in path.read_text()
+
+
 def test_entry_points_add_and_replace(monkeypatch):
     def points(group):
         assert group == GROUP
-        return [EntryPoint("mine", "my.module:prepare", GROUP), EntryPoint("torch", "o:p", GROUP)]
+        return [
+            EntryPoint("mine", "my.module:prepare", GROUP),
+            EntryPoint("torch", "o:p", GROUP),
+            EntryPoint("triton-tuned", "explorer.peers.triton_softmax:of_an_older_version", GROUP),
+        ]
 
     monkeypatch.setattr("explorer.peers.registry.entry_points", points)
     known = known_peers()
@@ -39,10 +51,14 @@ def test_entry_points_add_and_replace(monkeypatch):
 def test_peers_are_chosen_by_name_family_and_target():
     assert [peer.name for peer in chosen_peers([])] == list(known_peers())
     assert [peer.name for peer in chosen_peers(["triton", "torch", "triton-tuned"])] == [
-        "triton-tuned",
+        "triton-tuned.constexpr",
+        "triton-tuned.runtime",
         "triton-tutorial",
         "torch",
     ]
+    assert len(chosen_peers(["triton-tuned"])) == 2
+    (one,) = chosen_peers(["triton-tuned.runtime"])
+    assert one.target.endswith(":prepare_runtime")
     (own,) = chosen_peers(["mine.softmax:prepare"])
     assert (own.name, own.target) == ("softmax", "mine.softmax:prepare")
     with pytest.raises(InvalidInput, match="'troch' is not known; did you mean torch"):

@@ -12,7 +12,7 @@ from explorer.errors import InvalidInput
 from explorer.problem import Problem
 from explorer.report.compare import compare_data, compared_markdown, groups, means, read_compared
 from explorer.tuning.contest import Absent
-from explorer.tuning.peer_comparison import PeerComparison, PeerRun, PeerTime
+from explorer.tuning.peer_comparison import PeerComparison, PeerRun, PeerTime, losses
 
 ROUNDS = 12
 
@@ -70,6 +70,44 @@ def test_ties_losses_and_inexact_peers_are_marked(run):
     assert "1 win, 1 tie, 1 loss" in text
     assert "4097 is not (softmax f32 8192x4097)" in text
     assert "NVIDIA H200" in text and "torch: torch 1.0" in text
+
+
+def test_losses_to_right_peers_are_listed_worst_first(run):
+    first, second, third = run.comparisons
+    wrong_rows = replace(peer("quack", 61.0), wrong_rows=("one left",))
+    rounded = peer("liger", 20.0, "too inexact: 90 ulp")
+    lost = replace(first, peers=(peer("torch", 61.5), wrong_rows, rounded))
+    more = replace(run, comparisons=(lost, second, third))
+    found = losses(more)
+    assert [(loss.peer, loss.problem.cols) for loss in found] == [("torch", 4097), ("quack", 4096)]
+    assert found[0].slower == pytest.approx(1 / 3) and found[0].counts
+    assert found[1].slower == pytest.approx(1 / 61)
+    assert found[1].least <= found[1].slower <= found[1].most
+    lines = compared_markdown(more).splitlines()
+    place = lines.index("**losses to a right peer**")
+    assert lines[place + 4].startswith(
+        "| softmax f32 8192x4097 | torch | 64.00 | 48.00 | +33.3 % |"
+    )
+    assert "quack, wrong on some rows | 62.00 | 61.00 | +1.6 %" in lines[place + 5]
+    assert "- losses: 2 of 3 problems are lost to a right peer by more than 1 %" in lines
+    data = compare_data(more)
+    assert [loss["peer"] for loss in data["losses"]] == ["torch", "quack"]
+    assert data["losses"][0]["problem"]["cols"] == 4097 and data["losses"][0]["beyond_limit"]
+
+
+@pytest.mark.parametrize(
+    ("peer_us", "said"),
+    [
+        (62.0, "no loss beyond 1 % on 1 problem"),
+        (61.7, "no loss beyond 1 % on 1 problem; 1 loss by less, beyond noise"),
+        (61.0, "1 of 1 problem is lost to a right peer by more than 1 %"),
+    ],
+)
+def test_that_there_is_no_loss_is_said_too(run, peer_us, said):
+    one = replace(run.comparisons[0], peers=(peer("torch", peer_us),))
+    text = compared_markdown(replace(run, comparisons=(one,)))
+    assert f"- losses: {said}\n" in text
+    assert ("**losses to a right peer**" in text) == (peer_us < 62.0)
 
 
 def test_geometric_means_are_over_what_has_times(run):

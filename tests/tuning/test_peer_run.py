@@ -1,6 +1,7 @@
 """Comparisons with peers on a fake bench: wins, ties, what was left out, JSON and back."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from fake_evaluator import model_us
@@ -11,11 +12,13 @@ from explorer.dtype import DType
 from explorer.errors import WrongKernel
 from explorer.outcome import Rejected, Stage
 from explorer.problem import Problem
+from explorer.report.compare import compared_markdown
 from explorer.tuning.peer_comparison import (
     Ours,
     PeerRun,
     Unmeasured,
     compare_with_peers,
+    fastest_forms,
     unsearched,
 )
 
@@ -77,6 +80,29 @@ def test_a_kernel_of_ours_that_is_wrong_is_not_compared():
 
     with pytest.raises(WrongKernel, match=r"trial 7 of a study.*verify: relative error 0.5"):
         compare_with_peers(Wrong(), OURS, peers("torch"))
+
+
+def test_of_a_peers_forms_the_fastest_is_reported_and_named():
+    relative = {"torch": 1.5, "triton-tuned.constexpr": 1.3, "triton-tuned.runtime": 1.1}
+    bench = FakePeerBench(relative=relative)
+    one = compare_with_peers(bench, OURS, peers(*relative), rounds=12)
+    assert [peer.name for peer in one.peers] == ["torch", "triton-tuned"]
+    torch, triton = one.peers
+    assert triton.form == "runtime" and one.over_ours(triton).median == pytest.approx(1.1, rel=2e-3)
+    assert triton.other_forms.startswith("constexpr ") and triton.other_forms.endswith(" µs")
+    assert torch.form == torch.other_forms == ""
+    faster = replace(triton, form="constexpr")
+    other = replace(one, problem=Problem(64, 1000), peers=(torch, faster))
+    text = compared_markdown(PeerRun(0, 12, (one, one, other)))
+    form = "- form: triton-tuned is runtime at 2 problems; constexpr at softmax f32 64x1000\n"
+    assert form in text
+
+
+def test_a_form_that_is_too_inexact_gives_way_to_a_slower_right_one():
+    right = compare_with_peers(FakePeerBench(), OURS, peers("torch"), rounds=12).peers[0]
+    rough = replace(right, name="t.rough", inexact="90 ulp", samples_us=(1.0,) * 12)
+    assert [p.form for p in fastest_forms([rough, replace(right, name="t.fine")])] == ["fine"]
+    assert [p.form for p in fastest_forms([rough])] == ["rough"]
 
 
 @pytest.mark.parametrize("cols", [5, 1000, 4097, 131072])

@@ -149,7 +149,7 @@ def test_a_table_is_read_as_it_was_written(tuned, tmp_path):
     later = replace(again.problems[0], torch_us=1.0)
     assert again.with_([later]).problems == (later, *again.problems[1:])
     line = tmp_path / "journal"
-    line.write_text(journal_line(later, again.gpu))
+    line.write_text(journal_line(later, again.gpu) + "\n")
     assert read_journal(line, again.gpu) == [TunedTable(again.gpu, (later,))]
 
 
