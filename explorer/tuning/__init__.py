@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from explorer.tuning.study_reader import (
         list_studies,
         list_views,
+        load_history,
         load_study,
         load_trial,
         survey,
@@ -28,6 +29,7 @@ __all__ = [
     "choose_configs",
     "list_studies",
     "list_views",
+    "load_history",
     "load_study",
     "load_trial",
     "merge_trials",
@@ -46,6 +48,7 @@ _HOMES = {
     "choose_configs": "recorder",
     "list_studies": "study_reader",
     "list_views": "study_reader",
+    "load_history": "study_reader",
     "load_study": "study_reader",
     "load_trial": "study_reader",
     "merge_trials": "study_writer",
