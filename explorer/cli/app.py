@@ -17,6 +17,7 @@ from explorer.cli.merge import merge
 from explorer.cli.output import SentenceErrors
 from explorer.cli.profile import profile
 from explorer.cli.record import record
+from explorer.cli.report import report
 from explorer.cli.search import search
 from explorer.cli.table import table
 from explorer.cli.time import time
@@ -61,6 +62,7 @@ COMMANDS = (
     profile,
     studies,
     show,
+    report,
     space,
     presets,
     journey,

@@ -1,0 +1,457 @@
+"""Charts for pages and picture files: what is drawn on which axes, in light and dark.
+
+Each function takes rows of plain data and returns a chart of Altair's, whose colours come from
+`theme` when it is drawn. Whatever a colour tells is also told by a shape or by dashes.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from explorer.errors import InvalidInput
+from explorer.user_files import write_file
+
+Row = dict[str, Any]
+Chart = Any
+"""A chart of Altair's, which is imported only where one is drawn."""
+
+PLOT_WIDTH = 640
+"""Of a file, and of a page before it is fitted to the window, in pixels."""
+
+SUFFIXES = (".svg", ".png")
+"""Of files that a chart can be written to."""
+
+PIXELS = 2
+"""Of a PNG, for each pixel of the chart."""
+
+LINEAR_BELOW = 3.0
+"""Per cent: an axis that ends below is linear."""
+
+_ABOVE = (0, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000)
+
+SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "stroke", "wedge")
+DASHES = ([1, 0], [6, 3], [2, 3], [8, 3, 2, 3], [10, 4], [1, 3], [4, 2, 1, 2], [12, 3, 3, 3])
+
+# ------------------------------------------------------------------ libraries, themes and files
+
+
+def altair() -> Any:
+    """Return the module of Altair; raises InvalidInput where the extra is not installed."""
+    try:
+        import altair
+        import vl_convert  # noqa: F401
+    except ImportError as error:
+        raise InvalidInput(
+            f"{error.name} is not installed, which draws the charts: pip install "
+            "'softmax-explorer[report]'"
+        ) from None
+    return altair
+
+
+def script() -> str:
+    """Return the JavaScript that draws charts, all of it, for a page that opens offline."""
+    altair()
+    import vl_convert
+
+    bundle: str = vl_convert.javascript_bundle()
+    return bundle
+
+
+def theme(*, dark: bool) -> Row:
+    """Return Vega-Lite's config for a light or a dark page."""
+    text, quiet, grid = (
+        ("#e6edf3", "#9da7b3", "#30363d") if dark else ("#1f2328", "#59636e", "#d8dee4")
+    )
+    # Okabe and Ito's colours, which are told apart by the colour-blind; lighter on a dark page.
+    colours = (
+        ["#56b4e9", "#f0a030", "#3fc79a", "#e28fc0", "#f0e442", "#ff8a5c", "#c3ccd6", "#b9a3ff"]
+        if dark
+        else [
+            "#0072b2",
+            "#b26a00",
+            "#00805d",
+            "#a83279",
+            "#6b6400",
+            "#c4420e",
+            "#4d5761",
+            "#5b3fc4",
+        ]
+    )
+    font = {"font": "system-ui, sans-serif"}
+    labels = {"labelColor": quiet, "titleColor": text, "labelFontSize": 12, "titleFontSize": 12}
+    return {
+        "background": "transparent" if dark else "white",
+        **font,
+        "view": {"stroke": grid},
+        "axis": {
+            **labels,
+            "gridColor": grid,
+            "domainColor": quiet,
+            "tickColor": quiet,
+            "titleFontWeight": "normal",
+            "labelLimit": 260,
+        },
+        "legend": {**labels, "orient": "bottom", "columns": 3, "labelLimit": 300, "symbolSize": 70},
+        "header": labels,
+        "title": {"color": text, "fontSize": 13, "anchor": "start", "subtitleColor": quiet},
+        "text": {"color": text, "fontSize": 12},
+        "point": {"filled": False, "strokeWidth": 1.6, "size": 45, "color": colours[0]},
+        "line": {"strokeWidth": 2, "color": colours[0]},
+        "bar": {"color": colours[0]},
+        "rule": {"color": quiet},
+        "area": {"color": colours[1]},
+        "rect": {"stroke": grid},
+        "style": {"limit": {"stroke": text, "strokeDash": [5, 3], "strokeWidth": 1.2}},
+        "range": {"category": colours},
+    }
+
+
+def check_plot(path: Path | None, *, suffixes: Sequence[str] = SUFFIXES) -> None:
+    """Raise InvalidInput where no picture can be written to `path`: before anything is measured."""
+    if path is None:
+        return
+    if path.suffix not in suffixes:
+        raise InvalidInput(
+            f"plot is {str(path)!r}; name a file that ends in {' or '.join(suffixes)}"
+        )
+    altair()
+
+
+def write_chart(chart: Chart, path: Path) -> None:
+    """Write a chart as SVG or PNG, by the name's end, on white. Raises InvalidInput."""
+    check_plot(path)
+    import vl_convert
+
+    spec, config = chart.to_dict(), theme(dark=False)
+    if path.suffix == ".svg":
+        write_file(path, vl_convert.vegalite_to_svg(spec, config=config), "name another --plot")
+    else:
+        png = vl_convert.vegalite_to_png(spec, config=config, scale=PIXELS)
+        write_file(path, png, "name another --plot")
+
+
+# ------------------------------------------------------------------ axes
+
+
+def _data(rows: Iterable[Row]) -> Any:
+    return altair().Data(values=list(rows))
+
+
+def _above(field: str, title: str, channel: str = "x", **more: Any) -> Any:
+    """Return an axis of per cent above something: logarithmic, but linear below 0.5 %.
+
+    So 0 can be drawn, and the last per cent, where it is decided, takes as much room as the first
+    hundred.
+    """
+    alt = altair()
+    made = alt.X if channel == "x" else alt.Y
+    scale = alt.Scale(type="symlog", constant=0.5, nice=False, **more)
+    axis = alt.Axis(values=list(_ABOVE), title=title, format=",.1~f", labelOverlap=True)
+    return made(f"{field}:Q", scale=scale, axis=axis)
+
+
+def _told(*fields: tuple[str, str]) -> list[Any]:
+    """Return a tooltip of fields and their titles."""
+    alt = altair()
+    return [alt.Tooltip(f"{field}:{'N' if title[0] == '=' else 'Q'}", title=title.lstrip("="))
+            for field, title in fields]  # fmt: skip
+
+
+# ------------------------------------------------------------------ a study
+
+
+def kernels_chart(
+    kernels: Sequence[Row], near: dict[int, int], lines: Sequence[Row], band: Sequence[Row]
+) -> Chart:
+    """Draw every kernel by rank, and below in the order of the search; a brush links the two.
+
+    `kernels` have rank, trial, time_us, above_best and above_copy in per cent, what, and kind.
+    `near` counts the kernels that are within so many per cent of the best, of all.
+    `lines` have trial, above_copy and line; `band` trial, low and high, of random searches.
+    """
+    alt = altair()
+    brush = alt.selection_interval(name="brush", encodings=["x"])
+    tooltip = _told(("trial", "trial"), ("time_us", "µs"), ("above_best", "% above the best"))
+    tooltip += _told(("what", "=config"))
+    shape = alt.Shape(
+        "kind:N",
+        scale=alt.Scale(
+            domain=["the best", "tie", "other kernel"], range=["diamond", "triangle-up", "circle"]
+        ),
+        legend=alt.Legend(title=None),
+    )
+    points = alt.Chart(_data(kernels)).mark_point()
+    chosen = {
+        "opacity": alt.condition(brush, alt.value(1), alt.value(0.2)),
+        "size": alt.condition(brush, alt.value(45), alt.value(20)),
+        "shape": shape,
+        "tooltip": tooltip,
+    }
+    curve = points.encode(
+        x=alt.X("rank:Q", title="kernels, the fastest first (drag here to select some)"),
+        y=_above("above_best", "% above the best", "y"),
+        **chosen,
+    ).add_params(brush)
+    marks = [{"at": at, "text": f"{n} within {at} %"} for at, n in near.items()]
+    limits = alt.Chart(_data(marks)).encode(y=alt.Y("at:Q"))
+    limits = limits.mark_rule(style="limit") + limits.mark_text(
+        align="right", dx=-4, dy=-7, baseline="middle"
+    ).encode(x=alt.value("width"), text="text:N")
+    search = points.encode(
+        x=alt.X("trial:Q", title="trial"),
+        y=_above("above_copy", "% above copy's time", "y"),
+        **chosen,
+    )
+    below = _band(band) + search + _progress(lines) + _copy_rule("y")
+    size = {"width": PLOT_WIDTH, "height": 260}
+    upper = (curve + limits).properties(**size, title="Every kernel, by its time")
+    return alt.vconcat(
+        upper, below.properties(**size, title="The same kernels, in the order of the search")
+    )
+
+
+def _progress(lines: Sequence[Row]) -> Chart:
+    alt = altair()
+    names = list(dict.fromkeys(row["line"] for row in lines))
+    legend = alt.Legend(title=None, symbolSize=400, symbolType="stroke", columns=1)
+    return (
+        alt.Chart(_data(lines))
+        .mark_line(interpolate="step-after")
+        .encode(
+            x="trial:Q",
+            y="above_copy:Q",
+            strokeDash=alt.StrokeDash(
+                "line:N",
+                scale=alt.Scale(domain=names, range=list(DASHES[: len(names)])),
+                legend=legend,
+            ),
+            color=alt.Color("line:N", scale=alt.Scale(domain=names), legend=legend),
+        )
+    )
+
+
+def _band(band: Sequence[Row]) -> Chart:
+    alt = altair()
+    area = alt.Chart(_data(band)).mark_area(opacity=0.15, interpolate="step-after")
+    return area.encode(x="trial:Q", y="low:Q", y2="high:Q")
+
+
+def _copy_rule(channel: str) -> Chart:
+    """Draw copy's line, at 0 % above copy."""
+    alt = altair()
+    base = alt.Chart(_data([{"at": 0, "text": "copy"}]))
+    if channel == "y":
+        text = base.mark_text(align="right", dx=-4, dy=-7).encode(y="at:Q", x=alt.value("width"))
+        return base.mark_rule(style="limit").encode(y="at:Q") + text.encode(text="text:N")
+    return base.mark_rule(style="limit").encode(x="at:Q")
+
+
+def progress_chart(kernels: Sequence[Row], lines: Sequence[Row], title: str) -> Chart:
+    """Draw a search alone, in its order: for a file."""
+    alt = altair()
+    points = (
+        alt.Chart(_data(kernels))
+        .mark_point(opacity=0.6)
+        .encode(
+            x=alt.X("trial:Q", title="trial"),
+            y=_above("above_copy", "% above copy's time", "y"),
+            shape=alt.Shape("kind:N", legend=alt.Legend(title=None)),
+        )
+    )
+    return (points + _progress(lines) + _copy_rule("y")).properties(
+        width=PLOT_WIDTH, height=320, title=title
+    )
+
+
+def intervals_chart(rows: Sequence[Row], title: str, noise: float | None = None) -> Chart:
+    """Draw a value with its interval for each label; shapes tell the kinds apart.
+
+    Rows have label, value, low, high in per cent, and kind. `noise` is drawn as a band around 0.
+    """
+    alt = altair()
+    labels = [row["label"] for row in rows]
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    base = alt.Chart(_data(rows)).encode(y=alt.Y("label:N", sort=labels, title=None))
+    shape = alt.Shape(
+        "kind:N",
+        scale=alt.Scale(domain=kinds, range=list(SHAPES[: len(kinds)])),
+        legend=alt.Legend(title=None),
+    )
+    small = max(max(abs(row["low"]), abs(row["high"])) for row in rows) < LINEAR_BELOW
+    value = alt.X("value:Q", title=title) if small else _above("value", title)
+    whole = [
+        base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q"),
+        base.mark_point(size=70).encode(
+            x=value,
+            shape=shape,
+            tooltip=_told(
+                ("label", "="), ("value", "%"), ("low", "lower end, %"), ("high", "upper end, %")
+            ),
+        ),
+        _copy_rule("x"),
+    ]
+    if noise is not None:
+        band = alt.Chart(_data([{"low": -noise, "high": noise}])).mark_rect(opacity=0.15)
+        whole.insert(0, band.encode(x="low:Q", x2="high:Q"))
+    return alt.layer(*whole).properties(width=PLOT_WIDTH, height=alt.Step(22))
+
+
+def lollipops_chart(rows: Sequence[Row], title: str, *, step: int = 18) -> Chart:
+    """Draw a value in per cent above something for each label, and what `told` says beside it.
+
+    Rows have label, value, told and kind; the kinds have shapes of their own.
+    """
+    alt = altair()
+    labels = [row["label"] for row in rows]
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    base = alt.Chart(_data([{**row, "zero": 0} for row in rows])).encode(
+        y=alt.Y("label:N", sort=labels, title=None)
+    )
+    most = max(row["value"] for row in rows)
+    shape = alt.Shape(
+        "kind:N",
+        scale=alt.Scale(domain=kinds, range=list(SHAPES[: len(kinds)])),
+        legend=alt.Legend(title=None) if len(kinds) > 1 else None,
+    )
+    value = _above("value", title, domain=[min(0, *(row["value"] for row in rows)), most * 2.5 + 1])
+    stems = base.mark_rule().encode(x="zero:Q", x2="value:Q")
+    heads = base.mark_point(size=60, filled=True).encode(
+        x=value, shape=shape, tooltip=_told(("label", "="), ("told", "="))
+    )
+    texts = base.mark_text(align="left", dx=8).encode(x="value:Q", text="told:N")
+    return (stems + heads + texts + _copy_rule("x")).properties(
+        width=PLOT_WIDTH, height=alt.Step(step)
+    )
+
+
+def bars_chart(rows: Sequence[Row], title: str) -> Chart:
+    """Draw a bar of `value` for each label, with `told` at its end."""
+    alt = altair()
+    labels = [row["label"] for row in rows]
+    most = max(row["value"] for row in rows) or 1
+    whole = all(isinstance(row["value"], int) for row in rows)
+    base = alt.Chart(_data(rows)).encode(
+        y=alt.Y("label:N", sort=labels, title=None),
+        x=alt.X(
+            "value:Q",
+            title=title,
+            scale=alt.Scale(domain=[0, most * 1.25]),
+            axis=alt.Axis(format=",.2~f", tickMinStep=1 if whole else 0),
+        ),
+    )
+    text = base.mark_text(align="left", dx=5).encode(text="told:N")
+    return (base.mark_bar(height=14) + text).properties(width=PLOT_WIDTH, height=alt.Step(24))
+
+
+def front_chart(rows: Sequence[Row]) -> Chart:
+    """Draw kernels by time and error; those that none is both faster and more exact than, joined.
+
+    Rows have above_best in per cent, ulp, kind (`front` or `other kernel`) and what.
+    """
+    alt = altair()
+    base = alt.Chart(_data(rows)).encode(
+        x=_above("above_best", "% above the fastest"),
+        y=alt.Y("ulp:Q", title="largest error, ulp", scale=alt.Scale(zero=False)),
+    )
+    points = base.mark_point().encode(
+        shape=alt.Shape(
+            "kind:N",
+            scale=alt.Scale(domain=["front", "other kernel"], range=["diamond", "circle"]),
+            legend=alt.Legend(title=None),
+        ),
+        opacity=alt.condition("datum.kind == 'front'", alt.value(1), alt.value(0.4)),
+        tooltip=_told(("above_best", "% above the fastest"), ("ulp", "ulp"), ("what", "=config")),
+    )
+    front = base.transform_filter("datum.kind == 'front'").mark_line(interpolate="step-after")
+    return (front + points).properties(width=PLOT_WIDTH, height=280)
+
+
+# ------------------------------------------------------------------ several problems
+
+
+def shares_chart(rows: Sequence[Row], title: str) -> Chart:
+    """Draw each library's share of copy's speed over columns.
+
+    Rows have cols, share in per cent, who, and problem.
+    """
+    alt = altair()
+    names = list(dict.fromkeys(row["who"] for row in rows))
+    legend = alt.Legend(title=None, symbolSize=300, columns=3)
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X(
+            "cols:Q",
+            title="columns",
+            scale=alt.Scale(type="log", base=2, nice=False),
+            axis=alt.Axis(format="d", labelOverlap=True, values=[4**n for n in range(12)]),
+        ),
+        y=alt.Y("share:Q", title="% of copy's speed", scale=alt.Scale(zero=True)),
+        color=alt.Color("who:N", scale=alt.Scale(domain=names), legend=legend),
+    )
+    lines = base.mark_line(strokeWidth=1.6).encode(
+        y="mean(share):Q",
+        strokeDash=alt.StrokeDash(
+            "who:N",
+            scale=alt.Scale(
+                domain=names, range=[DASHES[n % len(DASHES)] for n in range(len(names))]
+            ),
+            legend=legend,
+        ),
+    )
+    points = base.mark_point().encode(
+        shape=alt.Shape(
+            "who:N",
+            scale=alt.Scale(
+                domain=names, range=[SHAPES[n % len(SHAPES)] for n in range(len(names))]
+            ),
+            legend=legend,
+        ),
+        tooltip=_told(("who", "="), ("problem", "=problem"), ("share", "% of copy")),
+    )
+    copy = alt.Chart(_data([{"at": 100}])).mark_rule(style="limit").encode(y="at:Q")
+    return (lines + points + copy).properties(width=PLOT_WIDTH, height=320, title=title)
+
+
+def map_chart(rows: Sequence[Row], title: str) -> Chart:
+    """Draw which family is the fastest at which rows and columns. Rows have cols, rows, family."""
+    alt = altair()
+    names = sorted({row["family"] for row in rows})
+    shape = alt.Scale(domain=names, range=[SHAPES[n % len(SHAPES)] for n in range(len(names))])
+    powers = alt.Axis(format="d", labelOverlap=True, values=[4**n for n in range(12)])
+    scale = alt.Scale(type="log", base=2, nice=False, padding=10)
+    legend = alt.Legend(title=None, columns=2)
+    return (
+        alt.Chart(_data(rows))
+        .mark_point(size=60)
+        .encode(
+            x=alt.X("cols:Q", title="columns", scale=scale, axis=powers),
+            y=alt.Y("rows:Q", title="rows", scale=scale, axis=powers),
+            shape=alt.Shape("family:N", scale=shape, legend=legend),
+            color=alt.Color("family:N", scale=alt.Scale(domain=names), legend=legend),
+            tooltip=_told(("problem", "=problem"), ("family", "=kernel"), ("told", "=")),
+        )
+        .properties(width=PLOT_WIDTH, height=300, title=title)
+    )
+
+
+def matrix_chart(rows: Sequence[Row], across: str, title: str) -> Chart:
+    """Draw a value of each pair of labels as a cell with its figure.
+
+    Rows have x, y, value in per cent, and told. Darker cells lose more.
+    """
+    alt = altair()
+    xs, ys = (list(dict.fromkeys(row[key] for row in rows)) for key in ("x", "y"))
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X("x:N", sort=xs, title=across, axis=alt.Axis(labelAngle=-40)),
+        y=alt.Y("y:N", sort=ys, title=None),
+    )
+    cells = base.mark_rect(opacity=0.55).encode(
+        color=alt.Color(
+            "value:Q",
+            scale=alt.Scale(type="symlog", constant=1, scheme="oranges", domainMin=0),
+            legend=None,
+        ),
+        tooltip=_told(("x", "="), ("y", "="), ("told", "=")),
+    )
+    return (cells + base.mark_text(fontSize=11).encode(text="told:N")).properties(
+        width=PLOT_WIDTH, height=alt.Step(30), title=title
+    )
