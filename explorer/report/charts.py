@@ -29,7 +29,16 @@ LINEAR_BELOW = 3.0
 
 _ABOVE = (0, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000)
 
-SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "stroke", "wedge")
+SHAPES = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle-up",
+    "cross",
+    "triangle-down",
+    "triangle-left",
+    "triangle-right",
+)
 DASHES = ([1, 0], [6, 3], [2, 3], [8, 3, 2, 3], [10, 4], [1, 3], [4, 2, 1, 2], [12, 3, 3, 3])
 
 # ------------------------------------------------------------------ libraries, themes and files
@@ -53,7 +62,7 @@ def script() -> str:
     altair()
     import vl_convert
 
-    bundle: str = vl_convert.javascript_bundle()
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return bundle
 
 
@@ -150,6 +159,32 @@ def _above(field: str, title: str, channel: str = "x", **more: Any) -> Any:
     return made(f"{field}:Q", scale=scale, axis=axis)
 
 
+def _shape(field: str, names: Sequence[str], legend: Any = None) -> Any:
+    """Return the shape of each name's points, in the order of the names."""
+    alt = altair()
+    shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
+    scale = alt.Scale(domain=list(names), range=shapes)
+    return alt.Shape(f"{field}:N", scale=scale, legend=legend or alt.Legend(title=None))
+
+
+def _dashes(field: str, names: Sequence[str], legend: Any) -> Any:
+    """Return the dashes of each name's line, in the order of the names."""
+    alt = altair()
+    dashes = [DASHES[place % len(DASHES)] for place in range(len(names))]
+    scale = alt.Scale(domain=list(names), range=dashes)
+    return alt.StrokeDash(f"{field}:N", scale=scale, legend=legend)
+
+
+def _colour(field: str, names: Sequence[str], legend: Any) -> Any:
+    alt = altair()
+    return alt.Color(f"{field}:N", scale=alt.Scale(domain=list(names)), legend=legend)
+
+
+def _names(rows: Iterable[Row], field: str) -> list[str]:
+    """Return each value of a field once, in the order of the rows."""
+    return list(dict.fromkeys(row[field] for row in rows))
+
+
 def _told(*fields: tuple[str, str]) -> list[Any]:
     """Return a tooltip of fields and their titles."""
     alt = altair()
@@ -173,18 +208,11 @@ def kernels_chart(
     brush = alt.selection_interval(name="brush", encodings=["x"])
     tooltip = _told(("trial", "trial"), ("time_us", "µs"), ("above_best", "% above the best"))
     tooltip += _told(("what", "=config"))
-    shape = alt.Shape(
-        "kind:N",
-        scale=alt.Scale(
-            domain=["the best", "tie", "other kernel"], range=["diamond", "triangle-up", "circle"]
-        ),
-        legend=alt.Legend(title=None),
-    )
     points = alt.Chart(_data(kernels)).mark_point()
     chosen = {
         "opacity": alt.condition(brush, alt.value(1), alt.value(0.2)),
         "size": alt.condition(brush, alt.value(45), alt.value(20)),
-        "shape": shape,
+        "shape": _shape("kind", ["other kernel", "tie", "the best"]),
         "tooltip": tooltip,
     }
     curve = points.encode(
@@ -212,7 +240,7 @@ def kernels_chart(
 
 def _progress(lines: Sequence[Row]) -> Chart:
     alt = altair()
-    names = list(dict.fromkeys(row["line"] for row in lines))
+    names = _names(lines, "line")
     legend = alt.Legend(title=None, symbolSize=400, symbolType="stroke", columns=1)
     return (
         alt.Chart(_data(lines))
@@ -220,12 +248,8 @@ def _progress(lines: Sequence[Row]) -> Chart:
         .encode(
             x="trial:Q",
             y="above_copy:Q",
-            strokeDash=alt.StrokeDash(
-                "line:N",
-                scale=alt.Scale(domain=names, range=list(DASHES[: len(names)])),
-                legend=legend,
-            ),
-            color=alt.Color("line:N", scale=alt.Scale(domain=names), legend=legend),
+            strokeDash=_dashes("line", names, legend),
+            color=_colour("line", names, legend),
         )
     )
 
@@ -255,7 +279,7 @@ def progress_chart(kernels: Sequence[Row], lines: Sequence[Row], title: str) -> 
         .encode(
             x=alt.X("trial:Q", title="trial"),
             y=_above("above_copy", "% above copy's time", "y"),
-            shape=alt.Shape("kind:N", legend=alt.Legend(title=None)),
+            shape=_shape("kind", ["other kernel", "tie", "the best"]),
         )
     )
     return (points + _progress(lines) + _copy_rule("y")).properties(
@@ -270,20 +294,15 @@ def intervals_chart(rows: Sequence[Row], title: str, noise: float | None = None)
     """
     alt = altair()
     labels = [row["label"] for row in rows]
-    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    kinds = _names(rows, "kind")
     base = alt.Chart(_data(rows)).encode(y=alt.Y("label:N", sort=labels, title=None))
-    shape = alt.Shape(
-        "kind:N",
-        scale=alt.Scale(domain=kinds, range=list(SHAPES[: len(kinds)])),
-        legend=alt.Legend(title=None),
-    )
     small = max(max(abs(row["low"]), abs(row["high"])) for row in rows) < LINEAR_BELOW
     value = alt.X("value:Q", title=title) if small else _above("value", title)
     whole = [
         base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q"),
         base.mark_point(size=70).encode(
             x=value,
-            shape=shape,
+            shape=_shape("kind", kinds),
             tooltip=_told(
                 ("label", "="), ("value", "%"), ("low", "lower end, %"), ("high", "upper end, %")
             ),
@@ -303,21 +322,18 @@ def lollipops_chart(rows: Sequence[Row], title: str, *, step: int = 18) -> Chart
     """
     alt = altair()
     labels = [row["label"] for row in rows]
-    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    kinds = _names(rows, "kind")
     base = alt.Chart(_data([{**row, "zero": 0} for row in rows])).encode(
         y=alt.Y("label:N", sort=labels, title=None)
     )
     most = max(row["value"] for row in rows)
-    shape = alt.Shape(
-        "kind:N",
-        scale=alt.Scale(domain=kinds, range=list(SHAPES[: len(kinds)])),
-        legend=alt.Legend(title=None) if len(kinds) > 1 else None,
-    )
     value = _above("value", title, domain=[min(0, *(row["value"] for row in rows)), most * 2.5 + 1])
     stems = base.mark_rule().encode(x="zero:Q", x2="value:Q")
     heads = base.mark_point(size=60, filled=True).encode(
-        x=value, shape=shape, tooltip=_told(("label", "="), ("told", "="))
+        x=value, tooltip=_told(("label", "="), ("told", "="))
     )
+    if len(kinds) > 1:
+        heads = heads.encode(shape=_shape("kind", kinds))
     texts = base.mark_text(align="left", dx=8).encode(x="value:Q", text="told:N")
     return (stems + heads + texts + _copy_rule("x")).properties(
         width=PLOT_WIDTH, height=alt.Step(step)
@@ -354,11 +370,7 @@ def front_chart(rows: Sequence[Row]) -> Chart:
         y=alt.Y("ulp:Q", title="largest error, ulp", scale=alt.Scale(zero=False)),
     )
     points = base.mark_point().encode(
-        shape=alt.Shape(
-            "kind:N",
-            scale=alt.Scale(domain=["front", "other kernel"], range=["diamond", "circle"]),
-            legend=alt.Legend(title=None),
-        ),
+        shape=_shape("kind", ["other kernel", "front"]),
         opacity=alt.condition("datum.kind == 'front'", alt.value(1), alt.value(0.4)),
         tooltip=_told(("above_best", "% above the fastest"), ("ulp", "ulp"), ("what", "=config")),
     )
@@ -372,11 +384,11 @@ def front_chart(rows: Sequence[Row]) -> Chart:
 def shares_chart(rows: Sequence[Row], title: str) -> Chart:
     """Draw each library's share of copy's speed over columns.
 
-    Rows have cols, share in per cent, who, and problem.
+    Rows have cols, share in per cent, who, problem, and is_large: a line joins the large ones.
     """
     alt = altair()
-    names = list(dict.fromkeys(row["who"] for row in rows))
-    legend = alt.Legend(title=None, symbolSize=300, columns=3)
+    names = _names(rows, "who")
+    legend = alt.Legend(title=None, symbolSize=90, columns=3)
     base = alt.Chart(_data(rows)).encode(
         x=alt.X(
             "cols:Q",
@@ -385,26 +397,17 @@ def shares_chart(rows: Sequence[Row], title: str) -> Chart:
             axis=alt.Axis(format="d", labelOverlap=True, values=[4**n for n in range(12)]),
         ),
         y=alt.Y("share:Q", title="% of copy's speed", scale=alt.Scale(zero=True)),
-        color=alt.Color("who:N", scale=alt.Scale(domain=names), legend=legend),
+        color=_colour("who", names, legend),
     )
-    lines = base.mark_line(strokeWidth=1.6).encode(
-        y="mean(share):Q",
-        strokeDash=alt.StrokeDash(
-            "who:N",
-            scale=alt.Scale(
-                domain=names, range=[DASHES[n % len(DASHES)] for n in range(len(names))]
-            ),
-            legend=legend,
-        ),
+    lines = (
+        base.transform_filter("datum.is_large")
+        .mark_line(strokeWidth=1.6)
+        .encode(
+            strokeDash=_dashes("who", names, legend),
+        )
     )
     points = base.mark_point().encode(
-        shape=alt.Shape(
-            "who:N",
-            scale=alt.Scale(
-                domain=names, range=[SHAPES[n % len(SHAPES)] for n in range(len(names))]
-            ),
-            legend=legend,
-        ),
+        shape=_shape("who", names, legend),
         tooltip=_told(("who", "="), ("problem", "=problem"), ("share", "% of copy")),
     )
     copy = alt.Chart(_data([{"at": 100}])).mark_rule(style="limit").encode(y="at:Q")
@@ -415,7 +418,6 @@ def map_chart(rows: Sequence[Row], title: str) -> Chart:
     """Draw which family is the fastest at which rows and columns. Rows have cols, rows, family."""
     alt = altair()
     names = sorted({row["family"] for row in rows})
-    shape = alt.Scale(domain=names, range=[SHAPES[n % len(SHAPES)] for n in range(len(names))])
     powers = alt.Axis(format="d", labelOverlap=True, values=[4**n for n in range(12)])
     scale = alt.Scale(type="log", base=2, nice=False, padding=10)
     legend = alt.Legend(title=None, columns=2)
@@ -425,8 +427,8 @@ def map_chart(rows: Sequence[Row], title: str) -> Chart:
         .encode(
             x=alt.X("cols:Q", title="columns", scale=scale, axis=powers),
             y=alt.Y("rows:Q", title="rows", scale=scale, axis=powers),
-            shape=alt.Shape("family:N", scale=shape, legend=legend),
-            color=alt.Color("family:N", scale=alt.Scale(domain=names), legend=legend),
+            shape=_shape("family", names, legend),
+            color=_colour("family", names, legend),
             tooltip=_told(("problem", "=problem"), ("family", "=kernel"), ("told", "=")),
         )
         .properties(width=PLOT_WIDTH, height=300, title=title)
@@ -439,7 +441,7 @@ def matrix_chart(rows: Sequence[Row], across: str, title: str) -> Chart:
     Rows have x, y, value in per cent, and told. Darker cells lose more.
     """
     alt = altair()
-    xs, ys = (list(dict.fromkeys(row[key] for row in rows)) for key in ("x", "y"))
+    xs, ys = _names(rows, "x"), _names(rows, "y")
     base = alt.Chart(_data(rows)).encode(
         x=alt.X("x:N", sort=xs, title=across, axis=alt.Axis(labelAngle=-40)),
         y=alt.Y("y:N", sort=ys, title=None),

@@ -18,6 +18,7 @@ from explorer.report.compare import (
     geometric_mean,
     groups,
     notes_of,
+    read_compared,
     result_counts,
     tables,
 )
@@ -34,7 +35,6 @@ from explorer.report.text import (
     times_as_fast,
     with_spread,
 )
-from explorer.report.compare import read_compared
 from explorer.tuned_table import TunedProblem, TunedTable, read_table
 from explorer.tuning.journey import Journey
 from explorer.tuning.peer_comparison import PeerComparison, PeerRun
@@ -81,6 +81,9 @@ def kept_page(path: Path) -> KeptPage:
 
 OURS = "ours"
 
+LARGE_BYTES = 16 * 2**20
+"""Of a matrix that fills a GPU: smaller ones take a few microseconds, whatever their columns."""
+
 
 def share_rows(comparisons: Sequence[PeerComparison]) -> list[Row]:
     """Return the share of copy's speed, in per cent, of ours and of each library."""
@@ -93,6 +96,7 @@ def share_rows(comparisons: Sequence[PeerComparison]) -> list[Row]:
                 "share": round(100 * one.copy_time_us / time_us, 2),
                 "who": who,
                 "problem": str(one.problem),
+                "is_large": one.problem.bytes >= LARGE_BYTES,
             }
             for who, time_us in times.items()
         ]
@@ -109,7 +113,9 @@ def shares_figure(label: str, comparisons: Sequence[PeerComparison]) -> Figure:
     said = ", ".join(f"{who} {share:.0f} %" for who, share in means.items())
     counts = result_counts(comparisons)
     says = (
-        f"Copy's time over that of each library; the dashed line is copy. Geometric means over "
+        "Copy's time over that of each library; the dashed line at 100 is copy. Lines join "
+        f"matrices of at least {LARGE_BYTES // 2**20} MiB of traffic; points without a line are "
+        f"smaller. Geometric means over "
         f"{counted(len(comparisons), 'shape')}: {said}. Against the fastest other library of each "
         f"shape ours wins {counts['win']}, ties {counts['tie']} and loses {counts['loss']}."
     )
@@ -129,8 +135,8 @@ def comparison_page(run: PeerRun) -> KeptPage:
     about.add(definitions(notes_of(run)))
     first, counts = run.comparisons[0].circumstances, result_counts(run.comparisons)
     lead = (
-        f"{counted(len(run.comparisons), 'problem')} on {first.gpu}, {first.date[:10]}: against the "
-        f"fastest other library ours wins {counts['win']}, ties {counts['tie']} and loses "
+        f"{counted(len(run.comparisons), 'problem')} on {first.gpu}, {first.date[:10]}: against "
+        f"the fastest other library ours wins {counts['win']}, ties {counts['tie']} and loses "
         f"{counts['loss']}."
     )
     return KeptPage("Our kernels beside other libraries", lead, [drawn, told, about])
@@ -177,8 +183,8 @@ def journey_page(journey: Journey) -> KeptPage:
     tied = sum(journey.is_tie(step, fastest) for step in journey.steps) - 1
     says = (
         "Time above copy, on an axis that is logarithmic above 0.5 %, so that the fastest kernels, "
-        f"among which it is decided, can be told apart. {counted(tied, 'kernel')} cannot be told "
-        f"from the fastest; noise {percent(journey.contest.noise, 2)}."
+        f"among which it is decided, can be told apart. {_tied_words(tied)} with the fastest; "
+        f"noise {percent(journey.contest.noise, 2)}."
     )
     figures = numbers("µs", "GB/s", "of copy", "× step")
     table = Table([*words("kernel"), *figures, prose("config"), prose("from")])
@@ -203,6 +209,10 @@ def journey_page(journey: Journey) -> KeptPage:
     return KeptPage(f"{journey.problem}: published kernels", lead, [section, about])
 
 
+def _tied_words(tied: int) -> str:
+    return {0: "No other kernel ties", 1: "1 other kernel ties"}.get(tied, f"{tied} others tie")
+
+
 # ------------------------------------------------------------------ a tuned table
 
 
@@ -218,7 +228,9 @@ def family(config: Config) -> str:
         return "a thread a row"
     if config.threads_per_row <= 32:
         return "a warp or less a row"
-    return "a block a row" if config.rows_per_block == 1 else "several warps a row, rows in a block"
+    return (
+        "a block a row" if config.rows_per_block == 1 else "a few warps a row, several rows a block"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,8 +298,8 @@ NEIGHBOURS = 2
 def neighbour_losses(problems: Sequence[TunedProblem]) -> tuple[list[Row], int]:
     """Return what the best kernels of each problem's neighbours lose on it, and how many are known.
 
-    A neighbour is one of the NEIGHBOURS problems of the nearest columns and rows, by logarithms. Its
-    best kernel has a loss where it was timed on this problem.
+    A neighbour is one of the NEIGHBOURS problems of the nearest columns and rows, by logarithms.
+    Its best kernel has a loss where it was timed on this problem.
     """
     rows, asked = [], 0
     for one in problems:
@@ -341,6 +353,13 @@ def _families(large: Sequence[Kind]) -> Section:
         section.say(
             f"No kind of problem has {LEAST_PROBLEMS} problems or more, so that no map is drawn."
         )
+    else:
+        section.say(
+            "A map shows the family of the best kernel of each problem. Below it, each row is a "
+            "family and each column a band of row lengths. A cell says how much more time the best "
+            "timed kernel of the family takes than the best of all, in geometric mean over the "
+            "problems of the band on which one was timed. In an empty cell none was."
+        )
     for kind in large:
         rows = [
             {
@@ -353,16 +372,15 @@ def _families(large: Sequence[Kind]) -> Section:
             for one in kind.problems
         ]
         wins = {name: sum(row["family"] == name for row in rows) for name in _families_of(rows)}
-        told = ", ".join(f"{name}: {n}" for name, n in sorted(wins.items(), key=lambda w: -w[1]))
-        says = f"The family of the best kernel of each of {len(rows)} problems. {told}."
+        told = ", ".join(f"{name} on {n}" for name, n in sorted(wins.items(), key=lambda w: -w[1]))
+        says = f"The family of the best kernel of each of {len(rows)} problems: {told}."
         section.add(Figure(f"Best family, {kind.label}", says, map_chart(rows, kind.label)))
         losses = family_losses(kind.problems)
         worst = max(losses, key=lambda row: row["value"])
         says = (
-            "Rows are families, columns bands of row lengths. Each figure is how much more time the "
-            "best timed kernel of the family takes than the best of all (geometric mean over the "
-            "problems of the band on which one was timed; an empty cell: none was). The greatest: "
-            f"{worst['y']}, {worst['x']} columns, {worst['told']}."
+            "How much more time each family takes than the best. The greatest loss is of "
+            f"{worst['y']}, for rows of {worst['x'].replace('to ', 'up to ')} columns: "
+            f"{worst['told']}."
         )
         chart = matrix_chart(losses, "columns", kind.label)
         section.add(Figure(f"What another family loses, {kind.label}", says, chart))
@@ -380,9 +398,9 @@ MOST_LOSSES = 15
 def _neighbours(large: Sequence[Kind]) -> Section:
     section = Section("What the neighbours' kernels lose")
     section.say(
-        f"For each problem the best kernels of its {NEIGHBOURS} nearest problems (by the logarithms "
-        "of columns and rows) are looked up among the kernels that were timed on it. This says what "
-        "it costs to tune one shape and use its kernel for the next."
+        f"For each problem the best kernels of its {NEIGHBOURS} nearest problems (by the "
+        "logarithms of columns and rows) are looked up among the kernels that were timed on it. "
+        "This says what it costs to tune one shape and use its kernel for the next."
     )
     for kind in large:
         rows, asked = neighbour_losses(kind.problems)
@@ -393,12 +411,13 @@ def _neighbours(large: Sequence[Kind]) -> Section:
         half = median(row["loss"] for row in rows)
         says = (
             f"Of {asked} pairs of a problem and a neighbour, {len(rows)} were timed. They lose "
-            f"{mean:.1f} % in geometric mean, {half:.1f} % in the median and {rows[0]['loss']:.1f} % "
-            "at most. Those that were not timed may lose more."
+            f"{mean:.1f} % in geometric mean, {half:.1f} % in the median and {rows[0]['loss']:.1f} "
+            "% at most. Those that were not timed may lose more."
         )
         shown = [
             {
-                "label": f"{row['problem'].removeprefix(kind.label)} with {_shape(row['neighbour'])}'s",
+                "label": f"{row['problem'].removeprefix(kind.label)} with "
+                "{_shape(row['neighbour'])}'s",
                 "value": row["loss"],
                 "told": f"{row['loss']:.1f} %",
                 "kind": "loss",

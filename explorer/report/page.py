@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from explorer.report.charts import PLOT_WIDTH, Chart, script, theme
-from explorer.report.table import Kind, Table
+from explorer.report.table import Table
 
 # ------------------------------------------------------------------ what a page holds
 
@@ -68,16 +68,15 @@ def source(text: str) -> str:
 
 def table_html(table: Table, *, title: str = "") -> str:
     """Return a table, which scrolls by itself where it is wider than the page."""
-    numbers = [column.kind is Kind.NUMBER for column in table.columns]
+    kinds = [f' class="{column.kind.name.lower()}"' for column in table.columns]
     head = "".join(
-        f'<th scope="col"{_class(number)}>{escape(column.heading)}</th>'
-        for column, number in zip(table.columns, numbers, strict=True)
+        f'<th scope="col"{kind}>{escape(column.heading)}</th>'
+        for column, kind in zip(table.columns, kinds, strict=True)
     )
     body = "".join(
         "<tr>"
         + "".join(
-            f"<td{_class(number)}>{escape(str(cell))}</td>"
-            for cell, number in zip(row, numbers, strict=True)
+            f"<td{kind}>{escape(str(cell))}</td>" for cell, kind in zip(row, kinds, strict=True)
         )
         + "</tr>"
         for row in table.rows
@@ -89,10 +88,6 @@ def table_html(table: Table, *, title: str = "") -> str:
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>{caption}'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
-
-
-def _class(is_number: bool) -> str:
-    return ' class="number"' if is_number else ""
 
 
 # ------------------------------------------------------------------ the page
@@ -249,6 +244,8 @@ th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.75rem 0.25rem
   border-bottom: 1px solid var(--line); }
 th { position: sticky; top: 0; background: var(--page); }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.word { white-space: nowrap; }
+td.prose { min-width: 14rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.25rem 1rem; }
 dt { font-weight: 600; } dd { margin: 0; }
 @media (max-width: 40rem) { dl { display: block; } dd { margin-bottom: 0.5rem; } }

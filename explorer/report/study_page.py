@@ -1,7 +1,7 @@
 """The sections of a page on one study: what was searched, what won, and how sure that is."""
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, lgamma
@@ -225,18 +225,18 @@ def _population(history: StudyHistory) -> Population:
             tuple(sorted(_above(us, copy_us) for us in times)),
             len(recording.kernels),
             "half of all random searches have this or better",
-            f"Random searches draw from the {count(len(recording.kernels))} kernels of the recording "
-            f"{recording.name}, most of which have values that are often fast. A random search of "
-            "the whole space would have worse kernels.",
+            f"Random searches draw from the {count(len(recording.kernels))} kernels of the "
+            f"recording {recording.name}, most of which have values that are often fast. A random "
+            "search of the whole space would have worse kernels.",
         )
     reference_us, _ = _reference_us(history)
     return Population(
         tuple(sorted(_above(t.outcome.time_us, reference_us) for t in history.measured)),
         len(history.attempts),
         "the same kernels in random order: half have this or better",
-        "No recording has all kernels of this problem on this GPU, so it is not known what a random "
-        "search of the space would have. The dashed line takes the kernels of this search in random "
-        "order. It is better than a random search, since the search chose them.",
+        "No recording has all kernels of this problem on this GPU, so it is not known what a "
+        "random search of the space would have. The dashed line takes the kernels of this search "
+        "in random order. It is better than a random search, since the search chose them.",
     )
 
 
@@ -282,8 +282,8 @@ def _kernels(history: StudyHistory) -> Section:
     _, reference = _reference_us(history)
     near = {at: sum(row["above_best"] <= at for row in rows) for at in (1, 5, 10)}
     says = (
-        f"Of {count(len(rows))} measured kernels, {near[1]} are within 1 % of the fastest, {near[5]} "
-        f"within 5 % and {near[10]} within 10 %. The first of those within 1 % was trial "
+        f"Of {count(len(rows))} measured kernels, {near[1]} are within 1 % of the fastest, "
+        f"{near[5]} within 5 % and {near[10]} within 10 %. The first of those within 1 % was trial "
         f"{min(row['trial'] for row in rows if row['above_best'] <= 1)}. Both vertical axes are "
         f"logarithmic above 0.5 %, so that the last per cent can be seen."
     )
@@ -309,9 +309,9 @@ def _kernels(history: StudyHistory) -> Section:
     own = [row for row in lines if row["line"] == SEARCH_LINE]
     if random and own:
         section.say(
-            f"At the end the search's best is {own[-1]['above_copy']:.2f} % above {reference}; half "
-            f"of all random searches of as many kernels have {random[-1]['above_copy']:.2f} % or "
-            "better. The shaded band holds eight of ten random searches."
+            f"At the end the search's best is {own[-1]['above_copy']:.2f} % above {reference}; "
+            f"half of all random searches of as many kernels have {random[-1]['above_copy']:.2f} % "
+            "or better. The shaded band holds eight of ten random searches."
         )
     return section
 
@@ -330,10 +330,10 @@ def _ties(history: StudyHistory) -> Section:
     rows = [_finalist_row(finalist) for finalist in finals.finalists]
     tied = len(finals.ties)
     says = (
-        f"{counted(len(finals.finalists), 'kernel')} were timed in turn for {finals.rounds} rounds. "
-        f"{tied} of them cannot be told apart (ties). Each line is the 95 % confidence interval of a "
-        "kernel's time over the fastest's, for all kernels together. The shaded band is the noise: "
-        f"{percent(finals.noise, 2)}."
+        f"{counted(len(finals.finalists), 'kernel')} were timed in turn for {finals.rounds} "
+        f"rounds. {tied} of them cannot be told apart (ties). Each line is the 95 % confidence "
+        "interval of a kernel's time over the fastest's, for all kernels together. The shaded band "
+        f"is the noise: {percent(finals.noise, 2)}."
     )
     table = Table([*numbers("trial", "µs", "% above", "low", "high", "registers"), *words("")])
     for finalist, row in zip(finals.finalists, rows, strict=True):
@@ -385,7 +385,7 @@ def best_of_values(history: StudyHistory) -> list[Row]:
             for value, us in by_value.items()
         ]
         groups.append(sorted(rows, key=lambda row: row["value"]))
-    groups.sort(key=lambda rows: -rows[-1]["value"])
+    groups.sort(key=lambda rows: -float(rows[-1]["value"]))
     return [row for rows in groups for row in rows]
 
 
@@ -455,7 +455,8 @@ def _contrasts_figure(compared: Sequence[Contrast], problem: Problem) -> Figure:
     sure = sum(found.is_sure for found in ordered)
     says = (
         f"How much more time the slower of two values takes where nothing else differs, with its "
-        f"95 % interval. {sure} of {counted(len(ordered), 'parameter')} have an effect that is sure."
+        f"95 % interval. {sure} of {counted(len(ordered), 'parameter')} have an effect that is "
+        "sure."
     )
     table = Table(
         [*words("parameter"), prose("what pairs say"), *numbers("pairs", "agree")],
@@ -491,8 +492,8 @@ def _error(history: StudyHistory) -> Section:
     says = (
         f"{counted(len(front), 'kernel')} of {count(len(known))} are such that none is both faster "
         f"and more exact (the front): from {microseconds(fast.time_us)} µs with an error of "
-        f"{ulps(fast.max_ulp)} ulp to {microseconds(exact.time_us)} µs with {ulps(exact.max_ulp)} ulp. "
-        "Times are those of the search, each kernel by itself, so that neighbours may tie."
+        f"{ulps(fast.max_ulp)} ulp to {microseconds(exact.time_us)} µs with {ulps(exact.max_ulp)} "
+        "ulp. Times are those of the search, each kernel by itself, so that neighbours may tie."
     )
     table = Table([*numbers("trial", "µs", "max ulp", "mean ulp"), prose("config")])
     for trial in front:
@@ -542,19 +543,17 @@ def spent_seconds(history: StudyHistory) -> dict[str, float]:
 
     Times in which several processes evaluated are counted once for each trial.
     """
-    spent: Counter[str] = Counter()
+    spent: dict[str, float] = defaultdict(float)
     ended = None
     clocked = [a for a in history.attempts if a.started is not None]
-    for attempt in sorted(clocked, key=lambda a: (a.started, a.number)):  # type: ignore[arg-type,return-value]
+    for attempt in sorted(clocked, key=lambda a: (a.started, a.number)):
         assert attempt.started is not None
         began = attempt.started.timestamp()
         if ended is not None and 0 < began - ended <= PAUSE_S:
             spent["between trials"] += began - ended
-        usable = isinstance(attempt.trial, TrialRecord)
-        what = (
-            "" if isinstance(attempt.trial, TrialRecord) else f", rejected at {attempt.trial.stage}"
-        )
-        spent["kernels that were measured" if usable else f"trials{what}"] += attempt.seconds
+        trial = attempt.trial
+        rejected = "" if isinstance(trial, TrialRecord) else f"trials, rejected at {trial.stage}"
+        spent[rejected or "kernels that were measured"] += attempt.seconds
         ended = max(ended or 0.0, began + attempt.seconds)
     return dict(spent)
 
@@ -580,8 +579,8 @@ def _time_spent(history: StudyHistory) -> Section:
         )
     else:
         says += (
-            " The verification and the timing of a kernel are not kept apart. The finals come after the last trial, and "
-            "are not among these."
+            " The verification and the timing of a kernel are not kept apart. The finals come "
+            "after the last trial, and are not among these."
         )
     section.add(Figure("Seconds", says, bars_chart(rows, "seconds")))
     return section
@@ -628,8 +627,8 @@ def _circumstances(history: StudyHistory) -> Section:
         ("accuracy", f"{summary.accuracy}; minimised: {summary.objectives}"),
         ("trials", f"{count(summary.trials)}, of which {counted(summary.measured, 'kernel')} were "
          f"measured; rejected: {rejected_by_stage(view.rejected) or 'none'}"),
-        ("winner", f"{resources.registers} registers a thread, {count(resources.shared_bytes)} bytes "
-         f"of shared memory a block, {spilled} bytes spilled"),
+        ("winner", f"{resources.registers} registers a thread, {count(resources.shared_bytes)} "
+         f"bytes of shared memory a block, {spilled} bytes spilled"),
         ("study", summary.name),
         ("templates", f"{made.template_digest}; space version {made.space_version}"),
         ("explorer", made.explorer),
