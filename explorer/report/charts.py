@@ -41,6 +41,10 @@ SHAPES = (
 )
 DASHES = ([1, 0], [6, 3], [2, 3], [8, 3, 2, 3], [10, 4], [1, 3], [4, 2, 1, 2], [12, 3, 3, 3])
 
+# Okabe and Ito's colours, which the colour-blind tell apart: darker for light pages, and lighter.
+LIGHT_COLOURS = ("#0072b2", "#b26a00", "#00805d", "#a83279", "#6b6400", "#c4420e", "#4d5761")
+DARK_COLOURS = ("#56b4e9", "#f0a030", "#3fc79a", "#e28fc0", "#f0e442", "#ff8a5c", "#c3ccd6")
+
 # ------------------------------------------------------------------ libraries, themes and files
 
 
@@ -71,21 +75,7 @@ def theme(*, dark: bool) -> Row:
     text, quiet, grid = (
         ("#e6edf3", "#9da7b3", "#30363d") if dark else ("#1f2328", "#59636e", "#d8dee4")
     )
-    # Okabe and Ito's colours, which are told apart by the colour-blind; lighter on a dark page.
-    colours = (
-        ["#56b4e9", "#f0a030", "#3fc79a", "#e28fc0", "#f0e442", "#ff8a5c", "#c3ccd6", "#b9a3ff"]
-        if dark
-        else [
-            "#0072b2",
-            "#b26a00",
-            "#00805d",
-            "#a83279",
-            "#6b6400",
-            "#c4420e",
-            "#4d5761",
-            "#5b3fc4",
-        ]
-    )
+    colours = DARK_COLOURS if dark else LIGHT_COLOURS
     font = {"font": "system-ui, sans-serif"}
     labels = {"labelColor": quiet, "titleColor": text, "labelFontSize": 12, "titleFontSize": 12}
     return {
@@ -100,7 +90,14 @@ def theme(*, dark: bool) -> Row:
             "titleFontWeight": "normal",
             "labelLimit": 260,
         },
-        "legend": {**labels, "orient": "bottom", "columns": 3, "labelLimit": 300, "symbolSize": 70},
+        "legend": {
+            **labels,
+            "orient": "bottom",
+            "columns": 3,
+            "labelLimit": 300,
+            "symbolSize": 70,
+            "layout": {"bottom": {"anchor": "start", "direction": "vertical", "margin": 4}},
+        },
         "header": labels,
         "title": {"color": text, "fontSize": 13, "anchor": "start", "subtitleColor": quiet},
         "text": {"color": text, "fontSize": 12},
@@ -111,7 +108,7 @@ def theme(*, dark: bool) -> Row:
         "area": {"color": colours[1]},
         "rect": {"stroke": grid},
         "style": {"limit": {"stroke": text, "strokeDash": [5, 3], "strokeWidth": 1.2}},
-        "range": {"category": colours},
+        "range": {"category": [*colours, "#8a6fe8"]},
     }
 
 
@@ -216,7 +213,7 @@ def kernels_chart(
         "tooltip": tooltip,
     }
     curve = points.encode(
-        x=alt.X("rank:Q", title="kernels, the fastest first (drag here to select some)"),
+        x=alt.X("rank:Q", title="rank: drag here to select kernels"),
         y=_above("above_best", "% above the best", "y"),
         **chosen,
     ).add_params(brush)
@@ -455,5 +452,5 @@ def matrix_chart(rows: Sequence[Row], across: str, title: str) -> Chart:
         tooltip=_told(("x", "="), ("y", "="), ("told", "=")),
     )
     return (cells + base.mark_text(fontSize=11).encode(text="told:N")).properties(
-        width=PLOT_WIDTH, height=alt.Step(30), title=title
+        width=PLOT_WIDTH, height=alt.Step(30), title=title, usermeta={"leastWidth": 55 * len(xs)}
     )

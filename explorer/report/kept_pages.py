@@ -81,7 +81,7 @@ def kept_page(path: Path) -> KeptPage:
 
 OURS = "ours"
 
-LARGE_BYTES = 16 * 2**20
+LARGE_BYTES = 32 * 2**20
 """Of a matrix that fills a GPU: smaller ones take a few microseconds, whatever their columns."""
 
 

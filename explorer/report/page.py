@@ -266,14 +266,17 @@ _DRAW = """
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const views = new Map();
 
-  // A copy of a chart whose plots are `width` pixels wide.
-  const fitted = (node, width) => {
-    if (Array.isArray(node)) return node.map((part) => fitted(part, width));
+  const NARROW = 560;
+
+  // A copy of a chart whose plots are `width` pixels wide, with legends of one column if narrow.
+  const fitted = (node, width, narrow) => {
+    if (Array.isArray(node)) return node.map((part) => fitted(part, width, narrow));
     if (node === null || typeof node !== "object") return node;
     return Object.fromEntries(Object.entries(node).map(([key, value]) => [
       key,
       key === "width" && value === PLOT_WIDTH ? width
-        : key === "datasets" ? value : fitted(value, width),
+        : key === "columns" && narrow ? 1
+        : key === "datasets" ? value : fitted(value, width, narrow),
     ]));
   };
 
@@ -316,19 +319,29 @@ _DRAW = """
   const draw = async (number) => {
     const place = document.getElementById(`chart-${number}`);
     const { spec, brushed } = figures[number];
-    let width = Math.min(PLOT_WIDTH * 1.6, place.clientWidth - 80), made;
+    const room = place.clientWidth, narrow = room < NARROW;
+    const base = themes[dark.matches ? "dark" : "light"];
+    const config = {
+      ...base,
+      background: "transparent",
+      axis: { ...base.axis, ...(narrow ? { labelLimit: 0.46 * room } : {}) },
+      legend: { ...base.legend, labelLimit: room - 60 },
+      title: { ...base.title, limit: room - 20 },
+    };
+    const least = spec.usermeta?.leastWidth ?? 140;
+    let width = Math.min(PLOT_WIDTH * 1.6, room - 80), made;
     for (let turn = 0; turn < 3; turn += 1) {
       views.get(number)?.finalize();
-      made = await vegaEmbed(place, fitted(spec, Math.max(120, width)), {
+      made = await vegaEmbed(place, fitted(spec, Math.max(least, width), narrow), {
         actions: false,
         renderer: "svg",
-        config: { ...themes[dark.matches ? "dark" : "light"], background: "transparent" },
+        config,
         tooltip: { theme: dark.matches ? "dark" : "light" },
       });
       views.set(number, made);
       const svg = place.querySelector("svg");
-      const over = svg ? Math.ceil(svg.getBoundingClientRect().width - place.clientWidth) : 0;
-      if (over <= 0 || width <= 120) break;
+      const over = svg ? Math.ceil(svg.getBoundingClientRect().width - room) : 0;
+      if (over <= 0 || width <= least) break;
       width -= over + 2;
     }
     if (brushed) {
