@@ -52,11 +52,11 @@ MOST_BYTES = 1_500_000
 
 @pytest.fixture(scope="module")
 def history(once):
-    """A replayed search of 60 kernels."""
+    """A replayed search of 40 kernels."""
 
     def fill(folder):
         storage = open_storage(str(folder / "studies.db"))
-        run_search(ReplayEvaluator(load_recording(RECORDING)), storage, trials=60)
+        run_search(ReplayEvaluator(load_recording(RECORDING)), storage, trials=40)
 
     storage = open_storage(str(once("report-study", fill) / "studies.db"), read_only=True)
     return load_history(storage, AskedProblem(4096))
@@ -68,9 +68,10 @@ def study_page(history):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_bundle():
+def one_bundle(once):
     """Bundle the script once: it takes a second."""
-    bundle = charts.script()
+    folder = once("report-bundle", lambda folder: (folder / "js").write_text(charts.script()))
+    bundle = (folder / "js").read_text()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("explorer.report.page.script", lambda: bundle)
         yield
@@ -198,7 +199,7 @@ def test_the_best_so_far_is_a_staircase_to_the_best(history):
     assert heights[-1] == min(row["above_copy"] for row in kernel_rows(history))
     assert RECORDING in says
     assert all(row["low"] <= row["high"] for row in band)
-    assert len(band) < 1 + 60 * LINE_GROWTH
+    assert len(band) < 1 + 40 * LINE_GROWTH
 
 
 def test_a_live_study_says_that_random_searches_are_not_known(history):
@@ -284,6 +285,7 @@ def test_what_a_study_does_not_hold_is_said_and_not_invented(history):
         assert sentence in text, sentence
 
 
+@pytest.mark.exhaustive
 def test_a_large_study_still_fits(history):
     """Five thousand trials: the fastest are all drawn, of the others every n-th."""
     many = tuple(
