@@ -14,6 +14,7 @@ from explorer.asked import AskedProblem
 from explorer.cli.options import (
     AccuracyLevel,
     Json,
+    Plot,
     RecordedDevice,
     Seed,
     Storage,
@@ -121,21 +122,25 @@ def compare(
     save: Save = None,
     kept: Kept = None,
     against: Against = None,
+    plot: Plot = None,
     json: Json = False,
     markdown: Markdown = False,
     verbose: Verbose = False,
 ) -> None:
     """Time our best beside copy and every installed peer, all verified, in one run."""
     from explorer import api
+    from explorer.report.charts import check_plot
     from explorer.report.compare import read_compared
 
     if json and markdown:
         raise InvalidInput("--json and --markdown both want stdout; drop one of them")
+    check_plot(plot)
     before = read_compared(against) if against is not None else None
     if kept is not None:
         _check_nothing_is_measured(cols, save)
         again = read_compared(kept)
         _print(again, json=json, markdown=markdown, kept=True)
+        _draw(again, plot)
         raise typer.Exit(_held_against(again, before))
     problems = _problems(cols, rows, words("dtype", dtype), op)
     chosen = words("peers", peers) if peers is not None else None
@@ -158,6 +163,7 @@ def compare(
     run, code = _until_stopped(measured, save)
     if run is not None and run.comparisons:
         _print(run, json=json, markdown=markdown, kept=False)
+        _draw(run, plot)
         code = code or _held_against(run, before)
     elif not code:
         raise NotFound("nothing was compared: the lines above say why")
@@ -245,6 +251,16 @@ def _keep(run: "PeerRun", save: Path | None) -> None:
     if save is not None:
         write_file(save, as_text(run.as_dict()) + "\n", "name another --save")
         say(f"{save}: {len(run.comparisons)} written")
+
+
+def _draw(run: "PeerRun", plot: Path | None) -> None:
+    if plot is None:
+        return
+    from explorer.report.charts import write_chart
+    from explorer.report.kept_pages import comparison_chart
+
+    write_chart(comparison_chart(run), plot)
+    say(f"{plot}: drawn")
 
 
 def _print(run: "PeerRun", *, json: bool, markdown: bool, kept: bool) -> None:

@@ -9,7 +9,16 @@ import typer
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem, rows_notice
-from explorer.cli.options import AccuracyLevel, Device, Json, Seed, Storage, Timing, duration_s
+from explorer.cli.options import (
+    AccuracyLevel,
+    Device,
+    Json,
+    Plot,
+    Seed,
+    Storage,
+    Timing,
+    duration_s,
+)
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import InvalidInput, NotFound
@@ -35,10 +44,6 @@ Budget = Annotated[
         help="Time for a search first, such as 30s or 2m; left out: 40s where none is stored.",
         show_default=False,
     ),
-]
-Plot = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="FILE.svg", help="Draw it, too.", show_default=False),
 ]
 Save = Annotated[bool, typer.Option("--save", help=f"Keep it as a file in {FOLDER}/.")]
 Kept = Annotated[
@@ -69,16 +74,14 @@ def journey(
     json: Json = False,
 ) -> None:
     """Time every published kernel and the search's best; tell the story."""
-    from explorer.report.journey import journey_svg, read_journey
+    from explorer.report.charts import check_plot, write_chart
+    from explorer.report.journey import read_journey
 
     if json and markdown:
         raise InvalidInput("--json and --markdown both want stdout; drop one of them")
-    if plot is not None and plot.suffix != ".svg":
-        raise InvalidInput(f"plot is {str(plot)!r}; the picture is SVG: name a FILE.svg")
     if kept is not None and (asked is not None or save):
         raise InvalidInput("--from says the problem and measures nothing; drop --cols and --save")
-    if plot is not None:
-        check_writable(plot, "name another --plot")
+    check_plot(plot)
     if kept is not None:
         told = read_journey(kept)
     else:
@@ -88,7 +91,9 @@ def journey(
         )
         told = _run(plan)
     if plot is not None:
-        write_file(plot, journey_svg(told), "name another --plot")
+        from explorer.report.kept_pages import journey_picture
+
+        write_chart(journey_picture(told), plot)
         say(f"{plot}: drawn")
     _print(told, json=json, markdown=markdown, kept=kept is not None)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from explorer.asked import AskedProblem
-from explorer.cli.options import AccuracyOrNone, Gpu, Json, Minimised, Storage, whole_number
+from explorer.cli.options import AccuracyOrNone, Gpu, Json, Minimised, Plot, Storage, whole_number
 from explorer.cli.output import say
 from explorer.cli.problem import needed, with_problem
 from explorer.errors import InvalidInput
@@ -73,17 +73,22 @@ def show(
     accuracy: AccuracyOrNone = None,
     objectives: Minimised = Objectives.TIME,
     storage: Storage = None,
+    plot: Plot = None,
     json: Json = False,
 ) -> None:
     """Print what a study found: best or front, ties, rejections, parameters."""
+    from explorer.report.charts import check_plot, write_chart
     from explorer.report.json_data import as_text, study_data
     from explorer.report.pareto_report import print_front_study
     from explorer.report.studies import print_study
     from explorer.report.table import results
-    from explorer.tuning import load_study, open_storage
+    from explorer.tuning import load_history, open_storage
 
+    asked = needed(asked)
+    check_plot(plot)
     opened = open_storage(storage, read_only=True)
-    view = load_study(opened, needed(asked), Goal.of(objectives, accuracy))
+    history = load_history(opened, asked, Goal.of(objectives, accuracy))
+    view = history.view
     if view.passed_over:
         say(view.passed_over)
     if json:
@@ -92,6 +97,11 @@ def show(
         print_front_study(view, results(), storage)
     else:
         print_study(view, results(), storage)
+    if plot is not None:
+        from explorer.report.study_page import study_chart
+
+        write_chart(study_chart(history), plot)
+        say(f"{plot}: drawn")
 
 
 # ------------------------------------------------------------------ explorer dashboard

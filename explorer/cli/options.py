@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -214,5 +215,14 @@ Minimised = Annotated[
 BatchInvariant = Annotated[
     bool,
     typer.Option("--batch-invariant", help="Of the heuristic: one config whatever the rows are."),
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot",
+        metavar="FILE.svg|png",
+        help="Draw it as well; this takes softmax-explorer[report].",
+        show_default=False,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, alone on stdout.")]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer.errors import InvalidInput
-from explorer.user_files import write_file
+from explorer.user_files import check_writable, write_file
 
 Row = dict[str, Any]
 Chart = Any
@@ -112,28 +112,29 @@ def theme(*, dark: bool) -> Row:
     }
 
 
-def check_plot(path: Path | None, *, suffixes: Sequence[str] = SUFFIXES) -> None:
+_REMEDY = "name another --plot"
+
+
+def check_plot(path: Path | None) -> None:
     """Raise InvalidInput where no picture can be written to `path`: before anything is measured."""
     if path is None:
         return
-    if path.suffix not in suffixes:
-        raise InvalidInput(
-            f"plot is {str(path)!r}; name a file that ends in {' or '.join(suffixes)}"
-        )
+    if path.suffix not in SUFFIXES:
+        raise InvalidInput(f"plot is {str(path)!r}; name a FILE.svg or a FILE.png")
+    check_writable(path, _REMEDY)
     altair()
 
 
 def write_chart(chart: Chart, path: Path) -> None:
     """Write a chart as SVG or PNG, by the name's end, on white. Raises InvalidInput."""
-    check_plot(path)
     import vl_convert
 
     spec, config = chart.to_dict(), theme(dark=False)
     if path.suffix == ".svg":
-        write_file(path, vl_convert.vegalite_to_svg(spec, config=config), "name another --plot")
+        write_file(path, vl_convert.vegalite_to_svg(spec, config=config), _REMEDY)
     else:
         png = vl_convert.vegalite_to_png(spec, config=config, scale=PIXELS)
-        write_file(path, png, "name another --plot")
+        write_file(path, png, _REMEDY)
 
 
 # ------------------------------------------------------------------ axes
@@ -152,7 +153,7 @@ def _above(field: str, title: str, channel: str = "x", **more: Any) -> Any:
     alt = altair()
     made = alt.X if channel == "x" else alt.Y
     scale = alt.Scale(type="symlog", constant=0.5, nice=False, **more)
-    axis = alt.Axis(values=list(_ABOVE), title=title, format=",.1~f", labelOverlap=True)
+    axis = alt.Axis(values=list(_ABOVE), title=title, format=".1~f", labelOverlap=True)
     return made(f"{field}:Q", scale=scale, axis=axis)
 
 
@@ -193,9 +194,15 @@ def _told(*fields: tuple[str, str]) -> list[Any]:
 
 
 def kernels_chart(
-    kernels: Sequence[Row], near: dict[int, int], lines: Sequence[Row], band: Sequence[Row]
+    kernels: Sequence[Row],
+    near: dict[int, int],
+    lines: Sequence[Row],
+    band: Sequence[Row],
+    title: str = "",
 ) -> Chart:
     """Draw every kernel by rank, and below in the order of the search; a brush links the two.
+
+    One with a title is for a file, where nothing can be brushed.
 
     `kernels` have rank, trial, time_us, above_best and above_copy in per cent, what, and kind.
     `near` counts the kernels that are within so many per cent of the best, of all.
@@ -213,7 +220,7 @@ def kernels_chart(
         "tooltip": tooltip,
     }
     curve = points.encode(
-        x=alt.X("rank:Q", title="rank: drag here to select kernels"),
+        x=alt.X("rank:Q", title="rank" if title else "rank: drag here to select kernels"),
         y=_above("above_best", "% above the best", "y"),
         **chosen,
     ).add_params(brush)
@@ -230,9 +237,9 @@ def kernels_chart(
     below = _band(band) + search + _progress(lines) + _copy_rule("y")
     size = {"width": PLOT_WIDTH, "height": 260}
     upper = (curve + limits).properties(**size, title="Every kernel, by its time")
-    return alt.vconcat(
-        upper, below.properties(**size, title="The same kernels, in the order of the search")
-    )
+    below = below.properties(**size, title="The same kernels, in the order of the search")
+    whole = alt.vconcat(upper, below)
+    return whole.properties(title=title) if title else whole
 
 
 def _progress(lines: Sequence[Row]) -> Chart:
@@ -265,23 +272,6 @@ def _copy_rule(channel: str) -> Chart:
         text = base.mark_text(align="right", dx=-4, dy=-7).encode(y="at:Q", x=alt.value("width"))
         return base.mark_rule(style="limit").encode(y="at:Q") + text.encode(text="text:N")
     return base.mark_rule(style="limit").encode(x="at:Q")
-
-
-def progress_chart(kernels: Sequence[Row], lines: Sequence[Row], title: str) -> Chart:
-    """Draw a search alone, in its order: for a file."""
-    alt = altair()
-    points = (
-        alt.Chart(_data(kernels))
-        .mark_point(opacity=0.6)
-        .encode(
-            x=alt.X("trial:Q", title="trial"),
-            y=_above("above_copy", "% above copy's time", "y"),
-            shape=_shape("kind", ["other kernel", "tie", "the best"]),
-        )
-    )
-    return (points + _progress(lines) + _copy_rule("y")).properties(
-        width=PLOT_WIDTH, height=320, title=title
-    )
 
 
 def intervals_chart(rows: Sequence[Row], title: str, noise: float | None = None) -> Chart:
@@ -376,6 +366,14 @@ def front_chart(rows: Sequence[Row]) -> Chart:
 
 
 # ------------------------------------------------------------------ several problems
+
+
+def stacked(parts: Sequence[Chart]) -> Chart:
+    """Return charts below one another, each with axes and a legend of its own."""
+    alt = altair()
+    return alt.vconcat(*parts).resolve_scale(
+        x="independent", color="independent", shape="independent", strokeDash="independent"
+    )
 
 
 def shares_chart(rows: Sequence[Row], title: str) -> Chart:

@@ -12,7 +12,15 @@ from explorer.config_words import brief_words
 from explorer.errors import InvalidInput
 from explorer.plain_data import parse_json, read_object
 from explorer.problem import Problem
-from explorer.report.charts import Row, lollipops_chart, map_chart, matrix_chart, shares_chart
+from explorer.report.charts import (
+    Chart,
+    Row,
+    lollipops_chart,
+    map_chart,
+    matrix_chart,
+    shares_chart,
+    stacked,
+)
 from explorer.report.compare import (
     LEGEND,
     geometric_mean,
@@ -122,6 +130,17 @@ def shares_figure(label: str, comparisons: Sequence[PeerComparison]) -> Figure:
     return Figure(f"Share of copy's speed, {label}", says, shares_chart(rows, label))
 
 
+def comparison_chart(run: PeerRun) -> Chart:
+    """Return the picture of a comparison for a file: a chart for each op and element type."""
+    found = groups(run).items()
+    return stacked([shares_chart(share_rows(of), f"{label}, {_where(of)}") for label, of in found])
+
+
+def _where(comparisons: Sequence[PeerComparison]) -> str:
+    made = comparisons[0].circumstances
+    return f"{made.gpu}, {made.date[:10]}"
+
+
 def comparison_page(run: PeerRun) -> KeptPage:
     """Return the page of a comparison. Raises InvalidInput where it compares nothing."""
     if not run.comparisons:
@@ -164,10 +183,18 @@ def journey_rows(journey: Journey) -> list[Row]:
     ]
 
 
-def journey_chart(journey: Journey) -> Any:
+def journey_chart(journey: Journey) -> Chart:
     """Return the chart of a journey: its last third, where it is decided, has room."""
-    reference = "copy's time" if journey.copy_us else "the fastest"
+    us = microseconds(journey.copy_time_us)
+    reference = f"copy's time, {us} µs" if journey.copy_us else "the fastest"
     return lollipops_chart(journey_rows(journey), f"% above {reference}", step=24)
+
+
+def journey_picture(journey: Journey) -> Chart:
+    """Return the picture of a journey for a file."""
+    made = journey.circumstances
+    title = f"{journey.problem} on {made.gpu}, {made.timing} L2, {made.date[:10]}"
+    return journey_chart(journey).properties(title=title)
 
 
 def journey_page(journey: Journey) -> KeptPage:

@@ -15,6 +15,7 @@ from explorer.errors import ExplorerError
 from explorer.outcome import Measured, Stage
 from explorer.problem import Problem
 from explorer.report.charts import (
+    Chart,
     Row,
     bars_chart,
     front_chart,
@@ -275,12 +276,25 @@ def _thinned(rows: Sequence[Row]) -> list[Row]:
     return [*first, *rest[::step]]
 
 
+def study_chart(history: StudyHistory) -> Chart:
+    """Return the picture of a study for a file: every kernel, and the search."""
+    rows, (lines, band, _) = kernel_rows(history), progress_lines(history)
+    summary = history.view.summary
+    title = f"{summary.problem} on {summary.gpu}, {summary.date[:10]}"
+    return kernels_chart(_thinned(rows), _near(rows), lines, band, title)
+
+
+def _near(rows: Sequence[Row]) -> dict[int, int]:
+    """Count the kernels that are within 1, 5 and 10 per cent of the fastest."""
+    return {at: sum(row["above_best"] <= at for row in rows) for at in (1, 5, 10)}
+
+
 def _kernels(history: StudyHistory) -> Section:
     section = Section("Every kernel, and the search")
     rows = kernel_rows(history)
     lines, band, whose = progress_lines(history)
     _, reference = _reference_us(history)
-    near = {at: sum(row["above_best"] <= at for row in rows) for at in (1, 5, 10)}
+    near = _near(rows)
     says = (
         f"Of {count(len(rows))} measured kernels, {near[1]} are within 1 % of the fastest, "
         f"{near[5]} within 5 % and {near[10]} within 10 %. The first of those within 1 % was trial "

@@ -5,7 +5,7 @@ import re
 import shutil
 from dataclasses import replace
 from html import unescape
-from math import comb
+from math import comb, log1p
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,10 @@ from explorer.devices.recorded import load_recording
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.report import charts
 from explorer.report import page as report_page
+from explorer.report.journey import read_journey
 from explorer.report.kept_pages import (
     family_losses,
+    journey_picture,
     kept_page,
     kinds,
     neighbour_losses,
@@ -378,3 +380,67 @@ def test_without_the_extra_one_sentence_names_it(explorer, monkeypatch):
     result = explorer("report", "--from", RESULTS / "compare-h200-f32.json")
     assert result.exit_code == 2
     assert "pip install 'softmax-explorer[report]'" in result.stderr
+
+
+# ------------------------------------------------------------------ pictures
+
+
+JOURNEY = RESULTS / "journey-h200-f32-4096.json"
+
+
+def drawn_values(chart):
+    """The rows of a chart's largest dataset."""
+    spec = report_page._with_shared_data(chart.to_dict())
+    return max(spec["datasets"].values(), key=len)
+
+
+def test_a_journey_has_a_row_for_each_kernel_and_the_fastest_can_be_told_apart():
+    journey = read_journey(JOURNEY)
+    rows = drawn_values(journey_picture(journey))
+    assert [row["label"] for row in rows] == [step.name for step in journey.steps]
+    values = [row["value"] for row in rows]
+    assert values == sorted(values, reverse=True)
+
+    def place(above):  # of a symlog scale: linear below half a per cent
+        return log1p(above / 0.5)
+
+    last_third = rows[-len(rows) // 3 :]
+    first, last = place(last_third[0]["value"]), place(last_third[-1]["value"])
+    assert (first - last) / place(
+        values[0]
+    ) > 0.2  # of the axis; on a linear axis it would be a hundredth
+
+
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_pictures_are_written_for_what_is_kept(explorer, tmp_path, ending):
+    name = f"it.{ending}"
+    result = explorer("journey", "--from", JOURNEY, "--plot", name)
+    assert result.exit_code == 0, result.stderr
+    assert f"{name}: drawn" in result.stderr
+    content = (tmp_path / name).read_bytes()
+    assert content.startswith(b"<svg" if ending == "svg" else b"\x89PNG")
+    if ending == "svg":
+        assert b"search's best" in content and b"fast-softmax-1" in content
+        assert b'href="http' not in content
+
+
+@pytest.mark.exhaustive
+def test_searches_studies_and_comparisons_are_drawn(explorer, tmp_path):
+    compared = RESULTS / "compare-h200-f32.json"
+    for asked in (
+        ("search", "--cols", "4096", "--trials", "20", "--json"),
+        ("show", "--cols", "4096", "--json"),
+        ("compare", "--from", compared, "--json"),
+    ):
+        name = f"{asked[0]}.svg"
+        result = explorer(*asked, "--plot", name)
+        assert result.exit_code == 0, result.stderr
+        assert f"{name}: drawn" in result.stderr and json.loads(result.stdout)
+        assert (tmp_path / name).read_text().startswith("<svg")
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_done(explorer):
+    for asked in (("search", "--cols", "4096"), ("show", "--cols", "4096"), ("compare",)):
+        result = explorer(*asked, "--plot", "it.gif")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "name a FILE.svg or a FILE.png" in result.stderr
