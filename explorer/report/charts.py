@@ -82,6 +82,7 @@ def theme(*, dark: bool) -> Row:
         "background": "transparent" if dark else "white",
         **font,
         "view": {"stroke": grid},
+        "mark": {"aria": False},  # a chart is read as its description and its table, not by points
         "axis": {
             **labels,
             "gridColor": grid,

@@ -410,7 +410,10 @@ def _families(large: Sequence[Kind]) -> Section:
             f"{worst['told']}."
         )
         chart = matrix_chart(losses, "columns", kind.label)
-        section.add(Figure(f"What another family loses, {kind.label}", says, chart))
+        table = Table([*words("family", "columns"), *numbers("loss")])
+        for row in losses:
+            table.add(row["y"], row["x"], row["told"])
+        section.add(Figure(f"What another family loses, {kind.label}", says, chart, table))
     return section
 
 
@@ -494,7 +497,8 @@ def _untuned(table: TunedTable) -> Section:
 
 def _best(table: TunedTable) -> Section:
     section = Section("The best kernel of each problem")
-    listed = Table([*words("problem"), *numbers("µs", "of copy", "ties"), prose("best")])
+    figures = numbers("µs", "of copy", "ties")
+    listed = Table([*words("problem"), *figures, *words("family"), prose("best")])
     for one in table.problems:
         share = share_of_copy(one.best.time_us, one.circumstances.copy_us)
         ties = sum(f.tied for f in one.finalists) - 1
@@ -503,6 +507,7 @@ def _best(table: TunedTable) -> Section:
             microseconds(one.best.time_us),
             percent(share) if share is not None else "-",
             str(ties),
+            family(one.best.config),
             brief_words(one.best.config),
         )
     section.add(listed)

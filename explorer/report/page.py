@@ -109,7 +109,7 @@ def page_html(title: str, lead: str, sections: Sequence[Section]) -> str:
             f'<h2 id="{name}-title">{escape(section.title)}</h2>\n{blocks}\n</section>'
         )
     themes = {"light": theme(dark=False), "dark": theme(dark=True)}
-    return "\n".join(
+    page = "\n".join(
         [
             "<!DOCTYPE html>",
             '<html lang="en">',
@@ -117,8 +117,8 @@ def page_html(title: str, lead: str, sections: Sequence[Section]) -> str:
             f"<style>{_STYLE}{_code_styles()}</style></head>",
             f"<body><header><h1>{escape(title)}</h1><p>{escape(lead)}</p>",
             f'<nav aria-label="Sections"><ul>{"".join(links)}</ul></nav></header>',
-            '<noscript><p class="note">The charts need JavaScript. Their figures stand in the '
-            "tables below them.</p></noscript>",
+            '<noscript><p class="note">The charts need JavaScript. The tables have their figures.'
+            "</p></noscript>",
             f"<main>{''.join(body)}</main>",
             f'<script type="application/json" id="figures">{_json(figures)}</script>',
             f'<script type="application/json" id="themes">{_json(themes)}</script>',
@@ -127,6 +127,7 @@ def page_html(title: str, lead: str, sections: Sequence[Section]) -> str:
             "</body></html>\n",
         ]
     )
+    return page.encode(errors="backslashreplace").decode()  # a database may hold half a character
 
 
 def _block(block: Block, figures: list[dict[str, Any]]) -> str:

@@ -102,6 +102,10 @@ def _winner(history: StudyHistory, storage: str | None) -> Section:
     if not is_reproducible(best, problem):
         lines += [("code", CHANGED)]
     section.add(definitions(lines))
+    section.say(
+        "A search times no other libraries. explorer compare --save FILE does, and explorer report "
+        "--from FILE draws that comparison, on this page too if it is given beside --cols."
+    )
     section.say("This command writes the winner:")
     section.add(command(reproducing_command(best, problem, view.summary.goal, storage)))
     return section
@@ -596,7 +600,10 @@ def _time_spent(history: StudyHistory) -> Section:
             " The verification and the timing of a kernel are not kept apart. The finals come "
             "after the last trial, and are not among these."
         )
-    section.add(Figure("Seconds", says, bars_chart(rows, "seconds")))
+    table = Table([*words("what"), *numbers("seconds and share")])
+    for row in rows:
+        table.add(str(row["label"]), str(row["told"]))
+    section.add(Figure("Seconds", says, bars_chart(rows, "seconds"), table))
     return section
 
 

@@ -307,7 +307,24 @@ def study_page_of_few(history):
     return page_html("A study", "", study_sections(history)[1:2])
 
 
+def test_the_least_study_has_a_page(history):
+    """One trial, measured."""
+    one = history.attempts[0]
+    view = replace(
+        history.view, finals=None, best=one.trial, contrasts=(), unpaired=(), effects=(), reasons=()
+    )
+    text, _ = text_of_sections(replace(history, view=view, attempts=(one,)))
+    assert "Of 1 measured kernels, 1 are within 1 %" in text or "1 measured kernel" in text
+    assert "All measured kernels have the same parameters." in text
+
+
 # ------------------------------------------------------------------ HTML
+
+
+def test_half_a_character_of_a_database_is_written():
+    section = Section("half \ud800 a character")
+    section.say("\udfff")
+    assert "half \\ud800 a character" in page_html("p", "", [section]).encode().decode()
 
 
 def test_text_cannot_become_markup():
