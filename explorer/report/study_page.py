@@ -231,8 +231,7 @@ def _population(history: StudyHistory) -> Population:
             len(recording.kernels),
             "half of all random searches have this or better",
             f"Random searches draw from the {count(len(recording.kernels))} kernels of the "
-            f"recording {recording.name}, most of which have values that are often fast. A random "
-            "search of the whole space would have worse kernels.",
+            f"recording {recording.name}. {_how_chosen(recording)}",
         )
     reference_us, _ = _reference_us(history)
     return Population(
@@ -242,6 +241,16 @@ def _population(history: StudyHistory) -> Population:
         "No recording has all kernels of this problem on this GPU, so it is not known what a "
         "random search of the space would have. The dashed line takes the kernels of this search "
         "in random order. It is better than a random search, since the search chose them.",
+    )
+
+
+def _how_chosen(recording: Recording) -> str:
+    """Say what kernels of a recording a random search draws from."""
+    if not recording.header.sub_space:
+        return f"They were chosen so: {recording.header.rule}."
+    return (
+        "Most of them have values that are often fast, of few parameters. Random searches of the "
+        "whole space would draw worse ones."
     )
 
 
