@@ -82,13 +82,12 @@ def show(
     from explorer.report.pareto_report import print_front_study
     from explorer.report.studies import print_study
     from explorer.report.table import results
-    from explorer.tuning import load_history, open_storage
+    from explorer.tuning import load_history, load_study, open_storage
 
-    asked = needed(asked)
+    asked, goal = needed(asked), Goal.of(objectives, accuracy)
     check_plot(plot)
     opened = open_storage(storage, read_only=True)
-    history = load_history(opened, asked, Goal.of(objectives, accuracy))
-    view = history.view
+    view = load_study(opened, asked, goal)
     if view.passed_over:
         say(view.passed_over)
     if json:
@@ -100,7 +99,7 @@ def show(
     if plot is not None:
         from explorer.report.study_page import study_chart
 
-        write_chart(study_chart(history), plot)
+        write_chart(study_chart(load_history(opened, asked, goal)), plot)
         say(f"{plot}: drawn")
 
 

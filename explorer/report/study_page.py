@@ -62,7 +62,7 @@ def study_sections(history: StudyHistory, storage: str | None = None) -> list[Se
         _error(history),
         _rejections(history),
         _time_spent(history),
-        _source(history, storage),
+        _source(history),
         _circumstances(history),
     ]
 
@@ -619,7 +619,7 @@ def _time_spent(history: StudyHistory) -> Section:
 # ------------------------------------------------------------------ the winner, and circumstances
 
 
-def _source(history: StudyHistory, storage: str | None) -> Section:
+def _source(history: StudyHistory) -> Section:
     section, view = Section("The winner: its config and its source"), history.view
     problem, config = view.summary.problem, view.best.config
     section.add(config_table(config, problem))

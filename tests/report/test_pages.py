@@ -54,11 +54,11 @@ MOST_BYTES = 1_500_000
 
 @pytest.fixture(scope="module")
 def history(once):
-    """A replayed search of 40 kernels."""
+    """A replayed search of 31 kernels."""
 
     def fill(folder):
         storage = open_storage(str(folder / "studies.db"))
-        run_search(ReplayEvaluator(load_recording(RECORDING)), storage, trials=40)
+        run_search(ReplayEvaluator(load_recording(RECORDING)), storage, trials=31)
 
     storage = open_storage(str(once("report-study", fill) / "studies.db"), read_only=True)
     return load_history(storage, AskedProblem(4096))
@@ -201,7 +201,7 @@ def test_the_best_so_far_is_a_staircase_to_the_best(history):
     assert heights[-1] == min(row["above_copy"] for row in kernel_rows(history))
     assert RECORDING in says
     assert all(row["low"] <= row["high"] for row in band)
-    assert len(band) < 1 + 40 * LINE_GROWTH
+    assert len(band) < 1 + 31 * LINE_GROWTH
 
 
 def test_a_live_study_says_that_random_searches_are_not_known(history):
@@ -428,6 +428,7 @@ def test_a_journey_has_a_row_for_each_kernel_and_the_fastest_can_be_told_apart()
     ) > 0.2  # of the axis; on a linear axis it would be a hundredth
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ending", ["svg", "png"])
 def test_pictures_are_written_for_what_is_kept(explorer, tmp_path, ending):
     name = f"it.{ending}"
