@@ -13,9 +13,10 @@ from explorer.errors import InvalidInput
 from explorer.tuning.objective import Goal, Objectives
 from explorer.user_files import check_writable, write_file
 
-Output = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE.html", help="The page to write.")
-]
+LARGE_MB = 1.5
+"""Above this a page is said to be large; one of a study of 2500 trials has 1.41 MB."""
+
+Output = Annotated[Path, typer.Option("--output", metavar="FILE.html", help="The page to write.")]
 Kept = Annotated[
     list[Path] | None,
     typer.Option(
@@ -39,7 +40,7 @@ def report(
 ) -> None:
     """Write a page with charts of a study, a comparison, a journey or a tuned table.
 
-    The page is one file of at most 1.5 MB, which opens offline in any browser. It takes the extra
+    The page is one file, which opens offline in any browser. It takes the extra
     'softmax-explorer[report]'.
     """
     if asked is None and not kept:
@@ -69,4 +70,6 @@ def report(
     sections = [section for page in pages for section in page.sections]
     page = page_html(pages[0].title, " ".join(page.lead for page in pages), sections)
     write_file(output, page)
-    say(f"{output}: written, {len(page.encode()) / 1e6:.2f} MB")
+    size = len(page.encode()) / 1e6
+    large = "; a page of fewer files is smaller" if size > LARGE_MB else ""
+    say(f"{output}: written, {size:.2f} MB{large}")

@@ -6,14 +6,14 @@ from typing import Any
 from explorer.problem import Problem
 from explorer.report.text import counted, microseconds
 from explorer.space.parameters import Value
-from explorer.tuning.main_effects import BLOCK_OF_A_ROW, LEAST_PAIRS
+from explorer.tuning.main_effects import BLOCK_OF_A_ROW, LEAST_PAIRS, NEAR
 from explorer.tuning.results import Contrast, StudyView, Unpaired
 
 METHOD = (
-    "matched pairs: two kernels of the study that differ in this parameter alone. The figure is "
+    "matched pairs: two kernels of the study that differ in this parameter alone, the faster of "
+    f"which takes at most {100 * (NEAR - 1):.0f} % more than the study's fastest. The figure is "
     "the median over the pairs of the slower's time over the faster's, with its 95 % confidence "
-    "interval. Of each parameter the two values are compared that most pairs have. The pairs lie "
-    "where the search looked, mostly near the best"
+    "interval. Of each parameter the two values are compared that most pairs have"
 )
 
 _PHRASES: dict[str, Callable[[Any], str]] = {
@@ -90,7 +90,7 @@ def unpaired_sentence(told: Unpaired, problem: Problem) -> str:
     """Return what is known of a parameter that too few pairs tell apart."""
     (one, one_us, one_of), (other, other_us, other_of) = told.one, told.other
     return (
-        f"fewer than {LEAST_PAIRS} pairs of kernels differ in {told.name} alone. The fastest "
+        f"fewer than {LEAST_PAIRS} pairs of fast kernels differ in {told.name} alone. The fastest "
         f"kernel with {value_phrase(told.name, one, problem)} took {microseconds(one_us)} µs (of "
         f"{counted(one_of, 'kernel')}), with {value_phrase(told.name, other, problem)} "
         f"{microseconds(other_us)} µs (of {counted(other_of, 'kernel')}); they may differ in more"

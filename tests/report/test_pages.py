@@ -142,7 +142,7 @@ def test_a_page_of_a_study_says_what_it_found(study_page, history):
         "within 1 % of the fastest",
         "half of all random searches",
         "What the kernels took to compile, to verify and to time on the GPU was not recorded.",
-        "pairs of kernels",
+        "pairs of fast kernels",
         history.view.circumstances.driver,
         history.view.circumstances.template_digest,
         "__global__",
