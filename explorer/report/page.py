@@ -143,8 +143,10 @@ def _figure(figure: Figure, figures: list[dict[str, Any]]) -> str:
     more = ""
     if figure.is_brushed:
         more = (
-            f'<div class="selected" id="selected-{number}" role="status" aria-live="polite">'
-            "<p>Drag over the upper chart to select kernels.</p></div>"
+            "<p><label>Drag over the upper chart to select kernels, or list those within "
+            f'<input type="number" id="within-{number}" min="0" step="any" size="6"> % of the '
+            "fastest.</label></p>"
+            f'<div class="selected" id="selected-{number}" role="status" aria-live="polite"></div>'
         )
     if figure.table is not None:
         inner = table_html(figure.table, title=figure.table.title or figure.title)
@@ -236,7 +238,9 @@ figure { margin: 1.25rem 0; }
 figcaption { max-width: 46rem; margin-bottom: 0.5rem; }
 .chart { min-height: 6rem; width: 100%; overflow-x: auto; }
 .chart svg { display: block; }
-.selected { color: var(--quiet); min-height: 2rem; }
+.selected { color: var(--quiet); }
+input { font: inherit; width: 5rem; color: var(--text); background: var(--box);
+  border: 1px solid var(--line); border-radius: 4px; }
 .scroll { overflow-x: auto; margin: 0.75rem 0; }
 details .scroll { max-height: 34rem; }
 table { border-collapse: collapse; font-size: 0.9rem; }
@@ -295,8 +299,7 @@ _DRAW = """
       ? kernels.filter((one) => one.rank >= range[0] && one.rank <= range[1]) : [];
     place.replaceChildren();
     if (!chosen.length) {
-      place.append(cell("p", range ? "No kernel is selected."
-        : "Drag over the upper chart to select kernels."));
+      if (range) place.append(cell("p", "No kernel is selected."));
       return;
     }
     const times = chosen.map((one) => one.time_us);
@@ -349,7 +352,10 @@ _DRAW = """
       const kernels = Object.values(spec.datasets).find((rows) => rows[0]?.rank);
       made.view.addSignalListener("brush", (name, value) =>
         tell(number, kernels, value?.rank ?? null));
-      tell(number, kernels, null);
+      const within = document.getElementById(`within-${number}`);
+      within.oninput = () => tell(number, kernels, within.value === "" ? null
+        : [1, kernels.filter((one) => one.above_best <= Number(within.value)).length]);
+      within.oninput();
     }
   };
 

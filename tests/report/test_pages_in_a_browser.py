@@ -137,6 +137,16 @@ def test_a_brush_selects_kernels_in_both_charts_and_lists_them(browser, pages, h
     assert browser.faults() == []
 
 
+def test_kernels_are_listed_without_a_mouse(browser, pages, history):
+    browser.open(pages["study"], width=400, scheme="dark")
+    browser.run("document.querySelector('#within-0').focus()")
+    browser.call("Input.insertText", text="1")
+    near = [row for row in kernel_rows(history) if row["above_best"] <= 1]
+    said = browser.run("document.querySelector('.selected p').textContent")
+    assert said.startswith(f"{len(near)} of {len(history.measured)} kernels selected, ")
+    assert browser.faults() == []
+
+
 def test_charts_fit_anew_where_the_window_becomes_narrow(browser, pages):
     browser.open(pages["study"], width=1600, scheme="light")
     wide = in_each(browser, "(e) => e.querySelector('svg').clientWidth")
