@@ -344,6 +344,7 @@ def neighbour_losses(problems: Sequence[TunedProblem]) -> tuple[list[Row], int]:
                     {
                         "problem": str(one.problem),
                         "neighbour": str(other.problem),
+                        "label": f"{_shape(one.problem)} with {_shape(other.problem)}'s",
                         "loss": 100 * (time_us / fastest_us - 1),
                         "what": brief_words(other.best.config),
                     }
@@ -446,8 +447,7 @@ def _neighbours(large: Sequence[Kind]) -> Section:
         )
         shown = [
             {
-                "label": f"{row['problem'].removeprefix(kind.label)} with "
-                "{_shape(row['neighbour'])}'s",
+                "label": row["label"],
                 "value": row["loss"],
                 "told": f"{row['loss']:.1f} %",
                 "kind": "loss",
@@ -463,8 +463,8 @@ def _neighbours(large: Sequence[Kind]) -> Section:
     return section
 
 
-def _shape(problem: str) -> str:
-    return problem.split(" ")[2] if len(problem.split(" ")) > 2 else problem
+def _shape(problem: Problem) -> str:
+    return f"{problem.rows}x{problem.cols}"
 
 
 def _untuned(table: TunedTable) -> Section:
@@ -498,7 +498,7 @@ def _untuned(table: TunedTable) -> Section:
 def _best(table: TunedTable) -> Section:
     section = Section("The best kernel of each problem")
     figures = numbers("µs", "of copy", "ties")
-    listed = Table([*words("problem"), *figures, *words("family"), prose("best")])
+    listed = Table([*words("problem"), *figures, prose("family"), prose("best")])
     for one in table.problems:
         share = share_of_copy(one.best.time_us, one.circumstances.copy_us)
         ties = sum(f.tied for f in one.finalists) - 1

@@ -113,6 +113,8 @@ def check_page(page):
         assert len(spec["description"]) > 40
         assert "url" not in json.dumps({k: v for k, v in spec.items() if k != "$schema"})
     assert page.count('class="chart"') == len(specs)
+    shown = [text_of(page).partition("#ifndef")[0], json.dumps(specs)]
+    assert not [text for text in shown if re.search(r"\{\w+[([.}]", text)]  # a forgotten f
     assert not re.search(r"\b(nan|inf|None) (µs|%|ulp|×)", text_of(page))
 
 
