@@ -123,9 +123,9 @@ def shares_figure(label: str, comparisons: Sequence[PeerComparison]) -> Figure:
     says = (
         "Copy's time over that of each library; the dashed line at 100 is copy. Lines join "
         f"matrices of at least {LARGE_BYTES // 2**20} MiB of traffic; points without a line are "
-        f"smaller. Geometric means over "
-        f"{counted(len(comparisons), 'shape')}: {said}. Against the fastest other library of each "
-        f"shape ours wins {counts['win']}, ties {counts['tie']} and loses {counts['loss']}."
+        f"smaller. Geometric means over {counted(len(comparisons), 'shape')}: {said}. Against the "
+        f"fastest other library of each shape ours wins {counts['win']}, ties {counts['tie']} and "
+        f"loses {counts['loss']}."
     )
     return Figure(f"Share of copy's speed, {label}", says, shares_chart(rows, label))
 
@@ -248,9 +248,7 @@ def family(config: Config) -> str:
     if config.launches != "one":
         return "several launches"
     if config.cluster > 1:
-        return (
-            "a cluster of blocks a row" if config.threads_per_row > 32 else "clusters, warps a row"
-        )
+        return "a cluster of blocks a row"
     if config.threads_per_row == 1:
         return "a thread a row"
     if config.threads_per_row <= 32:
@@ -386,7 +384,9 @@ def _families(large: Sequence[Kind]) -> Section:
             "A map shows the family of the best kernel of each problem. Below it, each row is a "
             "family and each column a band of row lengths. A cell says how much more time the best "
             "timed kernel of the family takes than the best of all, in geometric mean over the "
-            "problems of the band on which one was timed. In an empty cell none was."
+            "problems of the band on which one was timed. In an empty cell none was. Finalists "
+            "have the times of the finals, in which kernels are timed in turn; other kernels those "
+            "that they took by themselves."
         )
     for kind in large:
         rows = [
