@@ -403,19 +403,23 @@ def _families(large: Sequence[Kind]) -> Section:
         told = ", ".join(f"{name} on {n}" for name, n in sorted(wins.items(), key=lambda w: -w[1]))
         says = f"The family of the best kernel of each of {len(rows)} problems: {told}."
         section.add(Figure(f"Best family, {kind.label}", says, map_chart(rows, kind.label)))
-        losses = family_losses(kind.problems)
-        worst = max(losses, key=lambda row: row["value"])
-        says = (
-            "How much more time each family takes than the best. The greatest loss is of "
-            f"{worst['y']}, for rows of {worst['x'].replace('to ', 'up to ')} columns: "
-            f"{worst['told']}."
-        )
-        chart = matrix_chart(losses, "columns", kind.label)
-        table = Table([*words("family", "columns"), *numbers("loss")])
-        for row in losses:
-            table.add(row["y"], row["x"], row["told"])
-        section.add(Figure(f"What another family loses, {kind.label}", says, chart, table))
+        section.add(_losses_figure(kind))
     return section
+
+
+def _losses_figure(kind: Kind) -> Figure:
+    losses = family_losses(kind.problems)
+    worst = max(losses, key=lambda row: row["value"])
+    says = (
+        "How much more time each family takes than the best. The greatest loss is of "
+        f"{worst['y']}, for rows of {worst['x'].replace('to ', 'up to ')} columns: "
+        f"{worst['told']}."
+    )
+    chart = matrix_chart(losses, "columns", kind.label)
+    table = Table([*words("family", "columns"), *numbers("loss")])
+    for row in losses:
+        table.add(row["y"], row["x"], row["told"])
+    return Figure(f"What another family loses, {kind.label}", says, chart, table)
 
 
 def _families_of(rows: Sequence[Row]) -> list[str]:

@@ -223,8 +223,8 @@ class Population:
 def _population(history: StudyHistory) -> Population:
     """Return the kernels of a recording of the problem on this GPU; else those of the study."""
     recording = _recording(history)
-    if recording is not None and recording.header.circumstances.copy_us:
-        copy_us = recording.header.circumstances.copy_us
+    copy_us = recording.header.circumstances.copy_us if recording is not None else 0.0
+    if recording is not None and copy_us and history.view.circumstances.copy_us:
         times = [k.outcome.time_us for k in recording.kernels if isinstance(k.outcome, Measured)]
         return Population(
             tuple(sorted(_above(us, copy_us) for us in times)),
@@ -249,8 +249,8 @@ def _how_chosen(recording: Recording) -> str:
     if not recording.header.sub_space:
         return f"They were chosen so: {recording.header.rule}."
     return (
-        "Most of them have values that are often fast, of few parameters. Random searches of the "
-        "whole space would draw worse ones."
+        "Most of them have values that were expected to be fast. A random search of the whole "
+        "space would draw from all others, too."
     )
 
 
@@ -258,7 +258,7 @@ def _recording(history: StudyHistory) -> Recording | None:
     """The recording that a replay was of; of a live study, the latest of its problem and GPU."""
     summary = history.view.summary
     found = [
-        file
+        (file.header.circumstances.date, file.path)
         for file in list_recordings()
         if file.header
         and file.header.problem == summary.problem
@@ -267,8 +267,7 @@ def _recording(history: StudyHistory) -> Recording | None:
         and (not summary.replayed or file.header.circumstances.date == summary.date)
     ]
     try:
-        latest = max(found, key=lambda file: file.header.circumstances.date, default=None)  # type: ignore[union-attr]
-        return None if latest is None else read_recording(latest.path)
+        return read_recording(max(found)[1]) if found else None
     except ExplorerError:
         return None
 
@@ -317,9 +316,9 @@ def _kernels(history: StudyHistory) -> Section:
     drawn = _thinned(rows)
     if len(drawn) < len(rows):
         says += (
-            f" Of the {count(len(rows))} kernels {count(len(drawn))} are drawn: every n-th of the "
+            f" Of the {count(len(rows))} kernels {count(len(drawn))} are drawn: the fastest "
+            f"{count(MOST_DRAWN // 2)}, and some of the others, evenly by rank."
         )
-        says += f"slower half of them, and all of the fastest {count(MOST_DRAWN // 2)}."
     if reference != "copy":
         says += " Copy was not timed, so 0 is the fastest kernel."
     table = Table([*numbers("rank", "trial", "µs", "above best"), prose("config")])
@@ -356,9 +355,10 @@ def _ties(history: StudyHistory) -> Section:
         return section
     rows = [_finalist_row(finalist) for finalist in finals.finalists]
     tied = len(finals.ties)
+    how = "timed in turn" if finals.interleaved else "recorded one after another"
     says = (
-        f"{counted(len(finals.finalists), 'kernel')} were timed in turn for {finals.rounds} "
-        f"rounds. {tied} of them cannot be told apart (ties). Each line is the 95 % confidence "
+        f"{counted(len(finals.finalists), 'kernel')}, {how}, {finals.rounds} samples of each. "
+        f"{tied} of them cannot be told apart (ties). Each line is the 95 % confidence "
         "interval of a kernel's time over the fastest's, for all kernels together. The shaded band "
         f"is the noise: {percent(finals.noise, 2)}."
     )
