@@ -19,6 +19,7 @@ from explorer.cli.merge import merge
 from explorer.cli.output import SentenceErrors
 from explorer.cli.profile import profile
 from explorer.cli.record import record
+from explorer.cli.report import report
 from explorer.cli.search import search
 from explorer.cli.table import table
 from explorer.cli.time import time
@@ -64,6 +65,7 @@ COMMANDS: dict[str, dict[Callable[..., None], str]] = {
     },
     "Look at kernels and results": {
         show: "explorer show --cols 4096",
+        report: "explorer report --cols 4096 --output report.html",
         studies: "explorer studies --markdown",
         profile: "explorer profile best --cols 4096",
         compare: "explorer compare --cols 4096,50257 --dtype f32,bf16",

@@ -18,6 +18,7 @@ from explorer.cli.options import (
     AccuracyLevel,
     Csv,
     Json,
+    Plot,
     RecordedDevice,
     Storage,
     Timing,
@@ -189,6 +190,7 @@ def compare(
     save: Save = None,
     kept: Kept = None,
     against: Against = None,
+    plot: Plot = None,
     json: Json = False,
     csv: Csv = False,
     markdown: Markdown = False,
@@ -196,14 +198,17 @@ def compare(
 ) -> None:
     """Time our best beside copy and every installed peer, all verified, in one run."""
     from explorer import api
+    from explorer.report.charts import check_plot
     from explorer.report.compare import read_compared
 
     check_one_format(json=json, csv=csv, markdown=markdown)
+    check_plot(plot)
     before = read_compared(against) if against is not None else None
     if kept is not None:
         _check_nothing_is_measured(cols, draw, save)
         again = read_compared(kept)
         _print(again, json=json, csv=csv, markdown=markdown, kept=True)
+        _draw(again, plot)
         raise typer.Exit(_held_against(again, before))
     shapes = _named(cols, rows) if draw is None else _drawn(cols, rows, draw, seed)
     if save is not None:
@@ -224,14 +229,11 @@ def compare(
         notice=say,
     )
     run, code = _until_stopped(measured)
-    if run is None or not run.comparisons:
-        raise (
-            typer.Exit(code) if code else NotFound("nothing was compared: the lines above say why")
-        )
     run = replace(run, drawn=shapes.drawn)
     if save is not None:
         _keep(run, save, is_whole=not code and not run.unmeasured)
     _print(run, json=json, csv=csv, markdown=markdown, kept=False)
+    _draw(run, plot)
     raise typer.Exit(code or _held_against(run, before))
 
 
@@ -251,18 +253,27 @@ def _held_against(run: "PeerRun", before: "PeerRun | None") -> int:
     return SLOWER if found else 0
 
 
-def _until_stopped(measured: "Callable[..., PeerRun]") -> "tuple[PeerRun | None, int]":
-    """Return what was compared, with a line of progress meanwhile; the exit code says of Ctrl-C."""
+def _until_stopped(measured: "Callable[..., PeerRun]") -> "tuple[PeerRun, int]":
+    """Return what was compared, with a line of progress meanwhile; the exit code says of Ctrl-C.
+
+    Raises NotFound if nothing was, and Exit if nothing was before Ctrl-C.
+    """
     from explorer.report.table import notices
     from explorer.report.tune import TuneLine
 
     runs: list[PeerRun] = []
+    code = 0
     try:
         with TuneLine(notices()) as line:
-            return measured(progress=runs.append, on_progress=line), 0
+            runs.append(measured(progress=runs.append, on_progress=line))
     except KeyboardInterrupt:
         say("stopped; what was compared before is kept")
-        return runs[-1] if runs else None, INTERRUPTED
+        code = INTERRUPTED
+    if runs and runs[-1].comparisons:
+        return runs[-1], code
+    if code:
+        raise typer.Exit(code)
+    raise NotFound("nothing was compared: the lines above say why")
 
 
 def _check_nothing_is_measured(cols: str | None, draw: int | None, save: Path | None) -> None:
@@ -356,6 +367,16 @@ def _keep(run: "PeerRun", save: Path, *, is_whole: bool) -> None:
     say(f"{save}: {len(run.comparisons)} written")
     if is_whole:
         _journal(save).unlink(missing_ok=True)
+
+
+def _draw(run: "PeerRun", plot: Path | None) -> None:
+    if plot is None:
+        return
+    from explorer.report.charts import write_chart
+    from explorer.report.kept_pages import comparison_chart
+
+    write_chart(comparison_chart(run), plot)
+    say(f"{plot}: drawn")
 
 
 def _print(run: "PeerRun", *, json: bool, csv: bool, markdown: bool, kept: bool) -> None:

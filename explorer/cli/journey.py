@@ -15,6 +15,7 @@ from explorer.cli.options import (
     Csv,
     Device,
     Json,
+    Plot,
     Seed,
     Storage,
     Timing,
@@ -44,16 +45,6 @@ Budget = Annotated[
         parser=duration_s,
         help="Time for a search first, such as 30s or 2m; left out: 40s where none is stored.",
         show_default=False,
-    ),
-]
-Plot = Annotated[
-    Path | None,
-    typer.Option(
-        "--plot",
-        metavar="FILE.svg",
-        help="Draw it, too.",
-        show_default=False,
-        rich_help_panel=RESULTS,
     ),
 ]
 Save = Annotated[
@@ -95,15 +86,13 @@ def journey(
     csv: Csv = False,
 ) -> None:
     """Time every published kernel and the search's best; tell the story."""
-    from explorer.report.journey import journey_svg, read_journey
+    from explorer.report.charts import check_plot, write_chart
+    from explorer.report.journey import read_journey
 
     check_one_format(json=json, csv=csv, markdown=markdown)
-    if plot is not None and plot.suffix != ".svg":
-        raise InvalidInput(f"plot is {str(plot)!r}; the picture is SVG: name a FILE.svg")
     if kept is not None and (asked is not None or save):
         raise InvalidInput("--from says the problem and measures nothing; drop --cols and --save")
-    if plot is not None:
-        check_writable(plot, "name another --plot")
+    check_plot(plot)
     if kept is not None:
         told = read_journey(kept)
     else:
@@ -113,7 +102,9 @@ def journey(
         )
         told = _run(plan)
     if plot is not None:
-        write_file(plot, journey_svg(told), "name another --plot")
+        from explorer.report.kept_pages import journey_picture
+
+        write_chart(journey_picture(told), plot)
         say(f"{plot}: drawn")
     _print(told, json=json, csv=csv, markdown=markdown, kept=kept is not None)
 

@@ -13,6 +13,7 @@ from explorer.cli.options import (
     Gpu,
     Json,
     Minimised,
+    Plot,
     Storage,
     check_one_format,
     sub_space,
@@ -98,6 +99,7 @@ def show(
     accuracy: AccuracyOrNone = None,
     objectives: Minimised = Objectives.TIME,
     storage: Storage = None,
+    plot: Plot = None,
     json: Json = False,
     csv: Csv = False,
 ) -> None:
@@ -105,14 +107,16 @@ def show(
 
     With --csv it prints every trial of the study.
     """
+    from explorer.report.charts import check_plot, write_chart
     from explorer.report.csv_data import as_csv, trial_rows
     from explorer.report.json_data import as_text, study_data
     from explorer.report.pareto_report import print_front_study
     from explorer.report.studies import print_study
     from explorer.report.table import results
-    from explorer.tuning import load_study, load_trials, open_storage, searching
+    from explorer.tuning import load_history, load_study, load_trials, open_storage, searching
 
     check_one_format(json=json, csv=csv)
+    check_plot(plot)
     asked, goal = needed(asked), Goal.of(objectives, accuracy)
     opened = open_storage(storage, read_only=True, command=searching(asked, goal))
     view = load_study(opened, asked, goal)
@@ -127,6 +131,11 @@ def show(
         print_front_study(view, results(), storage)
     else:
         print_study(view, results(), storage)
+    if plot is not None:
+        from explorer.report.study_page import study_chart
+
+        write_chart(study_chart(load_history(opened, asked, goal)), plot)
+        say(f"{plot}: drawn")
 
 
 # ------------------------------------------------------------------ explorer dashboard

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -248,6 +249,16 @@ BatchInvariant = Annotated[
         "--batch-invariant",
         help="Of the heuristic: one config whatever the rows are.",
         rich_help_panel=MEASUREMENT,
+    ),
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot",
+        metavar="FILE.svg|png",
+        help="Draw it as well; this takes softmax-explorer[report].",
+        show_default=False,
+        rich_help_panel=RESULTS,
     ),
 ]
 Json = Annotated[

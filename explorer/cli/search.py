@@ -1,5 +1,6 @@
 """`explorer search`: find the fastest variant of a problem."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from explorer.cli.options import (
     Device,
     Json,
     Minimised,
+    Plot,
     Seed,
     Storage,
     Timing,
@@ -81,14 +83,17 @@ def search(
     accuracy: AccuracyOrNone = None,
     objectives: Minimised = Objectives.TIME,
     sampler: Sampler = None,
+    plot: Plot = None,
     json: Json = False,
 ) -> None:
     """Find the fastest kernel of a problem. The same command again goes on."""
     from explorer import api
+    from explorer.report.charts import check_plot
     from explorer.report.progress import ProgressLine
     from explorer.report.table import notices
 
     asked = needed(asked)
+    check_plot(plot)
     progress = ProgressLine(asked.problem(), notices())
     try:
         with progress:
@@ -115,6 +120,18 @@ def search(
         raise typer.Exit(INTERRUPTED) from None
     checked = _check_finalists(result) if result.replayed else None
     _print(result, storage, checked, json=json)
+    if plot is not None:
+        _draw(result, storage, plot)
+
+
+def _draw(result: "SearchResult", storage: str | None, plot: Path) -> None:
+    from explorer.report.charts import write_chart
+    from explorer.report.study_page import study_chart
+    from explorer.tuning import load_history, open_storage
+
+    opened = open_storage(storage, read_only=True)
+    write_chart(study_chart(load_history(opened, result.problem, result.goal)), plot)
+    say(f"{plot}: drawn")
 
 
 def _print(

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 
 from explorer.accuracy import Accuracy
 from explorer.config import Config
@@ -19,6 +18,7 @@ from explorer.evaluate.live import LiveEvaluator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import emulated_runs
 from explorer.problem import Problem
+from explorer.processes import FRESH
 
 # ------------------------------------------------------------------ on the emulator
 
@@ -44,9 +44,7 @@ def verify_many(
         for program in programs:
             yield _verify(program, arch, rows, accuracy)
         return
-    pool = ProcessPoolExecutor(
-        processes, mp_context=get_context("spawn"), initializer=_leave_interrupts
-    )
+    pool = ProcessPoolExecutor(processes, mp_context=FRESH, initializer=_leave_interrupts)
     try:
         waiting = [pool.submit(_verify, program, arch, rows, accuracy) for program in programs]
         for future in waiting:

@@ -17,13 +17,13 @@ compiled anew there.
 """
 
 import ctypes
-import multiprocessing
 import os
 import signal
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
+from multiprocessing import parent_process
 from queue import Empty
 from typing import Any
 
@@ -31,6 +31,7 @@ from explorer.gpu_spec import GpuSpec
 from explorer.peer import PeerName
 from explorer.peers.registry import AHEAD
 from explorer.problem import Problem
+from explorer.processes import FRESH
 
 CompileAhead = Callable[[Problem, GpuSpec], None]
 """Compiles what a peer needs for a problem into its library's cache; it may raise anything."""
@@ -58,10 +59,8 @@ class PeersAhead:
         cores = len(os.sched_getaffinity(0))
         self._count = processes or max(1, min(MOST_PROCESSES, cores // CORES_OF_A_PROCESS))
         self._gpu = gpu
-        context = multiprocessing.get_context("spawn")
-        self._context = context
-        self._tasks: Any = context.Queue()
-        self._begun: Any = context.Value("l", -1)
+        self._tasks: Any = FRESH.Queue()
+        self._begun: Any = FRESH.Value("l", -1)
         """The number of the latest problem that the worker has begun."""
         self._numbers: dict[Problem, int] = {}
         self._processes: list[Any] = []
@@ -85,7 +84,7 @@ class PeersAhead:
             return
         for _ in range(self._count):
             arguments = (self._tasks, self._begun, self._gpu)
-            process = self._context.Process(target=serve, args=arguments, daemon=True)
+            process = FRESH.Process(target=serve, args=arguments, daemon=True)
             process.start()
             self._processes.append(process)
 
@@ -115,7 +114,7 @@ def serve(tasks: Any, begun: Any, gpu: GpuSpec) -> None:
         os.dup2(nowhere, 2)
     if sees_a_gpu():
         return
-    parent = multiprocessing.parent_process()
+    parent = parent_process()
     while parent is not None and parent.is_alive():
         try:
             number, target, problem = tasks.get(timeout=LOOKS_AFTER_S)

@@ -21,6 +21,7 @@ from explorer.outcome import Resources, Stage
 from explorer.problem import Problem
 from explorer.report.finals import finals_data, front_data, trial_data, winner_data
 from explorer.report.machine import Check
+from explorer.report.main_effects import headlines
 from explorer.report.space import SpaceView, measured_us
 from explorer.report.text import reproducing_command
 from explorer.report.verification import verdict_data
@@ -92,6 +93,10 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
                 "slowest_us": effect.slowest_us,
             }
             for effect in view.effects
+        ],
+        "main_effects": [asdict(contrast) for contrast in view.contrasts],
+        "main_effects_in_words": [
+            {"name": name, "sentence": sentence} for name, sentence in headlines(view)
         ],
         "emit": reproducing_command(view.best, problem, view.summary.goal, storage),
     }

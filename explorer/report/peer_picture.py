@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from html import escape
 
-from explorer.report.journey import svg_text
 from explorer.tuning.peer_comparison import PeerComparison, PeerRun
 
 WIDTH = 860
@@ -175,3 +175,9 @@ def _legend() -> list[str]:
         lines.append(svg_text(x + 38, 66, LABELS[peer], ""))
         x += 160
     return lines
+
+
+def svg_text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
+    """Return an SVG text of class `kind`, `anchor` of it at (x, y) in pixels."""
+    named = f' class="{kind}"' if kind else ""
+    return f'<text{named} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

@@ -12,6 +12,7 @@ from explorer.errors import NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.evaluate.verify import FinalistCheck
 from explorer.report.finals import finals_notes, print_finals
+from explorer.report.main_effects import METHOD, headlines
 from explorer.report.table import Table, as_markdown, notes, numbers, print_table, prose, words
 from explorer.report.text import (
     CHANGED,
@@ -137,7 +138,11 @@ def print_study(view: StudyView, console: Console, storage: str | None = None) -
         print_table(_reasons_table(view), console)
     if view.effects:
         print_table(_effects_table(view.effects), console)
-        console.print(notes([("method", _method(view.effects))]))
+        console.print(notes([("method", importance_method(view.effects))]))
+    told = headlines(view)
+    if told:
+        print_table(_main_effects_table(told), console)
+        console.print(notes([("method", METHOD)]))
     console.print()
     command = reproducing_command(view.best, summary.problem, summary.goal, storage)
     console.print(command, style="bold", soft_wrap=True)
@@ -212,7 +217,14 @@ def _effects_table(effects: tuple[ParameterEffect, ...]) -> Table:
     return table
 
 
-def _method(effects: tuple[ParameterEffect, ...]) -> str:
+def _main_effects_table(told: list[tuple[str, str]]) -> Table:
+    table = Table([*words("parameter"), prose("by itself")], title="What each parameter does")
+    for name, sentence in told:
+        table.add(name, sentence)
+    return table
+
+
+def importance_method(effects: tuple[ParameterEffect, ...]) -> str:
     """What an importance is, and whether it can be told which parameter matters most."""
     text = (
         "importance: how much of the difference between the fastest tenth of the kernels and all "

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from explorer.tuning.study_reader import (
         list_studies,
         list_views,
+        load_history,
         load_study,
         load_trial,
         load_trials,
@@ -30,6 +31,7 @@ __all__ = [
     "choose_configs",
     "list_studies",
     "list_views",
+    "load_history",
     "load_study",
     "load_trial",
     "load_trials",
@@ -50,6 +52,7 @@ _HOMES = {
     "choose_configs": "recorder",
     "list_studies": "study_reader",
     "list_views": "study_reader",
+    "load_history": "study_reader",
     "load_study": "study_reader",
     "load_trial": "study_reader",
     "load_trials": "study_reader",

@@ -2,14 +2,16 @@
 
 import json
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from explorer.accuracy import Accuracy
 from explorer.config import Config
 from explorer.errors import InvalidInput
-from explorer.outcome import Circumstances, Measured, Stage
+from explorer.outcome import Circumstances, Measured, Rejected, Stage
 from explorer.plain_data import parse_json, read_fields, read_time_us, shown
 from explorer.problem import Problem
+from explorer.space.parameters import Value
 from explorer.tuning.contest import check_rows
 from explorer.tuning.objective import Goal, Objectives
 
@@ -219,6 +221,39 @@ class ParameterEffect:
 
 
 @dataclass(frozen=True, slots=True)
+class Contrast:
+    """Two values of one parameter, compared by pairs of kernels that differ in nothing else."""
+
+    name: str
+    """The parameter; `threads = threads_per_row` where a row is a block's and both change."""
+    faster: Value
+    slower: Value
+    ratio: float
+    """Median over the pairs of the slower value's time over the faster's: 1 or more."""
+    low: float
+    """Lower end of that median's 95 % confidence interval."""
+    high: float
+    pairs: int
+    agreeing: int
+    """Pairs in which `faster` is the faster."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval leaves out 1."""
+        return self.low > 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Unpaired:
+    """A parameter that too few pairs tell apart: the fastest kernel of its two usual values."""
+
+    name: str
+    one: tuple[Value, float, int]
+    """The value, the time of its fastest kernel in microseconds, and how many have it."""
+    other: tuple[Value, float, int]
+
+
+@dataclass(frozen=True, slots=True)
 class StudyView:
     """What `explorer show` prints."""
 
@@ -235,10 +270,40 @@ class StudyView:
     """Stage, reason (the rule's name for invalid ones) and count, most frequent first."""
     effects: tuple[ParameterEffect, ...]
     """By importance, greatest first; empty with fewer than a handful of trials."""
+    contrasts: tuple[Contrast, ...] = ()
+    """What parameters do by themselves: by parameter, those of most pairs first."""
+    unpaired: tuple[Unpaired, ...] = ()
+    """The other parameters that varied."""
     front: tuple[TrialRecord, ...] = ()
     """Of a study of time and error: the trials that none is faster and more exact than."""
     passed_over: str = ""
     """A sentence on trials that cannot be read; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A finished trial, whatever became of it."""
+
+    number: int
+    trial: TrialRecord | Rejected
+    started: datetime | None
+    """When its evaluation began, in the local time of who searched; None where it is not known."""
+    seconds: float
+    """From there until it was told; 0 where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyHistory:
+    """A study with every finished trial: what a report is made of."""
+
+    view: StudyView
+    attempts: tuple[Attempt, ...]
+    """By number."""
+
+    @property
+    def measured(self) -> tuple[TrialRecord, ...]:
+        """The trials that measured a kernel, by number."""
+        return tuple(a.trial for a in self.attempts if isinstance(a.trial, TrialRecord))
 
 
 # ---------------------------------------- finals as one line of JSON, kept with the study, and back

@@ -6,6 +6,7 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from statistics import median
 
 import optuna
@@ -24,10 +25,13 @@ from explorer.plain_data import read_text, read_whole, shown
 from explorer.problem import Problem
 from explorer.space.parameters import Value
 from explorer.tuning.finals import front_trials
+from explorer.tuning.main_effects import contrasts, unpaired
 from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives
 from explorer.tuning.results import (
+    Attempt,
     Finals,
     ParameterEffect,
+    StudyHistory,
     StudySummary,
     StudyView,
     TrialRecord,
@@ -57,6 +61,8 @@ class StoredStudy:
     """Of the latest run that came to its end."""
     trials: dict[int, TrialRecord | Rejected | None]
     """By number: what was measured, what was rejected, and None for what is not finished."""
+    clock: dict[int, tuple[datetime, float]]
+    """By number, when the evaluation of a finished trial began, and its seconds."""
     faults: dict[int, str]
     """What is wrong with the trials that cannot be read, by number; they are passed over."""
 
@@ -164,11 +170,14 @@ def _read(study: FrozenStudy, storage: BaseStorage) -> StoredStudy:
     objectives = Objectives.parse(attributes.get("objectives", Objectives.TIME))
     finals = finals_text(attributes)
     trials: dict[int, TrialRecord | Rejected | None] = {}
+    clock: dict[int, tuple[datetime, float]] = {}
     faults: dict[int, str] = {}
     for trial in found:
         number = read_whole(trial.number, "the number of a trial")
         try:
             trials[number] = _read_trial(trial, objectives)
+            if trial.datetime_start is not None and trial.duration is not None:
+                clock[number] = trial.datetime_start, trial.duration.total_seconds()
         except InvalidInput as error:
             faults[number] = str(error)
     return StoredStudy(
@@ -179,6 +188,7 @@ def _read(study: FrozenStudy, storage: BaseStorage) -> StoredStudy:
         searched_at=read_text(attributes.get("searched_at", ""), "searched_at"),
         finals=None if finals is None else finals_from_json(finals, objectives),
         trials=trials,
+        clock=clock,
         faults=faults,
     )
 
@@ -306,7 +316,20 @@ def load_study(
     Raises NotFound where there is none, or none of the installed space.
     """
     study = _choose(storage, _Wanted(_filter(problem), goal))
-    return replace(_view(study), effects=effects(study.measured()))
+    return _whole_view(study)
+
+
+def load_history(
+    storage: BaseStorage, problem: Problem | AskedProblem, goal: Goal = TIME
+) -> StudyHistory:
+    """What `load_study` gives, and every finished trial. Raises as it does."""
+    study = _choose(storage, _Wanted(_filter(problem), goal))
+    attempts = (
+        Attempt(number, trial, *study.clock.get(number, (None, 0.0)))
+        for number, trial in sorted(study.trials.items())
+        if trial is not None
+    )
+    return StudyHistory(_whole_view(study), tuple(attempts))
 
 
 def list_views(storage: BaseStorage) -> list[StudyView]:
@@ -363,6 +386,18 @@ def _view(study: StoredStudy) -> StudyView:
         effects=(),
         front=tuple(front_trials(study.measured())) if two else (),
         passed_over=study.passed_over,
+    )
+
+
+def _whole_view(study: StoredStudy) -> StudyView:
+    """With what each parameter did."""
+    measured = study.measured()
+    compared = contrasts(measured)
+    return replace(
+        _view(study),
+        effects=effects(measured),
+        contrasts=compared,
+        unpaired=unpaired(measured, compared),
     )
 
 

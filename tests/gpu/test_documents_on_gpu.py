@@ -20,7 +20,6 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
 def test_a_block_of_the_documents_runs(block, tmp_path, monkeypatch):
     for needed in block.needs.split():

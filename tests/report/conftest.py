@@ -8,6 +8,7 @@ from explorer.dtype import DType
 from explorer.outcome import Circumstances, Measured, Resources, Stage
 from explorer.problem import Problem
 from explorer.tuning.results import (
+    Contrast,
     Finalist,
     Finals,
     ParameterEffect,
@@ -15,6 +16,7 @@ from explorer.tuning.results import (
     StudySummary,
     StudyView,
     TrialRecord,
+    Unpaired,
 )
 
 PROBLEM = Problem(8192, 4096, DType.F32)
@@ -120,4 +122,10 @@ def view(summary, circumstances, finals):
             (Stage.INVALID, "whole-rows", 20),
         ),
         effects=(ParameterEffect("threads", 0.61, 0.52, 0.7, "256", 62.0, "32", 310.0),),
+        contrasts=(
+            Contrast("vector_bytes", 16, 4, 1.9, 1.84, 1.97, 40, 40),
+            Contrast("vector_bytes", 16, 8, 1.1, 1.05, 1.2, 12, 11),
+            Contrast("unroll", 1, 4, 1.001, 0.998, 1.003, 20, 11),
+        ),
+        unpaired=(Unpaired("cluster", (1, 61.4, 300), (2, 70.0, 10)),),
     )

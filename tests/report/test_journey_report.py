@@ -2,7 +2,6 @@
 
 import json
 import os
-from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
@@ -18,7 +17,6 @@ from explorer.report.journey import (
     bar,
     journey_data,
     journey_markdown,
-    journey_svg,
     log_share,
     print_journey,
     read_journey,
@@ -123,21 +121,6 @@ def test_a_file_without_a_journey(tmp_path, text):
         read_journey(path)
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_journey(tmp_path / "missing.json")
-
-
-def test_the_picture_is_svg_with_a_bar_a_kernel(journey):
-    root = ElementTree.fromstring(journey_svg(journey))
-    space = {"s": "http://www.w3.org/2000/svg"}
-    bars = root.findall("s:rect", space)
-    widths = [float(rect.get("width")) for rect in bars]
-    assert len(bars) == 5 and widths == sorted(widths, reverse=True)
-    assert bars[-1].get("class") == "best" and 0 < widths[-1] < 0.2 * widths[0]
-    words = [text.text for text in root.findall("s:text", space)]
-    assert "thread-per-row" in words and "62.00 µs · 96.8 % of copy" in words
-    assert "prefers-color-scheme: dark" in root.find("s:style", space).text
-    # nothing is drawn outside
-    width = float(root.get("width"))
-    assert all(0 <= float(text.get("x")) <= width for text in root.findall("s:text", space))
 
 
 OTHER_VALUES = [

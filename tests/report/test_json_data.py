@@ -47,6 +47,16 @@ def test_study(view, summary):
     }
     assert list(data["best"]) == FINALIST_KEYS.split()
     assert study_data(replace(view, finals=None))["finals"] is None
+    first = data["main_effects"][0]
+    assert (first["name"], first["faster"], first["slower"], first["ratio"]) == (
+        "vector_bytes",
+        16,
+        4,
+        1.9,
+    )
+    assert (first["pairs"], first["agreeing"]) == (40, 40)
+    names = [effect["name"] for effect in data["main_effects_in_words"]]
+    assert names == ["vector_bytes", "unroll", "cluster"]
 
 
 def test_a_winner_has_the_time_of_the_finals_alone(result, view):

@@ -1,7 +1,6 @@
 """Drives the worker process: deadlines, crashes, and starting it again."""
 
 import fcntl
-import multiprocessing
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -31,6 +30,7 @@ from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Outcome, Rejected, Stage
 from explorer.peer import Entered, NotEntered, PeerName
 from explorer.problem import Problem
+from explorer.processes import FRESH
 
 START_LIMIT_S = 60.0
 OPEN_LIMIT_S = 120.0
@@ -171,9 +171,8 @@ class CudaDevice:
             self._process.join()
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=run, args=(theirs, self.index), daemon=True)
+        self._connection, theirs = FRESH.Pipe()
+        self._process = FRESH.Process(target=run, args=(theirs, self.index), daemon=True)
         self._process.start()
         theirs.close()
         reply = self._receive(START_LIMIT_S)

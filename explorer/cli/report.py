@@ -1,0 +1,83 @@
+"""`explorer report`: one file with charts, tables and sources, which opens offline."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from explorer.asked import AskedProblem
+from explorer.cli.help import RESULTS
+from explorer.cli.options import AccuracyOrNone, Minimised, Storage
+from explorer.cli.output import say
+from explorer.cli.problem import with_problem
+from explorer.errors import InvalidInput
+from explorer.tuning.objective import Goal, Objectives
+from explorer.user_files import check_writable, write_file
+
+LARGE_MB = 1.5
+"""Above this a page is said to be large; one of a study of 2500 trials has 1.41 MB."""
+
+Output = Annotated[
+    Path,
+    typer.Option(
+        "--output", metavar="FILE.html", help="The page to write.", rich_help_panel=RESULTS
+    ),
+]
+Kept = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--from",
+        metavar="FILE",
+        help="Show what a file keeps: a comparison, a journey or a tuned table. May be given "
+        "several times, and with --cols.",
+        show_default=False,
+        rich_help_panel=RESULTS,
+    ),
+]
+
+
+@with_problem
+def report(
+    asked: AskedProblem | None,
+    kept: Kept = None,
+    output: Output = Path("report.html"),
+    accuracy: AccuracyOrNone = None,
+    objectives: Minimised = Objectives.TIME,
+    storage: Storage = None,
+) -> None:
+    """Write a page with charts of a study, a comparison, a journey or a tuned table.
+
+    The page is one file, which opens offline in any browser. It takes the extra
+    'softmax-explorer[report]'.
+    """
+    if asked is None and not kept:
+        raise InvalidInput(
+            "nothing to report on: give --cols 4096 for a study, or --from FILE for a comparison, "
+            "a journey or a tuned table"
+        )
+    if output.suffix not in (".html", ".htm"):
+        raise InvalidInput(f"output is {str(output)!r}; name a file that ends in .html")
+    from explorer.report.charts import altair
+    from explorer.report.kept_pages import KeptPage, kept_page
+    from explorer.report.page import page_html
+    from explorer.report.study_page import study_lead, study_sections
+
+    altair()
+    check_writable(output)
+    pages = [kept_page(path) for path in kept or ()]
+    if asked is not None:
+        from explorer.tuning import load_history, open_storage, searching
+
+        goal = Goal.of(objectives, accuracy)
+        opened = open_storage(storage, read_only=True, command=searching(asked, goal))
+        history = load_history(opened, asked, goal)
+        if history.view.passed_over:
+            say(history.view.passed_over)
+        title = f"{history.view.summary.problem}: report of a study"
+        pages.insert(0, KeptPage(title, study_lead(history), study_sections(history, storage)))
+    sections = [section for page in pages for section in page.sections]
+    page = page_html(pages[0].title, " ".join(page.lead for page in pages), sections)
+    write_file(output, page)
+    size = len(page.encode()) / 1e6
+    large = "; a page of fewer files is smaller" if size > LARGE_MB else ""
+    say(f"{output}: written, {size:.2f} MB{large}")

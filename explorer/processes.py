@@ -1,0 +1,45 @@
+"""Processes that are started afresh, and leave the program that starts them alone.
+
+A new process of `multiprocessing` imports the caller's main program again. A script without
+`if __name__ == "__main__":` would so begin its own work once more in each of them, and starting a
+process from there fails. The processes of this package run its own functions alone, which are found
+by the names of their modules, so they are started without the program.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.process import BaseProcess
+from types import ModuleType
+from typing import Any
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """While a process starts, the main program is one without a file, which nothing imports."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+class _Process(SpawnProcess):
+    """A process that does not import the caller's main program."""
+
+    @staticmethod
+    def _Popen(process_obj: BaseProcess) -> Any:  # noqa: N802 (multiprocessing's name)
+        with _without_main():
+            return SpawnProcess._Popen(process_obj)
+
+
+class FreshContext(SpawnContext):
+    """A context of `multiprocessing` whose processes need no main guard in the caller's script."""
+
+    Process = _Process
+
+
+FRESH = FreshContext()
+"""What every process of this package is started by."""

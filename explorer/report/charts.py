@@ -1,0 +1,455 @@
+"""Charts for pages and picture files: what is drawn on which axes, in light and dark.
+
+Each function takes rows of plain data and returns a chart of Altair's, whose colours come from
+`theme` when it is drawn. Whatever a colour tells is also told by a shape or by dashes.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from explorer.errors import InvalidInput
+from explorer.user_files import check_writable, write_file
+
+Row = dict[str, Any]
+Chart = Any
+"""A chart of Altair's, which is imported only where one is drawn."""
+
+PLOT_WIDTH = 640
+"""Of a file, and of a page before it is fitted to the window, in pixels."""
+
+SUFFIXES = (".svg", ".png")
+"""Of files that a chart can be written to."""
+
+PIXELS = 2
+"""Of a PNG, for each pixel of the chart."""
+
+LINEAR_BELOW = 3.0
+"""Per cent: an axis that ends below is linear."""
+
+_ABOVE = (0, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000)
+
+SHAPES = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle-up",
+    "cross",
+    "triangle-down",
+    "triangle-left",
+    "triangle-right",
+)
+DASHES = ([1, 0], [6, 3], [2, 3], [8, 3, 2, 3], [10, 4], [1, 3], [4, 2, 1, 2], [12, 3, 3, 3])
+
+# Okabe and Ito's colours, which the colour-blind tell apart: darker for light pages, and lighter.
+LIGHT_COLOURS = ("#0072b2", "#b26a00", "#00805d", "#a83279", "#6b6400", "#c4420e", "#4d5761")
+DARK_COLOURS = ("#56b4e9", "#f0a030", "#3fc79a", "#e28fc0", "#f0e442", "#ff8a5c", "#c3ccd6")
+
+# ------------------------------------------------------------------ libraries, themes and files
+
+
+def altair() -> Any:
+    """Return the module of Altair; raises InvalidInput where the extra is not installed."""
+    try:
+        import altair
+        import vl_convert  # noqa: F401
+    except ImportError as error:
+        raise InvalidInput(
+            f"{error.name} is not installed, which draws the charts: pip install "
+            "'softmax-explorer[report]'"
+        ) from None
+    return altair
+
+
+def script() -> str:
+    """Return the JavaScript that draws charts, all of it, for a page that opens offline."""
+    altair()
+    import vl_convert
+
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return bundle
+
+
+def theme(*, dark: bool) -> Row:
+    """Return Vega-Lite's config for a light or a dark page."""
+    text, quiet, grid = (
+        ("#e6edf3", "#9da7b3", "#30363d") if dark else ("#1f2328", "#59636e", "#d8dee4")
+    )
+    colours = DARK_COLOURS if dark else LIGHT_COLOURS
+    font = {"font": "system-ui, sans-serif"}
+    labels = {"labelColor": quiet, "titleColor": text, "labelFontSize": 12, "titleFontSize": 12}
+    return {
+        "background": "transparent" if dark else "white",
+        **font,
+        "view": {"stroke": grid},
+        "mark": {"aria": False},  # a chart is read as its description and its table, not by points
+        "axis": {
+            **labels,
+            "gridColor": grid,
+            "domainColor": quiet,
+            "tickColor": quiet,
+            "titleFontWeight": "normal",
+            "labelLimit": 260,
+        },
+        "legend": {
+            **labels,
+            "orient": "bottom",
+            "columns": 3,
+            "labelLimit": 300,
+            "symbolSize": 70,
+            "layout": {"bottom": {"anchor": "start", "direction": "vertical", "margin": 4}},
+        },
+        "header": labels,
+        "title": {"color": text, "fontSize": 13, "anchor": "start", "subtitleColor": quiet},
+        "text": {"color": text, "fontSize": 12},
+        "point": {"filled": False, "strokeWidth": 1.6, "size": 45, "color": colours[0]},
+        "line": {"strokeWidth": 2, "color": colours[0]},
+        "bar": {"color": colours[0]},
+        "rule": {"color": quiet},
+        "area": {"color": colours[1]},
+        "rect": {"stroke": grid},
+        "style": {"limit": {"stroke": text, "strokeDash": [5, 3], "strokeWidth": 1.2}},
+        "range": {"category": [*colours, "#8a6fe8"]},
+    }
+
+
+_REMEDY = "name another --plot"
+
+
+def check_plot(path: Path | None) -> None:
+    """Raise InvalidInput where no picture can be written to `path`: before anything is measured."""
+    if path is None:
+        return
+    if path.suffix not in SUFFIXES:
+        raise InvalidInput(f"plot is {str(path)!r}; name a FILE.svg or a FILE.png")
+    check_writable(path, _REMEDY)
+    altair()
+
+
+def write_chart(chart: Chart, path: Path) -> None:
+    """Write a chart as SVG or PNG, by the name's end, on white. Raises InvalidInput."""
+    import vl_convert
+
+    spec, config = chart.to_dict(), theme(dark=False)
+    if path.suffix == ".svg":
+        write_file(path, vl_convert.vegalite_to_svg(spec, config=config), _REMEDY)
+    else:
+        png = vl_convert.vegalite_to_png(spec, config=config, scale=PIXELS)
+        write_file(path, png, _REMEDY)
+
+
+# ------------------------------------------------------------------ axes
+
+
+def _data(rows: Iterable[Row]) -> Any:
+    return altair().Data(values=list(rows))
+
+
+def _above(field: str, title: str, channel: str = "x", **more: Any) -> Any:
+    """Return an axis of per cent above something: logarithmic, but linear below 0.5 %.
+
+    So 0 can be drawn, and the last per cent, where it is decided, takes as much room as the first
+    hundred.
+    """
+    alt = altair()
+    made = alt.X if channel == "x" else alt.Y
+    scale = alt.Scale(type="symlog", constant=0.5, nice=False, **more)
+    axis = alt.Axis(values=list(_ABOVE), title=title, format=".1~f", labelOverlap=True)
+    return made(f"{field}:Q", scale=scale, axis=axis)
+
+
+def _shape(field: str, names: Sequence[str], legend: Any = None) -> Any:
+    """Return the shape of each name's points, in the order of the names."""
+    alt = altair()
+    shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
+    scale = alt.Scale(domain=list(names), range=shapes)
+    return alt.Shape(f"{field}:N", scale=scale, legend=legend or alt.Legend(title=None))
+
+
+def _dashes(field: str, names: Sequence[str], legend: Any) -> Any:
+    """Return the dashes of each name's line, in the order of the names."""
+    alt = altair()
+    dashes = [DASHES[place % len(DASHES)] for place in range(len(names))]
+    scale = alt.Scale(domain=list(names), range=dashes)
+    return alt.StrokeDash(f"{field}:N", scale=scale, legend=legend)
+
+
+def _colour(field: str, names: Sequence[str], legend: Any) -> Any:
+    alt = altair()
+    return alt.Color(f"{field}:N", scale=alt.Scale(domain=list(names)), legend=legend)
+
+
+def _names(rows: Iterable[Row], field: str) -> list[str]:
+    """Return each value of a field once, in the order of the rows."""
+    return list(dict.fromkeys(row[field] for row in rows))
+
+
+def _told(*fields: tuple[str, str]) -> list[Any]:
+    """Return a tooltip of fields and their titles."""
+    alt = altair()
+    return [alt.Tooltip(f"{field}:{'N' if title[0] == '=' else 'Q'}", title=title.lstrip("="))
+            for field, title in fields]  # fmt: skip
+
+
+# ------------------------------------------------------------------ a study
+
+
+def kernels_chart(
+    kernels: Sequence[Row],
+    near: dict[int, int],
+    lines: Sequence[Row],
+    band: Sequence[Row],
+    title: str = "",
+) -> Chart:
+    """Draw every kernel by rank, and below in the order of the search; a brush links the two.
+
+    One with a title is for a file, where nothing can be brushed.
+
+    `kernels` have rank, trial, time_us, above_best and above_copy in per cent, what, and kind.
+    `near` counts the kernels that are within so many per cent of the best, of all.
+    `lines` have trial, above_copy and line; `band` trial, low and high, of random searches.
+    """
+    alt = altair()
+    brush = alt.selection_interval(name="brush", encodings=["x"])
+    tooltip = _told(("trial", "trial"), ("time_us", "µs"), ("above_best", "% above the best"))
+    tooltip += _told(("what", "=config"))
+    points = alt.Chart(_data(kernels)).mark_point()
+    chosen = {
+        "opacity": alt.condition(brush, alt.value(1), alt.value(0.2)),
+        "size": alt.condition(brush, alt.value(45), alt.value(20)),
+        "shape": _shape("kind", ["other kernel", "tie", "the best"]),
+        "tooltip": tooltip,
+    }
+    curve = points.encode(
+        x=alt.X("rank:Q", title="rank" if title else "rank: drag here to select kernels"),
+        y=_above("above_best", "% above the best", "y"),
+        **chosen,
+    ).add_params(brush)
+    marks = [{"at": at, "text": f"{n} within {at} %"} for at, n in near.items()]
+    limits = alt.Chart(_data(marks)).encode(y=alt.Y("at:Q"))
+    limits = limits.mark_rule(style="limit") + limits.mark_text(
+        align="right", dx=-4, dy=-7, baseline="middle"
+    ).encode(x=alt.value("width"), text="text:N")
+    search = points.encode(
+        x=alt.X("trial:Q", title="trial"),
+        y=_above("above_copy", "% above copy's time", "y"),
+        **chosen,
+    )
+    below = _band(band) + search + _progress(lines) + _copy_rule("y")
+    size = {"width": PLOT_WIDTH, "height": 260}
+    upper = (curve + limits).properties(**size, title="Every kernel, by its time")
+    below = below.properties(**size, title="The same kernels, in the order of the search")
+    whole = alt.vconcat(upper, below)
+    return whole.properties(title=title) if title else whole
+
+
+def _progress(lines: Sequence[Row]) -> Chart:
+    alt = altair()
+    names = _names(lines, "line")
+    legend = alt.Legend(title=None, symbolSize=400, symbolType="stroke", columns=1)
+    return (
+        alt.Chart(_data(lines))
+        .mark_line(interpolate="step-after")
+        .encode(
+            x="trial:Q",
+            y="above_copy:Q",
+            strokeDash=_dashes("line", names, legend),
+            color=_colour("line", names, legend),
+        )
+    )
+
+
+def _band(band: Sequence[Row]) -> Chart:
+    alt = altair()
+    area = alt.Chart(_data(band)).mark_area(opacity=0.15, interpolate="step-after")
+    return area.encode(x="trial:Q", y="low:Q", y2="high:Q")
+
+
+def _copy_rule(channel: str) -> Chart:
+    """Draw copy's line, at 0 % above copy."""
+    alt = altair()
+    base = alt.Chart(_data([{"at": 0, "text": "copy"}]))
+    if channel == "y":
+        text = base.mark_text(align="right", dx=-4, dy=-7).encode(y="at:Q", x=alt.value("width"))
+        return base.mark_rule(style="limit").encode(y="at:Q") + text.encode(text="text:N")
+    return base.mark_rule(style="limit").encode(x="at:Q")
+
+
+def intervals_chart(rows: Sequence[Row], title: str, noise: float | None = None) -> Chart:
+    """Draw a value with its interval for each label; shapes tell the kinds apart.
+
+    Rows have label, value, low, high in per cent, and kind. `noise` is drawn as a band around 0.
+    """
+    alt = altair()
+    labels = [row["label"] for row in rows]
+    kinds = _names(rows, "kind")
+    base = alt.Chart(_data(rows)).encode(y=alt.Y("label:N", sort=labels, title=None))
+    small = max(max(abs(row["low"]), abs(row["high"])) for row in rows) < LINEAR_BELOW
+    value = alt.X("value:Q", title=title) if small else _above("value", title)
+    whole = [
+        base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q"),
+        base.mark_point(size=70).encode(
+            x=value,
+            shape=_shape("kind", kinds),
+            tooltip=_told(
+                ("label", "="), ("value", "%"), ("low", "lower end, %"), ("high", "upper end, %")
+            ),
+        ),
+        _copy_rule("x"),
+    ]
+    if noise is not None:
+        band = alt.Chart(_data([{"low": -noise, "high": noise}])).mark_rect(opacity=0.15)
+        whole.insert(0, band.encode(x="low:Q", x2="high:Q"))
+    return alt.layer(*whole).properties(width=PLOT_WIDTH, height=alt.Step(22))
+
+
+def lollipops_chart(rows: Sequence[Row], title: str, *, step: int = 18) -> Chart:
+    """Draw a value in per cent above something for each label, and what `told` says beside it.
+
+    Rows have label, value, told and kind; the kinds have shapes of their own.
+    """
+    alt = altair()
+    labels = [row["label"] for row in rows]
+    kinds = _names(rows, "kind")
+    base = alt.Chart(_data([{**row, "zero": 0} for row in rows])).encode(
+        y=alt.Y("label:N", sort=labels, title=None)
+    )
+    most = max(row["value"] for row in rows)
+    value = _above("value", title, domain=[min(0, *(row["value"] for row in rows)), most * 2.5 + 1])
+    stems = base.mark_rule().encode(x="zero:Q", x2="value:Q")
+    heads = base.mark_point(size=60, filled=True).encode(
+        x=value, tooltip=_told(("label", "="), ("told", "="))
+    )
+    if len(kinds) > 1:
+        heads = heads.encode(shape=_shape("kind", kinds))
+    texts = base.mark_text(align="left", dx=8).encode(x="value:Q", text="told:N")
+    return (stems + heads + texts + _copy_rule("x")).properties(
+        width=PLOT_WIDTH, height=alt.Step(step)
+    )
+
+
+def bars_chart(rows: Sequence[Row], title: str) -> Chart:
+    """Draw a bar of `value` for each label, with `told` at its end."""
+    alt = altair()
+    labels = [row["label"] for row in rows]
+    most = max(row["value"] for row in rows) or 1
+    whole = all(isinstance(row["value"], int) for row in rows)
+    base = alt.Chart(_data(rows)).encode(
+        y=alt.Y("label:N", sort=labels, title=None),
+        x=alt.X(
+            "value:Q",
+            title=title,
+            scale=alt.Scale(domain=[0, most * 1.25]),
+            axis=alt.Axis(format=",.2~f", tickMinStep=1 if whole else 0),
+        ),
+    )
+    text = base.mark_text(align="left", dx=5).encode(text="told:N")
+    return (base.mark_bar(height=14) + text).properties(width=PLOT_WIDTH, height=alt.Step(24))
+
+
+def front_chart(rows: Sequence[Row]) -> Chart:
+    """Draw kernels by time and error; those that none is both faster and more exact than, joined.
+
+    Rows have above_best in per cent, ulp, kind (`front` or `other kernel`) and what.
+    """
+    alt = altair()
+    base = alt.Chart(_data(rows)).encode(
+        x=_above("above_best", "% above the fastest"),
+        y=alt.Y("ulp:Q", title="largest error, ulp", scale=alt.Scale(zero=False)),
+    )
+    points = base.mark_point().encode(
+        shape=_shape("kind", ["other kernel", "front"]),
+        opacity=alt.condition("datum.kind == 'front'", alt.value(1), alt.value(0.4)),
+        tooltip=_told(("above_best", "% above the fastest"), ("ulp", "ulp"), ("what", "=config")),
+    )
+    front = base.transform_filter("datum.kind == 'front'").mark_line(interpolate="step-after")
+    return (front + points).properties(width=PLOT_WIDTH, height=280)
+
+
+# ------------------------------------------------------------------ several problems
+
+
+def stacked(parts: Sequence[Chart]) -> Chart:
+    """Return charts below one another, each with axes and a legend of its own."""
+    alt = altair()
+    return alt.vconcat(*parts).resolve_scale(
+        x="independent", color="independent", shape="independent", strokeDash="independent"
+    )
+
+
+def shares_chart(rows: Sequence[Row], title: str) -> Chart:
+    """Draw each library's share of copy's speed over columns.
+
+    Rows have cols, share in per cent, who, problem, and is_large: a line joins the large ones.
+    """
+    alt = altair()
+    names = _names(rows, "who")
+    legend = alt.Legend(title=None, symbolSize=90, columns=3)
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X(
+            "cols:Q",
+            title="columns",
+            scale=alt.Scale(type="log", base=2, nice=False),
+            axis=alt.Axis(format="d", labelOverlap=True, values=[4**n for n in range(12)]),
+        ),
+        y=alt.Y("share:Q", title="% of copy's speed", scale=alt.Scale(zero=True)),
+        color=_colour("who", names, legend),
+    )
+    lines = (
+        base.transform_filter("datum.is_large")
+        .mark_line(strokeWidth=1.6)
+        .encode(
+            strokeDash=_dashes("who", names, legend),
+        )
+    )
+    points = base.mark_point().encode(
+        shape=_shape("who", names, legend),
+        tooltip=_told(("who", "="), ("problem", "=problem"), ("share", "% of copy")),
+    )
+    copy = alt.Chart(_data([{"at": 100}])).mark_rule(style="limit").encode(y="at:Q")
+    return (lines + points + copy).properties(width=PLOT_WIDTH, height=320, title=title)
+
+
+def map_chart(rows: Sequence[Row], title: str) -> Chart:
+    """Draw which family is the fastest at which rows and columns. Rows have cols, rows, family."""
+    alt = altair()
+    names = sorted({row["family"] for row in rows})
+    powers = alt.Axis(format="d", labelOverlap=True, values=[4**n for n in range(12)])
+    scale = alt.Scale(type="log", base=2, nice=False, padding=10)
+    legend = alt.Legend(title=None, columns=2)
+    return (
+        alt.Chart(_data(rows))
+        .mark_point(size=60)
+        .encode(
+            x=alt.X("cols:Q", title="columns", scale=scale, axis=powers),
+            y=alt.Y("rows:Q", title="rows", scale=scale, axis=powers),
+            shape=_shape("family", names, legend),
+            color=_colour("family", names, legend),
+            tooltip=_told(("problem", "=problem"), ("family", "=kernel"), ("told", "=")),
+        )
+        .properties(width=PLOT_WIDTH, height=300, title=title)
+    )
+
+
+def matrix_chart(rows: Sequence[Row], across: str, title: str) -> Chart:
+    """Draw a value of each pair of labels as a cell with its figure.
+
+    Rows have x, y, value in per cent, and told. Darker cells lose more.
+    """
+    alt = altair()
+    xs, ys = _names(rows, "x"), _names(rows, "y")
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X("x:N", sort=xs, title=across, axis=alt.Axis(labelAngle=-40)),
+        y=alt.Y("y:N", sort=ys, title=None),
+    )
+    cells = base.mark_rect(opacity=0.55).encode(
+        color=alt.Color(
+            "value:Q",
+            scale=alt.Scale(type="symlog", constant=1, scheme="oranges", domainMin=0),
+            legend=None,
+        ),
+        tooltip=_told(("x", "="), ("y", "="), ("told", "=")),
+    )
+    return (cells + base.mark_text(fontSize=11).encode(text="told:N")).properties(
+        width=PLOT_WIDTH, height=alt.Step(30), title=title, usermeta={"leastWidth": 55 * len(xs)}
+    )

@@ -1,0 +1,378 @@
+"""A page of HTML that opens offline: sections, tables, charts, and the script that draws them."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from explorer.report.charts import PLOT_WIDTH, Chart, script, theme
+from explorer.report.table import Table
+
+# ------------------------------------------------------------------ what a page holds
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A chart with its title, what it shows in words, and its figures as a table."""
+
+    title: str
+    says: str
+    """What the chart shows: read aloud where it cannot be seen, so with the figures that matter."""
+    chart: Chart
+    table: Table | None = None
+    is_brushed: bool = False
+    """Whether a brush named `brush` selects rows by their `rank`, with trial, time_us and what."""
+
+
+Block = str | Figure | Table
+"""A piece of HTML, a chart or a table."""
+
+
+@dataclass(slots=True)
+class Section:
+    """A heading and what stands under it."""
+
+    title: str
+    blocks: list[Block] = field(default_factory=list)
+
+    def say(self, sentence: str) -> None:
+        """Add a paragraph of plain text."""
+        self.blocks.append(f"<p>{escape(sentence)}</p>")
+
+    def add(self, *blocks: Block) -> None:
+        """Add charts, tables or HTML."""
+        self.blocks += blocks
+
+
+def definitions(lines: Iterable[tuple[str, str]]) -> str:
+    """Return a list of words with a sentence for each."""
+    entries = (f"<dt>{escape(word)}</dt><dd>{escape(text)}</dd>" for word, text in lines)
+    return f"<dl>{''.join(entries)}</dl>"
+
+
+def command(text: str) -> str:
+    """Return a command to copy."""
+    return f'<pre class="command" tabindex="0"><code>{escape(text)}</code></pre>'
+
+
+def source(text: str) -> str:
+    """Return CUDA source, highlighted."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers.c_like import CudaLexer
+
+    code: str = highlight(text, CudaLexer(), HtmlFormatter(nowrap=True))
+    return f'<pre class="source" tabindex="0" aria-label="CUDA source"><code>{code}</code></pre>'
+
+
+def table_html(table: Table, *, title: str = "") -> str:
+    """Return a table, which scrolls by itself where it is wider than the page."""
+    kinds = [f' class="{column.kind.name.lower()}"' for column in table.columns]
+    head = "".join(
+        f'<th scope="col"{kind}>{escape(column.heading)}</th>'
+        for column, kind in zip(table.columns, kinds, strict=True)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f"<td{kind}>{escape(str(cell))}</td>" for cell, kind in zip(row, kinds, strict=True)
+        )
+        + "</tr>"
+        for row in table.rows
+    )
+    said = title or table.title
+    caption = f"<caption>{escape(said)}</caption>" if said else ""
+    label = escape(said or "table")
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>{caption}'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+# ------------------------------------------------------------------ the page
+
+
+def page_html(title: str, lead: str, sections: Sequence[Section]) -> str:
+    """Return a page: everything that it needs is in it, and nothing is loaded from elsewhere.
+
+    Raises InvalidInput where the extra that draws charts is not installed.
+    """
+    figures: list[dict[str, Any]] = []
+    body, links = [], []
+    for number, section in enumerate(sections, 1):
+        name = f"section-{number}"
+        links.append(f'<li><a href="#{name}">{escape(section.title)}</a></li>')
+        blocks = "\n".join(_block(block, figures) for block in section.blocks)
+        body.append(
+            f'<section id="{name}" aria-labelledby="{name}-title">'
+            f'<h2 id="{name}-title">{escape(section.title)}</h2>\n{blocks}\n</section>'
+        )
+    themes = {"light": theme(dark=False), "dark": theme(dark=True)}
+    page = "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            f"<head>{_HEAD}<title>{escape(title)}</title>",
+            f"<style>{_STYLE}{_code_styles()}</style></head>",
+            f"<body><header><h1>{escape(title)}</h1><p>{escape(lead)}</p>",
+            f'<nav aria-label="Sections"><ul>{"".join(links)}</ul></nav></header>',
+            '<noscript><p class="note">The charts need JavaScript. The tables have their figures.'
+            "</p></noscript>",
+            f"<main>{''.join(body)}</main>",
+            f'<script type="application/json" id="figures">{_json(figures)}</script>',
+            f'<script type="application/json" id="themes">{_json(themes)}</script>',
+            f"<script>{_inline(script())}</script>",
+            f"<script>{_DRAW.replace('PLOT_WIDTH', str(PLOT_WIDTH))}</script>",
+            "</body></html>\n",
+        ]
+    )
+    return page.encode(errors="backslashreplace").decode()  # a database may hold half a character
+
+
+def _block(block: Block, figures: list[dict[str, Any]]) -> str:
+    if isinstance(block, Figure):
+        return _figure(block, figures)
+    return table_html(block) if isinstance(block, Table) else block
+
+
+def _figure(figure: Figure, figures: list[dict[str, Any]]) -> str:
+    spec = {**_with_shared_data(figure.chart.to_dict()), "description": figure.says}
+    number = len(figures)
+    figures.append({"spec": spec, "brushed": figure.is_brushed})
+    more = ""
+    if figure.is_brushed:
+        more = (
+            "<p><label>Drag over the upper chart to select kernels, or list those within "
+            f'<input type="number" id="within-{number}" min="0" step="any" size="6"> % of the '
+            "fastest.</label></p>"
+            f'<div class="selected" id="selected-{number}" role="status" aria-live="polite"></div>'
+        )
+    if figure.table is not None:
+        inner = table_html(figure.table, title=figure.table.title or figure.title)
+        more += f"<details><summary>The figures as a table</summary>{inner}</details>"
+    return (
+        f'<figure><figcaption id="caption-{number}"><b>{escape(figure.title)}.</b> '
+        f"{escape(figure.says)}</figcaption>"
+        f'<div class="chart" id="chart-{number}" role="group" '
+        f'aria-labelledby="caption-{number}"></div>{more}</figure>'
+    )
+
+
+def _with_shared_data(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a chart whose parts name the rows that they draw, so that each row is kept once."""
+    datasets: dict[str, Any] = {}
+    names: dict[str, str] = {}
+
+    def named(node: Any) -> Any:
+        if isinstance(node, list):
+            return [named(part) for part in node]
+        if not isinstance(node, dict):
+            return node
+        rows = node["data"].get("values") if isinstance(node.get("data"), dict) else None
+        made = {key: named(value) for key, value in node.items() if key != "data"}
+        if rows is None:
+            return made
+        name = names.setdefault(json.dumps(rows), f"rows-{len(names)}")
+        datasets[name] = rows
+        return {**made, "data": {"name": name}}
+
+    made = named(spec)
+    return {**made, "datasets": datasets}
+
+
+def _json(values: Any) -> str:
+    """Return JSON that cannot end the element in which it stands."""
+    text = json.dumps(values, separators=(",", ":"), ensure_ascii=False)
+    return text.replace("<", "\\u003c")
+
+
+def _inline(text: str) -> str:
+    """Return JavaScript that cannot end the element in which it stands."""
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _code_styles() -> str:
+    """Return the colours of source, for light and for dark pages."""
+    from pygments.formatters import HtmlFormatter
+
+    light, dark = (
+        "\n".join(
+            line
+            for line in HtmlFormatter(style=style).get_style_defs(".source").splitlines()
+            if line.startswith(".source .")
+        )
+        for style in ("friendly", "github-dark")
+    )
+    return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}"
+
+
+_HEAD = (
+    '<meta charset="utf-8">'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    '<meta name="color-scheme" content="light dark">'
+    # Nothing may be loaded. Vega compiles its expressions, which takes eval.
+    '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+    "script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:\">"
+)
+
+_STYLE = """
+:root { --text: #1f2328; --quiet: #59636e; --page: #ffffff; --box: #f6f8fa; --line: #d1d9e0;
+  --link: #0a58ca; color-scheme: light dark; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e6edf3; --quiet: #9da7b3; --page: #0d1117; --box: #161b22; --line: #30363d;
+    --link: #6cb0ff; }
+}
+* { box-sizing: border-box; }
+html { scroll-behavior: smooth; }
+body { margin: 0 auto; max-width: 68rem; padding: 1rem clamp(0.75rem, 3vw, 2rem) 4rem;
+  font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); }
+h1 { font-size: clamp(1.35rem, 4vw, 2rem); line-height: 1.2; margin: 1rem 0 0.5rem; }
+h2 { font-size: 1.3rem; margin: 2.5rem 0 0.5rem; padding-top: 0.5rem;
+  border-top: 1px solid var(--line); }
+h3 { font-size: 1.05rem; margin: 1.5rem 0 0.25rem; }
+p, dd, li { max-width: 46rem; overflow-wrap: anywhere; }
+a { color: var(--link); }
+nav ul { display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; padding: 0; list-style: none; }
+figure { margin: 1.25rem 0; }
+figcaption { max-width: 46rem; margin-bottom: 0.5rem; }
+.chart { min-height: 6rem; width: 100%; overflow-x: auto; }
+.chart svg { display: block; }
+.selected { color: var(--quiet); }
+input { font: inherit; width: 5rem; color: var(--text); background: var(--box);
+  border: 1px solid var(--line); border-radius: 4px; }
+.scroll { overflow-x: auto; margin: 0.75rem 0; }
+details .scroll { max-height: 34rem; }
+table { border-collapse: collapse; font-size: 0.9rem; }
+caption { text-align: left; font-weight: 600; padding: 0.25rem 0; }
+th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.75rem 0.25rem 0;
+  border-bottom: 1px solid var(--line); }
+th { position: sticky; top: 0; background: var(--page); }
+.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.word { white-space: nowrap; }
+td.prose { min-width: 14rem; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.25rem 1rem; }
+dt { font-weight: 600; } dd { margin: 0; }
+@media (max-width: 40rem) { dl { display: block; } dd { margin-bottom: 0.5rem; } }
+pre { background: var(--box); border: 1px solid var(--line); border-radius: 6px;
+  padding: 0.75rem; overflow: auto; font: 13px/1.45 ui-monospace, monospace; }
+pre.source { max-height: 40rem; }
+summary { cursor: pointer; color: var(--link); padding: 0.25rem 0; }
+.note { background: var(--box); border: 1px solid var(--line); border-radius: 6px;
+  padding: 0.5rem 0.75rem; }
+:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
+@media print { .scroll, pre.source { max-height: none; overflow: visible; } }
+"""
+
+_DRAW = """
+(() => {
+  const read = (id) => JSON.parse(document.getElementById(id).textContent);
+  const figures = read("figures"), themes = read("themes");
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const views = new Map();
+
+  const NARROW = 560;
+
+  // A copy of a chart whose plots are `width` pixels wide, with legends of one column if narrow.
+  const fitted = (node, width, narrow) => {
+    if (Array.isArray(node)) return node.map((part) => fitted(part, width, narrow));
+    if (node === null || typeof node !== "object") return node;
+    return Object.fromEntries(Object.entries(node).map(([key, value]) => [
+      key,
+      key === "width" && value === PLOT_WIDTH ? width
+        : key === "columns" && narrow ? 1
+        : key === "datasets" ? value : fitted(value, width, narrow),
+    ]));
+  };
+
+  const cell = (tag, text, kind) => {
+    const made = document.createElement(tag);
+    made.textContent = text;
+    if (kind) made.className = kind;
+    return made;
+  };
+
+  const LISTED = 12;
+  const tell = (number, kernels, range) => {
+    const place = document.getElementById(`selected-${number}`);
+    const chosen = range
+      ? kernels.filter((one) => one.rank >= range[0] && one.rank <= range[1]) : [];
+    place.replaceChildren();
+    if (!chosen.length) {
+      if (range) place.append(cell("p", "No kernel is selected."));
+      return;
+    }
+    const times = chosen.map((one) => one.time_us);
+    place.append(cell("p", `${chosen.length} of ${kernels.length} kernels selected, `
+      + `${Math.min(...times).toFixed(2)} to ${Math.max(...times).toFixed(2)} µs`
+      + (chosen.length > LISTED ? `; the first ${LISTED}:` : ":")));
+    const table = document.createElement("table");
+    const head = table.createTHead().insertRow();
+    head.append(cell("th", "trial", "number"), cell("th", "µs", "number"), cell("th", "config"));
+    const body = table.createTBody();
+    for (const one of chosen.slice(0, LISTED)) {
+      const row = body.insertRow();
+      row.append(cell("td", one.trial, "number"), cell("td", one.time_us.toFixed(2), "number"),
+        cell("td", one.what));
+    }
+    const scroll = cell("div", "", "scroll");
+    scroll.append(table);
+    place.append(scroll);
+  };
+
+  const draw = async (number) => {
+    const place = document.getElementById(`chart-${number}`);
+    const { spec, brushed } = figures[number];
+    const room = place.clientWidth, narrow = room < NARROW;
+    const base = themes[dark.matches ? "dark" : "light"];
+    const config = {
+      ...base,
+      background: "transparent",
+      axis: { ...base.axis, ...(narrow ? { labelLimit: 0.46 * room } : {}) },
+      legend: { ...base.legend, labelLimit: room - 60 },
+      title: { ...base.title, limit: room - 20 },
+    };
+    const least = spec.usermeta?.leastWidth ?? 140;
+    let width = Math.min(PLOT_WIDTH * 1.6, room - 80), made;
+    for (let turn = 0; turn < 3; turn += 1) {
+      views.get(number)?.finalize();
+      made = await vegaEmbed(place, fitted(spec, Math.max(least, width), narrow), {
+        actions: false,
+        renderer: "svg",
+        config,
+        tooltip: { theme: dark.matches ? "dark" : "light" },
+      });
+      views.set(number, made);
+      const svg = place.querySelector("svg");
+      const over = svg ? Math.ceil(svg.getBoundingClientRect().width - room) : 0;
+      if (over <= 0 || width <= least) break;
+      width -= over + 2;
+    }
+    if (brushed) {
+      const kernels = Object.values(spec.datasets).find((rows) => rows[0]?.rank);
+      made.view.addSignalListener("brush", (name, value) =>
+        tell(number, kernels, value?.rank ?? null));
+      const within = document.getElementById(`within-${number}`);
+      within.oninput = () => tell(number, kernels, within.value === "" ? null
+        : [1, kernels.filter((one) => one.above_best <= Number(within.value)).length]);
+      within.oninput();
+    }
+  };
+
+  const drawAll = async () => {
+    for (let number = 0; number < figures.length; number += 1) await draw(number);
+    document.documentElement.dataset.drawn = String(figures.length);
+  };
+
+  let waiting, shown = innerWidth;
+  addEventListener("resize", () => {
+    if (innerWidth === shown) return;
+    shown = innerWidth;
+    clearTimeout(waiting);
+    waiting = setTimeout(drawAll, 150);
+  });
+  dark.addEventListener("change", drawAll);
+  window.explorerViews = views;
+  drawAll();
+})();
+"""

@@ -1,0 +1,466 @@
+"""Pages of HTML: what they hold, that they load nothing, and what is said where data is missing."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from html import unescape
+from math import comb, log1p
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("altair", reason="charts need the extra softmax-explorer[report]")
+pytest.importorskip("vl_convert", reason="charts need the extra softmax-explorer[report]")
+
+from explorer.asked import AskedProblem
+from explorer.devices.recorded import load_recording
+from explorer.evaluate.replay import ReplayEvaluator
+from explorer.report import charts
+from explorer.report import page as report_page
+from explorer.report.journey import read_journey
+from explorer.report.kept_pages import (
+    family_losses,
+    journey_picture,
+    kept_page,
+    kinds,
+    neighbour_losses,
+    share_rows,
+    times_of,
+)
+from explorer.report.page import Figure, Section, page_html, table_html
+from explorer.report.study_page import (
+    LINE_GROWTH,
+    MOST_DRAWN,
+    SEARCH_LINE,
+    Population,
+    kernel_rows,
+    progress_lines,
+    spent_seconds,
+    study_lead,
+    study_sections,
+)
+from explorer.report.table import Table, numbers, words
+from explorer.tuned_table import read_table
+from explorer.tuning import load_history, open_storage, run_search
+from explorer.tuning.results import Attempt, TrialRecord
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "studies" / "results"
+TUNED = ROOT / "studies" / "tuned"
+RECORDING = "h200-f32-4096"
+MOST_BYTES = 1_500_000
+
+
+@pytest.fixture(scope="module")
+def history(once):
+    """A replayed search of 31 kernels."""
+
+    def fill(folder):
+        storage = open_storage(str(folder / "studies.db"))
+        run_search(ReplayEvaluator(load_recording(RECORDING)), storage, trials=31)
+
+    storage = open_storage(str(once("report-study", fill) / "studies.db"), read_only=True)
+    return load_history(storage, AskedProblem(4096))
+
+
+@pytest.fixture(scope="module")
+def study_page(history):
+    return page_html("A study", study_lead(history), study_sections(history))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_bundle(once):
+    """Bundle the script once: it takes a second."""
+    folder = once("report-bundle", lambda folder: (folder / "js").write_text(charts.script()))
+    bundle = (folder / "js").read_text()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("explorer.report.page.script", lambda: bundle)
+        yield
+
+
+def page_of(path):
+    kept = kept_page(path)
+    return page_html(kept.title, kept.lead, kept.sections)
+
+
+def text_of(page):
+    """What a reader sees: no scripts, no styles, no marks."""
+    shown = re.sub(r"<(script|style)\b.*?</\1>", " ", page, flags=re.DOTALL)
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", shown)).split())
+
+
+def figures_of(page):
+    return json.loads(re.search(r'id="figures">(.*?)</script>', page, re.DOTALL)[1])
+
+
+# ------------------------------------------------------------------ every page
+
+
+def check_page(page):
+    """What is true of every page: small, whole, with titles, and nothing comes from elsewhere."""
+    assert len(page.encode()) < MOST_BYTES
+    head, _, _ = page.partition("<script")
+    assert "default-src 'none'" in head
+    loaders = r"<(link|img|iframe|object|embed|base)\b|@import|url\("
+    assert not re.search(loaders, page.split("<main>")[0])
+    assert not re.search(r"<script[^>]*\bsrc=", page)
+    assert page.count("<h1>") == 1
+    assert '<html lang="en">' in page and "<title>" in page
+    specs = [figure["spec"] for figure in figures_of(page)]
+    assert specs
+    for spec in specs:
+        assert len(spec["description"]) > 40
+        assert "url" not in json.dumps({k: v for k, v in spec.items() if k != "$schema"})
+    assert page.count('class="chart"') == len(specs)
+    shown = [text_of(page).partition("#ifndef")[0], json.dumps(specs)]
+    assert not [text for text in shown if re.search(r"\{\w+[([.}]", text)]  # a forgotten f
+    assert not re.search(r"\b(nan|inf|None) (µs|%|ulp|×)", text_of(page))
+
+
+def test_a_page_of_a_study_holds_all_its_sections(study_page):
+    check_page(study_page)
+    main = study_page.partition("<main>")[2].partition("</main>")[0]
+    titles = re.findall(r"<h2[^>]*>(.*?)</h2>", main)
+    assert titles == [
+        "What was found",
+        "Every kernel, and the search",
+        "The finals: ties and intervals",
+        "The best of each value of each parameter",
+        "What each parameter does by itself",
+        "Time and error",
+        "What was rejected, and why",
+        "Where the seconds went",
+        "The winner: its config and its source",
+        "Circumstances",
+    ]
+
+
+def test_a_page_of_a_study_says_what_it_found(study_page, history):
+    text = text_of(study_page)
+    for wanted in (
+        history.view.best.config.exp,
+        "% of the speed of copy",
+        "within 1 % of the fastest",
+        "half of all random searches",
+        "What the kernels took to compile, to verify and to time on the GPU was not recorded.",
+        "pairs of fast kernels",
+        history.view.circumstances.driver,
+        history.view.circumstances.template_digest,
+        "__global__",
+    ):
+        assert wanted in text, wanted
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        RESULTS / "compare-h200-f32.json",
+        RESULTS / "compare-h200-bf16.json",
+        RESULTS / "journey-h200-f32-4096.json",
+        TUNED / "nvidia-h200.json",
+        TUNED / "held-out" / "nvidia-h100-80gb-hbm3.json",
+    ],
+    ids=lambda path: path.name,
+)
+@pytest.mark.sampled(2)
+def test_a_page_of_what_is_committed(path):
+    check_page(page_of(path))
+
+
+# ------------------------------------------------------------------ figures that are computed
+
+
+def test_kernels_are_ranked_and_the_best_and_ties_are_marked(history):
+    rows = kernel_rows(history)
+    assert [row["rank"] for row in rows] == list(range(1, len(history.measured) + 1))
+    assert rows[0]["above_best"] == 0
+    assert sorted(row["time_us"] for row in rows) == [row["time_us"] for row in rows]
+    best = [row["trial"] for row in rows if row["kind"] == "the best"]
+    assert best == [history.view.best.number]
+    ties = {f.trial.number for f in history.view.finals.ties} - set(best)
+    assert {row["trial"] for row in rows if row["kind"] == "tie"} == ties
+
+
+def test_the_best_of_a_random_search_is_as_counting_says():
+    population = Population((1.0, 2.0, 5.0, 9.0), 6, "line", "says")  # two kernels cannot be used
+    missed = [comb(6 - rank, 3) / comb(6, 3) for rank in range(1, 5)]  # of the first rank, by 3
+    assert missed == [0.5, 0.2, 0.05, 0.0]
+    assert population.best_of(3, 0.45) == 1.0
+    assert population.best_of(3, 0.75) == 2.0
+    assert population.best_of(3, 0.9) == 5.0
+    assert population.best_of(3, 0.97) == 9.0
+    assert population.best_of(6, 0.5) == population.best_of(60, 0.9) == 1.0
+    assert population.best_of(1, 0.9) is None  # a third of all first kernels cannot be used
+
+
+def test_the_best_so_far_is_a_staircase_to_the_best(history):
+    lines, band, says = progress_lines(history)
+    own = [row for row in lines if row["line"] == SEARCH_LINE]
+    heights = [row["above_copy"] for row in own]
+    assert heights == sorted(heights, reverse=True)
+    assert own[-1]["trial"] == history.attempts[-1].number
+    assert heights[-1] == min(row["above_copy"] for row in kernel_rows(history))
+    assert RECORDING in says
+    assert all(row["low"] <= row["high"] for row in band)
+    assert len(band) < 1 + 31 * LINE_GROWTH
+
+
+def test_a_live_study_says_that_random_searches_are_not_known(history):
+    elsewhere = replace(history.view.summary, gpu="NVIDIA Another", replayed=False)
+    live = replace(history, view=replace(history.view, summary=elsewhere))
+    _, _, says = progress_lines(live)
+    assert says.startswith("No recording has all kernels of this problem on this GPU")
+
+
+def test_seconds_are_of_trials_and_between_them_but_not_of_pauses(history):
+    from datetime import datetime, timedelta
+
+    began = datetime(2026, 3, 4, 5, 6)
+    trial = history.measured[0]
+    starts = (0.0, 2.0, 3600.0)
+    attempts = tuple(
+        Attempt(n, trial, began + timedelta(seconds=at), 1.5) for n, at in enumerate(starts)
+    )
+    spent = spent_seconds(replace(history, attempts=attempts))
+    assert spent == pytest.approx({"kernels that were measured": 4.5, "between trials": 0.5})
+    unknown = tuple(replace(one, started=None) for one in attempts)
+    assert spent_seconds(replace(history, attempts=unknown)) == {}
+
+
+def test_a_family_loses_nothing_where_it_is_the_best_and_neighbours_lose_what_was_timed():
+    kind = kinds(read_table(TUNED / "nvidia-h200.json"))[0]
+    assert min(row["value"] for row in family_losses(kind.problems)) >= 0
+    rows, asked = neighbour_losses(kind.problems)
+    assert 0 < len(rows) <= asked == 2 * len(kind.problems)
+    by_name = {str(one.problem): one for one in kind.problems}
+    for row in rows[:5]:
+        one, other = by_name[row["problem"]], by_name[row["neighbour"]]
+        times = times_of(one)
+        assert row["loss"] == pytest.approx(
+            100 * (times[other.best.config] / min(times.values()) - 1)
+        )
+
+
+def test_shares_are_copys_time_over_each_time():
+    from explorer.report.compare import read_compared
+
+    one = read_compared(RESULTS / "compare-h200-f32.json").comparisons[0]
+    rows = share_rows([one])
+    assert [row["who"] for row in rows] == ["ours", *(peer.name for peer in one.peers)]
+    assert rows[0]["share"] == pytest.approx(100 * one.copy_time_us / one.time_us, abs=0.01)
+
+
+# ------------------------------------------------------------------ what a study does not hold
+
+
+def text_of_sections(history):
+    sections = study_sections(history)
+    return text_of(page_html("A study", "", sections)), sections
+
+
+def test_what_a_study_does_not_hold_is_said_and_not_invented(history):
+    measured = history.measured[:3]
+    bare = tuple(
+        Attempt(n, replace(t, outcome=replace(t.outcome, max_ulp=None)), None, 0.0)
+        for n, t in enumerate(measured)
+    )
+    view = replace(
+        history.view,
+        finals=None,
+        best=measured[0],
+        contrasts=(),
+        unpaired=(),
+        effects=(),
+        rejected={},
+        reasons=(),
+        circumstances=replace(history.view.circumstances, copy_us=0.0),
+    )
+    text, _ = text_of_sections(replace(history, view=view, attempts=bare))
+    for sentence in (
+        "No search of this study came to its finals, so ties are not known.",
+        "no kernels were timed in turn",
+        "Too few kernels were measured to tell what a parameter does by itself.",
+        "The errors of these kernels in ulps were not recorded.",
+        "No trial was rejected.",
+        "The study does not say when its trials began and ended.",
+        "Copy was not timed.",
+    ):
+        assert sentence in text, sentence
+
+
+@pytest.mark.exhaustive
+def test_a_large_study_still_fits(history):
+    """Five thousand trials: the fastest are all drawn, of the others every n-th."""
+    many = tuple(
+        Attempt(n, TrialRecord(n, t.config, t.outcome), None, 0.0)
+        for n, t in enumerate(history.measured * (5000 // len(history.measured)))
+    )
+    large = replace(history, attempts=many)
+    sections = [s for s in study_sections(large) if s.title.startswith(("Every", "Time and"))]
+    page = page_html("A study", "", sections)
+    assert len(page.encode()) < MOST_BYTES
+    drawn = max(len(rows) for rows in figures_of(page)[0]["spec"]["datasets"].values())
+    assert MOST_DRAWN / 2 < drawn <= MOST_DRAWN
+    assert "kernels are drawn" not in text_of(study_page_of_few(history))
+
+
+def study_page_of_few(history):
+    return page_html("A study", "", study_sections(history)[1:2])
+
+
+def test_the_least_study_has_a_page(history):
+    """One trial, measured."""
+    one = history.attempts[0]
+    view = replace(
+        history.view, finals=None, best=one.trial, contrasts=(), unpaired=(), effects=(), reasons=()
+    )
+    text, _ = text_of_sections(replace(history, view=view, attempts=(one,)))
+    assert "Of 1 measured kernels, 1 are within 1 %" in text or "1 measured kernel" in text
+    assert "All measured kernels have the same parameters." in text
+
+
+# ------------------------------------------------------------------ HTML
+
+
+def test_half_a_character_of_a_database_is_written():
+    section = Section("half \ud800 a character")
+    section.say("\udfff")
+    assert "half \\ud800 a character" in page_html("p", "", [section]).encode().decode()
+
+
+def test_text_cannot_become_markup():
+    table = Table([*words("<b>"), *numbers("n")])
+    table.add("</script><script>alert(1)</script>", "1")
+    section = Section("<i>title</i>")
+    section.say("</p><script>alert(2)</script>")
+    rows = [{"label": "</script><b>", "value": 1, "told": "1"}]
+    section.add(table, Figure("t", "an <img src=x> of one bar", charts.bars_chart(rows, "n")))
+    page = page_html("</title><script>alert(3)</script>", "<u>", [section])
+    own = page.replace(report_page._inline(report_page.script()), "")
+    for mark in ("<script>alert", "<img", "<u>", "<i>", "</title><"):
+        assert mark not in own, mark
+    assert "&lt;b&gt;" in table_html(table)
+
+
+# ------------------------------------------------------------------ the command
+
+
+@pytest.fixture
+def explorer(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from explorer.cli import app
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args):
+        return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="explorer")
+
+    return run
+
+
+def test_the_command_writes_one_page_of_a_study_and_a_comparison(explorer, once, tmp_path):
+    folder = once("report-study", lambda folder: pytest.fail("the study is made before"))
+    shutil.copy(folder / "studies.db", tmp_path / "studies.db")
+    compared = RESULTS / "compare-h200-compiled-f32.json"
+    words = ["--cols", "4096", "--storage", "studies.db", "--from", compared]
+    result = explorer("report", *words, "--output", "pages/both.html")
+    assert result.exit_code == 0, result.stderr
+    page = (tmp_path / "pages" / "both.html").read_text()
+    check_page(page)
+    assert "Share of copy" in page and "Every kernel, and the search" in page
+    assert page.count("vegaEmbed=") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "nothing to report on"),
+        (["--cols", "4096", "--output", "report.pdf"], "name a file that ends in .html"),
+        (["--from", "nothing.json"], "nothing.json cannot be read"),
+        (["--from", "other.json"], "is none of the files that a report shows"),
+        (["--from", "torn.json"], "torn.json cannot be shown"),
+        (["--cols", "31"], "no study yet"),
+    ],
+)
+def test_bad_input_gets_one_sentence(explorer, tmp_path, words, said):
+    (tmp_path / "other.json").write_text('{"something": 1}')
+    (tmp_path / "torn.json").write_text('{"comparisons": [')
+    result = explorer("report", *words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("*.html"))
+
+
+def test_without_the_extra_one_sentence_names_it(explorer, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "altair", None)
+    result = explorer("report", "--from", RESULTS / "compare-h200-f32.json")
+    assert result.exit_code == 2
+    assert "pip install 'softmax-explorer[report]'" in result.stderr
+
+
+# ------------------------------------------------------------------ pictures
+
+
+JOURNEY = RESULTS / "journey-h200-f32-4096.json"
+
+
+def drawn_values(chart):
+    """The rows of a chart's largest dataset."""
+    spec = report_page._with_shared_data(chart.to_dict())
+    return max(spec["datasets"].values(), key=len)
+
+
+def test_a_journey_has_a_row_for_each_kernel_and_the_fastest_can_be_told_apart():
+    journey = read_journey(JOURNEY)
+    rows = drawn_values(journey_picture(journey))
+    assert [row["label"] for row in rows] == [step.name for step in journey.steps]
+    values = [row["value"] for row in rows]
+    assert values == sorted(values, reverse=True)
+
+    def place(above):  # of a symlog scale: linear below half a per cent
+        return log1p(above / 0.5)
+
+    last_third = rows[-len(rows) // 3 :]
+    first, last = place(last_third[0]["value"]), place(last_third[-1]["value"])
+    assert (first - last) / place(
+        values[0]
+    ) > 0.2  # of the axis; on a linear axis it would be a hundredth
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_pictures_are_written_for_what_is_kept(explorer, tmp_path, ending):
+    name = f"it.{ending}"
+    result = explorer("journey", "--from", JOURNEY, "--plot", name)
+    assert result.exit_code == 0, result.stderr
+    assert f"{name}: drawn" in result.stderr
+    content = (tmp_path / name).read_bytes()
+    assert content.startswith(b"<svg" if ending == "svg" else b"\x89PNG")
+    if ending == "svg":
+        assert b"search's best" in content and b"fast-softmax-1" in content
+        assert b'href="http' not in content
+
+
+@pytest.mark.exhaustive
+def test_searches_studies_and_comparisons_are_drawn(explorer, tmp_path):
+    compared = RESULTS / "compare-h200-f32.json"
+    for asked in (
+        ("search", "--cols", "4096", "--trials", "20", "--json"),
+        ("show", "--cols", "4096", "--json"),
+        ("compare", "--from", compared, "--json"),
+    ):
+        name = f"{asked[0]}.svg"
+        result = explorer(*asked, "--plot", name)
+        assert result.exit_code == 0, result.stderr
+        assert f"{name}: drawn" in result.stderr and json.loads(result.stdout)
+        assert (tmp_path / name).read_text().startswith("<svg")
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_done(explorer):
+    for asked in (("search", "--cols", "4096"), ("show", "--cols", "4096"), ("compare",)):
+        result = explorer(*asked, "--plot", "it.gif")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "name a FILE.svg or a FILE.png" in result.stderr

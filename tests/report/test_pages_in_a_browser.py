@@ -1,0 +1,163 @@
+"""Pages in Chromium: every chart is drawn, brushing works, and the console says nothing."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("altair", reason="charts need the extra softmax-explorer[report]")
+pytest.importorskip("vl_convert", reason="charts need the extra softmax-explorer[report]")
+
+from browser import Browser, program
+
+from explorer.asked import AskedProblem
+from explorer.devices.recorded import load_recording
+from explorer.evaluate.replay import ReplayEvaluator
+from explorer.report.kept_pages import kept_page
+from explorer.report.page import page_html
+from explorer.report.study_page import kernel_rows, study_lead, study_sections
+from explorer.tuning import load_history, open_storage, run_search
+
+pytestmark = [
+    pytest.mark.exhaustive,
+    pytest.mark.skipif(program() is None, reason="Chromium is not installed"),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+KEPT = {
+    "comparison": ROOT / "studies" / "results" / "compare-h200-f32.json",
+    "journey": ROOT / "studies" / "results" / "journey-h200-f32-4096.json",
+    "table": ROOT / "studies" / "tuned" / "nvidia-h200.json",
+}
+PAGES = ("study", *KEPT)
+WINDOWS = [(width, scheme) for width in (400, 1600) for scheme in ("light", "dark")]
+DARK, LIGHT = 60, 230
+"""The greatest mean of a dark background's colours, and the least of a light one's."""
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    storage = open_storage(str(tmp_path_factory.mktemp("study") / "studies.db"))
+    run_search(ReplayEvaluator(load_recording("h200-f32-4096")), storage, trials=200)
+    return load_history(storage, AskedProblem(4096))
+
+
+@pytest.fixture(scope="module")
+def pages(history, tmp_path_factory):
+    """The files of all pages, by name."""
+    folder = tmp_path_factory.mktemp("pages")
+    made = {"study": page_html("A study", study_lead(history), study_sections(history))}
+    for name, path in KEPT.items():
+        kept = kept_page(path)
+        made[name] = page_html(kept.title, kept.lead, kept.sections)
+    for name, text in made.items():
+        (folder / f"{name}.html").write_text(text)
+    return {name: folder / f"{name}.html" for name in made}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as opened:
+        yield opened
+
+
+def in_each(browser, script):
+    """What a function of an element gives for each chart."""
+    return browser.run(f"[...document.querySelectorAll('.chart')].map({script})")
+
+
+@pytest.mark.parametrize(("width", "scheme"), WINDOWS)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_draws_each_chart_and_says_nothing_to_the_console(
+    browser, pages, name, width, scheme
+):
+    browser.open(pages[name], width=width, scheme=scheme)
+    assert browser.faults() == []
+    assert set(browser.asked_for()) == {pages[name].as_uri()}
+    marks = in_each(browser, "(e) => e.querySelectorAll('svg .mark-group path').length")
+    assert marks and min(marks) > 3
+    named = in_each(browser, "(e) => e.getAttribute('aria-label') ?? ''")
+    assert all(len(said) > 40 for said in named)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert min(in_each(browser, "(e) => e.querySelector('svg').clientWidth")) > 0.5 * width / 4
+    assert max(in_each(browser, "(e) => e.clientWidth")) <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_is_as_light_as_is_preferred(browser, pages, scheme):
+    browser.open(pages["study"], width=1000, scheme=scheme)
+
+    def colour(script):
+        numbers = browser.run(script).strip("rgba()").split(",")[:3]
+        return sum(map(float, numbers)) / 3
+
+    page = colour("getComputedStyle(document.body).backgroundColor")
+    text = colour("getComputedStyle(document.body).color")
+    labels = colour("getComputedStyle(document.querySelector('.chart svg text')).fill")
+    code = colour("getComputedStyle(document.querySelector('pre.source .k')).color")
+    if scheme == "dark":
+        assert page < DARK and min(text, labels, code) > page + 60
+    else:
+        assert page > LIGHT and max(text, labels, code) < page - 60
+
+
+def test_a_page_that_becomes_dark_is_drawn_anew(browser, pages):
+    browser.open(pages["journey"], width=1000, scheme="light")
+    label = "getComputedStyle(document.querySelector('.chart svg text')).fill"
+    light = browser.run(label)
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.call("Emulation.setEmulatedMedia", features=dark)
+    browser.wait(f"document.querySelector('.chart svg text') && {label} !== {light!r}")
+    assert browser.faults() == []
+
+
+def test_a_brush_selects_kernels_in_both_charts_and_lists_them(browser, pages, history):
+    browser.open(pages["study"], width=1600, scheme="light")
+    browser.run("document.querySelector('.chart').scrollIntoView()")
+    boxes = browser.run(
+        "[...document.querySelectorAll('#chart-0 svg path.background')]"
+        ".map((e) => e.getBoundingClientRect().toJSON()).filter((b) => b.width > 400)"
+    )
+    box = min(boxes, key=lambda found: (found["height"] > 300, found["top"]))
+    y = box["top"] + box["height"] / 2
+    browser.drag((box["left"] + 2, y), (box["left"] + box["width"] / 3, y))
+    browser.wait("document.querySelector('.selected tbody tr')")
+    said = browser.run("document.querySelector('.selected p').textContent")
+    rows = kernel_rows(history)
+    ranks = browser.run("explorerViews.get(0).view.signal('brush').rank")
+    chosen = [row for row in rows if ranks[0] <= row["rank"] <= ranks[1]]
+    assert 0.2 * len(rows) < len(chosen) < 0.5 * len(rows)
+    assert said.startswith(f"{len(chosen)} of {len(rows)} kernels selected, ")
+    listed = browser.run("document.querySelectorAll('.selected tbody tr').length")
+    assert listed == min(12, len(chosen))
+    faint = browser.run(
+        "[...document.querySelectorAll('#chart-0 .mark-symbol path')]"
+        ".filter((e) => Number(e.getAttribute('opacity') ?? 1) < 0.5).length"
+    )
+    assert faint == 2 * (len(rows) - len(chosen))
+    assert browser.faults() == []
+
+
+def test_kernels_are_listed_without_a_mouse(browser, pages, history):
+    browser.open(pages["study"], width=400, scheme="dark")
+    browser.run("document.querySelector('#within-0').focus()")
+    browser.call("Input.insertText", text="1")
+    near = [row for row in kernel_rows(history) if row["above_best"] <= 1]
+    said = browser.run("document.querySelector('.selected p').textContent")
+    assert said.startswith(f"{len(near)} of {len(history.measured)} kernels selected, ")
+    assert browser.faults() == []
+
+
+def test_charts_fit_anew_where_the_window_becomes_narrow(browser, pages):
+    browser.open(pages["study"], width=1600, scheme="light")
+    wide = in_each(browser, "(e) => e.querySelector('svg').clientWidth")
+    browser.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=700,
+        height=900,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
+    browser.wait("document.querySelector('.chart svg').clientWidth < 700")
+    browser.wait("[...document.querySelectorAll('.chart svg')].every((e) => e.clientWidth < 700)")
+    assert min(wide) > 700
+    assert browser.faults() == []
