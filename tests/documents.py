@@ -14,7 +14,7 @@ python    A program, which must end without an exception.
 A comment before the fence, `<!-- run: ... -->`, says more, separated by semicolons:
 
 needs X        It is run by the tests that have X (see `NEEDS`), not by the quick ones.
-exits N        The exit code that the command must have.
+exits N        The exit code that the last command must have; those before it end with 0.
 prints stderr  The block shows what is printed on stderr, not on stdout.
 lines N to M   The block shows these lines of it, counted from 1.
 
@@ -32,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -150,8 +150,10 @@ class Runner:
         if block.language == "python":
             self._python(block)
         elif block.language == "sh":
-            for command in commands(block.body):
-                self._check(block, command, self._command(command))
+            *first, last = commands(block.body)
+            for command in first:
+                self._check(replace(block, exits=0), command, self._command(command))
+            self._check(block, last, self._command(last))
         elif block.language == "console":
             return self._console(block)
         else:
