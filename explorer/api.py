@@ -18,7 +18,7 @@ from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem, as_whole, asked_by, rows_notice
 from explorer.config import Config
 from explorer.errors import ExplorerError, InvalidInput, NotFound, WrongKernel
-from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, is_known_gpu, known_gpu
+from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, is_known_gpu, known_gpu, known_gpu_for
 from explorer.plain_data import shown
 from explorer.problem import Problem
 from explorer.tuning.objective import Effort, Goal, Objectives
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from explorer.peer import Entered, NotEntered, PeerBench
     from explorer.tuned_table import TunedProblem, TunedTable
     from explorer.tuning import Found
+    from explorer.tuning.known_times import KnownTimes
     from explorer.tuning.peer_comparison import Ours, PeerRun
     from explorer.tuning.surrogate import SamplerOf
     from explorer.tuning.tune import TuneProgress, TuneRun
@@ -417,6 +418,65 @@ def chosen_variant(
             f"objectives say in which study a trial is; {what} is none: leave objectives out"
         )
     return _of_config(choice, asked, gpu, goal, notice, batch_invariant=batch_invariant)
+
+
+def two_variants(
+    named: tuple[What, What],
+    asked: AskedProblem,
+    gpu: str | None,
+    storage: str | None,
+    goal: Goal,
+    notice: Notice,
+    *,
+    batch_invariant: bool = False,
+) -> tuple[Chosen, Chosen]:
+    """What two WHATs name, of the same problem and for the same GPU. Raises as `chosen_variant`.
+
+    Where one of them is of a study, its problem and its GPU are those of the other, too. A
+    `batch_invariant` config is asked of the heuristic alone.
+    """
+    from explorer.export import HEURISTIC, is_of_study
+
+    if batch_invariant and HEURISTIC not in named:
+        raise InvalidInput(
+            "batch-invariant configs are the heuristic's alone, and neither of the two is the "
+            "heuristic: leave batch-invariant out"
+        )
+    found: dict[int, Chosen] = {}
+    for place in sorted((0, 1), key=lambda place: not is_of_study(_choice(named[place]))):
+        what = named[place]
+        of_study = is_of_study(_choice(what))
+        chosen = chosen_variant(
+            what,
+            asked,
+            gpu,
+            storage,
+            goal if of_study else Goal(accuracy=goal.accuracy),
+            notice,
+            batch_invariant=batch_invariant and what == HEURISTIC,
+        )
+        found[place] = chosen
+        asked = AskedProblem.of(chosen.variant.problem)
+        gpu = gpu or (chosen.gpu.name if chosen.gpu else known_gpu_for(chosen.arch).name)
+    return found[0], found[1]
+
+
+def known_times_of(
+    variants: "Sequence[Variant]", gpu: GpuSpec, storage: str | None, goal: Goal
+) -> "KnownTimes | None":
+    """What variants of one problem were measured to take on a GPU, by the source that knows most.
+
+    Raises InvalidInput where the storage cannot be read.
+    """
+    from explorer.tuning import open_storage, searching
+    from explorer.tuning.known_times import known_times
+
+    asked = AskedProblem.of(variants[0].problem)
+    try:
+        opened = open_storage(storage, read_only=True, command=searching(asked, goal))
+    except NotFound:  # nothing was searched yet
+        opened = None
+    return known_times(variants, gpu, opened, goal)
 
 
 def _of_config(

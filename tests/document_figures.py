@@ -20,10 +20,12 @@ from explorer.config import Config
 from explorer.config_words import brief_words
 from explorer.dtype import DType
 from explorer.evaluate.gpu_suite import RECORD, compared_sentences, read_runs
+from explorer.evaluate.inspection import inspect
 from explorer.gpu_spec import known_gpu
 from explorer.presets import find_preset
 from explorer.problem import Problem
 from explorer.report.compare import geometric_mean, read_compared, result_counts
+from explorer.report.diff import Difference, figures_table
 from explorer.report.guides import ORDER, read_guide
 from explorer.report.table import Table, as_markdown, numbers, words
 from explorer.report.text import microseconds, percent, with_spread
@@ -359,6 +361,18 @@ def source(config: str, cols: str, first: str, last: str) -> str:
     begin = next(i for i, line in enumerate(lines) if line.startswith(first))
     end = next(i for i, line in enumerate(lines) if i >= begin and line.startswith(last))
     return "```cuda\n" + "\n".join(lines[begin : end + 1]) + "\n```"
+
+
+@figure
+def side_by_side(one: str, other: str, cols: str, rows: str, *names: str) -> str:
+    """Return rows of the table of figures by which `explorer diff` compares two presets."""
+    problem, gpu = Problem(int(rows), int(cols)), known_gpu("NVIDIA H200")
+    sides = [
+        inspect(emit(problem, find_preset(name).config(problem, gpu)), gpu) for name in (one, other)
+    ]
+    table = figures_table(Difference((one, other), (sides[0], sides[1]), None))
+    told = {str(row[0]): row for row in table.rows}
+    return as_markdown(Table(table.columns, [told[name] for name in names]))
 
 
 @figure

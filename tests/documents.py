@@ -61,7 +61,7 @@ _BLOCK = re.compile(
     r"(?:^<!-- run: (?P<marks>[^>]*?) -->\n)?^```(?P<language>\S*)\n(?P<body>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
-_GENERATED = re.compile(
+GENERATED = re.compile(
     r"(?P<begin><!-- generated: (?P<call>[^>]*?) -->)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL
 )
 _ELAPSED = re.compile(r"\bin [0-9.]+ s\b")
@@ -93,7 +93,7 @@ class Block:
 def blocks(path: Path) -> list[Block]:
     """Return the blocks of code outside generated text; raises ValueError for unknown marks."""
     text = path.read_text()
-    spans = [found.span() for found in _GENERATED.finditer(text)]
+    spans = [found.span() for found in GENERATED.finditer(text)]
     return [
         _block(path, text, found)
         for found in _BLOCK.finditer(text)
@@ -236,7 +236,7 @@ def with_generated(text: str) -> str:
             value = f"\n{value.rstrip()}\n"
         return f"{found['begin']}{value}{found['end']}"
 
-    return _GENERATED.sub(made, text)
+    return GENERATED.sub(made, text)
 
 
 def with_printed(path: Path, runner: Runner, needs: tuple[str, ...] = ("",)) -> str:
@@ -277,7 +277,7 @@ def write_generated() -> None:
 
 def prose(text: str) -> str:
     """A document without its code, its generated parts and its comments."""
-    text = _GENERATED.sub("", text)
+    text = GENERATED.sub("", text)
     text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"`[^`]*`|<!--.*?-->", "", text, flags=re.DOTALL)
     return re.sub(r"\]\([^)]*\)", "]", text)

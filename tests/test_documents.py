@@ -11,6 +11,7 @@ import pytest
 from document_figures import TYPES, compared
 from documents import (
     DOCUMENTS,
+    GENERATED,
     GUIDES,
     LANGUAGES,
     NEEDS,
@@ -81,6 +82,13 @@ def test_its_commands_run_where_there_is_nvcc(path, runner):
 def test_its_figures_are_those_of_the_results(path):
     text = path.read_text()
     assert with_generated(text) == text, ANEW
+
+
+@EACH
+def test_no_mark_is_overlooked(path):
+    """A mark with a `>` in it would be read as a comment, and nothing would stand after it."""
+    text = path.read_text()
+    assert len(GENERATED.findall(text)) == text.count("<!-- generated: "), path.name
 
 
 @EACH

@@ -11,6 +11,7 @@ import typer
 from explorer import __version__
 from explorer.cli.benchmark import benchmark, recordings
 from explorer.cli.compare import compare
+from explorer.cli.diff import diff
 from explorer.cli.emit import emit
 from explorer.cli.help import HELP_NAMES, Command
 from explorer.cli.journey import journey
@@ -68,6 +69,7 @@ COMMANDS: dict[str, dict[Callable[..., None], str]] = {
         report: "explorer report --cols 4096 --output report.html",
         studies: "explorer studies --markdown",
         profile: "explorer profile best --cols 4096",
+        diff: "explorer diff heuristic oneflow-warp --cols 1024",
         compare: "explorer compare --cols 4096,50257 --dtype f32,bf16",
         journey: "explorer journey --cols 4096 --plot journey.svg",
         dashboard: "explorer dashboard --port 8081",

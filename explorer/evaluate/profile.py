@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import gcd, lcm
 
 from explorer.codegen import Variant, scratch_bytes
-from explorer.compile import CompileFailure, Compiler, nvrtc_version
+from explorer.compile import CompileFailure, Compiler, Kernel, nvrtc_version
 from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.result import NotEmulated
 from explorer.errors import InvalidInput
@@ -54,25 +54,36 @@ def profile(variant: Variant, gpu: GpuSpec) -> Profile:
     """
     program = ProgramUnderTest.of(variant)
     emulated = counted_problem(variant)
+    kernel = compiled_for(gpu, variant)
     try:
-        kernel = Compiler(gpu.arch).compile(variant.source)
         launches = program.launches(emulated)
         arrays = normal_inputs(emulated)
         scratch = scratch_bytes(emulated, variant.config)
         twice = variant.config.rewrites
         steps = EmulatedKernel.of(kernel.ptx, launches, scratch, rewrites=twice)
         ran = emulate(steps, emulated, arrays)
-    except CompileFailure as failure:
-        raise InvalidInput(f"the kernel does not compile for {gpu.arch}: {failure}") from None
     except NotEmulated as error:
         raise InvalidInput(f"nothing is counted: {error}") from None
     if ran.unsupported or ran.check is None:
         raise InvalidInput(f"nothing is counted: {ran.sentence}")
+    resources, held = held_by(gpu, variant, kernel)
+    return Profile(variant, gpu, nvrtc_version(), emulated, ran.counters, resources, held)
+
+
+def compiled_for(gpu: GpuSpec, variant: Variant) -> Kernel:
+    """The variant's kernel for a GPU's architecture; raises InvalidInput if it does not compile."""
+    try:
+        return Compiler(gpu.arch).compile(variant.source)
+    except CompileFailure as failure:
+        raise InvalidInput(f"the kernel does not compile for {gpu.arch}: {failure}") from None
+
+
+def held_by(gpu: GpuSpec, variant: Variant, kernel: Kernel) -> tuple[Resources, Occupancy]:
+    """What the variant's first launch takes of an SM, and how much of it an SM holds at once."""
     launch = variant.launches[0]
     resources = replace(kernel.resources, dynamic_shared_bytes=launch.shared_bytes)
     grid = launch.grid_on(gpu.sm_count)
-    held = occupancy(resources, launch.block, grid, gpu, launch.cluster)
-    return Profile(variant, gpu, nvrtc_version(), emulated, ran.counters, resources, held)
+    return resources, occupancy(resources, launch.block, grid, gpu, launch.cluster)
 
 
 def counted_problem(variant: Variant) -> Problem:

@@ -20,6 +20,7 @@ from explorer.devices.recorded import RecordingFile, list_recordings, read_recor
 from explorer.errors import ExplorerError
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.gpu_suite import read_runs, record_path, sentence
+from explorer.evaluate.inspection import MISSING, disassembler
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import DEFAULT_GPU, known_gpu
 from explorer.problem import Problem
@@ -70,6 +71,7 @@ def checks(storage: str | None = None) -> tuple[Check, ...]:
             *_program(lambda: shutil.which("ncu"), "ncu"),
             "Nsight Compute's figures in explorer profile",
         ),
+        Check("nvdisasm", *_nvdisasm(), "SASS in explorer diff (an extra)"),
         Check("nvcc", *_program(lambda: shutil.which("nvcc"), "nvcc"), "building emitted files"),
         Check("gpu tests", *_gpu_suite(), "trusting kernels and times without a GPU at hand"),
     )
@@ -185,6 +187,11 @@ def _gpu_suite() -> Answer:
     except ExplorerError as error:
         return False, str(error)
     return any(run.is_of_this_code and not run.failed for run in runs), sentence(runs)
+
+
+def _nvdisasm() -> Answer:
+    path = disassembler()
+    return (True, path) if path else (False, MISSING)
 
 
 def _program(find: Callable[[], str | None], name: str) -> Answer:

@@ -23,7 +23,7 @@ Data = dict[str, Any]
 
 def profile_data(profile: Profile, nsight: NsightFigures | str | None) -> Data:
     """problem, config, gpu, resources, occupancy; counts are of `emulated_rows`, times `scale`."""
-    variant, counters = profile.variant, profile.counters
+    variant = profile.variant
     problem = variant.problem
     return {
         "problem": {**problem.as_dict(), "bytes": problem.bytes},
@@ -33,11 +33,22 @@ def profile_data(profile: Profile, nsight: NsightFigures | str | None) -> Data:
         "arch": profile.gpu.arch,
         "nvrtc": profile.nvrtc,
         "resources": asdict(profile.resources),
-        "occupancy": {
-            **asdict(profile.occupancy),
-            "share": profile.occupancy.share,
-            "waves": profile.occupancy.waves if isfinite(profile.occupancy.waves) else None,
-        },
+        "occupancy": occupancy_data(profile.occupancy),
+        **counts_data(profile),
+        "nsight": _nsight(nsight),
+    }
+
+
+def occupancy_data(held: Occupancy) -> Data:
+    """Blocks and warps an SM, what limits them, the share of its warps, and waves of the grid."""
+    waves = held.waves if isfinite(held.waves) else None
+    return {**asdict(held), "share": held.share, "waves": waves}
+
+
+def counts_data(profile: Profile) -> Data:
+    """What the emulator counted of `emulated_rows`: times `scale`, it is of the whole problem."""
+    counters = profile.counters
+    return {
         "emulated_rows": profile.emulated.rows,
         "scale": profile.scale,
         "counts": {
@@ -56,13 +67,12 @@ def profile_data(profile: Profile, nsight: NsightFigures | str | None) -> Data:
             "warp_barriers": counters.warp_barriers,
             "async_copy_bytes": counters.async_copy_bytes,
         },
-        "global_bytes_per_element": _moved(profile) / profile.elements,
-        "global_bytes_of_model": _moved(profile) / profile.emulated.bytes,
-        "nsight": _nsight(nsight),
+        "global_bytes_per_element": moved_bytes(profile) / profile.elements,
+        "global_bytes_of_model": moved_bytes(profile) / profile.emulated.bytes,
     }
 
 
-def _moved(profile: Profile) -> int:
+def moved_bytes(profile: Profile) -> int:
     """Bytes of the sectors that global loads and stores touch."""
     both = profile.counters.global_loads.sectors + profile.counters.global_stores.sectors
     return both * SECTOR_BYTES

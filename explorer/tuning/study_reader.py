@@ -360,6 +360,17 @@ def load_trials(
     return {number: trial for number, trial in study.trials.items() if trial is not None}
 
 
+def load_measured(
+    storage: BaseStorage, problem: Problem | AskedProblem, goal: Goal = TIME
+) -> tuple[StudyView, list[TrialRecord]]:
+    """The study that `load_study` chooses, without effects, and its trials that measured a kernel.
+
+    Raises as it does.
+    """
+    study = _choose(storage, _Wanted(_filter(problem), goal))
+    return _view(study), study.measured()
+
+
 def _trial_named(study: StoredStudy, which: str | int) -> TrialRecord:
     if which == BEST:
         best = study.best()

@@ -1,0 +1,94 @@
+"""`explorer diff`: two kernels of one problem side by side."""
+
+from typing import Annotated
+
+import typer
+
+from explorer.asked import AskedProblem
+from explorer.cli import completions
+from explorer.cli.options import (
+    AccuracyOrNone,
+    BatchInvariant,
+    Gpu,
+    Json,
+    Minimised,
+    Storage,
+    words,
+)
+from explorer.cli.output import say
+from explorer.cli.problem import needed, with_problem
+from explorer.errors import InvalidInput
+from explorer.tuning.objective import Goal, Objectives
+
+NONE = "none"
+
+FORMS = "best, a trial's number, heuristic, a preset, or a config as JSON."
+
+First = Annotated[str, typer.Argument(metavar="A", help=FORMS, autocompletion=completions.variants)]
+Second = Annotated[
+    str, typer.Argument(metavar="B", help="As A.", autocompletion=completions.variants)
+]
+Show = Annotated[
+    str,
+    typer.Option(
+        "--show",
+        metavar="TEXT,TEXT",
+        help="Texts to compare line by line: source, ptx, sass (which takes "
+        "softmax-explorer[sass]), or none.",
+        autocompletion=completions.among("source", "ptx", "sass", "source,ptx,sass", NONE),
+    ),
+]
+
+
+@with_problem
+def diff(
+    a: First,
+    b: Second,
+    asked: AskedProblem | None,
+    show: Show = "source",
+    gpu: Gpu = None,
+    accuracy: AccuracyOrNone = None,
+    objectives: Minimised = Objectives.TIME,
+    batch_invariant: BatchInvariant = False,
+    storage: Storage = None,
+    json: Json = False,
+) -> None:
+    """Show two kernels side by side: config, source, resources, counts, times if known."""
+    from explorer.api import known_times_of, two_variants
+    from explorer.evaluate.inspection import MISSING, inspect
+    from explorer.gpu_spec import known_gpu_for
+    from explorer.report.diff import SASS, Difference, difference_data, print_difference
+    from explorer.report.json_data import as_text
+    from explorer.report.table import results
+
+    shown = _shown(show)
+    goal = Goal.of(objectives, accuracy)
+    chosen = two_variants(
+        (a, b), needed(asked), gpu, storage, goal, say, batch_invariant=batch_invariant
+    )
+    limits = chosen[0].gpu or chosen[1].gpu or known_gpu_for(chosen[0].arch)
+    one, other = (inspect(each.variant, limits) for each in chosen)
+    if SASS in shown and (one.no_sass or other.no_sass):
+        raise InvalidInput(f"sass cannot be shown: {one.no_sass or other.no_sass or MISSING}")
+    variants = (one.variant, other.variant)
+    times = known_times_of(variants, limits, storage, goal)
+    difference = Difference((a, b), (one, other), times)
+    if json:
+        print(as_text(difference_data(difference, shown)))
+    else:
+        print_difference(difference, shown, results())
+
+
+def _shown(text: str) -> tuple[str, ...]:
+    """The texts that are asked for; raises InvalidInput."""
+    from explorer.report.diff import TEXTS
+
+    if text == NONE:
+        return ()
+    asked = words("show", text)
+    unknown = [word for word in asked if word not in TEXTS]
+    if unknown:
+        raise InvalidInput(
+            f"show is {text!r}; write some of {', '.join(TEXTS)} with commas, or {NONE}"
+        )
+    return tuple(name for name in TEXTS if name in asked)

@@ -1,0 +1,442 @@
+"""Two variants of one problem side by side: for a person, and as plain data for a program."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
+from typing import Any
+
+from rich.console import Console
+
+from explorer.config_words import brief_words
+from explorer.evaluate.inspection import Inspection, instruction_counts
+from explorer.evaluate.profile import Profile
+from explorer.report.profile import TELLING as TELLING_PTX
+from explorer.report.profile import counted_sentence, counts_data, moved_bytes, occupancy_data
+from explorer.report.table import Table, cell, notes, numbers, print_table, word, words
+from explorer.report.text import (
+    circumstances_line,
+    count,
+    counted,
+    microseconds,
+    percent,
+    share_of_copy,
+)
+from explorer.tuning.known_times import KnownTimes
+
+Data = dict[str, Any]
+
+SIDES = ("A", "B")
+
+SOURCE, PTX, SASS = "source", "ptx", "sass"
+TEXTS = (SOURCE, PTX, SASS)
+"""What can be shown line by line."""
+
+
+# ------------------------------------------------------------------ what is compared
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two variants, as they were named, and the times that are known of them."""
+
+    names: tuple[str, str]
+    sides: tuple[Inspection, Inspection]
+    times: KnownTimes | None
+    """None where no source has a time of either."""
+
+    @cached_property
+    def texts(self) -> dict[str, "TextDiff"]:
+        """The texts that both have, each line by line."""
+        one, other = self.sides
+        source, other_source = (side.variant.source.splitlines() for side in self.sides)
+        found = {
+            SOURCE: TextDiff.of(source, other_source, str),
+            PTX: TextDiff.of(one.ptx, other.ptx, _without_numbers_of_ptx),
+        }
+        if one.sass is not None and other.sass is not None:
+            found[SASS] = TextDiff.of(one.sass, other.sass, _without_numbers_of_sass)
+        return found
+
+    def time_us(self, place: int) -> float | None:
+        """The known time of A (0) or B (1), microseconds a launch."""
+        return None if self.times is None else self.times.times_us[place]
+
+
+# ------------------------------------------------------------------ line by line
+
+
+CONTEXT = 3
+"""Equal lines that are shown around those that differ."""
+
+_PTX_NUMBER = re.compile(r"%([a-z]+)\d+|\$L_+\w+|_INTERNAL_\w+")
+_SASS_NUMBER = re.compile(r"\b(UR|UP|SB|R|P|B)\d+\b|\.L_x_\d+|\.reuse\b")
+
+
+def _without_numbers_of_ptx(line: str) -> str:
+    """A line of PTX without the numbers of registers and labels."""
+    return " ".join(_PTX_NUMBER.sub(r"%\1", line).split())
+
+
+def _without_numbers_of_sass(line: str) -> str:
+    """A line of SASS without the numbers of registers and labels."""
+    return " ".join(_SASS_NUMBER.sub(r"\1", line).split())
+
+
+@dataclass(frozen=True, slots=True)
+class TextDiff:
+    """Two texts as a unified diff, and how many lines only one of them has."""
+
+    lines: tuple[str, ...]
+    """Without the two lines that name the files."""
+    only: tuple[int, int]
+
+    @classmethod
+    def of(cls, one: Sequence[str], other: Sequence[str], key: Callable[[str], str]) -> "TextDiff":
+        """Compare lines by `key`; of two that it makes equal, that of the first is shown."""
+        matcher = SequenceMatcher(
+            None, [key(line) for line in one], [key(line) for line in other], autojunk=False
+        )
+        lines: list[str] = []
+        only = [0, 0]
+        for group in matcher.get_grouped_opcodes(CONTEXT):
+            begin, end = group[0], group[-1]
+            lines.append(f"@@ -{_span(begin[1], end[2])} +{_span(begin[3], end[4])} @@")
+            for tag, i, i_end, j, j_end in group:
+                if tag == "equal":
+                    lines += [f" {line}" for line in one[i:i_end]]
+                    continue
+                lines += [f"-{line}" for line in one[i:i_end]]
+                lines += [f"+{line}" for line in other[j:j_end]]
+                only[0] += i_end - i
+                only[1] += j_end - j
+        return cls(tuple(lines), (only[0], only[1]))
+
+
+def _span(begin: int, end: int) -> str:
+    """Lines from `begin` to before `end`, counted from 0, as a unified diff has them."""
+    length = end - begin
+    return f"{begin + 1}" if length == 1 else f"{begin + (length > 0)},{length}"
+
+
+# ------------------------------------------------------------------ as JSON
+
+
+def difference_data(difference: Difference, shown: Sequence[str]) -> Data:
+    """problem, gpu, arch, a, b, config, times (null: none known), diffs of the texts `shown`."""
+    one, other = difference.sides
+    differing = one.variant.config.differences(other.variant.config)
+    times = difference.times
+    return {
+        "problem": {**one.variant.problem.as_dict(), "bytes": one.variant.problem.bytes},
+        "gpu": one.gpu.name,
+        "arch": one.gpu.arch,
+        "a": _side_data(difference, 0),
+        "b": _side_data(difference, 1),
+        "config": {
+            "differing": {name: list(values) for name, values in differing.items()},
+            "same": len(one.variant.config.as_dict()) - len(differing),
+        },
+        "times": None
+        if times is None
+        else {
+            "source": times.source,
+            "in_turn": times.in_turn,
+            "circumstances": times.circumstances.as_dict(),
+        },
+        "lines": {
+            name: {"only_a": text.only[0], "only_b": text.only[1]}
+            for name, text in difference.texts.items()
+        },
+        "diffs": {name: list(difference.texts[name].lines) for name in shown},
+    }
+
+
+def _side_data(difference: Difference, place: int) -> Data:
+    side, time_us = difference.sides[place], difference.time_us(place)
+    launches = [asdict(launch) for launch in side.variant.launches]
+    return {
+        "name": difference.names[place],
+        "config": side.variant.config.as_dict(),
+        "digest": side.variant.digest,
+        "time_us": time_us,
+        "of_copy": _of_copy(difference, place),
+        "of_other_code": bool(difference.times and difference.times.other_code[place]),
+        "launches": launches,
+        "scratch_bytes": side.variant.scratch_bytes,
+        "resources": asdict(side.resources),
+        "occupancy": occupancy_data(side.occupancy),
+        "counted": None if side.profile is None else counts_data(side.profile),
+        "not_counted": side.not_counted or None,
+        "sass_instructions": None
+        if side.sass is None
+        else dict(instruction_counts(side.sass).most_common()),
+        "no_sass": side.no_sass or None,
+    }
+
+
+def _of_copy(difference: Difference, place: int) -> float | None:
+    time_us = difference.time_us(place)
+    if difference.times is None or time_us is None:
+        return None
+    return share_of_copy(time_us, difference.times.circumstances.copy_us)
+
+
+# ------------------------------------------------------------------ for a person
+
+
+def print_difference(difference: Difference, shown: Sequence[str], console: Console) -> None:
+    """Names, config, what each takes and does, instructions, then the texts `shown`."""
+    first = difference.sides[0]
+    console.print(f"{first.variant.problem} on {first.gpu.name}", style="bold")
+    console.print()
+    named = zip(SIDES, difference.names, difference.sides, strict=True)
+    console.print(
+        notes([(side, f"{name}: {brief_words(of.variant.config)}") for side, name, of in named])
+    )
+    print_table(_config_table(difference), console)
+    print_table(figures_table(difference), console)
+    for table in (_executed_table(difference), _code_table(difference)):
+        if table is not None:
+            print_table(table, console)
+    console.print()
+    console.print(notes(_remarks(difference)))
+    for name in shown:
+        _print_text(difference, name, console)
+
+
+def _config_table(difference: Difference) -> Table:
+    one, other = (side.variant.config for side in difference.sides)
+    differing = list(one.differences(other))
+    same = len(one.as_dict()) - len(differing)
+    many = "differ" if len(differing) != 1 else "differs"
+    title = (
+        f"Config: {counted(len(differing), 'parameter')} {many}, {same} are the same"
+        if differing
+        else "Config: the same"
+    )
+    table = Table(words("", *SIDES), title=title)
+    for name in differing:
+        table.add(name, str(getattr(one, name)), str(getattr(other, name)))
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """A row of the table of figures: a number of each side, None where it is not known."""
+
+    name: str
+    values: tuple[float | None, float | None]
+    shown: Callable[[float], str]
+
+    def cells(self) -> tuple[str, str, str, str]:
+        """The row: name, A, B, and B over A where that says something."""
+        one, other = self.values
+        told = ["not known" if value is None else self.shown(value) for value in self.values]
+        ratio = f"× {other / one:.3g}" if one and other is not None else ""
+        return self.name, told[0], told[1], ratio
+
+
+def figures_table(difference: Difference) -> Table:
+    """What each side takes and does, a row a figure; `not known` where a time or count is not."""
+    table = Table([word(""), *numbers(*SIDES, "B over A")], title="Side by side")
+    for figure in (*_time_figures(difference), *_held_figures(difference)):
+        table.add(*figure.cells())
+    limits = [", ".join(side.occupancy.limited_by) for side in difference.sides]
+    table.add("limited by", *limits, "")
+    for figure in _counted_figures(difference):
+        table.add(*figure.cells())
+    return table
+
+
+def _time_figures(difference: Difference) -> list[_Figure]:
+    times = (difference.time_us(0), difference.time_us(1))
+    of_copy = (_of_copy(difference, 0), _of_copy(difference, 1))
+    copy = [_Figure("share of copy", of_copy, percent)] if any(of_copy) else []
+    return [_Figure("time", times, lambda us: f"{microseconds(us)} µs"), *copy]
+
+
+def _held_figures(difference: Difference) -> list[_Figure]:
+    """What ptxas and the launch say."""
+
+    def of(name: str, value: Callable[[Inspection], float], shown: Callable[[float], str]) -> None:
+        one, other = difference.sides
+        figures.append(_Figure(name, (value(one), value(other)), shown))
+
+    figures: list[_Figure] = []
+    of("registers a thread", lambda s: s.resources.registers, _whole)
+    of("spilled", lambda s: _spilled(s), _bytes)
+    of("shared memory a block", lambda s: s.resources.shared_bytes, _bytes)
+    of("machine code", lambda s: s.resources.code_bytes, _bytes)
+    of("launches", lambda s: len(s.variant.launches), _whole)
+    of("threads a block", lambda s: s.variant.launches[0].block, _whole)
+    of("blocks", lambda s: s.variant.launches[0].grid_on(s.gpu.sm_count), _whole)
+    of("blocks an SM", lambda s: s.occupancy.blocks_per_sm, _whole)
+    of("occupancy", lambda s: s.occupancy.share, lambda share: percent(share, 0))
+    of("waves", lambda s: s.occupancy.waves, lambda waves: f"{waves:.2f}")
+    return figures
+
+
+def _counted_figures(difference: Difference) -> list[_Figure]:
+    """What the emulator counted, for each element or row; nothing where it could not, of both."""
+
+    def of(name: str, value: Callable[[Profile], float], shown: Callable[[float], str]) -> None:
+        one, other = ((None if p is None else value(p)) for p in profiles)
+        figures.append(_Figure(name, (one, other), shown))
+
+    profiles = [side.profile for side in difference.sides]
+    figures: list[_Figure] = []
+    if not any(profiles):
+        return figures
+    of("global memory a row", lambda p: moved_bytes(p) / p.emulated.rows, _bytes)
+    of("global memory an element", lambda p: moved_bytes(p) / p.elements, lambda b: f"{b:.3f} B")
+    of("of the model's bytes", lambda p: moved_bytes(p) / p.emulated.bytes, percent)
+    of("shared wavefronts a row", lambda p: _wavefronts(p) / p.emulated.rows, _few)
+    of("bank conflicts a row", lambda p: _conflicts(p) / p.emulated.rows, _few)
+    of("block barriers a row", lambda p: p.counters.barriers / p.emulated.rows, _few)
+    return figures
+
+
+def _whole(value: float) -> str:
+    return count(round(value))
+
+
+def _few(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _bytes(value: float) -> str:
+    return f"{count(round(value))} B"
+
+
+def _spilled(side: Inspection) -> int:
+    return side.resources.spill_store_bytes + side.resources.spill_load_bytes
+
+
+def _wavefronts(profile: Profile) -> int:
+    return profile.counters.shared_loads.wavefronts + profile.counters.shared_stores.wavefronts
+
+
+def _conflicts(profile: Profile) -> int:
+    both = profile.counters.shared_loads.bank_conflicts
+    return both + profile.counters.shared_stores.bank_conflicts
+
+
+LEAST_SHARE = 0.02
+"""Instructions that are fewer on both sides are summed, but for those that move data or wait."""
+
+TELLING = (*TELLING_PTX, "LD", "ST", "SHFL", "BAR", "ATOM", "RED", "UCGABAR", "SYNCS", "UBLKCP")
+
+
+def _executed_table(difference: Difference) -> Table | None:
+    """PTX instructions that warps executed; None where neither kernel was counted."""
+    profiles = [side.profile for side in difference.sides]
+    one, other = profiles
+    if one is None or other is None:
+        return None
+    mixes = [
+        {name: 32 * n / of.elements for name, n in of.counters.instructions.items()}
+        for of in (one, other)
+    ]
+    title = "PTX instructions executed, an element"
+    return _mix_table(title, mixes[0], mixes[1], lambda value: f"{value:.3f}")
+
+
+def _code_table(difference: Difference) -> Table | None:
+    """Instructions of the machine code; None where there is no disassembler."""
+    one, other = (side.sass for side in difference.sides)
+    if one is None or other is None:
+        return None
+    title = "SASS instructions in the code"
+    return _mix_table(title, instruction_counts(one), instruction_counts(other), _whole)
+
+
+def _mix_table(
+    title: str, one: Mapping[str, float], other: Mapping[str, float], shown: Callable[[float], str]
+) -> Table:
+    """Both mixes, the most frequent instructions first, and what all come to."""
+    table = Table([word(""), *numbers(*SIDES, "change")], title=title)
+    sums = sum(one.values()), sum(other.values())
+    others = [0.0, 0.0]
+
+    def add(name: str, a: float, b: float) -> None:
+        table.add(name, shown(a), shown(b), _signed(b - a, shown))
+
+    for name in sorted({*one, *other}, key=lambda n: (-max(one.get(n, 0), other.get(n, 0)), n)):
+        a, b = one.get(name, 0), other.get(name, 0)
+        if name.startswith(TELLING) or a >= LEAST_SHARE * sums[0] or b >= LEAST_SHARE * sums[1]:
+            add(name, a, b)
+        else:
+            others = [others[0] + a, others[1] + b]
+    if any(others):
+        add("others", *others)
+    add("all", *sums)
+    return table
+
+
+def _signed(value: float, shown: Callable[[float], str]) -> str:
+    text = shown(abs(value))
+    return text if text == shown(0) else f"{'+' if value > 0 else '-'}{text}"
+
+
+def _remarks(difference: Difference) -> list[tuple[str, str]]:
+    """Where the times come from, how it was counted, and how much of each text differs."""
+    lines = [("time", _time_sentence(difference.times))]
+    lines += [("counted", sentence) for sentence in _counted_sentences(difference)]
+    for name, text in difference.texts.items():
+        lines.append((name, _text_sentence(name, text)))
+    missing = dict.fromkeys(side.no_sass for side in difference.sides if side.no_sass)
+    return [*lines, *((SASS, sentence) for sentence in missing)]
+
+
+def _time_sentence(times: KnownTimes | None) -> str:
+    if times is None:
+        return (
+            "not known: neither kernel is in a study, a tuned table or a recording of this problem "
+            "on this GPU"
+        )
+    how = "timed in turn" if times.in_turn else "timed one after the other"
+    told = f"{times.source}, {how}; {circumstances_line(times.circumstances)}"
+    other = [side for side, is_other in zip(SIDES, times.other_code, strict=True) if is_other]
+    if not other:
+        return told
+    return (
+        f"{told}; the time of {' and '.join(other)} was taken before the templates changed, and "
+        "may be of other code than is shown here"
+    )
+
+
+def _counted_sentences(difference: Difference) -> list[str]:
+    """How rows were counted; of each side where that differs."""
+    told = [
+        side.not_counted if side.profile is None else counted_sentence(side.profile)
+        for side in difference.sides
+    ]
+    if told[0] == told[1]:
+        return told[:1]
+    return [f"{side}: {sentence}" for side, sentence in zip(SIDES, told, strict=True)]
+
+
+def _text_sentence(name: str, text: TextDiff) -> str:
+    if not any(text.only):
+        return "the same" if name == SOURCE else "the same but for numbers of registers and labels"
+    one, other = (counted(number, "line") for number in text.only)
+    apart = "" if name == SOURCE else "; numbers of registers and labels do not count"
+    return f"{one} of A alone, {other} of B alone{apart}"
+
+
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def _print_text(difference: Difference, name: str, console: Console) -> None:
+    """A unified diff, each line whole; in colours where the console has some."""
+    lines = difference.texts[name].lines
+    if not lines:
+        return
+    console.print()
+    one, other = (f"{side} {of}" for side, of in zip(SIDES, difference.names, strict=True))
+    console.print(cell(f"--- {one} ({name})"), style="bold red", soft_wrap=True)
+    console.print(cell(f"+++ {other} ({name})"), style="bold green", soft_wrap=True)
+    for line in lines:
+        console.print(cell(line), style=_STYLES.get(line[0], ""), soft_wrap=True)
