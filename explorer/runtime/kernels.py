@@ -17,6 +17,7 @@ from explorer.errors import ExplorerError
 from explorer.gpu_spec import GpuSpec
 from explorer.plain_data import read_fields
 from explorer.problem import Problem
+from explorer.tuned_table import read_table
 from explorer.user_files import open_regular, template_dir
 from explorer.work_split import WorkSplit
 
@@ -35,8 +36,14 @@ class ReadyKernel:
 # ------------------------------------------------------------------ make
 
 
-def make(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> ReadyKernel:
-    """Return the kernel that the heuristic chooses, compiled unless it lies on disk.
+def make(
+    problem: Problem,
+    gpu: GpuSpec,
+    *,
+    batch_invariant: bool = False,
+    tuned: Config | None = None,
+) -> ReadyKernel:
+    """Return the kernel of the tuned config, else of the heuristic's, compiled unless on disk.
 
     Takes 0.1 to 2 s where it must be compiled. Raises ExplorerError where there is none, and
     CompileFailure.
@@ -45,7 +52,7 @@ def make(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> Re
     from explorer.evaluate.emulation import exceeded_resource
     from explorer.space import config_for
 
-    config = config_for(problem, gpu, batch_invariant=batch_invariant)
+    config = tuned or config_for(problem, gpu, batch_invariant=batch_invariant)
     variant = emit(problem, config)
     compiler = Compiler(gpu.arch)
     kernel = compiler.compile(variant.source)
@@ -55,7 +62,7 @@ def make(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> Re
     ready = ReadyKernel(
         kernel.cubin, variant.launches, variant.scratch_bytes, alignment(problem, config)
     )
-    _keep(_path(problem, gpu, batch_invariant), compiler.key(variant.source), ready)
+    _keep(_path(problem, gpu, batch_invariant, tuned), compiler.key(variant.source), ready)
     return ready
 
 
@@ -65,6 +72,35 @@ def alignment(problem: Problem, config: Config) -> int:
     if not split.only_whole_vectors:
         return 1
     return max(config.vector_bytes, split.output_word_bytes)
+
+
+# ------------------------------------------------------------------ choose
+
+
+@cache
+def tuned_configs(tables: tuple[str, ...]) -> dict[str, dict[Problem, Config]]:
+    """Return the best configs of tuned tables, by the GPU's name and the problem without a scale.
+
+    Of two tables with the same problem the later one counts. Raises InvalidInput for a file that
+    is no table of this version.
+    """
+    found: dict[str, dict[Problem, Config]] = {}
+    for path in tables:
+        table = read_table(Path(path))
+        known = found.setdefault(table.gpu.name, {})
+        known.update({replace(one.problem, scale=None): one.best.config for one in table.problems})
+    return found
+
+
+def tuned_config(problem: Problem, gpu: GpuSpec, tables: tuple[str, ...]) -> Config | None:
+    """Return the config that tables have for exactly this problem on this GPU, if it is legal.
+
+    None where no table has it. Raises InvalidInput as `tuned_configs` does.
+    """
+    from explorer.space import Space
+
+    config = tuned_configs(tables).get(gpu.name, {}).get(replace(problem, scale=None))
+    return config if config is not None and Space(problem, gpu).is_legal(config) else None
 
 
 # ------------------------------------------------------------------ find
@@ -78,10 +114,16 @@ _MAX_BYTES = 2**16
 """Largest file of launches that is read; they have some 500 bytes."""
 
 
-def find(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> ReadyKernel | None:
+def find(
+    problem: Problem,
+    gpu: GpuSpec,
+    *,
+    batch_invariant: bool = False,
+    tuned: Config | None = None,
+) -> ReadyKernel | None:
     """Return the kernel that `make` left on disk; None where there is none that can be trusted."""
     try:
-        path = _path(problem, gpu, batch_invariant)
+        path = _path(problem, gpu, batch_invariant, tuned)
         with open_regular(path, most_bytes=_MAX_BYTES) as file:
             digest, text = file.read().decode().split("\n")
         if digest != _digest(path, text):
@@ -125,9 +167,9 @@ def _keep(path: Path, key: str, ready: ReadyKernel) -> None:
         Path(file.name).replace(path)
 
 
-def _path(problem: Problem, gpu: GpuSpec, batch_invariant: bool) -> Path:
+def _path(problem: Problem, gpu: GpuSpec, batch_invariant: bool, tuned: Config | None) -> Path:
     unscaled = problem if problem.scale is None else replace(problem, scale=1.0)
-    told = [_FORMAT, _installed(), repr(unscaled), repr(gpu), batch_invariant]
+    told = [_FORMAT, _installed(), repr(unscaled), repr(gpu), batch_invariant, repr(tuned)]
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
     return cache_dir() / "problems" / digest[:2] / f"{digest}.json"
 

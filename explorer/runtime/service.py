@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from explorer.compile import CompileFailure
-from explorer.errors import ExplorerError
+from explorer.config import Config
+from explorer.errors import ExplorerError, InvalidInput
+from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.runtime.kernels import find, make
+from explorer.runtime.kernels import find, make, tuned_config, tuned_configs
 from explorer.runtime.launcher import LoadedKernel, gpu
 from explorer.runtime.shapes import read_shapes
 
@@ -30,19 +32,31 @@ class Options:
     """Whether a call waits for its kernel, instead of being served by the framework meanwhile."""
     batch_invariant: bool = False
     """Whether a row's bits do not depend on the number of rows."""
+    tuned: tuple[str, ...] = ()
+    """Files of tuned tables, from which exactly the problems that they have are chosen."""
 
 
 def _from_environment() -> Options:
     def is_set(name: str) -> bool:
         return os.environ.get(name, "").lower() not in ("", "0", "false", "no", "off")
 
-    return Options(is_set("EXPLORER_WAIT"), is_set("EXPLORER_BATCH_INVARIANT"))
+    tables = os.environ.get("EXPLORER_TUNED", "")
+    return Options(
+        is_set("EXPLORER_WAIT"),
+        is_set("EXPLORER_BATCH_INVARIANT"),
+        tuple(path for path in tables.split(os.pathsep) if path),
+    )
 
 
 options = _from_environment()
 
 
-def set_options(*, wait: bool | None = None, batch_invariant: bool | None = None) -> None:
+def set_options(
+    *,
+    wait: bool | None = None,
+    batch_invariant: bool | None = None,
+    tuned: str | Path | Sequence[str | Path] | None = None,
+) -> None:
     """Change what holds for all calls of this process, from the next on.
 
     `wait`: whether a call waits until its kernel is compiled, 0.1 to 2 s, instead of being served
@@ -52,14 +66,38 @@ def set_options(*, wait: bool | None = None, batch_invariant: bool | None = None
     give other bits; from the start where EXPLORER_BATCH_INVARIANT=1 is set. Say so before the first
     call: a kernel that has been loaded stays. One row alone counts as dense: of an array with gaps
     between its rows it may have other bits than within the array.
+    `tuned`: one or several files that `explorer tune` wrote. A problem that a table of this GPU
+    has, with the same rows, columns, type, op and layout, is served by the kernel that was the
+    fastest there; all others are, and with `batch_invariant` all are, served by the heuristic's.
+    From the start where EXPLORER_TUNED names files, with a colon between them. An empty sequence
+    takes no tables any longer. Say so before the first call, too. Raises InvalidInput for a file
+    that is no tuned table of this version.
 
-    Neither makes a kernel while a graph is being captured, into which nothing can be loaded: what
+    None makes a kernel while a graph is being captured, into which nothing can be loaded: what
     is captured is then the framework's function. Call `explorer.warm_up` before.
     """
     if wait is not None:
         options.wait = wait
     if batch_invariant is not None:
         options.batch_invariant = batch_invariant
+    if tuned is not None:
+        named = [tuned] if isinstance(tuned, str | Path) else tuned
+        tables = tuple(str(Path(path).absolute()) for path in named)
+        tuned_configs.cache_clear()  # a file may have been written anew
+        tuned_configs(tables)
+        options.tuned = tables
+
+
+def _tuned(problem: Problem, on: GpuSpec) -> Config | None:
+    """Return the config that a tuned table has; None without one, or where rows must not count."""
+    if not options.tuned or options.batch_invariant:
+        return None
+    try:
+        return tuned_config(problem, on, options.tuned)
+    except InvalidInput as error:  # the environment named the file, and nobody has read it yet
+        log.warning("%s; it is left out", error)
+        options.tuned = ()
+        return None
 
 
 # ------------------------------------------------------------------ service
@@ -149,7 +187,12 @@ class Service:
     def _find(self, key: tuple[Problem, int]) -> LoadedKernel | None:
         problem, device = key
         on = gpu(device)
-        ready = find(problem, on.spec, batch_invariant=options.batch_invariant)
+        ready = find(
+            problem,
+            on.spec,
+            batch_invariant=options.batch_invariant,
+            tuned=_tuned(problem, on.spec),
+        )
         if ready is None:
             return None
         return self._loaded.setdefault(key, on.load(problem, ready))
@@ -161,7 +204,12 @@ class Service:
                 loaded = self._loaded.get(key) or self._find(key)
                 if loaded is None and (strict or not self._is_refused(key)):
                     on = gpu(device)
-                    ready = make(problem, on.spec, batch_invariant=options.batch_invariant)
+                    ready = make(
+                        problem,
+                        on.spec,
+                        batch_invariant=options.batch_invariant,
+                        tuned=_tuned(problem, on.spec),
+                    )
                     loaded = self._loaded.setdefault(key, on.load(problem, ready))
         except Exception as error:
             if strict:

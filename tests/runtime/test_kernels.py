@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -16,8 +17,9 @@ from explorer.gpu_spec import known_gpu
 from explorer.operands import inputs, output, scalars
 from explorer.problem import Mask, Op, Problem
 from explorer.runtime import kernels
-from explorer.runtime.kernels import find, make
+from explorer.runtime.kernels import find, make, tuned_config
 from explorer.space import config_for
+from explorer.tuned_table import read_table
 
 H200 = known_gpu("NVIDIA H200")
 PROBLEM = Problem(64, 96, DType.F16)
@@ -291,3 +293,39 @@ def test_a_process_that_finds_a_kernel_needs_neither_templates_nor_compiler():
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split() == [hashlib.sha256(made.cubin).hexdigest(), "[]", "False"]
+
+
+# ------------------------------------------------------------------ tuned tables
+
+TABLE = str(Path(kernels.__file__).parents[2] / "studies" / "tuned" / "nvidia-h200.json")
+
+
+def worth_tuning():
+    """The problem of the committed table whose best config gains most over the heuristic's."""
+    return max(read_table(Path(TABLE)).problems, key=lambda one: one.gain or 0)
+
+
+def test_a_tuned_problem_has_its_tables_kernel(folder):
+    one = worth_tuning()
+    config = tuned_config(replace(one.problem, scale=2.0), H200, (TABLE,))
+    assert config == one.best.config != config_for(one.problem, H200)
+    tuned, plain = make(one.problem, H200, tuned=config), make(one.problem, H200)
+    assert tuned.cubin != plain.cubin
+    assert find(one.problem, H200, tuned=config) == tuned
+    assert find(one.problem, H200) == plain
+
+
+def test_other_problems_and_gpus_have_none():
+    one = worth_tuning()
+    for problem, gpu in (
+        (replace(one.problem, rows=one.problem.rows + 1), H200),
+        (one.problem, known_gpu("NVIDIA H100 80GB HBM3")),
+    ):
+        assert tuned_config(problem, gpu, (TABLE,)) is None
+    assert tuned_config(one.problem, H200, ()) is None
+
+
+def test_a_config_that_the_gpu_cannot_launch_is_left_to_the_heuristic():
+    one = worth_tuning()
+    small = replace(H200, threads_per_sm=32, shared_per_block_bytes=16)
+    assert tuned_config(one.problem, small, (TABLE,)) is None

@@ -5,16 +5,19 @@ import os
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import explorer
 from explorer.errors import ExplorerError, InvalidInput
+from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
 from explorer.runtime import service as module
 from explorer.runtime.service import Service, set_options
 from explorer.runtime.shapes import log_shapes, met
+from explorer.tuned_table import read_table
 
 PROBLEM, OTHER = Problem(64, 96), Problem(3, 5, scale=1.0)
 
@@ -28,21 +31,22 @@ class World:
         self.takes_s = 0.0
         self.fails = {}
         self.gate = None
+        self.spec = None
 
     def gpu(self, index):
         if index > 1:
             raise RuntimeError("there is no such GPU")
-        return SimpleNamespace(spec=f"gpu {index}", load=self.load)
+        return SimpleNamespace(spec=self.spec or f"gpu {index}", load=self.load)
 
     def load(self, problem, ready):
         self.loaded.append(problem)
         return SimpleNamespace(problem=problem, ready=ready)
 
-    def find(self, problem, spec, *, batch_invariant):
+    def find(self, problem, spec, *, batch_invariant, tuned=None):
         self.found.append(problem)
         return self.disk.get((problem, spec, batch_invariant))
 
-    def make(self, problem, spec, *, batch_invariant):
+    def make(self, problem, spec, *, batch_invariant, tuned=None):
         if self.gate is not None:
             assert self.gate.wait(10)
         time.sleep(self.takes_s)
@@ -342,7 +346,67 @@ def test_what_is_not_said_of_an_option_stays(world):
 def test_the_environment_says_how_a_process_begins(monkeypatch, value, wait):
     monkeypatch.setenv("EXPLORER_WAIT", value)
     monkeypatch.delenv("EXPLORER_BATCH_INVARIANT", raising=False)
+    monkeypatch.delenv("EXPLORER_TUNED", raising=False)
     assert module._from_environment() == module.Options(wait=wait)
+
+
+# ------------------------------------------------------------------ tuned tables
+
+TABLE = Path(__file__).parents[2] / "studies" / "tuned" / "nvidia-h200.json"
+
+
+@pytest.fixture
+def chosen(world, monkeypatch):
+    """What `find` and `make` are told of tables."""
+    told = []
+
+    def heard(call):
+        return lambda *args, tuned=None, **more: told.append(tuned) or call(*args, **more)
+
+    monkeypatch.setattr(module, "find", heard(world.find))
+    monkeypatch.setattr(module, "make", heard(world.make))
+    world.spec = known_gpu("NVIDIA H200")
+    return told
+
+
+def test_a_tuned_tables_problem_is_served_by_its_kernel(service, chosen):
+    one = max(read_table(TABLE).problems, key=lambda one: one.gain or 0)
+    set_options(wait=True, tuned=TABLE)
+    assert service.get(one.problem, 0) is not None
+    assert chosen == [one.best.config, one.best.config]
+    chosen.clear()
+    assert service.get(PROBLEM, 0) is not None
+    assert chosen == [None, None]
+
+
+def test_rows_do_not_count_where_a_batch_must_not(service, chosen):
+    one = max(read_table(TABLE).problems, key=lambda one: one.gain or 0)
+    set_options(batch_invariant=True, tuned=[TABLE])
+    assert service.get(one.problem, 0) is not None
+    assert set(chosen) == {None}
+
+
+def test_a_table_that_is_none_is_refused_at_once(world, tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text("{}")
+    with pytest.raises(InvalidInput, match=r"mine\.json is no tuned table of this version"):
+        set_options(tuned=path)
+    assert module.options.tuned == ()
+    set_options(tuned=TABLE)
+    set_options(tuned=[])
+    assert module.options.tuned == ()
+
+
+def test_a_table_of_the_environment_that_is_none_is_said_and_left_out(
+    service, chosen, monkeypatch, caplog
+):
+    monkeypatch.setenv("EXPLORER_TUNED", "none.json:more.json")
+    monkeypatch.setattr(module, "options", module._from_environment())
+    assert module.options.tuned == ("none.json", "more.json")
+    set_options(wait=True)
+    assert service.get(PROBLEM, 0) is not None
+    assert "none.json" in caplog.text and caplog.text.count("it is left out") == 1
+    assert set(chosen) == {None}
 
 
 # ------------------------------------------------------------------ fork
