@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from explorer.tuning.peer_comparison import PeerComparison, PeerRun, PeerTime
     from explorer.tuning.results import Finalist, Finals, Progress, SearchResult, TrialRecord
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Circumstances": "explorer.outcome",
