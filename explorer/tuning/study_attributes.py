@@ -49,9 +49,14 @@ def to_attributes(
     }
 
 
-def _emit_command(config: Config, problem: Problem) -> str:
-    words = ["explorer", "emit", config.to_json(brief=True), *AskedProblem.of(problem).options]
-    return shlex.join(words)
+def _emit_command(config: Config, problem: Problem, end: str = " ") -> str:
+    """The command that emits a config, with `end` between the config and the problem."""
+    named = shlex.join(["explorer", "emit", config.to_json(brief=True)])
+    return f"{named}{end}{shlex.join(AskedProblem.of(problem).options)}"
+
+
+_ON_TWO_LINES = " \\\n  "
+"""Dashboards do not wrap code, and make a page as wide as its longest line."""
 
 
 def to_outcome(
@@ -158,31 +163,69 @@ def verdict_of(finals: Finals) -> dict[int, dict[str, Any]]:
     }
 
 
-def note_of(finals: Finals, problem: Problem, fastest: int) -> str:
+NO_VERDICT = "not known yet: no finals were held"
+"""What a study says of its best until a search comes to its end."""
+
+
+def verdict_words(finals: Finals) -> str:
+    """A study's best: `trial 4: 66.35 µs a launch, 97.9 % of copy, by the finals`."""
+    winner = finals.winner
+    return f"trial {winner.trial.number}: {_told(winner.time_us, finals.copy_us)}, by the finals"
+
+
+def _told(time_us: float, copy_us: float) -> str:
+    share = f", {100 * copy_us / time_us:.1f} % of copy" if copy_us else ""
+    return f"{time_us:.2f} µs a launch{share}"
+
+
+def note_of(finals: Finals, problem: Problem, fastest: TrialRecord) -> str:
     """What a dashboard shows of a study, as Markdown: the verdict, and why it may seem another.
 
-    `fastest` is the number of the trial whose own time is least, which a dashboard calls the best.
+    `fastest` is the trial whose own time is least, which a dashboard calls the best.
     """
-    winner = finals.winner
-    command = _emit_command(winner.trial.config, problem)
-    ties = sum(finalist.tied for finalist in finals.finalists) - 1
-    share = f", {100 * finals.copy_us / winner.time_us:.1f} % of copy" if finals.copy_us else ""
+    winner = finals.winner.trial
     lines = [
-        f"**{problem}**: the best is trial {winner.trial.number}, {winner.time_us:.2f} µs{share}.",
-        f"Its config: {brief_words(winner.trial.config)}.",
-        f"{ties} other finalists are tied with it. Ties are ordered by registers, then code size.",
-        f"```\n{command}\n```",
+        f"**{problem}**: the best is trial {winner.number}, "
+        f"{_told(finals.winner.time_us, finals.copy_us)}.",
+        f"Its config: {brief_words(winner.config)}.",
+        *_tie_sentences(len(finals.ties) - 1),
+        "This command writes its source:",
+        f"```\n{_emit_command(winner.config, problem, _ON_TWO_LINES)}\n```",
     ]
-    if fastest != winner.trial.number:
+    if fastest.number != winner.number:
         lines.append(
-            f"A dashboard's best is trial {fastest}, whose time in the search was the least. The "
-            "finals timed the fastest trials again, in turn: their verdict counts, and stands on "
-            "the trials as finals_rank, finals_us and finals_tied."
+            f"The dashboard calls trial {fastest.number} the best, because its time in the "
+            f"search is the least: {fastest.outcome.time_us:.2f} µs. A single time may be luck. "
+            "The finals timed the fastest kernels again, in turn, so that their verdict counts. "
+            "Trials have it as `finals_rank`, `finals_us` and `finals_tied`."
         )
     return "\n\n".join(lines)
 
 
-def trial_note(trial: TrialRecord, problem: Problem) -> str:
+def _tie_sentences(others: int) -> list[str]:
+    """Why the winner is the first of those that tie; nothing where it is alone."""
+    if not others:
+        return []
+    many = "1 other finalist ties" if others == 1 else f"{others} other finalists tie"
+    return [
+        f"{many} with it: their times cannot be told apart. Of kernels that tie, the one with "
+        "fewer registers is the best, then the one with shorter code."
+    ]
+
+
+def trial_note(trial: TrialRecord, problem: Problem, copy_us: float) -> str:
     """What a dashboard shows of a measured trial, as Markdown."""
-    told = f"{brief_words(trial.config)}: {trial.outcome.time_us:.2f} µs"
-    return f"{told}\n\n```\n{_emit_command(trial.config, problem)}\n```"
+    outcome, resources = trial.outcome, trial.outcome.resources
+    spilled = resources.spill_store_bytes + resources.spill_load_bytes
+    ulp = outcome.max_ulp
+    exact = [] if ulp is None else [f"Its largest error is {ulp:.3g} units in the last place."]
+    lines = [
+        f"**{_told(outcome.time_us, copy_us)}**, in the search.",
+        f"Its config: {brief_words(trial.config)}.",
+        f"It takes {resources.registers} registers a thread and {resources.shared_bytes} bytes of "
+        f"shared memory a block, and spills {spilled or 'no'} bytes.",
+        *exact,
+        "This command writes its source:",
+        f"```\n{_emit_command(trial.config, problem, _ON_TWO_LINES)}\n```",
+    ]
+    return "\n\n".join(lines)

@@ -21,6 +21,7 @@ from explorer.tuning.objective import Objectives
 from explorer.tuning.results import Finals, TrialRecord
 from explorer.tuning.storage import LOCKED, BulkStorage, said_of
 from explorer.tuning.study_attributes import (
+    NO_VERDICT,
     finals_text,
     finals_to_attributes,
     finished_trial,
@@ -31,6 +32,7 @@ from explorer.tuning.study_attributes import (
     to_outcome,
     trial_note,
     verdict_of,
+    verdict_words,
 )
 from explorer.tuning.unsaved import StudyIdentity, Unsaved, UnsavedTrials
 
@@ -105,6 +107,8 @@ class Ledger:
         self._last_id = self._last_number = -1
         with _writing():
             self._study_id = _open_study(storage, self.name, self._objectives)
+            if not storage.get_study_user_attrs(self._study_id):
+                self._set(best=NO_VERDICT)  # dashboards list attributes in this order
             self._set(problem=self._problem.as_dict(), objectives=str(self._objectives))
             storage.set_study_system_attr(self._study_id, METRIC_NAMES, self._objectives.metrics)
             self._fail_running()
@@ -291,15 +295,16 @@ class Ledger:
         Their verdict stands on the trials as well, and in the notes that a dashboard shows. The
         finals of another process that knew of more trials stay.
         """
-        fastest = min(records, key=lambda trial: trial.outcome.time_us).number
+        fastest = min(records, key=lambda trial: trial.outcome.time_us)
         note = in_parts(note_of(finals, self._problem, fastest))
-        notes = {trial.number: trial_note(trial, self._problem) for trial in records}
+        copy_us = self._study.circumstances.copy_us
+        notes = {trial.number: trial_note(trial, self._problem, copy_us) for trial in records}
         with _writing():
             if isinstance(self._storage, BulkStorage):
                 self._storage.put_notes(self._study_id, notes)
             if not self._keep_finals(finals):
                 return
-            self._set(searched_at=_now())
+            self._set(best=verdict_words(finals), searched_at=_now())
             self._describe(circumstances)
             before = self._storage.get_study_system_attrs(self._study_id).get(NOTE_VERSION, 0)
             for number, part in enumerate(note):

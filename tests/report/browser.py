@@ -101,7 +101,12 @@ class Browser:
         return found["result"].get("value")
 
     def open(self, path, *, width, scheme):
-        """Open a page in a window of so many pixels and wait for its charts."""
+        """Open one of our pages in a window of so many pixels and wait for its charts."""
+        self.visit(path.as_uri(), width=width, scheme=scheme)
+        self.wait("document.documentElement?.dataset.drawn")
+
+    def visit(self, address, *, width, scheme="light"):
+        """Begin to open an address in a window of so many pixels."""
         self.events.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -112,8 +117,7 @@ class Browser:
         )
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", features=features)
-        self.call("Page.navigate", url=path.as_uri())
-        self.wait("document.documentElement?.dataset.drawn")
+        self.call("Page.navigate", url=address)
 
     def wait(self, condition):
         """Wait until an expression is true."""

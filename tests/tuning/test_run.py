@@ -312,10 +312,16 @@ def test_the_database_speaks_for_itself(tmp_path):
     for trial in measured:
         told = kept[f"dashboard:{trial._trial_id}:note_str:0"]
         assert kept[f"dashboard:{trial._trial_id}:note_ver"] == 1
-        assert told.startswith(trial.user_attrs["config"]) and trial.user_attrs["emit"] in told
+        assert told.startswith(f"**{trial.value:.2f} µs a launch, ") and len(told) < 2045
+        assert trial.user_attrs["config"] in told
+        assert trial.user_attrs["emit"] in told.replace(" \\\n  ", " ")
     note = "".join(kept[key] for key in sorted(kept) if key.startswith("dashboard:note_str"))
     assert note.startswith(f"**{result.problem}**: the best is trial {ranked[1].number}, ")
-    assert ("A dashboard's best is trial" in note) == (study.best_trial.number != ranked[1].number)
+    named = f"The dashboard calls trial {study.best_trial.number} the best"
+    assert (named in note) == (study.best_trial.number != ranked[1].number)
+    verdict = study.user_attrs["best"]
+    assert verdict.startswith(f"trial {ranked[1].number}: ") and verdict.endswith("by the finals")
+    assert next(iter(study.user_attrs)) == "best"  # the first that a dashboard lists
     assert kept["dashboard:note_ver"] == 2
 
 
