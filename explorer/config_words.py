@@ -8,13 +8,16 @@ from explorer.config import Config
 _LAUNCHES = {"one": "one launch", "two-overlapped": "two overlapped launches"}
 
 _STAGING = {
-    "direct": "staged nowhere",
+    "direct": "not staged",
     "span": "staged as a span",
     "async": "asynchronous copies",
     "bulk": "bulk copies",
 }
 
-_ARRANGEMENT = {"replicated": "each thread folds the row", "blocked": "neighbours to a thread"}
+_ARRANGEMENT = {
+    "replicated": "each thread reduces the whole row",
+    "blocked": "adjacent vectors a thread",
+}
 
 _WORDS: dict[str, Callable[[Any], str]] = {
     "algorithm": str,

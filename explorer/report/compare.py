@@ -189,9 +189,9 @@ WRONG_ROWS = ", wrong on some rows"
 """Of a peer that is right on the rows that are timed; a note names the other rows."""
 
 LEGEND = (
-    "µs a launch; % is copy's time over ours; ratio is the best peer's time over ours. "
-    "`=` a peer that cannot be told from ours, `<` one that is faster than ours, `~` one that is "
-    "less exact than our kernels must be."
+    "Times are in µs a launch; % of copy is copy's time over ours, and the ratio is the best "
+    "peer's time over ours. `=` marks a peer that cannot be told from ours, `<` a peer that is "
+    "faster than ours, and `~` a peer that is less exact than our kernels must be."
 )
 
 

@@ -129,7 +129,8 @@ def journey_markdown(journey: Journey) -> str:
         gbps = f"{journey.problem.gbps(journey.copy_time_us):.0f} GB/s"
         blocks.append(f"The fastest plain copy of the same bytes took {copy} µs, {gbps}.")
     blocks.append(
-        f"`=`: not to be told from the step before; noise {percent(journey.contest.noise, 2)}."
+        "`=` marks a kernel whose time cannot be told from that of the row above; the noise was "
+        f"{percent(journey.contest.noise, 2)}."
     )
     beside = beside_reported(journey)
     if beside:
@@ -278,7 +279,8 @@ def _notes(journey: Journey) -> list[tuple[str, str]]:
     if not journey.interleaved:
         how = f"{rounds} samples each, recorded one after another"
     tied = (
-        f"= cannot be told from the step before; noise {percent(journey.contest.noise, 2)}; {how}."
+        "= marks a kernel whose time cannot be told from that of the row above; the noise was "
+        f"{percent(journey.contest.noise, 2)}; {how}."
     )
     lines = [("ties", tied)]
     if journey.best_from:
