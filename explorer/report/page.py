@@ -224,7 +224,7 @@ _STYLE = """
     --link: #6cb0ff; }
 }
 * { box-sizing: border-box; }
-html { scroll-behavior: smooth; }
+@media (prefers-reduced-motion: no-preference) { html { scroll-behavior: smooth; } }
 body { margin: 0 auto; max-width: 68rem; padding: 1rem clamp(0.75rem, 3vw, 2rem) 4rem;
   font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); }
 h1 { font-size: clamp(1.35rem, 4vw, 2rem); line-height: 1.2; margin: 1rem 0 0.5rem; }
