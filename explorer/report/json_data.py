@@ -21,7 +21,7 @@ from explorer.outcome import Resources, Stage
 from explorer.problem import Problem
 from explorer.report.finals import finals_data, front_data, trial_data, winner_data
 from explorer.report.machine import Check
-from explorer.report.main_effects import headlines
+from explorer.report.main_effects import headlines, unpaired_sentence
 from explorer.report.space import SpaceView, measured_us
 from explorer.report.text import reproducing_command
 from explorer.report.verification import verdict_data
@@ -96,7 +96,11 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
         ],
         "main_effects": [asdict(contrast) for contrast in view.contrasts],
         "main_effects_in_words": [
-            {"name": name, "sentence": sentence} for name, sentence in headlines(view)
+            {"name": name, "sentence": sentence}
+            for name, sentence in [
+                *headlines(view),
+                *((told.name, unpaired_sentence(told, problem)) for told in view.unpaired),
+            ]
         ],
         "emit": reproducing_command(view.best, problem, view.summary.goal, storage),
     }

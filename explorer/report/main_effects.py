@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from explorer.problem import Problem
-from explorer.report.text import counted, microseconds
+from explorer.report.table import Table, numbers, prose, words
+from explorer.report.text import count, microseconds
 from explorer.space.parameters import Value
 from explorer.tuning.main_effects import BLOCK_OF_A_ROW, LEAST_PAIRS, NEAR
 from explorer.tuning.results import Contrast, StudyView, Unpaired
@@ -13,7 +14,13 @@ METHOD = (
     "matched pairs: two kernels of the study that differ in this parameter alone, the faster of "
     f"which takes at most {100 * (NEAR - 1):.0f} % more than the study's fastest. The figure is "
     "the median over the pairs of the slower's time over the faster's, with its 95 % confidence "
-    "interval. Of each parameter the two values are compared that most pairs have"
+    "interval. For each parameter, the two values with the most pairs are compared"
+)
+
+UNPAIRED = (
+    f"fewer than {LEAST_PAIRS} pairs of fast kernels differ in one of these parameters alone, so "
+    "that it is not known what the parameter does by itself. For its two most frequent values the "
+    "table has the fastest kernel that was seen; the two kernels differ in other parameters, too"
 )
 
 _PHRASES: dict[str, Callable[[Any], str]] = {
@@ -77,7 +84,7 @@ def contrast_sentence(contrast: Contrast, problem: Problem) -> str:
     pairs = f"{contrast.pairs} pairs that differ in nothing else"
     interval = f"{_times(contrast.low)} to {_times(contrast.high)} ×"
     if not contrast.is_sure:
-        return f"{faster} and {slower}: no difference that {pairs} can show ({interval})"
+        return f"{faster} and {slower}: no measurable difference in {pairs} ({interval})"
     all_agree = contrast.agreeing == contrast.pairs
     how_many = "every one" if all_agree else str(contrast.agreeing)
     return (
@@ -88,17 +95,28 @@ def contrast_sentence(contrast: Contrast, problem: Problem) -> str:
 
 def unpaired_sentence(told: Unpaired, problem: Problem) -> str:
     """Return what is known of a parameter that too few pairs tell apart."""
-    (one, one_us, one_of), (other, other_us, other_of) = told.one, told.other
+    (one, one_us, _), (other, other_us, _) = told.one, told.other
     return (
-        f"fewer than {LEAST_PAIRS} pairs of fast kernels differ in {told.name} alone. The fastest "
-        f"kernel with {value_phrase(told.name, one, problem)} took {microseconds(one_us)} µs (of "
-        f"{counted(one_of, 'kernel')}), with {value_phrase(told.name, other, problem)} "
-        f"{microseconds(other_us)} µs (of {counted(other_of, 'kernel')}); they may differ in more"
+        f"not known: fewer than {LEAST_PAIRS} pairs of fast kernels differ in {told.name} alone. "
+        f"Fastest seen: {microseconds(one_us)} µs with {value_phrase(told.name, one, problem)}, "
+        f"{microseconds(other_us)} µs with {value_phrase(told.name, other, problem)}; these "
+        "kernels differ in other parameters, too"
     )
 
 
+def unpaired_table(view: StudyView) -> Table:
+    """Return the fastest kernels of parameters that too few pairs tell apart; it may be empty."""
+    columns = [*words("parameter"), prose("value"), *numbers("best µs", "kernels")]
+    table = Table(columns, title="Parameters that few pairs tell apart", keys=2)
+    for told in view.unpaired:
+        for value, time_us, kernels in (told.one, told.other):
+            phrase = value_phrase(told.name, value, view.summary.problem)
+            table.add(told.name, phrase, microseconds(time_us), count(kernels))
+    return table
+
+
 def headlines(view: StudyView) -> list[tuple[str, str]]:
-    """Return each parameter with one sentence: sure ones first, then by size.
+    """Return each parameter that pairs compare, with one sentence: sure ones first, then by size.
 
     The values are those of most pairs, which does not depend on the times: so each interval misses
     with 5 % at most, as if no other had been looked at.
@@ -108,10 +126,7 @@ def headlines(view: StudyView) -> list[tuple[str, str]]:
         most.setdefault(contrast.name, contrast)
     ordered = sorted(most.values(), key=lambda found: (not found.is_sure, -found.ratio))
     problem = view.summary.problem
-    return [
-        *((found.name, contrast_sentence(found, problem)) for found in ordered),
-        *((told.name, unpaired_sentence(told, problem)) for told in view.unpaired),
-    ]
+    return [(found.name, contrast_sentence(found, problem)) for found in ordered]
 
 
 def _times(ratio: float) -> str:

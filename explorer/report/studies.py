@@ -12,7 +12,7 @@ from explorer.errors import NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.evaluate.verify import FinalistCheck
 from explorer.report.finals import finals_notes, print_finals
-from explorer.report.main_effects import METHOD, headlines
+from explorer.report.main_effects import METHOD, UNPAIRED, headlines, unpaired_table
 from explorer.report.table import Table, as_markdown, notes, numbers, print_table, prose, words
 from explorer.report.text import (
     CHANGED,
@@ -32,7 +32,7 @@ from explorer.report.text import (
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import ParameterEffect, SearchResult, StudySummary, StudyView
 from explorer.tuning.storage import default_storage, open_storage
-from explorer.tuning.study_reader import SAMPLED, SAMPLES, read_studies
+from explorer.tuning.study_reader import EARLIER, SAMPLED, SAMPLES, read_studies
 
 # ------------------------------------------------------------------ a search
 
@@ -143,6 +143,9 @@ def print_study(view: StudyView, console: Console, storage: str | None = None) -
     if told:
         print_table(_main_effects_table(told), console)
         console.print(notes([("method", METHOD)]))
+    if view.unpaired:
+        print_table(unpaired_table(view), console)
+        console.print(notes([("note", UNPAIRED)]))
     console.print()
     command = reproducing_command(view.best, summary.problem, summary.goal, storage)
     console.print(command, style="bold", soft_wrap=True)
@@ -200,20 +203,10 @@ def _reasons_table(view: StudyView) -> Table:
 
 def _effects_table(effects: tuple[ParameterEffect, ...]) -> Table:
     columns = [*words("parameter"), *numbers("importance", "range")]
-    columns += numbers("fastest", "µs", "slowest", "µs")
-    table = Table(
-        columns, title="Parameters, with the median µs of their fastest and slowest value"
-    )
+    table = Table(columns, title="How much each parameter matters")
     for effect in effects:
-        table.add(
-            effect.name,
-            percent(effect.importance),
-            f"{100 * effect.importance_low:.0f}–{100 * effect.importance_high:.0f} %",
-            effect.fastest_value,
-            microseconds(effect.fastest_us),
-            effect.slowest_value,
-            microseconds(effect.slowest_us),
-        )
+        span = f"{100 * effect.importance_low:.0f}–{100 * effect.importance_high:.0f} %"
+        table.add(effect.name, percent(effect.importance), span)
     return table
 
 
@@ -226,16 +219,21 @@ def _main_effects_table(told: list[tuple[str, str]]) -> Table:
 
 def importance_method(effects: tuple[ParameterEffect, ...]) -> str:
     """What an importance is, and whether it can be told which parameter matters most."""
+    earlier = " and the first ".join(f"{100 * share:.0f} %" for share in EARLIER)
     text = (
         "importance: how much of the difference between the fastest tenth of the kernels and all "
         "of them the parameter explains (PED-ANOVA); range: the least and most that it has in "
-        f"{SAMPLES} samples of {100 * SAMPLED:.0f} % of the kernels. "
+        f"{SAMPLES} samples of {100 * SAMPLED:.0f} % of the kernels, and in the first {earlier} of "
+        "the search. "
     )
     first, *others = effects
     close = [effect.name for effect in others if effect.importance_high >= first.importance_low]
     if not close:
-        return f"{text}{first.name} is the most important in each sample"
-    return f"{text}They do not show whether {first.name} matters more than {' or '.join(close)}"
+        return f"{text}{first.name} is the most important in all of these"
+    return (
+        f"{text}These ranges overlap, so that it is not certain whether {first.name} matters more "
+        f"than {' or '.join(close)}"
+    )
 
 
 # ------------------------------------------------------------------ all studies

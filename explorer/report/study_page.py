@@ -24,7 +24,14 @@ from explorer.report.charts import (
     lollipops_chart,
 )
 from explorer.report.finals import finals_notes
-from explorer.report.main_effects import METHOD, contrast_sentence, headlines, value_phrase
+from explorer.report.main_effects import (
+    METHOD,
+    UNPAIRED,
+    contrast_sentence,
+    headlines,
+    unpaired_table,
+    value_phrase,
+)
 from explorer.report.page import Figure, Section, command, definitions, source
 from explorer.report.studies import importance_method
 from explorer.report.table import Table, numbers, prose, words
@@ -429,9 +436,9 @@ def _parameters(history: StudyHistory) -> Section:
     first = rows[0]["label"].split(" = ")[0]
     says = (
         "For each value of a parameter, the fastest kernel that has it: how far it is above the "
-        "fastest of all. The minimum is shown, since the mean is made by bad kernels that nobody "
-        "would take. The parameter that costs most where it is chosen badly comes first: "
-        f"{first}. A value of few kernels may have faster ones that were not tried."
+        "fastest of all. The fastest kernel of each value counts; an average would mostly show "
+        "kernels that nobody would use. The parameter that costs most where it is chosen badly "
+        f"comes first: {first}. A value of few kernels may have faster ones that were not tried."
     )
     table = Table([*words("value"), *numbers("best µs", "above", "kernels")])
     for row in rows:
@@ -445,14 +452,16 @@ def _parameters(history: StudyHistory) -> Section:
 def _effects(history: StudyHistory) -> Section:
     section, view = Section("What each parameter does by itself"), history.view
     problem = view.summary.problem
-    told = headlines(view)
-    if not told:
+    if not (view.contrasts or view.unpaired):
         section.say("Too few kernels were measured to tell what a parameter does by itself.")
         return section
     if view.contrasts:
         section.add(_contrasts_figure(view.contrasts, problem))
-    section.add(definitions(told))
-    section.say(f"Method: {METHOD}.")
+        section.add(definitions(headlines(view)))
+        section.say(f"Method: {METHOD}.")
+    if view.unpaired:
+        section.add(unpaired_table(view))
+        section.say(f"{UNPAIRED[0].upper()}{UNPAIRED[1:]}.")
     if view.effects:
         importances = Table([*words("parameter"), *numbers("importance", "range")])
         for effect in view.effects:

@@ -211,7 +211,7 @@ class ParameterEffect:
     The shares of all parameters sum to 1.
     """
     importance_low: float
-    """The least of its importances in several samples of three quarters of the trials."""
+    """The least of its importances in samples of the trials, and in the earlier parts of them."""
     importance_high: float
     fastest_value: str
     fastest_us: float

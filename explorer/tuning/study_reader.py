@@ -212,6 +212,13 @@ SAMPLES = 8
 SAMPLED = 0.75
 """Of the trials, in each sample."""
 
+EARLIER = (0.5, 0.75)
+"""Shares of the trials, from the first on: what the study would have said if it had ended then.
+
+A search moves towards the best, so that random samples of what it has tried alone would say too
+little of how importances change with more trials.
+"""
+
 
 def effects(trials: Sequence[TrialRecord]) -> tuple[ParameterEffect, ...]:
     """By importance, greatest first; parameters that never varied are left out."""
@@ -221,7 +228,10 @@ def effects(trials: Sequence[TrialRecord]) -> tuple[ParameterEffect, ...]:
     varied = {name: by_value for name, by_value in times.items() if len(by_value) > 1}
     weights = _importances(trials, varied)
     rng, number = random.Random(0), round(SAMPLED * len(trials))
-    samples = [_importances(rng.sample(list(trials), number), varied) for _ in range(SAMPLES)]
+    taken = [rng.sample(list(trials), number) for _ in range(SAMPLES)]
+    in_order = sorted(trials, key=lambda trial: trial.number)
+    taken += [in_order[: round(share * len(trials))] for share in EARLIER]
+    samples = [_importances(some, varied) for some in taken]
     found = [
         _effect(name, weights, [sample.get(name, 0.0) for sample in samples], by_value)
         for name, by_value in varied.items()

@@ -116,7 +116,8 @@ def test_a_brush_selects_kernels_in_both_charts_and_lists_them(browser, pages, h
     browser.run("document.querySelector('.chart').scrollIntoView({behavior: 'instant'})")
     boxes = browser.run(
         "[...document.querySelectorAll('#chart-0 svg path.background')]"
-        ".map((e) => e.getBoundingClientRect().toJSON()).filter((b) => b.width > 400 && b.height > 100)"
+        ".map((e) => e.getBoundingClientRect().toJSON())"
+        ".filter((b) => b.width > 400 && b.height > 100)"
     )
     box = min(boxes, key=lambda found: found["top"])
     y = box["top"] + box["height"] / 2

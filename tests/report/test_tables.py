@@ -154,7 +154,7 @@ def test_the_last_line_works_where_templates_have_changed(result):
 def test_study(view, width):
     text = printed(print_study, view, width)
     assert max(map(len, text.splitlines())) <= width
-    for fact in ("ptxas: too many resources", "whole-rows", "threads", "61.0 %", "310.0"):
+    for fact in ("ptxas: too many resources", "whole-rows", "threads", "61.0 %", "52–70 %"):
         assert fact in text
     assert text.splitlines()[-1] == "explorer emit 41 --cols 4096 --rows 8192 --dtype f32"
 
@@ -164,10 +164,10 @@ def test_study_says_what_each_parameter_does_by_itself(view):
     for sentence in (
         "16-byte accesses: 1.90 × faster than scalar accesses, in every one of 40 pairs that "
         "differ in nothing else (1.84 to 1.97 ×)",
-        "1 vector loaded at a time and 4 vectors loaded at a time: no difference that 20 pairs",
-        "fewer than 6 pairs of fast kernels differ in cluster alone. The fastest kernel with no "
-        "clusters took 61.40 µs (of 300 kernels), with clusters of 2 blocks 70.00 µs (of 10 "
-        "kernels)",
+        "1 vector loaded at a time and 4 vectors loaded at a time: no measurable difference in 20 "
+        "pairs",
+        "cluster no clusters 61.40 300 cluster clusters of 2 blocks 70.00 10",
+        "fewer than 6 pairs of fast kernels differ in one of these parameters alone",
         "matched pairs: two kernels of the study that differ in this parameter alone,",
     ):
         assert sentence in text, sentence

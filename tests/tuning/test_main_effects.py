@@ -74,7 +74,7 @@ def test_a_parameter_without_effect_is_said_to_have_none():
     found = {c.name: c for c in contrasts(trials_of(grid(), planted))}
     assert not found["load_hint"].is_sure
     told = contrast_sentence(found["load_hint"], load_recording(NAME).header.problem)
-    assert "no difference that 6 pairs" in told
+    assert "no measurable difference in 6 pairs" in told
 
 
 def test_what_always_changes_with_another_is_not_called_its_own_effect():
