@@ -26,8 +26,14 @@ from explorer.plain_data import (
     shown,
 )
 from explorer.problem import Problem
+from explorer.user_files import (
+    is_there,
+    shipped_folder,
+    studies_folder,
+    whole_lines,
+    write_file,
+)
 from explorer.user_files import read_text as read_text_file
-from explorer.user_files import studies_folder, whole_lines, write_file
 
 FORMAT = 1
 """Of the file; a reader refuses any other."""
@@ -222,15 +228,31 @@ def _listed(texts: list[str]) -> str:
 # ------------------------------------------------------------------ read
 
 
-def read_table(path: Path) -> TunedTable:
-    """Read a table. Raises InvalidInput for a file that is none of this version."""
-    text = read_text_file(path, remedy="name a table that explorer tune wrote")
+def shipped_tables() -> dict[str, Path]:
+    """Return the tables that come with the package, by name, such as held-out/nvidia-h200."""
+    folder = shipped_folder("tuned", "studies/tuned")
+    found = sorted(folder.rglob("*.json"))
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in found}
+
+
+def table_file(named: str | Path) -> Path:
+    """Return the file of a table that is named by its path, or by the name of a shipped table."""
+    path = Path(named)
+    return path if is_there(path) else shipped_tables().get(str(named), path)
+
+
+def read_table(named: str | Path) -> TunedTable:
+    """Read a table, named by its path or by the name of a shipped one.
+
+    Raises InvalidInput for a file that is none of this version.
+    """
+    path = table_file(named)
+    remedy = "name a table that explorer tune wrote, or one that explorer table list shows"
+    text = read_text_file(path, remedy=remedy)
     try:
         return _table(parse_json(text, "its text"))
     except InvalidInput as error:
-        raise InvalidInput(
-            f"{path} is no tuned table of this version: {error}; name one that explorer tune wrote"
-        ) from None
+        raise InvalidInput(f"{path} is no tuned table of this version: {error}; {remedy}") from None
 
 
 def _table(values: Any) -> TunedTable:

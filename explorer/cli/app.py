@@ -92,4 +92,4 @@ COMMANDS: dict[str, dict[Callable[..., None], str]] = {
 for group, commands in COMMANDS.items():
     for command, example in commands.items():
         app.command(cls=Command, epilog=example, rich_help_panel=group)(command)
-app.add_typer(table, name="table", rich_help_panel="Record and contribute")
+app.add_typer(table, name="table", rich_help_panel="Find and use kernels")

@@ -1,4 +1,4 @@
-"""`explorer table`: show a tuned table, and check whether it can stand for its GPU."""
+"""`explorer table`: list, show and check tuned tables."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,13 +9,20 @@ from explorer.cli.help import HELP_NAMES, Command, Group
 from explorer.cli.options import Csv, Json, check_one_format
 from explorer.user_files import shipped_folder
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A table that explorer tune wrote.")]
+File = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="A table that explorer tune wrote, or the name of one that explorer table list shows.",
+    ),
+]
 Wanted = Annotated[
     Path | None,
     typer.Option(
         "--problems",
         metavar="FILE.csv",
-        help="The problems that it must have; left out: those that every table is made of.",
+        help="The problems that it must have; left out: those of the table's own list if it comes "
+        "with the package, else those that every table is made of.",
         show_default=False,
     ),
 ]
@@ -28,12 +35,31 @@ table = typer.Typer(cls=Group, context_settings=HELP_NAMES, rich_markup_mode=Non
 
 @table.callback(invoke_without_command=True)
 def tables(context: typer.Context) -> None:
-    """Show or check a table that explorer tune wrote."""
+    """List, show or check tables that explorer tune wrote."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
-@table.command(cls=Command, epilog="explorer table show studies/tuned/nvidia-h200.json")
+@table.command("list", cls=Command, epilog="explorer table list")
+def list_(json: Json = False, csv: Csv = False) -> None:
+    """List the tables that come with the package."""
+    from explorer.report.csv_data import as_csv
+    from explorer.report.json_data import as_text
+    from explorer.report.table import print_table, results
+    from explorer.report.tune import shipped_data, shipped_table
+    from explorer.tuned_table import read_table, shipped_tables
+
+    check_one_format(json=json, csv=csv)
+    tables = {name: (path, read_table(path)) for name, path in shipped_tables().items()}
+    if json:
+        print(as_text({"tables": shipped_data(tables)}))
+    elif csv:
+        print(as_csv(shipped_data(tables)), end="")
+    else:
+        print_table(shipped_table(tables), results())
+
+
+@table.command(cls=Command, epilog="explorer table show held-out/nvidia-h200")
 def show(file: File, json: Json = False, csv: Csv = False) -> None:
     """Print the best config of each problem of a table."""
     from explorer.report.csv_data import as_csv, tuned_rows
@@ -53,7 +79,7 @@ def show(file: File, json: Json = False, csv: Csv = False) -> None:
         print_tuned(run, file, results())
 
 
-@table.command(cls=Command, epilog="explorer table check studies/tuned/nvidia-h200.json")
+@table.command(cls=Command, epilog="explorer table check studies/tuned/nvidia-rtx-9999.json")
 def check(file: File, problems: Wanted = None, json: Json = False) -> None:
     """Say what keeps a table from standing for its GPU.
 
@@ -64,12 +90,14 @@ def check(file: File, problems: Wanted = None, json: Json = False) -> None:
     from explorer.report.json_data import as_text
     from explorer.report.tune import check_data, print_check
     from explorer.runtime.shapes import read_shapes
-    from explorer.tuned_table import read_table
+    from explorer.tuned_table import read_table, table_file
     from explorer.tuning.table_check import table_faults
 
-    read = read_table(file)
-    wanted = problems or shipped_folder("tuned", "studies/tuned") / "problems.csv"
-    faults = table_faults(read, read_shapes(wanted))
+    path = table_file(file)
+    read = read_table(path)
+    shipped = shipped_folder("tuned", "studies/tuned")
+    of_its_own = path.parent if path.is_relative_to(shipped) else shipped
+    faults = table_faults(read, read_shapes(problems or of_its_own / "problems.csv"))
     if json:
         print(as_text(check_data(read, faults)))
     else:

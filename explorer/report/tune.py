@@ -1,6 +1,6 @@
 """What `explorer tune` and `explorer table` print: progress, gains, and the faults of a table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,17 @@ from rich.console import Console
 from explorer.config_words import brief_words
 from explorer.report.compare import geometric_mean
 from explorer.report.progress import LiveLine
-from explorer.report.table import Table, notes, number, print_table, prose, word
-from explorer.report.text import counted, microseconds, percent, seconds, share_of_copy
+from explorer.report.table import (
+    Table,
+    notes,
+    number,
+    numbers,
+    print_table,
+    prose,
+    word,
+    words,
+)
+from explorer.report.text import count, counted, microseconds, percent, seconds, share_of_copy
 from explorer.tuned_table import TunedProblem, TunedTable
 from explorer.tuning.table_check import Fault
 from explorer.tuning.tune import TuneProgress, TuneRun
@@ -141,3 +150,30 @@ def check_data(table: TunedTable, faults: Sequence[Fault]) -> dict[str, Any]:
             for fault in faults
         ],
     }
+
+
+# ------------------------------------------------------------------ tables of the package
+
+
+def shipped_data(tables: Mapping[str, tuple[Path, TunedTable]]) -> list[dict[str, Any]]:
+    """Return each table that comes with the package as data, by its name."""
+    return [
+        {
+            "name": name,
+            "gpu": table.gpu.name,
+            "problems": len(table.problems),
+            "kernels": sum(len(one.timed) + len(one.failed) for one in table.problems),
+            "measured": max((one.circumstances.date[:10] for one in table.problems), default=""),
+            "path": str(path),
+        }
+        for name, (path, table) in tables.items()
+    ]
+
+
+def shipped_table(tables: Mapping[str, tuple[Path, TunedTable]]) -> Table:
+    """Return them as a table to print."""
+    table = Table([*words("name", "GPU"), *numbers("problems", "kernels"), *words("measured")])
+    for row in shipped_data(tables):
+        problems, kernels = count(row["problems"]), count(row["kernels"])
+        table.add(row["name"], row["gpu"], problems, kernels, row["measured"])
+    return table

@@ -20,6 +20,7 @@ from explorer.problem import Problem
 from explorer.runtime.kernels import find, make, tuned_config, tuned_configs
 from explorer.runtime.launcher import LoadedKernel, gpu
 from explorer.runtime.shapes import read_shapes
+from explorer.tuned_table import table_file
 
 log = logging.getLogger("explorer")
 
@@ -66,7 +67,8 @@ def set_options(
     give other bits; from the start where EXPLORER_BATCH_INVARIANT=1 is set. Say so before the first
     call: a kernel that has been loaded stays. One row alone counts as dense: of an array with gaps
     between its rows it may have other bits than within the array.
-    `tuned`: one or several files that `explorer tune` wrote. A problem that a table of this GPU
+    `tuned`: one or several files that `explorer tune` wrote, or names that `explorer table list`
+    shows, such as "nvidia-h200". A problem that a table of this GPU
     has, with the same rows, columns, type, op and layout, is served by the kernel that was the
     fastest there; all others are, and with `batch_invariant` all are, served by the heuristic's.
     From the start where EXPLORER_TUNED names files, with a colon between them. An empty sequence
@@ -82,7 +84,7 @@ def set_options(
         options.batch_invariant = batch_invariant
     if tuned is not None:
         named = [tuned] if isinstance(tuned, str | Path) else tuned
-        tables = tuple(str(Path(path).absolute()) for path in named)
+        tables = tuple(str(table_file(path).absolute()) for path in named)
         tuned_configs.cache_clear()  # a file may have been written anew
         tuned_configs(tables)
         options.tuned = tables

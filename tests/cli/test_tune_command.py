@@ -236,8 +236,33 @@ def test_a_table_is_shown_and_checked(explorer, tmp_path):
     ran = explorer("table", "check", path, "--problems", HELD_OUT / "problems.csv")
     older = "each was tuned with other templates or another space than this version's"
     assert (ran.code == 0 and "nothing keeps this table" in ran.out) or older in ran.out
-    ran = explorer("table", "check", path)
+    assert explorer("table", "check", path).out == ran.out  # of the list that lies beside it
+    own = tmp_path / "mine.json"
+    own.write_text(path.read_text())
+    ran = explorer("table", "check", own)
     assert ran.code == 1 and "702 of 702 problems are missing" in ran.out
+
+
+def test_tables_of_the_package_are_listed_and_named_anywhere(explorer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    listed = json.loads(explorer("table", "list", "--json").out)["tables"]
+    assert {one["name"] for one in listed} >= {"nvidia-h200", "held-out/nvidia-h200"}
+    printed = explorer("table", "list").out
+    rows = explorer("table", "list", "--csv").out.splitlines()[1:]
+    for one, row in zip(listed, rows, strict=True):
+        assert one["name"] in printed and row.startswith(f"{one['name']},{one['gpu']},")
+        assert one["problems"] == len(read_table(one["name"]).problems) > 0
+    shown = explorer("table", "show", "held-out/nvidia-h200")
+    assert shown.code == 0 and "3208 verified" in shown.out
+    ran = explorer("table", "show", "held-out/nvidia-h201")
+    assert ran.code == 2 and "explorer table list" in ran.err
+
+
+def test_a_file_of_the_name_of_a_shipped_table_is_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = read_table("held-out/nvidia-h200")
+    write_table(replace(table, problems=table.problems[:2]), Path("nvidia-h200"))
+    assert len(read_table("nvidia-h200").problems) == 2
 
 
 def test_each_fault_of_a_table_is_said_once(explorer, tmp_path):
