@@ -392,7 +392,7 @@ def test_a_table_that_is_none_is_refused_at_once(world, tmp_path):
     with pytest.raises(InvalidInput, match=r"mine\.json is no tuned table of this version"):
         set_options(tuned=path)
     assert module.options.tuned == ()
-    set_options(tuned="held-out/nvidia-h200")
+    set_options(tuned="nvidia-h200")
     assert module.options.tuned == (str(TABLE),)
     set_options(tuned=[])
     assert module.options.tuned == ()
