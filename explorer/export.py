@@ -97,6 +97,11 @@ def parse_choice(text: str) -> Choice:
         return int(stripped)
     if stripped.startswith("{"):
         return Config.from_json(stripped)
+    if stripped.endswith(".cu") or "/" in stripped:
+        raise InvalidInput(
+            f"{shown(text)} names a file; explorer verify and explorer time alone take files, those "
+            "that explorer emit has written, whose names end in .cu"
+        )
     try:
         return find_preset(stripped)
     except InvalidInput as error:

@@ -124,7 +124,7 @@ def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = 
         return
     files = list_recordings()
     if json:
-        print(as_text(recordings_data(files)))
+        print(as_text({"recordings": recordings_data(files)}))
     elif csv:
         print(as_csv(recording_rows(files)), end="")
     else:

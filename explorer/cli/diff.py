@@ -56,12 +56,15 @@ def diff(
     """Show two kernels side by side: config, source, resources, counts, times if known."""
     from explorer.api import known_times_of, two_variants
     from explorer.evaluate.inspection import MISSING, inspect
+    from explorer.export import parse_choice
     from explorer.gpu_spec import known_gpu_for
     from explorer.report.diff import SASS, Difference, difference_data, print_difference
     from explorer.report.json_data import as_text
     from explorer.report.table import results
 
     shown = _shown(show)
+    for what in (a, b):
+        parse_choice(what)  # what it names is wrong, if anything is, before the problem is missing
     goal = Goal.of(objectives, accuracy)
     chosen = two_variants(
         (a, b), needed(asked), gpu, storage, goal, say, batch_invariant=batch_invariant

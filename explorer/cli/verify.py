@@ -151,9 +151,11 @@ def _checks(
 ) -> "Checks":
     """The file or the variant that WHAT names."""
     from explorer.api import SOURCE_SUFFIX, file_checks, named_checks
+    from explorer.export import parse_choice
 
     if what.endswith(SOURCE_SUFFIX):
         return file_checks(what, None if asked is None else asked.cols, rows, gpu)
+    parse_choice(what)  # what it names is wrong, if anything is, before the problem is missing
     return named_checks(
         what, needed(asked), rows, gpu, storage, goal, say, batch_invariant=batch_invariant
     )

@@ -386,11 +386,10 @@ def find_recording(asked: AskedProblem, tell: Callable[[str], None] = lambda _: 
         return found
     if damage:
         raise InvalidInput(f"no recording of {asked} can be read: {damage[0]}")
-    recorded = [f"{file.header.problem} ({file.name})" for file in files if file.header]
-    there_are = ", ".join(recorded) or "none"
+    there_are = ", ".join(file.name for file in files if file.header) or "none"
     raise NotFound(
-        f"no recording of {asked}; there are: {there_are}; {_RECORD}, or take a kernel that needs "
-        f"neither: {asked.without_search}"
+        f"no recording of {asked}; there are: {there_are} (explorer recordings says of which "
+        f"problems); {_RECORD}, or take a kernel that needs neither: {asked.without_search}"
     )
 
 

@@ -59,7 +59,7 @@ class Guide:
 def read_guide(name: str) -> Guide:
     """Return a guide; raises InvalidInput, which names the nearest ones, where there is none."""
     if name not in ORDER:
-        near = get_close_matches(name.lower(), ORDER, MOST_NEAREST, cutoff=0.5)
+        near = get_close_matches(name.lower(), ORDER, MOST_NEAREST, cutoff=0.6)
         near += [one for one in ORDER if name.lower() and name.lower() in one and one not in near]
         verb = "is" if len(near) == 1 else "are"
         named = f"the nearest {verb} {', '.join(near)}" if near else f"there are {', '.join(ORDER)}"

@@ -59,6 +59,12 @@ class SpaceView:
         return Space.searched(self.space.problem, self.space.gpu, self.fixed).legal_count()
 
 
+def _share(part: int, whole: int) -> str:
+    """Return a share in per cent, which is not called 0 if it is only small."""
+    share = part / whole
+    return percent(share) if share >= 0.001 or not part else "less than 0.1 %"
+
+
 def print_space(view: SpaceView, console: Console) -> None:
     """The parameters with their values and meaning, the counts, and each rule with its sentence."""
     space = view.space
@@ -68,7 +74,7 @@ def print_space(view: SpaceView, console: Console) -> None:
     console.print()
     legal, points = space.legal_count(), space.point_count
     console.print(
-        f"{count(points)} points, {count(legal)} of them legal ({percent(legal / points)}); many "
+        f"{count(points)} points, {count(legal)} of them legal ({_share(legal, points)}); many "
         f"emit the same code. A search proposes {count(view.searched_count)} of them: those "
         "without the values in parentheses, which lost wherever they were measured; a preset, or "
         "a config of yours, may have them."
@@ -161,6 +167,8 @@ def print_presets(lines: Sequence[PresetLine], problem: Problem | None, console:
         told += f", {legal} of them legal for {problem}"
     cols = 4096 if problem is None else problem.cols
     hint = f"; explorer emit NAME --cols {cols} writes one" if legal or problem is None else ""
+    if not lines:
+        hint = "; none of the published kernels that are known here is of this kind"
     console.print(cell(told + hint))
 
 

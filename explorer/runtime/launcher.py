@@ -17,7 +17,14 @@ from typing import Any
 from cuda.bindings import driver
 
 from explorer.codegen.variant import Launch
-from explorer.devices.cuda.program import Program, bound, checked, gpu_spec
+from explorer.devices.cuda.program import (
+    CudaError,
+    Program,
+    bound,
+    checked,
+    driver_problem,
+    gpu_spec,
+)
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
 from explorer.runtime.kernels import ReadyKernel
@@ -29,6 +36,9 @@ class Gpu:
     """One GPU's primary context, which frameworks use too, and the kernels loaded in it."""
 
     def __init__(self, index: int) -> None:
+        fault = driver_problem()
+        if fault is not None:
+            raise CudaError(fault)
         checked(driver.cuInit(0))
         self._device = checked(driver.cuDeviceGet(index))
         self.spec: GpuSpec = gpu_spec(self._device)

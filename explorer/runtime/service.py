@@ -275,8 +275,11 @@ _said: set[str] = set()
 
 
 def say_once(reason: str) -> None:
-    """Log at level DEBUG, to the logger `explorer`, why a framework's function serves a call."""
-    if reason not in _said and len(_said) < MOST_SAID:
+    """Log at level DEBUG, to the logger `explorer`, why a framework's function serves a call.
+
+    What nobody listened to yet is said again once somebody does.
+    """
+    if reason not in _said and len(_said) < MOST_SAID and log.isEnabledFor(logging.DEBUG):
         _said.add(reason)
         log.debug("served by the framework: %s", reason)
 

@@ -15,6 +15,7 @@ from optuna.importance import get_param_importances
 from optuna.storages import BaseStorage
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, create_trial
+from sqlalchemy.engine import Engine
 
 from explorer.asked import AskedProblem
 from explorer.config import Config
@@ -478,8 +479,12 @@ def _choose(storage: BaseStorage, wanted: _Wanted) -> StoredStudy:
     matching = [study for study in sound if wanted.matches(study)]
     if not matching:
         damaged = next((study for study in found if isinstance(study, DamagedStudy)), None)
-        but = f", but {damaged}" if damaged else f" yet; run {wanted.command}"
-        raise NotFound(f"no study of {wanted}{but}")
+        if damaged:
+            raise NotFound(f"no study of {wanted}, but {damaged}")
+        raise NotFound(
+            f"no study of {wanted} yet in {_name_of(storage)}; run {wanted.command}, or take a "
+            f"kernel that needs no search: {wanted.problem.without_search}"
+        )
     usable = [study for study in matching if _is_usable(study)]
     if not usable:
         latest = max(matching, key=lambda study: study.searched_at)
@@ -493,6 +498,15 @@ def _choose(storage: BaseStorage, wanted: _Wanted) -> StoredStudy:
     last = max(with_result, key=lambda study: study.searched_at)
     same = [study for study in with_result if study.problem == last.problem]
     return max(same, key=lambda study: (not study.replayed, study.searched_at))
+
+
+def _name_of(storage: BaseStorage) -> str:
+    """Return the file or the URL of a storage, without its password."""
+    engine: Engine | None = getattr(storage, "engine", None)
+    if engine is None:
+        return "this storage"
+    is_file = engine.url.get_backend_name() == "sqlite" and engine.url.database
+    return str(is_file or engine.url.render_as_string(hide_password=True))
 
 
 def _is_usable(study: StoredStudy) -> bool:

@@ -185,7 +185,7 @@ def test_the_latest_of_a_problem_is_taken(path):
 
 
 def test_no_recording_names_those_there_are(path):
-    with pytest.raises(NotFound, match=r"f32 4097 cols; .*softmax f32 8192x4096 \(h200-f32-4096\)"):
+    with pytest.raises(NotFound, match=r"f32 4097 cols; there are: .*h200-f32-4096"):
         find_recording(AskedProblem(4097))
     with pytest.raises(NotFound, match=r"'other' does not exist; there are: .*h200-f32-4096"):
         load_recording("other")

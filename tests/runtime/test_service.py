@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import explorer
+from explorer.devices.cuda.program import has_driver
 from explorer.errors import ExplorerError, InvalidInput
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
@@ -263,6 +264,20 @@ def test_a_reason_is_said_once(world, caplog):
         for reason in ("one", "two", "one"):
             module.say_once(reason)
     assert caplog.messages == ["served by the framework: one", "served by the framework: two"]
+
+
+def test_a_reason_that_nobody_listened_to_is_said_again(world, caplog):
+    with caplog.at_level(logging.WARNING, "explorer"):
+        module.say_once("one")
+    with caplog.at_level(logging.DEBUG, "explorer"):
+        module.say_once("one")
+    assert caplog.messages == ["served by the framework: one"]
+
+
+@pytest.mark.skipif(has_driver(), reason="there is a GPU")
+def test_a_missing_driver_is_said_by_that_name():
+    with pytest.raises(ExplorerError, match=r"no NVIDIA driver \(libcuda.so.1 is not found\)"):
+        module.warm_up(PROBLEM)
 
 
 # ------------------------------------------------------------------ warm_up

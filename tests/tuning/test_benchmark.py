@@ -126,7 +126,9 @@ def test_bad_input_gets_a_sentence(words, said, tmp_path, monkeypatch):
 
 
 def test_recordings_are_listed_and_written_as_t4(tmp_path):
-    listed = {one["name"]: one for one in json.loads(run("recordings", "--json").stdout)}
+    listed = {
+        one["name"]: one for one in json.loads(run("recordings", "--json").stdout)["recordings"]
+    }
     assert listed[NAMES[0]]["sub_space"]["exp"] == ["ex2.approx"]
     assert NAMES[0] in run("recordings").stdout
     path = tmp_path / "t4.json"

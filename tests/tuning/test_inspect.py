@@ -19,6 +19,7 @@ from explorer.tuning import (
     list_views,
     load_study,
     load_trial,
+    open_storage,
     run_search,
 )
 from explorer.tuning.study_reader import in_one_unit
@@ -130,9 +131,17 @@ def test_no_study_names_the_command(searched):
     with pytest.raises(NotFound, match="run explorer search --cols 999 --rows 3 --dtype bf16"):
         load_study(searched[0], Problem(3, 999, DType.BF16))
     with pytest.raises(
-        NotFound, match=r"999 cols yet; run explorer search --cols 999 --dtype f32$"
+        NotFound,
+        match=r"999 cols yet in .*; run explorer search --cols 999 --dtype f32, or take a kernel "
+        r"that needs no search: explorer emit heuristic --cols 999 --dtype f32$",
     ):
         load_study(searched[0], AskedProblem(999))
+
+
+def test_no_study_names_the_database(tmp_path):
+    path = tmp_path / "studies.db"
+    with pytest.raises(NotFound, match=f"yet in {path}; run explorer search"):
+        load_study(open_storage(str(path)), AskedProblem(999))
 
 
 def test_a_study_of_an_older_space_is_refused_and_a_new_search_begins_afresh(storage):
