@@ -475,12 +475,13 @@ def _untuned(table: TunedTable) -> Section:
     section = Section("What is lost without a search")
     known = [one for one in table.problems if one.gain is not None]
     if not known:
-        section.say("What is taken without a search has no time in this table.")
+        section.say("What was taken without a search has no time in this table.")
         return section
     mean = geometric_mean(one.gain or 1.0 for one in known) or 1.0
     section.say(
-        f"What is taken without a search (the heuristic) takes {mean:.3f} × the best's time in "
-        f"geometric mean over {counted(len(known), 'problem')}. It loses most on these:"
+        "What was taken without a search when the table was made (the heuristic) takes "
+        f"{mean:.3f} × the best's time in geometric mean over {counted(len(known), 'problem')}. "
+        "It loses most on these:"
     )
     listed = Table([*words("problem"), *numbers("loss"), prose("best"), prose("heuristic")])
     for one in sorted(known, key=lambda one: -(one.gain or 1.0))[:MOST_LOSSES]:

@@ -42,14 +42,24 @@ def candidates(problem: Problem, gpu: GpuSpec) -> list[Config]:
     first = promising(problem, gpu)
     ideas = (
         replace(
-            adapted(idea, problem),
+            idea,
             load_hint=first.load_hint,
             store_hint=first.store_hint,
             row_order=first.row_order,
         )
-        for idea in _ideas(problem, gpu)
+        for idea in listed(problem, gpu)
     )
     return [idea for idea in dict.fromkeys([first, *ideas]) if space.is_legal(idea)]
+
+
+def listed(problem: Problem, gpu: GpuSpec) -> list[Config]:
+    """Return the candidates that do not depend on the heuristic, without hints and row order.
+
+    A table that has timed these stays whole when a rule of the heuristic changes.
+    """
+    space = Space(problem, gpu)
+    ideas = dict.fromkeys(adapted(idea, problem) for idea in _ideas(problem, gpu))
+    return [idea for idea in ideas if space.is_legal(idea)]
 
 
 def variations(idea: Config, problem: Problem, gpu: GpuSpec) -> list[Config]:

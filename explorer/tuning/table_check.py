@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from explorer.accuracy import Accuracy
 from explorer.codegen import emit, template_digest
+from explorer.config import Config
 from explorer.evaluate.space_version import space_version
 from explorer.outcome import Stage
 from explorer.problem import Problem
-from explorer.space.candidates import candidates
+from explorer.space.candidates import listed
 from explorer.tuned_table import TunedProblem, TunedTable
 
 GRAVE = (Stage.VERIFY, Stage.CRASH, Stage.TIMEOUT)
@@ -83,13 +84,28 @@ def _was_asked_otherwise(one: TunedProblem) -> bool:
 
 
 def _lacks_candidates(one: TunedProblem, table: TunedTable) -> bool:
-    """By code, not by config: what emits the same code was evaluated once."""
-    met = {t.config for t in one.timed} | {f.config for f in one.failed}
-    unmet = [config for config in candidates(one.problem, table.gpu) if config not in met]
+    """By code, not by config: what emits the same code was evaluated once.
+
+    A candidate may have been evaluated with any hints: the heuristic chooses them, whose rules
+    change more often than tables are measured.
+    """
+    met = {_plain(t.config) for t in one.timed} | {_plain(f.config) for f in one.failed}
+    unmet = [config for config in listed(one.problem, table.gpu) if config not in met]
     if not unmet:
         return False
     digests = {emit(one.problem, config).digest for config in met}
     return any(emit(one.problem, config).digest not in digests for config in unmet)
+
+
+def _plain(config: Config) -> Config:
+    """The config without cache hints and row order."""
+    usual = Config()
+    return replace(
+        config,
+        load_hint=usual.load_hint,
+        store_hint=usual.store_hint,
+        row_order=usual.row_order,
+    )
 
 
 def _has_grave_failures(one: TunedProblem) -> bool:

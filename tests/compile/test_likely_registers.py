@@ -8,7 +8,7 @@ from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
 from explorer.space.heuristic import config_for
-from explorer.space.heuristic.at_once import are_at_once, likely_registers, rows_at_once
+from explorer.space.heuristic.residency import fits_one_wave, likely_registers, resident_rows
 
 H200 = known_gpu("NVIDIA H200")
 UNIT = 8
@@ -50,11 +50,11 @@ def test_packed_rows_have_the_registers_that_min_blocks_leaves():
     config = config_for(problem, H200)
     assert config.min_blocks > 1
     fitting = config.min_blocks * H200.sm_count // config.cluster
-    assert rows_at_once(problem, config, H200) == fitting
+    assert resident_rows(problem, config, H200) == fitting
 
 
 @pytest.mark.parametrize("cols", [1500, 2100, 3300, 4688, 4995, 5600, 6301])
 def test_few_rows_are_on_the_gpu_all_at_once(cols):
     for dtype in (DType.F32, DType.F16, DType.BF16):
         problem = Problem(650, cols, dtype)
-        assert are_at_once(problem, config_for(problem, H200), H200)
+        assert fits_one_wave(problem, config_for(problem, H200), H200)

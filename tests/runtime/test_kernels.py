@@ -195,12 +195,16 @@ DAMAGE = {
     "half a compiled kernel": lambda folder: archive(folder).write_bytes(
         archive(folder).read_bytes()[:500]
     ),
-    "a bit of the machine code": lambda folder: flip(archive(folder), 700),
+    "a bit of the machine code": lambda folder: flip(archive(folder), 1700),
     "a foreign cubin": swap_cubin,
 }
 
 
 def flip(path, place):
+    """Flip a bit of compressed machine code.
+
+    Its first bytes will not do: they are zeros that repeat earlier ones, from wherever a bit says.
+    """
     content = bytearray(path.read_bytes())
     content[place] ^= 1
     path.write_bytes(content)

@@ -3,21 +3,28 @@
 `regimes` chooses the kind of kernel. The first of these that fits has a module, which chooses the
 numbers:
 
-- Rows of up to 1280 elements that words of 16 bytes do not divide, or of fewer than 64, are
-  `short_rows`, unless `of_one_wave` has a config for all of them.
-- Rows over a middle axis, of 128 elements or more, are `across_rows` where the GPU has clusters.
-- Rows of 8192 elements or more (`WIDE_ROW`) are `wide_rows` where clusters may share them, and
-  `row_clusters` says by which clusters; or two launches read them twice.
-- All other rows are `one_block`: a row has a block, a warp or less. If all rows can be resident on
-  the GPU at the same time, its `of_one_wave` says how.
+- Few rows that can be resident on the GPU at the same time, of 512 bytes or more, are for
+  `one_block`: its `of_one_wave` chooses the fewest accesses a thread with which they are.
+- Gradients of rows of up to 64 elements that words of 16 bytes do not divide are for `gradients`.
+- Rows of up to 1280 elements that words of 16 bytes do not divide, or of fewer than 64, are for
+  `short_rows`.
+- Rows over a middle axis, of 128 elements or more, are for `across_rows` where the GPU has
+  clusters.
+- Rows of 8192 elements or more (`WIDE_ROW`) are for `wide_rows` where clusters may share them: it
+  chooses the cluster, or two launches that read them twice.
+- All other rows are for `one_block`: a row has a block, a warp or less. Gradients have their own
+  numbers in `gradients`.
 
-`at_once`, which all of these but `across_rows` ask, estimates how many blocks are resident
-together; `row_threads`, which `one_block` asks, says how many threads a row is worth. `hints` adds
-cache hints to what any regime chose, and `regimes` then adapts it to the op, the type and the
-accuracy.
+`residency` estimates how many blocks are resident at the same time, in waves, and adds cache hints
+to what any regime chose. `row_threads`, which `one_block` asks, says how many threads a row is
+worth. `regimes` then adapts the config to the op, the type and the accuracy.
 
 A choice may depend on the number of rows, but not above `one_block.most_few_rows`, or over a
 middle axis above `_many_rows` of `regimes`: `--batch-invariant` relies on that.
+
+What the chosen kernels lose to the best that is known is in studies/tuned/README.md, and a test
+holds the rules to it. Choosing by the nearest problems of a table instead lost more on problems
+that nothing was fitted on (studies/LOG.md).
 """
 
 from explorer.space.heuristic.regimes import config_for, exact, promising

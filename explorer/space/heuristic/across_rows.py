@@ -10,10 +10,10 @@ from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem, power_of_two
 from explorer.space.heuristic.wide_rows import fewest_blocks
 
-THREADS = 256
+TILE_THREADS = 256
 """Threads of a block."""
 
-MOST_ROWS_OF_A_TILE = 128
+MAX_ROWS_OF_A_TILE = 128
 """Rows side by side that a block works on, at most: 16-bit elements of 256 bytes."""
 
 
@@ -52,7 +52,7 @@ def of_middle_axis(problem: Problem, gpu: GpuSpec) -> Config:
     vectors = problem.cols * (2 if problem.op.is_backward else 1)
     for tile in TILES[problem.dtype.itemsize]:
         groups = _groups(problem, tile, vector_bytes)
-        lanes = min(THREADS // groups, 1 << problem.cols.bit_length() - 1)
+        lanes = min(TILE_THREADS // groups, 1 << problem.cols.bit_length() - 1)
         part = lanes * (4 * tile.kept // max(4, vector_bytes))
         most = min(tile.most_blocks, gpu.cluster_blocks)
         if vectors <= most * part:

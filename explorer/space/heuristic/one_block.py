@@ -1,6 +1,7 @@
 """Configs without a search for rows of one block each, or of one warp: what an H200 says."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from explorer.config import Config
@@ -8,36 +9,50 @@ from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.problem import Mask, Problem
 from explorer.space.design_rules import WIDE_ROW
-from explorer.space.heuristic.at_once import are_at_once, blocks_at_once
+from explorer.space.heuristic import gradients
+from explorer.space.heuristic.residency import fastest_reduction, resident_blocks, waves
 from explorer.space.heuristic.row_threads import fewest_threads, starts_anywhere, threads_for
-from explorer.space.heuristic.short_rows import FILLED, LONGEST_SHORT_ROW, LONGEST_SPAN_ROW
+from explorer.space.heuristic.short_rows import MAX_COLS_BY_HALVES, MAX_COLS_SHORT_ROW
+from explorer.space.parameters import WARPS
 
-MOST_HELD = 128 * 1024
-"""Bytes of a row, for a gradient of two, that a block of 1024 threads keeps."""
+MAX_BYTES_IN_REGISTERS = 128 * 1024
+"""Bytes of a row that a block of 1024 threads keeps in registers."""
 
-BESIDE_A_ROW = 1024
+SHARED_BYTES_BESIDE_A_ROW = 1024
 """Bytes of shared memory that a block takes beside a row: what its warps have found, its ends."""
 
-LEAST_BLOCK = 4 * WARP
+MIN_BLOCK_THREADS = 4 * WARP
 """Threads of a block, in which shorter rows share one."""
 
-MOST_ACCESSES = 9
+MAX_ACCESSES_PER_THREAD_ONE_WAVE = 9
 """Accesses of a thread to a row, at most, where all rows are resident at the same time.
 
 With more accesses, rows gain nothing by being resident together.
 """
 
-MOST_ACCESSES_16_BIT = 5
+MAX_ACCESSES_PER_THREAD_ONE_WAVE_16_BIT = 5
 """The same of 16-bit rows, one less of those that share a block."""
 
-A_WARP_BYTES = 512
+MAX_THREADS_OF_ONE_ACCESS = 512
+"""Threads of a block, at most, that have one access each to a 16-bit row, of rows that are no more
+than SMs: on an H200, 40 x 4096 bf16 takes 2 % less time by 512 threads than by 256."""
+
+MAX_WAVES_ONE_WAVE = 1.05
+"""Waves of blocks up to which 32-bit rows that start at whole accesses count as resident together.
+
+Their registers are estimated too high as often as too low, and what hints gain does not end at one
+wave: on an H200, 548 x 7900 f32 takes 6 % less time by 320 threads, 1.04 of the estimated wave,
+than by 224 that surely fit.
+"""
+
+WARP_ACCESS_BYTES = 512
 """Bytes of one access of a warp. 16-bit rows of about as many have one: on an H200, 65536 x 256 f16
 takes 1 % less time so than by half a warp."""
 
-LONGEST_BY_TWO = 4096
+MAX_ROW_BYTES_TWO_ACCESSES = 4096
 """Bytes of the longest row of which each thread has two accesses."""
 
-FEW_WAVES = 2
+MAX_WAVES_FAST_REDUCTION = 2
 """Waves of blocks up to which rows are few, so that a faster reduction pays.
 
 On an H200, 2000 x 4000 bf16 takes 3 % less time by redux.
@@ -46,35 +61,53 @@ On an H200, 2000 x 4000 bf16 takes 3 % less time by redux.
 
 def of_one_block(problem: Problem, gpu: GpuSpec, wave: Config | None) -> Config:
     """A row by one warp or block; as of `wave`, what `of_one_wave` says, of all rows at once."""
+    if wave is None and problem.op.is_backward and problem.inner == 1:
+        return gradients.kept(gradients.of_many_waves(problem), problem, gpu)
     idea = wave or replace(
         _by(_threads_of_one_block(problem)),
         algorithm="online-block-max" if problem.cols >= 2000 else "three-pass",
     )
-    at_once = blocks_at_once(gpu, idea.threads) * idea.rows_per_block
-    if problem.inner == 1 and idea.threads_per_row >= WARP and problem.rows <= FEW_WAVES * at_once:
-        idea = replace(idea, reduction=soonest_reduction(gpu))
-    if problem.mask is Mask.CAUSAL:
-        idea = _under_a_causal_mask(idea, problem, gpu)
+    if problem.inner == 1 and idea.threads_per_row >= WARP and _are_few(problem, idea, gpu):
+        idea = replace(idea, reduction=fastest_reduction(gpu))
+    if problem.mask is not Mask.NONE:
+        idea = _under_a_mask(idea, problem, gpu)
     return _kept(idea, problem, gpu)
 
 
-def _under_a_causal_mask(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
-    """On an H200, up to 1 % less time: 26.0 us instead of 26.2 at 4096 x 4096 f32."""
+def _are_few(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
+    """Whether the rows are so few waves of blocks, of any registers, that one row's time counts."""
+    held = resident_blocks(gpu, idea.threads) * idea.rows_per_block
+    return problem.rows <= MAX_WAVES_FAST_REDUCTION * held
+
+
+def _under_a_mask(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
+    """Return the idea with what a mask changes in it.
+
+    On an H200, 16-bit rows take 1 to 3 % less time by two exchanges, at 2048 and 4096 columns, than
+    by one for which threads rescale their sums; causal f32 rows of 16 to 32 KiB take 1 % less if
+    their elements are kept as they came.
+    """
+    if problem.dtype.itemsize == 2 and problem.cols < WIDE_ROW:
+        idea = replace(idea, algorithm="three-pass")
+    if problem.mask is Mask.ADDITIVE:
+        return idea
     if problem.dtype.itemsize == 2 and idea.threads_per_row >= WARP:
-        return replace(idea, reduction=soonest_reduction(gpu))
-    if problem.dtype is DType.F32 and 4096 <= problem.cols <= 8192:
+        return replace(idea, reduction=fastest_reduction(gpu))
+    if problem.mask is Mask.CAUSAL and problem.dtype is DType.F32 and 4096 <= problem.cols <= 8192:
         return replace(idea, cache_holds="input")
     return idea
 
 
 def _kept(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
     """A row in registers; wide 16-bit rows in shared memory; what neither holds is read twice."""
+    if problem.op.is_backward and problem.inner == 1:
+        return gradients.kept(idea, problem, gpu)
     held = problem.row_bytes * (2 if problem.op.is_backward else 1)
     if problem.dtype is DType.F64:
         held *= 2  # its exponential takes as many registers as the row
     numbers = held * max(1, 4 // problem.dtype.itemsize)  # as fp32 takes them
     fits_shared = idea.threads == 1024 and problem.dtype.itemsize == 2 and held <= _room(gpu, 1)
-    if held > MOST_HELD or (numbers > MOST_HELD and not fits_shared):
+    if held > MAX_BYTES_IN_REGISTERS or (numbers > MAX_BYTES_IN_REGISTERS and not fits_shared):
         return replace(idea, cache="none", cache_holds="input", unroll=4)
     if not fits_shared:
         return idea
@@ -88,7 +121,7 @@ def _room(gpu: GpuSpec, blocks: int) -> int:
     if gpu.threads_per_sm < 1024 * blocks:
         return 0
     room = gpu.shared_per_sm_bytes // blocks - gpu.shared_reserved_bytes
-    return min(gpu.shared_per_block_bytes, room) - BESIDE_A_ROW
+    return min(gpu.shared_per_block_bytes, room) - SHARED_BYTES_BESIDE_A_ROW
 
 
 def most_few_rows(gpu: GpuSpec) -> int:
@@ -98,47 +131,68 @@ def most_few_rows(gpu: GpuSpec) -> int:
     batch-invariant is chosen for one row more (`regimes`): if a regime tells numbers of rows apart
     that are larger than this, this number must grow, or such configs depend on the rows.
     """
-    waves = FEW_WAVES * blocks_at_once(gpu, LEAST_BLOCK) * (LEAST_BLOCK // WARP)
-    return max(waves, gpu.sm_count * gpu.threads_per_sm // FILLED)
+    rows_of_a_wave = resident_blocks(gpu, MIN_BLOCK_THREADS) * (MIN_BLOCK_THREADS // WARP)
+    return max(MAX_WAVES_FAST_REDUCTION * rows_of_a_wave, gpu.sm_count * gpu.threads_per_sm)
 
 
 def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A block a row where all are on the GPU at once: what counts is the time of one.
 
-    Each thread has the fewest 16-byte accesses, two at least, with which all rows are on the GPU at
-    once; in place of two warps, which would wait for each other, there are one or, for longer rows,
-    four. On an H200, 650 x 6301 bf16 takes 11 % less time by 160 threads that have five accesses
-    than by 320 that have three, of which not all blocks are there at once. None for more rows, and
-    for those of `of_short_rows` that 16 bytes do not divide: 64 x 540 bf16 takes 23 % more time by
-    words of 16.
+    Each thread has the fewest accesses with which all rows are on the GPU at once. On an H200, 650
+    x 6301 bf16 takes 11 % less time by 160 threads that have five accesses than by 320 that have
+    three, of which not all blocks are there at once. None for more rows, and for those of
+    `of_short_rows` that 16 bytes do not divide: 64 x 540 bf16 takes 23 % more time by words of 16.
     """
     odd = problem.row_bytes % 16 > 0
-    short = LONGEST_SPAN_ROW if problem.row_bytes % 4 else LONGEST_SHORT_ROW
+    short = MAX_COLS_BY_HALVES if problem.row_bytes % 4 else MAX_COLS_SHORT_ROW
     if problem.inner > 1 or problem.row_bytes < WARP * 16 or (odd and problem.cols <= short):
         return None
-    for accesses in range(2, MOST_ACCESSES + 1):
-        threads = fewest_threads(problem, accesses)
-        if threads == 2 * WARP and not odd:
-            threads = WARP if problem.cols <= 512 else LEAST_BLOCK
-        most = MOST_ACCESSES_16_BIT - (threads < LEAST_BLOCK)
-        if problem.dtype.itemsize == 2 and accesses > most:
-            return None
+    most_waves = 1.0 if odd or problem.dtype.itemsize == 2 else MAX_WAVES_ONE_WAVE
+    for threads, vector_bytes in _shapes_of_one_wave(problem, gpu):
         idea = replace(
             _by(threads),
             algorithm="online-block-max",
-            vector_bytes=16 if odd else _fullest_words(problem, threads),
-            reduction=soonest_reduction(gpu),
+            vector_bytes=vector_bytes,
+            reduction=fastest_reduction(gpu),
         )
-        if are_at_once(problem, idea, gpu):
+        if waves(problem, idea, gpu) <= most_waves:
             return idea
     return None
 
 
+def _shapes_of_one_wave(problem: Problem, gpu: GpuSpec) -> Iterator[tuple[int, int]]:
+    """Threads of a row and bytes of their accesses, the fewest accesses first.
+
+    In place of two warps, which would wait for each other, there are one or, for longer rows, four.
+    Words of 8 bytes are for 16-bit rows that these divide and 16 bytes do not: on an H200, 100 x
+    1500 bf16 takes 12 % less time so than by words of 16 bytes.
+    """
+    halves = problem.dtype.itemsize == 2
+    odd = problem.row_bytes % 16 > 0
+    if halves and problem.row_bytes % 16 == 8:
+        words = problem.row_bytes // 8
+        for accesses in (2, 3):
+            threads = next((n for n in WARPS if n * accesses >= words), MAX_THREADS_OF_ONE_ACCESS)
+            if threads <= MAX_THREADS_OF_ONE_ACCESS:
+                yield threads, 8
+    one_an_sm = halves and not odd and problem.rows <= gpu.sm_count
+    for accesses in range(1 if one_an_sm else 2, MAX_ACCESSES_PER_THREAD_ONE_WAVE + 1):
+        threads = fewest_threads(problem, accesses)
+        if threads == 2 * WARP and not odd:
+            threads = WARP if problem.cols <= 512 else MIN_BLOCK_THREADS
+        if accesses == 1 and threads > MAX_THREADS_OF_ONE_ACCESS:
+            continue
+        fewer = threads < MIN_BLOCK_THREADS
+        if halves and accesses > MAX_ACCESSES_PER_THREAD_ONE_WAVE_16_BIT - fewer:
+            return
+        yield threads, 16 if odd else _fullest_words(problem, threads)
+
+
 def _by(threads: int) -> Config:
-    """A row by so many threads, in blocks of LEAST_BLOCK at least if these are whole rows."""
-    whole = LEAST_BLOCK % threads == 0
+    """A row by so many threads, in blocks of MIN_BLOCK_THREADS at least if these are whole rows."""
+    whole = MIN_BLOCK_THREADS % threads == 0
     return Config(
-        threads=LEAST_BLOCK if whole else threads, threads_per_row=threads, exp="ex2.approx"
+        threads=MIN_BLOCK_THREADS if whole else threads, threads_per_row=threads, exp="ex2.approx"
     )
 
 
@@ -159,11 +213,6 @@ def _fullest_words(problem: Problem, threads: int) -> int:
     return next((width for width in widths if full(width) >= 0.8), max(widths, key=full))
 
 
-def soonest_reduction(gpu: GpuSpec) -> str:
-    """Of rows so few that it counts how soon their threads have combined."""
-    return "shuffle-redux" if gpu.reduces_warps else "shuffle"
-
-
 def _threads_of_one_block(problem: Problem) -> int:
     """Threads for few 16-byte accesses of the row each.
 
@@ -171,22 +220,28 @@ def _threads_of_one_block(problem: Problem) -> int:
     of longer ones three in 16 bits and six in fp32: on an H200, three to six are within 2 % of the
     best from 1280 to 8191 columns, two take up to 3 % more time in fp32, 13 % in 16 bits. Under a
     causal mask, on whose short rows large blocks would be lost, 32 elements, and two thirds of them
-    where rows are longer.
+    where rows are longer, but two accesses of those that a warp has one of. The same for lengths of
+    16-bit rows, which take 7 to 9 % more time by twice as many threads.
     """
-    wide = problem.dtype.itemsize == 2 and problem.cols >= WIDE_ROW
+    halves = problem.dtype.itemsize == 2
+    wide = halves and problem.cols >= WIDE_ROW
     if problem.cols <= 64:
         accesses = 1.0
+    elif problem.mask is Mask.CAUSAL and problem.row_bytes <= WARP_ACCESS_BYTES:
+        accesses = 2
+    elif problem.mask is Mask.LENGTHS and halves:
+        accesses = 4
     elif problem.mask is Mask.CAUSAL:
         longer = problem.dtype.itemsize == 4 and problem.cols >= 4096
         accesses = 16 / 3 if longer else min(8, 2 * problem.dtype.itemsize)
     elif starts_anywhere(problem):
-        accesses = 3.5 if problem.dtype.itemsize == 2 else 3
+        accesses = 3.5 if halves else 3
     elif wide:
         accesses = 4
-    elif problem.dtype.itemsize == 2 and 0.95 * A_WARP_BYTES < problem.row_bytes <= A_WARP_BYTES:
+    elif halves and 0.95 * WARP_ACCESS_BYTES < problem.row_bytes <= WARP_ACCESS_BYTES:
         accesses = 1
-    elif problem.row_bytes <= LONGEST_BY_TWO or problem.op.is_backward:
+    elif problem.row_bytes <= MAX_ROW_BYTES_TWO_ACCESSES or problem.op.is_backward:
         accesses = 2
     else:
-        accesses = 3 if problem.dtype.itemsize == 2 else 6
+        accesses = 3 if halves else 6
     return threads_for(problem, accesses)

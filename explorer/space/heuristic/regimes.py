@@ -9,17 +9,18 @@ from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Mask, Op, Problem
 from explorer.space.design_rules import WIDE_ROW, is_plain
-from explorer.space.heuristic.across_rows import MOST_ROWS_OF_A_TILE, of_middle_axis
-from explorer.space.heuristic.hints import hinted
+from explorer.space.heuristic import gradients
+from explorer.space.heuristic.across_rows import MAX_ROWS_OF_A_TILE, of_middle_axis
 from explorer.space.heuristic.one_block import most_few_rows, of_one_block, of_one_wave
+from explorer.space.heuristic.residency import hinted
 from explorer.space.heuristic.short_rows import of_short_rows
 from explorer.space.heuristic.wide_rows import in_two_launches, of_wide_rows
 from explorer.space.space import Space
 
-LEAST_SHARED_ACROSS = 128
+MIN_COLS_SHARED_ACROSS_ROWS = 128
 """Elements of the shortest row over a middle axis for tiles that several blocks may share."""
 
-LONG_SUM = 32
+MAX_TERMS_STRICT_SUM = 32
 """Terms that a thread adds one by one which are too many where a wide row's sum is to be exact."""
 
 
@@ -55,7 +56,7 @@ def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
     """
     if problem.inner == 1:
         return max(problem.rows, most_few_rows(gpu) + 1)
-    slices = -(-gpu.sm_count * MOST_ROWS_OF_A_TILE // problem.inner)
+    slices = -(-gpu.sm_count * MAX_ROWS_OF_A_TILE // problem.inner)
     return max(problem.rows, slices * problem.inner)
 
 
@@ -77,7 +78,9 @@ def exact(idea: Config, problem: Problem, accuracy: Accuracy) -> Config:
         return idea
     normalise = "divide" if problem.op is Op.SOFTMAX else idea.normalise
     idea = replace(idea, algorithm="three-pass", exp="expf", normalise=normalise)
-    while idea.cluster > 1 and idea.threads < 1024 and _share(problem, idea) >= LONG_SUM:
+    while (
+        idea.cluster > 1 and idea.threads < 1024 and _share(problem, idea) >= MAX_TERMS_STRICT_SUM
+    ):
         threads = min(2 * idea.threads, 1024)  # not all sizes are 1024 halved
         idea = replace(
             idea,
@@ -102,10 +105,12 @@ def _share(problem: Problem, config: Config) -> float:
 
 def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
     wave = of_one_wave(problem, gpu)
+    if wave is None and problem.op.is_backward and gradients.are_by_elements(problem):
+        return gradients.of_many_waves(problem)
     short = None if wave else of_short_rows(problem, gpu)
     if short is not None:
         return short
-    if problem.inner > 1 and problem.cols >= LEAST_SHARED_ACROSS and gpu.cluster_blocks > 1:
+    if problem.inner > 1 and problem.cols >= MIN_COLS_SHARED_ACROSS_ROWS and gpu.cluster_blocks > 1:
         return of_middle_axis(problem, gpu)
     splits = is_plain(problem) and not _asks_exact(problem, accuracy)
     if problem.cols >= WIDE_ROW and _are_shared(problem, gpu):

@@ -10,24 +10,24 @@ from explorer.work_split import WorkSplit
 
 ACCESS_BYTES = 16
 
-BETWEEN = tuple(size for size in WARPS if size != power_of_two(size))
+SIZES_BETWEEN_POWERS = tuple(size for size in WARPS if size != power_of_two(size))
 """Whole warps between powers of two."""
 
-LITTLE = 1 / 16
+MAX_SHARE_AT_ROW_END = 1 / 16
 """A row's end is apart if less than this share of a block's threads has the last access to it."""
 
-A_FEW = 1 / 64
+MAX_SHARE_NOT_COUNTED = 1 / 64
 """A last access to a 16-bit row by no more than this share of the threads is not counted.
 
 On an H200, 8192 x 4097 takes 3 to 10 % less time by 128 threads, of which one has a fifth access,
 than by 192 to 224.
 """
 
-LEAST_ODD = 512
+MIN_COLS_UNALIGNED = 512
 """Elements of the shortest row whose ends, where it starts anywhere, make a difference."""
 
-IDLE_COUNTS = 1.4
-IDLE_COUNTS_ANYWHERE = 3
+IDLE_WEIGHT = 1.4
+IDLE_WEIGHT_UNALIGNED = 3
 """Weights of the share of accesses that idle threads leave out, when a size is chosen.
 
 The logarithm of a thread's accesses over the accesses asked for has weight 1. The first weight is
@@ -37,7 +37,7 @@ for rows that whole accesses cover, the second for rows that start anywhere.
 
 def starts_anywhere(problem: Problem) -> bool:
     """Whether rows, not of the shortest, start anywhere within 16 bytes."""
-    return problem.row_bytes % ACCESS_BYTES > 0 and problem.cols >= LEAST_ODD
+    return problem.row_bytes % ACCESS_BYTES > 0 and problem.cols >= MIN_COLS_UNALIGNED
 
 
 def threads_for(problem: Problem, accesses: float) -> int:
@@ -48,8 +48,8 @@ def threads_for(problem: Problem, accesses: float) -> int:
     """
     vectors = problem.row_bytes / ACCESS_BYTES
     anywhere = starts_anywhere(problem)
-    little = A_FEW if anywhere and problem.dtype.itemsize == 2 else 0
-    counts = IDLE_COUNTS_ANYWHERE if anywhere else IDLE_COUNTS
+    little = MAX_SHARE_NOT_COUNTED if anywhere and problem.dtype.itemsize == 2 else 0
+    counts = IDLE_WEIGHT_UNALIGNED if anywhere else IDLE_WEIGHT
 
     def misfit(size: int) -> float:
         each = vectors / size
@@ -68,7 +68,7 @@ def fewest_threads(problem: Problem, accesses: int) -> int:
     vectors = WorkSplit(problem, Config(vector_bytes=ACCESS_BYTES)).row_vectors
     sizes: tuple[int, ...] = WARPS
     if starts_anywhere(problem) and problem.dtype.itemsize > 2:
-        sizes = tuple(size for size in sizes if size <= 256 or size in BETWEEN)
+        sizes = tuple(size for size in sizes if size <= 256 or size in SIZES_BETWEEN_POWERS)
     return next((size for size in sizes if size * accesses >= vectors), sizes[-1])
 
 
@@ -88,7 +88,7 @@ def _sizes(problem: Problem) -> tuple[int, ...]:
     if not starts_anywhere(problem):
         return ROW_THREADS
     apart = tuple(size for size in ROW_THREADS if size <= 512 and _has_end_apart(problem, size))
-    return apart[-1:] or BETWEEN
+    return apart[-1:] or SIZES_BETWEEN_POWERS
 
 
 def _has_end_apart(problem: Problem, threads: int) -> bool:
@@ -96,4 +96,8 @@ def _has_end_apart(problem: Problem, threads: int) -> bool:
     width = ACCESS_BYTES // problem.dtype.itemsize
     first, last = (problem.cols - 1) // width, (problem.cols + width - 2) // width
     slot = last // threads
-    return 2 <= slot <= 5 and first // threads == slot and last % threads < LITTLE * threads
+    return (
+        2 <= slot <= 5
+        and first // threads == slot
+        and last % threads < MAX_SHARE_AT_ROW_END * threads
+    )

@@ -1,50 +1,70 @@
 """Configs without a search for rows of a few hundred elements: what an H200 says of them."""
 
 import math
+from dataclasses import replace
 
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.problem import Problem, power_of_two
 from explorer.space.design_rules import has_spans
-from explorer.space.heuristic.at_once import blocks_at_once
+from explorer.space.heuristic.residency import fastest_reduction, resident_blocks, waves
 
-LONGEST_SHORT_ROW = 1280
+MAX_COLS_SHORT_ROW = 1280
 """Elements of the longest row that is short, unless words of 16 bytes divide it."""
 
-LONGEST_ODD_ROW = 960
+MAX_COLS_BY_HALVES = 960
 """The same of 16-bit rows that only single elements divide."""
 
-LONGEST_SPAN_ROW = 400
+MAX_COLS_SPAN = 400
 """Elements of the longest row that is better off in a span than by narrow words."""
 
-FILLED = 4
+BLOCKS_HELD_PER_SPAN = 4
 """Spans are worth it if rows are enough for one in this many of the blocks that a GPU holds."""
 
-FILLED_16_BIT = (6, 2)
+BLOCKS_HELD_PER_SPAN_16_BIT = (6, 2)
 """The same for 16-bit rows: for rows of fewer than eight threads, and for rows of eight."""
 
-LONGEST_PAIRED_SPAN = 340
-"""The same as LONGEST_SPAN_ROW of 16-bit rows, which they have only if no pairs divide them: on an
+MAX_COLS_SPAN_16_BIT = 340
+"""The same as MAX_COLS_SPAN of 16-bit rows, which they have only if no pairs divide them: on an
 H200, 33733 x 387 takes 10 % more time by way of a span, 78336 x 297 16 % less."""
 
-FEW = 8
+COLS_SPAN_OF_FEW_THREADS = range(111, 201)
+"""Elements of 16-bit rows that have 4 threads in a span instead of 8 if there are many of them: on
+an H200, 450395 x 149 f16 takes 4 % less time so."""
+
+MIN_WAVES_SPAN_OF_FEW_THREADS = 2
+"""Waves of blocks of these, above which rows are that many."""
+
+MAX_COLS_ANY_WORD = 8
 """Elements of a row that take no span: a thread's loads of them share their lines of memory."""
 
-MANY = 2 * WARP
+MIN_COLS_LONG = 2 * WARP
 """Elements of a row that is as well worked on as longer ones, where words of 16 bytes divide it."""
 
-BYTES_A_THREAD = 32
-"""Bytes of a row that a thread takes of it, straight from memory."""
+MAX_BYTES_PER_THREAD = 38
+"""Bytes of a row that a thread takes of it, straight from memory, at most: on an H200, rows of 300
+bf16 take 1 to 11 % less time by 16 threads, 37.5 bytes for each, than by 32."""
 
-ELEMENTS_A_THREAD = 6
-VECTORS_A_THREAD = 8
+MAX_ELEMENTS_PER_THREAD = 6
+MAX_VECTORS_PER_THREAD = 8
 """Elements one by one, or vectors, that a thread takes of a row, straight from memory, at most."""
 
-MOST_IDLE = 4 / 3
+MAX_WAVES_FEW_ROWS = 0.6
+"""Waves of blocks up to which short rows are few, so that the time of one row counts.
+
+On an H200, 2000 x 128 bf16 takes 5 % less time by 16 threads and one exchange than by 8 and two,
+10000 x 63 f32 12 % less than by way of a span.
+"""
+
+FEW_ROWS_8_BYTE_ACCESSES = 2
+FEW_ROWS_NARROW_ACCESSES = 4
+"""Accesses of a thread to a row then, at most, while a warp suffices: of 8 bytes, and of fewer."""
+
+MAX_ROOM_PER_VECTOR = 4 / 3
 """Room of a row's threads over what they take, above which narrower vectors are tried."""
 
-LEAST_IDLE = 1.1
+MAX_ROOM_PER_NARROW_VECTOR = 1.1
 """The same of these, above which still narrower ones are."""
 
 
@@ -57,20 +77,52 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     come to 97 to 99 %, as do most of 400 to 1280.
     """
     word = _widest_word(problem)
-    if problem.inner > 1 or problem.cols > LONGEST_SHORT_ROW:
+    if problem.inner > 1 or problem.cols > MAX_COLS_SHORT_ROW:
         return None
-    if word == 16 and problem.cols >= MANY:
+    few = _of_few_rows(problem, word, gpu)
+    if few is not None and waves(problem, few, gpu) <= MAX_WAVES_FEW_ROWS:
+        return few
+    if word == 16 and problem.cols >= MIN_COLS_LONG:
         return None
-    if problem.cols > LONGEST_SPAN_ROW:
-        return _by_narrow_words(problem, word)
+    if problem.cols > MAX_COLS_SPAN:
+        return _in_one_exchange(_by_narrow_words(problem, word), problem, gpu)
     if _divides(word, problem):
         return _direct(problem, word)
-    if problem.dtype.itemsize == 2 and problem.cols > LONGEST_PAIRED_SPAN:
-        return _by_narrow_words(problem, word)
+    if problem.dtype.itemsize == 2 and problem.cols > MAX_COLS_SPAN_16_BIT:
+        return _in_one_exchange(_by_narrow_words(problem, word), problem, gpu)
     if has_spans(problem):
-        span = _span(problem)
+        span = _span(problem, gpu)
         return span if _fill(span, problem, gpu) else _by_elements(problem)
     return _direct(problem, word) if problem.cols <= WARP else None
+
+
+def _of_few_rows(problem: Problem, word: int, gpu: GpuSpec) -> Config | None:
+    """Few accesses a thread, and one exchange of a row's threads: what counts is one row's time.
+
+    None for rows that words of 16 bytes divide and that are long enough for `of_one_wave`, and for
+    longer ones that words of 4 bytes divide.
+    """
+    narrow = max(problem.dtype.itemsize, min(word, 8))
+    longest = MAX_COLS_BY_HALVES if narrow == 2 else MAX_COLS_SPAN
+    if problem.cols > longest or (word == 16 and problem.row_bytes >= 16 * WARP):
+        return None
+    share = FEW_ROWS_8_BYTE_ACCESSES if narrow == 8 else FEW_ROWS_NARROW_ACCESSES
+    threads = min(power_of_two(math.ceil(problem.row_bytes / narrow / share)), WARP)
+    return Config(
+        algorithm="online-block-max" if threads > 1 else "three-pass",
+        threads=128,
+        threads_per_row=threads,
+        vector_bytes=narrow,
+        reduction=fastest_reduction(gpu) if threads == WARP else "shuffle",
+        exp="ex2.approx",
+    )
+
+
+def _in_one_exchange(idea: Config | None, problem: Problem, gpu: GpuSpec) -> Config | None:
+    """The idea with one exchange of a row's threads instead of two, if rows are few."""
+    if idea is None or waves(problem, idea, gpu) > MAX_WAVES_FEW_ROWS:
+        return idea
+    return replace(idea, algorithm="online-block-max")
 
 
 def _fill(span: Config, problem: Problem, gpu: GpuSpec) -> bool:
@@ -79,10 +131,10 @@ def _fill(span: Config, problem: Problem, gpu: GpuSpec) -> bool:
     The time of one block is longer by way of a span: on an H200, 3000 x 9 bf16 takes 11 % more
     time, 6000 x 177 24 %, 8831 x 291 f16 28 %, but 11954 x 75 8 % less.
     """
-    filled = FILLED
+    filled = BLOCKS_HELD_PER_SPAN
     if problem.dtype.itemsize == 2:
-        filled = FILLED_16_BIT[span.threads_per_row >= 8]
-    return filled * problem.rows >= span.rows_per_block * blocks_at_once(gpu, span.threads)
+        filled = BLOCKS_HELD_PER_SPAN_16_BIT[span.threads_per_row >= 8]
+    return filled * problem.rows >= span.rows_per_block * resident_blocks(gpu, span.threads)
 
 
 def _by_elements(problem: Problem) -> Config:
@@ -102,7 +154,7 @@ def _widest_word(problem: Problem) -> int:
 
 def _divides(word: int, problem: Problem) -> bool:
     """Whether words divide rows well enough for these to go straight to their threads."""
-    if problem.cols <= FEW:
+    if problem.cols <= MAX_COLS_ANY_WORD:
         return True
     if problem.dtype.itemsize == 2:
         pairs = problem.cols <= WARP or problem.cols > 2 * WARP
@@ -114,16 +166,16 @@ def _divides(word: int, problem: Problem) -> bool:
 
 def _direct(problem: Problem, word: int) -> Config:
     """The fewest threads that suffice, and the widest vectors that leave few of them idle."""
-    narrowest, most_idle = max(problem.dtype.itemsize, min(word, 4)), MOST_IDLE
+    narrowest, most_idle = max(problem.dtype.itemsize, min(word, 4)), MAX_ROOM_PER_VECTOR
     while True:
         vectors = problem.row_bytes // word
-        share = ELEMENTS_A_THREAD if vectors == problem.cols else VECTORS_A_THREAD
-        least = max(problem.row_bytes / BYTES_A_THREAD, vectors / share)
+        share = MAX_ELEMENTS_PER_THREAD if vectors == problem.cols else MAX_VECTORS_PER_THREAD
+        least = max(problem.row_bytes / MAX_BYTES_PER_THREAD, vectors / share)
         threads = min(power_of_two(math.ceil(least)), WARP)
         slots = -(-vectors // threads)
         if slots * threads <= most_idle * vectors or word == narrowest:
             break
-        word, most_idle = word // 2, LEAST_IDLE
+        word, most_idle = word // 2, MAX_ROOM_PER_NARROW_VECTOR
     return Config(
         threads=256 if threads == 1 and word == problem.dtype.itemsize else 128,
         threads_per_row=threads,
@@ -138,23 +190,28 @@ def _by_narrow_words(problem: Problem, word: int) -> Config | None:
         threads, vector_bytes = (64 if problem.cols <= 800 else 128), word
     elif word > 2:
         threads, vector_bytes = power_of_two(math.ceil(problem.cols / 20)), word
-    elif problem.cols <= LONGEST_ODD_ROW:
-        threads, vector_bytes = WARP, 8 if problem.cols > LONGEST_SPAN_ROW else 4
+    elif problem.cols <= MAX_COLS_BY_HALVES:
+        threads, vector_bytes = WARP, 8 if problem.cols > MAX_COLS_SPAN else 4
     else:
         return None
     return Config(threads=128, threads_per_row=threads, vector_bytes=vector_bytes, exp="ex2.approx")
 
 
-def _span(problem: Problem) -> Config:
+def _span(problem: Problem, gpu: GpuSpec) -> Config:
     """The more threads a row the longer it is; in small blocks, which wait at different times."""
-    share = _pairs if problem.dtype.itemsize == 2 else _elements
-    threads, threads_per_row = share(problem.cols)
-    return Config(
+    halves = problem.dtype.itemsize == 2
+    threads, threads_per_row = (_pairs if halves else _elements)(problem.cols)
+    span = Config(
         threads=threads,
         threads_per_row=threads_per_row,
         exp="ex2.approx",
         staging="span",
     )
+    if not halves or problem.cols not in COLS_SPAN_OF_FEW_THREADS:
+        return span
+    fewer = replace(span, threads_per_row=4)
+    wave = fewer.rows_per_block * resident_blocks(gpu, threads)
+    return fewer if problem.rows > MIN_WAVES_SPAN_OF_FEW_THREADS * wave else span
 
 
 def _pairs(cols: int) -> tuple[int, int]:

@@ -1,46 +1,45 @@
-"""Configs without a search for rows that several blocks share: what an H200 says of each regime."""
+"""Configs without a search for rows that several blocks share: by which blocks, and how kept."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem
-from explorer.space.heuristic.at_once import are_at_once
-from explorer.space.heuristic.one_block import soonest_reduction
-from explorer.space.heuristic.row_clusters import (
-    all_at_once,
-    all_packed,
-    shared_by,
-    stays_packed,
-)
+from explorer.space.heuristic.residency import fastest_reduction, fits_one_wave, waves
+from explorer.space.rules import Point, registers_fit
+from explorer.work_split import WorkSplit
 
-MOST_KEPT = 128
+MAX_ELEMENTS_PER_THREAD = 128
 """Elements of a row that a thread keeps in registers."""
 
-LEAST_PART = 1024
+MIN_ELEMENTS_PER_BLOCK = 1024
 """Elements of a row that are worth a block where the GPU has room for more of them."""
 
-LARGE_PART = 10 * 1024
+MIN_ELEMENTS_PER_BLOCK_OF_512 = 10 * 1024
 """Elements of a row that are worth a block of 512 threads where rows are few."""
 
-LEAST_TWICE = 160 * 1024
+MIN_BYTES_TWO_LAUNCHES = 128 * 1024
 """Bytes of a row, times the number of rows (three at least), from which two launches are faster.
 
-They read a row twice, but on all SMs. Clusters of so few rows read it once, on few SMs.
+They read a row twice, but on all SMs. Clusters of so few rows read it once, on few SMs: on an
+H200, 16 x 524288 f32 takes 10 % more time by clusters, 1 x 100277 4 %.
 """
 
-LEAST_TWICE_16_BIT = 512 * 1024
-"""Bytes of a 16-bit row above which the same holds of three rows or more.
+MIN_ROW_BYTES_TWO_LAUNCHES_16_BIT = 512 * 1024
+"""Bytes of a 16-bit row from which the same holds of three rows or more.
 
-Of one or two rows it holds above three quarters of that.
+Of one or two rows it holds from three quarters of that on. On an H200, 16 x 262144 bf16 takes 13 %
+less time so.
 """
 
-WIDEST_TWO_EXCHANGES = 8192
+MAX_COLS_TWO_EXCHANGES = 8192
 """Elements of the widest row whose exponentials are not rescaled, for an exchange more: on an H200,
 16384 x 8192 bf16 comes to 98.5 % of copy, instead of 97.4, f32 to 98.7 instead of 98.2."""
 
-MOST_PARTS = 256
+MAX_PARTS_OF_A_ROW = 256
 """Parts of a row whose pairs each warp of the second of two launches combines soon enough."""
 
 
@@ -56,14 +55,14 @@ class Shape(NamedTuple):
 
 SHAPES = {
     2: (Shape(2, 128, 52), Shape(2, 256, 31), Shape(4, 128, 55), Shape(4, 256, 32)),
-    4: (Shape(4, 128, 30), Shape(8, 128, 44), Shape(16, 128, 50)),
+    4: (Shape(4, 128, 30), Shape(8, 128, 44), Shape(8, 256, 25), Shape(16, 128, 50)),
 }
 """Clusters for elements of so many bytes, the smallest first.
 
 Shares are where, on an H200, the next came to be faster between 8200 and 100000 columns.
 """
 
-STRETCHED = 1.2
+SHARE_FACTOR_FEW_ROWS = 1.2
 """Factor of the shares in `SHAPES` if rows are fewer than SMs.
 
 For so few rows the next larger shape would leave a wave less full. On an H200, 100 x 50257 f32
@@ -71,8 +70,18 @@ takes 16 % less time by 8 blocks than by 16, and 66 x 120000 4 % less by 16 bloc
 than by 16 of 256. With many rows it does not pay: 2048 x 50257 takes 1 % more time by 8 blocks.
 """
 
-WIDEST_SHARES = ((192, 49), (256, 50), (128, MOST_KEPT), (256, MOST_KEPT))
-"""Threads and shares of the largest clusters for wider rows."""
+SHAPES_OF_WIDEST_ROWS = (
+    (192, 50),
+    (256, 50),
+    (384, 50),
+    (128, MAX_ELEMENTS_PER_THREAD),
+    (256, MAX_ELEMENTS_PER_THREAD),
+)
+"""Threads and shares of the largest clusters for wider rows: on an H200, 128 x 262144 f32 takes 5 %
+less time by 384 threads, of which the first warp combines what all found, than by 128."""
+
+THREADS_OF_FIRST_WARP = 384
+"""Threads of a block from which the first warp alone combines what a cluster's warps found."""
 
 LOOPED = Config(
     algorithm="online-block-max",
@@ -88,16 +97,16 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
 
     `splits` says whether two launches may have a part of a row for each block.
     """
-    too_wide = numbers_of_row(problem) > gpu.cluster_blocks * 256 * MOST_KEPT
+    too_wide = numbers_of_row(problem) > gpu.cluster_blocks * 256 * MAX_ELEMENTS_PER_THREAD
     if splits and problem.rows < gpu.sm_count and (too_wide or _sooner_twice(problem, gpu)):
         return in_two_launches(problem, gpu)
     if too_wide:
         return _looped(problem, gpu)
     few = _few(problem, gpu)
-    if _are_few(problem, gpu) and are_at_once(problem, few, gpu):
+    if _are_few(problem, gpu) and fits_one_wave(problem, few, gpu):
         return few
     kept = all_at_once(problem, gpu) or _in_waves(problem, gpu)
-    algorithm = "three-pass" if problem.cols <= WIDEST_TWO_EXCHANGES else kept.algorithm
+    algorithm = "three-pass" if problem.cols <= MAX_COLS_TWO_EXCHANGES else kept.algorithm
     return replace(kept, algorithm=algorithm)
 
 
@@ -117,16 +126,16 @@ def fewest_blocks(row: int, part: int, *, least: int, most: int) -> int:
 def _sooner_twice(problem: Problem, gpu: GpuSpec) -> bool:
     """Whether all SMs read the rows twice sooner than clusters, on few SMs or one wave, once."""
     if problem.dtype.itemsize > 2:
-        return problem.row_bytes >= LEAST_TWICE * max(3, problem.rows)
+        return problem.row_bytes >= MIN_BYTES_TWO_LAUNCHES * max(3, problem.rows)
     one_wave = problem.rows * gpu.cluster_blocks <= 2 * gpu.sm_count
-    least = LEAST_TWICE_16_BIT if problem.rows > 2 else 3 * LEAST_TWICE_16_BIT // 4
-    return one_wave and problem.row_bytes > least
+    share = 1 if problem.rows > 2 else 3 / 4
+    return one_wave and problem.row_bytes >= share * MIN_ROW_BYTES_TWO_LAUNCHES_16_BIT
 
 
 def _are_few(problem: Problem, gpu: GpuSpec) -> bool:
     """Whether clusters of all rows are on the GPU at once, half as large ones at most."""
     blocks = problem.rows * gpu.cluster_blocks
-    room = 4 if numbers_of_row(problem) < gpu.cluster_blocks * LARGE_PART else 2
+    room = 4 if numbers_of_row(problem) < gpu.cluster_blocks * MIN_ELEMENTS_PER_BLOCK_OF_512 else 2
     return blocks <= room * gpu.sm_count
 
 
@@ -142,14 +151,25 @@ def _few(problem: Problem, gpu: GpuSpec) -> Config:
     is_large = cols > most // 2 * 8192
     one_an_sm = problem.dtype.itemsize > 2 and problem.rows * most <= gpu.sm_count
     if fewest or (is_large and not one_an_sm):
-        blocks, large = most, 3 * LARGE_PART // 2
+        blocks, large = most, 3 * MIN_ELEMENTS_PER_BLOCK_OF_512 // 2
     else:
-        blocks, large = most // 2, LARGE_PART
-    while blocks > 1 and cols < blocks * LEAST_PART:
+        blocks, large = most // 2, MIN_ELEMENTS_PER_BLOCK_OF_512
+    while blocks > 1 and cols < blocks * MIN_ELEMENTS_PER_BLOCK:
         blocks //= 2
     part = cols // blocks
-    threads = 128 if part < 2 * LEAST_PART else 256 if part < large else 512
-    return shared_by(blocks, threads)
+    sizes = (
+        (128,) if part < 2 * MIN_ELEMENTS_PER_BLOCK else (192, 256) if part < large else (384, 512)
+    )
+    return _fewest_threads(problem, [shared_by(blocks, threads) for threads in sizes])
+
+
+def _fewest_threads(problem: Problem, ideas: list[Config]) -> Config:
+    """The first of some that has as few accesses a thread as the last.
+
+    On an H200, 4 x 45001 bf16 takes 4 % less time by 192 threads that have two than by 256.
+    """
+    accesses = [WorkSplit(problem, idea).slots for idea in ideas]
+    return ideas[accesses.index(accesses[-1])]
 
 
 def _in_waves(problem: Problem, gpu: GpuSpec) -> Config:
@@ -163,12 +183,15 @@ def _in_waves(problem: Problem, gpu: GpuSpec) -> Config:
     cols, most = numbers_of_row(problem), gpu.cluster_blocks
     if stays_packed(problem):
         return all_packed(problem, gpu)
-    stretch = STRETCHED if problem.rows < gpu.sm_count else 1
+    stretch = SHARE_FACTOR_FEW_ROWS if problem.rows < gpu.sm_count else 1
     small = (s._replace(share=stretch * s.share) for s in SHAPES[min(4, problem.dtype.itemsize)])
-    widest = (Shape(most, threads, share) for threads, share in WIDEST_SHARES)
+    widest = (Shape(most, threads, share) for threads, share in SHAPES_OF_WIDEST_ROWS)
     shapes = (s for s in (*small, *widest) if s.blocks <= most)
     shape = next(s for s in shapes if cols <= s.blocks * s.threads * s.share)
-    return shared_by(shape.blocks, shape.threads)
+    kept = shared_by(shape.blocks, shape.threads)
+    if shape.threads < THREADS_OF_FIRST_WARP:
+        return kept
+    return replace(kept, reduction="shuffle-first-warp")
 
 
 def _looped(problem: Problem, gpu: GpuSpec) -> Config:
@@ -187,10 +210,163 @@ def in_two_launches(problem: Problem, gpu: GpuSpec) -> Config:
     """
     smallest = LOOPED.threads * LOOPED.vector_bytes
     largest = 4 if problem.dtype.itemsize == 2 else 8
-    fitting = (u for u in (2, 4) if problem.row_bytes <= MOST_PARTS * u * smallest)
+    fitting = (u for u in (2, 4) if problem.row_bytes <= MAX_PARTS_OF_A_ROW * u * smallest)
     return replace(
         LOOPED,
-        reduction=soonest_reduction(gpu),
+        reduction=fastest_reduction(gpu),
         unroll=next(fitting, largest),
         launches="two-overlapped" if gpu.overlaps_launches else "two",
     )
+
+
+# ------------------------------------------------------------------ clusters
+
+
+MAX_ELEMENTS_PER_THREAD_ONE_WAVE = 72
+"""Elements of a row that a thread keeps, at most, so that all rows are on the GPU at once."""
+
+MIN_BYTES_PER_BLOCK_ONE_WAVE = 5 * 1024
+"""Bytes of a row that are worth a block then: on an H200, 185 x 14104 bf16 takes 27 % more time by
+8 blocks of 128 threads than by 4 of 256."""
+
+BLOCK_THREADS_ONE_WAVE = (128, 160, 192, 256, 320, 384, 512)
+"""Threads of a block where all rows are on the GPU at once."""
+
+MAX_BLOCK_THREADS_ONE_WAVE = {2: 256, 4: 256, 8: 512, 16: 384}
+"""Of these, the most for clusters of so many blocks."""
+
+MAX_WAVES_ALIGNED_CLUSTERS = 1.02
+"""Waves of blocks up to which clusters count as resident together, if rows start at whole accesses
+and their exponentials are kept: on an H200, 100 x 32000 bf16 takes 5 % less time by 8 blocks of 256
+threads, 1.01 of the estimated wave, than by 8 of 128."""
+
+MAX_COLS_UNPACKED = 32768
+"""Elements of the widest 16-bit row whose exponentials are kept; of wider ones what was loaded."""
+
+PACKED_ONE_WAVE = [(t, n) for t in BLOCK_THREADS_ONE_WAVE for n in (2, 3, 4, 6, 8) if t * n <= 1152]
+"""Threads of a block, and blocks an SM, that have packed rows which are on the GPU all at once."""
+
+PACKED_ONE_WAVE_SMALL_CLUSTERS = [(160, 8)]
+"""The same, but not for the largest clusters: on an H200, 66 x 110000 f16 takes 8 % more so."""
+
+PACKED_MANY_WAVES = [(128, 8), (160, 6), (160, 8), (192, 6), (192, 8), (256, 4)]
+"""The same of more rows: 960 to 1536 threads."""
+
+PACKED_LOGARITHMS = [(128, 4)]
+"""The same of log_softmax, which needs more registers beside what is kept: on an H200, 668 x 50257
+bf16 takes 11 % less time by 4 blocks of these than by 8 of 160 threads, of which an SM has 8."""
+
+MAX_REGISTERS_PACKED_LOGARITHM = 64
+"""Registers of a thread that hold what was loaded, at most, for log_softmax."""
+
+
+def cluster_sizes(gpu: GpuSpec) -> list[int]:
+    """Blocks of the clusters that there are: 2, 4, 8, 16."""
+    return [blocks for blocks in (2, 4, 8, 16) if blocks <= gpu.cluster_blocks]
+
+
+def stays_packed(problem: Problem) -> bool:
+    """Whether rows are of 16 bits and so wide that what was loaded is better kept as it came."""
+    return problem.dtype.itemsize == 2 and problem.cols > MAX_COLS_UNPACKED
+
+
+def shared_by(blocks: int, threads: int) -> Config:
+    """A row over a cluster, in registers, exchanged by asynchronous stores."""
+    return Config(
+        algorithm="online-block-max",
+        threads=threads,
+        threads_per_row=threads,
+        reduction="shuffle-redux",
+        exp="ex2.approx",
+        cluster=blocks,
+        exchange="mbarrier" if blocks > 1 else "barrier",
+    )
+
+
+def packed(blocks: int, threads: int, blocks_per_sm: int) -> Config:
+    """16-bit rows that stay packed, in registers for so many blocks an SM."""
+    return replace(shared_by(blocks, threads), cache_holds="input", min_blocks=blocks_per_sm)
+
+
+def all_at_once(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """Clusters of all rows on the GPU at once, whose threads have the fewest accesses to a row.
+
+    Of those with as few, exponentials kept as they are. On an H200, 45 x 45001 f16 takes 11 % less
+    time by 8 blocks of 384 threads that have two accesses than by 128 that have six. None for more
+    rows.
+    """
+    splits = [WorkSplit(problem, idea) for idea in _for_one_wave(problem, gpu)]
+    kept = [
+        split
+        for split in splits
+        if 1 < split.slots <= MAX_ELEMENTS_PER_THREAD_ONE_WAVE // split.width
+    ]
+    for split in sorted(kept, key=_preferred):
+        whole = split.aligned and split.keeps_numbers
+        most_waves = MAX_WAVES_ALIGNED_CLUSTERS if whole else 1.0
+        if waves(problem, split.config, gpu) <= most_waves:
+            return split.config
+    return None
+
+
+def _preferred(split: WorkSplit) -> tuple[int, bool, int]:
+    """Return the order of clusters: fewer accesses a thread first, then exponentials, few blocks.
+
+    On an H200, 300 x 12288 bf16 takes 12 % less time by 2 blocks of 256 threads than by 4 of 128.
+    """
+    numbers = split.keeps_numbers
+    return split.slots, not numbers, split.config.cluster if numbers else 0
+
+
+def _for_one_wave(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
+    """All clusters for few rows: the largest but one first, the largest last."""
+    *smaller, largest = cluster_sizes(gpu)
+    for blocks in (*reversed(smaller), largest):
+        if problem.row_bytes < blocks * MIN_BYTES_PER_BLOCK_ONE_WAVE:
+            continue
+        yield from (
+            shared_by(blocks, t)
+            for t in BLOCK_THREADS_ONE_WAVE
+            if t <= MAX_BLOCK_THREADS_ONE_WAVE[blocks]
+        )
+        closely = PACKED_ONE_WAVE_SMALL_CLUSTERS if blocks < largest else []
+        yield from _packed(problem, gpu, blocks, PACKED_ONE_WAVE + closely)
+
+
+def _packed(
+    problem: Problem, gpu: GpuSpec, blocks: int, shapes: list[tuple[int, int]]
+) -> Iterator[Config]:
+    """Clusters that keep wide 16-bit rows packed, where registers suffice."""
+    if stays_packed(problem):
+        ideas = (packed(blocks, threads, per_sm) for threads, per_sm in shapes)
+        yield from (idea for idea in ideas if registers_fit(Point(problem, gpu, idea)))
+
+
+def all_packed(problem: Problem, gpu: GpuSpec) -> Config:
+    """16-bit rows, packed, of several waves: many rows at once, and many threads.
+
+    On an H200, of copy in bf16: 96 to 97 % at 50257, 65536, 131072 and 262144, there by words of 8
+    bytes and a first warp that folds: by words of 16 and all warps, 95.6 %. With fewer rows, for 64
+    MB, 89 to 94 % from 36000 to 151936, 83 % at 200001. The widest rows leave an SM two blocks.
+    """
+    shapes = PACKED_LOGARITHMS if problem.op.is_log else PACKED_MANY_WAVES
+    sizes = cluster_sizes(gpu)
+    ideas = [idea for blocks in sizes for idea in _packed(problem, gpu, blocks, shapes)]
+    if problem.op.is_log:
+        held = ((WorkSplit(problem, idea).cached_registers, idea) for idea in ideas)
+        ideas = [idea for number, idea in held if number <= MAX_REGISTERS_PACKED_LOGARITHM]
+    widest = packed(gpu.cluster_blocks, 256, 2)
+    kept = max(ideas, key=lambda idea: (_in_flight(idea), -idea.threads), default=widest)
+    if kept.threads < 256:
+        return kept
+    return replace(kept, vector_bytes=8, reduction="shuffle-redux-first-warp")
+
+
+def _in_flight(idea: Config) -> float:
+    """Return a score by which the fastest cluster of a problem is chosen: the largest is best.
+
+    It grows with the rows that are resident at once, and more than that with the threads of an SM.
+    On an H200, the cluster of the largest score takes at most 2 % more time than the fastest of up
+    to 57, from 36000 to 200001 columns.
+    """
+    return idea.min_blocks / idea.cluster * math.pow(idea.threads * idea.min_blocks, 1.5)

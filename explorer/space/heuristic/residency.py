@@ -1,0 +1,142 @@
+"""How many blocks are resident on the GPU together, and what follows for hints and reductions."""
+
+import math
+from dataclasses import replace
+
+from explorer.config import Config
+from explorer.gpu_spec import MAX_REGISTERS, GpuSpec, occupancy, registers_left
+from explorer.outcome import Resources
+from explorer.problem import Problem
+from explorer.work_split import WorkSplit
+
+REGISTERS_BESIDE_NUMBERS = {2: 16, 4: 20, 8: 24}
+"""Registers that a thread takes beside the numbers it keeps, by bytes of an element.
+
+Of 8 bytes it was not measured.
+"""
+
+REGISTERS_FOR_A_CLUSTER = 8
+"""Registers more in a cluster: of 16-bit rows, and of rows that start anywhere within an access."""
+
+REGISTERS_FOR_UNALIGNED_HALVES = 8
+"""Registers more where 16-bit rows start anywhere within an access; online twice as many."""
+
+REGISTERS_FOR_A_SPAN = 8
+"""Registers more where a span brings elements of 32 bits."""
+
+REGISTERS_FOR_SIXTEEN_BLOCKS = 8
+"""Registers more in a cluster of sixteen."""
+
+
+def resident_blocks(gpu: GpuSpec, threads: int, registers: int = 0) -> int:
+    """Blocks of so many threads, of so many registers each if these are known."""
+    resources = Resources(registers=registers)
+    return occupancy(resources, threads, 1, gpu).blocks_per_sm * gpu.sm_count
+
+
+def likely_registers(problem: Problem, idea: Config) -> int:
+    """Registers a thread of a kernel that loads its share of a row and keeps it, else loops.
+
+    Of 14121 forward kernels of the tables of an H200 (NVRTC 13.0) that keep rows in registers, in
+    the multiples of eight that are allotted, 80 % take as many or eight fewer, 12 % eight more.
+    What is kept packed is unpacked at once if min_blocks allows.
+    """
+    split = WorkSplit(problem, idea)
+    size = problem.dtype.itemsize
+    kept = split.slots * split.width * idea.rows_per_thread if idea.cache == "registers" else 0
+    kept *= max(1, problem.dtype.arithmetic.itemsize // 4) * split.cached_matrices
+    registers = kept + REGISTERS_BESIDE_NUMBERS[size]
+    if idea.staging == "span":
+        registers += REGISTERS_FOR_A_SPAN if size == 4 else 0
+    elif idea.cluster > 1 or split.across_rows:
+        registers += REGISTERS_FOR_A_CLUSTER * ((size == 2) + (not split.aligned))
+    elif not split.aligned and size == 2:
+        online = idea.algorithm == "online-block-max"
+        registers += REGISTERS_FOR_UNALIGNED_HALVES * (2 if online else 1)
+    elif not split.aligned:
+        registers += 2 + kept // 8
+    if idea.cluster >= 16:
+        registers += REGISTERS_FOR_SIXTEEN_BLOCKS
+    return registers
+
+
+def resident_rows(problem: Problem, idea: Config, gpu: GpuSpec) -> int:
+    """Rows that the blocks on the GPU at once work on."""
+    registers = min(likely_registers(problem, idea), MAX_REGISTERS)
+    if idea.min_blocks > 1:
+        registers = min(registers, registers_left(idea.threads, idea.min_blocks, gpu))
+    blocks = resident_blocks(gpu, idea.threads, registers)
+    split = WorkSplit(problem, idea)
+    return blocks // (idea.cluster * split.parts) * split.block_rows
+
+
+def waves(problem: Problem, idea: Config, gpu: GpuSpec) -> float:
+    """Rows over the rows that are resident together; infinite if not one block fits."""
+    held = resident_rows(problem, idea, gpu)
+    return problem.rows / held if held else math.inf
+
+
+def fits_one_wave(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
+    """Whether the blocks of all rows are likely to be on the GPU at once."""
+    return waves(problem, idea, gpu) <= 1
+
+
+def fastest_reduction(gpu: GpuSpec) -> str:
+    """Of rows so few that it counts how soon their threads have combined."""
+    return "shuffle-redux" if gpu.reduces_warps else "shuffle"
+
+
+# ------------------------------------------------------------------ cache hints
+
+
+MAX_WAVES_EVICT_FIRST = 1.4
+"""Waves of blocks up to which loads and stores are evicted first, where no two rows share a line.
+
+Of 48 kernels of the H200's table that have 0.9 to 1.4 waves and were timed with both hints, 44 take
+up to 14 % less time with this one, and 4 up to 1 % more. Of 253 that have more than 3 waves, 250
+take up to 13 % more.
+"""
+
+MAX_WAVES_EVICT_FIRST_UNALIGNED = 1.0
+"""The same where a row's ends share lines of memory with its neighbours.
+
+A line that is evicted between two rows is read twice. On an H200, of 33 such kernels with 0.4 to
+1.0 waves, 26 take up to 8 % less time with the hint; of 14 with 1.0 to 1.4, 9 take up to 11 % more.
+"""
+
+MAX_WAVES_EVICT_FIRST_SHORT_UNALIGNED = 0.7
+"""The same of rows below SHORT_ROW_BYTES, which share more of their lines.
+
+On an H200, 2000 x 1001 takes 1 to 5 % less time without hints, 528 x 1001 4 to 15 % more.
+"""
+
+SHORT_ROW_BYTES = 8192
+
+
+def hinted(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
+    """Return the idea with evict-first hints if about all of its blocks are resident together.
+
+    All is loaded then before much is stored, and nothing gains by staying in the cache. On an H200,
+    behind a flush, most launches take 2 to 10 % less time: 7 % of 32 x 4096 f32, 5 % of 64 x 151936
+    bf16. Of more blocks most take 1 to 4 % more: they never displace what others have left in the
+    cache, and have the rest of it to write through.
+    """
+    hint = "cs" if _is_read_once(idea) and _fits(idea, problem, gpu) else "default"
+    return replace(idea, load_hint=hint, store_hint=hint)
+
+
+def _is_read_once(idea: Config) -> bool:
+    """By a kernel; the second of two launches has come to its loads before the first has ended."""
+    return idea.cache != "none" or idea.splits_launches
+
+
+def _fits(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether the blocks, of two launches those of both, are few enough for evict-first hints."""
+    launches = 2 if idea.splits_launches else 1
+    if WorkSplit(problem, idea).aligned or idea.staging == "span":
+        most = MAX_WAVES_EVICT_FIRST
+    elif problem.row_bytes < SHORT_ROW_BYTES:
+        most = MAX_WAVES_EVICT_FIRST_SHORT_UNALIGNED
+    else:
+        most = MAX_WAVES_EVICT_FIRST_UNALIGNED
+    return launches * waves(problem, idea, gpu) <= most
