@@ -99,8 +99,8 @@ def parse_choice(text: str) -> Choice:
         return Config.from_json(stripped)
     if stripped.endswith(".cu") or "/" in stripped:
         raise InvalidInput(
-            f"{shown(text)} names a file; explorer verify and explorer time alone take files, those "
-            "that explorer emit has written, whose names end in .cu"
+            f"{shown(text)} names a file; explorer verify and explorer time alone take files, "
+            "those that explorer emit has written, whose names end in .cu"
         )
     try:
         return find_preset(stripped)
