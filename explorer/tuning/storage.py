@@ -3,7 +3,9 @@
 import fcntl
 import json
 import os
+import random
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
@@ -25,10 +27,25 @@ from optuna.storages._rdb.models import (
     TrialValueModel,
 )
 from optuna.trial import FrozenTrial
-from sqlalchemy import create_engine, delete, event, insert, inspect, select, text, update
+from sqlalchemy import (
+    bindparam,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.engine import URL, Connection, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.orm import Session
+from sqlalchemy.exc import (
+    ArgumentError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+)
 from sqlalchemy.pool import StaticPool
 
 from explorer.errors import ExplorerError, InvalidInput, NotFound
@@ -42,6 +59,23 @@ from explorer.user_files import studies_folder
 # program that knows Optuna reads them.
 
 
+ATTEMPTS = 5
+"""How often a trial is tried to be stored while another process holds the lock, as by Optuna."""
+
+MOST_SECONDS_BETWEEN = 2.0
+"""Between two attempts, which are a random time apart, so that two processes do not meet again."""
+
+_COUNT_BEFORE = select(func.count()).where(
+    TrialModel.study_id == bindparam("study"), TrialModel.trial_id < bindparam("trial")
+)
+_NUMBER = (
+    update(TrialModel)
+    .where(TrialModel.trial_id == bindparam("trial"))
+    .values(number=bindparam("its_number"))
+)
+_NUMBER_OF = select(TrialModel.number).where(TrialModel.trial_id == bindparam("trial"))
+
+
 class BulkStorage(RDBStorage):
     """RDBStorage whose `create_new_trial` writes a finished trial in bulk.
 
@@ -52,31 +86,59 @@ class BulkStorage(RDBStorage):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._checked: dict[int, _Checked] = {}
+        url = self.engine.url
+        self._file = Path(str(url.database)).absolute() if _is_sqlite_file(url) else None
+        self._inode = _inode(self._file)
 
-    def _get_prepared_new_trial(
-        self, study_id: int, template_trial: FrozenTrial | None, session: Session
-    ) -> TrialModel:
+    @property
+    def gone_file(self) -> Path | None:
+        """The file of the database if it was deleted, or another took its place; else None."""
+        return self._file if _inode(self._file) != self._inode else None
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
+        """Store a trial; returns its id. Raises NotFound where the study is gone."""
         checked = self._checked.get(study_id)
         if template_trial is None or not _is_plain(template_trial):
-            return super()._get_prepared_new_trial(study_id, template_trial, session)
+            return super().create_new_trial(study_id, template_trial)
         if checked is None or template_trial.distributions != checked.distributions:
-            trial = super()._get_prepared_new_trial(study_id, template_trial, session)
+            trial_id = super().create_new_trial(study_id, template_trial)
             self._checked[study_id] = _Checked(template_trial.distributions)
-            return trial
-        trial = TrialModel(
-            study_id=study_id,
-            state=template_trial.state,
-            datetime_start=template_trial.datetime_start,
-            datetime_complete=template_trial.datetime_complete,
-        )
-        session.add(trial)
-        session.flush()
-        trial.number = trial.count_past_trials(session)
-        for model, rows in _rows(template_trial, checked.as_json).items():
-            if rows:
-                ours = [{"trial_id": trial.trial_id, **row} for row in rows]
-                session.execute(insert(model), ours)
-        return trial
+            return trial_id
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._put_trial(study_id, template_trial, checked)
+            except OperationalError:  # a lock that another process held too long
+                time.sleep(random.random() * MOST_SECONDS_BETWEEN)
+        return self._put_trial(study_id, template_trial, checked)
+
+    def _put_trial(self, study_id: int, trial: FrozenTrial, checked: "_Checked") -> int:
+        """Write a trial and its rows in one transaction; returns its id."""
+        row = {
+            "study_id": study_id,
+            "state": trial.state,
+            "datetime_start": trial.datetime_start,
+            "datetime_complete": trial.datetime_complete,
+        }
+        with self.alone(study_id) as connection:
+            inserted = connection.execute(insert(TrialModel), row).inserted_primary_key
+            assert inserted is not None  # the table has a primary key
+            trial_id = int(inserted[0])
+            before = connection.execute(_COUNT_BEFORE, {"study": study_id, "trial": trial_id})
+            numbered = {"trial": trial_id, "its_number": before.scalar_one()}
+            connection.execute(_NUMBER, numbered)
+            for model, rows in _rows(trial, checked.as_json).items():
+                if rows:
+                    ours = [{"trial_id": trial_id, **one} for one in rows]
+                    connection.execute(insert(model), ours)
+        return trial_id
+
+    def get_trial_number_from_id(self, trial_id: int) -> int:
+        """Return a trial's number, for which Optuna reads all of the trial. Raises KeyError."""
+        with self.engine.connect() as connection:
+            number = connection.execute(_NUMBER_OF, {"trial": trial_id}).scalar()
+        if number is None:
+            raise KeyError(f"no trial has the id {trial_id}")
+        return int(number)
 
     @contextmanager
     def alone(self, study_id: int) -> Iterator[Connection]:
@@ -161,6 +223,15 @@ class BulkStorage(RDBStorage):
             ]
             if rows:
                 connection.execute(insert(system), rows)
+
+
+def _inode(path: Path | None) -> tuple[int, int] | None:
+    """Return what tells a file from one that takes its place; None where there is none."""
+    try:
+        found = path.stat() if path else None
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if found else None
 
 
 class _Checked:
@@ -440,16 +511,23 @@ def _locked_file(path: Path) -> Iterator[None]:
 
 
 def _open(url: URL, name: str, options: dict[str, Any], *, is_new: bool) -> BaseStorage:
-    """Open a storage, creating its tables where it is new; one that lacks some is refused."""
+    """Open a storage, creating its tables where it is new; one that lacks some is refused.
+
+    A file that is new here has the tables of this Optuna, which takes 0.1 s to compare versions.
+    """
     full = url.render_as_string(hide_password=False)
-    storage = BulkStorage(full, options, skip_table_creation=not is_new)
-    lacking = _lacking(storage)
+    is_file = _is_sqlite_file(url)
+    sure = is_new and is_file
+    storage = BulkStorage(
+        full, options, skip_compatibility_check=sure, skip_table_creation=not is_new
+    )
+    lacking = "" if sure else _lacking(storage)
     if lacking:
         raise InvalidInput(
             f"storage {name} is damaged or of another version of Optuna: it lacks {lacking}; "
             f"restore a copy of it, or {_REMEDY}"
         )
-    if _is_sqlite_file(url):
+    if is_file:
         event.listen(storage.engine, "connect", _set_pragmas)
         storage.engine.dispose()
     return storage

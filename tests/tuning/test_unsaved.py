@@ -131,6 +131,29 @@ def test_a_study_that_is_deleted_meanwhile_is_said(tmp_path):
     assert merge_trials(storage, read_unsaved(file)).added >= 1
 
 
+@pytest.mark.parametrize("how", ["deleted", "replaced by a copy", "replaced by an empty file"])
+def test_all_trials_of_a_database_that_goes_away_are_kept(how, tmp_path):
+    """Those of earlier runs, too; merged into a new one they are those of the search."""
+    searched(open_storage("a.db"), trials=7)
+    storage = open_storage("a.db")
+
+    class Losing(FakeEvaluator):
+        def evaluate(self, config):
+            if len(self.evaluated) == 5:
+                other = tmp_path / "b.db"
+                other.write_bytes(Path("a.db").read_bytes() if "copy" in how else b"")
+                other.unlink() if how == "deleted" else None
+                Path("a.db").unlink() if how == "deleted" else other.replace("a.db")
+            return super().evaluate(config)
+
+    losing = Losing(PROBLEM, identity=Config.to_json)
+    with pytest.raises(InvalidInput, match=r"a\.db was deleted or replaced while it was searched"):
+        run_search(losing, storage, trials=20, rounds=6)
+    (file,) = tmp_path.glob("unsaved-trials-*.jsonl")
+    assert merge_trials(open_storage("new.db"), read_unsaved(file)).added >= 7 + 5
+    assert searched(open_storage("new.db"), 3).finals.winner
+
+
 def test_where_this_folder_cannot_be_written_another_is(tmp_path, monkeypatch):
     storage = open_storage("a.db")
     gone_after(storage, 0, monkeypatch)
