@@ -218,8 +218,9 @@ def search(
         problem: What to compute, unless keywords say it.
         trials: Kernels to evaluate in this call.
         budget_s: Seconds for search and finals.
-        effort: `quick`, `default` or `full`, in place of both: 60, 200 or 1000 kernels at most. The
-            search ends sooner once 30, 80 or 250 kernels in a row gained nothing beyond noise.
+        effort: `quick`, `default` or `full`, in place of both: each is a number of kernels at
+            most, and the search ends sooner once it gains nothing beyond noise. The numbers are
+            those of `explorer.tuning.objective.Effort`, which `explorer search --help` prints.
         device: `auto`, `cuda:N`, or `recorded:NAME`. `auto` is the first GPU; where there is none,
             a recording of the problem is replayed, and the result says so.
         storage: An Optuna storage, a URL or a SQLite file; None: $EXPLORER_STORAGE,
