@@ -282,8 +282,8 @@ def search(
         if not (why and isinstance(error, NotFound)):
             raise
         raise NotFound(f"{why}, and {error}") from None
-    if result.passed_over:
-        heard(result.passed_over)
+    for sentence in filter(None, (result.passed_over, result.superseded)):
+        heard(sentence)
     check = check_replayed(result, heard) if verify and result.replayed else None
     return replace(result, verification=check, notices=tuple(heard.sentences))
 
