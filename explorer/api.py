@@ -302,7 +302,7 @@ def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> E
 
 def _sampler(name: str | None) -> "SamplerOf | None":
     """Raises InvalidInput where there is no such sampler."""
-    from explorer.tuning.surrogate import named_sampler
+    from explorer.tuning.samplers import named_sampler
 
     return None if name is None else named_sampler(_text("sampler", name))
 

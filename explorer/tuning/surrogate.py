@@ -1,11 +1,9 @@
 """Who proposes configs: a model of what was measured, and a sampler of Optuna."""
 
-import inspect
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 
 import numpy as np
 import optuna
@@ -16,7 +14,6 @@ from optuna.trial import Trial, TrialState, create_trial
 
 from explorer.config import Config
 from explorer.errors import ExplorerError, InvalidInput
-from explorer.plain_data import shown
 from explorer.space.parameters import Value
 
 # ------------------------------------------------------------------ samplers of Optuna
@@ -44,33 +41,8 @@ def tpe_of(seed: int) -> BaseSampler:
     return TPESampler(n_startup_trials=STARTUP, seed=seed)
 
 
-def named_sampler(name: str) -> SamplerOf:
-    """The sampler that `module:Class` names, called with `seed=` where it takes one.
-
-    Raises InvalidInput where there is none.
-    """
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(import_module(module), attribute)
-    except Exception as error:  # a module may raise what it likes
-        raise InvalidInput(
-            f"sampler {shown(name)} cannot be loaded ({type(error).__name__}: {error}); write "
-            "module:Class, such as optuna.samplers:RandomSampler"
-        ) from None
-    if not (isinstance(found, type) and issubclass(found, BaseSampler)):
-        raise InvalidInput(f"sampler {shown(name)} is no class of optuna.samplers.BaseSampler")
-
-    def made(seed: int) -> BaseSampler:
-        with _blamed(name):
-            takes_seed = "seed" in inspect.signature(found).parameters
-            sampler: BaseSampler = found(**({"seed": seed} if takes_seed else {}))
-            return sampler
-
-    return made
-
-
 @contextmanager
-def _blamed(name: str) -> Iterator[None]:
+def blamed(name: str) -> Iterator[None]:
     """Say what a sampler of the user's raised, as InvalidInput."""
     try:
         yield
@@ -108,7 +80,7 @@ class OptunaSampler:
 
     def ask(self) -> Config:
         """What the sampler expects to be fast; with two objectives, to be near the front."""
-        with _blamed(type(self._study.sampler).__name__):
+        with blamed(type(self._study.sampler).__name__):
             trial = self._study.ask(self._distributions)  # type: ignore[arg-type]
         config = Config(**trial.params)
         if config in self._asked:
@@ -120,7 +92,7 @@ class OptunaSampler:
     def tell(self, config: Config, values: tuple[float, ...]) -> None:
         """A value for each objective, infinite for what cannot be used."""
         trial = self._asked.pop(config, None)
-        with _blamed(type(self._study.sampler).__name__):
+        with blamed(type(self._study.sampler).__name__):
             if trial is None:
                 self._add(config, values)
             elif math.isinf(values[0]):

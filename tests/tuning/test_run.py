@@ -26,8 +26,9 @@ from explorer.outcome import Rejected, Stage
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
+from explorer.tuning.samplers import named_sampler
 from explorer.tuning.study_attributes import finals_text, finals_to_attributes
-from explorer.tuning.surrogate import MIRROR_LIMIT, OptunaSampler, named_sampler
+from explorer.tuning.surrogate import MIRROR_LIMIT, OptunaSampler
 
 
 def trials_of(storage, name):
