@@ -6,11 +6,11 @@ import os
 import random
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import optuna
 from optuna.distributions import BaseDistribution, distribution_to_json
@@ -65,19 +65,18 @@ ATTEMPTS = 5
 MOST_SECONDS_BETWEEN = 2.0
 """Between two attempts, which are a random time apart, so that two processes do not meet again."""
 
-_COUNT_BEFORE = select(func.count()).where(
-    TrialModel.study_id == bindparam("study"), TrialModel.trial_id < bindparam("trial")
-)
-_NUMBER = (
-    update(TrialModel)
-    .where(TrialModel.trial_id == bindparam("trial"))
-    .values(number=bindparam("its_number"))
-)
 _NUMBER_OF = select(TrialModel.number).where(TrialModel.trial_id == bindparam("trial"))
 
 
+class Stored(NamedTuple):
+    """What Optuna knows a stored trial by."""
+
+    trial_id: int
+    number: int
+
+
 class BulkStorage(RDBStorage):
-    """RDBStorage whose `create_new_trial` writes a finished trial in bulk.
+    """RDBStorage that writes finished trials in bulk.
 
     The first trial of a study goes Optuna's way, and so does one of other distributions than the
     last: Optuna raises ValueError where the study has another distribution for a parameter.
@@ -97,40 +96,56 @@ class BulkStorage(RDBStorage):
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         """Store a trial; returns its id. Raises NotFound where the study is gone."""
-        checked = self._checked.get(study_id)
         if template_trial is None or not _is_plain(template_trial):
             return super().create_new_trial(study_id, template_trial)
-        if checked is None or template_trial.distributions != checked.distributions:
-            trial_id = super().create_new_trial(study_id, template_trial)
-            self._checked[study_id] = _Checked(template_trial.distributions)
-            return trial_id
+        return self.create_new_trials(study_id, [template_trial])[0].trial_id
+
+    def create_new_trials(self, study_id: int, trials: Sequence[FrozenTrial]) -> list["Stored"]:
+        """Store finished trials, in one transaction but for the first of a study.
+
+        Raises NotFound where the study is gone.
+        """
+        checked = self._checked.get(study_id)
+        if checked is None or any(t.distributions != checked.distributions for t in trials):
+            first, *others = trials
+            trial_id = super().create_new_trial(study_id, first)
+            self._checked[study_id] = _Checked(first.distributions)
+            stored = Stored(trial_id, self.get_trial_number_from_id(trial_id))
+            return [stored, *(self.create_new_trials(study_id, others) if others else ())]
         for _ in range(ATTEMPTS - 1):
             try:
-                return self._put_trial(study_id, template_trial, checked)
+                return self._put_trials(study_id, trials, checked)
             except OperationalError:  # a lock that another process held too long
                 time.sleep(random.random() * MOST_SECONDS_BETWEEN)
-        return self._put_trial(study_id, template_trial, checked)
+        return self._put_trials(study_id, trials, checked)
 
-    def _put_trial(self, study_id: int, trial: FrozenTrial, checked: "_Checked") -> int:
-        """Write a trial and its rows in one transaction; returns its id."""
-        row = {
-            "study_id": study_id,
-            "state": trial.state,
-            "datetime_start": trial.datetime_start,
-            "datetime_complete": trial.datetime_complete,
-        }
+    def _put_trials(
+        self, study_id: int, trials: Sequence[FrozenTrial], checked: "_Checked"
+    ) -> list["Stored"]:
+        """Write trials and their rows in one transaction."""
         with self.alone(study_id) as connection:
-            inserted = connection.execute(insert(TrialModel), row).inserted_primary_key
-            assert inserted is not None  # the table has a primary key
-            trial_id = int(inserted[0])
-            before = connection.execute(_COUNT_BEFORE, {"study": study_id, "trial": trial_id})
-            numbered = {"trial": trial_id, "its_number": before.scalar_one()}
-            connection.execute(_NUMBER, numbered)
-            for model, rows in _rows(trial, checked.as_json).items():
+            before = select(func.count()).where(TrialModel.study_id == study_id)
+            stored: list[Stored] = []
+            for number, trial in enumerate(trials, connection.execute(before).scalar_one()):
+                row = {
+                    "study_id": study_id,
+                    "number": number,
+                    "state": trial.state,
+                    "datetime_start": trial.datetime_start,
+                    "datetime_complete": trial.datetime_complete,
+                }
+                key = connection.execute(insert(TrialModel), row).inserted_primary_key
+                assert key is not None  # the table has one
+                stored.append(Stored(int(key[0]), number))
+            tables: dict[type[BaseModel], list[dict[str, Any]]] = {}
+            for trial, (trial_id, _) in zip(trials, stored, strict=True):
+                for model, rows in _rows(trial, checked.as_json).items():
+                    ours = ({"trial_id": trial_id, **one} for one in rows)
+                    tables.setdefault(model, []).extend(ours)
+            for model, rows in tables.items():
                 if rows:
-                    ours = [{"trial_id": trial_id, **one} for one in rows]
-                    connection.execute(insert(model), ours)
-        return trial_id
+                    connection.execute(insert(model), rows)
+        return stored
 
     def get_trial_number_from_id(self, trial_id: int) -> int:
         """Return a trial's number, for which Optuna reads all of the trial. Raises KeyError."""

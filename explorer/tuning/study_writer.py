@@ -19,7 +19,7 @@ from explorer.plain_data import read_text, read_whole, shown
 from explorer.tuning.claims import Claims
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import Finals, TrialRecord
-from explorer.tuning.storage import LOCKED, BulkStorage, said_of
+from explorer.tuning.storage import LOCKED, BulkStorage, Stored, said_of
 from explorer.tuning.study_attributes import (
     NO_VERDICT,
     finals_text,
@@ -91,6 +91,7 @@ class Ledger:
         self._storage = storage
         self._objectives = study.objectives
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self._finished: deque[tuple[FrozenTrial, Future[int]]] = deque()
         self._unwritten: deque[Future[int]] = deque()
         self._unsaved = UnsavedTrials(study)
         self._lost = ""
@@ -183,8 +184,10 @@ class Ledger:
         trial = finished_trial(
             config, outcome, attributes, self._objectives, parameters, started, completed
         )
-        stored = self._writer.submit(self._store, trial)
+        stored: Future[int] = Future()
+        self._finished.append((trial, stored))
         self._unwritten.append(stored)
+        self._writer.submit(self._store)
         if not (isinstance(outcome, Rejected) and outcome.stage is Stage.INVALID):
             self._wait(self._most_unwritten)
         return stored
@@ -221,13 +224,29 @@ class Ledger:
         while self._unwritten and (len(self._unwritten) > most or self._unwritten[0].done()):
             self._unwritten.popleft().result()
 
-    def _store(self, trial: FrozenTrial) -> int:
+    def _store(self) -> None:
+        """Store the trials that have finished since the last time, in one transaction."""
+        waiting = [self._finished.popleft() for _ in range(len(self._finished))]
+        if not waiting:
+            return  # a turn before this one had the trial for which it was begun
+        try:
+            numbers = self._stored_or_kept([trial for trial, _ in waiting])
+        except Exception as error:  # whatever it is, who waits for a number is to meet it
+            for _, stored in waiting:
+                stored.set_exception(error)
+            return
+        for (_, stored), number in zip(waiting, numbers, strict=True):
+            stored.set_result(number)
+
+    def _stored_or_kept(self, trials: Sequence[FrozenTrial]) -> list[int]:
+        """Store trials; raises InvalidInput where they had to be kept in a file, or are lost."""
         if not self._lost:
             try:
-                return self.put(trial)
+                return self.put(trials)
             except ExplorerError as error:
                 self._give_up(str(error))
-        self._unsaved.keep(trial)
+        for trial in trials:
+            self._unsaved.keep(trial)
         raise InvalidInput(f"{self._lost}; {_KEPT}")
 
     @property
@@ -245,16 +264,21 @@ class Ledger:
             for trial in self._stored:
                 self._unsaved.keep(trial)
 
-    def put(self, trial: FrozenTrial) -> int:
-        """Store a trial now; gives its number. Raises InvalidInput where the storage fails."""
+    def put(self, trials: Sequence[FrozenTrial]) -> list[int]:
+        """Store trials now; gives their numbers. Raises InvalidInput where the storage fails."""
         with said_of(_UNWRITABLE):
-            trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
-            number = self._storage.get_trial_number_from_id(trial_id)
-        self._own.add(trial_id)
-        self._stored.append(trial)
-        self._last_number = max(self._last_number, number)
-        self._done.append(trial.user_attrs.get("digest", ""))
-        return number
+            stored = self._put(trials)
+        self._own.update(trial_id for trial_id, _ in stored)
+        self._stored.extend(trials)
+        self._last_number = max([self._last_number, *(number for _, number in stored)])
+        self._done += [trial.user_attrs.get("digest", "") for trial in trials]
+        return [number for _, number in stored]
+
+    def _put(self, trials: Sequence[FrozenTrial]) -> list[Stored]:
+        if isinstance(self._storage, BulkStorage):
+            return self._storage.create_new_trials(self._study_id, trials)
+        ids = [self._storage.create_new_trial(self._study_id, trial) for trial in trials]
+        return [Stored(n, self._storage.get_trial_number_from_id(n)) for n in ids]
 
     def _exchange(self, *, anew: bool = False) -> None:
         """Claim what is wanted, and read what others have stored; `anew` even if nothing is."""
@@ -399,11 +423,12 @@ def merge_trials(storage: BaseStorage, unsaved: Unsaved) -> Merged:
     digests = (trial.user_attrs.get("digest") for trial in new.values())
     claims = [ledger.claim(digest) if digest else None for digest in digests]
     added = [
-        ledger.put(trial)
+        trial
         for trial, granted in zip(new.values(), claims, strict=True)
         if granted is None or granted.result()
     ]
     if added:
+        ledger.put(added)
         ledger.begin()
     left = 0
     if len(added) < len(new):  # what was not ours is stored meanwhile, or under way elsewhere

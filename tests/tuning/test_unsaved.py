@@ -38,17 +38,18 @@ def searched(storage, trials=20):
 
 
 def gone_after(storage, trials, monkeypatch):
-    """Let the storage go away once it has taken so many trials."""
-    create = storage.create_new_trial
+    """Let the storage go away where it would have taken more trials."""
+    create = storage.create_new_trials
     taken = []
 
-    def take(study_id, template_trial=None):
-        if len(taken) == trials:
+    def take(study_id, given):
+        if len(taken) + len(given) > trials:
             raise StorageInternalError("failed") from sqlite3.OperationalError("disk is full")
-        taken.append(create(study_id, template_trial))
-        return taken[-1]
+        stored = create(study_id, given)
+        taken.extend(stored)
+        return stored
 
-    monkeypatch.setattr(storage, "create_new_trial", take)
+    monkeypatch.setattr(storage, "create_new_trials", take)
 
 
 def lost(storage, tmp_path):
