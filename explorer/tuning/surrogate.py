@@ -153,7 +153,12 @@ class OptunaSampler:
     def _new_study(self) -> optuna.Study:
         self._seed += 1
         sampler = self._sampler(self._seed)
-        return optuna.create_study(sampler=sampler, directions=["minimize"] * self._objectives)
+        before = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # the mirror is no study of the user's
+        try:
+            return optuna.create_study(sampler=sampler, directions=["minimize"] * self._objectives)
+        finally:
+            optuna.logging.set_verbosity(before)
 
 
 def distributions(values: dict[str, tuple[Value, ...]]) -> dict[str, CategoricalDistribution]:

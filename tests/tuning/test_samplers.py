@@ -1,5 +1,6 @@
 """The search's own mixture as an Optuna sampler: in a study of anyone's, and by its name."""
 
+import logging
 import math
 import random
 
@@ -64,6 +65,15 @@ def test_a_study_of_anyone_s_gets_the_proposals_of_a_search():
     by_chance = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=5))
     optimised(by_chance, 60)
     assert study.best_value < by_chance.best_value
+
+
+def test_it_says_nothing_of_studies_that_are_not_the_user_s(caplog):
+    with caplog.at_level(logging.INFO, logger="optuna"):
+        study = optuna.create_study(study_name="mine", sampler=ExplorerSampler(SPACE))
+        optimised(study, 2)
+    assert [record.name for record in caplog.records if "new study" in record.message] == [
+        "optuna.storages._in_memory"
+    ]
 
 
 def test_a_study_goes_on_with_what_it_holds(tmp_path):
