@@ -245,9 +245,17 @@ class Ledger:
                 return self.put(trials)
             except ExplorerError as error:
                 self._give_up(str(error))
+        raise self._kept(trials) or InvalidInput(f"{self._lost}; {_KEPT}")
+
+    def _kept(self, trials: Sequence[FrozenTrial]) -> InvalidInput | None:
+        """Keep each trial in a file; returns why one could not be kept, if there was such."""
+        failure = None
         for trial in trials:
-            self._unsaved.keep(trial)
-        raise InvalidInput(f"{self._lost}; {_KEPT}")
+            try:
+                self._unsaved.keep(trial)
+            except InvalidInput as error:
+                failure = error
+        return failure
 
     @property
     def _gone(self) -> str:
@@ -261,8 +269,7 @@ class Ledger:
             return
         self._lost = self._gone or why
         if self._gone:
-            for trial in self._stored:
-                self._unsaved.keep(trial)
+            self._kept(self._stored)
 
     def put(self, trials: Sequence[FrozenTrial]) -> list[int]:
         """Store trials now; gives their numbers. Raises InvalidInput where the storage fails."""
