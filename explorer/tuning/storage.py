@@ -65,6 +65,7 @@ ATTEMPTS = 5
 MOST_SECONDS_BETWEEN = 2.0
 """Between two attempts, which are a random time apart, so that two processes do not meet again."""
 
+_COUNT = select(func.count()).where(TrialModel.study_id == bindparam("study"))
 _NUMBER_OF = select(TrialModel.number).where(TrialModel.trial_id == bindparam("trial"))
 
 
@@ -78,8 +79,9 @@ class Stored(NamedTuple):
 class BulkStorage(RDBStorage):
     """RDBStorage that writes finished trials in bulk.
 
-    The first trial of a study goes Optuna's way, and so does one of other distributions than the
-    last: Optuna raises ValueError where the study has another distribution for a parameter.
+    Where a study has trials of an earlier run, the first new one goes Optuna's way, and so does one
+    of other distributions than the last: Optuna raises ValueError where the study has another
+    distribution for a parameter.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -101,10 +103,12 @@ class BulkStorage(RDBStorage):
         return self.create_new_trials(study_id, [template_trial])[0].trial_id
 
     def create_new_trials(self, study_id: int, trials: Sequence[FrozenTrial]) -> list["Stored"]:
-        """Store finished trials, in one transaction but for the first of a study.
+        """Store finished trials, all that go one way in one transaction.
 
         Raises NotFound where the study is gone.
         """
+        if study_id not in self._checked and self._is_empty(study_id):
+            self._checked[study_id] = _Checked(trials[0].distributions)
         checked = self._checked.get(study_id)
         if checked is None or any(t.distributions != checked.distributions for t in trials):
             first, *others = trials
@@ -119,14 +123,18 @@ class BulkStorage(RDBStorage):
                 time.sleep(random.random() * MOST_SECONDS_BETWEEN)
         return self._put_trials(study_id, trials, checked)
 
+    def _is_empty(self, study_id: int) -> bool:
+        with self.engine.connect() as connection:
+            return connection.execute(_COUNT, {"study": study_id}).scalar_one() == 0
+
     def _put_trials(
         self, study_id: int, trials: Sequence[FrozenTrial], checked: "_Checked"
     ) -> list["Stored"]:
         """Write trials and their rows in one transaction."""
         with self.alone(study_id) as connection:
-            before = select(func.count()).where(TrialModel.study_id == study_id)
+            before = connection.execute(_COUNT, {"study": study_id}).scalar_one()
             stored: list[Stored] = []
-            for number, trial in enumerate(trials, connection.execute(before).scalar_one()):
+            for number, trial in enumerate(trials, before):
                 row = {
                     "study_id": study_id,
                     "number": number,

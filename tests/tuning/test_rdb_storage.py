@@ -68,7 +68,7 @@ def test_the_rows_are_those_that_optuna_writes(tmp_path):
 
 
 def test_several_in_one_transaction_are_the_same_rows(tmp_path):
-    """Each study's first trial, and those of other distributions, go Optuna's way."""
+    """Those of other distributions go Optuna's way."""
     storage, studies = study(BulkStorage, tmp_path / "a.db")
     other = {**DISTRIBUTIONS, "more": CategoricalDistribution((1, 2))}
     more = trial([1.0, 1.0], True, distributions=DISTRIBUTIONS)
