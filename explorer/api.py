@@ -218,8 +218,9 @@ def search(
         problem: What to compute, unless keywords say it.
         trials: Kernels to evaluate in this call.
         budget_s: Seconds for search and finals.
-        effort: `quick`, `default` or `full`, in place of both: 60, 200 or 1000 kernels at most. The
-            search ends sooner once 30, 80 or 250 kernels in a row gained nothing beyond noise.
+        effort: `quick`, `default` or `full`, in place of both: each is a number of kernels at
+            most, and the search ends sooner once it gains nothing beyond noise. The numbers are
+            those of `explorer.tuning.objective.Effort`, which `explorer search --help` prints.
         device: `auto`, `cuda:N`, or `recorded:NAME`. `auto` is the first GPU; where there is none,
             a recording of the problem is replayed, and the result says so.
         storage: An Optuna storage, a URL or a SQLite file; None: $EXPLORER_STORAGE,
@@ -281,8 +282,8 @@ def search(
         if not (why and isinstance(error, NotFound)):
             raise
         raise NotFound(f"{why}, and {error}") from None
-    if result.passed_over:
-        heard(result.passed_over)
+    for sentence in filter(None, (result.passed_over, result.superseded)):
+        heard(sentence)
     check = check_replayed(result, heard) if verify and result.replayed else None
     return replace(result, verification=check, notices=tuple(heard.sentences))
 
@@ -301,7 +302,7 @@ def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> E
 
 def _sampler(name: str | None) -> "SamplerOf | None":
     """Raises InvalidInput where there is no such sampler."""
-    from explorer.tuning.surrogate import named_sampler
+    from explorer.tuning.samplers import named_sampler
 
     return None if name is None else named_sampler(_text("sampler", name))
 

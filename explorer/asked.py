@@ -140,6 +140,12 @@ def array_extents(shape: Sequence[int], axis: int) -> dict[str, int]:
 # ------------------------------------------------------------------ words of a command line
 
 
+def command_of(verb: str, what: str, problem: Problem, end: str = " ") -> str:
+    """The command `explorer VERB WHAT` for a problem, with `end` before the problem's options."""
+    options = shlex.join(AskedProblem.of(problem).options)
+    return f"{shlex.join(['explorer', verb, what])}{end}{options}"
+
+
 def option_of(name: str) -> str:
     """The option by which a user says the field `name`."""
     return f"--{name.replace('_', '-')}"

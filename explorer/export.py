@@ -1,12 +1,12 @@
 """The file that a kernel is written to: which kernel, where to, and whether it is right."""
 
-import shlex
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeGuard
 
 from explorer.accuracy import Accuracy
+from explorer.asked import command_of
 from explorer.codegen import Variant, emit
 from explorer.compile import CompileFailure, Compiler
 from explorer.config import Config
@@ -43,7 +43,7 @@ def variant_of(trial: TrialRecord, problem: Problem, *, replayed: bool = False) 
     raise NotFound(
         f"trial {trial.number} measured code {trial.outcome.digest}, but these templates emit "
         f"{variant.digest} for its config: run the search again, or emit the config as it is now: "
-        f"{_command(trial, problem)}"
+        f"{command_of('emit', trial.config.to_json(brief=True), problem)}"
     )
 
 
@@ -56,12 +56,6 @@ def age_of(variant: Variant, trial: TrialRecord, recorded: Circumstances) -> str
         f"templates: the time of trial {trial.number} is of other code than they emit now for its "
         "config"
     )
-
-
-def _command(trial: TrialRecord, problem: Problem) -> str:
-    words = ["explorer", "emit", trial.config.to_json(brief=True)]
-    words += ["--cols", str(problem.cols), "--dtype", str(problem.dtype)]
-    return shlex.join([*words, "--rows", str(problem.rows)])
 
 
 # ------------------------------------------------------------------ which kernel

@@ -5,16 +5,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from explorer.accuracy import Accuracy
 from explorer.compile import CompilePool, Compiler
 from explorer.config import Config
-from explorer.devices.cuda import CudaDevice, device_index, driver_problem
+from explorer.devices.cuda import device_index, driver_problem
 from explorer.errors import ExplorerError, InvalidInput
 from explorer.evaluator import Evaluator
 from explorer.gpu_spec import GpuSpec
 from explorer.peer import PeerBench
 from explorer.problem import Problem
+
+if TYPE_CHECKING:
+    from explorer.devices.cuda import CudaDevice
 
 TIMINGS = ("cold", "warm")
 
@@ -60,11 +64,13 @@ def open_evaluator(
         )
 
 
-def _started(index: int) -> CudaDevice:
+def _started(index: int) -> "CudaDevice":
     """Start a GPU's process, which takes a second or two; meanwhile what works with it is imported.
 
     Raises InvalidInput for a GPU that cannot be used.
     """
+    from explorer.devices.cuda import CudaDevice  # a replay need not wait 0.1 s for its imports
+
     with ThreadPoolExecutor(1) as meanwhile:
         meanwhile.submit(import_module, "explorer.evaluate.live")
         return CudaDevice(index)

@@ -9,12 +9,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 from explorer.accuracy import Accuracy
+from explorer.asked import command_of
 from explorer.config import Config
-from explorer.devices.cuda import CudaDevice, device_index, driver_problem
+from explorer.devices.cuda import device_index, driver_problem
 from explorer.devices.emulated.result import Status
 from explorer.errors import InvalidInput, WrongKernel
 from explorer.evaluate.emulation import Emulator, Verdict
-from explorer.evaluate.live import LiveEvaluator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import emulated_runs
 from explorer.problem import Problem
@@ -89,6 +89,9 @@ def verify_on(
     if device == EMULATED:
         yield from verify_many(programs, arch, rows, accuracy)
     elif index is not None:
+        from explorer.devices.cuda import CudaDevice
+        from explorer.evaluate.live import LiveEvaluator
+
         problem = emulated_runs(programs[0], rows)[0].problem
         with LiveEvaluator(problem, CudaDevice(index), accuracy=accuracy) as live:
             emulator = Emulator(live.gpu.arch, accuracy=accuracy)
@@ -144,23 +147,26 @@ def check_finalists(
     budget_s: float = BUDGET_S,
     accuracy: Accuracy = Accuracy.DEFAULT,
 ) -> FinalistCheck:
-    """Check configs in order until the time is up; raises WrongKernel for one that is wrong."""
+    """Check configs in order until the time is up; raises WrongKernel for one that is wrong.
+
+    Only the next one compiles meanwhile: often there is time for no more than the first two.
+    """
     emulator = Emulator(arch, step_limit=STEP_LIMIT, accuracy=accuracy)
     started = time.monotonic()
     found: Counter[Status] = Counter()
-    programs = [ProgramUnderTest.of_config(problem, config) for config in configs]
-    with emulator.compiling_ahead(programs):
-        for config, program in zip(configs, programs, strict=True):
-            if time.monotonic() - started > budget_s:
-                break
-            verdict = emulator.verify(program)
-            if verdict.status is Status.WRONG:
-                written = config.to_json(brief=True)
-                raise WrongKernel(
-                    f"finalist {written} is wrong: {verdict.sentence}; see explorer verify "
-                    f"'{written}' --cols {problem.cols} --dtype {problem.dtype}"
-                )
-            found[verdict.status] += 1
+    for number, config in enumerate(configs):
+        if time.monotonic() - started > budget_s:
+            break
+        programs = [ProgramUnderTest.of_config(problem, c) for c in configs[number : number + 2]]
+        with emulator.compiling_ahead(programs[1:]):
+            verdict = emulator.verify(programs[0])
+        if verdict.status is Status.WRONG:
+            written = config.to_json(brief=True)
+            raise WrongKernel(
+                f"finalist {written} is wrong: {verdict.sentence}; see "
+                f"{command_of('verify', written, problem)}"
+            )
+        found[verdict.status] += 1
     return FinalistCheck(
         finalists=len(configs),
         arch=arch,

@@ -96,7 +96,7 @@ Strategy = Callable[[Truth, int], Tries]
 """A strategy searches a truth with a seed."""
 
 AHEAD = ReplayEvaluator.ahead
-"""Proposals that are under way while one is evaluated."""
+"""Proposals that wait while one is evaluated."""
 
 
 def ours(truth: Truth, seed: int) -> Tries:
@@ -110,17 +110,21 @@ def ours_without_seeds(truth: Truth, seed: int) -> Tries:
 
 
 def _proposed(truth: Truth, seed: int, *, with_seeds: bool) -> Tries:
+    """The configs of a search, in which the next ones are proposed while one is evaluated."""
     offer = _offer(truth)
     first = seeds_of(Goal(), truth.space, random.Random(seed)) if with_seeds else []
     proposer = Proposer(offer, truth.digests.__getitem__, first, seed, lambda *_: None)
     pending: deque[Proposal] = deque()
-    while True:
-        most = min(AHEAD, max(proposer.waiting, len(pending) + 2))
+
+    def fill(running: int) -> None:
+        most = min(AHEAD + 1 - running, max(proposer.waiting, len(pending) + 2))
         while len(pending) < most and (proposal := proposer.propose()) is not None:
             pending.append(proposal)
-        if not pending:
-            return
+
+    fill(running=0)
+    while pending:
         done = pending.popleft()
+        fill(running=1)
         yield done.config
         proposer.learn(done.config, done.digest, (truth.times_us[done.config],))
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Protocol
 
 import numpy as np
@@ -126,8 +127,13 @@ class Catalogue:
             name: {value: code for code, value in enumerate(values)}
             for name, values in self._values.items()
         }
-        codes = np.array([self._encode(config) for config in self._configs], dtype=np.int8)
-        self._by_parameter = np.ascontiguousarray(codes.T)
+        self._by_parameter = np.array(
+            [
+                [codes[value] for value in map(attrgetter(name), self._configs)]
+                for name, codes in self._codes.items()
+            ],
+            dtype=np.int8,
+        )
         """Codes of values, of shape (parameters, configs): so a distance to all is a few passes."""
         self._untried = np.ones(len(self._configs), dtype=bool)
 
@@ -193,6 +199,6 @@ def _united(
     values: dict[str, tuple[Value, ...]], configs: Sequence[Config]
 ) -> dict[str, tuple[Value, ...]]:
     return {
-        name: tuple(dict.fromkeys([*known, *(getattr(config, name) for config in configs)]))
+        name: tuple(dict.fromkeys([*known, *map(attrgetter(name), configs)]))
         for name, known in values.items()
     }

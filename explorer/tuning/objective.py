@@ -1,6 +1,7 @@
 """What a search is after: time or time and error, how exact, how long; the study this makes."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -103,6 +104,16 @@ class Effort(StrEnum):
         except ValueError:
             raise InvalidInput(f"effort is '{text}'; choose {', '.join(cls)}") from None
 
+    @classmethod
+    def told(cls) -> str:
+        """What the efforts mean, as `explorer search --help` says it."""
+        names = _either(cls)
+        most, patience = (_either(getattr(e, name) for e in cls) for name in ("trials", "patience"))
+        return (
+            f"{names}: {most} kernels at most; it ends sooner once {patience} in a row gained "
+            f"nothing beyond noise; left out: {cls.DEFAULT}."
+        )
+
     @property
     def trials(self) -> int:
         """Kernels to evaluate at most."""
@@ -116,6 +127,11 @@ class Effort(StrEnum):
         kernels in the median; its best was then 0.14, 0.05 and 0.005 % above the best there is.
         """
         return {Effort.QUICK: 30, Effort.DEFAULT: 80, Effort.FULL: 250}[self]
+
+
+def _either(values: Iterable[object]) -> str:
+    *first, last = map(str, values)
+    return f"{', '.join(first)} or {last}"
 
 
 LEAST_GAIN = 0.0005

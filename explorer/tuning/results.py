@@ -116,6 +116,8 @@ class SearchResult:
     objectives: Objectives = Objectives.TIME
     passed_over: str = ""
     """A sentence on trials of earlier runs that cannot be read; empty where there is none."""
+    superseded: str = ""
+    """A sentence where the study keeps another process's finals; empty where it keeps these."""
     verification: "FinalistCheck | None" = None
     """Of a replay's finalists, on the emulator; None where a GPU verified them, or nothing did."""
     notices: tuple[str, ...] = ()

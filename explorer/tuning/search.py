@@ -232,6 +232,18 @@ def run_search(
         search.close()
 
 
+REOFFERED_AFTER = 16
+"""Trials after which a proposal that another process had claimed is offered again: that process
+may have ended before it evaluated the kernel."""
+
+
+class _Refused(NamedTuple):
+    """A proposal that another process had claimed when this one had told so many trials."""
+
+    proposal: Proposal
+    told: int
+
+
 class _Pending(NamedTuple):
     """A proposal that is being compiled."""
 
@@ -262,6 +274,10 @@ class _Search:
         self._on_progress = on_progress
         self._objectives = objectives
         self._tally = Tally()
+        self._refused: dict[str, _Refused] = {}
+        """By the digest of the code."""
+        self._heard: set[str] = set()
+        """Digests of the code that other processes, or earlier runs, have evaluated."""
         self._exhausted = False
         self._offer = offer = _offer(evaluator, space)
         goal = Goal(objectives, evaluator.circumstances.accuracy)
@@ -286,7 +302,8 @@ class _Search:
         """Evaluate proposals in order until the budget, or what there is to try, is used up.
 
         While one is evaluated the next ones are proposed, which know of those before it. What
-        another process has claimed is left to it, and what it found out is learnt.
+        another process has claimed is left to it, and what it found out is learnt. Where it has
+        found out nothing a while later, the proposal is offered again: the process may have ended.
         """
         pending: deque[_Pending] = deque()
         if self._offer.left() != 0:
@@ -300,7 +317,7 @@ class _Search:
                     self._fill(pending, ahead, running=1)
                     self._finish(proposal, running.result())
                 else:
-                    self._proposer.duplicates += 1
+                    self._refused[proposal.digest] = _Refused(proposal, self._tally.told)
                     self._fill(pending, ahead)
                 self._learn(self._ledger.heard())
                 self._tell_progress("search", len(pending))
@@ -320,15 +337,15 @@ class _Search:
         else:
             finals = time_in_turn(evaluator, front_contenders(records), rounds)
         circumstances = replace(evaluator.circumstances, copy_us=finals.copy_us)
-        self._ledger.conclude(finals, circumstances, records)
+        kept = self._ledger.conclude(finals, circumstances, records)
         return SearchResult(
             study=self._ledger.name,
             problem=evaluator.problem,
             circumstances=circumstances,
             finals=finals,
-            trials=tally.told + self._proposer.duplicates,
+            trials=tally.told + self._duplicates,
             measured=tally.measured_now,
-            duplicates=self._proposer.duplicates,
+            duplicates=self._duplicates,
             rejected=dict(tally.rejected),
             elapsed_s=self._budget.elapsed_s,
             seed=self._seed,
@@ -337,6 +354,7 @@ class _Search:
             stopped=self._gain.reason,
             objectives=self._objectives,
             passed_over=self._ledger.passed_over,
+            superseded="" if kept else _superseded(self._ledger.name),
         )
 
     def close(self) -> None:
@@ -346,6 +364,7 @@ class _Search:
     def _learn(self, trials: Iterable[Heard]) -> None:
         """Learn what earlier runs of the study, or other processes, found out."""
         for number, config, digest, outcome in trials:
+            self._heard.add(digest)
             self._proposer.learn(config, digest, self._objectives.values(outcome))
             self._tally.recall(number, config, outcome)
 
@@ -358,11 +377,24 @@ class _Search:
         wanted = (ahead or self._evaluator.ahead) + 1 - running
         most = max(self._proposer.waiting, len(pending) + 2)
         while len(pending) < min(most, wanted) and self._budget.room(len(pending) + running):
-            proposal = self._proposer.propose()
+            proposal = self._offered_again() or self._proposer.propose()
             if proposal is None:
                 return
             self._evaluator.submit(proposal.config)
             pending.append(_Pending(proposal, self._ledger.claim(proposal.digest)))
+
+    def _offered_again(self) -> Proposal | None:
+        """A proposal that another process claimed a while ago, and has not told of since."""
+        for digest, (proposal, told) in self._refused.items():
+            if digest not in self._heard and self._tally.told - told >= REOFFERED_AFTER:
+                del self._refused[digest]
+                return proposal
+        return None
+
+    @property
+    def _duplicates(self) -> int:
+        """Proposals that were not evaluated here: their code was known, or is another process's."""
+        return self._proposer.duplicates + len(self._refused)
 
     def _finish(self, proposal: Proposal, done: Evaluation) -> None:
         """Count, store and learn what became of a proposal."""
@@ -386,8 +418,8 @@ class _Search:
     def _tell_progress(self, phase: str, pending: int = 0) -> None:
         if self._on_progress is None:
             return
-        copy_us, duplicates = self._evaluator.circumstances.copy_us, self._proposer.duplicates
-        told = self._tally.progress(self._budget, duplicates, copy_us, phase)
+        copy_us = self._evaluator.circumstances.copy_us
+        told = self._tally.progress(self._budget, self._duplicates, copy_us, phase)
         left = self._offer.left()
         if left is not None and told.remaining_trials is not None:
             told = replace(told, remaining_trials=min(told.remaining_trials, left + pending))
@@ -423,6 +455,13 @@ def _check_errors_are_known(evaluator: Evaluator) -> None:
             f"the recording of {evaluator.problem} has no errors in ulps, which are to be "
             "minimised; make it again with explorer record, or search for time alone"
         )
+
+
+def _superseded(study: str) -> str:
+    return (
+        f"study '{study}' keeps the finals of another process, which knew of more trials: explorer "
+        "show prints them, and these are printed alone"
+    )
 
 
 def _nothing_usable(evaluator: Evaluator, tally: Tally) -> str:

@@ -3,12 +3,14 @@
 import fcntl
 import json
 import os
+import random
 import stat
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import optuna
 from optuna.distributions import BaseDistribution, distribution_to_json
@@ -25,10 +27,25 @@ from optuna.storages._rdb.models import (
     TrialValueModel,
 )
 from optuna.trial import FrozenTrial
-from sqlalchemy import create_engine, delete, event, insert, inspect, select, text, update
+from sqlalchemy import (
+    bindparam,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.engine import URL, Connection, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.orm import Session
+from sqlalchemy.exc import (
+    ArgumentError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+)
 from sqlalchemy.pool import StaticPool
 
 from explorer.errors import ExplorerError, InvalidInput, NotFound
@@ -42,41 +59,109 @@ from explorer.user_files import studies_folder
 # program that knows Optuna reads them.
 
 
-class BulkStorage(RDBStorage):
-    """RDBStorage whose `create_new_trial` writes a finished trial in bulk.
+ATTEMPTS = 5
+"""How often a trial is tried to be stored while another process holds the lock, as by Optuna."""
 
-    The first trial of a study goes Optuna's way, and so does one of other distributions than the
-    last: Optuna raises ValueError where the study has another distribution for a parameter.
+MOST_SECONDS_BETWEEN = 2.0
+"""Between two attempts, which are a random time apart, so that two processes do not meet again."""
+
+_COUNT = select(func.count()).where(TrialModel.study_id == bindparam("study"))
+_NUMBER_OF = select(TrialModel.number).where(TrialModel.trial_id == bindparam("trial"))
+
+
+class Stored(NamedTuple):
+    """What Optuna knows a stored trial by."""
+
+    trial_id: int
+    number: int
+
+
+class BulkStorage(RDBStorage):
+    """RDBStorage that writes finished trials in bulk.
+
+    Where a study has trials of an earlier run, the first new one goes Optuna's way, and so does one
+    of other distributions than the last: Optuna raises ValueError where the study has another
+    distribution for a parameter.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._checked: dict[int, _Checked] = {}
+        url = self.engine.url
+        self._file = Path(str(url.database)).absolute() if _is_sqlite_file(url) else None
+        self._inode = _inode(self._file)
 
-    def _get_prepared_new_trial(
-        self, study_id: int, template_trial: FrozenTrial | None, session: Session
-    ) -> TrialModel:
-        checked = self._checked.get(study_id)
+    @property
+    def gone_file(self) -> Path | None:
+        """The file of the database if it was deleted, or another took its place; else None."""
+        return self._file if _inode(self._file) != self._inode else None
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
+        """Store a trial; returns its id. Raises NotFound where the study is gone."""
         if template_trial is None or not _is_plain(template_trial):
-            return super()._get_prepared_new_trial(study_id, template_trial, session)
-        if checked is None or template_trial.distributions != checked.distributions:
-            trial = super()._get_prepared_new_trial(study_id, template_trial, session)
-            self._checked[study_id] = _Checked(template_trial.distributions)
-            return trial
-        trial = TrialModel(
-            study_id=study_id,
-            state=template_trial.state,
-            datetime_start=template_trial.datetime_start,
-            datetime_complete=template_trial.datetime_complete,
-        )
-        session.add(trial)
-        session.flush()
-        trial.number = trial.count_past_trials(session)
-        for model, rows in _rows(template_trial, checked.as_json).items():
-            if rows:
-                ours = [{"trial_id": trial.trial_id, **row} for row in rows]
-                session.execute(insert(model), ours)
-        return trial
+            return super().create_new_trial(study_id, template_trial)
+        return self.create_new_trials(study_id, [template_trial])[0].trial_id
+
+    def create_new_trials(self, study_id: int, trials: Sequence[FrozenTrial]) -> list["Stored"]:
+        """Store finished trials, all that go one way in one transaction.
+
+        Raises NotFound where the study is gone.
+        """
+        if study_id not in self._checked and self._is_empty(study_id):
+            self._checked[study_id] = _Checked(trials[0].distributions)
+        checked = self._checked.get(study_id)
+        if checked is None or any(t.distributions != checked.distributions for t in trials):
+            first, *others = trials
+            trial_id = super().create_new_trial(study_id, first)
+            self._checked[study_id] = _Checked(first.distributions)
+            stored = Stored(trial_id, self.get_trial_number_from_id(trial_id))
+            return [stored, *(self.create_new_trials(study_id, others) if others else ())]
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._put_trials(study_id, trials, checked)
+            except OperationalError:  # a lock that another process held too long
+                time.sleep(random.random() * MOST_SECONDS_BETWEEN)
+        return self._put_trials(study_id, trials, checked)
+
+    def _is_empty(self, study_id: int) -> bool:
+        with self.engine.connect() as connection:
+            return connection.execute(_COUNT, {"study": study_id}).scalar_one() == 0
+
+    def _put_trials(
+        self, study_id: int, trials: Sequence[FrozenTrial], checked: "_Checked"
+    ) -> list["Stored"]:
+        """Write trials and their rows in one transaction."""
+        with self.alone(study_id) as connection:
+            before = connection.execute(_COUNT, {"study": study_id}).scalar_one()
+            stored: list[Stored] = []
+            for number, trial in enumerate(trials, before):
+                row = {
+                    "study_id": study_id,
+                    "number": number,
+                    "state": trial.state,
+                    "datetime_start": trial.datetime_start,
+                    "datetime_complete": trial.datetime_complete,
+                }
+                key = connection.execute(insert(TrialModel), row).inserted_primary_key
+                assert key is not None  # the table has one
+                stored.append(Stored(int(key[0]), number))
+            tables: dict[type[BaseModel], list[dict[str, Any]]] = {}
+            for trial, (trial_id, _) in zip(trials, stored, strict=True):
+                for model, rows in _rows(trial, checked.as_json).items():
+                    ours = ({"trial_id": trial_id, **one} for one in rows)
+                    tables.setdefault(model, []).extend(ours)
+            for model, rows in tables.items():
+                if rows:
+                    connection.execute(insert(model), rows)
+        return stored
+
+    def get_trial_number_from_id(self, trial_id: int) -> int:
+        """Return a trial's number, for which Optuna reads all of the trial. Raises KeyError."""
+        with self.engine.connect() as connection:
+            number = connection.execute(_NUMBER_OF, {"trial": trial_id}).scalar()
+        if number is None:
+            raise KeyError(f"no trial has the id {trial_id}")
+        return int(number)
 
     @contextmanager
     def alone(self, study_id: int) -> Iterator[Connection]:
@@ -161,6 +246,15 @@ class BulkStorage(RDBStorage):
             ]
             if rows:
                 connection.execute(insert(system), rows)
+
+
+def _inode(path: Path | None) -> tuple[int, int] | None:
+    """Return what tells a file from one that takes its place; None where there is none."""
+    try:
+        found = path.stat() if path else None
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if found else None
 
 
 class _Checked:
@@ -440,16 +534,23 @@ def _locked_file(path: Path) -> Iterator[None]:
 
 
 def _open(url: URL, name: str, options: dict[str, Any], *, is_new: bool) -> BaseStorage:
-    """Open a storage, creating its tables where it is new; one that lacks some is refused."""
+    """Open a storage, creating its tables where it is new; one that lacks some is refused.
+
+    A file that is new here has the tables of this Optuna, which takes 0.1 s to compare versions.
+    """
     full = url.render_as_string(hide_password=False)
-    storage = BulkStorage(full, options, skip_table_creation=not is_new)
-    lacking = _lacking(storage)
+    is_file = _is_sqlite_file(url)
+    sure = is_new and is_file
+    storage = BulkStorage(
+        full, options, skip_compatibility_check=sure, skip_table_creation=not is_new
+    )
+    lacking = "" if sure else _lacking(storage)
     if lacking:
         raise InvalidInput(
             f"storage {name} is damaged or of another version of Optuna: it lacks {lacking}; "
             f"restore a copy of it, or {_REMEDY}"
         )
-    if _is_sqlite_file(url):
+    if is_file:
         event.listen(storage.engine, "connect", _set_pragmas)
         storage.engine.dispose()
     return storage

@@ -1,6 +1,5 @@
 """What a study and its trials keep, as attributes of Optuna's, and how it is read back."""
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
@@ -9,7 +8,7 @@ from typing import Any
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from explorer.asked import AskedProblem
+from explorer.asked import command_of
 from explorer.config import Config
 from explorer.config_words import brief_words
 from explorer.errors import InvalidInput
@@ -50,9 +49,7 @@ def to_attributes(
 
 
 def _emit_command(config: Config, problem: Problem, end: str = " ") -> str:
-    """The command that emits a config, with `end` between the config and the problem."""
-    named = shlex.join(["explorer", "emit", config.to_json(brief=True)])
-    return f"{named}{end}{shlex.join(AskedProblem.of(problem).options)}"
+    return command_of("emit", config.to_json(brief=True), problem, end)
 
 
 _ON_TWO_LINES = " \\\n  "

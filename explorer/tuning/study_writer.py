@@ -19,7 +19,7 @@ from explorer.plain_data import read_text, read_whole, shown
 from explorer.tuning.claims import Claims
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import Finals, TrialRecord
-from explorer.tuning.storage import LOCKED, BulkStorage, said_of
+from explorer.tuning.storage import LOCKED, BulkStorage, Stored, said_of
 from explorer.tuning.study_attributes import (
     NO_VERDICT,
     finals_text,
@@ -70,9 +70,10 @@ class Ledger:
     """Opens or creates a study, stores finished trials, and hears of those of other processes.
 
     A trial enters in one transaction, finished. So no trial is ever left running, whenever the
-    process ends; one that another program left running is told FAIL. What the storage does not take
-    is kept in a file. Of a server's or a file's database each code is claimed before it is
-    evaluated; a storage of another kind is taken to be this process's alone.
+    process ends; one that runs is another program's, and is left to it. What the storage does not
+    take is kept in a file, and so are all trials of a database that was deleted meanwhile. Of a
+    server's or a file's database each code is claimed before it is evaluated; a storage of another
+    kind is taken to be this process's alone.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Ledger:
         self._storage = storage
         self._objectives = study.objectives
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self._finished: deque[tuple[FrozenTrial, Future[int]]] = deque()
         self._unwritten: deque[Future[int]] = deque()
         self._unsaved = UnsavedTrials(study)
         self._lost = ""
@@ -102,6 +104,8 @@ class Ledger:
         self._may_claim = False
         """Whether claims of this process may be in the storage."""
         self._heard: deque[Heard] = deque()
+        self._stored: list[FrozenTrial] = []
+        """The trials of the storage that evaluated a kernel, whoever stored them."""
         self._own: set[int] = set()
         """Ids of the trials that this process stored."""
         self._last_id = self._last_number = -1
@@ -111,7 +115,6 @@ class Ledger:
                 self._set(best=NO_VERDICT)  # dashboards list attributes in this order
             self._set(problem=self._problem.as_dict(), objectives=str(self._objectives))
             storage.set_study_system_attr(self._study_id, METRIC_NAMES, self._objectives.metrics)
-            self._fail_running()
         self._claims = Claims(storage, self._study_id) if isinstance(storage, BulkStorage) else None
 
     @property
@@ -145,6 +148,8 @@ class Ledger:
                         f"its config {shown(config.to_json(brief=True))} is none of those "
                         "that are searched"
                     )
+                if trial.datetime_start and trial.datetime_complete:
+                    self._stored.append(trial)
                 yield Heard(number, config, digest, outcome)
         except InvalidInput as error:
             self._faults[number] = str(error)
@@ -179,8 +184,10 @@ class Ledger:
         trial = finished_trial(
             config, outcome, attributes, self._objectives, parameters, started, completed
         )
-        stored = self._writer.submit(self._store, trial)
+        stored: Future[int] = Future()
+        self._finished.append((trial, stored))
         self._unwritten.append(stored)
+        self._writer.submit(self._store)
         if not (isinstance(outcome, Rejected) and outcome.stage is Stage.INVALID):
             self._wait(self._most_unwritten)
         return stored
@@ -202,10 +209,13 @@ class Ledger:
     def close(self) -> None:
         """Wait for what is being stored, and end the background thread.
 
-        Raises InvalidInput if the storage did not take all: it says where the rest is kept.
+        Raises InvalidInput if the storage did not take all, or is gone: it says where the rest, or
+        all of it, is kept.
         """
         self._writer.submit(self._withdraw)
         self._writer.shutdown()
+        if self._gone:
+            self._give_up(self._gone)
         if self._unsaved.told:
             raise InvalidInput(f"{self._lost}; {self._unsaved.told}")
 
@@ -214,24 +224,68 @@ class Ledger:
         while self._unwritten and (len(self._unwritten) > most or self._unwritten[0].done()):
             self._unwritten.popleft().result()
 
-    def _store(self, trial: FrozenTrial) -> int:
+    def _store(self) -> None:
+        """Store the trials that have finished since the last time, in one transaction."""
+        waiting = [self._finished.popleft() for _ in range(len(self._finished))]
+        if not waiting:
+            return  # a turn before this one had the trial for which it was begun
+        try:
+            numbers = self._stored_or_kept([trial for trial, _ in waiting])
+        except Exception as error:  # whatever it is, who waits for a number is to meet it
+            for _, stored in waiting:
+                stored.set_exception(error)
+            return
+        for (_, stored), number in zip(waiting, numbers, strict=True):
+            stored.set_result(number)
+
+    def _stored_or_kept(self, trials: Sequence[FrozenTrial]) -> list[int]:
+        """Store trials; raises InvalidInput where they had to be kept in a file, or are lost."""
         if not self._lost:
             try:
-                return self.put(trial)
-            except InvalidInput as error:
-                self._lost = str(error)
-        self._unsaved.keep(trial)
-        raise InvalidInput(f"{self._lost}; {_KEPT}")
+                return self.put(trials)
+            except ExplorerError as error:
+                self._give_up(str(error))
+        raise self._kept(trials) or InvalidInput(f"{self._lost}; {_KEPT}")
 
-    def put(self, trial: FrozenTrial) -> int:
-        """Store a trial now; gives its number. Raises InvalidInput where the storage fails."""
+    def _kept(self, trials: Sequence[FrozenTrial]) -> InvalidInput | None:
+        """Keep each trial in a file; returns why one could not be kept, if there was such."""
+        failure = None
+        for trial in trials:
+            try:
+                self._unsaved.keep(trial)
+            except InvalidInput as error:
+                failure = error
+        return failure
+
+    @property
+    def _gone(self) -> str:
+        """A sentence where the file of the database is not the one that was opened; else empty."""
+        path = self._storage.gone_file if isinstance(self._storage, BulkStorage) else None
+        return f"storage {path} was deleted or replaced while it was searched" if path else ""
+
+    def _give_up(self, why: str) -> None:
+        """Store no more, since `why`; keep in a file what a database held that is gone."""
+        if self._lost:
+            return
+        self._lost = self._gone or why
+        if self._gone:
+            self._kept(self._stored)
+
+    def put(self, trials: Sequence[FrozenTrial]) -> list[int]:
+        """Store trials now; gives their numbers. Raises InvalidInput where the storage fails."""
         with said_of(_UNWRITABLE):
-            trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
-            number = self._storage.get_trial_number_from_id(trial_id)
-        self._own.add(trial_id)
-        self._last_number = max(self._last_number, number)
-        self._done.append(trial.user_attrs.get("digest", ""))
-        return number
+            stored = self._put(trials)
+        self._own.update(trial_id for trial_id, _ in stored)
+        self._stored.extend(trials)
+        self._last_number = max([self._last_number, *(number for _, number in stored)])
+        self._done += [trial.user_attrs.get("digest", "") for trial in trials]
+        return [number for _, number in stored]
+
+    def _put(self, trials: Sequence[FrozenTrial]) -> list[Stored]:
+        if isinstance(self._storage, BulkStorage):
+            return self._storage.create_new_trials(self._study_id, trials)
+        ids = [self._storage.create_new_trial(self._study_id, trial) for trial in trials]
+        return [Stored(n, self._storage.get_trial_number_from_id(n)) for n in ids]
 
     def _exchange(self, *, anew: bool = False) -> None:
         """Claim what is wanted, and read what others have stored; `anew` even if nothing is."""
@@ -263,6 +317,8 @@ class Ledger:
         except InvalidInput as error:
             if attempts > 1 and LOCKED in str(error):
                 return self._claimed(claims, wanted, attempts - 1)
+            if self._gone:
+                self._give_up(self._gone)
             raise
         self._done = []
         self._last_id = max(self._last_id, *exchanged.trials, -1)
@@ -289,11 +345,11 @@ class Ledger:
 
     def conclude(
         self, finals: Finals, circumstances: Circumstances, records: Sequence[TrialRecord]
-    ) -> None:
+    ) -> bool:
         """Keep the finals of the measured trials, with the circumstances of the finals.
 
         Their verdict stands on the trials as well, and in the notes that a dashboard shows. The
-        finals of another process that knew of more trials stay.
+        finals of another process that knew of more trials stay. Returns whether these were kept.
         """
         fastest = min(records, key=lambda trial: trial.outcome.time_us)
         note = in_parts(note_of(finals, self._problem, fastest))
@@ -303,13 +359,14 @@ class Ledger:
             if isinstance(self._storage, BulkStorage):
                 self._storage.put_notes(self._study_id, notes)
             if not self._keep_finals(finals):
-                return
+                return False
             self._set(best=verdict_words(finals), searched_at=_now())
             self._describe(circumstances)
             before = self._storage.get_study_system_attrs(self._study_id).get(NOTE_VERSION, 0)
             for number, part in enumerate(note):
                 self._storage.set_study_system_attr(self._study_id, f"{NOTE_PART}{number}", part)
             self._storage.set_study_system_attr(self._study_id, NOTE_VERSION, before + 1)
+        return True
 
     def _keep_finals(self, finals: Finals) -> bool:
         """Keep the finals on the study and on the trials; in a database all of it, or none."""
@@ -326,13 +383,6 @@ class Ledger:
     def _set(self, **attributes: Any) -> None:
         for key, value in attributes.items():
             self._storage.set_study_user_attr(self._study_id, key, value)
-
-    def _fail_running(self) -> None:
-        running = self._storage.get_all_trials(
-            self._study_id, deepcopy=False, states=(TrialState.RUNNING,)
-        )
-        for trial in running:
-            self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
 
 
 def _now() -> str:
@@ -380,11 +430,12 @@ def merge_trials(storage: BaseStorage, unsaved: Unsaved) -> Merged:
     digests = (trial.user_attrs.get("digest") for trial in new.values())
     claims = [ledger.claim(digest) if digest else None for digest in digests]
     added = [
-        ledger.put(trial)
+        trial
         for trial, granted in zip(new.values(), claims, strict=True)
         if granted is None or granted.result()
     ]
     if added:
+        ledger.put(added)
         ledger.begin()
     left = 0
     if len(added) < len(new):  # what was not ours is stored meanwhile, or under way elsewhere

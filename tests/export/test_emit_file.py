@@ -1,9 +1,11 @@
 """Emitted files: which config, which name, and that nothing is lost."""
 
 import re
+import shlex
 
 import pytest
 
+from explorer.asked import asked_from
 from explorer.codegen import emit
 from explorer.config import Config
 from explorer.dtype import DType
@@ -18,7 +20,7 @@ from explorer.export import (
 )
 from explorer.gpu_spec import known_gpu
 from explorer.outcome import Measured, Resources
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.tuning.results import TrialRecord
 
 PROBLEM = Problem(64, 4096, DType.F32)
@@ -86,6 +88,18 @@ def test_a_trial_of_other_templates_is_not_emitted_as_if_it_were_the_same():
     stale = TrialRecord(3, Config(), Measured((1.0,), 0.0, resources, "0" * 16))
     with pytest.raises(NotFound, match="run the search again, or emit the config"):
         variant_of(stale, PROBLEM)
+
+
+def test_the_command_that_emits_its_config_anew_says_all_of_the_problem():
+    problem = Problem(64, 4096, op=Op.LOG_SOFTMAX, scale=0.5, mask=Mask.CAUSAL, mask_rows=64)
+    config = Config(cache_holds="input")
+    stale = TrialRecord(3, config, Measured((1.0,), 0.0, Resources(registers=32), "0" * 16))
+    with pytest.raises(NotFound) as caught:
+        variant_of(stale, problem)
+    _, _, command = str(caught.value).rpartition("as it is now: ")
+    words = shlex.split(command)
+    assert words[:2] == ["explorer", "emit"] and Config.from_json(words[2]) == config
+    assert asked_from(words[3:]).problem() == problem
 
 
 def test_resources_come_from_the_compiler():

@@ -1,6 +1,7 @@
 """Strategies in recorded spaces of which the best is known: ours is no worse than simple ones."""
 
 import json
+from dataclasses import replace
 from statistics import mean
 
 import pytest
@@ -8,6 +9,7 @@ from optuna.storages import InMemoryStorage
 from typer.testing import CliRunner
 
 from explorer.cli import app
+from explorer.config import Config
 from explorer.devices.recorded import load_recording
 from explorer.errors import InvalidInput
 from explorer.evaluate.replay import ReplayEvaluator
@@ -56,6 +58,17 @@ def test_a_strategy_tries_no_config_twice_and_repeats_itself(truths, name):
     once = first(0)
     assert len(set(once)) == 60 and set(once) <= set(truths[0].times_us)
     assert first(0) == once != first(1)
+
+
+def test_the_benchmark_tries_what_a_search_tries(truths):
+    """Proposals wait as long in both: each knows of the same evaluations."""
+    truth, recording = truths[0], load_recording(NAMES[0])
+    kernels = tuple(kernel for kernel in recording.kernels if kernel.config in truth.times_us)
+    alone, storage = ReplayEvaluator(replace(recording, kernels=kernels)), InMemoryStorage()
+    run_search(alone, storage, trials=60, seed=7, space=truth.space)
+    searched = [Config.from_dict(trial.params) for trial in storage.get_all_trials(0)]
+    tries = STRATEGIES["explorer"](truth, 7)
+    assert [config for config, _ in zip(tries, range(60), strict=False)] == searched
 
 
 SEEDS = range(4)

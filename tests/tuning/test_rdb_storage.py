@@ -67,6 +67,23 @@ def test_the_rows_are_those_that_optuna_writes(tmp_path):
     assert rows(tmp_path / "BulkStorage.db") == rows(tmp_path / "RDBStorage.db")
 
 
+def test_several_in_one_transaction_are_the_same_rows(tmp_path):
+    """Those of other distributions go Optuna's way."""
+    storage, studies = study(BulkStorage, tmp_path / "a.db")
+    other = {**DISTRIBUTIONS, "more": CategoricalDistribution((1, 2))}
+    more = trial([1.0, 1.0], True, distributions=DISTRIBUTIONS)
+    more.params["more"], more.distributions = 2, other
+    given = [*TRIALS, more, TRIALS[0]]
+    stored = [storage.create_new_trials(each, given) for each in studies]
+    one_by_one, again = study(RDBStorage, tmp_path / "b.db")
+    for each in again:
+        for one in given:
+            one_by_one.create_new_trial(each, template_trial=one)
+    assert rows(tmp_path / "a.db") == rows(tmp_path / "b.db")
+    assert [[one.number for one in each] for each in stored] == [list(range(6))] * 2
+    assert [one.trial_id for each in stored for one in each] == list(range(1, 13))
+
+
 def test_what_is_read_is_what_was_written(tmp_path):
     storage, (first, _) = study(BulkStorage, tmp_path / "a.db")
     for one in TRIALS:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shlex
 import signal
 import subprocess
@@ -25,8 +26,9 @@ from explorer.outcome import Rejected, Stage
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
+from explorer.tuning.samplers import named_sampler
 from explorer.tuning.study_attributes import finals_text, finals_to_attributes
-from explorer.tuning.surrogate import MIRROR_LIMIT, OptunaSampler, named_sampler
+from explorer.tuning.surrogate import MIRROR_LIMIT, OptunaSampler
 
 
 def trials_of(storage, name):
@@ -200,13 +202,17 @@ def _finished(storage):
     return len(known)
 
 
-def test_a_stale_running_trial_of_another_program_is_failed(storage, evaluator):
+def test_a_running_trial_of_another_program_is_left_to_it(storage, evaluator):
     name = run_search(evaluator, storage, trials=5).study
     study_id = storage.get_study_id_from_name(name)
-    stale = storage.create_new_trial(study_id)
-    storage.set_trial_param(stale, "exp", 0.0, CategoricalDistribution(_choices(evaluator, "exp")))
+    running = storage.create_new_trial(study_id)
+    exp = CategoricalDistribution(_choices(evaluator, "exp"))
+    storage.set_trial_param(running, "exp", 0.0, exp)
     run_search(evaluator, storage, trials=5)
-    assert storage.get_trial(stale).state is TrialState.FAIL
+    assert storage.get_trial(running).state is TrialState.RUNNING
+    storage.set_trial_state_values(running, TrialState.COMPLETE, [1.0])
+    view = load_study(storage, evaluator.problem)
+    assert view.best.number != running
 
 
 def _choices(evaluator, name):
@@ -368,6 +374,13 @@ def test_a_search_ends_where_it_gains_no_more():
     assert bool(result.stopped) == (expected is not None)
     whole = run_search(FakeEvaluator(noise=0.0), InMemoryStorage(), trials=70, seed=3)
     assert whole.stopped == "" and whole.measured + whole.rejected.get(Stage.CRASH, 0) <= 70
+
+
+def test_the_words_of_the_efforts_have_their_numbers():
+    told = Effort.told()
+    assert told.startswith("quick, default or full: 60, 200 or 1000 kernels at most; ")
+    numbers = [int(number) for number in re.findall(r"\d+", told)]
+    assert numbers == [e.trials for e in Effort] + [e.patience for e in Effort]
 
 
 def test_what_cannot_gain_ends_after_its_patience():

@@ -14,6 +14,7 @@ import pytest
 from fake_evaluator import FakeEvaluator
 from sqlalchemy import create_engine, text
 
+from explorer.config import Config
 from explorer.errors import NotFound
 from explorer.problem import Problem
 from explorer.tuning import load_study, open_storage, run_search
@@ -186,6 +187,48 @@ def test_a_study_that_is_deleted_is_said(tmp_path):
     storage.delete_study(study)
     with pytest.raises(NotFound, match="deleted"):
         claims.exchange(["a"], [], -1)
+
+
+def test_what_an_ended_process_had_claimed_is_offered_again(tmp_path):
+    """It is refused as long as that process lives; the first kernels may be among it."""
+    storage = open_storage(str(tmp_path / "a.db"))
+    first = run_search(FakeEvaluator(PROBLEM, identity=Config.to_json), storage, trials=1, rounds=6)
+    study = storage.get_study_id_from_name(first.study)
+    far = Claims(storage, study)
+    far._host, far._name = "elsewhere", "elsewhere:1:ab"
+
+    class Watched(FakeEvaluator):
+        def evaluate(self, config):
+            if len(self.evaluated) == 10:  # by then it has refused what was claimed
+                far.withdraw()
+            return super().evaluate(config)
+
+    alone = FakeEvaluator(PROBLEM, identity=Config.to_json)
+    run_search(alone, open_storage("sqlite:///:memory:"), trials=4, rounds=6)
+    wanted = [config.to_json() for config in alone.evaluated[1:]]
+    assert far.exchange(wanted, [], -1).granted == set(wanted)
+    watched = Watched(PROBLEM, identity=Config.to_json)
+    result = run_search(watched, storage, trials=40, rounds=6)
+    found = [config.to_json() for config in watched.evaluated]
+    assert not set(wanted) & set(found[:10]) and set(wanted) < set(found[10:])
+    assert len(found) == len(set(found)) == 40 and result.duplicates == 0
+    trials = trials_of(f"sqlite:///{tmp_path / 'a.db'}")
+    assert len(digests(trials)) == len(set(digests(trials))) == 41
+
+
+def test_a_search_whose_finals_are_not_kept_says_so(tmp_path):
+    storage = open_storage(str(tmp_path / "a.db"))
+
+    class Overtaken(FakeEvaluator):
+        def compare(self, configs, rounds):
+            (study,) = storage.get_all_studies()
+            storage.set_study_user_attr(study._study_id, "finals_through", 1000)
+            return super().compare(configs, rounds)
+
+    assert not run_search(FakeEvaluator(PROBLEM), storage, trials=5, rounds=6).superseded
+    told = run_search(Overtaken(PROBLEM), storage, trials=5, rounds=6).superseded
+    assert told.startswith("study 'softmax f32 64x256 | ") and "explorer show" in told
+    assert storage.get_all_studies()[0].user_attrs["finals_through"] == 1000
 
 
 def test_finals_that_know_of_more_trials_stay(tmp_path):

@@ -134,7 +134,7 @@ def test_a_storage_that_fails_while_searching_is_said(tmp_path, monkeypatch):
     def full(*_, **__):
         raise StorageInternalError("failed") from sqlite3.OperationalError("disk is full")
 
-    monkeypatch.setattr(storage, "create_new_trial", full)
+    monkeypatch.setattr(storage, "create_new_trials", full)
     with pytest.raises(ExplorerError, match="cannot be written: disk is full"):
         run_search(FakeEvaluator(), storage, trials=2)
 

@@ -38,17 +38,18 @@ def searched(storage, trials=20):
 
 
 def gone_after(storage, trials, monkeypatch):
-    """Let the storage go away once it has taken so many trials."""
-    create = storage.create_new_trial
+    """Let the storage go away where it would have taken more trials."""
+    create = storage.create_new_trials
     taken = []
 
-    def take(study_id, template_trial=None):
-        if len(taken) == trials:
+    def take(study_id, given):
+        if len(taken) + len(given) > trials:
             raise StorageInternalError("failed") from sqlite3.OperationalError("disk is full")
-        taken.append(create(study_id, template_trial))
-        return taken[-1]
+        stored = create(study_id, given)
+        taken.extend(stored)
+        return stored
 
-    monkeypatch.setattr(storage, "create_new_trial", take)
+    monkeypatch.setattr(storage, "create_new_trials", take)
 
 
 def lost(storage, tmp_path):
@@ -129,6 +130,29 @@ def test_a_study_that_is_deleted_meanwhile_is_said(tmp_path):
     assert "\n" not in str(caught.value)
     (file,) = tmp_path.glob("unsaved-trials-*.jsonl")
     assert merge_trials(storage, read_unsaved(file)).added >= 1
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced by a copy", "replaced by an empty file"])
+def test_all_trials_of_a_database_that_goes_away_are_kept(how, tmp_path):
+    """Those of earlier runs, too; merged into a new one they are those of the search."""
+    searched(open_storage("a.db"), trials=7)
+    storage = open_storage("a.db")
+
+    class Losing(FakeEvaluator):
+        def evaluate(self, config):
+            if len(self.evaluated) == 5:
+                other = tmp_path / "b.db"
+                other.write_bytes(Path("a.db").read_bytes() if "copy" in how else b"")
+                other.unlink() if how == "deleted" else None
+                Path("a.db").unlink() if how == "deleted" else other.replace("a.db")
+            return super().evaluate(config)
+
+    losing = Losing(PROBLEM, identity=Config.to_json)
+    with pytest.raises(InvalidInput, match=r"a\.db was deleted or replaced while it was searched"):
+        run_search(losing, storage, trials=20, rounds=6)
+    (file,) = tmp_path.glob("unsaved-trials-*.jsonl")
+    assert merge_trials(open_storage("new.db"), read_unsaved(file)).added >= 7 + 5
+    assert searched(open_storage("new.db"), 3).finals.winner
 
 
 def test_where_this_folder_cannot_be_written_another_is(tmp_path, monkeypatch):
