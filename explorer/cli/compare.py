@@ -207,8 +207,10 @@ def compare(
     if kept is not None:
         _check_nothing_is_measured(cols, draw, save)
         again = read_compared(kept)
-        _print(again, json=json, csv=csv, markdown=markdown, kept=True)
-        _draw(again, plot)
+        try:
+            _draw(again, plot)
+        finally:
+            _print(again, json=json, csv=csv, markdown=markdown, kept=True)
         raise typer.Exit(_held_against(again, before))
     shapes = _named(cols, rows) if draw is None else _drawn(cols, rows, draw, seed)
     if save is not None:
@@ -232,8 +234,10 @@ def compare(
     run = replace(run, drawn=shapes.drawn)
     if save is not None:
         _keep(run, save, is_whole=not code and not run.unmeasured)
-    _print(run, json=json, csv=csv, markdown=markdown, kept=False)
-    _draw(run, plot)
+    try:
+        _draw(run, plot)
+    finally:
+        _print(run, json=json, csv=csv, markdown=markdown, kept=False)
     raise typer.Exit(code or _held_against(run, before))
 
 

@@ -122,6 +122,11 @@ def show(
     view = load_study(opened, asked, goal)
     if view.passed_over:
         say(view.passed_over)
+    if plot is not None:  # before stdout may be closed
+        from explorer.report.study_page import study_chart
+
+        write_chart(study_chart(load_history(opened, asked, goal)), plot)
+        say(f"{plot}: drawn")
     if json:
         print(as_text(study_data(view, storage)))
     elif csv:
@@ -131,11 +136,6 @@ def show(
         print_front_study(view, results(), storage)
     else:
         print_study(view, results(), storage)
-    if plot is not None:
-        from explorer.report.study_page import study_chart
-
-        write_chart(study_chart(load_history(opened, asked, goal)), plot)
-        say(f"{plot}: drawn")
 
 
 # ------------------------------------------------------------------ explorer dashboard

@@ -118,12 +118,15 @@ def search(
         say(f"stopped; {trials_kept} kept; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
     checked = _check_finalists(result) if result.replayed else None
-    _print(result, storage, checked, json=json)
-    if plot is not None:
+    try:  # before stdout may be closed, and what was found is told even if nothing can be drawn
         _draw(result, storage, plot)
+    finally:
+        _print(result, storage, checked, json=json)
 
 
-def _draw(result: "SearchResult", storage: str | None, plot: Path) -> None:
+def _draw(result: "SearchResult", storage: str | None, plot: Path | None) -> None:
+    if plot is None:
+        return
     from explorer.report.charts import write_chart
     from explorer.report.study_page import study_chart
     from explorer.tuning import load_history, open_storage

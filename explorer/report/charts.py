@@ -5,7 +5,9 @@ Each function takes rows of plain data and returns a chart of Altair's, whose co
 """
 
 from collections.abc import Iterable, Sequence
+from math import copysign, log1p
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from explorer.errors import InvalidInput
@@ -24,8 +26,24 @@ SUFFIXES = (".svg", ".png")
 PIXELS = 2
 """Of a PNG, for each pixel of the chart."""
 
+PAGE_FONT = "system-ui, sans-serif"
+"""The font of a page, whose reader's browser measures each text before it lays a chart out."""
+
+PICTURE_FONT = "'DejaVu Sans', Verdana, Geneva, sans-serif"
+"""The font of a file, which is laid out where it is drawn, and may be shown elsewhere.
+
+These are the widest of the common fonts without serifs, so that a text takes no more room where it
+is shown. With `system-ui` the layout was that of Liberation Sans, and 13 % too narrow for DejaVu.
+"""
+
+PICTURE_PADDING = {"left": 28, "right": 28, "top": 8, "bottom": 8}
+"""Pixels around a file's chart: for a label of 260 pixels that is shown a tenth wider."""
+
 LINEAR_BELOW = 3.0
 """Per cent: an axis that ends below is linear."""
+
+_LINEAR = 0.5
+"""Per cent, below which an axis of per cent above something is linear."""
 
 _ABOVE = (0, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000)
 
@@ -70,17 +88,21 @@ def script() -> str:
     return bundle
 
 
-def theme(*, dark: bool) -> Row:
+LIGHT_HEAT = ("#fff3e4", "#fdc98f", "#f2a65a")
+DARK_HEAT = ("#2a1e14", "#553313", "#834b10")
+"""Cells of a heat map, from the least value to the greatest: the text on each is told apart."""
+
+
+def theme(*, dark: bool, font: str = PAGE_FONT) -> Row:
     """Return Vega-Lite's config for a light or a dark page."""
     text, quiet, grid = (
         ("#e6edf3", "#9da7b3", "#30363d") if dark else ("#1f2328", "#59636e", "#d8dee4")
     )
     colours = DARK_COLOURS if dark else LIGHT_COLOURS
-    font = {"font": "system-ui, sans-serif"}
     labels = {"labelColor": quiet, "titleColor": text, "labelFontSize": 12, "titleFontSize": 12}
     return {
         "background": "transparent" if dark else "white",
-        **font,
+        "font": font,
         "view": {"stroke": grid},
         "mark": {"aria": False},  # a chart is read as its description and its table, not by points
         "axis": {
@@ -95,6 +117,7 @@ def theme(*, dark: bool) -> Row:
             **labels,
             "orient": "bottom",
             "columns": 3,
+            "columnPadding": 24,
             "labelLimit": 300,
             "symbolSize": 70,
             "layout": {"bottom": {"anchor": "start", "direction": "vertical", "margin": 4}},
@@ -109,7 +132,10 @@ def theme(*, dark: bool) -> Row:
         "area": {"color": colours[1]},
         "rect": {"stroke": grid},
         "style": {"limit": {"stroke": text, "strokeDash": [5, 3], "strokeWidth": 1.2}},
-        "range": {"category": [*colours, "#8a6fe8"]},
+        "range": {
+            "category": [*colours, "#8a6fe8"],
+            "heatmap": list(DARK_HEAT if dark else LIGHT_HEAT),
+        },
     }
 
 
@@ -130,7 +156,8 @@ def write_chart(chart: Chart, path: Path) -> None:
     """Write a chart as SVG or PNG, by the name's end, on white. Raises InvalidInput."""
     import vl_convert
 
-    spec, config = chart.to_dict(), theme(dark=False)
+    spec, config = chart.to_dict(), theme(dark=False, font=PICTURE_FONT)
+    config["padding"] = PICTURE_PADDING
     if path.suffix == ".svg":
         write_file(path, vl_convert.vegalite_to_svg(spec, config=config), _REMEDY)
     else:
@@ -153,9 +180,57 @@ def _above(field: str, title: str, channel: str = "x", **more: Any) -> Any:
     """
     alt = altair()
     made = alt.X if channel == "x" else alt.Y
-    scale = alt.Scale(type="symlog", constant=0.5, nice=False, **more)
-    axis = alt.Axis(values=list(_ABOVE), title=title, format=".1~f", labelOverlap=True)
+    scale = alt.Scale(type="symlog", constant=_LINEAR, nice=False, **more)
+    axis = alt.Axis(
+        values=list(_ABOVE), title=title, format=".1~f", labelOverlap="greedy", labelSeparation=4
+    )
     return made(f"{field}:Q", scale=scale, axis=axis)
+
+
+LABEL_LINE = 24
+"""Characters of another label on one line where the window is narrow."""
+
+NARROW_STEP = 32
+"""Pixels that a row is high there, if a label is on two lines."""
+
+HALF_LINE = 6.5
+"""Pixels: Vega centres the first line of a label on its row, and not all of its lines."""
+
+
+def _on_lines(when: str = "true") -> Any:
+    """Return an axis whose labels stand on the lines of `_lines`, where `when` holds.
+
+    `when` is an expression of Vega's.
+    """
+    return altair().Axis(
+        labelExpr=f"{when} ? lines[datum.label] : datum.label",
+        labelOffset={"expr": f"{when} ? -{HALF_LINE} * (lines[datum.value].length - 1) : 0"},
+    )
+
+
+def _lines(labels: Iterable[str], most: int) -> Any:
+    """Return a parameter of a chart: each label, on lines of at most `most` characters."""
+    value = {label: wrap(label, most) or [label] for label in labels}
+    return altair().param(name="lines", value=value)
+
+
+def _labelled(chart: Chart, labels: Sequence[str], step: int) -> Chart:
+    """Return a chart with a row for each label, whose `narrow` a page sets in a narrow window."""
+    alt = altair()
+    narrow = alt.param(name="narrow", value=False)
+    made = chart.add_params(narrow, _lines(labels, LABEL_LINE))
+    if max(map(len, labels)) > LABEL_LINE:
+        made = made.properties(usermeta={"narrowStep": NARROW_STEP})
+    return made.properties(width=PLOT_WIDTH, height=alt.Step(step))
+
+
+def _room_for(text: str) -> int:
+    """Return pixels in which a text beside a mark has room, 8 of them between the two.
+
+    A digit of 12 pixels is 7.6 pixels wide in DejaVu Sans and in Verdana, the widest of the common
+    fonts, and most letters are narrower.
+    """
+    return 8 + 8 * len(text)
 
 
 def _shape(field: str, names: Sequence[str], legend: Any = None) -> Any:
@@ -182,6 +257,12 @@ def _colour(field: str, names: Sequence[str], legend: Any) -> Any:
 def _names(rows: Iterable[Row], field: str) -> list[str]:
     """Return each value of a field once, in the order of the rows."""
     return list(dict.fromkeys(row[field] for row in rows))
+
+
+def _present(names: Sequence[str], rows: Iterable[Row], field: str) -> list[str]:
+    """Return those of the names that a field of the rows has, in the order of the names."""
+    found = {row[field] for row in rows}
+    return [name for name in names if name in found]
 
 
 def _told(*fields: tuple[str, str]) -> list[Any]:
@@ -221,7 +302,12 @@ def kernels_chart(
         "tooltip": tooltip,
     }
     curve = points.encode(
-        x=alt.X("rank:Q", title="rank" if title else "rank: drag here to select kernels"),
+        x=alt.X(
+            "rank:Q",
+            title="rank by first times"
+            if title
+            else "rank by first times: drag here to select kernels",
+        ),
         y=_above("above_best", "% above the best", "y"),
         **chosen,
     ).add_params(brush)
@@ -237,7 +323,7 @@ def kernels_chart(
     )
     below = _band(band) + search + _progress(lines) + _copy_rule("y")
     size = {"width": PLOT_WIDTH, "height": 260}
-    upper = (curve + limits).properties(**size, title="Every kernel, by its time")
+    upper = (curve + limits).properties(**size, title="Every kernel, by its first time")
     below = below.properties(**size, title="The same kernels, in the order of the search")
     whole = alt.vconcat(upper, below)
     return whole.properties(title=title) if title else whole
@@ -283,7 +369,8 @@ def intervals_chart(rows: Sequence[Row], title: str, noise: float | None = None)
     alt = altair()
     labels = [row["label"] for row in rows]
     kinds = _names(rows, "kind")
-    base = alt.Chart(_data(rows)).encode(y=alt.Y("label:N", sort=labels, title=None))
+    axis = _on_lines("narrow")
+    base = alt.Chart(_data(rows)).encode(y=alt.Y("label:N", sort=labels, title=None, axis=axis))
     small = max(max(abs(row["low"]), abs(row["high"])) for row in rows) < LINEAR_BELOW
     value = alt.X("value:Q", title=title) if small else _above("value", title)
     whole = [
@@ -300,7 +387,7 @@ def intervals_chart(rows: Sequence[Row], title: str, noise: float | None = None)
     if noise is not None:
         band = alt.Chart(_data([{"low": -noise, "high": noise}])).mark_rect(opacity=0.15)
         whole.insert(0, band.encode(x="low:Q", x2="high:Q"))
-    return alt.layer(*whole).properties(width=PLOT_WIDTH, height=alt.Step(22))
+    return _labelled(alt.layer(*whole), labels, 22)
 
 
 def lollipops_chart(rows: Sequence[Row], title: str, *, step: int = 18) -> Chart:
@@ -311,11 +398,15 @@ def lollipops_chart(rows: Sequence[Row], title: str, *, step: int = 18) -> Chart
     alt = altair()
     labels = [row["label"] for row in rows]
     kinds = _names(rows, "kind")
+    axis = _on_lines("narrow")
     base = alt.Chart(_data([{**row, "zero": 0} for row in rows])).encode(
-        y=alt.Y("label:N", sort=labels, title=None)
+        y=alt.Y("label:N", sort=labels, title=None, axis=axis)
     )
-    most = max(row["value"] for row in rows)
-    value = _above("value", title, domain=[min(0, *(row["value"] for row in rows)), most * 2.5 + 1])
+    values = [row["value"] for row in rows]
+    widest = max(_room_for(row["told"]) for row in rows)
+    low, high = min([0, *values]), max([0, *values])
+    end = {"expr": _end_that_leaves(widest, low, high)}
+    value = _above("value", title, domainMin=low, domainMax=end)
     stems = base.mark_rule().encode(x="zero:Q", x2="value:Q")
     heads = base.mark_point(size=60, filled=True).encode(
         x=value, tooltip=_told(("label", "="), ("told", "="))
@@ -323,9 +414,25 @@ def lollipops_chart(rows: Sequence[Row], title: str, *, step: int = 18) -> Chart
     if len(kinds) > 1:
         heads = heads.encode(shape=_shape("kind", kinds))
     texts = base.mark_text(align="left", dx=8).encode(x="value:Q", text="told:N")
-    return (stems + heads + texts + _copy_rule("x")).properties(
-        width=PLOT_WIDTH, height=alt.Step(step)
-    )
+    return _labelled(stems + heads + texts + _copy_rule("x"), labels, step)
+
+
+def _share_left(room: int) -> str:
+    """Return the share of an axis that is left beside `room` pixels: an expression of Vega's.
+
+    It knows the axis's width, which a page chooses. At least a quarter is left.
+    """
+    return f"max(0.25, 1 - {room} / width)"
+
+
+def _end_that_leaves(room: int, low: float, high: float) -> str:
+    """Return the end of an axis of `_above` that leaves `room` pixels right of `high`."""
+
+    def place(above: float) -> float:
+        return copysign(log1p(abs(above) / _LINEAR), above)
+
+    first, last = place(low), place(high) or place(1)
+    return f"{_LINEAR} * (exp({first:.6f} + {last - first:.6f} / {_share_left(room)}) - 1)"
 
 
 def bars_chart(rows: Sequence[Row], title: str) -> Chart:
@@ -333,13 +440,14 @@ def bars_chart(rows: Sequence[Row], title: str) -> Chart:
     alt = altair()
     labels = [row["label"] for row in rows]
     most = max(row["value"] for row in rows) or 1
+    widest = max(_room_for(row["told"]) for row in rows)
     whole = all(isinstance(row["value"], int) for row in rows)
     base = alt.Chart(_data(rows)).encode(
         y=alt.Y("label:N", sort=labels, title=None),
         x=alt.X(
             "value:Q",
             title=title,
-            scale=alt.Scale(domain=[0, most * 1.25]),
+            scale=alt.Scale(domainMin=0, domainMax={"expr": f"{most} / {_share_left(widest)}"}),
             axis=alt.Axis(format=",.2~f", tickMinStep=1 if whole else 0),
         ),
     )
@@ -377,14 +485,14 @@ def stacked(parts: Sequence[Chart]) -> Chart:
     )
 
 
-def shares_chart(rows: Sequence[Row], title: str) -> Chart:
+def shares_chart(rows: Sequence[Row], title: str, names: Sequence[str]) -> Chart:
     """Draw each library's share of copy's speed over columns.
 
     Rows have cols, share in per cent, who, problem, and is_large: a line joins the large ones.
+    `names` are the libraries of all charts of a page, so that each has one mark in all of them.
     """
     alt = altair()
-    names = _names(rows, "who")
-    legend = alt.Legend(title=None, symbolSize=90, columns=3)
+    legend = alt.Legend(title=None, symbolSize=90, columns=3, values=_present(names, rows, "who"))
     base = alt.Chart(_data(rows)).encode(
         x=alt.X(
             "cols:Q",
@@ -410,13 +518,15 @@ def shares_chart(rows: Sequence[Row], title: str) -> Chart:
     return (lines + points + copy).properties(width=PLOT_WIDTH, height=320, title=title)
 
 
-def map_chart(rows: Sequence[Row], title: str) -> Chart:
-    """Draw which family is the fastest at which rows and columns. Rows have cols, rows, family."""
+def map_chart(rows: Sequence[Row], title: str, names: Sequence[str]) -> Chart:
+    """Draw which family is the fastest at which rows and columns. Rows have cols, rows, family.
+
+    `names` are all families, so that each has one mark in all charts; the legend has those drawn.
+    """
     alt = altair()
-    names = sorted({row["family"] for row in rows})
     powers = alt.Axis(format="d", labelOverlap=True, values=[4**n for n in range(12)])
     scale = alt.Scale(type="log", base=2, nice=False, padding=10)
-    legend = alt.Legend(title=None, columns=2)
+    legend = alt.Legend(title=None, columns=2, values=_present(names, rows, "family"))
     return (
         alt.Chart(_data(rows))
         .mark_point(size=60)
@@ -431,25 +541,42 @@ def map_chart(rows: Sequence[Row], title: str) -> Chart:
     )
 
 
-def matrix_chart(rows: Sequence[Row], across: str, title: str) -> Chart:
+CELL = 34
+"""Pixels that a cell of `matrix_chart` is wide at least: seven of them fit on a telephone."""
+
+CELL_HEIGHT = 40
+"""Pixels: for a label on three lines."""
+
+CELL_LINE = 16
+"""Characters of a label of `matrix_chart` on one line."""
+
+
+def matrix_chart(
+    rows: Sequence[Row], across: str, title: Sequence[str], names: Sequence[str]
+) -> Chart:
     """Draw a value of each pair of labels as a cell with its figure.
 
-    Rows have x, y, value in per cent, and told. Darker cells lose more.
+    Rows have x, y, value in per cent, its figure, and told. Cells of greater values stand out more.
+    The x are in the order of the rows, and the y in that of the names.
     """
     alt = altair()
-    xs, ys = _names(rows, "x"), _names(rows, "y")
+    xs, ys = _names(rows, "x"), _present(names, rows, "y")
     base = alt.Chart(_data(rows)).encode(
         x=alt.X("x:N", sort=xs, title=across, axis=alt.Axis(labelAngle=-40)),
-        y=alt.Y("y:N", sort=ys, title=None),
+        y=alt.Y("y:N", sort=ys, title=None, axis=_on_lines()),
     )
-    cells = base.mark_rect(opacity=0.55).encode(
+    cells = base.mark_rect().encode(
         color=alt.Color(
             "value:Q",
-            scale=alt.Scale(type="symlog", constant=1, scheme="oranges", domainMin=0),
+            scale=alt.Scale(type="symlog", constant=1, domainMin=0),
             legend=None,
         ),
         tooltip=_told(("x", "="), ("y", "="), ("told", "=")),
     )
-    return (cells + base.mark_text(fontSize=11).encode(text="told:N")).properties(
-        width=PLOT_WIDTH, height=alt.Step(30), title=title, usermeta={"leastWidth": 55 * len(xs)}
+    whole = cells + base.mark_text(fontSize=11).encode(text="figure:N")
+    return whole.add_params(_lines(ys, CELL_LINE)).properties(
+        width=PLOT_WIDTH,
+        height=alt.Step(CELL_HEIGHT),
+        title=list(title),
+        usermeta={"leastWidth": CELL * len(xs)},
     )

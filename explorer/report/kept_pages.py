@@ -1,7 +1,7 @@
 """The sections of a page on what a file keeps: a comparison, a journey, or a tuned table."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 from statistics import median
@@ -111,7 +111,15 @@ def share_rows(comparisons: Sequence[PeerComparison]) -> list[Row]:
     return rows
 
 
-def shares_figure(label: str, comparisons: Sequence[PeerComparison]) -> Figure:
+def contender_names(run: PeerRun) -> list[str]:
+    """Return ours and every library of a comparison: each has one mark in all of its charts."""
+    peers = (peer.name for one in run.comparisons for peer in one.peers)
+    return list(dict.fromkeys([OURS, *peers]))
+
+
+def shares_figure(
+    label: str, comparisons: Sequence[PeerComparison], names: Sequence[str]
+) -> Figure:
     """Return the chart of shares of copy over columns, for one op and element type."""
     rows = share_rows(comparisons)
     means = {
@@ -127,13 +135,18 @@ def shares_figure(label: str, comparisons: Sequence[PeerComparison]) -> Figure:
         f"fastest other library of each shape ours wins {counts['win']}, ties {counts['tie']} and "
         f"loses {counts['loss']}."
     )
-    return Figure(f"Share of copy's speed, {label}", says, shares_chart(rows, label))
+    return Figure(f"Share of copy's speed, {label}", says, shares_chart(rows, label, names))
 
 
 def comparison_chart(run: PeerRun) -> Chart:
     """Return the picture of a comparison for a file: a chart for each op and element type."""
-    found = groups(run).items()
-    return stacked([shares_chart(share_rows(of), f"{label}, {_where(of)}") for label, of in found])
+    names = contender_names(run)
+    return stacked(
+        [
+            shares_chart(share_rows(of), f"{label}, {_where(of)}", names)
+            for label, of in groups(run).items()
+        ]
+    )
 
 
 def _where(comparisons: Sequence[PeerComparison]) -> str:
@@ -146,9 +159,10 @@ def comparison_page(run: PeerRun) -> KeptPage:
     if not run.comparisons:
         raise InvalidInput("this comparison has no problem that was compared; name another file")
     drawn, told = Section("Share of copy's speed over columns"), Section("Every time")
+    names = contender_names(run)
     for label, comparisons in groups(run).items():
-        drawn.add(shares_figure(label, comparisons))
-    told.add(*tables(run))
+        drawn.add(shares_figure(label, comparisons, names))
+    told.add(*map(_with_all_headings, tables(run)))
     told.say(LEGEND.replace("`", ""))
     about = Section("Circumstances of the comparison")
     about.add(definitions(notes_of(run)))
@@ -159,6 +173,12 @@ def comparison_page(run: PeerRun) -> KeptPage:
         f"{counts['loss']}."
     )
     return KeptPage("Our kernels beside other libraries", lead, [drawn, told, about])
+
+
+def _with_all_headings(table: Table) -> Table:
+    """Return a table whose column without a heading has one: a terminal has no room for it."""
+    columns = [replace(one, heading=one.heading or "which peer") for one in table.columns]
+    return replace(table, columns=columns)
 
 
 # ------------------------------------------------------------------ a journey
@@ -243,19 +263,29 @@ def _tied_words(tied: int) -> str:
 # ------------------------------------------------------------------ a tuned table
 
 
+FAMILIES = (
+    "a thread a row",
+    "a warp or less a row",
+    "a few warps a row, several rows a block",
+    "a block a row",
+    "a cluster of blocks a row",
+    "several launches",
+)
+"""Families of kernels, from the least of the GPU that works on one row to the most."""
+
+
 def family(config: Config) -> str:
-    """Return the family of a kernel: how much of the GPU works on one row."""
+    """Return the one of FAMILIES of a kernel: how much of the GPU works on one row."""
+    thread, warp, warps, block, cluster, launches = FAMILIES
     if config.launches != "one":
-        return "several launches"
+        return launches
     if config.cluster > 1:
-        return "a cluster of blocks a row"
+        return cluster
     if config.threads_per_row == 1:
-        return "a thread a row"
+        return thread
     if config.threads_per_row <= 32:
-        return "a warp or less a row"
-    return (
-        "a block a row" if config.rows_per_block == 1 else "a few warps a row, several rows a block"
-    )
+        return warp
+    return block if config.rows_per_block == 1 else warps
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +337,7 @@ def family_losses(problems: Sequence[TunedProblem]) -> list[Row]:
         for name, time_us in best.items():
             found.setdefault((band, name), []).append(time_us / min(best.values()))
     rows = []
-    for name in sorted({name for _, name in found}):
+    for name in FAMILIES:
         for band in names:
             ratios = found.get((band, name))
             if ratios:
@@ -402,7 +432,9 @@ def _families(large: Sequence[Kind]) -> Section:
         wins = {name: sum(row["family"] == name for row in rows) for name in _families_of(rows)}
         told = ", ".join(f"{name} on {n}" for name, n in sorted(wins.items(), key=lambda w: -w[1]))
         says = f"The family of the best kernel of each of {len(rows)} problems: {told}."
-        section.add(Figure(f"Best family, {kind.label}", says, map_chart(rows, kind.label)))
+        section.add(
+            Figure(f"Best family, {kind.label}", says, map_chart(rows, kind.label, FAMILIES))
+        )
         section.add(_losses_figure(kind))
     return section
 
@@ -415,11 +447,18 @@ def _losses_figure(kind: Kind) -> Figure:
         f"{worst['y']}, for rows of {worst['x'].replace('to ', 'up to ')} columns: "
         f"{worst['told']}."
     )
-    chart = matrix_chart(losses, "columns", kind.label)
+    cells = [{**row, "figure": _cell(row["value"])} for row in losses]
+    title = (kind.label, "% more time than the best family")
+    chart = matrix_chart(cells, "columns", title, FAMILIES)
     table = Table([*words("family", "columns"), *numbers("loss")])
     for row in losses:
         table.add(row["y"], row["x"], row["told"])
     return Figure(f"What another family loses, {kind.label}", says, chart, table)
+
+
+def _cell(loss: float) -> str:
+    """Return per cent for a cell, on which four characters have room."""
+    return f"{loss:.1f}" if loss < 99.95 else f"{loss:.0f}"
 
 
 def _families_of(rows: Sequence[Row]) -> list[str]:
@@ -502,8 +541,10 @@ def _untuned(table: TunedTable) -> Section:
 
 def _best(table: TunedTable) -> Section:
     section = Section("The best kernel of each problem")
+    section.say(_shares_words(table))
     figures = numbers("µs", "of copy", "ties")
     listed = Table([*words("problem"), *figures, prose("family"), prose("best")])
+    listed.title = "The best kernel of each problem, with its time"
     for one in table.problems:
         share = share_of_copy(one.best.time_us, one.circumstances.copy_us)
         ties = sum(f.tied for f in one.finalists) - 1
@@ -517,6 +558,19 @@ def _best(table: TunedTable) -> Section:
         )
     section.add(listed)
     return section
+
+
+def _shares_words(table: TunedTable) -> str:
+    """Say in a sentence how fast the best kernels are beside copy."""
+    found = [share_of_copy(one.best.time_us, one.circumstances.copy_us) for one in table.problems]
+    shares = sorted(share for share in found if share is not None)
+    if not shares:
+        return "Copy was not timed beside these kernels."
+    return (
+        f"The best kernel of a problem has {percent(shares[0])} to {percent(shares[-1])} of copy's "
+        f"speed, {percent(median(shares))} in the median over {counted(len(shares), 'problem')}. "
+        "A problem that takes a few microseconds is far from copy's speed, whatever its kernel."
+    )
 
 
 def _made(table: TunedTable) -> Section:

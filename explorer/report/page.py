@@ -7,7 +7,8 @@ from html import escape
 from typing import Any
 
 from explorer.report.charts import PLOT_WIDTH, Chart, script, theme
-from explorer.report.table import Table
+from explorer.report.table import Kind, Table
+from explorer.report.text import counted
 
 # ------------------------------------------------------------------ what a page holds
 
@@ -66,17 +67,23 @@ def source(text: str) -> str:
     return f'<pre class="source" tabindex="0" aria-label="CUDA source"><code>{code}</code></pre>'
 
 
+MOST_COLUMNS = 4
+"""A table of more columns, or of sentences, has a block for each row where the window is narrow."""
+
+
 def table_html(table: Table, *, title: str = "") -> str:
     """Return a table, which scrolls by itself where it is wider than the page."""
-    kinds = [f' class="{column.kind.name.lower()}"' for column in table.columns]
+    kinds = [column.kind.name.lower() for column in table.columns]
+    headings = [column.heading for column in table.columns]
     head = "".join(
-        f'<th scope="col"{kind}>{escape(column.heading)}</th>'
-        for column, kind in zip(table.columns, kinds, strict=True)
+        f'<th scope="col" class="{kind}">{escape(heading)}</th>'
+        for heading, kind in zip(headings, kinds, strict=True)
     )
     body = "".join(
         "<tr>"
         + "".join(
-            f"<td{kind}>{escape(str(cell))}</td>" for cell, kind in zip(row, kinds, strict=True)
+            f'<td class="{kind}">{escape(str(cell))}</td>'
+            for cell, kind in zip(row, kinds, strict=True)
         )
         + "</tr>"
         for row in table.rows
@@ -84,10 +91,38 @@ def table_html(table: Table, *, title: str = "") -> str:
     said = title or table.title
     caption = f"<caption>{escape(said)}</caption>" if said else ""
     label = escape(said or "table")
+    stacks = Kind.PROSE.name.lower() in kinds or len(kinds) > MOST_COLUMNS
+    stacked = f' class="stack" style="{_labels(headings)}"' if stacks else ""
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>{caption}'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">'
+        f"<table{stacked}>{caption}"
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+MOST_LABELLED = 32
+"""Columns of a table whose cells have their headings beside them where the window is narrow."""
+
+
+def _labels(headings: Sequence[str]) -> str:
+    """Return CSS that keeps each heading once, in a property of the table, for all cells below.
+
+    In each cell it would add 90 kB to the page of a tuned table.
+    """
+    texts = ("".join(f"\\{ord(mark):x} " for mark in heading) for heading in headings)
+    return ";".join(f"--label-{place}:'{text}'" for place, text in enumerate(texts, 1))
+
+
+MOST_OPEN = 50
+"""A table of more rows is folded, so that what stands below it can be found."""
+
+
+def _table(table: Table) -> str:
+    """Return a table of the page itself, folded if it is long."""
+    if len(table.rows) <= MOST_OPEN:
+        return table_html(table)
+    said = escape(f"{table.title or 'The table'} ({counted(len(table.rows), 'row')})")
+    return f"<details><summary>{said}</summary>{table_html(table)}</details>"
 
 
 # ------------------------------------------------------------------ the page
@@ -114,7 +149,7 @@ def page_html(title: str, lead: str, sections: Sequence[Section]) -> str:
             "<!DOCTYPE html>",
             '<html lang="en">',
             f"<head>{_HEAD}<title>{escape(title)}</title>",
-            f"<style>{_STYLE}{_code_styles()}</style></head>",
+            f"<style>{_STYLE.replace('LABELS', _label_rules())}{_code_styles()}</style></head>",
             f"<body><header><h1>{escape(title)}</h1><p>{escape(lead)}</p>",
             f'<nav aria-label="Sections"><ul>{"".join(links)}</ul></nav></header>',
             '<noscript><p class="note">The charts need JavaScript. The tables have their figures.'
@@ -133,7 +168,7 @@ def page_html(title: str, lead: str, sections: Sequence[Section]) -> str:
 def _block(block: Block, figures: list[dict[str, Any]]) -> str:
     if isinstance(block, Figure):
         return _figure(block, figures)
-    return table_html(block) if isinstance(block, Table) else block
+    return _table(block) if isinstance(block, Table) else block
 
 
 def _figure(figure: Figure, figures: list[dict[str, Any]]) -> str:
@@ -207,6 +242,14 @@ def _code_styles() -> str:
     return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}"
 
 
+def _label_rules() -> str:
+    """Return the rules by which a cell of a stacked table shows what `_labels` keeps."""
+    return "\n".join(
+        f"  .stack td:nth-child({place})::before {{ content: var(--label-{place}); }}"
+        for place in range(1, MOST_LABELLED + 1)
+    )
+
+
 _HEAD = (
     '<meta charset="utf-8">'
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -218,14 +261,14 @@ _HEAD = (
 
 _STYLE = """
 :root { --text: #1f2328; --quiet: #59636e; --page: #ffffff; --box: #f6f8fa; --line: #d1d9e0;
-  --link: #0a58ca; color-scheme: light dark; }
+  --link: #0a58ca; --shade: #1f232840; color-scheme: light dark; }
 @media (prefers-color-scheme: dark) {
   :root { --text: #e6edf3; --quiet: #9da7b3; --page: #0d1117; --box: #161b22; --line: #30363d;
-    --link: #6cb0ff; }
+    --link: #6cb0ff; --shade: #e6edf350; }
 }
 * { box-sizing: border-box; }
 @media (prefers-reduced-motion: no-preference) { html { scroll-behavior: smooth; } }
-body { margin: 0 auto; max-width: 68rem; padding: 1rem clamp(0.75rem, 3vw, 2rem) 4rem;
+body { margin: 0 auto; max-width: 96rem; padding: 1rem clamp(0.75rem, 3vw, 2rem) 4rem;
   font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); }
 h1 { font-size: clamp(1.35rem, 4vw, 2rem); line-height: 1.2; margin: 1rem 0 0.5rem; }
 h2 { font-size: 1.3rem; margin: 2.5rem 0 0.5rem; padding-top: 0.5rem;
@@ -237,6 +280,13 @@ nav ul { display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; padding: 0; list-
 figure { margin: 1.25rem 0; }
 figcaption { max-width: 46rem; margin-bottom: 0.5rem; }
 .chart { min-height: 6rem; width: 100%; overflow-x: auto; }
+/* A shade at each edge behind which a region goes on: what moves with the region covers it. */
+.scroll, .chart { background:
+  linear-gradient(to right, var(--page) 1rem, transparent) left / 2rem 100% no-repeat local,
+  linear-gradient(to left, var(--page) 1rem, transparent) right / 2rem 100% no-repeat local,
+  linear-gradient(to right, var(--shade), transparent) left / 0.75rem 100% no-repeat scroll,
+  linear-gradient(to left, var(--shade), transparent) right / 0.75rem 100% no-repeat scroll; }
+.hint { color: var(--quiet); font-size: 0.85rem; margin: 0.5rem 0 0; }
 .chart svg { display: block; }
 .selected { color: var(--quiet); }
 input { font: inherit; width: 5rem; color: var(--text); background: var(--box);
@@ -253,10 +303,28 @@ th { position: sticky; top: 0; background: var(--page); }
 td.prose { min-width: 14rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.25rem 1rem; }
 dt { font-weight: 600; } dd { margin: 0; }
-@media (max-width: 40rem) { dl { display: block; } dd { margin-bottom: 0.5rem; } }
+@media (max-width: 40rem) {
+  dl { display: block; } dd { margin-bottom: 0.5rem; }
+  .word { white-space: normal; overflow-wrap: anywhere; }
+  .stack, .stack caption, .stack tbody { display: block; }
+  .stack thead { position: absolute; width: 1px; height: 1px; overflow: hidden;
+    clip-path: inset(50%); }
+  .stack tr { border-bottom: 1px solid var(--line); padding: 0.5rem 0; display: grid;
+    grid-template-columns: 1fr 1fr; gap: 0.1rem 1.25rem; }
+  .stack td { display: grid; grid-template-columns: 7rem 1fr; gap: 0.75rem; padding: 0.1rem 0;
+    grid-column: span 2; border: 0; text-align: left; white-space: normal;
+    overflow-wrap: anywhere; }
+  .stack td.number:not(:first-child) { display: flex; flex-wrap: wrap; grid-column: span 1;
+    justify-content: space-between; column-gap: 0.5rem; }
+  .stack td::before { color: var(--quiet); font-weight: 400; }
+LABELS
+  .stack td:empty { display: none; }
+  .stack td:first-child { font-weight: 600; }
+}
 pre { background: var(--box); border: 1px solid var(--line); border-radius: 6px;
   padding: 0.75rem; overflow: auto; font: 13px/1.45 ui-monospace, monospace; }
 pre.source { max-height: 40rem; }
+pre.command { white-space: pre-wrap; overflow-wrap: anywhere; }
 summary { cursor: pointer; color: var(--link); padding: 0.25rem 0; }
 .note { background: var(--box); border: 1px solid var(--line); border-radius: 6px;
   padding: 0.5rem 0.75rem; }
@@ -273,15 +341,18 @@ _DRAW = """
 
   const NARROW = 560;
 
-  // A copy of a chart whose plots are `width` pixels wide, with legends of one column if narrow.
-  const fitted = (node, width, narrow) => {
-    if (Array.isArray(node)) return node.map((part) => fitted(part, width, narrow));
+  // A copy of a chart whose plots are `width` pixels wide. If narrow, legends have one column, its
+  // parameter `narrow` is true, and rows are `step` pixels high at least.
+  const fitted = (node, width, narrow, step) => {
+    if (Array.isArray(node)) return node.map((part) => fitted(part, width, narrow, step));
     if (node === null || typeof node !== "object") return node;
+    if (node.name === "narrow") return { ...node, value: narrow };
     return Object.fromEntries(Object.entries(node).map(([key, value]) => [
       key,
       key === "width" && value === PLOT_WIDTH ? width
         : key === "columns" && narrow ? 1
-        : key === "datasets" ? value : fitted(value, width, narrow),
+        : key === "step" && narrow ? Math.max(value, step)
+        : key === "datasets" ? value : fitted(value, width, narrow, step),
     ]));
   };
 
@@ -291,6 +362,20 @@ _DRAW = """
     if (kind) made.className = kind;
     return made;
   };
+
+  // Says above a region that it scrolls sideways, as long as it does.
+  const hint = (region) => {
+    const over = region.scrollWidth > region.clientWidth + 1;
+    let said = region.previousElementSibling;
+    if (!said?.classList.contains("hint")) {
+      if (!over) return;
+      said = cell("p", "Scroll sideways to see the rest \u2192", "hint");
+      region.before(said);
+    }
+    said.hidden = !over;
+  };
+  const watch = new ResizeObserver((seen) => seen.forEach((one) => hint(one.target)));
+  document.querySelectorAll(".scroll, .chart, pre.source").forEach((one) => watch.observe(one));
 
   const LISTED = 12;
   const tell = (number, kernels, range) => {
@@ -318,6 +403,7 @@ _DRAW = """
     const scroll = cell("div", "", "scroll");
     scroll.append(table);
     place.append(scroll);
+    watch.observe(scroll);
   };
 
   const draw = async (number) => {
@@ -328,15 +414,15 @@ _DRAW = """
     const config = {
       ...base,
       background: "transparent",
-      axis: { ...base.axis, ...(narrow ? { labelLimit: 0.46 * room } : {}) },
-      legend: { ...base.legend, labelLimit: room - 60 },
+      axis: { ...base.axis, labelLimit: narrow ? 0.46 * room : Math.min(400, 0.4 * room) },
+      legend: { ...base.legend, labelLimit: room - 60, ...(narrow ? { columns: 1 } : {}) },
       title: { ...base.title, limit: room - 20 },
     };
-    const least = spec.usermeta?.leastWidth ?? 140;
-    let width = Math.min(PLOT_WIDTH * 1.6, room - 80), made;
+    const least = spec.usermeta?.leastWidth ?? 140, step = spec.usermeta?.narrowStep ?? 0;
+    let width = Math.min(PLOT_WIDTH * 2, room - 80), made;
     for (let turn = 0; turn < 3; turn += 1) {
       views.get(number)?.finalize();
-      made = await vegaEmbed(place, fitted(spec, Math.max(least, width), narrow), {
+      made = await vegaEmbed(place, fitted(spec, Math.max(least, width), narrow, step), {
         actions: false,
         renderer: "svg",
         config,
@@ -348,6 +434,7 @@ _DRAW = """
       if (over <= 0 || width <= least) break;
       width -= over + 2;
     }
+    hint(place);
     if (brushed) {
       const kernels = Object.values(spec.datasets).find((rows) => rows[0]?.rank);
       made.view.addSignalListener("brush", (name, value) =>

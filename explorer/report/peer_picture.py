@@ -8,8 +8,10 @@ from explorer.tuning.peer_comparison import PeerComparison, PeerRun
 
 WIDTH = 860
 HEIGHT = 360
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 92, 48
-GAP = 18
+LEFT, RIGHT, TOP, BOTTOM = 46, 34, 92, 48
+GAP = 36
+"""Pixels between two panels. Like RIGHT they have room for half of a number of columns, which may
+stand at the end of a panel's axis: eight digits take 61 pixels in the widest of common fonts."""
 
 STYLES = {
     "torch": ("0", "circle"),

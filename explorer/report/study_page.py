@@ -54,6 +54,7 @@ from explorer.space import can_emit
 from explorer.space.parameters import MEANING
 from explorer.tuning.finals import front_trials
 from explorer.tuning.results import Contrast, Finalist, StudyHistory, TrialRecord
+from explorer.tuning.study_attributes import why_finals_count
 
 # ------------------------------------------------------------------ the whole
 
@@ -81,15 +82,39 @@ def study_lead(history: StudyHistory) -> str:
     share = share_of_copy(best_us, copy_us)
     of_copy = f", {percent(share)} of the speed of copy" if share is not None else ""
     origin = "recorded on" if view.summary.replayed else "on"
+    in_finals = " in the finals," if view.finals is not None else ""
     return (
-        f"The fastest of {counted(len(history.measured), 'kernel')} takes "
-        f"{microseconds(best_us)} µs a launch {origin} {view.summary.gpu}{of_copy}."
+        f"The best of {counted(len(history.measured), 'kernel')} takes "
+        f"{microseconds(best_us)} µs a launch{in_finals} {origin} {view.summary.gpu}{of_copy}."
     )
 
 
 def _best_us(history: StudyHistory) -> float:
     finals = history.view.finals
     return history.view.best.outcome.time_us if finals is None else finals.winner.time_us
+
+
+def first_times_words(history: StudyHistory) -> str:
+    """Return what the times of a section are that shows each kernel's first time.
+
+    The kernel of the least first time may be another than the best of the finals, and then the
+    page has two that may be taken for the fastest.
+    """
+    finals = history.view.finals
+    first = min(history.measured, key=lambda trial: trial.outcome.time_us)
+    said = "Times in this section are first times: each kernel has the one that it took by itself."
+    if finals is None:
+        return said
+    said = f"{said} {why_finals_count(finals)}"
+    winner = finals.winner
+    if first.number == winner.trial.number:
+        return f"{said} Trial {first.number} is the fastest by both."
+    return (
+        f"{said} By first times trial {first.number} is the fastest, with "
+        f"{microseconds(first.outcome.time_us)} µs. The best by the finals is trial "
+        f"{winner.trial.number}, with {microseconds(winner.time_us)} µs there and "
+        f"{microseconds(winner.trial.outcome.time_us)} µs at first."
+    )
 
 
 def _winner(history: StudyHistory, storage: str | None) -> Section:
@@ -336,6 +361,7 @@ def _kernels(history: StudyHistory) -> Section:
         table.add(*cells, row["what"])
     title = "Kernels by time, and in the order of the search"
     chart = kernels_chart(drawn, near, lines, band)
+    section.say(first_times_words(history))
     section.add(Figure(title, says, chart, table, is_brushed=True))
     section.say(whose)
     random = [row for row in lines if row["line"] != SEARCH_LINE]
@@ -369,7 +395,9 @@ def _ties(history: StudyHistory) -> Section:
         "interval of a kernel's time over the fastest's, for all kernels together. The shaded band "
         f"is the noise: {percent(finals.noise, 2)}."
     )
-    table = Table([*numbers("trial", "µs", "% above", "low", "high", "registers"), *words("")])
+    table = Table(
+        [*numbers("trial", "µs", "% above", "low", "high", "registers"), *words("result")]
+    )
     for finalist, row in zip(finals.finalists, rows, strict=True):
         figures = (f"{row[key]:.3f}" for key in ("value", "low", "high"))
         registers = str(finalist.trial.outcome.resources.registers)
@@ -433,6 +461,7 @@ def _parameters(history: StudyHistory) -> Section:
     if not rows:
         section.say("All measured kernels have the same parameters.")
         return section
+    section.say(first_times_words(history))
     first = rows[0]["label"].split(" = ")[0]
     says = (
         "For each value of a parameter, the fastest kernel that has it: how far it is above the "
@@ -455,6 +484,7 @@ def _effects(history: StudyHistory) -> Section:
     if not (view.contrasts or view.unpaired):
         section.say("Too few kernels were measured to tell what a parameter does by itself.")
         return section
+    section.say(first_times_words(history))
     if view.contrasts:
         section.add(_contrasts_figure(view.contrasts, problem))
         section.add(definitions(headlines(view)))
@@ -512,6 +542,7 @@ def _error(history: StudyHistory) -> Section:
     if not known:
         section.say("The errors of these kernels in ulps were not recorded.")
         return section
+    section.say(first_times_words(history))
     fastest_us = min(trial.outcome.time_us for trial in known)
     front = front_trials(known)
     members = {trial.number for trial in front}
@@ -529,7 +560,7 @@ def _error(history: StudyHistory) -> Section:
         f"{counted(len(front), 'kernel')} of {count(len(known))} are such that none is both faster "
         f"and more exact (the front): from {microseconds(fast.time_us)} µs with an error of "
         f"{ulps(fast.max_ulp)} ulp to {microseconds(exact.time_us)} µs with {ulps(exact.max_ulp)} "
-        "ulp. Times are those of the search, each kernel by itself, so that neighbours may tie."
+        "ulp. Neighbours on the front may tie."
     )
     table = Table([*numbers("trial", "µs", "max ulp", "mean ulp"), prose("config")])
     for trial in front:

@@ -175,6 +175,14 @@ def _told(time_us: float, copy_us: float) -> str:
     return f"{time_us:.2f} µs a launch{share}"
 
 
+def why_finals_count(finals: Finals) -> str:
+    """Return two sentences: why the finals say which kernel is the best, and no first time does."""
+    how = "timed the fastest kernels again, in turn"
+    if not finals.interleaved:
+        how = "compare more samples of the fastest kernels"
+    return f"A single time may be luck. The finals {how}, so that their verdict counts."
+
+
 def note_of(finals: Finals, problem: Problem, fastest: TrialRecord) -> str:
     """What a dashboard shows of a study, as Markdown: the verdict, and why it may seem another.
 
@@ -192,8 +200,7 @@ def note_of(finals: Finals, problem: Problem, fastest: TrialRecord) -> str:
     if fastest.number != winner.number:
         lines.append(
             f"The dashboard calls trial {fastest.number} the best, because its time in the "
-            f"search is the least: {fastest.outcome.time_us:.2f} µs. A single time may be luck. "
-            "The finals timed the fastest kernels again, in turn, so that their verdict counts. "
+            f"search is the least: {fastest.outcome.time_us:.2f} µs. {why_finals_count(finals)} "
             "Trials have it as `finals_rank`, `finals_us` and `finals_tied`."
         )
     return "\n\n".join(lines)

@@ -34,6 +34,7 @@ from explorer.report.study_page import (
     MOST_DRAWN,
     SEARCH_LINE,
     Population,
+    first_times_words,
     kernel_rows,
     progress_lines,
     spent_seconds,
@@ -113,6 +114,7 @@ def check_page(page):
         assert len(spec["description"]) > 40
         assert "url" not in json.dumps({k: v for k, v in spec.items() if k != "$schema"})
     assert page.count('class="chart"') == len(specs)
+    assert "></th>" not in page  # a column without a heading
     shown = [text_of(page).partition("#ifndef")[0], json.dumps(specs)]
     assert not [text for text in shown if re.search(r"\{\w+[([.}]", text)]  # a forgotten f
     assert not re.search(r"\b(nan|inf|None) (µs|%|ulp|×)", text_of(page))
@@ -343,6 +345,62 @@ def test_text_cannot_become_markup():
     assert "&lt;b&gt;" in table_html(table)
 
 
+def test_a_long_table_is_folded_below_what_it_comes_to():
+    page = page_of(TUNED / "nvidia-h200.json")
+    section = page.partition("The best kernel of each problem</h2>")[2].partition("</section>")[0]
+    first, folded, table = section.partition("<details><summary>")
+    assert folded and "% in the median over" in text_of(first)
+    assert table.startswith("The best kernel of each problem, with its time (379 rows)</summary>")
+    assert table.count("<tr>") == 380
+    short = Table([*words("a")])
+    short.add("b")
+    assert "<details>" not in page_html("p", "", [Section("s", [short])])
+
+
+def test_a_table_keeps_each_heading_once_for_the_blocks_of_a_narrow_window():
+    table = Table([*words("it's; \\"), *numbers("µs", "1", "2", "3")])
+    table.add("a", "b", "c", "d", "e")
+    made = table_html(table)
+    kept = re.search(r'class="stack" style="--label-1:\'([^\']*)\';', made)[1]
+    marks = re.findall(r"\\([0-9a-f]+) ", kept)
+    assert "".join(chr(int(mark, 16)) for mark in marks) == "it's; \\"
+    few = Table([*numbers("µs", "2")])
+    few.add("1", "2")
+    assert "stack" not in table_html(few)
+
+
+def test_a_page_says_once_a_section_what_first_times_are_and_why_the_finals_count(history):
+    from explorer.tuning.study_attributes import note_of, why_finals_count
+
+    finals, problem = history.view.finals, history.view.summary.problem
+    first = min(history.measured, key=lambda trial: trial.outcome.time_us)
+    assert first.number != finals.winner.trial.number  # else this shows nothing
+    why = why_finals_count(finals)
+    assert why in note_of(finals, problem, first)
+    titles = [
+        section.title
+        for section in study_sections(history)
+        if why in " ".join(block for block in section.blocks if isinstance(block, str))
+    ]
+    assert titles == [
+        "Every kernel, and the search",
+        "The best of each value of each parameter",
+        "What each parameter does by itself",
+        "Time and error",
+    ]
+    said = first_times_words(history)
+    for trial, us in (
+        (first.number, first.outcome.time_us),
+        (finals.winner.trial.number, finals.winner.time_us),
+    ):
+        assert f"trial {trial}" in said and f"{us:.2f} µs" in said
+    assert "in the finals" in study_lead(history)
+    one_after_another = replace(finals, interleaved=False)
+    assert "in turn" not in why_finals_count(one_after_another)
+    without = replace(history, view=replace(history.view, finals=None))
+    assert "finals" not in first_times_words(without) + study_lead(without)
+
+
 # ------------------------------------------------------------------ the command
 
 
@@ -442,6 +500,46 @@ def test_pictures_are_written_for_what_is_kept(explorer, tmp_path, ending):
     if ending == "svg":
         assert b"search's best" in content and b"fast-softmax-1" in content
         assert b'href="http' not in content
+
+
+PLOTTED = {
+    "search": ["search", "--cols", "4096", "--trials", "31", "--storage", "studies.db"],
+    "show": ["show", "--cols", "4096", "--storage", "studies.db"],
+    "compare": ["compare", "--from", RESULTS / "compare-h200-compiled-f32.json"],
+    "journey": ["journey", "--from", JOURNEY],
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("command", ["show", "search", "compare", "journey"])
+def test_a_picture_is_drawn_though_nobody_reads_what_is_printed(
+    explorer, history, once, tmp_path, monkeypatch, command
+):
+    from explorer.cli.output import READER_GONE, ReaderGone
+
+    folder = once("report-study", lambda folder: pytest.fail("the fixture made the study"))
+    shutil.copy(folder / "studies.db", tmp_path / "studies.db")
+
+    def closed(_):
+        raise ReaderGone
+
+    monkeypatch.setattr("explorer.report.json_data.as_text", closed)
+    result = explorer(*PLOTTED[command], "--json", "--plot", "it.svg")
+    assert result.exit_code == READER_GONE, result.stderr
+    assert (tmp_path / "it.svg").read_text().startswith("<svg")
+
+
+def test_a_comparison_is_printed_though_it_cannot_be_drawn(explorer, monkeypatch):
+    from explorer.errors import InvalidInput
+
+    def full(*_):
+        raise InvalidInput("it.svg cannot be written: no space")
+
+    monkeypatch.setattr(charts, "write_chart", full)
+    result = explorer(*PLOTTED["compare"], "--json", "--plot", "it.svg")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["comparisons"]
+    assert "it.svg cannot be written" in result.stderr
 
 
 @pytest.mark.exhaustive

@@ -163,3 +163,113 @@ def test_charts_fit_anew_where_the_window_becomes_narrow(browser, pages):
     browser.wait("[...document.querySelectorAll('.chart svg')].every((e) => e.clientWidth < 700)")
     assert min(wide) > 700
     assert browser.faults() == []
+
+
+# ------------------------------------------------------------------ what has room, and what is told
+
+
+@pytest.mark.parametrize("width", [400, 1600])
+@pytest.mark.parametrize("name", PAGES)
+def test_charts_are_whole_and_their_legends_and_labels_are_not_cut(browser, pages, name, width):
+    browser.open(pages[name], width=width, scheme="light")
+    over = in_each(browser, "(e) => e.scrollWidth - e.clientWidth")
+    assert max(over) <= 1
+    # Vega ends what it cuts with an ellipsis.
+    texts = "[...document.querySelectorAll('.chart svg text')].map((e) => e.textContent)"
+    assert [text for text in browser.run(texts) if "…" in text] == []
+    across = (
+        "[...document.querySelectorAll('.chart')].flatMap((e) => { const room = "
+        "e.getBoundingClientRect(); return [...e.querySelectorAll('svg text')].filter((t) => { "
+        "const box = t.getBoundingClientRect(); return box.left < room.left - 1 || "
+        "box.right > room.right + 1; }).map((t) => t.textContent); })"
+    )
+    assert browser.run(across) == []
+
+
+SIDEWAYS = (
+    "[...document.querySelectorAll('.scroll, .chart, pre.source')]"
+    ".filter((e) => e.scrollWidth > e.clientWidth + 1)"
+)
+HINTED = f"{SIDEWAYS}.map((e) => e.previousElementSibling?.matches('.hint:not([hidden])') ?? false)"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_table_is_cut_and_none_is_empty_to_the_eye(browser, pages, name):
+    for width in (400, 1600):
+        browser.open(pages[name], width=width, scheme="light")
+        browser.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+        cut = "[...document.querySelectorAll('.scroll')].map((e) => e.scrollWidth - e.clientWidth)"
+        assert max(browser.run(cut)) <= 1, width
+        browser.wait(f"{HINTED}.every(Boolean)")  # of source, which may be wider
+
+
+def test_a_cell_of_a_block_has_its_heading_beside_it(browser, pages):
+    browser.open(pages["comparison"], width=400, scheme="light")
+    label = "getComputedStyle(document.querySelector('.stack td:nth-child(6)'), '::before').content"
+    assert browser.run(label) == '"which peer"'
+    wide = "getComputedStyle(document.querySelector('.stack td')).display"
+    assert browser.run(wide) == "grid"
+    browser.open(pages["comparison"], width=1600, scheme="light")
+    assert browser.run(wide) == "table-cell" and browser.run(label) == "none"
+
+
+def test_a_region_that_scrolls_sideways_says_so_as_long_as_it_does(browser, pages):
+    browser.open(pages["comparison"], width=700, scheme="light")
+    browser.wait(f"{SIDEWAYS}.length && {HINTED}.every(Boolean)")
+    browser.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=1600,
+        height=900,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
+    browser.wait(f"!{SIDEWAYS}.length && !document.querySelector('.hint:not([hidden])')")
+    assert browser.faults() == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_figures_of_a_heat_map_can_be_read(browser, pages, scheme):
+    browser.open(pages["table"], width=1600, scheme=scheme)
+    ratios = browser.run(
+        """(() => {
+          const part = (c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+          const bright = (colour) => {
+            const [r, g, b] = colour.match(/[0-9.]+/g).slice(0, 3).map((c) => part(c / 255));
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+          };
+          const cells = [...document.querySelectorAll('.chart svg .mark-rect path')];
+          const texts = [...document.querySelectorAll('.chart svg .mark-text text')];
+          return cells.filter((e) => Number(e.getAttribute('opacity') ?? 1) === 1).map((cell) => {
+            const box = cell.getBoundingClientRect();
+            const text = texts.find((t) => {
+              const at = t.getBoundingClientRect();
+              return at.left > box.left && at.right < box.right && at.top > box.top
+                && at.bottom < box.bottom;
+            });
+            if (!text) return 0;
+            const pair = [getComputedStyle(cell).fill, getComputedStyle(text).fill].map(bright);
+            pair.sort((a, b) => a - b);
+            return (pair[1] + 0.05) / (pair[0] + 0.05);
+          });
+        })()"""
+    )
+    assert len(ratios) > 50 and min(ratios) >= 4.5
+
+
+def test_the_page_of_a_table_is_short_until_a_reader_asks_for_all(browser, pages):
+    browser.open(pages["table"], width=1600, scheme="light")
+    height = "document.documentElement.scrollHeight"
+    assert browser.run(height) < 20_000
+
+
+def test_committed_pictures_are_whole_in_a_browser(browser):
+    for path in sorted((ROOT / "studies" / "results").glob("*.svg")):
+        browser.visit(path.as_uri(), width=1000)
+        browser.wait("document.documentElement?.tagName === 'svg'")
+        outside = browser.run(
+            "(() => { const room = document.documentElement.getBoundingClientRect(); return "
+            "[...document.querySelectorAll('text')].filter((t) => { const box = "
+            "t.getBoundingClientRect(); return box.left < room.left || box.right > room.right; })"
+            ".map((t) => t.textContent); })()"
+        )
+        assert outside == [], path.name
