@@ -96,7 +96,7 @@ Name = Annotated[
     str | None,
     typer.Argument(
         metavar="NAME",
-        help="A recording.",
+        help="A recording, to write with --t4.",
         show_default=False,
         autocompletion=completions.recordings,
     ),
@@ -104,7 +104,7 @@ Name = Annotated[
 
 
 def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = False) -> None:
-    """List the recordings that replays search, or write one in a format of others."""
+    """List the recordings that a search can replay, or write one as T4, for Kernel Tuner."""
     from explorer.devices.recorded import list_recordings, load_recording
     from explorer.report.benchmark import t4_data
     from explorer.report.csv_data import as_csv, recording_rows

@@ -214,7 +214,7 @@ AccuracyLevel = Annotated[
         "--accuracy",
         metavar="LEVEL",
         parser=Accuracy.parse,
-        help="What errors may come to: strict, default or fast.",
+        help="The largest error allowed: strict, default or fast.",
         autocompletion=completions.among(*Accuracy),
         rich_help_panel=MEASUREMENT,
     ),
@@ -225,7 +225,7 @@ AccuracyOrNone = Annotated[
         "--accuracy",
         metavar="LEVEL",
         parser=Accuracy.parse,
-        help="What errors may come to: strict, default or fast; left out: default, and fast with "
+        help="The largest error allowed: strict, default or fast; left out: default, and fast with "
         "--objectives time,error.",
         show_default=False,
         autocompletion=completions.among(*Accuracy),
