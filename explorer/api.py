@@ -864,7 +864,7 @@ def compare(
         problems: One or several, unless keywords say one (`ProblemKeywords`).
         peers: Their names, or module:attribute; None: all that are known.
         peer_limit_s: Seconds for a peer to compile, tune and verify.
-        heuristic: Take our config without a search, whatever is stored.
+        heuristic: Time the heuristic's kernel, not a search's best.
         device: `auto` or `cuda:N`.
         timing: `cold` or `warm`, as of `explorer.search`.
         accuracy: What our kernel and the peers must meet: `strict`, `default` or `fast`.

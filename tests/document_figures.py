@@ -174,7 +174,8 @@ def slow_searches() -> str:
 @figure
 def losses() -> str:
     """A table of the problems at which another library is faster."""
-    table = Table([*words("rows × cols", "type"), *numbers("ours, µs", "theirs, µs"), *words("")])
+    columns = [*words("rows × cols", "type"), *numbers("ours, µs", "theirs, µs"), *words("library")]
+    table = Table(columns)
     for dtype in TYPES:
         for loss in lost(compared(dtype)):
             table.add(

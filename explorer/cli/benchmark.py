@@ -20,7 +20,7 @@ Names = Annotated[
     typer.Option(
         "--recording",
         metavar="NAME",
-        help="A recording to search; may be repeated; left out: all that hold a whole sub-space.",
+        help="A recording to search; may be repeated; default: all that hold a whole sub-space.",
         show_default=False,
         autocompletion=completions.recordings,
     ),
@@ -30,7 +30,7 @@ Strategies = Annotated[
     typer.Option(
         "--strategy",
         metavar="NAME",
-        help="A strategy to compare; may be repeated; left out: all.",
+        help="A strategy to compare; may be repeated; default: all.",
         show_default=False,
         autocompletion=completions.strategies,
     ),
@@ -49,7 +49,7 @@ Seeds = Annotated[
 def benchmark(
     recording: Names = None, strategy: Strategies = None, seeds: Seeds = 10, json: Json = False
 ) -> None:
-    """Compare search strategies in recorded spaces of which the best is known."""
+    """Compare search strategies on recordings in which every kernel was measured."""
     from explorer.devices.recorded import list_recordings, load_recording
     from explorer.report.benchmark import print_scores, scores_data
     from explorer.report.json_data import as_text

@@ -63,7 +63,7 @@ EffortOrNone = Annotated[
         metavar="HOW",
         parser=Effort.parse,
         help="quick, default or full: 60, 200 or 1000 kernels at most; it ends sooner once 30, 80 "
-        "or 250 in a row gained nothing beyond noise; left out: default.",
+        "or 250 in a row gained nothing beyond noise; without it, default.",
         show_default=False,
         autocompletion=completions.among(*Effort),
     ),

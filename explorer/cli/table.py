@@ -15,7 +15,7 @@ Wanted = Annotated[
     typer.Option(
         "--problems",
         metavar="FILE.csv",
-        help="The problems that it must have; left out: those of a contributed table, "
+        help="The problems that it must have; default: those of a contributed table, "
         "studies/tuned/problems.csv.",
         show_default=False,
     ),
