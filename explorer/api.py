@@ -617,7 +617,7 @@ def emit(
         problem: What to compute, unless keywords say it (`ProblemKeywords`).
         gpu: The GPU whose limits count, as its driver calls it; None: the one that a trial was
             measured on, else the one here, else NVIDIA H200.
-        accuracy: What errors may come to, `strict`, `default` or `fast`; None: as usual.
+        accuracy: The largest error allowed, `strict`, `default` or `fast`; None: as usual.
         objectives: Of the study: `time`, or `time,error`.
         storage: The Optuna storage that has the study; None: $EXPLORER_STORAGE,
             else explorer.db in studies/ or in the user's data folder.
@@ -735,7 +735,7 @@ def verify(
             also says how many rows are executed; otherwise these are a few that show every case.
         device: `emulated`, `cuda:N`, or `auto`: cuda:0 if there is one.
         gpu: The GPU whose limits count; None: as of `explorer.emit`.
-        accuracy: What errors may come to, `strict`, `default` or `fast`; None: as usual.
+        accuracy: The largest error allowed, `strict`, `default` or `fast`; None: as usual.
         objectives: Of the study that has the trial: `time`, or `time,error`.
         batch_invariant: Of the heuristic: one config whatever the rows are.
         storage: The Optuna storage that has the study; None: $EXPLORER_STORAGE,
@@ -865,7 +865,7 @@ def compare(
         problems: One or several, unless keywords say one (`ProblemKeywords`).
         peers: Their names, or module:attribute; None: all that are known.
         peer_limit_s: Seconds for a peer to compile, tune and verify.
-        heuristic: Take our config without a search, whatever is stored.
+        heuristic: Time the heuristic's kernel, not a search's best.
         device: `auto` or `cuda:N`.
         timing: `cold` or `warm`, as of `explorer.search`.
         accuracy: What our kernel and the peers must meet: `strict`, `default` or `fast`.

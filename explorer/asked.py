@@ -114,7 +114,7 @@ def rows_notice(problem: Problem, rows: int | None) -> list[str]:
         return []
     traffic = problem.bytes / 2**20
     shown_mib = f"{traffic:.0f}" if traffic >= 10 else f"{traffic:.3g}"
-    return [f"rows left out: {problem.rows}, which makes {shown_mib} MiB of traffic"]
+    return [f"--rows not given: using {problem.rows} ({shown_mib} MiB of traffic)"]
 
 
 # ------------------------------------------------------------------ an array of any shape

@@ -130,7 +130,7 @@ class Problem:
 
     rows: int = field(
         metadata=_option(
-            int, "Rows of the matrix; left out: as many as make 256 MiB of traffic.", "R"
+            int, "Rows of the matrix; default: as many as make 256 MiB of traffic.", "R"
         )
     )
     cols: int = field(
@@ -145,13 +145,13 @@ class Problem:
     op: Op = field(default=Op.SOFTMAX, metadata=_option(Op, f"{', '.join(Op)}.", "OP"))
     out_dtype: DType | None = field(
         default=None,
-        metadata=_option(DType, "Element type of the output; left out: the input's.", "DTYPE"),
+        metadata=_option(DType, "Element type of the output; default: the input's.", "DTYPE"),
     )
     """None becomes `dtype`."""
     scale: float | None = field(
         default=None,
         metadata=_option(
-            float, "Kernels take a scale that x is multiplied with, here S: 1 / temperature.", "S"
+            float, "Multiply x with S, 1 / temperature; kernels take it at run time.", "S"
         ),
     )
     """A run-time argument of kernels that take one; None for those that do not."""
@@ -160,7 +160,7 @@ class Problem:
         default=0,
         metadata=_option(
             int,
-            "Rows after which a causal or additive mask repeats; left out: cols (causal, where "
+            "Rows after which a causal or additive mask repeats; default: cols (causal, where "
             "they divide rows), 1 (additive).",
             "R",
         ),
@@ -176,7 +176,7 @@ class Problem:
         default=0,
         metadata=_option(
             int,
-            "Elements from the start of an input row to the next; left out: cols.",
+            "Elements from the start of an input row to the next; default: cols.",
             "N",
             most=MAX_STRIDE,
         ),
@@ -185,7 +185,7 @@ class Problem:
         default=0,
         metadata=_option(
             int,
-            "Elements from the start of an output row to the next; left out: cols.",
+            "Elements from the start of an output row to the next; default: cols.",
             "N",
             most=MAX_STRIDE,
         ),

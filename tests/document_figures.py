@@ -4,7 +4,9 @@ Each function reads what is kept in studies/, or runs code that needs no GPU. `t
 says how a document calls one.
 """
 
+import ast
 import json
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
@@ -23,13 +25,14 @@ from explorer.evaluate.gpu_suite import RECORD, compared_sentences, read_runs
 from explorer.evaluate.inspection import inspect
 from explorer.gpu_spec import known_gpu
 from explorer.presets import find_preset
-from explorer.problem import Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.report.compare import geometric_mean, read_compared, result_counts
 from explorer.report.diff import Difference, figures_table
 from explorer.report.guides import ORDER, read_guide
 from explorer.report.table import Table, as_markdown, numbers, words
 from explorer.report.text import microseconds, percent, with_spread
 from explorer.runtime.shapes import read_shapes
+from explorer.tuned_table import read_table
 from explorer.tuning.contest import CONFIDENCE
 from explorer.tuning.peer_comparison import PeerComparison, PeerRun
 from explorer.tuning.peer_comparison import losses as lost
@@ -171,7 +174,8 @@ def slow_searches() -> str:
 @figure
 def losses() -> str:
     """A table of the problems at which another library is faster."""
-    table = Table([*words("rows × cols", "type"), *numbers("ours, µs", "theirs, µs"), *words("")])
+    columns = [*words("rows × cols", "type"), *numbers("ours, µs", "theirs, µs"), *words("library")]
+    table = Table(columns)
     for dtype in TYPES:
         for loss in lost(compared(dtype)):
             table.add(
@@ -182,6 +186,47 @@ def losses() -> str:
                 loss.peer,
             )
     return as_markdown(table)
+
+
+FEW_ROWS = 300
+"""The most rows of the problems that studies/tuned/problems.csv lists as matrices of few rows."""
+
+
+def kind_of(problem: Problem) -> str:
+    """The kind of problem that a table of the heuristic's losses counts it with."""
+    if problem.mask is not Mask.NONE:
+        return {
+            Mask.CAUSAL: "softmax under a causal mask",
+            Mask.LENGTHS: "softmax under a mask of lengths",
+            Mask.ADDITIVE: "softmax with an additive mask",
+        }[problem.mask]
+    if problem.inner > 1:
+        return "softmax over an axis that is not the last"
+    if problem.op in (Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD):
+        return f"gradients, {problem.dtype}"
+    if problem.op is Op.LOG_SOFTMAX:
+        return "log_softmax"
+    return f"softmax, {'at most' if problem.rows <= FEW_ROWS else 'more than'} {FEW_ROWS} rows"
+
+
+@figure
+def heuristic_losses() -> str:
+    """A table of what the heuristic's kernel takes over the best, by the kind of problem."""
+    tuned = read_table(ROOT / "studies" / "tuned" / "nvidia-h200.json")
+    kinds: dict[str, list[tuple[float, Problem]]] = {}
+    for one in tuned.problems:
+        if one.gain is not None:
+            kinds.setdefault(kind_of(one.problem), []).append((one.gain, one.problem))
+    means = {kind: geometric_mean(gain for gain, _ in found) for kind, found in kinds.items()}
+    table = Table([*words("kind"), *numbers("problems", "mean", "worst"), *words("the worst is")])
+    for kind in sorted(kinds, key=lambda kind: -(means[kind] or 0)):
+        worst, problem = max(kinds[kind], key=lambda pair: pair[0])
+        table.add(kind, str(len(kinds[kind])), f"{means[kind]:.3f}", f"{worst:.3f}", str(problem))
+    dates = sorted({one.circumstances.date[:10] for one in tuned.problems})
+    return (
+        f"{as_markdown(table)}\n\n{len(tuned.problems)} of the {tuned_count()} problems of the "
+        f"table were measured on an {tuned.gpu.name}, {' and '.join(dates)}."
+    )
 
 
 # ------------------------------------------------------------------ searches
@@ -379,6 +424,27 @@ def side_by_side(one: str, other: str, cols: str, rows: str, *names: str) -> str
 def emulator() -> str:
     """How the emulator compares with GPUs, from the last GPU tests."""
     return compared_sentences(read_runs(ROOT / RECORD))
+
+
+@figure
+def failed_gpu_tests() -> str:
+    """Which tests failed in the last GPU tests, and what their modules are about."""
+    told = []
+    for run in read_runs(ROOT / RECORD):
+        number = run.passed + len(run.failed)
+        names = [f"`{name}` ({subject(name)})" for name in run.failed]
+        which = f"these failed: {'; '.join(names)}" if names else "none failed"
+        told.append(f"- {run.gpu}, {run.date[:10]}: of {number} tests, {which}.")
+    return "\n".join(told)
+
+
+def subject(test: str) -> str:
+    """What the module of a test is about, as the first clause of its docstring says."""
+    path = ROOT / test.partition("::")[0]
+    if not path.is_file():
+        return "a test that is gone"
+    said = ast.get_docstring(ast.parse(path.read_text())) or path.stem
+    return re.split(r"[:,.]", said.splitlines()[0])[0]
 
 
 @figure

@@ -103,7 +103,7 @@ def test_the_same_call_goes_on(result, folder, capfd, recwarn):
     )
     assert again.study == result.study and again.measured <= 2 and again.verification is None
     assert again.time_us <= 1.01 * result.time_us
-    assert "rows left out: 8192, which makes 256 MiB of traffic" in again.notices
+    assert "--rows not given: using 8192 (256 MiB of traffic)" in again.notices
     assert capfd.readouterr() == ("", "") and not recwarn.list
 
 

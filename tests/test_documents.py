@@ -8,6 +8,7 @@ import tomllib
 from xml.etree import ElementTree
 
 import pytest
+import typer.main
 from document_figures import TYPES, compared
 from documents import (
     DOCUMENTS,
@@ -137,33 +138,75 @@ def test_its_links_lead_somewhere(path):
         assert found, f"{path.name}: {target}"
 
 
-@EACH
-def test_every_command_and_option_in_it_exists(path):
-    known = {command.name or command.callback.__name__ for command in app.registered_commands}
-    known |= {group.name for group in app.registered_groups}
+WITH_COMMANDS = (
+    *DOCUMENTS,
+    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "studies").glob("*/README.md")),
+)
+
+
+@pytest.fixture
+def refused(monkeypatch):
+    """Says why the program refuses a command line, or nothing: it is parsed, and nothing is run."""
+
+    def idle(**_):
+        pass
+
+    program = typer.main.get_command(app)
+    for option in program.params:  # those of `--version` and of completion act while they are read
+        option.callback = None
+    for command in program.commands.values():
+        for one in getattr(command, "commands", {"": command}).values():
+            one.callback = idle
+    monkeypatch.setattr("typer.testing._get_command", lambda _: program)
+
+    def why(line):
+        words = shlex.split(" ".join(line.split()), comments=True)[1:]
+        ends = [words.index(mark) for mark in ("|", "&&", ";", ">") if mark in words]
+        ran = CliRunner().invoke(app, words[: min(ends, default=None)])
+        return ran.stderr if ran.exit_code else ""
+
+    return why
+
+
+@pytest.mark.parametrize("path", WITH_COMMANDS, ids=lambda path: "-".join(path.parts[-2:]))
+def test_every_command_in_it_could_be_given(path, refused):
+    """Those in sentences, too: each command and option exists, and no argument is missing."""
     text = path.read_text()
     said = re.findall(r"`(explorer [^`]+)`", text)
-    said += [
-        line
-        for block in blocks(path)
-        if block.language in ("sh", "console")
-        for line in commands(block.body.replace("$ explorer", "explorer"))
-        if line.startswith("explorer ")
-    ]
-    helps = {}
+    for block in blocks(path):
+        if block.language in ("sh", "console") and block.exits != 2:
+            said += commands(block.body.replace("$ explorer", "explorer"))
     for line in said:
-        words = shlex.split(line, comments=True)
-        if words[1] == "COMMAND":
-            continue
-        called = words[1:3] if words[1] == "table" and len(words) > 2 else words[1:2]
-        if words[1].startswith("--"):
-            called = []  # an option of explorer itself
-        assert not called or called[0] in known, f"{path.name}: {line}"
-        asked = tuple(called)
-        if asked not in helps:
-            helps[asked] = CliRunner().invoke(app, [*asked, "--help"]).output
-        for option in (word for word in words if word.startswith("--")):
-            assert option in helps[asked], f"{path.name}: {line}"
+        if line.startswith("explorer ") and not line.startswith("explorer COMMAND "):
+            assert not (why := refused(line)), f"{path.name}: {line}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("explorer table show", "FILE"),
+        ("explorer tabel show x.json", "tabel"),
+        ("explorer show --colums 4096", "--colums"),
+        ("explorer emit heuristic again --cols 64", "again"),
+        ("explorer search --cols C", "cols is 'C'"),
+        ("explorer emit best --cols 64 --objectives size", "size"),
+    ],
+)
+def test_a_command_that_could_not_be_given_is_found(line, why, refused):
+    assert why in refused(line)
+    assert not refused("explorer table show x.json") and not refused("explorer -h")
+
+
+def test_nothing_is_installed_or_run_while_commands_are_parsed(refused, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for line in (
+        "explorer --install-completion",
+        "explorer emit heuristic --cols 64 --output x.cu",
+    ):
+        assert not refused(line)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ Names = Annotated[
     typer.Option(
         "--recording",
         metavar="NAME",
-        help="A recording to search; may be repeated; left out: all that hold a whole sub-space.",
+        help="A recording to search; may be repeated; default: all that hold a whole sub-space.",
         show_default=False,
         autocompletion=completions.recordings,
     ),
@@ -30,7 +30,7 @@ Strategies = Annotated[
     typer.Option(
         "--strategy",
         metavar="NAME",
-        help="A strategy to compare; may be repeated; left out: all.",
+        help="A strategy to compare; may be repeated; default: all.",
         show_default=False,
         autocompletion=completions.strategies,
     ),
@@ -49,7 +49,7 @@ Seeds = Annotated[
 def benchmark(
     recording: Names = None, strategy: Strategies = None, seeds: Seeds = 10, json: Json = False
 ) -> None:
-    """Compare search strategies in recorded spaces of which the best is known."""
+    """Compare search strategies on recordings in which every kernel was measured."""
     from explorer.devices.recorded import list_recordings, load_recording
     from explorer.report.benchmark import print_scores, scores_data
     from explorer.report.json_data import as_text
@@ -96,7 +96,7 @@ Name = Annotated[
     str | None,
     typer.Argument(
         metavar="NAME",
-        help="A recording.",
+        help="A recording, to write with --t4.",
         show_default=False,
         autocompletion=completions.recordings,
     ),
@@ -104,7 +104,7 @@ Name = Annotated[
 
 
 def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = False) -> None:
-    """List the recordings that replays search, or write one in a format of others."""
+    """List the recordings that a search can replay, or write one as T4, for Kernel Tuner."""
     from explorer.devices.recorded import list_recordings, load_recording
     from explorer.report.benchmark import t4_data
     from explorer.report.csv_data import as_csv, recording_rows

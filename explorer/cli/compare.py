@@ -47,7 +47,7 @@ Cols = Annotated[
     typer.Option(
         "--cols",
         metavar="C,C",
-        help="Columns, one or several; with --draw a range such as 64:131072:log, left out "
+        help="Columns, one or several; with --draw a range such as 64:131072:log, by default "
         f"{DRAWN_COLS}.",
         show_default=False,
         rich_help_panel=PROBLEM,
@@ -58,8 +58,8 @@ Rows = Annotated[
     typer.Option(
         "--rows",
         metavar="R,R",
-        help="Rows of all of them, or of each; left out: as many as make 256 MiB of traffic. With "
-        f"--draw a range, left out with --cols {DRAWN_ROWS}.",
+        help="Rows of all of them, or of each; default: as many as make 256 MiB of traffic. With "
+        f"--draw a range; without --cols, {DRAWN_ROWS} by default.",
         show_default=False,
         rich_help_panel=PROBLEM,
     ),
@@ -71,7 +71,7 @@ Draw = Annotated[
         metavar="N",
         parser=whole_number("draw", 1, MOST_PROBLEMS),
         help="N shapes drawn by --seed between the least and the greatest of --cols and of --rows, "
-        "all orders of magnitude alike; each in every type of --dtype.",
+        "log-uniformly; each in every type of --dtype.",
         show_default=False,
         rich_help_panel=PROBLEM,
     ),
@@ -112,7 +112,7 @@ Peers = Annotated[
     typer.Option(
         "--peers",
         metavar="P,P",
-        help="Their names, or module:attribute; left out: all that are known.",
+        help="Their names, or module:attribute; default: all that are known.",
         show_default=False,
     ),
 ]
@@ -122,19 +122,19 @@ Limit = Annotated[
         "--peer-limit",
         metavar="TIME",
         parser=duration("peer-limit"),
-        help="For a peer to compile, tune and verify, such as 90s.",
+        help="Time that a peer may take to compile, tune and verify, such as 90s.",
     ),
 ]
 Heuristic = Annotated[
-    bool, typer.Option("--heuristic", help="Take our config without a search, whatever is stored.")
+    bool, typer.Option("--heuristic", help="Time the heuristic's kernel, not a search's best.")
 ]
 Save = Annotated[
     Path | None,
     typer.Option(
         "--save",
         metavar="FILE",
-        help="Keep it as JSON. Until all is done, finished problems are kept beside it in a file "
-        "that ends in .partial.jsonl, from which the same command goes on.",
+        help="Keep the result as JSON. Until all is done, finished problems are kept beside it in "
+        "a file that ends in .partial.jsonl, from which the same command goes on.",
         show_default=False,
         rich_help_panel=RESULTS,
     ),
@@ -196,7 +196,7 @@ def compare(
     markdown: Markdown = False,
     verbose: Verbose = False,
 ) -> None:
-    """Time our best beside copy and every installed peer, all verified, in one run."""
+    """Verify our best kernel and every installed library, and time them beside copy."""
     from explorer import api
     from explorer.report.charts import check_plot
     from explorer.report.compare import read_compared

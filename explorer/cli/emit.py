@@ -47,7 +47,7 @@ Output = Annotated[
     typer.Option(
         "--output",
         metavar="FILE",
-        help="File to write, - for stdout; left out: a file of its own in generated/.",
+        help="File to write, - for stdout; default: a file of its own in generated/.",
         show_default=False,
         rich_help_panel=RESULTS,
     ),

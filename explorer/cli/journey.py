@@ -43,14 +43,14 @@ Budget = Annotated[
         "--budget",
         metavar="TIME",
         parser=duration_s,
-        help="Time for a search first, such as 30s or 2m; left out: 40s where none is stored.",
+        help="Time for a search first, such as 30s or 2m; default: 40s where none is stored.",
         show_default=False,
     ),
 ]
 Save = Annotated[
     bool,
     typer.Option(
-        "--save", help="Keep it as a file in results/ among the studies.", rich_help_panel=RESULTS
+        "--save", help="Keep the result in results/ among the studies.", rich_help_panel=RESULTS
     ),
 ]
 Kept = Annotated[
@@ -85,7 +85,7 @@ def journey(
     json: Json = False,
     csv: Csv = False,
 ) -> None:
-    """Time every published kernel and the search's best; tell the story."""
+    """Time every published kernel and the search's best, the slowest first."""
     from explorer.report.charts import check_plot, write_chart
     from explorer.report.journey import read_journey
 

@@ -62,7 +62,7 @@ def studies(
         ),
     ] = False,
 ) -> None:
-    """List the studies of a storage."""
+    """List what was searched so far."""
     from explorer.report.csv_data import as_csv, study_rows
     from explorer.report.json_data import as_text, summary_data
     from explorer.report.studies import markdown_notices, markdown_table, print_studies
@@ -103,7 +103,7 @@ def show(
     json: Json = False,
     csv: Csv = False,
 ) -> None:
-    """Print what a study found: best or front, ties, rejections, parameters.
+    """Print the result of a search: the best, its ties, rejections, what parameters do.
 
     With --csv it prints every trial of the study.
     """
@@ -256,7 +256,7 @@ def presets(
 ) -> None:
     """List published kernels; with --cols, which of them can compute the problem.
 
-    Without --cols, --op and --dtype leave the presets that can do both.
+    Without --cols, --op and --dtype list the presets that can compute that op and type.
     """
     from explorer.api import gpu_limits
     from explorer.report.csv_data import as_csv, preset_rows
@@ -294,7 +294,7 @@ BROKEN = 1
 
 
 def doctor(storage: Storage = None, json: Json = False) -> None:
-    """Say what this machine has and lacks, and for what."""
+    """Say what this machine has, what it lacks, and what that is needed for."""
     from explorer.report.json_data import as_text, machine_data
     from explorer.report.machine import checks, print_machine
     from explorer.report.table import results

@@ -15,7 +15,7 @@ File = Annotated[
 
 
 def merge(file: File, storage: Storage = None, json: Json = False) -> None:
-    """Store the trials that a search kept in a file when its storage went away."""
+    """Store the trials that a search kept in a file because it could not write its database."""
     from explorer.report.json_data import as_text
     from explorer.report.text import counted
     from explorer.tuning import merge_trials, open_storage, read_unsaved

@@ -150,7 +150,7 @@ Storage = Annotated[
     typer.Option(
         "--storage",
         metavar="URL",
-        help="Optuna storage, a URL or a SQLite file; left out: "
+        help="Optuna storage, a URL or a SQLite file; default: "
         "$EXPLORER_STORAGE, else explorer.db in studies/ or in the user's data folder.",
         show_default=False,
         rich_help_panel=RESULTS,
@@ -193,7 +193,7 @@ Seed = Annotated[
         "--seed",
         metavar="S",
         parser=whole_number("seed", 0),
-        help="Seed of whatever is drawn at random.",
+        help="Seed of all random draws.",
         rich_help_panel=MEASUREMENT,
     ),
 ]
@@ -202,7 +202,7 @@ Gpu = Annotated[
     typer.Option(
         "--gpu",
         metavar="NAME",
-        help="GPU whose limits count, as its driver calls it; left out: the one here, "
+        help="GPU whose limits count, as its driver calls it; default: the one here, "
         "else NVIDIA H200.",
         show_default=False,
         rich_help_panel=MEASUREMENT,
@@ -214,7 +214,7 @@ AccuracyLevel = Annotated[
         "--accuracy",
         metavar="LEVEL",
         parser=Accuracy.parse,
-        help="What errors may come to: strict, default or fast.",
+        help="The largest error allowed: strict, default or fast.",
         autocompletion=completions.among(*Accuracy),
         rich_help_panel=MEASUREMENT,
     ),
@@ -225,8 +225,8 @@ AccuracyOrNone = Annotated[
         "--accuracy",
         metavar="LEVEL",
         parser=Accuracy.parse,
-        help="What errors may come to: strict, default or fast; left out: default, and fast with "
-        "--objectives time,error.",
+        help="The largest error allowed: strict, default or fast; without it, default, or fast "
+        "with --objectives time,error.",
         show_default=False,
         autocompletion=completions.among(*Accuracy),
         rich_help_panel=MEASUREMENT,
@@ -247,7 +247,7 @@ BatchInvariant = Annotated[
     bool,
     typer.Option(
         "--batch-invariant",
-        help="Of the heuristic: one config whatever the rows are.",
+        help="With heuristic: choose the same config for any number of rows.",
         rich_help_panel=MEASUREMENT,
     ),
 ]
@@ -256,7 +256,7 @@ Plot = Annotated[
     typer.Option(
         "--plot",
         metavar="FILE.svg|png",
-        help="Draw it as well; this takes softmax-explorer[report].",
+        help="Draw the result as a picture, too; this needs softmax-explorer[report].",
         show_default=False,
         rich_help_panel=RESULTS,
     ),

@@ -45,7 +45,7 @@ Output = Annotated[
     typer.Option(
         "--output",
         metavar="FILE",
-        help="File to write, ending in .json.gz; left out: one in recorded/ among the studies.",
+        help="File to write, ending in .json.gz; default: one in recorded/ among the studies.",
         show_default=False,
         rich_help_panel=RESULTS,
     ),

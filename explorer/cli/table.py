@@ -81,11 +81,11 @@ def show(file: File, json: Json = False, csv: Csv = False) -> None:
 
 @table.command(cls=Command, epilog="explorer table check studies/tuned/nvidia-rtx-9999.json")
 def check(file: File, problems: Wanted = None, json: Json = False) -> None:
-    """Say what keeps a table from standing for its GPU.
+    """List what must be mended before a table can be contributed.
 
-    The exit code is 1 if anything does. A table must have every problem, each timed with every
-    candidate of this version, cold, at the default accuracy, on a GPU that was not throttled, and
-    no candidate may be wrong.
+    The exit code is 1 if there is anything to mend. A table must have every problem, each timed
+    with every candidate of this version, cold, at the default accuracy, on a GPU that was not
+    throttled, and no candidate may be wrong.
     """
     from explorer.report.json_data import as_text
     from explorer.report.tune import check_data, print_check

@@ -25,7 +25,7 @@ Cols = Annotated[
         "--cols",
         metavar="C",
         parser=whole_number("cols", 1, MAX_COLS),
-        help="Columns, where the kernel takes them at run time; left out: the file's.",
+        help="Columns, where the kernel takes them at run time; default: the file's.",
         show_default=False,
         rich_help_panel=PROBLEM,
     ),
@@ -36,7 +36,7 @@ Rows = Annotated[
         "--rows",
         metavar="R",
         parser=whole_number("rows", 1, MAX_ROWS),
-        help="Rows of the matrix; left out: the file's.",
+        help="Rows of the matrix; default: the file's.",
         show_default=False,
         rich_help_panel=PROBLEM,
     ),
@@ -62,7 +62,10 @@ def time(
     accuracy: AccuracyLevel = Accuracy.DEFAULT,
     json: Json = False,
 ) -> None:
-    """Verify an emitted file, then time it. Exit code 1: it is wrong, 2: not verified."""
+    """Verify an emitted file, then time it.
+
+    Exit code 1: it is wrong. Exit code 2: it could not be verified.
+    """
     from explorer.evaluate.program_under_test import read_emitted
     from explorer.evaluate.timed_file import time_file
     from explorer.report.json_data import as_text

@@ -36,7 +36,7 @@ Rows = Annotated[
     typer.Option(
         "--rows",
         metavar="N,N or A:B:log[:N]",
-        help="Rows, each with all of --cols; left out: as many as make 256 MiB of traffic.",
+        help="Rows, each with all of --cols; default: as many as make 256 MiB of traffic.",
         show_default=False,
         rich_help_panel=PROBLEM,
     ),
@@ -78,7 +78,7 @@ Draw = Annotated[
         metavar="N",
         parser=whole_number("draw", 1, MOST_PROBLEMS),
         help="Instead of each of --cols with each of --rows, N problems drawn by --seed between "
-        "the least and the greatest of both, all orders of magnitude alike.",
+        "the least and the greatest of both, log-uniformly.",
         show_default=False,
         rich_help_panel=PROBLEM,
     ),
@@ -95,14 +95,15 @@ EffortOf = Annotated[
     ),
 ]
 NoTorch = Annotated[
-    bool, typer.Option("--no-torch", help="Do not time torch beside the best, where it is there.")
+    bool,
+    typer.Option("--no-torch", help="Do not time torch beside the best, even if it is installed."),
 ]
 Output = Annotated[
     Path | None,
     typer.Option(
         "--output",
         metavar="FILE.json",
-        help="The table to write, or to add to; left out: tuned/<gpu>.json among the studies.",
+        help="The table to write, or to add to; default: tuned/<gpu>.json among the studies.",
         show_default=False,
         rich_help_panel=RESULTS,
     ),

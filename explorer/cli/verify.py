@@ -95,7 +95,10 @@ def verify(
     storage: Storage = None,
     json: Json = False,
 ) -> None:
-    """Check kernels for races, bounds, numbers. Exit code 1: one is wrong, 2: not checked."""
+    """Check kernels for races, bad accesses and wrong numbers.
+
+    Exit code 1: a kernel is wrong. Exit code 2: nothing was checked.
+    """
     from explorer.api import space_checks
     from explorer.report.json_data import as_text
     from explorer.report.table import notices, results

@@ -291,7 +291,7 @@ def _counted_figures(difference: Difference) -> list[_Figure]:
         return figures
     of("global memory a row", lambda p: moved_bytes(p) / p.emulated.rows, _bytes)
     of("global memory an element", lambda p: moved_bytes(p) / p.elements, lambda b: f"{b:.3f} B")
-    of("of the model's bytes", lambda p: moved_bytes(p) / p.emulated.bytes, percent)
+    of("of the least possible bytes", lambda p: moved_bytes(p) / p.emulated.bytes, percent)
     of("shared wavefronts a row", lambda p: _wavefronts(p) / p.emulated.rows, _few)
     of("bank conflicts a row", lambda p: _conflicts(p) / p.emulated.rows, _few)
     of("block barriers a row", lambda p: p.counters.barriers / p.emulated.rows, _few)

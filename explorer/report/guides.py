@@ -36,6 +36,8 @@ MOST_NEAREST = 3
 """How many guides a sentence names that resemble an unknown name."""
 
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
+_FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\[(?P<text>[^\[\]]+)\]\((?P<target>[^()\s]+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,23 @@ def read_guide(name: str) -> Guide:
         verb = "is" if len(near) == 1 else "are"
         named = f"the nearest {verb} {', '.join(near)}" if near else f"there are {', '.join(ORDER)}"
         raise InvalidInput(f"there is no guide {name!r}; {named}")
-    return Guide(name, _COMMENT.sub("", read_text(FOLDER / f"{name}.md")))
+    return Guide(name, _reachable(_COMMENT.sub("", read_text(FOLDER / f"{name}.md"))))
+
+
+def _reachable(text: str) -> str:
+    """Return a guide without its links to files that are not here, whose words stay.
+
+    An installed package has the guides, but not the results in studies/ to which they link.
+    """
+
+    def shown(found: re.Match[str]) -> str:
+        target = found["target"]
+        here = "://" in target or (FOLDER / target.partition("#")[0]).exists()
+        return found[0] if here else found["text"]
+
+    parts = _FENCED.split(text)
+    parts[::2] = [_LINK.sub(shown, prose) for prose in parts[::2]]
+    return "".join(parts)
 
 
 def print_guides(console: Console) -> None:

@@ -162,7 +162,7 @@ def occupancy_sentence(held: Occupancy, profile: Profile) -> str:
 
 
 def _global_table(profile: Profile) -> Table:
-    headings = ("requests", "bytes", "in sectors", "an element", "of model", "access")
+    headings = ("requests", "bytes", "in sectors", "an element", "of the least possible", "access")
     table = _table("Global memory", *headings)
     counters, problem = profile.counters, profile.emulated
     both = counters.global_loads + counters.global_stores
@@ -235,7 +235,7 @@ def _opcodes(profile: Profile) -> Table:
 
 
 def _nsight_table(profile: Profile, nsight: NsightFigures) -> Table:
-    table = _table("Nsight Compute", "measured", "of model")
+    table = _table("Nsight Compute", "measured", "of the least possible")
     problem = profile.variant.problem
     loads, stores = nsight.load_sectors * SECTOR_BYTES, nsight.store_sectors * SECTOR_BYTES
     traffic = (

@@ -13,7 +13,7 @@ from explorer.problem import Problem
 from explorer.report.text import (
     microseconds,
     percent,
-    rejected_by_stage,
+    rejections,
     seconds,
     share_of_copy,
 )
@@ -112,15 +112,15 @@ def pace(kernels: int, elapsed_s: float) -> str:
 
 
 def progress_text(progress: Progress, problem: Problem) -> str:
-    """`312/400 kernels · best 61.42 µs · … · rejected 3 compile · 18 kernels/s · 5 s left`."""
+    """`312/400 kernels · best 61.42 µs · … · 3 rejected by verification · 5 s left`."""
     parts = [_count(progress)]
     if progress.best_us is not None:
         parts += [f"best {microseconds(progress.best_us)} µs"]
         parts += [f"{problem.gbps(progress.best_us):.0f} GB/s"]
         share = share_of_copy(progress.best_us, progress.copy_us)
         parts += [f"{percent(share)} of copy"] if share is not None else []
-    rejected = rejected_by_stage(progress.rejected)
-    parts += [f"rejected {rejected}"] if rejected else []
+    rejected = rejections(progress.rejected)
+    parts += [rejected] if rejected else []
     done = _evaluated(progress)
     if done and progress.elapsed_s and progress.phase == "search":
         parts += [pace(done, progress.elapsed_s)]

@@ -186,3 +186,20 @@ def rejected_by_stage(rejected: Mapping[Stage, int]) -> str:
     """`41 invalid, 3 compile`, in the order of the stages; empty where nothing was rejected."""
     counted = ((stage, rejected.get(stage, 0)) for stage in Stage)
     return ", ".join(f"{count} {stage}" for stage, count in counted if count)
+
+
+_REJECTED_BY = {
+    Stage.INVALID: "by a rule",
+    Stage.COMPILE: "by the compiler",
+    Stage.RESOURCES: "for lack of resources",
+    Stage.VERIFY: "by verification",
+    Stage.CRASH: "for a crash",
+    Stage.TIMEOUT: "for a timeout",
+}
+
+
+def rejections(rejected: Mapping[Stage, int]) -> str:
+    """`41 rejected by a rule, 3 by the compiler`; empty where nothing was rejected."""
+    counts = [(rejected.get(stage, 0), by) for stage, by in _REJECTED_BY.items()]
+    told = [f"{number} {by}" for number, by in counts if number]
+    return ", ".join(told).replace(" ", " rejected ", 1)

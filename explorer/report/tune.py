@@ -80,7 +80,7 @@ def times(ratio: float | None) -> str:
 def _notes(run: TuneRun, path: Path, *, with_torch: bool) -> list[tuple[str, str]]:
     problems = run.table.problems
     kernels = sum(len(one.timed) + len(one.failed) for one in problems)
-    lines = [("gain", _mean("what is taken without a search takes", [p.gain for p in problems]))]
+    lines = [("gain", _mean("the heuristic's kernel takes", [p.gain for p in problems]))]
     if with_torch:
         mean = _mean("torch's own function takes", [p.torch_over_best for p in problems])
         lines += [("torch", mean)]
@@ -97,7 +97,7 @@ def _mean(who: str, ratios: list[float | None]) -> str:
     mean = geometric_mean(known)
     if mean is None:
         return "not known: it has a time on no problem"
-    return f"{who} {mean:.3f} × the best's time in geometric mean, {max(known):.3f} × at most"
+    return f"{who} {mean:.3f} × the time of the best in geometric mean, {max(known):.3f} × at worst"
 
 
 def tuned_data(run: TuneRun, path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from explorer import __version__
 from explorer.cli.options import duration_s
 from explorer.codegen import split_source
 from explorer.errors import InvalidInput
+from explorer.evaluate.gpu_suite import RECORD, SuiteRun, write_run
 from explorer.report.guides import ORDER, print_guide, read_guide
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +89,24 @@ def test_doctor(explorer, recording):
     assert data["ok"] is True
     checks = {check["name"]: check["ok"] for check in data["checks"]}
     assert checks["nvrtc"] and checks["recordings"] and not checks["gpu"]
+
+
+def test_doctor_names_the_gpu_tests_that_failed(explorer, tmp_path, monkeypatch):
+    """It reads the record of the checkout in which it is run, if the package has none beside it."""
+    run = SuiteRun("GPU", "2026-01-01", "1", "2", "abc", 7, ("test_x.py::test_y[z]",), {}, 9.0, 1)
+    monkeypatch.setattr("explorer.evaluate.gpu_suite._PACKAGE", tmp_path / "installed" / "explorer")
+    monkeypatch.setattr("explorer.report.machine.list_recordings", lambda: [])  # read for 1 s
+
+    def suite():
+        checks = json.loads(explorer("doctor", "--json").out)["checks"]
+        return next(check for check in checks if check["name"] == "gpu tests")
+
+    assert "no studies/results/gpu-suite.json here" in suite()["detail"]
+    RECORD.parent.mkdir(parents=True)
+    write_run(RECORD, run, frozenset(run.failed))
+    assert suite()["failed"] == ["test_x.py::test_y[z] on GPU"] and not suite()["ok"]
+    assert "7 passed, 1 failed" in suite()["detail"]
+    assert "failed: test_x.py::test_y[z] on GPU" in explorer("doctor").out
 
 
 def test_doctor_says_where_studies_are(explorer, tmp_path, monkeypatch):
@@ -219,6 +239,25 @@ def test_a_guide_is_set_for_a_terminal():
     lines = console.file.getvalue().splitlines()
     assert max(map(cell_len, (Text.from_ansi(line).plain for line in lines))) <= 72
     assert not any(line.startswith(("#", "|--")) for line in lines)
+
+
+def test_a_guide_of_an_installed_package_links_to_nothing_that_is_not_there(tmp_path, monkeypatch):
+    folder = ROOT / "explorer" / "guide"
+    links = {name: re.findall(r"\]\(([^)]+)\)", read_guide(name).text) for name in ORDER}
+    assert any("/studies/" in target for targets in links.values() for target in targets)
+    installed = tmp_path / "site-packages" / "explorer"
+    shutil.copytree(folder, installed / "guide")
+    (installed / "reference").mkdir()
+    shutil.copy(folder.parent / "reference" / "SEMANTICS.md", installed / "reference")
+    monkeypatch.setattr("explorer.report.guides.FOLDER", installed / "guide")
+    kept = set()
+    for name in ORDER:
+        text = read_guide(name).text
+        targets = re.findall(r"\]\(([^)]+)\)", text)
+        assert all((installed / "guide" / target).exists() for target in targets), name
+        kept.update(targets)
+    assert kept == {"../reference/SEMANTICS.md"}
+    assert "each step of the journey changes a few" in read_guide("kernel").text
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_rows_left_out_are_said(explorer):
     from explorer.asked import rows_notice
 
     problem = AskedProblem(4096).problem()
-    assert rows_notice(problem, None) == ["rows left out: 8192, which makes 256 MiB of traffic"]
+    assert rows_notice(problem, None) == ["--rows not given: using 8192 (256 MiB of traffic)"]
     assert rows_notice(problem, 8192) == []
 
 

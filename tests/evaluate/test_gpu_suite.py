@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 
 from explorer.errors import InvalidInput
-from explorer.evaluate.gpu_suite import SuiteRun, read_runs, sentence, write_run
+from explorer.evaluate import gpu_suite
+from explorer.evaluate.gpu_suite import (
+    RECORD,
+    SuiteRun,
+    read_runs,
+    record_path,
+    sentence,
+    write_run,
+)
 
 FULL = SuiteRun(
     gpu="A GPU",
@@ -71,3 +79,14 @@ def test_another_file_is_refused(record, text):
     record.write_text(text)
     with pytest.raises(InvalidInput, match="no record of the GPU tests"):
         read_runs(record)
+
+
+def test_an_installed_package_reads_the_record_of_the_checkout_in_which_it_is_run(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(gpu_suite, "_PACKAGE", tmp_path / "site-packages" / "explorer")
+    monkeypatch.chdir(tmp_path)
+    assert record_path() is None
+    RECORD.parent.mkdir(parents=True)
+    write_run(RECORD, FULL, ALL)
+    assert record_path() == RECORD and read_runs(RECORD) == (FULL,)

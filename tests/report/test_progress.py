@@ -30,7 +30,7 @@ STANDING = Progress(
 def test_line_tells_all_there_is():
     assert progress_text(STANDING, PROBLEM) == (
         "43/200 kernels · best 61.40 µs · 4372 GB/s · 97.7 % of copy · "
-        "rejected 41 invalid, 3 compile · 10 kernels/s · 16 s left"
+        "41 rejected by a rule, 3 by the compiler · 10 kernels/s · 16 s left"
     )
 
 
@@ -42,7 +42,8 @@ def test_line_tells_all_there_is():
         ({"phase": "finals"}, "43 kernels, now the finals"),
         ({"phase": "finals", "measured": 1, "rejected": {}}, "1 kernel, now the finals"),
         ({"remaining_trials": 2957}, "43/3000 kernels"),
-        ({"copy_us": 0.0}, "4372 GB/s · rejected"),
+        ({"copy_us": 0.0}, "4372 GB/s · 41 rejected by a rule"),
+        ({"rejected": {Stage.VERIFY: 1}}, "· 1 rejected by verification ·"),
         ({"best_us": None, "measured": 0, "rejected": {}}, "0/157 kernels · 4 s so far"),
     ],
 )

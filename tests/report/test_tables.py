@@ -202,3 +202,11 @@ def test_doctor_says_what_is_missing_for_what():
     assert "nvrtc missing" in conclusion([nvrtc, gpu])
     assert "not timed" in conclusion([gpu])
     assert "timed here" in conclusion([Check("gpu", True, "NVIDIA H200", "timing kernels")])
+
+
+def test_doctor_names_the_tests_that_failed():
+    name = "tests/gpu/test_peers.py::test_what_is_compiled_ahead_is_found[torch-compile-torch]"
+    suite = Check("gpu tests", False, "1 failed", "knowing", failed=(f"{name} on NVIDIA H200",))
+    text = printed(print_machine, [suite], 60)
+    assert "failed  gpu tests" in text and "missing" not in text
+    assert f"failed: {name} on NVIDIA H200\n" in text
