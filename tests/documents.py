@@ -27,7 +27,6 @@ import io
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -292,16 +291,8 @@ def main() -> None:
     write_generated()
     for path in DOCUMENTS:
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-            furnish(Path(folder))
             runner = Runner(Path(folder), adapted(command_line(patch, folder)))
             path.write_text(with_printed(path, runner, ("", "time")))
-
-
-def furnish(folder: Path) -> None:
-    """Put what documents read of a checkout into a folder where their commands run."""
-    table = Path("studies", "tuned", "held-out", "nvidia-h200.json")
-    (folder / table).parent.mkdir(parents=True)
-    shutil.copy(ROOT / table, folder / table)
 
 
 def adapted(run: Callable[..., Printed]) -> RunCommand:

@@ -24,7 +24,6 @@ from documents import (
     adapted,
     blocks,
     commands,
-    furnish,
     picture,
     prose,
     same,
@@ -53,7 +52,6 @@ def runner(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "cli"))
     from command_line import command_line
 
-    furnish(tmp_path)
     return Runner(tmp_path, adapted(command_line(monkeypatch, tmp_path)))
 
 

@@ -21,8 +21,8 @@ Wanted = Annotated[
     typer.Option(
         "--problems",
         metavar="FILE.csv",
-        help="The problems that it must have; left out: those of the table's own list if it comes "
-        "with the package, else those that every table is made of.",
+        help="The problems that it must have; default: those of the table's own list if it comes "
+        "with the package, else those of a contributed table, studies/tuned/problems.csv.",
         show_default=False,
     ),
 ]
