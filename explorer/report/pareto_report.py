@@ -12,7 +12,7 @@ from explorer.report.text import (
     measurement_lines,
     microseconds,
     percent,
-    rejected_by_stage,
+    rejections,
     reproducing_command,
     search_command,
     share_of_copy,
@@ -72,9 +72,9 @@ def print_front_study(view: StudyView, console: Console, storage: str | None = N
         print_table(_front_table(finals), console)
         members = [member.finalist.trial for member in front_of(finals)]
         lines = _front_notes(finals) + _since(view, finals, storage)
-    rejected = rejected_by_stage(view.rejected) or "none"
+    rejected = rejections(view.rejected) or "none rejected"
     measured = counted(summary.measured, "kernel")
-    lines += [("trials", f"{count(summary.trials)}: {measured} measured, rejected: {rejected}")]
+    lines += [("trials", f"{count(summary.trials)}: {measured} measured, {rejected}")]
     lines += measurement_lines(view.circumstances, replayed=summary.replayed)
     console.print()
     console.print(notes(lines))

@@ -22,7 +22,7 @@ from explorer.report.text import (
     measurement_lines,
     microseconds,
     percent,
-    rejected_by_stage,
+    rejections,
     reproducing_command,
     search_command,
     seconds,
@@ -81,17 +81,17 @@ def checked_sentence(checked: FinalistCheck, which: str = "the best and its ties
 
 def tally(result: SearchResult) -> str:
     """How many trials in what time, and what became of them."""
-    rejected = rejected_by_stage(result.rejected) or "none"
+    rejected = rejections(result.rejected) or "none rejected"
     kernels = "kernel of the recording" if result.replayed else "kernel of the space"
     if result.exhausted and not result.trials:
         return f"None: every {kernels} is in the study already. Seed {result.seed}."
     end = f" Nothing is left to try: every {kernels} is in the study." if result.exhausted else ""
     if result.stopped:
-        end = f" Ended since {result.stopped}; more are tried with --effort full or --trials."
+        end = f" Stopped early: {result.stopped}; --effort full or --trials tries more."
     return (
         f"{count(result.trials)} in {seconds(result.elapsed_s)}: "
         f"{counted(result.measured, 'kernel')} measured, {count(result.duplicates)} skipped "
-        f"as duplicates, rejected: {rejected}. Seed {result.seed}.{end}"
+        f"as duplicates, {rejected}. Seed {result.seed}.{end}"
     )
 
 
@@ -163,9 +163,9 @@ def _lines(view: StudyView, storage: str | None) -> list[tuple[str, str]]:
     if not summary.is_current:
         search = search_command(summary, storage)
         lines += [("older", f"made with another space or other templates; start anew: {search}")]
-    rejected = rejected_by_stage(view.rejected) or "none"
+    rejected = rejections(view.rejected) or "none rejected"
     tally = f"{count(summary.trials)}: {counted(summary.measured, 'kernel')} measured, "
-    lines += [("trials", f"{tally}rejected: {rejected}")]
+    lines += [("trials", f"{tally}{rejected}")]
     lines += measurement_lines(view.circumstances, replayed=summary.replayed)
     return lines if is_reproducible(best, summary.problem) else [*lines, ("code", CHANGED)]
 
@@ -260,12 +260,12 @@ def print_studies(summaries: Sequence[StudySummary], console: Console) -> None:
 
 
 def remark(summary: StudySummary) -> str:
-    """What a reader of a study's line must know: what was asked, replayed, of an older space."""
+    """Return what a reader of a study's line must know, such as that it is a replay."""
     two = summary.objectives is not Objectives.TIME
     remarks = ["time against error"] if two else []
     remarks += [] if summary.goal.is_usually_exact else [str(summary.accuracy)]
     remarks += ["replayed"] if summary.replayed else []
-    remarks += [] if summary.is_current else ["older space"]
+    remarks += [] if summary.is_current else ["made by an older version"]
     return ", ".join(remarks)
 
 
@@ -289,7 +289,8 @@ def markdown_notices(summaries: Sequence[StudySummary], views: Sequence[StudyVie
     if left_out:
         studies = "1 study is" if left_out == 1 else f"{left_out} studies are"
         lines.append(
-            f"{studies} left out: of an older space, of time and error, or with no kernel measured"
+            f"{studies} left out: made by an older version, searched for time and error, or without "
+            "a kernel"
         )
     if all(view.summary.replayed for view in views):
         what = "every row is a replay of a recording" if views else "no study has results"

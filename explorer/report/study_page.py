@@ -45,6 +45,7 @@ from explorer.report.text import (
     microseconds,
     percent,
     rejected_by_stage,
+    rejections,
     reproducing_command,
     share_of_copy,
     ulps,
@@ -696,7 +697,7 @@ def _circumstances(history: StudyHistory) -> Section:
         ("architecture", made.arch),
         ("accuracy", f"{summary.accuracy}; minimised: {summary.objectives}"),
         ("trials", f"{count(summary.trials)}, of which {counted(summary.measured, 'kernel')} were "
-         f"measured; rejected: {rejected_by_stage(view.rejected) or 'none'}"),
+         f"measured, {rejections(view.rejected) or 'none rejected'}"),
         ("winner", f"{resources.registers} registers a thread, {count(resources.shared_bytes)} "
          f"bytes of shared memory a block, {spilled} bytes spilled"),
         ("study", summary.name),

@@ -180,7 +180,10 @@ class _Gain:
         if before_us == math.inf or now_us < before_us * (1 - LEAST_GAIN):
             return ""
         least = f"{100 * LEAST_GAIN:g} %"
-        return f"the last {patience} kernels gained less than {least}, which noise exceeds"
+        return (
+            f"the last {patience} kernels improved the best by less than {least}, which is below "
+            "the noise"
+        )
 
     def note(self, best_us: float | None) -> None:
         """Count an evaluated kernel, and the best time since the study began."""

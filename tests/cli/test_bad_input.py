@@ -247,7 +247,7 @@ def test_a_study_of_an_older_space(explorer, recording, monkeypatch):
     monkeypatch.setattr("explorer.tuning.study_reader.space_version", lambda: "ffffffff")
     for command in (("show",), ("emit", "best"), ("emit", "0")):
         refused(explorer(*command, *SHAPE), "run explorer search --cols 512")
-    assert "older space" in explorer("studies").out
+    assert "made by an older version" in explorer("studies").out
 
 
 @pytest.mark.parametrize(

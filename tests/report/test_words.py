@@ -49,7 +49,7 @@ def test_markdown(view):
     assert heading.count("|") == rule.count("|") == line.count("|") == 11
     assert "| 8192 × 4096 | f32 | 61.40 ± 0.12 | 60.00 | 4372 | 97.7 % |" in line
     older = replace(view, summary=replace(view.summary, replayed=True, is_current=False))
-    assert "NVIDIA H200 (replayed, older space)" in markdown_table([older])
+    assert "NVIDIA H200 (replayed, made by an older version)" in markdown_table([older])
     assert markdown_notices([view.summary], [view]) == []
     (left_out,) = markdown_notices([view.summary] * 3, [view])
     assert left_out.startswith("2 studies are left out")

@@ -392,7 +392,9 @@ def test_what_cannot_gain_ends_after_its_patience():
     evaluator = Level()
     result = run_search(evaluator, InMemoryStorage(), effort=Effort.DEFAULT)
     assert len(evaluator.evaluated) == Effort.DEFAULT.patience + 1
-    assert result.stopped == "the last 80 kernels gained less than 0.05 %, which noise exceeds"
+    assert result.stopped == (
+        "the last 80 kernels improved the best by less than 0.05 %, which is below the noise"
+    )
     assert not result.exhausted
     both = run_search(
         Level(), InMemoryStorage(), effort=Effort.QUICK, objectives=Objectives.TIME_ERROR
