@@ -207,10 +207,7 @@ def compare(
     if kept is not None:
         _check_nothing_is_measured(cols, draw, save)
         again = read_compared(kept)
-        try:
-            _draw(again, plot)
-        finally:
-            _print(again, json=json, csv=csv, markdown=markdown, kept=True)
+        _tell(again, plot, json=json, csv=csv, markdown=markdown, kept=True)
         raise typer.Exit(_held_against(again, before))
     shapes = _named(cols, rows) if draw is None else _drawn(cols, rows, draw, seed)
     if save is not None:
@@ -234,10 +231,7 @@ def compare(
     run = replace(run, drawn=shapes.drawn)
     if save is not None:
         _keep(run, save, is_whole=not code and not run.unmeasured)
-    try:
-        _draw(run, plot)
-    finally:
-        _print(run, json=json, csv=csv, markdown=markdown, kept=False)
+    _tell(run, plot, json=json, csv=csv, markdown=markdown, kept=False)
     raise typer.Exit(code or _held_against(run, before))
 
 
@@ -381,6 +375,16 @@ def _draw(run: "PeerRun", plot: Path | None) -> None:
 
     write_chart(comparison_chart(run), plot)
     say(f"{plot}: drawn")
+
+
+def _tell(
+    run: "PeerRun", plot: Path | None, *, json: bool, csv: bool, markdown: bool, kept: bool
+) -> None:
+    """Draw, before a reader of stdout may be gone; then print, even if nothing can be drawn."""
+    try:
+        _draw(run, plot)
+    finally:
+        _print(run, json=json, csv=csv, markdown=markdown, kept=kept)
 
 
 def _print(run: "PeerRun", *, json: bool, csv: bool, markdown: bool, kept: bool) -> None:

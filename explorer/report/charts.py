@@ -93,6 +93,16 @@ DARK_HEAT = ("#2a1e14", "#553313", "#834b10")
 """Cells of a heat map, from the least value to the greatest: the text on each is told apart."""
 
 
+_LEGEND = {
+    "orient": "bottom",
+    "columns": 3,
+    "columnPadding": 24,
+    "labelLimit": 300,
+    "symbolSize": 70,
+    "layout": {"bottom": {"anchor": "start", "direction": "vertical", "margin": 4}},
+}
+
+
 def theme(*, dark: bool, font: str = PAGE_FONT) -> Row:
     """Return Vega-Lite's config for a light or a dark page."""
     text, quiet, grid = (
@@ -113,15 +123,7 @@ def theme(*, dark: bool, font: str = PAGE_FONT) -> Row:
             "titleFontWeight": "normal",
             "labelLimit": 260,
         },
-        "legend": {
-            **labels,
-            "orient": "bottom",
-            "columns": 3,
-            "columnPadding": 24,
-            "labelLimit": 300,
-            "symbolSize": 70,
-            "layout": {"bottom": {"anchor": "start", "direction": "vertical", "margin": 4}},
-        },
+        "legend": {**labels, **_LEGEND},
         "header": labels,
         "title": {"color": text, "fontSize": 13, "anchor": "start", "subtitleColor": quiet},
         "text": {"color": text, "fontSize": 12},
