@@ -289,8 +289,8 @@ def markdown_notices(summaries: Sequence[StudySummary], views: Sequence[StudyVie
     if left_out:
         studies = "1 study is" if left_out == 1 else f"{left_out} studies are"
         lines.append(
-            f"{studies} left out: made by an older version, searched for time and error, or without "
-            "a kernel"
+            f"{studies} left out: made by an older version, searched for time and error, or "
+            "without a kernel"
         )
     if all(view.summary.replayed for view in views):
         what = "every row is a replay of a recording" if views else "no study has results"

@@ -41,7 +41,7 @@ def test_search_shows_ties_copy_and_circumstances(result, width):
         "Trial 41 is chosen for fewer registers: 32, not 40.",
         "0.12 %",
         "25 rounds, interleaved.",
-        "40 by the compiler",
+        "40 rejected by the compiler, 20 for lack of resources",
         "Seed 3",
     ):
         assert fact in flat
