@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds
-from explorer.ptx_emulator.lanes import Lanes
+from explorer.ptx_emulator.lanes import Lanes, all_of, any_of
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.mbarriers import BoundMbarrier, Mbarrier, Mbarriers
 from explorer.ptx_emulator.memory_instructions import HINTS, bind_address, locate
@@ -64,9 +64,9 @@ class _CopiesInFlight:
             landing = copy.flying & waits[who]
             if pending is not None:
                 landing &= copy.group < self._committed[who] - pending
-            if landing.any():
+            if any_of(landing):
                 self._land(copy, landing, now)
-        self._copies = [copy for copy in self._copies if copy.flying.any()]
+        self._copies = [copy for copy in self._copies if any_of(copy.flying)]
 
     def _land(self, copy: _Copy, landing: NDArray[np.bool_], now: int) -> None:
         place = copy.place
@@ -146,7 +146,7 @@ def bind_copy(binder: Binder, instruction: Instruction) -> Step:
         now = machine.tick(instruction)
         values = np.zeros((lanes.count, size), np.uint8)
         amount = kept.each(lanes) if kept else np.full(lanes.count, size)
-        reading = lanes if (amount > 0).all() else lanes.where(amount > 0)
+        reading = lanes if all_of(amount > 0) else lanes.where(amount > 0)
         if reading.count:
             addresses = origin(lanes)[amount > 0]
             _fetch(machine, addresses, reading, read, values, lanes, now)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from explorer.ptx_emulator.binding import Binder, Control, Modifiers, controls
 from explorer.ptx_emulator.findings import Kind, UnsupportedPtx
-from explorer.ptx_emulator.lanes import Lanes, distinct
+from explorer.ptx_emulator.lanes import Lanes, all_of, any_of, distinct
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.ordering import Row
 from explorer.ptx_emulator.program import Instruction
@@ -98,7 +98,7 @@ class _BlockBarriers:
             self._waiting[lanes.flat] = numbers
             self._expected[lanes.flat] = form.count.each(lanes) if form.count else 0
             self._scheduler.wait_pc[lanes.flat] = form.instruction.pc
-        blocks = lanes.flat // machine.ordering.per_block
+        blocks = machine.blocks_of(lanes)
         for number in np.unique(numbers).tolist():
             self._try(distinct(blocks[numbers == number]), number)
         return form.instruction.pc + 1 if form.arrive_only else None
@@ -134,7 +134,7 @@ class _BlockBarriers:
 
     def _arrive_only(self, form: _Form, lanes: Lanes, numbers: NDArray[Any], now: int) -> None:
         ordering = self._machine.ordering
-        blocks = lanes.flat // ordering.per_block
+        blocks = self._machine.blocks_of(lanes)
         for block, number in {*zip(blocks.tolist(), numbers.tolist(), strict=True)}:
             members = lanes.flat[(blocks == block) & (numbers == number)]
             row = ordering.knowledge(int(members[0]), now)
@@ -145,9 +145,9 @@ class _BlockBarriers:
 
     def _exited(self, lanes: Lanes) -> None:
         """A barrier of the whole block waits only for threads that have not exited."""
-        if (self._waiting == _NOT_WAITING).all():
+        if all_of(self._waiting == _NOT_WAITING):
             return
-        blocks = distinct(lanes.flat // self._machine.ordering.per_block)
+        blocks = distinct(self._machine.blocks_of(lanes))
         waiting = self._by_block(self._waiting)[blocks]
         for number in np.unique(waiting).tolist():
             if number != _NOT_WAITING:
@@ -170,7 +170,7 @@ class _BlockBarriers:
         due = np.where(named > 0, named, threads - gone)
         done = (come > 0) & (come + arrived >= due)
         whole = done & (come == threads) & (arrived == 0)
-        if whole.any() and self._complete_whole(blocks[whole], number):
+        if any_of(whole) and self._complete_whole(blocks[whole], number):
             done &= ~whole
         for place in np.flatnonzero(done).tolist():
             self._complete(int(blocks[place]), number, int(named[place]), int(gone[place]))
@@ -183,7 +183,7 @@ class _BlockBarriers:
         scheduler, machine = self._scheduler, self._machine
         members = self._members(blocks, number)
         pcs = scheduler.wait_pc[members]
-        if (pcs != pcs[0]).any():
+        if any_of(pcs != pcs[0]):
             return False
         self._waiting[members] = _NOT_WAITING
         machine.progress = True
@@ -244,7 +244,7 @@ class _BlockBarriers:
             message = f"{gone} threads of the block exited without reaching the barrier"
             yield message, instruction, int(members[0]), None
         different = pcs != pcs[0]
-        if not different.any():
+        if not any_of(different):
             return
         warps = members >> 5
         if not named or np.isin(warps[different], warps[~different]).any():

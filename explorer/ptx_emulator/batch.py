@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from explorer.ptx_emulator.counters import Counters, TrafficCounter
 from explorer.ptx_emulator.findings import FindingLog, Kind
 from explorer.ptx_emulator.geometry import Geometry, Numbers
-from explorer.ptx_emulator.lanes import WARP
+from explorer.ptx_emulator.lanes import WARP, Lanes
 from explorer.ptx_emulator.ordering import Ordering
 from explorer.ptx_emulator.program import Entry, Extents, Instruction
 
@@ -85,6 +85,11 @@ class Batch:
         """Return the lanes that are threads: the last warp of a block may not be full."""
         lanes = np.arange(self.ordering.lanes)
         return lanes[lanes % self.ordering.per_block < self.geometry.threads]
+
+    def blocks_of(self, lanes: Lanes) -> NDArray[np.intp]:
+        """Return the block of each of these lanes."""
+        block_of = self.ordering.block_of
+        return block_of if lanes.full else block_of[lanes.flat]
 
     def place_of(self, lane: int) -> tuple[Extents, Extents]:
         """Return the block and the thread of a lane; a negative lane is of an earlier batch."""

@@ -36,24 +36,36 @@ It returns the instruction at which all lanes go on, or None if it has placed th
 """
 
 
-class BoundSteps:
-    """The steps of a kernel that depend on its registers alone, to be bound once for all batches.
+class Current:
+    """The batch that a kernel's instructions are executed for at present."""
 
-    They ask their operands for arrays when they are executed, and take no value of a register while
-    they are bound.
+    __slots__ = ("machine",)
+
+    def __init__(self) -> None:
+        self.machine: Machine
+
+
+class BoundSteps:
+    """The steps and controls of a kernel that serve for any batch, so that they are bound once.
+
+    They ask their operands for arrays and `current` for the machine when they are executed, and
+    take no value of a register while they are bound.
     """
 
     def __init__(self, registers: RegisterFile, instructions: int) -> None:
         self.registers = registers
+        self.current = Current()
         self.steps: list[Step | None] = [None] * instructions
+        self.controls: dict[int, Control] = {}
 
 
 class Binder:
     """What a binding function is given: the machine, and its operands by type."""
 
-    def __init__(self, machine: Machine, registers: RegisterFile) -> None:
-        self._machine = machine
-        self._registers = registers
+    def __init__(self, bound: BoundSteps) -> None:
+        self.current = bound.current
+        """For instructions that ask for their machine when they are executed."""
+        self._registers = bound.registers
         self.machine_asked = False
         """Whether the machine was asked for, so that what is bound serves for its batch alone."""
 
@@ -61,7 +73,7 @@ class Binder:
     def machine(self) -> Machine:
         """The batch that the instruction is bound to."""
         self.machine_asked = True
-        return self._machine
+        return self.current.machine
 
     def source(self, operand: Operand, ptx_type: str) -> Source:
         """Read an operand as a value of `ptx_type`. Raises UnsupportedPtx."""
@@ -276,10 +288,16 @@ def in_place(ufunc: np.ufunc, target: Target, *sources: Source) -> Step:
 def computed(function: Callable[..., Any], target: Target, *sources: Source) -> Step:
     """Return a step that stores the result of a function of arrays."""
 
-    def step(lanes: Lanes) -> None:
-        target.put(lanes, function(*[source.at(lanes) for source in sources]))
+    put, reads = target.put, [source.at for source in sources]
 
-    return step
+    def step(lanes: Lanes) -> None:
+        put(lanes, function(*[at(lanes) for at in reads]))
+
+    def of_one(lanes: Lanes) -> None:
+        put(lanes, function(read(lanes)))
+
+    read = reads[0]
+    return of_one if len(reads) == 1 else step
 
 
 def packed(function: Callable[..., Array], ptx_type: str) -> Callable[..., Any]:

@@ -281,43 +281,42 @@ def _run(machine: Machine, constants: dict[str, int], step_limit: int) -> bool:
         RegisterFile(entry.registers, register_slots(entry)), len(entry.instructions)
     )
     bound.registers.allot(machine.shape, constants)
-    scheduler.load(*_bind(machine, bound, entry))
+    bound.current.machine = machine
+    scheduler.load(*_bind(bound, entry))
     complete = True
     try:
         scheduler.run(step_limit)
     except Aborted:
         complete = False
+    del bound.current.machine  # A batch is large, and what is bound lives as long as the kernel.
     entry.bound[names] = bound
     if machine.log.traffic is not None:
         _count_instructions(machine, scheduler)
     return complete
 
 
-def _bind(
-    machine: Machine, bound: BoundSteps, entry: Entry
-) -> tuple[list[Step], dict[int, Control]]:
+def _bind(bound: BoundSteps, entry: Entry) -> tuple[list[Step], dict[int, Control]]:
     """Bind each instruction. Raises UnsupportedPtx that names all which are not known."""
-    steps: list[Step] = []
-    controls: dict[int, Control] = {}
+    steps, controls = bound.steps.copy(), bound.controls.copy()
     unknown: list[str] = []
-    for instruction in entry.instructions:
-        step = bound.steps[instruction.pc]
-        if step is None:
-            binder = Binder(machine, bound.registers)
-            try:
-                step = bind_step(binder, instruction)
-                if step is None:
-                    controls[instruction.pc] = bind_control(binder, instruction)
-                elif not binder.machine_asked:
-                    bound.steps[instruction.pc] = step
-            except UnsupportedPtx as error:
-                unknown += error.opcodes
-            except (KeyError, ValueError, IndexError, AssertionError):
-                unknown.append(instruction.opcode)
-        steps.append(step or _nothing)
+    for pc in [pc for pc, step in enumerate(steps) if step is None]:
+        instruction, binder = entry.instructions[pc], Binder(bound)
+        try:
+            step = bind_step(binder, instruction)
+            if step is None:
+                controls[pc], step = bind_control(binder, instruction), _nothing
+            steps[pc] = step
+            if not binder.machine_asked:
+                bound.steps[pc] = step
+                if pc in controls:
+                    bound.controls[pc] = controls[pc]
+        except UnsupportedPtx as error:
+            unknown += error.opcodes
+        except (KeyError, ValueError, IndexError, AssertionError):
+            unknown.append(instruction.opcode)
     if unknown:
         raise UnsupportedPtx(tuple(dict.fromkeys(unknown)))
-    return steps, controls
+    return [step or _nothing for step in steps], controls
 
 
 def _nothing(lanes: Lanes) -> None:

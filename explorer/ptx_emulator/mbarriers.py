@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds
 from explorer.ptx_emulator.findings import Kind
-from explorer.ptx_emulator.lanes import Lanes
+from explorer.ptx_emulator.lanes import Lanes, all_of
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.memory_instructions import SCOPES, Fences, bind_address, split_generic
 from explorer.ptx_emulator.ordering import LaneIds, Row
@@ -95,7 +95,7 @@ class Mbarriers:
         opener = np.full(len(lanes), barrier.opener)
         opened = np.full(len(lanes), barrier.opened, np.int64)
         known = barrier.known[lanes] | self._machine.ordering.ordered(opener, opened, lanes)
-        if not known.all():
+        if not all_of(known):
             message = "operation on an mbarrier whose initialisation may not be known to the thread"
             lane, count = int(lanes[int(np.argmin(known))]), int(np.count_nonzero(~known))
             self._machine.report(Kind.MBARRIER, message, instruction, lane, count=count)
@@ -159,6 +159,11 @@ class BoundMbarrier:
 
     def places(self, lanes: Lanes, action: str) -> list[tuple[int, int, int]]:
         """Return (row of the operands, lane, place in shared memory), checked by the shadow."""
+        located = (part.tolist() for part in self._located(lanes, action))
+        return list(zip(*located, strict=True))
+
+    def _located(self, lanes: Lanes, action: str) -> tuple[_Rows, LaneIds, _Rows]:
+        """Return the same as three arrays."""
         machine = self._machine
         access = Access(self._instruction, 8, action)
         addresses = self._addresses(lanes)
@@ -167,21 +172,26 @@ class BoundMbarrier:
             addresses = addresses - window
         now = machine.tick(self._instruction)
         creates = action == "write"
-        found: list[tuple[int, int, int]] = []
+        found: list[tuple[_Rows, LaneIds, _Rows]] = []
         for place in machine.shared_space.locate(addresses, lanes, access):
             shadow = machine.shared_space.shadow
             shadow.atomic(place.index, place.lanes, access, now, reads=not creates)
             rows = np.arange(lanes.count) if place.chosen is None else np.flatnonzero(place.chosen)
-            lane_ids = place.lanes.flat.tolist()
-            found += zip(rows.tolist(), lane_ids, place.index.tolist(), strict=True)
-        return found
+            found.append((rows, place.lanes.flat, place.index))
+        if len(found) == 1:
+            return found[0]
+        none = np.zeros(0, np.int64)
+        columns = zip((none, none, none), *found, strict=True)
+        all_rows, of, places = (np.concatenate(column) for column in columns)
+        return all_rows, of, places
 
     def objects(self, lanes: Lanes) -> Iterator[tuple[Mbarrier | None, _Rows, LaneIds]]:
         """Yield each object that lanes name, with their rows of the operands and the lanes."""
-        places = np.array(self.places(lanes, "atomic"), np.int64).reshape(-1, 3)
-        for place in np.unique(places[:, 2]).tolist():
-            rows, of, _ = places[places[:, 2] == place].T
-            yield self._mbarriers.get(place, self._instruction, of), rows, of
+        rows, of, places = self._located(lanes, "atomic")
+        for place in np.unique(places).tolist():
+            chosen = places == place
+            some = of[chosen]
+            yield self._mbarriers.get(place, self._instruction, some), rows[chosen], some
 
     def each(self, lanes: Lanes, operation: _Operation) -> list[Any]:
         """Apply an operation to the object of every lane; None if there is no object."""

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds
+from explorer.ptx_emulator.binding import Binder, Current, Modifiers, Step, binds
 from explorer.ptx_emulator.counters import Traffic
 from explorer.ptx_emulator.findings import Kind, UnsupportedPtx
-from explorer.ptx_emulator.lanes import Lanes
+from explorer.ptx_emulator.lanes import Lanes, any_of
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.ordering import LaneIds, Row
 from explorer.ptx_emulator.program import (
@@ -52,19 +52,32 @@ def bind_address(binder: Binder, operand: Operand) -> Callable[[Lanes], Addresse
         offset = np.int64(operand.offset)
 
         def addresses(lanes: Lanes) -> Addresses:
-            values = source.each(lanes).astype(np.int64)
-            if offset:
-                values += offset
-            return values
+            values = source.each(lanes)
+            if values.dtype == np.uint64:
+                # A view may be of the register itself, which this or a later instruction changes.
+                seen = values.view(np.int64)
+                return seen + offset if offset else seen.copy()
+            wide: Addresses = values.astype(np.int64)
+            wide += offset
+            return wide
 
         return addresses
     if isinstance(operand.base, Symbol):
-        constant = binder.machine.symbol_address(operand.base.name) + operand.base.offset
-    else:
-        assert isinstance(operand.base, Immediate)
-        constant = int(operand.base.value)
-    constant += operand.offset
+        return _address_of_symbol(binder.current, operand.base, operand.offset)
+    assert isinstance(operand.base, Immediate)
+    constant = int(operand.base.value) + operand.offset
     return lambda lanes: np.full(lanes.count, constant, np.int64)
+
+
+def _address_of_symbol(
+    current: Current, symbol: Symbol, offset: int
+) -> Callable[[Lanes], Addresses]:
+    """Return what gives the address of a variable, which lies elsewhere in another launch."""
+    name, offset = symbol.name, symbol.offset + offset
+    current.machine.symbol_address(name)  # One that is not known is so for all launches.
+    return lambda lanes: np.full(
+        lanes.count, current.machine.symbol_address(name) + offset, np.int64
+    )
 
 
 def split_generic(
@@ -86,7 +99,7 @@ def split_generic(
         (machine.shared_space, SHARED_WINDOW, in_shared),
         (machine.local_space, LOCAL_WINDOW, in_local),
     ):
-        if chosen.any():
+        if any_of(chosen):
             parts.append((space, window, chosen))
     return parts
 
@@ -249,20 +262,19 @@ def bind_ld(binder: Binder, instruction: Instruction) -> Step:
     targets = [None if isinstance(o, Sink) else binder.target(o, form.ptx_type) for o in items]
     if form.space == "param":
         return _bind_param(binder, of, form, targets)
-    addresses = bind_address(binder, of)
-    machine = binder.machine
+    addresses, current = bind_address(binder, of), binder.current
     dtype = DTYPES[form.ptx_type]
     access = Access(instruction, form.size, "read", form.strong(), form.non_coherent)
-    flags = Flags(machine, form.order, access)
+    flags = Flags(binder.machine, form.order, access) if access.strong else None
 
     def step(lanes: Lanes) -> None:
-        where = addresses(lanes)
+        where, machine = addresses(lanes), current.machine
         now = machine.tick(instruction)
         for place in locate(machine, form.space, where, lanes, access):
             if place.shadow is not None:
                 place.shadow.load(place.index, place.lanes, access, now)
             values = place.read(form.size, dtype)
-            if access.strong:
+            if flags is not None:
                 flags.loaded(place)
             for number, target in enumerate(targets):
                 if target is not None:
@@ -273,11 +285,12 @@ def bind_ld(binder: Binder, instruction: Instruction) -> Step:
 
 def _bind_param(binder: Binder, of: Operand, form: _Form, targets: list[Target | None]) -> Step:
     assert isinstance(of, Address) and isinstance(of.base, Symbol)
-    start = of.offset + of.base.offset
-    data = binder.machine.params[of.base.name][start : start + form.size]
-    values = np.frombuffer(data, DTYPES[form.ptx_type])
+    name, start, current = of.base.name, of.offset + of.base.offset, binder.current
+    current.machine.params[name]  # One that is not declared is not known.
 
     def step(lanes: Lanes) -> None:
+        data = current.machine.params[name][start : start + form.size]
+        values = np.frombuffer(data, DTYPES[form.ptx_type])
         for number, target in enumerate(targets):
             if target is not None:
                 target.put(lanes, values[number])
@@ -292,14 +305,13 @@ def bind_st(binder: Binder, instruction: Instruction) -> Step:
     to, of = instruction.operands[:2]
     items = of.items if isinstance(of, Vector) else (of,)
     sources = [binder.source(o, form.ptx_type) for o in items]
-    addresses = bind_address(binder, to)
-    machine = binder.machine
+    addresses, current = bind_address(binder, to), binder.current
     dtype = DTYPES[form.ptx_type]
     access = Access(instruction, form.size, "write", form.strong())
-    flags = Flags(machine, form.order, access)
+    flags = Flags(binder.machine, form.order, access) if access.strong else None
 
     def step(lanes: Lanes) -> None:
-        where = addresses(lanes)
+        where, machine = addresses(lanes), current.machine
         now = machine.tick(instruction)
         machine.progress = True
         values = np.empty((lanes.count, len(sources)), dtype)
@@ -308,7 +320,7 @@ def bind_st(binder: Binder, instruction: Instruction) -> Step:
         for place in locate(machine, form.space, where, lanes, access):
             own = values if place.chosen is None else values[place.chosen]
             _store(machine, place, own, access, now)
-            if access.strong:
+            if flags is not None:
                 flags.stored(place, now)
 
     return step
@@ -343,7 +355,7 @@ def _check_lost(
     winners = np.take(place.shadow.write.reshape(-1, width), rows, axis=0)[:, 0] & THREAD
     other_warp = (winners - 1 - machine.first_lane) >> 5 != place.lanes.flat >> 5
     bad = lost & (different | other_warp)
-    if bad.any():
+    if any_of(bad):
         first = int(np.argmax(bad))
         kind = Kind.SHARED_RACE if place.data is machine.shared_space.data else Kind.GLOBAL_RACE
         other = machine.describe_lane(int(winners[first]) - 1 - machine.first_lane)

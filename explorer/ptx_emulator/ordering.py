@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.ptx_emulator.lanes import WARP
+from explorer.ptx_emulator.lanes import WARP, all_of
 
 Row = NDArray[np.int64]
 LaneIds = NDArray[np.intp]
@@ -36,9 +36,13 @@ class Ordering:
         """
         self._earlier_known = earlier_known
         self.lanes = blocks * warps * WARP
+        self.async_lane = self.lanes
+        """The pseudo-lane that stands for the asynchronous copy engine."""
         self.per_block = warps * WARP
         self._threads = threads
         self.cluster_size = cluster_size
+        self.block_of: LaneIds = np.repeat(np.arange(blocks), self.per_block)
+        """For each lane: its block. A division of many lanes takes ten times as long."""
         self.block_sync = np.zeros(blocks, np.int64)
         self.warp_sync = np.zeros(blocks * warps, np.int64)
         self.cluster_sync = np.zeros(self.lanes, np.int64)
@@ -60,11 +64,6 @@ class Ordering:
         self._seen_by_block: dict[int, Row] = {}
 
     @property
-    def async_lane(self) -> int:
-        """The pseudo-lane that stands for the asynchronous copy engine."""
-        return self.lanes
-
-    @property
     def settled(self) -> int:
         """The time up to which every thread knows what the threads of its cluster did."""
         return self._settled_clusters if self.cluster_size > 1 else self._settled_blocks
@@ -75,24 +74,33 @@ class Ordering:
 
     def ordered(self, before: LaneIds, when: Row, now: LaneIds) -> NDArray[np.bool_]:
         """Return whether lane before[i]'s access at when[i] happens before lane now[i]'s next."""
-        inside = (before >= 0) & (before < self.lanes)
-        before_block, block = before // self.per_block, now // self.per_block
-        known = (before_block == block) & (when <= self.block_sync[block])
-        known |= (before >> 5 == now >> 5) & (when <= self.warp_sync[now >> 5])
-        if self.cluster_size > 1:
-            cluster = block // self.cluster_size
-            known |= (before_block // self.cluster_size == cluster) & (
-                when <= self.cluster_sync[now]
-            )
-        known &= inside
+        block = self.block_of[now]
+        known = _within(before, block * self.per_block, self.per_block)
+        known &= when <= self.block_sync[block]
         known |= before == now
+        if not all_of(known):
+            left = np.flatnonzero(~known)
+            known[left] = self._ordered_otherwise(before[left], when[left], now[left])
+        return np.asarray(known)
+
+    def _ordered_otherwise(self, before: LaneIds, when: Row, now: LaneIds) -> NDArray[np.bool_]:
+        """Return the same for accesses that no full barrier of the block orders."""
+        warp = now >> 5
+        known = (before >> 5 == warp) & (when <= self.warp_sync[warp])
+        if self.cluster_size > 1:
+            cluster = self.per_block * self.cluster_size
+            first = self.block_of[now] // self.cluster_size * cluster
+            known |= _within(before, first, cluster) & (when <= self.cluster_sync[now])
         if self._earlier_known:
             known |= before < 0
-        if self._rows_used and not known.all():
-            valid = (before >= 0) & (before <= self.lanes)
-            for row_id in np.unique(self._row_of[now]):
-                chosen = valid & (self._row_of[now] == row_id)
-                known[chosen] |= self._rows[row_id][before[chosen]] >= when[chosen]
+        if self._rows_used and not all_of(known):
+            left = np.flatnonzero(~known & (before >= 0) & (before <= self.lanes))
+            row_of = self._row_of[now[left]]
+            order = np.argsort(row_of, kind="stable")
+            left, row_of = left[order], row_of[order]
+            starts = np.flatnonzero(np.diff(row_of, prepend=-1))
+            for chosen, row in zip(np.split(left, starts[1:]), row_of[starts], strict=True):
+                known[chosen] = self._rows[row][before[chosen]] >= when[chosen]
         return np.asarray(known)
 
     # Full barriers.
@@ -165,8 +173,7 @@ class Ordering:
 
     def _barriers(self, lanes: LaneIds) -> NDArray[np.int64]:
         """For each lane the times of its last warp, block and cluster barrier."""
-        block = lanes // self.per_block
-        times = self.warp_sync[lanes // WARP], self.block_sync[block]
+        times = self.warp_sync[lanes >> 5], self.block_sync[self.block_of[lanes]]
         return np.stack([*times, self.cluster_sync[lanes]], axis=1)
 
     def _known(self, lane: int, now: int, row_id: int, barriers: NDArray[np.int64]) -> Row:
@@ -204,7 +211,7 @@ class Ordering:
             self.acquire(np.array([lane]), self._seen.pop(lane))
         for block, row in self._seen_by_block.items():
             # One thread saw the flag, a block barrier followed, and now the others fence.
-            members = lanes[lanes // self.per_block == block]
+            members = lanes[self.block_of[lanes] == block]
             if len(members):
                 self.acquire(members, row)
         self.fenced = True
@@ -234,3 +241,8 @@ class Ordering:
         for lane in lanes:
             seen = self._seen.get(lane)
             self._seen[lane] = row if seen is None else np.maximum(seen, row)
+
+
+def _within(lanes: LaneIds, first: LaneIds, size: int) -> NDArray[np.bool_]:
+    """Return which lanes are of the `size` that begin with first[i]; a lane may be negative."""
+    return np.asarray((lanes - first).view(np.uint64) < size)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
 
 from explorer.ptx_emulator.findings import UnsupportedPtx
 from explorer.ptx_emulator.program import (
@@ -133,12 +134,16 @@ def _split_operands(text: str) -> list[str]:
     return parts
 
 
+_register = cache(Register)
+"""Registers have few names, and each occurs in many instructions of every kernel."""
+
+
 def _operand(text: str, scoped: Scope, registers: Mapping[str, str]) -> Operand:
     """Read one operand. Raises UnsupportedPtx."""
     if text.startswith("%"):  # The usual case: a register.
         name = scoped(text)
         if name in registers:
-            return Register(name)
+            return _register(name)
     if text.startswith("{"):
         items = _split_operands(text[1:-1])
         return Vector(tuple(_operand(item, scoped, registers) for item in items))
@@ -185,6 +190,7 @@ def _address(text: str, scoped: Scope, registers: Mapping[str, str]) -> Operand:
     return Address(base, offset)
 
 
+@lru_cache(4096)
 def _immediate(text: str) -> Immediate | None:
     if _INTEGER.match(text):
         return Immediate(_integer(text.rstrip("U")))

@@ -7,7 +7,7 @@ scalar: arithmetic with a scalar is cheaper than with an array.
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,10 @@ class Source:
         self.value, self._flat = value, None
         if isinstance(value, np.ndarray) and value.ndim == 3:
             self._flat = value.reshape(-1)
+
+    def load_array(self, array: Array, flat: Array) -> None:
+        """Read an array of the batch's shape from now on, which is also given as one row."""
+        self.value, self._flat = array, flat
 
     @property
     def scalar(self) -> Any | None:
@@ -115,17 +119,18 @@ class Target:
     __slots__ = ("array", "flat")
 
     def __init__(self, array: Array) -> None:
-        self.load(array)
+        self.load_array(array, array.reshape(-1))
 
-    def load(self, array: Array) -> None:
-        """Write to `array` from now on."""
-        self.array = array
-        self.flat = array.reshape(-1)
+    def load_array(self, array: Array, flat: Array) -> None:
+        """Write to an array from now on, which is also given as one row."""
+        self.array, self.flat = array, flat
 
     def put(self, lanes: Lanes, values: Any) -> None:
         """Write a scalar, values in the box's shape, or values in the order of `lanes.flat`."""
         if lanes.full:
-            self.array[...] = self._shaped(values, self.array)
+            if type(values) is np.ndarray and values.ndim == 1:
+                values = self._shaped(values, self.array)
+            self.array[...] = values
         elif lanes.box is not None:
             view = self.array[lanes.box]
             view[...] = self._shaped(values, view)
@@ -165,6 +170,10 @@ class RegisterFile:
         self._shape: Shape = (0, 0, WARP)
         self._constants: Mapping[str, int] = {}
         self._arrays: dict[tuple[int, int], Array] = {}
+        self._views: dict[tuple[int, int, np.dtype[Any]], int] = {}
+        """Storage as a type sees it: (bytes, slot, type), and the number of that view."""
+        self._users: list[tuple[Callable[[Array, Array], None], int]] = []
+        """What to call with each view in a new batch."""
         self._sources: dict[tuple[str, str, bool], Source] = {}
         self._targets: dict[tuple[str, str], Target] = {}
 
@@ -173,21 +182,35 @@ class RegisterFile:
         assert shape[2] == WARP
         self._shape, self._constants = shape, constants
         self._arrays = {}
+        arrays = [self._array(*view) for view in self._views]
+        views = [(array, array.reshape(-1)) for array in arrays]
+        for load, number in self._users:
+            load(*views[number])
         for (name, ptx_type, _), source in self._sources.items():
-            source.load(self._read(name, ptx_type))
-        for (name, ptx_type), target in self._targets.items():
-            if name not in constants:
-                target.load(self._written(name, ptx_type))
+            if name in constants:
+                source.load(self._constant(name, ptx_type))
 
-    def _storage(self, name: str) -> Values:
-        dtype = storage_dtype(self._declared[name])
-        if name in self._constants:
-            scalar: np.generic = dtype.type(self._constants[name] & ((1 << 8 * dtype.itemsize) - 1))
-            return scalar
-        slot = self._slots[name]
-        if slot not in self._arrays:
-            self._arrays[slot] = np.zeros(self._shape, dtype)
-        return self._arrays[slot]
+    def _array(self, size: int, slot: int, dtype: np.dtype[Any]) -> Array:
+        if (size, slot) not in self._arrays:
+            stored = STORAGE[size] if size else DTYPES["pred"]
+            self._arrays[size, slot] = np.zeros(self._shape, stored)
+        return self._arrays[size, slot].view(dtype)
+
+    def _view(self, name: str, dtype: np.dtype[Any], load: Callable[[Array, Array], None]) -> None:
+        """Load a register that varies as `dtype`, now and in each later batch."""
+        view = (*self._slots[name], dtype)
+        self._users.append((load, self._views.setdefault(view, len(self._views))))
+        array = self._array(*view)
+        load(array, array.reshape(-1))
+
+    def _constant(self, name: str, ptx_type: str) -> Any:
+        stored, dtype = storage_dtype(self._declared[name]), DTYPES[ptx_type]
+        value: Any = stored.type(self._constants[name] & ((1 << 8 * stored.itemsize) - 1))
+        if ptx_type == "pred" or stored.itemsize > dtype.itemsize:
+            return value
+        if stored.itemsize < dtype.itemsize:
+            value = value.astype(STORAGE[dtype.itemsize])
+        return value.view(dtype)
 
     def itemsize(self, name: str) -> int:
         """Return the bytes of a register."""
@@ -201,41 +224,38 @@ class RegisterFile:
         return self._sources[key]
 
     def _source(self, name: str, ptx_type: str, *, negated: bool) -> Source:
-        values, dtype = self._read(name, ptx_type), DTYPES[ptx_type]
-        if ptx_type == "pred":
-            return NegatedSource(values) if negated else Source(values)
-        if values.dtype.itemsize > dtype.itemsize:
-            return NarrowedSource(values, dtype)
-        return Source(values)
-
-    def _read(self, name: str, ptx_type: str) -> Values:
-        """The storage of a register as a type sees it; of a wider register the whole."""
-        values, dtype = self._storage(name), DTYPES[ptx_type]
-        if ptx_type == "pred" or values.dtype.itemsize > dtype.itemsize:
-            return values
-        if values.dtype.itemsize < dtype.itemsize:
-            if isinstance(values, np.ndarray):
-                raise UnsupportedPtx((f"{name} read as {ptx_type}",))
-            values = values.astype(STORAGE[dtype.itemsize])
-        seen: Values = values.view(dtype)
-        return seen
+        stored, dtype = storage_dtype(self._declared[name]), DTYPES[ptx_type]
+        constant = name in self._constants
+        if stored.itemsize < dtype.itemsize and not constant:
+            raise UnsupportedPtx((f"{name} read as {ptx_type}",))
+        wider = ptx_type != "pred" and stored.itemsize > dtype.itemsize
+        seen = stored if wider or ptx_type == "pred" else dtype
+        value = self._constant(name, ptx_type) if constant else np.zeros(1, seen)
+        source = NarrowedSource(value, dtype) if wider else Source(value)
+        if negated and ptx_type == "pred":
+            source = NegatedSource(value)
+        if not constant:
+            self._view(name, seen, source.load_array)
+        return source
 
     def target(self, name: str, ptx_type: str) -> Target:
         """Write register `name` with values of `ptx_type`; a wider register is extended."""
         key = name, ptx_type
         if key not in self._targets:
-            constant = name in self._constants
-            self._targets[key] = NoTarget() if constant else Target(self._written(name, ptx_type))
+            self._targets[key] = self._target(name, ptx_type)
         return self._targets[key]
 
-    def _written(self, name: str, ptx_type: str) -> Array:
-        values = self._storage(name)
-        assert isinstance(values, np.ndarray)
-        dtype = DTYPES[ptx_type]
-        if values.dtype.itemsize == dtype.itemsize:
-            return values.view(dtype)
-        signed = np.issubdtype(dtype, np.signedinteger)
-        return values.view(f"i{values.itemsize}") if signed else values
+    def _target(self, name: str, ptx_type: str) -> Target:
+        if name in self._constants:
+            return NoTarget()
+        stored, dtype = storage_dtype(self._declared[name]), DTYPES[ptx_type]
+        seen = dtype
+        if stored.itemsize != dtype.itemsize:
+            signed = np.issubdtype(dtype, np.signedinteger)
+            seen = np.dtype(f"i{stored.itemsize}") if signed else stored
+        target = Target(np.zeros(1, seen))
+        self._view(name, seen, target.load_array)
+        return target
 
 
 # Which registers can share storage: those that are never in use at the same time.

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from explorer.ptx_emulator.binding import Binder, Control, Step, controls
 from explorer.ptx_emulator.findings import Aborted, Kind, UnsupportedPtx
-from explorer.ptx_emulator.lanes import WARP, Lanes
+from explorer.ptx_emulator.lanes import WARP, Lanes, all_of
 from explorer.ptx_emulator.machine import Machine, Schedule, communicates
-from explorer.ptx_emulator.program import Instruction, Symbol
+from explorer.ptx_emulator.program import Entry, Instruction, Symbol
 
 IDLE_ROUNDS = 300
 """Rounds in which every group spins and nothing changes, after which nothing ever will."""
@@ -82,7 +82,7 @@ class Scheduler:
         if self._turns is None:
             return ((0, lanes),)
         turns = self._turns[lanes.flat]
-        if (turns == turns[0]).all():
+        if all_of(turns == turns[0]):
             return ((int(turns[0]), lanes),)
         if self._everyone and lanes.count == self._threads:
             return self._everyone
@@ -122,7 +122,9 @@ class Scheduler:
         self._left = step_limit
         self.exited[lanes] = False
         self._threads = len(lanes)
-        self._unstarted = [Lanes.of(lanes, machine.shape)]
+        everyone = Lanes.of(lanes, machine.shape)
+        everyone.remember_parts()
+        self._unstarted = [everyone]
         if self._turns is not None:
             self._everyone = list(self._by_turn(self._unstarted[0]))
         if machine.schedule is Schedule.STAGGERED:
@@ -139,6 +141,7 @@ class Scheduler:
                     del self._runnable[turn]
         finally:
             machine.log.steps += step_limit - self._left
+            everyone.forget_parts()
 
     def _ready(self) -> bool:
         """Return whether some lanes can run. Those whose turn it is become runnable."""
@@ -154,7 +157,7 @@ class Scheduler:
                 self._deadlock()
             self._resume()
             return True
-        if self.exited.all():
+        if all_of(self.exited):
             return False
         return self._unstall() or self._deadlock()
 
@@ -233,7 +236,7 @@ def guarded(binder: Binder, instruction: Instruction, control: Control) -> Contr
     guard = binder.guard(instruction)
     if guard is None:
         return control
-    scheduler, following = binder.machine.part(Scheduler), instruction.pc + 1
+    current, following = binder.current, instruction.pc + 1
 
     def run(lanes: Lanes) -> int | None:
         holds = guard.each(lanes)
@@ -242,6 +245,7 @@ def guarded(binder: Binder, instruction: Instruction, control: Control) -> Contr
             return control(lanes)
         if count == 0:
             return following
+        scheduler = current.machine.part(Scheduler)
         scheduler.place(following, lanes.where(~holds))
         lanes = lanes.where(holds)
         after = control(lanes)
@@ -268,16 +272,7 @@ class _Loops:
 
     def __init__(self, machine: Machine) -> None:
         self._scheduler = machine.part(Scheduler)
-        self._instructions = machine.entry.instructions
         self._used: dict[int, int] = {}
-
-    def fuel(self, start: int, end: int) -> int:
-        """Return the turns that the loop over these instructions may take at a time."""
-        for instruction in self._instructions[start:end]:
-            polls = any(m in _POLLS for m in instruction.modifiers)
-            if polls or instruction.root in ("atom", "nanosleep"):
-                return SPIN_FUEL
-        return LOOP_FUEL
 
     def turn(self, pc: int, target: int, fuel: int, lanes: Lanes) -> int | None:
         """Go back from `pc` to `target`, now or once the others have had their turn."""
@@ -290,19 +285,29 @@ class _Loops:
         return None
 
 
+def _fuel(loop: Sequence[Instruction]) -> int:
+    """Return the turns that a loop over these instructions may take at a time."""
+    for instruction in loop:
+        polls = any(m in _POLLS for m in instruction.modifiers)
+        if polls or instruction.root in ("atom", "nanosleep"):
+            return SPIN_FUEL
+    return LOOP_FUEL
+
+
 @controls("bra")
 def bind_branch(binder: Binder, instruction: Instruction) -> Control:
     """Bind bra: all lanes, or those whose guard holds, go to the label."""
-    machine, pc = binder.machine, instruction.pc
-    scheduler, loops = machine.part(Scheduler), machine.part(_Loops)
-    target = _label(machine, instruction)
+    current, pc = binder.current, instruction.pc
+    target = _label(current.machine.entry, instruction)
     backward = target <= pc
-    fuel = loops.fuel(target, pc) if backward else 0
+    fuel = _fuel(current.machine.entry.instructions[target:pc]) if backward else 0
     guard = binder.guard(instruction)
-    if guard is None and backward:
-        return lambda lanes: loops.turn(pc, target, fuel, lanes)
+
+    def taken(lanes: Lanes) -> int | None:
+        return current.machine.part(_Loops).turn(pc, target, fuel, lanes) if backward else target
+
     if guard is None:
-        return lambda lanes: target
+        return taken
 
     def branch(lanes: Lanes) -> int | None:
         holds = guard.each(lanes)
@@ -310,20 +315,21 @@ def bind_branch(binder: Binder, instruction: Instruction) -> Control:
         if count == 0:
             return pc + 1
         if count < lanes.count:
+            scheduler = current.machine.part(Scheduler)
             scheduler.arrive(pc + 1, lanes.where(~holds))
             lanes = lanes.where(holds)
-            following = loops.turn(pc, target, fuel, lanes) if backward else target
+            following = taken(lanes)
             if following is not None:
                 scheduler.arrive(following, lanes)
             return None
-        return loops.turn(pc, target, fuel, lanes) if backward else target
+        return taken(lanes)
 
     return branch
 
 
-def _label(machine: Machine, instruction: Instruction) -> int:
+def _label(entry: Entry, instruction: Instruction) -> int:
     """The instruction before which the label stands. Raises UnsupportedPtx."""
-    operand, labels = instruction.operands[0], machine.entry.labels
+    operand, labels = instruction.operands[0], entry.labels
     if not isinstance(operand, Symbol) or operand.name not in labels:
         raise UnsupportedPtx((f"branch to {operand}",))
     return labels[operand.name]
@@ -349,10 +355,10 @@ def bind_switch(binder: Binder, instruction: Instruction) -> Control:
 @controls("ret", "exit")
 def bind_exit(binder: Binder, instruction: Instruction) -> Control:
     """Bind ret and exit."""
-    scheduler = binder.machine.part(Scheduler)
+    current = binder.current
 
     def leave(lanes: Lanes) -> None:
-        scheduler.exit(lanes)
+        current.machine.part(Scheduler).exit(lanes)
 
     return guarded(binder, instruction, leave)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from explorer.ptx_emulator.batch import Batch
 from explorer.ptx_emulator.findings import Kind
 from explorer.ptx_emulator.geometry import Layout, Ranges
-from explorer.ptx_emulator.lanes import Lanes, distinct
+from explorer.ptx_emulator.lanes import Lanes, all_of, any_of, distinct
 from explorer.ptx_emulator.memory import SLOT_BITS, Allocation, GlobalMemory
 from explorer.ptx_emulator.ordering import LaneIds
 from explorer.ptx_emulator.program import Array
@@ -44,19 +44,25 @@ class Place:
 
     def read(self, size: int, dtype: np.dtype[Any]) -> Array:
         """Return values of shape (lanes, components)."""
+        number = self._number(size)
         if size in _UNITS:
             unit = self.data.view(_UNITS[size])
-            return np.take(unit, self.index // size).reshape(-1, 1).view(dtype)
-        return np.take(self.data.reshape(-1, size), self.index // size, axis=0).view(dtype)
+            read: Array = unit.take(number).reshape(-1, 1).view(dtype)
+            return read
+        return self.data.reshape(-1, size).take(number, axis=0).view(dtype)
+
+    def _number(self, size: int) -> Addresses:
+        """Return the index in units of `size` bytes, which is a power of 2."""
+        return self.index >> size.bit_length() - 1
 
     def write(self, size: int, values: Array) -> None:
         """Store values of shape (lanes, components)."""
         if size in _UNITS:
             unit = self.data.view(_UNITS[size])
-            unit[self.index // size] = values.view(_UNITS[size])[:, 0]
+            unit[self._number(size)] = values.view(_UNITS[size])[:, 0]
         else:
             octets = values.view(np.uint8).reshape(len(self.index), -1)
-            self.data.reshape(-1, size)[self.index // size] = octets
+            self.data.reshape(-1, size)[self._number(size)] = octets
 
     def within(self, outer: NDArray[np.bool_]) -> "Place":
         """Say which lanes these are of a larger set, of which `outer` had been chosen."""
@@ -179,7 +185,7 @@ class GlobalSpace(Space):
         return f"{allocation.name}{offset:+d} (of {size} bytes)"
 
     def _places(self, addresses: Addresses, lanes: Lanes, access: Access) -> list[Place]:
-        low, high = int(addresses.min()), int(addresses.max())
+        low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
         allocation = self._memory.find(low)
         fits = allocation is not None and high + access.size <= allocation.end
         if allocation is not None and fits and low >= allocation.start:
@@ -192,9 +198,9 @@ class GlobalSpace(Space):
             start, end = (allocation.start, allocation.end) if allocation else (0, 0)
             inside = chosen & (addresses >= start) & (addresses + access.size <= end)
             outside = chosen & ~inside
-            if outside.any():
+            if any_of(outside):
                 self._outside(addresses, lanes, access, outside)
-            if allocation is not None and inside.any():
+            if allocation is not None and any_of(inside):
                 part = self._within(allocation, addresses[inside], lanes.where(inside), access)
                 places += [place.within(inside) for place in part]
         return places
@@ -211,7 +217,7 @@ class GlobalSpace(Space):
         backed = None
         if allocation.windows is not None:
             index, backed = allocation.windows.find(index, access.size)
-            if backed.all():
+            if all_of(backed):
                 backed = None
             else:
                 self._outside_windows(allocation, addresses, lanes, access, ~backed)
@@ -252,9 +258,11 @@ class GlobalSpace(Space):
         access: Access,
     ) -> None:
         """Report accesses to what earlier launches wrote by threads that did not wait for them."""
+        if not any_of(unordered[lanes.flat]):
+            return
         touched = allocation.written[index[:, None] + np.arange(access.size)].any(axis=1)
         bad = touched & unordered[lanes.flat]
-        if bad.any():
+        if any_of(bad):
             message = (
                 f"{access.action} of {allocation.name} without a wait for the launch before, which "
                 "writes it and may not have ended yet"
@@ -266,7 +274,7 @@ class GlobalSpace(Space):
     ) -> None:
         """Report reads of what lies between rows. They get what is there."""
         bad = gaps[index[:, None] + np.arange(access.size)].any(axis=1)
-        if bad.any():
+        if any_of(bad):
             message = (
                 f"read of {access.size} bytes reaches between rows, where nothing is to be read"
             )
@@ -327,14 +335,14 @@ class SharedSpace(Space):
 
     def indices_of(self, addresses: Addresses, lanes: LaneIds) -> Addresses:
         """Return where in `data` an address of each lane lies, which need not be in bounds."""
-        own = lanes // self._batch.ordering.per_block
+        own = self._batch.ordering.block_of[lanes]
         rank, cluster = addresses >> RANK_SHIFT, self._batch.cluster_size
         blocks = np.where(rank == 0, own, own // cluster * cluster + rank - 1)
         return np.asarray(blocks * self.block_bytes + (addresses & ((1 << RANK_SHIFT) - 1)))
 
     def _places(self, addresses: Addresses, lanes: Lanes, access: Access) -> list[Place]:
-        low, high = int(addresses.min()), int(addresses.max())
-        blocks = lanes.flat // self._batch.ordering.per_block
+        low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
+        blocks = self._batch.blocks_of(lanes)
         offsets = addresses
         chosen: NDArray[np.bool_] | None = None
         absent = False
@@ -342,11 +350,11 @@ class SharedSpace(Space):
             blocks = self._target_blocks(addresses, lanes, access)
             offsets = addresses & ((1 << RANK_SHIFT) - 1)
             low, high = int(offsets.min()), int(offsets.max())
-            absent = bool((blocks < 0).any())
+            absent = any_of(blocks < 0)
         single = any(start <= low and high + access.size <= end for start, end, _ in self._ranges)
         if not single or absent:
             chosen = _inside(self._ranges, offsets, access.size) & (blocks >= 0)
-            if not chosen.all():
+            if not all_of(chosen):
                 self._outside(addresses, lanes, access, ~chosen)
             offsets, blocks, lanes = offsets[chosen], blocks[chosen], lanes.where(chosen)
             if not lanes.count:
@@ -357,13 +365,13 @@ class SharedSpace(Space):
     def _target_blocks(self, addresses: Addresses, lanes: Lanes, access: Access) -> Addresses:
         """Return the block of the batch that each address lies in; -1 if there is none."""
         batch = self._batch
-        own = lanes.flat // batch.ordering.per_block
+        own = batch.blocks_of(lanes)
         rank = addresses >> RANK_SHIFT
         base = own // batch.cluster_size * batch.cluster_size
         target = np.where(rank == 0, own, base + rank - 1)
         target[(rank < 0) | (rank > batch.cluster_size)] = -1
         remote = (target != own) & (target >= 0)
-        if remote.any():
+        if any_of(remote):
             self.remote.note(target[remote], lanes.flat[remote], access)
         return target
 
@@ -414,7 +422,7 @@ class RemoteAccesses:
 
     def _last(self, targets: Array, lanes: LaneIds) -> list[tuple[int, int, int]]:
         """Return each (target, own block) that lanes access, with the last of its lanes."""
-        own = lanes // self._batch.ordering.per_block
+        own = self._batch.ordering.block_of[lanes]
         pairs, first = np.unique((targets * self._batch.blocks + own)[::-1], return_index=True)
         last = lanes[::-1][first].tolist()
         return [
@@ -422,7 +430,7 @@ class RemoteAccesses:
         ]
 
     def _report(self, bad: Array, lanes: Array, access: Access, when: str) -> None:
-        if bad.any():
+        if any_of(bad):
             self._batch.report(
                 Kind.CLUSTER,
                 f"{access.action} of another block's shared memory {when}",
@@ -437,7 +445,7 @@ class RemoteAccesses:
         if not self._accessed and not self._sent:
             return
         per_block = self._batch.ordering.per_block
-        blocks = lanes.flat // per_block
+        blocks = self._batch.blocks_of(lanes)
         gone = np.asarray(all_exited.reshape(-1, per_block).all(axis=1))
         ended = {block for block in distinct(blocks).tolist() if gone[block]}
         self._ended[list(ended)] = True
@@ -452,10 +460,16 @@ class RemoteAccesses:
         """Check that of each access, a lane and a time, some lane that leaves knows."""
         batch, lanes = self._batch, len(leaving)
         who, times = np.array(accesses, np.int64).T
-        met = batch.ordering.cluster_met[leaving] >= times[:, None]
+        left = np.flatnonzero(times > int(batch.ordering.cluster_met[leaving].max()))
+        # Mostly the first lane knows of all: the others are asked for the rest.
+        first = np.repeat(leaving[:1], len(left))
+        left = left[~batch.ordering.ordered(who[left], times[left], first)]
+        if not len(left):
+            return
+        who, times = who[left], times[left]
         each = np.repeat(who, lanes), np.repeat(times, lanes), np.tile(leaving, len(who))
-        known = met | batch.ordering.ordered(*each).reshape(met.shape)
-        for number in np.flatnonzero(~known.any(axis=1)).tolist():
+        known = batch.ordering.ordered(*each).reshape(-1, lanes)
+        for number in left[~known.any(axis=1)].tolist():
             lane, when = accesses[number]
             batch.report(
                 Kind.CLUSTER,
@@ -481,7 +495,7 @@ class LocalSpace(Space):
     def _places(self, addresses: Addresses, lanes: Lanes, access: Access) -> list[Place]:
         inside = _inside(self._ranges, addresses, access.size)
         chosen = None
-        if not inside.all():
+        if not all_of(inside):
             self._outside(addresses, lanes, access, ~inside)
             chosen, addresses, lanes = inside, addresses[inside], lanes.where(inside)
         if not lanes.count:

@@ -5,7 +5,7 @@ lanes that an instruction's mask names wait for one another.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from explorer.ptx_emulator.binding import Binder, Control, Modifiers, Step, binds, controls
 from explorer.ptx_emulator.findings import Kind
-from explorer.ptx_emulator.lanes import WARP, Lanes, distinct
+from explorer.ptx_emulator.lanes import WARP, Lanes, all_of, any_of, distinct
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.program import DTYPES, Array, Instruction, Operand
 from explorer.ptx_emulator.registers import Source
@@ -22,6 +22,10 @@ from explorer.ptx_emulator.scheduler import Scheduler, guarded
 _FULL = 0xFFFFFFFF
 
 # Lanes that meet.
+
+
+Meeting = tuple[Instruction, Step, Source]
+"""A warp-wide instruction, what it does once its lanes have met, and its mask."""
 
 
 class _Meetings:
@@ -33,20 +37,14 @@ class _Meetings:
         self._parked: dict[int, Lanes] = {}
         self._gone: dict[int, NDArray[np.uint32]] = {}
         """Lanes of each warp that had exited when others last began to wait at an instruction."""
-        self._bound: dict[int, tuple[Instruction, Step, Source]] = {}
+        self._met: dict[int, Meeting] = {}
         self._scheduler.stalled.append(self._force)
 
-    def bind(self, binder: Binder, instruction: Instruction, step: Step, mask: Operand) -> Control:
-        """Return a control that runs the step once all lanes of the mask have come."""
-        members = binder.source(mask, "b32")
-        self._bound[instruction.pc] = (instruction, step, members)
-        always = _is_full(members)
-        meet = partial(self._meet, instruction.pc, always=always)
-        return guarded(binder, instruction, meet)
-
-    def _meet(self, pc: int, lanes: Lanes, *, always: bool) -> int | None:
-        instruction, step, mask = self._bound[pc]
-        if always and pc not in self._parked and lanes.whole_warps:
+    def meet(self, meeting: Meeting, lanes: Lanes) -> int | None:
+        """Run the step once all lanes of the mask have come."""
+        instruction, step, mask = meeting
+        pc = instruction.pc
+        if pc not in self._parked and lanes.whole_warps and _is_full(mask):
             step(lanes)
             return self._go_on(pc, lanes, lanes)
         arrived = lanes
@@ -61,9 +59,9 @@ class _Meetings:
             return self._go_on(pc, lanes, arrived)
         # Lanes that have exited need not come; reading their values is what is wrong.
         waits = (missing & ~self._gone_bits()[warps]) != 0
-        if waits.any():
+        if any_of(waits):
             self._scheduler.wait_pc[lanes.flat[waits]] = pc
-            self._parked[pc] = lanes.where(waits)
+            self._parked[pc], self._met[pc] = lanes.where(waits), meeting
             self._gone[pc] = self._gone_bits()
             lanes = lanes.where(~waits)
         if lanes.count:
@@ -81,7 +79,7 @@ class _Meetings:
         masks = mask.each(lanes).astype(np.uint32)
         own = np.uint32(1) << (lanes.flat & 31).astype(np.uint32)
         outside = (masks & own) == 0
-        if outside.any():
+        if any_of(outside):
             self._machine.report(
                 Kind.WARP_MASK,
                 "a lane executes this without being in its mask",
@@ -102,11 +100,11 @@ class _Meetings:
             return False
         pc = min(self._parked)
         lanes = self._parked.pop(pc)
-        instruction, step, mask = self._bound[pc]
+        instruction, step, mask = self._met[pc]
         masks = mask.each(lanes).astype(np.uint32)
         warps = lanes.flat >> 5
         absent = (masks & ~lanes.warp_bits()[warps] & ~self._gone[pc][warps]) != 0
-        if absent.any():
+        if any_of(absent):
             self._machine.report(
                 Kind.WARP_MASK,
                 "the mask names lanes that do not reach this instruction",
@@ -117,6 +115,14 @@ class _Meetings:
         step(lanes)
         self._scheduler.place(pc + 1, lanes)
         return True
+
+
+def _bind_meeting(binder: Binder, instruction: Instruction, step: Step, mask: Operand) -> Control:
+    """Return a control that runs the step once all lanes of the mask have come."""
+    current, meeting = binder.current, (instruction, step, binder.source(mask, "b32"))
+    return guarded(
+        binder, instruction, lambda lanes: current.machine.part(_Meetings).meet(meeting, lanes)
+    )
 
 
 def _collective(
@@ -130,8 +136,7 @@ def _collective(
         @controls(*opcodes)
         def bind(binder: Binder, instruction: Instruction) -> Control:
             step = function(binder, instruction)
-            mask = instruction.operands[-1]
-            return binder.machine.part(_Meetings).bind(binder, instruction, step, mask)
+            return _bind_meeting(binder, instruction, step, instruction.operands[-1])
 
         return bind
 
@@ -178,6 +183,12 @@ def _source_lanes(mode: str, lane: _LaneIds, b: Any, c: Any) -> tuple[_LaneIds, 
     return np.where(inside, picked, lane), inside
 
 
+@cache
+def _of_a_warp(mode: str, b: int, c: int) -> tuple[_LaneIds, NDArray[np.bool_]]:
+    """Return the same for the lanes of any warp, which share these operands."""
+    return _source_lanes(mode, np.arange(WARP), b, c)
+
+
 @_collective("shfl")
 def bind_shfl(binder: Binder, instruction: Instruction) -> Step:
     """Bind shfl.sync d|p, a, b, c, mask."""
@@ -188,24 +199,26 @@ def bind_shfl(binder: Binder, instruction: Instruction) -> Step:
     mods.finish()
     target, valid = binder.targets(instruction.operands[0], "b32")
     a, b, c, mask = (binder.source(o, "b32") for o in instruction.operands[1:])
-    machine = binder.machine
-    values = a.value if isinstance(a.value, np.ndarray) and a.value.ndim == 3 else None
-    fixed = None
-    if b.scalar is not None and c.scalar is not None and _is_full(mask):
-        fixed = _source_lanes(mode, np.arange(WARP), b.scalar, c.scalar)
+    current = binder.current
 
     def step(lanes: Lanes) -> None:
-        if fixed is not None and values is not None and lanes.whole_warps and lanes.box is not None:
-            part = values[lanes.box]
-            target.put(lanes, np.take(part, fixed[0], axis=2))
+        varies = a.scalar is None
+        if b.scalar is None or c.scalar is None or not (varies and _is_full(mask)):
+            fixed = None
+        else:
+            fixed = _of_a_warp(mode, int(b.scalar), int(c.scalar))
+        if fixed is not None and lanes.whole_warps and lanes.box is not None:
+            lane, inside = fixed
+            part = a.value[lanes.box]
+            target.put(lanes, part.take(lane, axis=2))
             if valid is not None:
-                valid.put(lanes, np.broadcast_to(fixed[1], part.shape))
+                valid.put(lanes, inside.reshape(1, 1, WARP))
             return
         own = (lanes.flat & 31).astype(np.int64)
         picked, inside = _source_lanes(mode, own, b.each(lanes), c.each(lanes))
-        _check_sources(machine, instruction, lanes, picked, mask)
+        _check_sources(current.machine, instruction, lanes, picked, mask)
         origin = (lanes.flat & ~31) + picked
-        everyone = a.each(Lanes.every(machine.shape)) if values is None else values.reshape(-1)
+        everyone = a.value.reshape(-1) if varies else a.each(Lanes.every(lanes.shape))
         target.put(lanes, everyone[origin])
         if valid is not None:
             valid.put(lanes, inside)
@@ -220,7 +233,7 @@ def _check_sources(
     bit = np.uint32(1) << picked.astype(np.uint32)
     present = lanes.warp_bits()[lanes.flat >> 5] & mask.each(lanes).astype(np.uint32)
     bad = (present & bit == 0) & (picked != (lanes.flat & 31))
-    if bad.any():
+    if any_of(bad):
         machine.report(
             Kind.WARP_MASK,
             "the value is read from a lane that does not take part",
@@ -362,15 +375,16 @@ def bind_match(binder: Binder, instruction: Instruction) -> Step:
 @controls("bar.warp", "barrier.warp")
 def bind_warp_barrier(binder: Binder, instruction: Instruction) -> Control:
     """Bind bar.warp.sync: the lanes of the mask see one another's earlier accesses."""
-    machine = binder.machine
+    current = binder.current
     mask = binder.source(instruction.operands[0], "b32")
 
     def step(lanes: Lanes) -> None:
+        machine = current.machine
         now = machine.tick(instruction)
         machine.counters.warp_barriers += lanes.warps
         members = _members(lanes, mask)
         whole = members == _FULL
-        if whole.all():
+        if all_of(whole):
             machine.ordering.sync_warps(distinct(lanes.flat >> 5), now)
             return
         machine.ordering.sync_warps(distinct(lanes.flat[whole] >> 5), now)
@@ -378,4 +392,4 @@ def bind_warp_barrier(binder: Binder, instruction: Instruction) -> Control:
         for key in np.unique(keys[~whole]):
             machine.ordering.sync_some(lanes.flat[keys == key], now)
 
-    return machine.part(_Meetings).bind(binder, instruction, step, instruction.operands[0])
+    return _bind_meeting(binder, instruction, step, instruction.operands[0])
