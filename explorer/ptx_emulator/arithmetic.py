@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from explorer.ptx_emulator.lanes import all_of, any_of
 from explorer.ptx_emulator.program import BFLOAT16, Array
 
 # Sums of float64 that lose nothing.
@@ -62,9 +63,9 @@ def _nearest(product: Array, addend: Array) -> Array:
     # where the result is subnormal and float32 keeps fewer bits.
     doubtful = (total.view(np.int64) & _DROPPED_BITS) == _HALFWAY
     small = np.abs(total) < FLOAT32_TINY
-    if small.any():
+    if any_of(small):
         doubtful |= small & (total != 0)
-    if doubtful.any():
+    if any_of(doubtful):
         total[doubtful] = round_to_odd(*_exact_sum_of(product, addend, doubtful))
     return total.astype(np.float32)
 
@@ -107,7 +108,7 @@ def _round_sum(product: Array, addend: Array, mode: str) -> Array:
     above, below = wide > total, wide < total
     # float64's own rounding error decides only where its sum is a float32 itself.
     equal = np.asarray(wide == total)
-    if equal.any():
+    if any_of(equal):
         _, error = _exact_sum_of(product, addend, equal)
         above[equal], below[equal] = error < 0, error > 0
     return _step(rounded, above, below, total, mode)
@@ -157,13 +158,13 @@ def fma64(a: Any, b: Any, c: Any) -> Array:
     a, b, c = np.asarray(a, np.float64), np.asarray(b, np.float64), np.asarray(c, np.float64)
     result = _fma64(a, b, c)
     finite = np.isfinite(result)
-    if finite.all():
+    if all_of(finite):
         return result
     # A product of finite factors is finite before it is rounded, so an infinite c decides alone.
     factors = np.isfinite(a) & np.isfinite(b)
     result = np.where(finite, result, np.where(factors, c, a * b + c))
     numbers = ~finite & factors & np.isfinite(c)
-    if numbers.any():
+    if any_of(numbers):
         result[numbers] = _scaled_fma64(
             *(np.broadcast_to(x, numbers.shape)[numbers] for x in (a, b, c))
         )
@@ -180,7 +181,7 @@ def _fma64(a: Array, b: Array, c: Array) -> Array:
     # numbers as it seems: what was rounded off last is then a power of two.
     left = np.asarray(error - (result - high))
     doubtful = ((left.view(np.int64) & _MANTISSA) == 0) & (left != 0)
-    if doubtful.any():
+    if any_of(doubtful):
         error = round_to_odd(*_exact_sum_of(low_error, high_error, doubtful))
         result[doubtful] = np.asarray(high)[doubtful] + error
     return result
@@ -239,7 +240,7 @@ def flush(values: Any) -> Array:
     """Replace subnormal numbers by zero of the same sign (.ftz)."""
     values = np.asarray(values)
     subnormal = np.abs(values) < _SMALLEST_NORMAL[values.dtype]
-    if not subnormal.any():
+    if not any_of(subnormal):
         return np.asarray(values)
     zero = np.copysign(np.float32(0), values.astype(np.float32)).astype(values.dtype)
     return np.asarray(np.where(subnormal, zero, values))
@@ -307,38 +308,47 @@ def ex2_approx(x: Array) -> NDArray[np.float32]:
     all magnitudes and both signs, this model and that GPU gave the same bits. A subnormal result is
     the square of 2^(x/2).
     """
-    x = np.asarray(x, np.float32)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        is_small = x < _LOWEST_NORMAL
-        if not is_small.any():
-            return _ex2_normal(x)
-        # In rows far below their maximum nearly all results are 0, and no table is asked for them.
-        some = ~(x <= _LOWEST)
-        if 2 * np.count_nonzero(some) < x.size:
-            few = np.zeros_like(x)
-            few[some] = ex2_approx(x[some])
-            return few
-        result = _ex2_normal(np.where(is_small, x * np.float32(0.5), x))
-        return np.where(is_small, result * result, result)
+        return ex2_quietly(np.asarray(x, np.float32))
+
+
+def ex2_quietly(x: NDArray[np.float32], *, ftz: bool = False) -> NDArray[np.float32]:
+    """Return the same, where NumPy's warnings are off; with `ftz`, 0 for a subnormal result.
+
+    A subnormal argument gives 1, as 0 does, so that it need not be flushed.
+    """
+    is_small = np.asarray(x < _LOWEST_NORMAL)
+    if not any_of(is_small):
+        return _ex2_normal(x)
+    # In rows far below their maximum nearly all results are 0, and no table is asked for them.
+    some = np.asarray(~(x <= _LOWEST))
+    if 2 * np.count_nonzero(some) < x.size:
+        few = np.zeros_like(x)
+        few[some] = ex2_quietly(x[some], ftz=ftz)
+        return few
+    result = _ex2_normal(np.where(is_small, x * np.float32(0.5), x))
+    result = np.where(is_small, result * result, result)
+    return flush(result) if ftz else result
 
 
 def _ex2_normal(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return 2^x for results that are not subnormal: 0 below 2^-126, infinity and NaN included."""
     tables = _ex2_tables()
-    clamped = np.minimum(np.maximum(x, _LOWEST_NORMAL), _INFINITE)
+    clamped = np.asarray(np.maximum(x, _LOWEST_NORMAL))
+    np.minimum(clamped, _INFINITE, out=clamped)
     fixed = (clamped * _SCALE).astype(np.int32)  # Some number for NaN, which is seen to below.
-    fraction = fixed & (_FRACTIONS - 1)
+    fixed -= (fraction := fixed & (_FRACTIONS - 1))
+    place = fraction.astype(np.intp)  # Once, since `take` would do it for each table.
     # The table was read at 1 <= |x| < 2. The product of the two parts, in float64, rounds to the
     # same float32 as 2^fraction itself for every fraction.
-    rounded = tables.high.take(fraction >> _LOW_BITS)
-    rounded *= tables.low.take(fraction & (_LOWS - 1))
+    rounded = tables.high.take(place >> _LOW_BITS)
+    rounded *= tables.low.take(place & (_LOWS - 1))
     bits = rounded.astype(np.float32).view(np.int32)
-    fixed -= fraction
     bits += fixed  # What is left of it is the whole part, where float32 has its exponent.
     fixed >>= 31 - _FRACTION_BITS  # The sign goes to the bit above those of the fraction.
     fixed &= _FRACTIONS
-    fixed |= fraction
-    bits += tables.corrections.take(fixed)
+    place |= fixed
+    bits += tables.corrections.take(place)
     clamped *= np.float32(0)
     clamped += bits.view(np.float32)
     return np.asarray(clamped)  # NaN stays NaN.

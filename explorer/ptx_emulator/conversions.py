@@ -5,13 +5,14 @@ Instructions".
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from explorer.ptx_emulator import arithmetic
 from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds, computed, packed
-from explorer.ptx_emulator.lanes import Lanes
+from explorer.ptx_emulator.lanes import Lanes, any_of
 from explorer.ptx_emulator.program import (
     DTYPES,
     FLOATS,
@@ -54,13 +55,13 @@ def _unpack(binder: Binder, to: Vector, of: Operand, ptx_type: str) -> Step:
     whole_type = f"b{bits * len(to.items)}"
     whole = binder.source(of, whole_type)
     targets = [None if isinstance(o, Sink) else binder.target(o, part) for o in to.items]
-    shift = DTYPES[whole_type].type
+    dtype, count = DTYPES[part], len(targets)
 
     def step(lanes: Lanes) -> None:
-        values = np.asarray(whole.at(lanes))
+        values = np.ascontiguousarray(whole.at(lanes)).view(dtype)
         for place, target in enumerate(targets):
             if target is not None:
-                target.put(lanes, (values >> shift(place * bits)).astype(DTYPES[part]))
+                target.put(lanes, values[..., place::count])
 
     return step
 
@@ -72,13 +73,17 @@ def _pack(binder: Binder, to: Operand, of: Vector, ptx_type: str) -> Step:
     sources = [binder.source(o, part) for o in of.items]
     dtype = DTYPES[whole_type]
 
-    def join(*parts: Any) -> Array:
-        whole = np.asarray(parts[0]).astype(dtype)
-        for place, values in enumerate(parts[1:], 1):
-            whole = whole | np.asarray(values).astype(dtype) << dtype.type(place * bits)
-        return np.asarray(whole)
+    return computed(partial(_joined, dtype), binder.target(to, whole_type), *sources)
 
-    return computed(join, binder.target(to, whole_type), *sources)
+
+def _joined(dtype: np.dtype[Any], *parts: Any) -> Array:
+    """Return numbers of `dtype` made of parts, of which the first are the lowest bits."""
+    shape = np.broadcast_shapes(*(np.shape(part) for part in parts))
+    whole = np.empty(shape, dtype)
+    for place, values in enumerate(parts):
+        of_parts = whole.reshape(*shape, 1).view(np.asarray(values).dtype)
+        of_parts[..., place] = values
+    return whole
 
 
 @binds("cvta")
@@ -145,26 +150,26 @@ def float_to_float(values: Any, ptx_type: str, mode: str) -> Array:
     dtype = DTYPES[ptx_type]
     if dtype.itemsize > values.dtype.itemsize or dtype == values.dtype:
         return np.asarray(values.astype(dtype))
-    wide = np.asarray(values.astype(np.float64))
     if ptx_type == "f32":
         if mode == "rn":
             return np.asarray(values.astype(np.float32))
+        wide = np.asarray(values.astype(np.float64))
         return arithmetic.directed(wide, np.zeros_like(wide), mode)
-    narrowed = _narrowed(values, wide, dtype)
+    narrowed = _narrowed(values, dtype)
     if mode == "rn":
         return narrowed
     assert mode == "rz"
-    return _toward_zero(narrowed, wide)
+    return _toward_zero(narrowed, values.astype(np.float64))
 
 
-def _narrowed(values: Array, wide: Array, dtype: np.dtype[Any]) -> Array:
+def _narrowed(values: Array, dtype: np.dtype[Any]) -> Array:
     """Convert to a 16-bit float, rounded to nearest; NaN becomes 0x7fff."""
     if values.dtype == np.float32:
         narrowed = np.asarray(values.astype(dtype))
     else:
-        narrowed = arithmetic.narrow(wide, dtype)
-    nan = np.isnan(wide)
-    if nan.any():
+        narrowed = arithmetic.narrow(values.astype(np.float64), dtype)
+    nan = np.isnan(values)
+    if any_of(nan):
         canonical = np.uint16(0x7FFF).view(dtype)
         narrowed = np.where(nan, canonical, narrowed)
     return narrowed
@@ -258,9 +263,8 @@ def _bind_pair(
         function = _relu(function)
 
     def pack(upper: Any, lower: Any) -> Array:
-        high = np.ascontiguousarray(function(upper)).view(np.uint16).astype(np.uint32)
-        low = np.ascontiguousarray(function(lower)).view(np.uint16)
-        return high << np.uint32(16) | low
+        halves = (np.ascontiguousarray(function(x)).view(np.uint16) for x in (lower, upper))
+        return _joined(DTYPES["b32"], *halves)
 
     target = binder.target(instruction.operands[0], to)
     sources = [binder.source(operand, of) for operand in instruction.operands[1:]]

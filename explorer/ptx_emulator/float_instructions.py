@@ -12,6 +12,7 @@ import numpy as np
 
 from explorer.ptx_emulator import arithmetic
 from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds, computed, in_place, packed
+from explorer.ptx_emulator.lanes import any_of
 from explorer.ptx_emulator.program import DTYPES, PACKED, Array, Instruction
 
 FLOAT_TYPES = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2", "f32x2")
@@ -136,7 +137,7 @@ def extreme(root: str, *, nan: bool) -> Function:
     def pick(a: Any, b: Any) -> Array:
         result = np.asarray((keeping if nan else ignoring)(a, b))
         zero = result == 0
-        if zero.any():
+        if any_of(zero):
             sign = np.where(combine(np.signbit(a), np.signbit(b)), -1.0, 1.0)
             both = zero & (np.asarray(a) == 0) & (np.asarray(b) == 0)
             signed_zero = np.copysign(np.float32(0), sign).astype(result.dtype)
@@ -189,13 +190,8 @@ def _in_double(function: Callable[[Any], Any]) -> Function:
     return evaluate
 
 
-def _ex2(a: Array) -> Array:
-    """2^a: of float32 as the hardware does, of other types rounded once."""
-    return arithmetic.ex2_approx(a) if np.asarray(a).dtype == np.float32 else _in_double(np.exp2)(a)
-
-
 _APPROXIMATE: dict[str, Function] = {
-    "ex2": _ex2,
+    "ex2": _in_double(np.exp2),
     "lg2": _in_double(np.log2),
     "sin": _in_double(np.sin),
     "cos": _in_double(np.cos),
@@ -211,7 +207,11 @@ def bind_approximate(binder: Binder, instruction: Instruction) -> Step:
     ptx_type = mods.one_of(FLOAT_TYPES)
     if not mods.take("approx"):
         raise mods.unsupported()
-    return bind_float(binder, instruction, _APPROXIMATE[instruction.root], ptx_type, mods)
+    function = _APPROXIMATE[instruction.root]
+    if instruction.root == "ex2" and ptx_type == "f32":
+        ftz = mods.take("ftz")
+        function = lambda a: arithmetic.ex2_quietly(np.asarray(a), ftz=ftz)  # noqa: E731
+    return bind_float(binder, instruction, function, ptx_type, mods)
 
 
 @binds("rcp", "sqrt")
