@@ -73,6 +73,7 @@ static struct {
   PyObject* objects;  // the tuple that owns all of the following ones
   PyObject *tensor, *parameter;  // torch.Tensor and torch.nn.Parameter
   PyObject* dtype;  // torch.dtype
+  PyObject *requires_grad, *cuda;  // the texts
   PyObject *is_negated, *gradients_enabled, *autocast_enabled, *bump_version;  // functions
   PyObject* answers;  // pairs (function, what it returns if nothing looks on)
   PyObject* values;  // triples (namespace, name, the value if nothing looks on)
@@ -82,8 +83,6 @@ static struct {
   int (*current_context)(void** context);
   Py_ssize_t most;  // entries of the table
 } given;
-
-static PyObject *cuda_name, *wants_gradient;  // the texts "cuda" and "requires_grad"
 
 // The arguments of a call, in order.
 enum { LOG, X, DIM, SCALE, MASK, LENGTHS, DTYPE, OUT, ARGUMENT_COUNT };
@@ -119,7 +118,7 @@ static int is_plain_tensor(PyObject* x) {
   PyObject* type = (PyObject*)Py_TYPE(x);
   if (type != given.tensor && type != given.parameter) return 0;
   if (!returns(given.is_negated, x, Py_False)) return 0;
-  PyObject* wanted = PyObject_GetAttr(x, wants_gradient);
+  PyObject* wanted = PyObject_GetAttr(x, given.requires_grad);
   Py_XDECREF(wanted);
   return wanted == Py_False || (wanted && returns(given.gradients_enabled, NULL, Py_False));
 }
@@ -164,7 +163,7 @@ static int describe(PyObject* tensor, Description* found) {
 // Whether autocast would make a result of single precision: it does so with halves on CUDA.
 static int is_autocast(PyObject* dtype, const Description* x) {
   return dtype == Py_None && x->type_bits == 16 && x->device_type != DEVICE_CPU &&
-      !returns(given.autocast_enabled, cuda_name, Py_False);
+      !returns(given.autocast_enabled, given.cuda, Py_False);
 }
 
 // Describes the tensors of a plain call and makes its key; `out` only if the call has one.
@@ -196,7 +195,7 @@ static int read_call(PyObject* const* call, Description* x, Description* out, Ke
 // ---------------------------------------------------------------- 3. Find the launch
 
 // What a kernel's argument is: a number that stays, or one that each call gives.
-enum Kind { CONSTANT, INPUT, OUTPUT, SCALE_F32, SCALE_F64 };
+enum Kind { CONSTANT, INPUT, OUTPUT, SCALE_F32, SCALE_F64, KIND_COUNT };
 
 // A prepared launch. It never changes once it is in the table.
 typedef struct {
@@ -263,12 +262,12 @@ static PyObject* new_output(const Entry* entry, const Description* x, Descriptio
 
 // ---------------------------------------------------------------- 5. Launch
 
-// Launches with the GIL released; returns the driver's status. All that the driver reads and we
-// write is on this thread's stack, so that threads may share an entry.
+// Launches with the GIL released; returns the driver's status. Whatever differs between calls is on
+// this thread's stack, so that threads may share an entry.
 static int launch(
     const Entry* entry, void* stream, uintptr_t source, uintptr_t target, double scale) {
   float scale_f32 = (float)scale;
-  void* places[] = {NULL, &source, &target, &scale_f32, &scale};
+  void* places[KIND_COUNT] = {NULL, &source, &target, &scale_f32, &scale};
   void* parameters[MOST_ARGUMENTS];
   for (int i = 0; i < entry->argument_count; i++) {
     int kind = entry->kinds[i];
@@ -279,34 +278,42 @@ static int launch(
   config.stream = stream;
   config.attributes = entry->overlaps ? &attribute : NULL;
   config.attribute_count = entry->overlaps ? 1 : 0;
-  int status;
-  Py_BEGIN_ALLOW_THREADS status = given.launch(&config, entry->function, parameters, NULL);
-  Py_END_ALLOW_THREADS return status;
+  PyThreadState* thread = PyEval_SaveThread();
+  int status = given.launch(&config, entry->function, parameters, NULL);
+  PyEval_RestoreThread(thread);
+  return status;
 }
 
-// Runs steps 4 and 5 for an entry; returns the output, or NULL if Python must serve the call.
+static double scale_of(PyObject* scale) {
+  if (scale == Py_None) return 0;  // no kernel reads it
+  return PyFloat_CheckExact(scale) ? PyFloat_AS_DOUBLE(scale) : PyLong_AsDouble(scale);
+}
+
+// Runs steps 4 and 5 for an entry; returns the output. If it returns NULL and has not launched,
+// Python must serve the call. Once it has launched, Python must not: x may be overwritten.
 static PyObject* run(
-    const Entry* entry, PyObject* const* call, const Description* x, Description* out) {
+    const Entry* entry, PyObject* const* call, const Description* x, Description* out,
+    int* has_launched) {
   void *context = NULL, *stream = NULL;
   if (given.current_context(&context) || context != entry->context) return NULL;
-  double scale = call[SCALE] == Py_None ? 0
-      : PyFloat_CheckExact(call[SCALE]) ? PyFloat_AS_DOUBLE(call[SCALE])
-                                        : PyLong_AsDouble(call[SCALE]);
-  if (PyErr_Occurred()) return NULL;
+  double scale = scale_of(call[SCALE]);
+  if (PyErr_Occurred()) return NULL;  // the scale is too large
   int is_given = call[OUT] != Py_None;
   PyObject* output = is_given ? Py_NewRef(call[OUT]) : new_output(entry, x, out);
   if (!output) return NULL;
   uintptr_t source = address(x), target = address(out);
-  int failed = (source | target) & entry->mask || (is_given && overlaps(entry, source, target)) ||
-      (x->device_type != DEVICE_CPU &&
-       given.exchange->current_stream(x->device_type, x->device, &stream)) ||
-      launch(entry, stream, source, target, scale);
-  if (!failed && is_given) {  // autograd learns that the tensor was written, as PyTorch tells it
+  int is_misplaced =
+      (source | target) & entry->mask || (is_given && overlaps(entry, source, target));
+  int has_stream = x->device_type == DEVICE_CPU ||
+      !given.exchange->current_stream(x->device_type, x->device, &stream);
+  *has_launched = !is_misplaced && has_stream && !launch(entry, stream, source, target, scale);
+  int is_done = *has_launched;
+  if (is_done && is_given) {  // autograd learns that the tensor was written, as PyTorch tells it
     PyObject* written = PyTuple_Pack(1, output);
-    failed = !written || !returns(given.bump_version, written, Py_None);
+    is_done = written && returns(given.bump_version, written, Py_None);
     Py_XDECREF(written);
   }
-  if (failed) Py_CLEAR(output);
+  if (!is_done) Py_CLEAR(output);
   return output;
 }
 
@@ -321,17 +328,18 @@ static PyObject* call(PyObject* module, PyObject* const* arguments, Py_ssize_t c
   Description x, out;
   Key key;
   PyObject *result = NULL, *python = given.otherwise;
+  int has_launched = 0;
   if (is_plain_call(arguments) && read_call(arguments, &x, &out, &key)) {
     Entry* entry = *slot_of(&key);
     if (entry) {
       entry->users++;
-      result = run(entry, arguments, &x, &out);
+      result = run(entry, arguments, &x, &out, &has_launched);
       leave(entry);
     } else {
       python = given.learn;
     }
   }
-  if (result) return result;
+  if (result || has_launched) return result;
   PyErr_Clear();  // what went wrong goes wrong in Python too, where it has its sentence
   Py_INCREF(python);
   result = PyObject_Vectorcall(python, arguments, ARGUMENT_COUNT, NULL);
@@ -339,60 +347,53 @@ static PyObject* call(PyObject* module, PyObject* const* arguments, Py_ssize_t c
   return result;
 }
 
-// Reads a kernel's arguments: bytes are constants, integers say what each call gives.
-static int read_arguments(PyObject* arguments, Entry* entry) {
-  Py_ssize_t count = PyTuple_GET_SIZE(arguments);
-  if (count > MOST_ARGUMENTS) return PyErr_SetString(PyExc_ValueError, "too many arguments"), 0;
-  for (Py_ssize_t i = 0; i < count; i++) {
-    PyObject* argument = PyTuple_GET_ITEM(arguments, i);
-    if (PyBytes_Check(argument) && PyBytes_GET_SIZE(argument) <= 8) {
-      memcpy(entry->constants[i], PyBytes_AS_STRING(argument), PyBytes_GET_SIZE(argument));
-    } else {
-      long kind = PyLong_AsLong(argument);
-      if (PyErr_Occurred()) return 0;
-      if (kind < INPUT || kind > SCALE_F64) {
-        return PyErr_Format(PyExc_ValueError, "an argument is of kind %ld", kind), 0;
-      }
-      entry->kinds[i] = (uint8_t)kind;
-    }
-  }
+// Reads a kernel's arguments: a Kind each, and 8 bytes each, which are the number of a CONSTANT.
+static int read_arguments(PyObject* kinds, PyObject* constants, Entry* entry) {
+  Py_ssize_t count = PyBytes_GET_SIZE(kinds);
+  int fits = count <= MOST_ARGUMENTS && PyBytes_GET_SIZE(constants) == 8 * count;
+  for (Py_ssize_t i = 0; fits && i < count; i++)
+    fits = (uint8_t)PyBytes_AS_STRING(kinds)[i] < KIND_COUNT;
+  if (!fits) return PyErr_SetString(PyExc_ValueError, "the kernel's arguments do not fit"), 0;
+  memcpy(entry->kinds, PyBytes_AS_STRING(kinds), (size_t)count);
+  memcpy(entry->constants, PyBytes_AS_STRING(constants), 8 * (size_t)count);
   entry->argument_count = (int)count;
   return 1;
 }
 
-// remember(call, function, context, grid, block, shared_bytes, overlaps, arguments, mask,
-//          input_bytes, output_bytes, allocate, allocate_arguments, alive) -> bool
+// remember(call, function, context, grid, block, shared_bytes, overlaps, kinds, constants, mask,
+//          input_bytes, output_bytes, allocate, allocate_arguments, alive)
 static PyObject* remember(PyObject* module, PyObject* told) {
   (void)module;
-  PyObject *plain_call, *arguments;
+  PyObject *plain_call, *kinds, *constants;
   unsigned long long function, context, mask;
   Entry* entry = PyMem_Calloc(1, sizeof *entry);
   if (!entry) return PyErr_NoMemory();
   LaunchConfig* config = &entry->config;
-  entry->users = 1;
   for (int i = 0; i < 3; i++) config->grid[i] = config->block[i] = 1;
   int is_read = PyArg_ParseTuple(
-      told, "O!KKIIIpO!KnnOO!O", &PyTuple_Type, &plain_call, &function, &context, &config->grid[0],
-      &config->block[0], &config->shared_bytes, &entry->overlaps, &PyTuple_Type, &arguments, &mask,
+      told, "O!KKIIIpSSKnnOO!O", &PyTuple_Type, &plain_call, &function, &context, &config->grid[0],
+      &config->block[0], &config->shared_bytes, &entry->overlaps, &kinds, &constants, &mask,
       &entry->input_bytes, &entry->output_bytes, &entry->allocate, &PyTuple_Type,
       &entry->allocate_arguments, &entry->alive);
   if (!is_read) return PyMem_Free(entry), NULL;
   Py_INCREF(entry->allocate), Py_INCREF(entry->allocate_arguments), Py_INCREF(entry->alive);
+  entry->users = 1;
   entry->function = (void*)(uintptr_t)function;
   entry->context = (void*)(uintptr_t)context;
   entry->mask = (uintptr_t)mask;
   Description x, out;
-  int is_known = read_arguments(arguments, entry) && given.exchange &&
-      PyTuple_GET_SIZE(plain_call) == ARGUMENT_COUNT &&
+  int is_known = given.exchange && PyTuple_GET_SIZE(plain_call) == ARGUMENT_COUNT &&
+      read_arguments(kinds, constants, entry) &&
       read_call(&PyTuple_GET_ITEM(plain_call, 0), &x, &out, &entry->key);
   if (is_known && entry_count >= given.most) empty_table();
   Entry** slot = is_known ? slot_of(&entry->key) : NULL;
-  if (!slot || *slot) {
-    leave(entry);
-  } else {
+  if (slot && !*slot) {
     *slot = entry, entry_count++;
+  } else {  // another thread was faster
+    leave(entry);
   }
-  return PyErr_Occurred() ? NULL : PyBool_FromLong(slot != NULL);
+  if (PyErr_Occurred()) return NULL;
+  Py_RETURN_NONE;
 }
 
 static PyObject* forget(PyObject* module, PyObject* nothing) {
@@ -431,10 +432,10 @@ static PyObject* configure(PyObject* module, PyObject* told) {
   }
   empty_table();
   if (!PyArg_ParseTuple(
-          objects, "OOOOOOOO!O!OO", &given.tensor, &given.parameter, &given.dtype,
-          &given.is_negated, &given.gradients_enabled, &given.autocast_enabled, &given.bump_version,
-          &PyTuple_Type, &given.answers, &PyTuple_Type, &given.values, &given.otherwise,
-          &given.learn)) {
+          objects, "OOOOOOOOOO!O!OO", &given.tensor, &given.parameter, &given.dtype,
+          &given.requires_grad, &given.cuda, &given.is_negated, &given.gradients_enabled,
+          &given.autocast_enabled, &given.bump_version, &PyTuple_Type, &given.answers,
+          &PyTuple_Type, &given.values, &given.otherwise, &given.learn)) {
     return NULL;
   }
   Py_XSETREF(given.objects, Py_NewRef(objects));
@@ -455,20 +456,7 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static int begin(PyObject* module) {
-  cuda_name = PyUnicode_InternFromString("cuda");
-  wants_gradient = PyUnicode_InternFromString("requires_grad");
-  return !cuda_name || !wants_gradient || PyModule_AddIntConstant(module, "INPUT", INPUT) ||
-          PyModule_AddIntConstant(module, "OUTPUT", OUTPUT) ||
-          PyModule_AddIntConstant(module, "SCALE_F32", SCALE_F32) ||
-          PyModule_AddIntConstant(module, "SCALE_F64", SCALE_F64)
-      ? -1
-      : 0;
-}
-
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, begin}, {0, NULL}};
-
 static PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, .m_name = "_fast_call", .m_methods = functions, .m_slots = slots};
+    PyModuleDef_HEAD_INIT, .m_name = "_fast_call", .m_methods = functions};
 
 PyMODINIT_FUNC PyInit__fast_call(void) { return PyModuleDef_Init(&definition); }

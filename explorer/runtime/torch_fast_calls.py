@@ -114,7 +114,7 @@ def configure(library: ModuleType, launch: int, current_context: int) -> None:
         (vars(shapes), "_logs", ()),
     )
     objects = (
-        *(Tensor, torch.nn.Parameter, torch.dtype),
+        *(Tensor, torch.nn.Parameter, torch.dtype, "requires_grad", "cuda"),
         *(Tensor.is_neg, torch.is_grad_enabled, torch.is_autocast_enabled, _version_counter()),
         *(answers, values, functions.uncompiled, functools.partial(_learn, library)),
     )
@@ -146,11 +146,8 @@ def _remember(library: ModuleType, call: Call, recipe: Recipe, result: Tensor) -
     x = call[1]
     strides = x.stride() if recipe.is_alike else result.stride()  # as torch.empty_like has them
     allocate, allocated = _allocation(x, tuple(x.shape), strides, recipe.target)
-    kinds = {
-        "input": library.INPUT,
-        "output": library.OUTPUT,
-        "scale": library.SCALE_F64 if recipe.plan.scale_is_f64 else library.SCALE_F32,
-    }
+    kinds = {"input": 1, "output": 2, "scale": 4 if recipe.plan.scale_is_f64 else 3}  # enum Kind
+    arguments = launch.arguments
     library.remember(
         call,
         launch.function,
@@ -159,7 +156,8 @@ def _remember(library: ModuleType, call: Call, recipe: Recipe, result: Tensor) -
         launch.block,
         launch.shared_bytes,
         launch.overlaps,
-        tuple(kinds[a] if isinstance(a, str) else a for a in launch.arguments),
+        bytes(kinds[a] if isinstance(a, str) else 0 for a in arguments),
+        b"".join((b"" if isinstance(a, str) else a).ljust(8, b"\0") for a in arguments),
         recipe.plan.mask,
         recipe.input_bytes,
         recipe.output_bytes,

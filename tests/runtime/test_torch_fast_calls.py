@@ -320,6 +320,54 @@ def test_other_kinds_of_tensors_are_pytorchs(driver):
     assert driver.library.size() == 1 and len(driver.paths) == 6
 
 
+def test_memory_that_is_not_there_yet_is_made_before_it_is_written(driver):
+    x, out = torch.randn(3, 5), torch.empty(3, 5)
+    explorer.softmax(x, out=out)
+    before, lazy = x.clone(), torch._lazy_clone(x)
+    assert torch._C._is_cow_tensor(lazy)
+    explorer.softmax(x, out=lazy)
+    assert driver.paths == ["learn"] and torch.equal(x, before)
+    close(lazy, exact("softmax", x))
+
+
+def test_tensors_without_memory_are_pythons(driver):
+    explorer.softmax(torch.randn(3, 5))
+    driver.paths.clear()
+    functional = torch._to_functional_tensor(torch.zeros(3, 5))
+    for x in (torch._efficientzerotensor((3, 5)), functional):
+        with pytest.raises(RuntimeError):
+            served_by(driver, x)
+    assert driver.paths == ["otherwise"] * 2
+
+
+def served_by(driver, x):
+    """Call, and raise where it is Python's turn, whatever that makes of such a tensor."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def stop(*_):
+            raise RuntimeError("Python's turn")
+
+        patch.setattr(torch_calls, "recipe_of", stop)
+        return explorer.softmax(x)
+
+
+def test_an_error_after_the_launch_is_raised_and_nothing_is_launched_again(driver, monkeypatch):
+    def fails(tensors):
+        raise ValueError("no version")
+
+    monkeypatch.setattr(torch_fast_calls, "_version_counter", lambda: fails)
+    torch_fast_calls.configure(driver.library, *driver.addresses())
+    x = torch.randn(3, 5)
+    expected = exact("softmax", x)
+    explorer.softmax(x.clone(), out=(y := x.clone()))
+    explorer.softmax(y.copy_(x), out=y)
+    launches = len(driver.launched)
+    with pytest.raises(ValueError, match="no version"):
+        explorer.softmax(y.copy_(x), out=y)
+    assert len(driver.launched) == launches + 1
+    close(y, expected)
+
+
 def test_autocast_is_asked_of_halves_on_cuda_alone(driver):
     x = torch.randn(3, 5, dtype=F16)
     before = torch.is_autocast_enabled("cuda")
