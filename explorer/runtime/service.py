@@ -79,9 +79,10 @@ def set_options(
     that is no tuned table of this version.
     `compiled_calls`: whether plain calls on PyTorch's tensors (without gradient, mask and lengths)
     are served by a function in C instead of Python. It is new and off by default; from the start
-    where EXPLORER_COMPILED_CALLS=1 is set. A C compiler builds it once, in the background, for the
-    Python in use. Without a compiler, Python's headers or PyTorch 2.10 or later, Python serves the
-    calls, and the logger `explorer` says why at level DEBUG.
+    where EXPLORER_COMPILED_CALLS=1 is set. A C compiler builds it once for the Python in use, in
+    the background; with `wait`, here and now. Without a compiler, Python's headers or a PyTorch
+    with DLPack's C exchange API, Python serves the calls, and the logger `explorer` says why at
+    level DEBUG.
 
     None makes a kernel while a graph is being captured, into which nothing can be loaded: what
     is captured is then the framework's function. Call `explorer.warm_up` before.

@@ -96,7 +96,7 @@ def _after_fork() -> None:
 def configure(library: ModuleType, launch: int, current_context: int) -> None:
     """Tell the compiled function what it needs of PyTorch and of the driver's two functions.
 
-    Raises AttributeError for a PyTorch without DLPack's C exchange API, which 2.10 has, and
+    Raises AttributeError for a PyTorch without DLPack's C exchange API, which 2.13 has, and
     ValueError for one with another version of it.
     """
     from explorer.runtime import functions
