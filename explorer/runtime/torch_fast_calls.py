@@ -61,7 +61,7 @@ def prepare() -> None:
                 _library = library
                 service.when_forgotten(library.forget)
             except Exception as error:  # a compiler and a driver fail in any way they like
-                _reason = str(error)
+                _reason = str(error) or type(error).__name__
                 log.debug("calls are served by Python: %s", error)
     _use(_library.call if _library is not None and options.compiled_calls else None)
 
