@@ -174,7 +174,7 @@ static int read_call(PyObject* const* call, Description* x, Description* out, Ke
   if (is_autocast(call[DTYPE], x)) return 0;
   int64_t in_place = has_out && address(x) == address(out);
   key->count = key->hash = 0;
-  add(key, (call[LOG] == Py_True) | (call[SCALE] != Py_None) << 1 | has_out << 2 | in_place << 3);
+  add(key, (call[LOG] == Py_True) | (call[SCALE] != Py_None) << 1 | in_place << 2);
   add(key, PyLong_AsLong(call[DIM]));
   add(key, (int64_t)(intptr_t)call[DTYPE]);  // types of PyTorch exist once
   add(key, type_word(x));

@@ -16,6 +16,7 @@ from compiled_cases import CONTEXT, Driver, serve_compiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_torch_calls import (
+    BF16,
     BOTH,
     DTYPES,
     F16,
@@ -120,6 +121,32 @@ def test_in_place_is_a_kind_of_its_own(driver):
     assert driver.paths == ["learn"] and [p.in_place for p in driver.launched] == [True] * 3
     explorer.softmax(x, out=torch.empty(4, 5))
     assert driver.paths == ["learn"] * 2
+
+
+def test_calls_that_differ_in_one_thing_have_launches_of_their_own(driver):
+    square, wide, out = torch.randn(4, 4), torch.randn(4, 9), torch.empty(4, 4)
+    kinds = [
+        ("softmax", square, {}),
+        ("log_softmax", square, {}),
+        ("softmax", square, {"dim": 0}),
+        ("softmax", square, {"scale": 0.5}),
+        ("softmax", square, {"out": out}),
+        ("softmax", square, {"dtype": F32}),  # another argument with the same meaning
+        ("softmax", wide[:, :4], {}),
+        ("softmax", wide[:, 1:5], {"out": out}),
+        ("softmax", square.double(), {}),
+        ("softmax", square.to(F16), {}),
+        ("softmax", square.to(BF16), {}),
+        ("softmax", square.to(BF16), {"dtype": F32}),
+        ("softmax", square[:2], {}),
+        ("softmax", square[None], {}),
+        ("softmax", square.view(-1), {}),
+    ]
+    for _ in range(3):
+        for name, x, told in kinds:
+            known = {key: value for key, value in told.items() if key != "out"}
+            close(FUNCTIONS[name](x, **told), exact(name, x, **known))
+    assert driver.paths == ["learn"] * len(kinds) and driver.library.size() == len(kinds)
 
 
 def test_each_call_gives_its_own_scale(driver):
