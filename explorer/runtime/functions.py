@@ -46,8 +46,8 @@ def softmax(
     Raises TypeError for another kind of array or under `jax.jit`, IndexError for an axis that x
     has not, and `explorer.InvalidInput` for arguments that contradict each other.
     """
-    if not _is_traced() and compiled is not None:
-        return compiled(False, x, dim, scale, mask, lengths, dtype, out)
+    if not _is_traced() and (function := compiled) is not None:
+        return function(False, x, dim, scale, mask, lengths, dtype, out)
     if _tensors is not None and isinstance(x, _tensors.Tensor):
         return _tensors.softmax_of(False, x, dim, scale, mask, lengths, dtype, out)
     return _function_for(x)(False, x, dim, scale, mask, lengths, dtype, out)
@@ -64,8 +64,8 @@ def log_softmax(
     out: Any = None,
 ) -> Any:
     """Return the logarithm of the softmax of an array; all else is as with `explorer.softmax`."""
-    if not _is_traced() and compiled is not None:
-        return compiled(True, x, dim, scale, mask, lengths, dtype, out)
+    if not _is_traced() and (function := compiled) is not None:
+        return function(True, x, dim, scale, mask, lengths, dtype, out)
     if _tensors is not None and isinstance(x, _tensors.Tensor):
         return _tensors.softmax_of(True, x, dim, scale, mask, lengths, dtype, out)
     return _function_for(x)(True, x, dim, scale, mask, lengths, dtype, out)
