@@ -47,25 +47,15 @@ typedef struct Exchange {
   int (*current_stream)(int32_t device_type, int32_t device, void** stream);
 } Exchange;
 
-// CUlaunchAttribute and CUlaunchConfig of cuda.h.
-typedef struct {
-  int id;
-  char pad[4];
-  union {
-    int number;
-    char bytes[64];
-  } value;
-} LaunchAttribute;
-
+// CUlaunchConfig of cuda.h. The launches of this file have no attributes: these are for a launch
+// that may begin before the one before it has ended, and ours are alone.
 typedef struct {
   unsigned grid[3], block[3];
   unsigned shared_bytes;
   void* stream;
-  LaunchAttribute* attributes;
+  void* attributes;
   unsigned attribute_count;
 } LaunchConfig;
-
-enum { MAY_OVERLAP = 6 };  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 // ---------------------------------------------------------------- what Python has given
 
@@ -202,7 +192,6 @@ typedef struct {
   Key key;
   void *function, *context;
   LaunchConfig config;  // without stream
-  int overlaps;
   int argument_count;
   uint8_t kinds[MOST_ARGUMENTS];
   char constants[MOST_ARGUMENTS][8];
@@ -273,11 +262,8 @@ static int launch(
     int kind = entry->kinds[i];
     parameters[i] = kind == CONSTANT ? (void*)entry->constants[i] : places[kind];
   }
-  LaunchAttribute attribute = {.id = MAY_OVERLAP, .value.number = 1};
   LaunchConfig config = entry->config;
   config.stream = stream;
-  config.attributes = entry->overlaps ? &attribute : NULL;
-  config.attribute_count = entry->overlaps ? 1 : 0;
   PyThreadState* thread = PyEval_SaveThread();
   int status = given.launch(&config, entry->function, parameters, NULL);
   PyEval_RestoreThread(thread);
@@ -360,7 +346,7 @@ static int read_arguments(PyObject* kinds, PyObject* constants, Entry* entry) {
   return 1;
 }
 
-// remember(call, function, context, grid, block, shared_bytes, overlaps, kinds, constants, mask,
+// remember(call, function, context, grid, block, shared_bytes, kinds, constants, mask,
 //          input_bytes, output_bytes, allocate, allocate_arguments, alive)
 static PyObject* remember(PyObject* module, PyObject* told) {
   (void)module;
@@ -371,10 +357,10 @@ static PyObject* remember(PyObject* module, PyObject* told) {
   LaunchConfig* config = &entry->config;
   for (int i = 0; i < 3; i++) config->grid[i] = config->block[i] = 1;
   int is_read = PyArg_ParseTuple(
-      told, "O!KKIIIpSSKnnOO!O", &PyTuple_Type, &plain_call, &function, &context, &config->grid[0],
-      &config->block[0], &config->shared_bytes, &entry->overlaps, &kinds, &constants, &mask,
-      &entry->input_bytes, &entry->output_bytes, &entry->allocate, &PyTuple_Type,
-      &entry->allocate_arguments, &entry->alive);
+      told, "O!KKIIISSKnnOO!O", &PyTuple_Type, &plain_call, &function, &context, &config->grid[0],
+      &config->block[0], &config->shared_bytes, &kinds, &constants, &mask, &entry->input_bytes,
+      &entry->output_bytes, &entry->allocate, &PyTuple_Type, &entry->allocate_arguments,
+      &entry->alive);
   if (!is_read) return PyMem_Free(entry), NULL;
   Py_INCREF(entry->allocate), Py_INCREF(entry->allocate_arguments), Py_INCREF(entry->alive);
   entry->users = 1;

@@ -36,7 +36,7 @@ class Driver:
 
     def __init__(self):
         self.launched, self.failures, self._kernels = [], [], []
-        self.refuses, self.context, self.before = 0, CONTEXT, None
+        self.refuses, self.context, self.kernel, self.meanwhile = 0, CONTEXT, None, lambda: None
         self._launch = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(self._on_launch)
         self._current = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._on_current)
         self.gpu = SimpleNamespace(spec=H200, context=CONTEXT, ensure_current=lambda: None)
@@ -70,12 +70,13 @@ class Driver:
             return 1
 
     def _launched(self, config, function, parameters, extra):
+        self.meanwhile()
         problem, launch = self._kernels[function - 1]
         check_config(launcher._LaunchConfig.from_address(config), launch)
         assert extra is None
         told = arguments(problem, launch, parameters)
-        if self.before is not None:
-            return self.before(problem, told["input"], told["output"])
+        if self.kernel is not None:
+            return self.kernel(problem, told["input"], told["output"])
         if launch is not ready(problem).launches[-1]:
             return 0  # the emulator runs all of them at the last
         plan = EmulatedPlan(problem, self.launched)

@@ -517,7 +517,7 @@ CALLS, THREADS = 100_000, 8
 
 
 def test_threads_share_the_table_and_have_their_own_results(driver):
-    driver.before = copying
+    driver.kernel = copying
     wrong, shared = [], torch.arange(40.0).view(8, 5)
 
     def work(number):
@@ -546,7 +546,7 @@ def resident_mb():
 
 
 def test_calls_keep_no_reference_and_no_memory(driver):
-    driver.before = copying
+    driver.kernel = copying
     x, out, scale, bad = torch.randn(3, 5), torch.empty(3, 5), 0.7123, torch.randn(3, 5).to(F64)
 
     def many(number):
@@ -592,14 +592,16 @@ def test_a_table_that_is_emptied_during_a_launch(driver):
     x, out = torch.randn(3, 5), torch.empty(3, 5)
     explorer.softmax(x, out=out)
 
-    def emptied(problem, source, target):
+    def meanwhile():
         torch_calls._threads.recipes.clear()
         driver.library.forget()
         gc.collect()
-        return copying(problem, source, target)
+        spoilt.extend(b"\xdd" * size for size in range(400, 900) for _ in range(4))
 
-    driver.before = emptied
-    assert torch.equal(explorer.softmax(x, out=out), x) and driver.library.size() == 0
+    spoilt, driver.meanwhile = [], meanwhile  # memory that is freed too early gets other bytes
+    expected = exact("softmax", x)
+    close(explorer.softmax(x, out=out), expected)
+    assert driver.paths == ["learn"] and spoilt and driver.library.size() == 0
 
 
 # ------------------------------------------------------------------ setting up
