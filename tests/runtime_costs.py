@@ -20,10 +20,10 @@ from statistics import median
 import torch
 
 import explorer
-from explorer.runtime import torch_calls, torch_override
+from explorer.runtime import functions, torch_calls, torch_fast_calls, torch_override
 
 SMALL = (32, 512)
-BATCH, BATCHES = 500, 30
+BATCH, BATCHES, ROUNDS = 500, 30, 9
 
 SHAPES = {
     "8192 x 4096 f32": ((8192, 4096), torch.float32),
@@ -37,12 +37,12 @@ SHAPES = {
 }
 
 
-def host_us(call):
+def host_us(call, batches=BATCHES):
     """Median microseconds of the host a call, over batches; the GPU is idle before each."""
     for _ in range(BATCH):
         call()
     times = []
-    for _ in range(BATCHES):
+    for _ in range(batches):
         torch.cuda.synchronize()
         begin = time.perf_counter()
         for _ in range(BATCH):
@@ -87,6 +87,40 @@ def host_times():
         times["torch.softmax, registered, ours"] = host_us(lambda: torch.softmax(x, -1))
         torch_override.LEAST_BYTES = least
     return times
+
+
+def compiled_calls():
+    """Host times of Python's calls and of compiled ones, beside PyTorch's, measured in turn."""
+    explorer.set_options(compiled_calls=True)
+    if functions.compiled is None:
+        return {"there are none": torch_fast_calls._reason}
+    x = torch.randn(SMALL, device="cuda")
+    out, compiled = torch.empty_like(x), functions.compiled
+    calls = {
+        "out=": (lambda: torch.softmax(x, -1, out=out), lambda: explorer.softmax(x, out=out)),
+        "a new output": (lambda: torch.softmax(x, -1), lambda: explorer.softmax(x)),
+        "out= and a scale": (
+            lambda: torch.softmax(x * 0.125, -1, out=out),
+            lambda: explorer.softmax(x, scale=0.125, out=out),
+        ),
+    }
+    times = {name: {"torch": [], "python": [], "compiled": []} for name in calls}
+    with torch.no_grad():
+        for _ in range(ROUNDS):
+            for name, (theirs, ours) in calls.items():
+                times[name]["torch"].append(host_us(theirs, 3))
+                for path, function in (("python", None), ("compiled", compiled)):
+                    functions.compiled = function
+                    times[name][path].append(host_us(ours, 3))
+        served = torch_fast_calls._library.size()
+        assert served == len(calls), f"the table has {served} launches"
+        results = {
+            name: {path: median(samples) for path, samples in paths.items()}
+            for name, paths in times.items()
+        }
+        results["10^5 calls"] = many_calls()
+    explorer.set_options(compiled_calls=False)
+    return results
 
 
 def plan_alone(x, out):
@@ -331,7 +365,7 @@ def resident_mb():
 def main():
     explorer.set_options(wait=True)
     results = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-    parts = [first_result_ms, host_times, gpu_times, whole_uses, many_calls]
+    parts = [first_result_ms, host_times, compiled_calls, gpu_times, whole_uses, many_calls]
     if importlib.util.find_spec("transformers") is not None:
         parts.append(language_model)
     for part in parts:

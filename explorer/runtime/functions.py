@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from explorer.errors import ExplorerError
@@ -45,6 +46,8 @@ def softmax(
     Raises TypeError for another kind of array or under `jax.jit`, IndexError for an axis that x
     has not, and `explorer.InvalidInput` for arguments that contradict each other.
     """
+    if not _is_traced() and (function := compiled) is not None:
+        return function(False, x, dim, scale, mask, lengths, dtype, out)
     if _tensors is not None and isinstance(x, _tensors.Tensor):
         return _tensors.softmax_of(False, x, dim, scale, mask, lengths, dtype, out)
     return _function_for(x)(False, x, dim, scale, mask, lengths, dtype, out)
@@ -61,17 +64,42 @@ def log_softmax(
     out: Any = None,
 ) -> Any:
     """Return the logarithm of the softmax of an array; all else is as with `explorer.softmax`."""
+    if not _is_traced() and (function := compiled) is not None:
+        return function(True, x, dim, scale, mask, lengths, dtype, out)
     if _tensors is not None and isinstance(x, _tensors.Tensor):
         return _tensors.softmax_of(True, x, dim, scale, mask, lengths, dtype, out)
     return _function_for(x)(True, x, dim, scale, mask, lengths, dtype, out)
 
 
+def uncompiled(log: bool, x: Any, *told: Any) -> Any:
+    """Serve a call by Python: `softmax` or `log_softmax` without its compiled function."""
+    return _function_for(x)(log, x, *told)
+
+
+compiled: Any = None
+"""The compiled function that serves calls, or hands them to Python, where the option says so."""
+
+
+def _never() -> bool:
+    return False
+
+
+_is_traced: Callable[[], bool] = _never
+"""PyTorch's own function, once that is imported: whether `torch.compile` traces this call. It is
+asked before `compiled` is looked at: what is traced must not depend on that."""
+
+
 def _for_tensors() -> Any:
     """Return the module for tensors of PyTorch; None where that is not imported yet."""
+    global _is_traced
     if not hasattr(sys.modules.get("torch"), "Tensor"):
         return None
-    from explorer.runtime import torch_operators
+    from explorer.runtime import (
+        torch_fast_calls,  # noqa: F401  it follows the option from its import on
+        torch_operators,
+    )
 
+    _is_traced = torch_operators.is_compiled
     return torch_operators
 
 

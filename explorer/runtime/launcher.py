@@ -10,7 +10,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -45,6 +45,11 @@ class Gpu:
         self._context = checked(driver.cuDevicePrimaryCtxRetain(self._device))
         self._programs: dict[bytes, Program] = {}
         self._lock = threading.Lock()
+
+    @property
+    def context(self) -> int:
+        """The context's address, by which the driver's functions name it."""
+        return int(self._context)
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -133,13 +138,38 @@ def _launch_function() -> Any:
     return ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
 
 
+def driver_functions() -> tuple[int, int]:
+    """Return the addresses of the driver's cuLaunchKernelEx and cuCtxGetCurrent.
+
+    Raises OSError without a driver.
+    """
+    library = ctypes.CDLL("libcuda.so.1")
+    functions = library.cuLaunchKernelEx, library.cuCtxGetCurrent
+    launch, context = (ctypes.cast(one, ctypes.c_void_p).value or 0 for one in functions)
+    return launch, context
+
+
 # ------------------------------------------------------------------ plans
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyLaunch:
+    """The one launch of a kernel, as plain numbers, for code that calls the driver itself."""
+
+    function: int
+    context: int
+    grid: int
+    block: int
+    shared_bytes: int
+    arguments: tuple[str | bytes, ...]
+    """In order: the bytes of a number, or the name of what each call gives."""
 
 
 class Plan:
     """The launches of a loaded kernel, for one thread."""
 
     def __init__(self, loaded: LoadedKernel) -> None:
+        self._loaded = loaded
         numbers = bound(loaded.problem, {})
         cells = {name: kind(value) for name, (kind, value) in numbers.items()}
         self.kernel = loaded.kernel
@@ -169,6 +199,33 @@ class Plan:
     def scale(self, value: float) -> None:
         """Set the number that inputs are multiplied with."""
         self._scale.value = value
+
+    @property
+    def scale_is_f64(self) -> bool:
+        """Whether the kernel takes the scale in double precision, else in single."""
+        return isinstance(self._scale, ctypes.c_double)
+
+    def only_launch(self) -> OnlyLaunch | None:
+        """Return the kernel's launch; None where it has several, or takes more than a pair."""
+        on = self._loaded.gpu
+        if len(self._launches) != 1 or set(self._arrays) != {"input", "output"}:
+            return None
+        (launch,), (function,) = self.kernel.launches, self._loaded.functions
+        if launch.overlaps:
+            return None
+        numbers = bound(self._loaded.problem, {})
+        given = {"scale", *self._arrays}
+        return OnlyLaunch(
+            function,
+            on.context,
+            launch.grid_on(on.spec.sm_count),
+            launch.block,
+            launch.shared_bytes,
+            tuple(
+                name if name in given else bytes(numbers[name][0](numbers[name][1]))
+                for name in launch.arguments
+            ),
+        )
 
     def _pair(self) -> Callable[[int, int, int], None]:
         """Return a function that launches on (stream, input, output), all else being as it was.

@@ -7,9 +7,10 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from explorer.compile import CompileFailure
@@ -35,6 +36,8 @@ class Options:
     """Whether a row's bits do not depend on the number of rows."""
     tuned: tuple[str, ...] = ()
     """Files of tuned tables, from which exactly the problems that they have are chosen."""
+    compiled_calls: bool = False
+    """Whether plain calls on PyTorch's tensors are served by a compiled function."""
 
 
 def _from_environment() -> Options:
@@ -46,6 +49,7 @@ def _from_environment() -> Options:
         is_set("EXPLORER_WAIT"),
         is_set("EXPLORER_BATCH_INVARIANT"),
         tuple(path for path in tables.split(os.pathsep) if path),
+        is_set("EXPLORER_COMPILED_CALLS"),
     )
 
 
@@ -57,6 +61,7 @@ def set_options(
     wait: bool | None = None,
     batch_invariant: bool | None = None,
     tuned: str | Path | Sequence[str | Path] | None = None,
+    compiled_calls: bool | None = None,
 ) -> None:
     """Change what holds for all calls of this process, from the next on.
 
@@ -74,6 +79,12 @@ def set_options(
     From the start where EXPLORER_TUNED names files, with a colon between them. An empty sequence
     takes no tables any longer. Say so before the first call, too. Raises InvalidInput for a file
     that is no tuned table of this version.
+    `compiled_calls`: whether plain calls on PyTorch's tensors (without gradient, mask and lengths)
+    are served by a function in C instead of Python. It is new and off by default; from the start
+    where EXPLORER_COMPILED_CALLS=1 is set. A C compiler builds it once for the Python in use, in
+    the background; with `wait`, here and now. Without a compiler, Python's headers or a PyTorch
+    with DLPack's C exchange API, Python serves the calls, and the logger `explorer` says why at
+    level DEBUG.
 
     None makes a kernel while a graph is being captured, into which nothing can be loaded: what
     is captured is then the framework's function. Call `explorer.warm_up` before.
@@ -88,6 +99,20 @@ def set_options(
         tuned_configs.cache_clear()  # a file may have been written anew
         tuned_configs(tables)
         options.tuned = tables
+    if compiled_calls is not None:
+        options.compiled_calls = compiled_calls
+        for change in _on_compiled_calls:
+            change()
+
+
+_on_compiled_calls: list[Callable[[], None]] = []
+"""What is to be done where that option changes: modules of frameworks add to it."""
+
+
+def on_compiled_calls(change: Callable[[], None]) -> None:
+    """Call a function now and whenever the option `compiled_calls` is set."""
+    _on_compiled_calls.append(change)
+    change()
 
 
 def _tuned(problem: Problem, on: GpuSpec) -> Config | None:
@@ -129,7 +154,12 @@ class Service:
     """
 
     def __init__(self) -> None:
+        self._hooks: list[Callable[[], None]] = []
         self.forget()
+
+    def when_forgotten(self, forget: Callable[[], None]) -> None:
+        """Call a function whenever kernels are forgotten: of one who keeps launches of them."""
+        self._hooks.append(forget)
 
     def forget(self) -> None:
         """Begin anew, as a forked process must: its parent's context is of no use to it."""
@@ -139,9 +169,11 @@ class Service:
         self._pending: set[tuple[Problem, int]] = set()
         self._making: dict[tuple[Problem, int], threading.Lock] = {}
         self._lock = threading.Lock()
-        self._wanted: queue.LifoQueue[tuple[Problem, int] | None] = queue.LifoQueue()
+        self._wanted: queue.LifoQueue[Callable[[], object] | None] = queue.LifoQueue()
         self._makers: list[threading.Thread] = []
         gpu.cache_clear()
+        for hook in self._hooks:
+            hook()
 
     def get(self, problem: Problem, device: int, *, may_load: bool = True) -> LoadedKernel | None:
         """Return a problem's kernel; None where it is not there, or cannot be.
@@ -228,17 +260,22 @@ class Service:
             if key in self._pending or len(self._pending) >= MOST_PENDING:
                 return
             self._pending.add(key)
-            self._wanted.put(key)
+        self.do_later(partial(self._make, key))
+
+    def do_later(self, work: Callable[[], object]) -> None:
+        """Have a thread do something that takes long and raises nothing, such as compiling."""
+        with self._lock:
+            self._wanted.put(work)
             if len(self._makers) < MAKERS:
                 maker = threading.Thread(target=self._make_all, name="explorer", daemon=True)
                 self._makers.append(maker)
                 maker.start()
 
     def _make_all(self) -> None:
-        """What a thread does, until it gets None in place of a problem."""
+        """What a thread does, until it gets None in place of work."""
         wanted = self._wanted
-        while (key := wanted.get()) is not None:
-            self._make(key)
+        while (work := wanted.get()) is not None:
+            work()
 
     def finish(self) -> None:
         """End the threads, once they have made what they are at.

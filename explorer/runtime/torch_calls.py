@@ -1,6 +1,7 @@
 """Calls on PyTorch's tensors: by a kernel of ours where there is one, else by PyTorch."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -371,12 +372,18 @@ def call(
     lengths: Tensor | None,
     dtype: torch.dtype | None,
     out: Tensor | None,
+    keep: Callable[[Recipe, Tensor], None] | None = None,
 ) -> Tensor:
-    """Compute without gradients, by our kernel or else by PyTorch's functions."""
+    """Compute without gradients, by our kernel or else by PyTorch's functions.
+
+    Where a kernel has served the call, `keep` is called with its recipe and the result.
+    """
     recipe = recipe_of(log, x, dim, dtype, scale, mask, causal, lengths, out)
     if recipe is not None:
         result = recipe.serve(x, out, scale, mask, lengths)
         if result is not None:
+            if keep is not None:
+                keep(recipe, result)
             return result
     asked = Asked(log, x.shape, dim, scale, mask, causal, lengths, dtype)
     result = framework(asked, x)

@@ -189,6 +189,8 @@ _softmax_backward_operator = torch.ops.explorer.softmax_backward.default
 _transforms = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
 _is_traced = torch._C._is_tracing
+is_compiled = torch.compiler.is_dynamo_compiling
+"""Whether `torch.compile` traces a call now; in what it traces this counts as true."""
 _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 
 

@@ -16,7 +16,14 @@ from explorer.problem import Op, Problem
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'softmax-explorer[torch]'")
 
-from explorer.runtime import service, torch_calls, torch_override  # noqa: E402
+from explorer.runtime import (  # noqa: E402
+    functions,
+    service,
+    torch_calls,
+    torch_fast_calls,
+    torch_operators,
+    torch_override,
+)
 
 CLOSE = {torch.float32: 4e-6, torch.float64: 1e-13, torch.float16: 4e-3, torch.bfloat16: 1.6e-2}
 FUNCTIONS = [explorer.softmax, explorer.log_softmax]
@@ -168,6 +175,160 @@ def test_compiled_and_autocast_calls():
         result = explorer.softmax(x.half())
     assert result.dtype is torch.float32
     agree(result, x.half(), explorer.softmax)
+
+
+# ------------------------------------------------------------------ compiled calls
+
+
+@pytest.fixture
+def in_python(monkeypatch):
+    """Compiled calls are on; the list has a word for each call that Python serves all the same."""
+    explorer.set_options(wait=True, compiled_calls=True)
+    if functions.compiled is None:
+        pytest.skip(f"compiled calls: {torch_fast_calls._reason}")
+    served, call = [], torch_calls.call
+
+    def counted(*told):
+        served.append(told[0])
+        return call(*told)
+
+    monkeypatch.setattr(torch_calls, "call", counted)  # what the function is served by at first
+    monkeypatch.setattr(torch_operators, "call", counted)
+    yield served
+    explorer.set_options(compiled_calls=False)
+
+
+def by_python(function, *told, **named):
+    """What Python makes of a call."""
+    explorer.set_options(compiled_calls=False)
+    try:
+        return function(*told, **named).clone()
+    finally:
+        explorer.set_options(compiled_calls=True)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("shape", "dim"), SHAPES[::3], ids=str)
+def test_compiled_calls_have_pythons_bits(in_python, shape, dim, dtype, function):
+    x = torch.randn(shape, device="cuda", dtype=torch.float64).to(dtype)
+    out, log = torch.empty_like(x), function is explorer.log_softmax
+    for told in ({}, {"out": out}, {"scale": 0.3}, {"scale": -2, "out": out}):
+        expected = by_python(function, x, dim, **told)
+        given = told.get("scale"), None, False, None, told.get("out")
+        recipe = torch_calls.recipe_of(log, x, dim, None, *given)
+        function(x, dim, **told)
+        in_python.clear()
+        for _ in range(3):
+            out.fill_(7)
+            got = function(x, dim, **told)
+            assert torch.equal(got, expected) and got.stride() == expected.stride()
+        is_one_launch = recipe.is_plain and recipe.plan.only_launch() is not None
+        assert len(in_python) == (0 if is_one_launch else 3)
+
+
+def test_compiled_calls_in_place(in_python):
+    x = torch.randn(64, 1000, device="cuda")
+    y = x.clone()
+    expected = by_python(explorer.softmax, y, out=y)
+    for _ in range(3):
+        in_python.clear()
+        y.copy_(x)
+        assert explorer.softmax(y, out=y) is y and torch.equal(y, expected)
+    assert not in_python
+
+
+def test_a_graph_captures_compiled_calls(in_python):
+    x = torch.randn(256, 1000, device="cuda")
+    out, expected, graph = torch.empty_like(x), explorer.softmax(x), torch.cuda.CUDAGraph()
+    explorer.softmax(x, out=out)
+    out.zero_(), in_python.clear()
+    with torch.cuda.graph(graph):
+        captured = explorer.softmax(x)
+        explorer.softmax(x, out=out)
+    assert not in_python
+    x.copy_(torch.randn_like(x))
+    for _ in range(100):
+        graph.replay()
+    assert torch.equal(captured, explorer.softmax(x)) and torch.equal(out, captured)
+    assert not torch.equal(captured, expected)
+
+
+def test_compiled_calls_are_on_the_current_stream(in_python):
+    x, new = (torch.randn(256, 1000, device="cuda") for _ in range(2))
+    explorer.softmax(x), explorer.softmax(new, out=torch.empty_like(new))
+    expected = by_python(explorer.softmax, new)
+    in_python.clear()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
+        torch.cuda._sleep(50_000_000)  # some 30 ms: on another stream the launch would be early
+        x.copy_(new)
+        y, out = explorer.softmax(x), torch.empty_like(x)
+        explorer.softmax(x, out=out)
+        torch.cuda.current_stream().synchronize()
+    assert not in_python and torch.equal(y, expected) and torch.equal(out, expected)
+
+
+def test_threads_share_compiled_calls(in_python):
+    tensors = [torch.randn(200 + n, 1000, device="cuda") for n in range(8)]
+    truths = [explorer.softmax(x) for x in tensors]
+    torch.cuda.synchronize()
+    in_python.clear()
+    wrong = []
+
+    def work(x, truth):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            if not all(torch.equal(explorer.softmax(x), truth) for _ in range(3000)):
+                wrong.append(x.shape)
+
+    threads = [
+        threading.Thread(target=work, args=pair) for pair in zip(tensors, truths, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(in_python) <= 2 * len(threads)  # of a new thread, the call that gives it a context
+
+
+def test_compiled_calls_allocate_and_free_as_pytorch_does(in_python):
+    x = torch.randn(4096, 4096, device="cuda")
+    for _ in range(2):
+        explorer.softmax(x)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    for _ in range(200):
+        y = explorer.softmax(x)
+    assert torch.cuda.memory_allocated() == before + y.nbytes
+    del y
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_under_autocast_python_serves_halves(in_python):
+    x = torch.randn(64, 1000, device="cuda").half()
+    assert explorer.softmax(x).dtype is explorer.softmax(x).dtype is torch.float16
+    with torch.autocast("cuda"):
+        assert explorer.softmax(x).dtype is torch.float32
+    in_python.clear()
+    assert explorer.softmax(x).dtype is torch.float16 and not in_python
+
+
+def test_a_tensor_of_another_gpu_than_the_current_one(in_python):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    for current, other in ((0, 1), (1, 0)):
+        with torch.cuda.device(current):
+            x = torch.randn(64, 1000, device=f"cuda:{other}")
+            expected = torch.softmax(x, -1)
+            for _ in range(3):
+                for y in (explorer.softmax(x), explorer.softmax(x, out=torch.empty_like(x))):
+                    assert y.device == x.device
+                    assert torch.allclose(y, expected, rtol=1e-5, atol=0)
+            own = x.to(current)
+            explorer.softmax(own)
+            in_python.clear()
+            assert explorer.softmax(own).get_device() == current and not in_python
 
 
 # ------------------------------------------------------------------ behind PyTorch's own functions

@@ -1,0 +1,155 @@
+"""The compiled function for calls on PyTorch's tensors: built once from `fast_call.c`, then loaded.
+
+The user's C compiler builds it, because a C extension fits one version of Python and a wheel of
+this package fits all. It takes a second, and the result stays in the cache folder.
+"""
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from contextlib import suppress
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryDirectory
+from types import ModuleType
+
+from explorer.compile import KernelCache, cache_dir
+from explorer.errors import ExplorerError
+from explorer.user_files import read_bytes
+
+SOURCE = Path(__file__).with_name("fast_call.c")
+
+FLAGS = ("-O2", "-shared", "-fPIC")
+
+COMPILERS = ("cc", "gcc", "clang")
+"""Compilers that are looked for, in this order, where CC names none."""
+
+LONGEST_S = 60.0
+"""Until a compiler that does not end is stopped. It takes 0.5 s."""
+
+_MAX_BYTES = 2**24
+"""Largest library that is read; it has some 30 KB."""
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+NAME = "_fast_call"
+"""The module's name, after which its first function is called: PyInit__fast_call."""
+
+
+class Unavailable(ExplorerError):
+    """Raised where the function cannot be built or loaded on this machine; the text says why."""
+
+
+def load() -> ModuleType:
+    """Return the module, built unless the cache folder has it. Raises Unavailable.
+
+    Of many processes that ask for it at once, one builds it and the others wait for that. A file
+    that is damaged, is another user's or does not load is replaced.
+    """
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise Unavailable("this Python is free-threaded, and the function relies on the GIL")
+    command, include = compiler(), sysconfig.get_paths()["include"]
+    if not (Path(include) / "Python.h").is_file():
+        raise Unavailable(f"{include} has no Python.h; install Python's headers")
+    cache = KernelCache(cache_dir() / "calls")
+    key = _key(command, include)
+    path = cache.folder / key[:2] / f"{key}.so"
+    with cache.locked(key):
+        if _is_whole(path, key):
+            with suppress(ImportError):
+                return _loaded(path)
+        _store(path, key, build(command, include))
+        try:
+            return _loaded(path)
+        except ImportError as error:
+            raise Unavailable(f"what {command[0]} built cannot be loaded: {error}") from error
+
+
+def compiler() -> tuple[str, ...]:
+    """Return the command of the user's C compiler, with its path. Raises Unavailable."""
+    named = shlex.split(os.environ.get("CC", ""))
+    for name in [named[0]] if named else COMPILERS:
+        found = shutil.which(name)
+        if found is not None:
+            return (found, *named[1:])
+    raise Unavailable(
+        f"no C compiler is found: {' or '.join(named[:1] or COMPILERS)}; install one, or name it "
+        "in the environment variable CC"
+    )
+
+
+def build(command: tuple[str, ...], include: str) -> bytes:
+    """Return the shared library that a compiler makes of the source. Raises Unavailable."""
+    with TemporaryDirectory() as folder:
+        output = Path(folder) / f"{NAME}.so"
+        told = [*command, *FLAGS, f"-I{include}", "-o", str(output), str(SOURCE)]
+        try:
+            ran = subprocess.run(
+                told, capture_output=True, text=True, errors="replace", timeout=LONGEST_S
+            )
+            if ran.returncode == 0:
+                return output.read_bytes()
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unavailable(f"{command[0]} failed: {error}") from error
+        lines = [line for line in ran.stderr.splitlines() if "error" in line]
+        said = (lines or ran.stderr.splitlines() or ["no message"])[0]
+        raise Unavailable(f"{command[0]} failed with exit code {ran.returncode}: {said}")
+
+
+def _key(command: tuple[str, ...], include: str) -> str:
+    """Return a digest of all that decides what is built; a compiler's size and time say which."""
+    stat = Path(command[0]).stat()
+    told = [
+        hashlib.sha256(SOURCE.read_bytes()).hexdigest(),
+        sysconfig.get_config_var("SOABI"),
+        sysconfig.get_python_version(),
+        include,
+        command,
+        (stat.st_size, stat.st_mtime_ns),
+        FLAGS,
+    ]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+
+
+def _digest(key: str, library: bytes) -> bytes:
+    """By which a file says what it was made of, and that it is whole."""
+    return hashlib.sha256(key.encode() + library).digest()
+
+
+def _is_whole(path: Path, key: str) -> bool:
+    """Return whether a file is the library of a key, whole, and made by this user.
+
+    Its last bytes are its digest: a loader of ELF files reads nothing behind the sections.
+    """
+    try:
+        content = read_bytes(path, most_bytes=_MAX_BYTES)
+        is_own = path.stat().st_uid == os.geteuid()
+    except Exception:  # a file that is missing or cannot be read
+        return False
+    library, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+    return is_own and digest == _digest(key, library)
+
+
+def _store(path: Path, key: str, library: bytes) -> None:
+    """Keep a library; readers see it whole or not at all. Raises Unavailable."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(library + _digest(key, library))
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise Unavailable(f"the cache folder cannot be written: {error}") from error
+
+
+def _loaded(path: Path) -> ModuleType:
+    loader = ExtensionFileLoader(NAME, str(path))
+    spec = spec_from_file_location(NAME, path, loader=loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module

@@ -1,0 +1,186 @@
+"""Calls on PyTorch's tensors by the compiled function of `fast_call.c`: its setting-up.
+
+It serves the plain calls alone: exact tensors without gradient, mask and lengths, on the current
+GPU, whose kernel is one launch without scratch memory. Python serves a call of each kind first, as
+it serves all others, and then tells the function how the kernel is launched.
+"""
+
+import functools
+import os
+import threading
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from explorer.runtime import fast_call, launcher, shapes, torch_calls
+from explorer.runtime.service import log, on_compiled_calls, options, service
+from explorer.runtime.torch_calls import MOST_RECIPES, Recipe
+
+Call = tuple[bool, Tensor, int, float | None, None, None, torch.dtype | None, Tensor | None]
+"""Arguments of a plain call: log, x, dim, scale, mask, lengths, dtype and out."""
+
+_lock = threading.Lock()
+_library: ModuleType | None = None
+_reason = ""
+"""Why there is no compiled function on this machine, once it is known."""
+
+
+def enable() -> None:
+    """Let the next calls use the compiled function once it is built; where calls wait, now.
+
+    The logger `explorer` says at level DEBUG why there is none, where that is so.
+    """
+    if options.wait and not _reason:
+        prepare()
+    elif _library is None and not _reason:
+        _use(_first_call)
+    else:
+        _use(None if _library is None else _library.call)
+
+
+def _follow() -> None:
+    """Do what the option says."""
+    if options.compiled_calls:
+        enable()
+    else:
+        _use(None)
+
+
+def prepare() -> None:
+    """Build and load the compiled function, unless that was tried before, and put it to use."""
+    global _library, _reason
+    with _lock:
+        if _library is None and not _reason:
+            try:
+                driver = launcher.driver_functions()  # where there is none, nothing is built
+                library = fast_call.load()
+                configure(library, *driver)
+                _library = library
+                service.when_forgotten(library.forget)
+            except Exception as error:  # a compiler and a driver fail in any way they like
+                _reason = str(error) or type(error).__name__
+                log.debug("calls are served by Python: %s", error)
+    _use(_library.call if _library is not None and options.compiled_calls else None)
+
+
+def _first_call(*told: Any) -> Any:
+    """Serve a call by Python, and have the function built meanwhile."""
+    _use(None)
+    service.do_later(prepare)
+    from explorer.runtime import functions
+
+    return functions.uncompiled(*told)
+
+
+def _use(function: Any) -> None:
+    """Let calls begin with a function, or with Python."""
+    from explorer.runtime import functions  # which imports this module
+
+    functions.compiled = function
+
+
+def _after_fork() -> None:
+    """A forked process has no thread that builds: its next call begins anew."""
+    global _lock
+    _lock = threading.Lock()
+    if options.compiled_calls and _library is None and not _reason:
+        _use(_first_call)
+
+
+# ------------------------------------------------------------------ what the function is told
+
+
+def configure(library: ModuleType, launch: int, current_context: int) -> None:
+    """Tell the compiled function what it needs of PyTorch and of the driver's two functions.
+
+    Raises AttributeError for a PyTorch without DLPack's C exchange API, which 2.13 has, and
+    ValueError for one with another version of it.
+    """
+    from explorer.runtime import functions
+
+    c = torch._C
+    answers = (
+        (c._functorch.peek_interpreter_stack, None),
+        (c._len_torch_dispatch_stack, 0),
+        (c._len_torch_function_stack, 0),
+        (c._is_tracing, False),
+    )
+    values = (
+        (vars(forward_ad), "_current_level", -1),
+        (vars(torch.compiler), "_is_compiling_flag", False),
+        (vars(shapes), "_logs", ()),
+    )
+    objects = (
+        *(Tensor, torch.nn.Parameter, torch.dtype, "requires_grad", "cuda"),
+        *(Tensor.is_neg, torch.is_grad_enabled, torch.is_autocast_enabled, _version_counter()),
+        *(answers, values, functions.uncompiled, functools.partial(_learn, library)),
+    )
+    exchange = Tensor.__dlpack_c_exchange_api__
+    library.configure(objects, exchange, launch, current_context, MOST_RECIPES)
+
+
+def _version_counter() -> Any:
+    """Return a function of a tuple of tensors that says to autograd that they were written."""
+    probe = torch.empty(0)
+    torch._C._increment_version((probe,))
+    if probe._version != 1:
+        raise ValueError("this PyTorch counts the versions of tensors otherwise")
+    return torch._C._increment_version
+
+
+def _learn(library: ModuleType, *told: Any) -> Tensor:
+    """Serve a plain call by Python; if a kernel served it, the function serves the next ones."""
+    log, x, dim, scale, _, _, dtype, out = told
+    keep = functools.partial(_remember, library, told)
+    return torch_calls.call(log, x, dim, scale, None, False, None, dtype, out, keep)
+
+
+def _remember(library: ModuleType, call: Call, recipe: Recipe, result: Tensor) -> None:
+    """Tell the compiled function how calls like this one are launched, if one launch is all."""
+    launch = recipe.plan.only_launch() if recipe.is_plain else None
+    if launch is None:
+        return
+    x = call[1]
+    strides = x.stride() if recipe.is_alike else result.stride()  # as torch.empty_like has them
+    allocate, allocated = _allocation(x, tuple(x.shape), strides, recipe.target)
+    kinds = {"input": 1, "output": 2, "scale": 4 if recipe.plan.scale_is_f64 else 3}  # enum Kind
+    arguments = launch.arguments
+    library.remember(
+        call,
+        launch.function,
+        launch.context,
+        launch.grid,
+        launch.block,
+        launch.shared_bytes,
+        bytes(kinds[a] if isinstance(a, str) else 0 for a in arguments),
+        b"".join((b"" if isinstance(a, str) else a).ljust(8, b"\0") for a in arguments),
+        recipe.plan.mask,
+        recipe.input_bytes,
+        recipe.output_bytes,
+        allocate,
+        allocated,
+        (recipe.plan, call[6]),
+    )
+
+
+def _allocation(
+    x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
+) -> tuple[Any, tuple[Any, ...]]:
+    """Return a function that makes an output, and its arguments.
+
+    What Inductor's code calls takes 0.3 us less than torch.empty_like, which goes through the
+    dispatcher.
+    """
+    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    direct = getattr(guards, f"_empty_strided_{x.device.type}", None)
+    if direct is not None:
+        return direct, (shape, strides, dtype)
+    make = functools.partial(torch.empty_strided, dtype=dtype, device=x.device)
+    return make, (shape, strides)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+on_compiled_calls(_follow)
