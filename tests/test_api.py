@@ -87,6 +87,7 @@ def test_it_calls_back_and_notices_what_the_command_line_says(result, told):
     )
 
 
+@pytest.mark.exhaustive
 def test_the_command_line_finds_the_same(result, folder):
     found = json.loads(command("search", *WORDS, "--storage", folder / "b.db", "--json"))
     assert found["study"] == result.study and found["trials"] == result.trials

@@ -73,6 +73,7 @@ def test_a_closed_pipe_is_no_traceback():
     assert "Traceback" not in ran.stdout + ran.stderr
 
 
+@pytest.mark.exhaustive
 def test_space_as_json(explorer):
     data = json.loads(explorer("space", "--cols", "64", "--op", "softmax_backward", "--json").out)
     assert data["gpu"] == "NVIDIA H200" and 0 < data["legal"] < data["points"]
@@ -124,6 +125,7 @@ def test_doctor_says_where_studies_are(explorer, tmp_path, monkeypatch):
     assert "what --storage names" in storage("--storage", "mine.db")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("share", [0.5, 0.9])
 def test_doctor_reads_recordings_to_their_end(explorer, recording, share):
     whole = recording.read_bytes()
@@ -140,6 +142,7 @@ def test_record_offers_what_it_takes(explorer):
     assert "recorded:NAME" in " ".join(explorer("search", "--help").out.split())
 
 
+@pytest.mark.exhaustive
 def test_doctor_fails_where_the_package_cannot_work(explorer, monkeypatch):
     monkeypatch.setattr("explorer.report.machine.include_dir", lambda: None)
     ran = explorer("doctor")

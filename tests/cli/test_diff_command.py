@@ -75,6 +75,7 @@ def test_times_come_from_the_study_that_has_both(explorer, searched, without_dis
     assert data["problem"]["rows"] == PROBLEM.rows  # those of the study, though none were said
 
 
+@pytest.mark.exhaustive
 def test_times_that_only_one_way_has_of_both_are_compared(explorer, searched, without_disassembler):
     """A finalist beside a trial that was none: both by the search, where each has its own turn."""
     shown = json.loads(explorer("show", *SHAPE, "--json").out)

@@ -147,6 +147,7 @@ def test_a_search_that_needs_a_damaged_recording_says_why_not(explorer, recordin
     )
 
 
+@pytest.mark.exhaustive
 def test_doctor_says_what_is_damaged(explorer, recording, monkeypatch):
     monkeypatch.setattr("explorer.report.machine._emulator", lambda: (True, "not asked"))
     damaged(recording)

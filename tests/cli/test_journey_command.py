@@ -23,6 +23,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr("explorer.evaluate.open_evaluator.open_evaluator", opened)
 
 
+@pytest.mark.exhaustive
 def test_it_searches_first_where_nothing_is_stored(explorer, gpu):
     ran = explorer("journey", *SHAPE, "--budget", "1s")
     assert ran.code == 0, ran.err

@@ -72,6 +72,7 @@ def test_show_and_studies(searched, explorer):
     assert table.startswith("| rows × cols") and "| 256 × 512 | f32 |" in table
 
 
+@pytest.mark.exhaustive
 def test_one_result_has_one_time_and_one_copy_wherever_it_is_shown(searched, explorer):
     shown = json.loads(explorer("show", *SHAPE, "--json").out)
     (listed,) = json.loads(explorer("studies", "--json").out)["studies"]

@@ -57,6 +57,7 @@ def test_an_option_that_a_file_leaves_no_say_is_refused(explorer, option):
     assert len(ran.err.splitlines()) == 1
 
 
+@pytest.mark.exhaustive
 def test_some_end_with_a_summary(explorer):
     ran = explorer("verify", "--sample", "2", "--cols", "37", "--rows", "9", "--dtype", "f16")
     assert ran.code == 0, ran.out

@@ -41,6 +41,7 @@ def words(text, name):
     return Counter(word for word in found if re.fullmatch(pattern, word))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_nothing_is_cut(explorer, searched, monkeypatch, name):
     for counted, answer in {"excluded_share": 0.123, "legal_count": 123_456}.items():  # for 2 s

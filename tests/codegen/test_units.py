@@ -95,6 +95,7 @@ def test_constants_that_nothing_names_are_left_out():
     ]
 
 
+@pytest.mark.exhaustive
 def test_the_worked_example_of_a_new_reduction(tmp_path):
     """CONTRIBUTING's own unit, value and rule make a kernel that is verified."""
     text = (REPOSITORY / "CONTRIBUTING.md").read_text()

@@ -62,7 +62,7 @@ def test_each_way_to_work(emulator, choices):
     verify_legal(emulator, Problem(72, cols, inner=36), Config(**choices))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     "changes",
     [

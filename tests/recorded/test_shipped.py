@@ -41,6 +41,7 @@ def test_the_promised_problems_are_there():
     assert set(PROMISED.values()) <= set(SHIPPED)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_config_of_the_sub_space_was_measured(name):
     """One of each code: others of the same code are not in the file."""
@@ -56,6 +57,7 @@ def test_every_config_of_the_sub_space_was_measured(name):
     assert all(emit(header.problem, config).digest in digests for config in few)
 
 
+@pytest.mark.exhaustive
 def test_replays_are_of_one_gpu():
     """A problem that was recorded on several GPUs is replayed on the one that most are of."""
     for problem in {load_recording(name).header.problem for name in SHIPPED}:
@@ -73,6 +75,7 @@ def test_at_least_400_kernels_were_measured(name):
     assert len({k.digest for k in measured}) >= 400
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_replay_says_if_templates_emit_other_kernels_than_were_measured(name):
     """Else it would speak of code that nobody can get."""

@@ -418,6 +418,7 @@ def explorer(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.exhaustive
 def test_the_command_writes_one_page_of_a_study_and_a_comparison(explorer, once, tmp_path):
     folder = once("report-study", lambda folder: pytest.fail("the study is made before"))
     shutil.copy(folder / "studies.db", tmp_path / "studies.db")
@@ -510,7 +511,7 @@ PLOTTED = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("command", ["show", "search", "compare", "journey"])
 def test_a_picture_is_drawn_though_nobody_reads_what_is_printed(
     explorer, history, once, tmp_path, monkeypatch, command

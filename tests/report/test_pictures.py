@@ -134,6 +134,7 @@ def scales(sections, channel, field):
     return {str(encoding["scale"]) for encoding in found}
 
 
+@pytest.mark.exhaustive
 def test_a_family_has_the_same_mark_in_all_charts_of_a_page():
     sections = kept_page(ROOT / "studies" / "tuned" / "nvidia-h200.json").sections
     for channel in ("shape", "color"):

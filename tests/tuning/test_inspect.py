@@ -86,6 +86,7 @@ def test_effects_are_ordered_and_name_the_extremes(searched):
     assert all(effect.fastest_us <= effect.slowest_us for effect in view.effects)
 
 
+@pytest.mark.exhaustive
 def test_importances_lie_in_their_ranges_with_more_trials(searched):
     """Each range is of the parameter's importance; what more trials say lies within or beside."""
     storage = InMemoryStorage()

@@ -52,6 +52,7 @@ def _climb(space, config):
         config = step
 
 
+@pytest.mark.exhaustive
 def test_a_search_comes_near_the_optimum(optimum_us):
     evaluator = FakeEvaluator(seed=0)
     result = run_search(evaluator, InMemoryStorage(), trials=150, seed=0, ahead=8)
@@ -274,6 +275,7 @@ def test_progress_is_told_after_every_trial(storage, evaluator):
     assert sum(told[-1].rejected.values()) + result.measured == result.trials
 
 
+@pytest.mark.exhaustive
 def test_optuna_opens_the_database_as_it_is(path, evaluator):
     result = run_search(evaluator, open_storage(str(path)), trials=30)
     script = (

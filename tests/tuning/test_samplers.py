@@ -76,6 +76,7 @@ def test_it_says_nothing_of_studies_that_are_not_the_user_s(caplog):
     ]
 
 
+@pytest.mark.exhaustive
 def test_a_study_goes_on_with_what_it_holds(tmp_path):
     """Another sampler, in another process, learns of all trials; what is of others is passed by."""
     url = f"sqlite:///{tmp_path / 'a.db'}"

@@ -163,6 +163,7 @@ storage.create_new_study([StudyDirection.MINIMIZE], f"study of {number}")
 """
 
 
+@pytest.mark.exhaustive
 def test_a_new_database_is_opened_by_several_processes_at_once(tmp_path):
     processes = [
         subprocess.Popen(

@@ -132,6 +132,7 @@ def test_a_study_that_is_deleted_meanwhile_is_said(tmp_path):
     assert merge_trials(storage, read_unsaved(file)).added >= 1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("how", ["deleted", "replaced by a copy", "replaced by an empty file"])
 def test_all_trials_of_a_database_that_goes_away_are_kept(how, tmp_path):
     """Those of earlier runs, too; merged into a new one they are those of the search."""
