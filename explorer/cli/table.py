@@ -93,9 +93,9 @@ def check(file: File, problems: Wanted = None, json: Json = False) -> None:
     from explorer.tuned_table import read_table, table_file
     from explorer.tuning.table_check import table_faults
 
-    path = table_file(file)
+    path = table_file(file).resolve()
     read = read_table(path)
-    shipped = shipped_folder("tuned", "studies/tuned")
+    shipped = shipped_folder("tuned", "studies/tuned").resolve()
     of_its_own = path.parent if path.is_relative_to(shipped) else shipped
     faults = table_faults(read, read_shapes(problems or of_its_own / "problems.csv"))
     if json:
