@@ -63,6 +63,7 @@ def test_a_kernel_is_as_itself(explorer, without_disassembler):
     assert "the same but for numbers of registers" in ran.out
 
 
+@pytest.mark.exhaustive
 def test_times_come_from_the_study_that_has_both(explorer, searched, without_disassembler):
     shown = json.loads(explorer("show", *SHAPE[:2], "--json").out)
     best, second = (f["trial"] for f in shown["finals"]["finalists"][:2])

@@ -84,6 +84,7 @@ def test_matrices_begin_at_each_distance_from_the_input(name):
     assert {(at[name] - at["input"]) % 8 for at in begun} == set(range(8))
 
 
+@pytest.mark.exhaustive
 def test_run_time_cols_are_run_beside_their_own(emulator):
     verdict = emulator.verify(program(RUN_TIME, cols=1001, threads_per_row=32))
     assert verdict.status is Status.VERIFIED

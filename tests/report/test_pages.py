@@ -489,7 +489,7 @@ def test_a_journey_has_a_row_for_each_kernel_and_the_fastest_can_be_told_apart()
     ) > 0.2  # of the axis; on a linear axis it would be a hundredth
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("ending", ["svg", "png"])
 def test_pictures_are_written_for_what_is_kept(explorer, tmp_path, ending):
     name = f"it.{ending}"

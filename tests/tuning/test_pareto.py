@@ -221,6 +221,7 @@ def recorded(tmp_path_factory):
     return read_recording(path)
 
 
+@pytest.mark.exhaustive
 def test_a_recording_with_errors_is_searched_for_both(recorded):
     evaluator = ReplayEvaluator(recorded, Accuracy.FAST)
     result = run_search(evaluator, InMemoryStorage(), trials=1000, objectives=BOTH)
