@@ -232,27 +232,31 @@ class Service:
         return self._loaded.setdefault(key, on.load(problem, ready))
 
     def _make(self, key: tuple[Problem, int], *, strict: bool = False) -> LoadedKernel | None:
-        problem, device = key
-        try:
-            with self._making.setdefault(key, threading.Lock()):
+        # A refusal is noted under the lock too: whoever waits for it must not try once more.
+        with self._making.setdefault(key, threading.Lock()):
+            try:
                 loaded = self._loaded.get(key) or self._find(key)
                 if loaded is None and (strict or not self._is_refused(key)):
-                    on = gpu(device)
-                    ready = make(
-                        problem,
-                        on.spec,
-                        batch_invariant=options.batch_invariant,
-                        tuned=_tuned(problem, on.spec),
-                    )
-                    loaded = self._loaded.setdefault(key, on.load(problem, ready))
-        except Exception as error:
-            if strict:
-                raise
-            self._refuse(key, error)
-            return None
-        finally:
-            self._pending.discard(key)
+                    loaded = self._made(key)
+            except Exception as error:
+                if strict:
+                    raise
+                self._refuse(key, error)
+                return None
+            finally:
+                self._pending.discard(key)
         return loaded
+
+    def _made(self, key: tuple[Problem, int]) -> LoadedKernel:
+        problem, device = key
+        on = gpu(device)
+        ready = make(
+            problem,
+            on.spec,
+            batch_invariant=options.batch_invariant,
+            tuned=_tuned(problem, on.spec),
+        )
+        return self._loaded.setdefault(key, on.load(problem, ready))
 
     def _make_later(self, key: tuple[Problem, int]) -> None:
         say_once("a kernel that is not compiled yet")
