@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypedDict
 
 from explorer.compile import CompileFailure
 from explorer.config import Config
@@ -127,6 +128,18 @@ def _tuned(problem: Problem, on: GpuSpec) -> Config | None:
         return None
 
 
+class _Choice(TypedDict):
+    """What `find` and `make` choose a kernel by, beside its problem and its GPU."""
+
+    batch_invariant: bool
+    tuned: Config | None
+
+
+def _choice(problem: Problem, on: GpuSpec) -> _Choice:
+    """Return what the options say of a problem's kernel on a GPU."""
+    return {"batch_invariant": options.batch_invariant, "tuned": _tuned(problem, on)}
+
+
 # ------------------------------------------------------------------ service
 
 
@@ -221,12 +234,7 @@ class Service:
     def _find(self, key: tuple[Problem, int]) -> LoadedKernel | None:
         problem, device = key
         on = gpu(device)
-        ready = find(
-            problem,
-            on.spec,
-            batch_invariant=options.batch_invariant,
-            tuned=_tuned(problem, on.spec),
-        )
+        ready = find(problem, on.spec, **_choice(problem, on.spec))
         if ready is None:
             return None
         return self._loaded.setdefault(key, on.load(problem, ready))
@@ -250,12 +258,7 @@ class Service:
     def _made(self, key: tuple[Problem, int]) -> LoadedKernel:
         problem, device = key
         on = gpu(device)
-        ready = make(
-            problem,
-            on.spec,
-            batch_invariant=options.batch_invariant,
-            tuned=_tuned(problem, on.spec),
-        )
+        ready = make(problem, on.spec, **_choice(problem, on.spec))
         return self._loaded.setdefault(key, on.load(problem, ready))
 
     def _make_later(self, key: tuple[Problem, int]) -> None:

@@ -124,15 +124,13 @@ def test_a_graph_loads_nothing_and_repeats_its_bits():
     assert torch.equal(captured, expected)
 
 
-def test_threads_and_streams_have_the_same_bits():
-    tensors = [torch.randn(200 + n, 1000, device="cuda") for n in range(8)]
-    truths = [explorer.softmax(x) for x in tensors]
-    torch.cuda.synchronize()
+def shapes_that_differ(tensors, truths, calls):
+    """The shapes whose result is not the truth in one of so many calls, each in its own thread."""
     wrong = []
 
     def work(x, truth):
         with torch.cuda.stream(torch.cuda.Stream()):
-            if not all(torch.equal(explorer.softmax(x), truth) for _ in range(300)):
+            if not all(torch.equal(explorer.softmax(x), truth) for _ in range(calls)):
                 wrong.append(x.shape)
 
     threads = [
@@ -142,7 +140,14 @@ def test_threads_and_streams_have_the_same_bits():
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong
+    return wrong
+
+
+def test_threads_and_streams_have_the_same_bits():
+    tensors = [torch.randn(200 + n, 1000, device="cuda") for n in range(8)]
+    truths = [explorer.softmax(x) for x in tensors]
+    torch.cuda.synchronize()
+    assert not shapes_that_differ(tensors, truths, 300)
 
 
 @pytest.mark.alone
@@ -274,22 +279,8 @@ def test_threads_share_compiled_calls(in_python):
     truths = [explorer.softmax(x) for x in tensors]
     torch.cuda.synchronize()
     in_python.clear()
-    wrong = []
-
-    def work(x, truth):
-        with torch.cuda.stream(torch.cuda.Stream()):
-            if not all(torch.equal(explorer.softmax(x), truth) for _ in range(3000)):
-                wrong.append(x.shape)
-
-    threads = [
-        threading.Thread(target=work, args=pair) for pair in zip(tensors, truths, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-    assert len(in_python) <= 2 * len(threads)  # of a new thread, the call that gives it a context
+    assert not shapes_that_differ(tensors, truths, 3000)
+    assert len(in_python) <= 2 * len(tensors)  # of a new thread, the call that gives it a context
 
 
 def test_compiled_calls_allocate_and_free_as_pytorch_does(in_python):
