@@ -56,6 +56,9 @@ class Evaluator(Protocol):
     def submit(self, config: Config) -> None:
         """Start, in the background, what needs no GPU: emit and compile."""
 
+    def is_ready(self, config: Config) -> bool:
+        """Whether a submitted config would be evaluated at once, without waiting for its code."""
+
     def evaluate(self, config: Config) -> Outcome:
         """Verify and time a config, once it is compiled; a variant's failures are outcomes.
 

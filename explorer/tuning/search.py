@@ -73,9 +73,9 @@ class Budget:
         self._evaluated += 1
         self._evaluating_s += seconds
 
-    def allows_another(self) -> bool:
-        """Whether one more kernel may be evaluated now."""
-        if self.remaining_trials == 0:
+    def allows_another(self, running: int = 0) -> bool:
+        """Whether one more kernel may be evaluated now, beside the `running` ones."""
+        if self.remaining_trials is not None and self.remaining_trials <= running:
             return False
         return self.remaining_s is None or self.remaining_s > self._finals_s()
 
@@ -255,6 +255,19 @@ class _Pending(NamedTuple):
     """Whether this process is to evaluate it, and no other one."""
 
 
+class _Begun(NamedTuple):
+    """A proposal that is being evaluated, or waits for the one before it."""
+
+    proposal: Proposal
+    evaluation: Future[Evaluation]
+
+
+MOST_BEGUN = 2
+"""Kernels that are handed over for evaluation: the GPU goes on with the second while the outcome of
+the first is stored and learnt from, and more are proposed. With one, an H200 had nothing to do for
+1.1 of the 7.8 s in which 200 kernels were evaluated."""
+
+
 class _Search:
     """One run: its study, its proposer, and its counts."""
 
@@ -302,29 +315,58 @@ class _Search:
         self._learn(self._ledger.known())
 
     def explore(self, ahead: int | None = None) -> None:
-        """Evaluate proposals in order until the budget, or what there is to try, is used up.
+        """Evaluate proposals until the budget, or what there is to try, is used up.
 
-        While one is evaluated the next ones are proposed, which know of those before it. What
-        another process has claimed is left to it, and what it found out is learnt. Where it has
-        found out nothing a while later, the proposal is offered again: the process may have ended.
+        Their order is that of their proposal, but what is compiled goes before what is not. While
+        one is evaluated the next ones are proposed, which know of those before it. What another
+        process has claimed is left to it, and what it found out is learnt. Where it has found out
+        nothing a while later, the proposal is offered again: the process may have ended.
         """
         pending: deque[_Pending] = deque()
+        begun: deque[_Begun] = deque()
         if self._offer.left() != 0:
             self._tell_progress("search")
         with Evaluations(self._evaluator) as evaluations:
             self._fill(pending, ahead)
-            while pending and self._budget.allows_another() and not self._gain.reason:
-                proposal, is_ours = pending.popleft()
-                if is_ours.result():
-                    running = evaluations.begin(proposal.config)
-                    self._fill(pending, ahead, running=1)
-                    self._finish(proposal, running.result())
-                else:
-                    self._refused[proposal.digest] = _Refused(proposal, self._tally.told)
-                    self._fill(pending, ahead)
+            while begun or (pending and self._may_begin()):
+                self._begin(evaluations, pending, begun)
+                self._fill(pending, ahead, len(begun))
+                if begun:
+                    proposal, evaluation = begun.popleft()
+                    self._finish(proposal, evaluation.result())
                 self._learn(self._ledger.heard())
                 self._tell_progress("search", len(pending))
         self._exhausted = not pending and self._budget.allows_another()
+
+    def _begin(
+        self, evaluations: Evaluations, pending: deque[_Pending], begun: deque[_Begun]
+    ) -> None:
+        """Hand over for evaluation what is there; what another process has claimed is put aside."""
+        while pending and len(begun) < MOST_BEGUN and self._may_begin(len(begun)):
+            one = self._next(pending, can_wait=bool(begun))
+            if one is None:
+                return
+            proposal = one.proposal
+            if one.is_ours.result():
+                begun.append(_Begun(proposal, evaluations.begin(proposal.config)))
+            else:
+                self._refused[proposal.digest] = _Refused(proposal, self._tally.told)
+
+    def _may_begin(self, running: int = 0) -> bool:
+        """Whether one more kernel may be evaluated, beside the `running` ones."""
+        return self._budget.allows_another(running) and not self._gain.reason
+
+    def _next(self, pending: deque[_Pending], *, can_wait: bool) -> _Pending | None:
+        """Take the first proposal whose code is there; else the first, or none if that can wait.
+
+        Kernels take 50 to 500 ms to compile: in the order of proposals the GPU waited for one while
+        the next ones were ready, for a quarter of a search on an H200's host.
+        """
+        for place, one in enumerate(pending):
+            if self._evaluator.is_ready(one.proposal.config):
+                del pending[place]
+                return one
+        return None if can_wait else pending.popleft()
 
     def conclude(self, rounds: int) -> SearchResult:
         """Re-measure the best, and sum up."""

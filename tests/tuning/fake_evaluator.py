@@ -126,6 +126,9 @@ class FakeEvaluator:
     def submit(self, config: Config) -> None:
         self.submitted.append(config)
 
+    def is_ready(self, config: Config) -> bool:
+        return True
+
     def evaluate(self, config: Config) -> Outcome:
         self.evaluated.append(config)
         return failure(config) or self.measured(config)
