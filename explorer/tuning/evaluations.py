@@ -12,8 +12,8 @@ from explorer.evaluator import Evaluator
 from explorer.outcome import Outcome
 
 LONGEST_TURN_S = 1e-4
-"""How long one thread may keep Python's interpreter from the others while evaluations run: proposals
-are made, kernels compiled and trials stored meanwhile. On an H200's host 200 kernels took 7.9 s so,
+"""How long one thread may keep Python's interpreter from the others while evaluations run, for
+kernels are proposed, compiled and stored meanwhile. On an H200's host 200 kernels took 7.9 s so,
 and 8.7 s with Python's own 5 ms, as means of two runs each."""
 
 
