@@ -28,7 +28,7 @@ from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals,
 from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
 from explorer.tuning.proposer import Origin, Proposal, Proposer, seeds_of
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
-from explorer.tuning.study_writer import UNWRITTEN, UNWRITTEN_OF_REPLAYS, Heard, Ledger
+from explorer.tuning.study_writer import UNWRITTEN, UNWRITTEN_OF_REPLAYS, Claim, Heard, Ledger
 from explorer.tuning.surrogate import SamplerOf, distributions
 from explorer.tuning.unsaved import StudyIdentity
 
@@ -252,8 +252,8 @@ class _Pending(NamedTuple):
     """A proposal that is being compiled."""
 
     proposal: Proposal
-    is_ours: Future[bool]
-    """Whether this process is to evaluate it, and no other one."""
+    claim: Claim
+    """By which this process is to evaluate it, and no other one."""
 
 
 class _Begun(NamedTuple):
@@ -351,9 +351,7 @@ class _Search:
             if one is None:
                 return
             proposal = one.proposal
-            if not one.is_ours.done():
-                self._ledger.ask()
-            if one.is_ours.result():
+            if one.claim.is_granted():
                 begun.append(_Begun(proposal, evaluations.begin(proposal.config)))
             else:
                 self._refused[proposal.digest] = _Refused(proposal, self._tally.told)

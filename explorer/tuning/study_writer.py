@@ -70,6 +70,19 @@ class Heard(NamedTuple):
     outcome: Outcome
 
 
+class Claim:
+    """Code that a process would evaluate, unless another one does, or did."""
+
+    def __init__(self, granted: Future[bool], ask: Callable[[], None]) -> None:
+        self._granted, self._ask = granted, ask
+
+    def is_granted(self) -> bool:
+        """Whether this process is to evaluate it; waits for the answer. Raises what that met."""
+        if not self._granted.done():
+            self._ask()
+        return self._granted.result()
+
+
 class Ledger:
     """Opens or creates a study, stores finished trials, and hears of those of other processes.
 
@@ -164,11 +177,11 @@ class Ledger:
 
     # In the background: what is claimed, stored and heard.
 
-    def claim(self, digest: str) -> Future[bool]:
-        """Whether this process is to evaluate that code: no other does, or did.
+    def claim(self, digest: str) -> "Claim":
+        """Claim code that is to be evaluated.
 
-        It is asked once CLAIMED_AT_ONCE codes are wanted, or by `ask`: a transaction for each code
-        took a third of the time of the thread that writes.
+        It is asked for once CLAIMED_AT_ONCE codes are wanted, or somebody waits for the answer: a
+        transaction for each code took a third of the time of the thread that writes.
         """
         granted: Future[bool] = Future()
         if self._claims is None:
@@ -176,10 +189,10 @@ class Ledger:
         else:
             self._wanted.append((digest, granted))
             if len(self._wanted) >= CLAIMED_AT_ONCE:
-                self.ask()
-        return granted
+                self._ask()
+        return Claim(granted, self._ask)
 
-    def ask(self) -> None:
+    def _ask(self) -> None:
         """Ask for what is claimed and was not asked for yet."""
         if self._wanted:
             self._writer.submit(self._exchange)
@@ -451,7 +464,7 @@ def merge_trials(storage: BaseStorage, unsaved: Unsaved) -> Merged:
     added = [
         trial
         for trial, granted in zip(new.values(), claims, strict=True)
-        if granted is None or granted.result()
+        if granted is None or granted.is_granted()
     ]
     if added:
         ledger.put(added)
