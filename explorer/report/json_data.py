@@ -18,6 +18,7 @@ from explorer.evaluate.verify import FinalistCheck
 from explorer.host_call import LIBRARY_MACRO, POINTER, HostCall
 from explorer.operands import inputs, output, scalars
 from explorer.outcome import Resources, Stage
+from explorer.parameters import MEANING, REFUTED
 from explorer.problem import Problem
 from explorer.report.finals import finals_data, front_data, trial_data, winner_data
 from explorer.report.machine import Check
@@ -25,7 +26,6 @@ from explorer.report.main_effects import headlines, unpaired_sentence
 from explorer.report.space import SpaceView, measured_us
 from explorer.report.text import reproducing_command
 from explorer.report.verification import verdict_data
-from explorer.space.parameters import MEANING, REFUTED
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import SearchResult, StudySummary, StudyView
 
