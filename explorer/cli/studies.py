@@ -84,7 +84,7 @@ def show(
     from explorer.report.charts import check_plot, write_chart
     from explorer.report.csv_data import as_csv, trial_rows
     from explorer.report.json_data import as_text, study_data
-    from explorer.report.pareto_report import print_front_study
+    from explorer.report.pareto_front import print_front_study
     from explorer.report.studies import print_study
     from explorer.report.table import results
     from explorer.tuning import load_history, load_study, load_trials, open_storage, searching

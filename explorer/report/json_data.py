@@ -20,9 +20,10 @@ from explorer.operands import inputs, output, scalars
 from explorer.outcome import Resources, Stage
 from explorer.parameters import MEANING, REFUTED
 from explorer.problem import Problem
-from explorer.report.finals import finals_data, front_data, trial_data, winner_data
+from explorer.report.finals import finals_data, trial_data, winner_data
 from explorer.report.machine import Check
 from explorer.report.main_effects import headlines, unpaired_sentence
+from explorer.report.pareto_front import front_data
 from explorer.report.space import SpaceView, measured_us
 from explorer.report.text import reproducing_command
 from explorer.report.verification import verdict_data
