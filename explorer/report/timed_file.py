@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from explorer.config_words import brief_words
-from explorer.evaluate.timed_file import TimedFile
+from explorer.evaluate.verify import TimedFile
 from explorer.report.json_data import problem_data
 from explorer.report.table import cell, notes
 from explorer.report.text import (
