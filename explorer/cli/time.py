@@ -70,8 +70,7 @@ def time(
     from explorer.evaluate.verify import time_file
     from explorer.report.json_data import as_text
     from explorer.report.table import results
-    from explorer.report.timed_file import print_timed_file, timed_file_data
-    from explorer.report.verification import exit_code
+    from explorer.report.verification import exit_code, print_timed_file, timed_file_data
 
     path = Path(file)
     program = read_emitted(path).at_cols(cols)
