@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from explorer.accuracy import Accuracy
-from explorer.compile import CompilePool, Compiler
+from explorer.compile import CompilePool, Compiler, nvrtc_version
 from explorer.config import Config
 from explorer.devices.names import gpu_alone, gpu_or_recording
 from explorer.errors import ExplorerError, InvalidInput
@@ -53,7 +53,7 @@ def open_evaluator(
 
 
 def _started(index: int) -> "CudaDevice":
-    """Start a GPU's process, which takes a second or two; meanwhile what works with it is imported.
+    """Start a GPU's process, which takes a second or two; meanwhile load what works with it.
 
     Raises InvalidInput for a GPU that cannot be used.
     """
@@ -61,6 +61,7 @@ def _started(index: int) -> "CudaDevice":
 
     with ThreadPoolExecutor(1) as meanwhile:
         meanwhile.submit(import_module, "explorer.evaluate.live")
+        meanwhile.submit(nvrtc_version)  # NVRTC takes 0.15 s to load
         return CudaDevice(index)
 
 

@@ -28,6 +28,9 @@ LEASE_S = 300.0
 """Seconds without a sign of life after which a process is taken to have ended. It gives one with
 every kernel that it proposes: one that hangs until it is given up is no reason."""
 
+SIGN_EVERY_S = 1.0
+"""Seconds between two signs of life, each of which is one more statement of the database."""
+
 _CLAIM, _PROCESS = "softmax-explorer:claim:", "softmax-explorer:process:"
 
 _ATTRIBUTE = StudySystemAttributeModel
@@ -51,21 +54,28 @@ class Claims:
         self._study_id = study_id
         self._host, self._pid = socket.gethostname(), os.getpid()
         self._name = f"{self._host}:{self._pid}:{token_hex(4)}"
+        self._signed_at = -SIGN_EVERY_S
 
     def exchange(self, wanted: Sequence[str], done: Sequence[str], after: int) -> Exchanged:
-        """Drop the claims of what is `done`, claim what is `wanted`, and say that we are alive.
+        """Drop the claims of what is `done`, claim what is `wanted`, and say that we are alive,
+        unless that was said just now.
 
         What another process has claimed, or has evaluated, is not granted. Also gives the trials
         that came `after` the one of this id. Raises NotFound where the study is gone.
         """
+        now = time.monotonic()
+        signs = now - self._signed_at >= SIGN_EVERY_S
         with self._storage.alone(self._study_id) as connection:
             self._drop(connection, [_CLAIM + digest for digest in done])
-            self._put(connection, _PROCESS + self._name, self._sign_of_life())
+            if signs:
+                self._put(connection, _PROCESS + self._name, self._sign_of_life())
             granted = self._claimed(connection, wanted) if wanted else frozenset()
             trials = select(TrialModel.trial_id).where(
                 TrialModel.study_id == self._study_id, TrialModel.trial_id > after
             )
-            return Exchanged(granted, tuple(connection.execute(trials).scalars()))
+            exchanged = Exchanged(granted, tuple(connection.execute(trials).scalars()))
+        self._signed_at = now if signs else self._signed_at  # once it is committed
+        return exchanged
 
     def withdraw(self) -> None:
         """Drop all claims of this process, and what those have left that have ended."""
@@ -80,13 +90,17 @@ class Claims:
     def _claimed(self, connection: Connection, wanted: Sequence[str]) -> frozenset[str]:
         """Claim what is neither evaluated nor claimed by a process that is alive."""
         held = self._owners(connection)
-        alive = self._alive(connection) if held else frozenset()
+        is_shared = any(owner != self._name for owner in held.values())
+        alive = self._alive(connection) if is_shared else frozenset()
         evaluated = self._evaluated(connection, wanted)
         granted = []
         for digest in wanted:
-            owner = held.get(_CLAIM + digest, "")
+            key = _CLAIM + digest
+            owner = held.get(key, "")
             if digest not in evaluated and (owner == self._name or owner not in alive):
-                self._put(connection, _CLAIM + digest, self._name)
+                put = self._put if key in held else self._add
+                put(connection, key, self._name)
+                held[key] = self._name  # it may be wanted twice
                 granted.append(digest)
         return frozenset(granted)
 
@@ -140,8 +154,12 @@ class Claims:
         here = (_ATTRIBUTE.study_id == self._study_id, _ATTRIBUTE.key == key)
         text = json.dumps(value)
         if not connection.execute(update(_ATTRIBUTE).where(*here).values(value_json=text)).rowcount:
-            row = {"study_id": self._study_id, "key": key, "value_json": text}
-            connection.execute(insert(_ATTRIBUTE), [row])
+            self._add(connection, key, value)
+
+    def _add(self, connection: Connection, key: str, value: Any) -> None:
+        """Put an attribute that is not there."""
+        row = {"study_id": self._study_id, "key": key, "value_json": json.dumps(value)}
+        connection.execute(insert(_ATTRIBUTE), [row])
 
     def _drop(self, connection: Connection, keys: Sequence[str]) -> None:
         if keys:

@@ -9,6 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -326,16 +327,19 @@ class _Search:
         begun: deque[_Begun] = deque()
         if self._offer.left() != 0:
             self._tell_progress("search")
-        with Evaluations(self._evaluator) as evaluations:
-            self._fill(pending, ahead)
-            while begun or (pending and self._may_begin()):
-                self._begin(evaluations, pending, begun)
-                self._fill(pending, ahead, len(begun))
-                if begun:
-                    proposal, evaluation = begun.popleft()
-                    self._finish(proposal, evaluation.result())
-                self._learn(self._ledger.heard())
-                self._tell_progress("search", len(pending))
+        try:
+            with Evaluations(self._evaluator) as evaluations:
+                self._fill(pending, ahead)
+                while begun or (pending and self._may_begin()):
+                    self._begin(evaluations, pending, begun)
+                    self._fill(pending, ahead, len(begun))
+                    if begun:
+                        done = begun[0].evaluation.result()
+                        self._finish(begun.popleft().proposal, done)
+                    self._learn(self._ledger.heard())
+                    self._tell_progress("search", len(pending))
+        finally:
+            self._keep(begun)
         self._exhausted = not pending and self._budget.allows_another()
 
     def _begin(
@@ -351,6 +355,14 @@ class _Search:
                 begun.append(_Begun(proposal, evaluations.begin(proposal.config)))
             else:
                 self._refused[proposal.digest] = _Refused(proposal, self._tally.told)
+
+    def _keep(self, begun: Iterable[_Begun]) -> None:
+        """Store the outcomes that came after what ended the search: an error, or Ctrl-C."""
+        for proposal, evaluation in begun:
+            if evaluation.cancelled() or evaluation.exception():
+                continue
+            with suppress(InvalidInput):  # the storage's error, which has ended the search
+                self._store(proposal, evaluation.result())
 
     def _may_begin(self, running: int = 0) -> bool:
         """Whether one more kernel may be evaluated, beside the `running` ones."""
@@ -444,11 +456,14 @@ class _Search:
     def _finish(self, proposal: Proposal, done: Evaluation) -> None:
         """Count, store and learn what became of a proposal."""
         self._budget.spend(done.seconds)
-        origin = str(proposal.origin)
-        self._add(proposal.config, done.outcome, proposal.digest, origin, done.started)
+        self._store(proposal, done)
         values = self._objectives.values(done.outcome)
         self._proposer.learn(proposal.config, proposal.digest, values)
         self._gain.note(self._tally.best_us)
+
+    def _store(self, proposal: Proposal, done: Evaluation) -> None:
+        origin = str(proposal.origin)
+        self._add(proposal.config, done.outcome, proposal.digest, origin, done.started)
 
     def _add_illegal(self, config: Config, rule: Rule, origin: Origin) -> None:
         outcome = Rejected(Stage.INVALID, rule.reason(config))

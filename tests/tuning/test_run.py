@@ -287,7 +287,7 @@ def test_a_killed_run_leaves_a_study_that_goes_on(path):
     assert killed.returncode == -signal.SIGKILL
     storage = open_storage(str(path))
     finished = _finished(storage)
-    assert finished >= 9  # the last may have been on its way to the file
+    assert finished >= 8  # the last two may have been on their way to the file
     run_search(FakeEvaluator(), storage, trials=10)
     assert _finished(storage) == finished + 10
 
