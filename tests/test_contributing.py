@@ -215,15 +215,35 @@ NOT_NAMED = {
     "reference/inputs.py:with_other_arguments": {
         name: "kernels are emitted for one" for name in ("dtype", "op", "out_dtype")
     },
+    "../templates/host/semantics.cu.j2": {
+        **dict.fromkeys(("op", "dtype", "out_dtype", "rows"), "the line before tells it"),
+        **dict.fromkeys(
+            ("inner", "input_stride", "output_stride", "in_place"),
+            "where an element lies does not change what it counts as",
+        ),
+    },
+    "runtime/functions.py": {
+        "op": "there is a function for each",
+        "out_dtype": "its argument is called dtype, as PyTorch's is",
+        "mask_rows": "the mask that is given says it",
+        **dict.fromkeys(
+            ("rows", "cols", "inner", "input_stride", "output_stride", "in_place"),
+            "the arrays that are given say it",
+        ),
+    },
     "runtime/layout.py:problem_of": {},
     "wrappers/example.py": {},
 }
-"""Modules, or functions of them, that must name every field; those that they need not, and why."""
+"""Modules, functions of them and templates that must name every field; those that they need not,
+and why."""
 
 
 def names_in(place):
-    """Names, members, keywords and words in quotes of a module, or of one function of it."""
+    """Names, members, keywords and words in quotes of a module or function; a template's words."""
     module, _, function = place.partition(":")
+    if module.endswith(".j2"):
+        yield from re.findall(r"\w+", (PACKAGE / module).read_text())
+        return
     tree = ast.parse((PACKAGE / module).read_text())
     if function:
         tree = next(n for n in ast.walk(tree) if getattr(n, "name", None) == function)
