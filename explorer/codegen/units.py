@@ -251,9 +251,10 @@ def heading(title: str) -> str:
     return f"// {'-' * 66} {title}"
 
 
-def words(text: str) -> set[str]:
+@lru_cache(maxsize=4096)  # the units of different kernels are mostly the same texts
+def words(text: str) -> frozenset[str]:
     """Return the names in C++ text: not those in comments, nor members of what they follow."""
-    return set(_WORD.findall(_COMMENT.sub("", text)))
+    return frozenset(_WORD.findall(_COMMENT.sub("", text)))
 
 
 @dataclass(slots=True)

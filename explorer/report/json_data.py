@@ -76,6 +76,7 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
         "best": _best(view),
         "finals": None if view.finals is None else finals_data(view.finals, problem),
         "front": _front(view, storage),
+        "ended": view.ended or None,
         "rejected": _rejected(view.rejected),
         "reasons": [
             {"stage": str(stage), "reason": reason, "count": count}

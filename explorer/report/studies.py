@@ -166,6 +166,7 @@ def _lines(view: StudyView, storage: str | None) -> list[tuple[str, str]]:
     rejected = rejections(view.rejected) or "none rejected"
     tally = f"{count(summary.trials)}: {counted(summary.measured, 'kernel')} measured, "
     lines += [("trials", f"{tally}{rejected}")]
+    lines += [("ended", view.ended)] if view.ended else []
     lines += measurement_lines(view.circumstances, replayed=summary.replayed)
     return lines if is_reproducible(best, summary.problem) else [*lines, ("code", CHANGED)]
 

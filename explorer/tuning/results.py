@@ -280,6 +280,8 @@ class StudyView:
     """Of a study of time and error: the trials that none is faster and more exact than."""
     passed_over: str = ""
     """A sentence on trials that cannot be read; empty where there is none."""
+    ended: str = ""
+    """Why the search that held the finals evaluated no more kernels; empty where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

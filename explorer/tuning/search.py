@@ -351,6 +351,8 @@ class _Search:
             if one is None:
                 return
             proposal = one.proposal
+            if not one.is_ours.done():
+                self._ledger.ask()
             if one.is_ours.result():
                 begun.append(_Begun(proposal, evaluations.begin(proposal.config)))
             else:
@@ -394,7 +396,7 @@ class _Search:
         else:
             finals = time_in_turn(evaluator, front_contenders(records), rounds)
         circumstances = replace(evaluator.circumstances, copy_us=finals.copy_us)
-        kept = self._ledger.conclude(finals, circumstances, records)
+        kept = self._ledger.conclude(finals, circumstances, records, self._ended)
         return SearchResult(
             study=self._ledger.name,
             problem=evaluator.problem,
@@ -413,6 +415,17 @@ class _Search:
             passed_over=self._ledger.passed_over,
             superseded="" if kept else _superseded(self._ledger.name),
         )
+
+    @property
+    def _ended(self) -> str:
+        """Why no more kernels were evaluated."""
+        if self._gain.reason:
+            return self._gain.reason
+        if self._exhausted:
+            return "there was nothing left to try"
+        if self._budget.remaining_trials == 0:
+            return "as many kernels as were asked for were evaluated"
+        return "the time that was asked for was used up"
 
     def close(self) -> None:
         """Let what finished be stored."""

@@ -59,6 +59,8 @@ class StoredStudy:
     """When its latest run began or ended, UTC; text that sorts."""
     finals: Finals | None
     """Of the latest run that came to its end."""
+    ended: str
+    """Why that run evaluated no more kernels; empty where that was not kept."""
     trials: dict[int, TrialRecord | Rejected | None]
     """By number: what was measured, what was rejected, and None for what is not finished."""
     clock: dict[int, tuple[datetime, float]]
@@ -187,6 +189,7 @@ def _read(study: FrozenStudy, storage: BaseStorage) -> StoredStudy:
         objectives=objectives,
         searched_at=read_text(attributes.get("searched_at", ""), "searched_at"),
         finals=None if finals is None else finals_from_json(finals, objectives),
+        ended=read_text(attributes.get("ended", ""), "ended"),
         trials=trials,
         clock=clock,
         faults=faults,
@@ -410,6 +413,7 @@ def _view(study: StoredStudy) -> StudyView:
         effects=(),
         front=tuple(front_trials(study.measured())) if two else (),
         passed_over=study.passed_over,
+        ended=study.ended,
     )
 
 

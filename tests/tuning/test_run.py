@@ -403,6 +403,14 @@ def test_finals_of_an_earlier_version_are_read():
         finals_text({"finals_parts": 10**6, "finals:0": "{"})
 
 
+class Level(FakeEvaluator):
+    """Every kernel takes as long."""
+
+    def evaluate(self, config):
+        self.evaluated.append(config)
+        return replace(self.measured(config), samples_us=(50.0,) * 20)
+
+
 def test_a_search_ends_where_it_gains_no_more():
     """As soon as so many kernels gained nothing, and says so; not where a number is asked for."""
     evaluator = FakeEvaluator(noise=0.0)
@@ -415,10 +423,24 @@ def test_a_search_ends_where_it_gains_no_more():
     patience = Effort.QUICK.patience
     ends = (n for n in range(patience, 60) if best[n] >= best[n - patience] * (1 - LEAST_GAIN))
     expected = next(ends, None)
-    assert evaluated == (60 if expected is None else expected + 1)
+    assert evaluated == (60 if expected is None else min(60, expected + MOST_BEGUN))
     assert bool(result.stopped) == (expected is not None)
     whole = run_search(FakeEvaluator(noise=0.0), InMemoryStorage(), trials=70, seed=3)
     assert whole.stopped == "" and whole.measured + whole.rejected.get(Stage.CRASH, 0) <= 70
+
+
+def test_the_study_says_why_its_search_ended():
+    def ended(evaluator, **told):
+        storage = InMemoryStorage()
+        run_search(evaluator, storage, rounds=2, **told)
+        view = load_study(storage, evaluator.problem)
+        (study,) = storage.get_all_studies()
+        assert storage.get_study_user_attrs(study._study_id)["ended"] == view.ended
+        return view.ended
+
+    assert ended(FakeEvaluator(), trials=12) == "as many kernels as were asked for were evaluated"
+    assert ended(FakeEvaluator(), budget_s=0.5) == "the time that was asked for was used up"
+    assert ended(Level(), effort=Effort.QUICK).startswith("the last 30 kernels improved the best")
 
 
 def test_the_words_of_the_efforts_have_their_numbers():
@@ -429,11 +451,6 @@ def test_the_words_of_the_efforts_have_their_numbers():
 
 
 def test_what_cannot_gain_ends_after_its_patience():
-    class Level(FakeEvaluator):
-        def evaluate(self, config):
-            self.evaluated.append(config)
-            return replace(self.measured(config), samples_us=(50.0,) * 20)
-
     evaluator = Level()
     result = run_search(evaluator, InMemoryStorage(), effort=Effort.DEFAULT)
     assert len(evaluator.evaluated) == Effort.DEFAULT.patience + MOST_BEGUN
