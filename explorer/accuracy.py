@@ -34,6 +34,16 @@ class Limits:
             return f"{beside} beside the rounded truth"
         return f"{self.relative:.0e} of the magnitude"
 
+    def error_and_limit(self, error: float, max_ulp: float) -> tuple[str, str]:
+        """An error of an element and its limit in words, both in one unit.
+
+        Where numbers beside the rounded truth are allowed that is ulps: the truth itself lies up to
+        half of one beside what it is rounded to.
+        """
+        if self.steps:
+            return f"{max_ulp:.3g} ulp", f"{self.steps + 0.5:g} ulp"
+        return f"{error:.1e} of the magnitude", self.of_an_element
+
 
 class Accuracy(StrEnum):
     """A requirement on variants; a study of each.

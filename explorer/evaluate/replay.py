@@ -204,9 +204,7 @@ def _fault(outcome: Measured, dtype: DType, accuracy: Accuracy) -> str:
     assert outcome.max_ulp is not None and outcome.mean_ulp is not None  # checked when opened
     limits = accuracy.limits(dtype)
     if outcome.error > limits.relative and outcome.max_ulp > limits.steps + 0.5:
-        found, limit = f"{outcome.error:.1e} of the magnitude", limits.of_an_element
-        if limits.steps:
-            found, limit = f"{outcome.max_ulp:.3g} ulp", f"{limits.steps + 0.5:g} ulp"
+        found, limit = limits.error_and_limit(outcome.error, outcome.max_ulp)
         return f"too inexact: {found}, the limit under {accuracy} is {limit}"
     return accuracy.excess(dtype, outcome.max_ulp, outcome.mean_ulp)
 

@@ -281,7 +281,7 @@ class StudyView:
     passed_over: str = ""
     """A sentence on trials that cannot be read; empty where there is none."""
     ended: str = ""
-    """Why the search that held the finals evaluated no more kernels; empty where it is not known."""
+    """Why the search that held the finals evaluated no more; empty where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

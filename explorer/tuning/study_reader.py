@@ -550,7 +550,7 @@ _TWO_UNITS = re.compile(
 def in_one_unit(reason: str) -> str:
     """Say the error of a kernel that was measured as too inexact in the unit of its limit.
 
-    The GPU's check says both errors, whichever of the two the limit is of.
+    Version 0.1.0 and older recordings say both errors, whichever of the two the limit is of.
     """
     found = _TWO_UNITS.search(reason)
     if found is None:

@@ -336,9 +336,9 @@ def sentence(found: DeviceCheck, problem: Problem, output: int, accuracy: Accura
     """What a check found wrong with the matrix at address `output`."""
     total, dtype = problem.rows * problem.cols, problem.output_dtype
     if not found.infinite and not found.certain and found.error < INEXACT:
+        error, limit = accuracy.limits(dtype).error_and_limit(found.error, found.max_ulp)
         return (
-            f"too inexact: {found.max_ulp:.3g} ulp (relative error {found.error:.1e}), the limit "
-            f"under {accuracy} is {accuracy.limits(dtype).of_an_element} "
+            f"too inexact: {error}, the limit under {accuracy} is {limit} "
             f"({found.wrong} of {total} elements)"
         )
     element = np.empty(dtype.itemsize, np.uint8)
