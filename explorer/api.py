@@ -893,7 +893,7 @@ def compare(
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.peers import chosen_peers
     from explorer.peers.ahead import PeersAhead
-    from explorer.tuning.comparisons import Asked, Listeners, compare_all
+    from explorer.tuning.comparison_run import Asked, Listeners, compare_all
 
     chosen = chosen_peers([_text("peer", name) for name in peers or ()])
     level = Accuracy.parse(_text("accuracy", accuracy))

@@ -5,48 +5,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from explorer.errors import InvalidInput
+from explorer.parameters import CHOICES, POWERS_OF_TWO, RANGES
 from explorer.plain_data import parse_json, read_object, shown
-
-CHOICES: dict[str, tuple[str, ...]] = {
-    "algorithm": ("three-pass", "online", "online-branchy", "online-block-max"),
-    "reduction": (
-        "shuffle",
-        "shared-tree",
-        "shared-serial",
-        "shuffle-first-warp",
-        "shuffle-redux",
-        "shuffle-redux-first-warp",
-    ),
-    "cache": ("registers", "shared", "none", "output"),
-    "cache_holds": ("exp", "input"),
-    "exp": ("expf", "__expf", "exp2f", "ex2.approx", "exp2f-folded", "ex2.approx-folded"),
-    "normalise": ("divide", "reciprocal"),
-    "load_hint": ("default", "nc", "cs", "no-allocate"),
-    "store_hint": ("default", "cs", "cg"),
-    "launches": ("one", "three", "two", "two-overlapped"),
-    "staging": ("direct", "span", "async", "bulk"),
-    "sum": ("plain", "compensated"),
-    "exchange": ("barrier", "mbarrier"),
-    "row_order": ("ascending", "descending"),
-    "arrangement": ("striped", "blocked", "replicated"),
-}
-"""The values of each parameter that is a word. The templates know these and no others."""
-
-RANGES: dict[str, tuple[int, int]] = {
-    "threads": (1, 1024),
-    "threads_per_row": (1, 1024),
-    "vector_bytes": (2, 16),
-    "unroll": (1, 64),
-    "min_blocks": (1, 32),
-    "rows_per_thread": (1, 32),
-    "persistent": (0, 32),
-    "cluster": (1, 16),
-    "stages": (1, 16),
-}
-"""The least and the greatest value of each parameter that is a number. The space has fewer."""
-
-POWERS_OF_TWO = ("vector_bytes", "cluster")
-"""Numbers that are powers of two besides."""
 
 
 @dataclass(frozen=True, slots=True)

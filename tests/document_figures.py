@@ -24,7 +24,7 @@ from explorer.config import Config
 from explorer.config_words import brief_words
 from explorer.dtype import DType
 from explorer.evaluate.gpu_suite import RECORD, compared_sentences, read_runs
-from explorer.evaluate.inspection import inspect
+from explorer.evaluate.profile import inspect
 from explorer.gpu_spec import known_gpu
 from explorer.presets import find_preset
 from explorer.problem import Mask, Op, Problem

@@ -259,8 +259,7 @@ PICTURE = ROOT / "studies" / "results" / "peers-h200.svg"
 def picture() -> str:
     """The README's picture, drawn from the committed comparisons."""
     from document_figures import TYPES, compared
-
-    from explorer.report.peer_picture import peers_svg
+    from peer_picture import peers_svg
 
     return peers_svg([compared(dtype) for dtype in TYPES])
 

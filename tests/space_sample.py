@@ -18,9 +18,9 @@ from explorer.codegen.units import SECTIONS, assembled, library
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
+from explorer.parameters import WARPS
 from explorer.problem import Mask, Op, Problem
 from explorer.space import Space
-from explorer.space.parameters import WARPS
 from explorer.space.space import covering_array
 from explorer.user_files import template_dir
 

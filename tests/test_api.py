@@ -240,7 +240,7 @@ def test_a_wrong_file_has_findings(tmp_path):
 @pytest.fixture
 def without_gpu(monkeypatch):
     """No driver, whatever this machine has."""
-    monkeypatch.setattr("explorer.evaluate.open_evaluator.driver_problem", lambda: NO_DRIVER)
+    monkeypatch.setattr("explorer.devices.names.driver_problem", lambda: NO_DRIVER)
 
 
 def test_a_comparison_needs_a_gpu(without_gpu):
@@ -254,7 +254,7 @@ def test_a_comparison_on_a_gpu_that_is_not_there_is_refused(monkeypatch):
     def absent(index):
         raise explorer.InvalidInput(f"device cuda:{index} cannot be used")
 
-    monkeypatch.setattr("explorer.evaluate.open_evaluator.driver_problem", lambda: None)
+    monkeypatch.setattr("explorer.devices.names.driver_problem", lambda: None)
     monkeypatch.setattr("explorer.devices.cuda.CudaDevice", absent)
     with pytest.raises(explorer.InvalidInput, match="device cuda:7 cannot be used"):
         explorer.compare(cols=64, device="cuda:7")

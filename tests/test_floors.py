@@ -23,6 +23,7 @@ FLOORS = {
     "accuracy": 0,
     "problem": 0,
     "config": 0,
+    "parameters": 0,
     "config_words": 0,
     "work_split": 0,
     "gpu_spec": 0,

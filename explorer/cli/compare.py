@@ -29,7 +29,7 @@ from explorer.cli.options import (
     words,
 )
 from explorer.cli.output import INTERRUPTED, say
-from explorer.cli.problem_list import MOST_PROBLEMS, drawn, numbers_of
+from explorer.cli.problem import MOST_PROBLEMS, drawn, numbers_of
 from explorer.dtype import DType
 from explorer.errors import InvalidInput, NotFound
 from explorer.problem import MAX_COLS, MAX_ROWS, Op, Problem

@@ -77,7 +77,7 @@ def presets(incomplete: str) -> Offered:
 
 def parameters(incomplete: str) -> Offered:
     """Complete the name of a parameter of the space."""
-    from explorer.space.parameters import MEANING
+    from explorer.parameters import MEANING
 
     return _that_begin(incomplete, MEANING)
 

@@ -55,7 +55,7 @@ def diff(
 ) -> None:
     """Show two kernels side by side: config, source, resources, counts, times if known."""
     from explorer.api import known_times_of, two_variants
-    from explorer.evaluate.inspection import MISSING, inspect
+    from explorer.evaluate.profile import MISSING, inspect
     from explorer.export import parse_choice
     from explorer.gpu_spec import known_gpu_for
     from explorer.report.diff import SASS, Difference, difference_data, print_difference

@@ -13,8 +13,8 @@ from explorer.cli import completions
 from explorer.cli.help import MEASUREMENT, RESULTS
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
+from explorer.parameters import Value
 from explorer.space import Space, parameters
-from explorer.space.parameters import Value
 from explorer.tuning.objective import Objectives
 
 # ------------------------------------------------------- numbers and durations as people write them

@@ -1,7 +1,9 @@
-"""The problem that a command is about, and the variant of it that WHAT names."""
+"""The problem or problems that a command is about, and the variant of one that WHAT names."""
 
 import inspect
-from collections.abc import Callable
+import math
+import random
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +13,7 @@ import typer
 from explorer.asked import MOST_AXES, AskedProblem, array_extents, option_of
 from explorer.cli import completions
 from explorer.cli.help import DETAILS, PROBLEM
-from explorer.cli.options import extents, number, whole_number
+from explorer.cli.options import extents, number, whole_number, words
 from explorer.cli.output import say
 from explorer.errors import InvalidInput
 from explorer.problem import MAX_ROWS, OPTIONS, USUAL
@@ -131,6 +133,70 @@ def needed(asked: AskedProblem | None) -> AskedProblem:
     if asked is None:
         raise InvalidInput("cols is not said: give --cols 4096")
     return asked
+
+
+# ------------------------------------------------------------------ lists of problems
+
+
+MOST_PROBLEMS = 10_000
+"""Of one command: at three seconds each it takes eight hours."""
+
+MOST_DRAWN_ELEMENTS = 2**28
+"""Of a matrix that is drawn: 1 GiB in f32. More rows are not drawn, so that what launches rotate
+over fits a GPU of 80 GB."""
+
+
+def numbers_of(name: str, text: str, most: int) -> list[int]:
+    """Return the numbers of `8,64,100`, `64:4096:log` or `64:4096:log:20`, each once.
+
+    Raises InvalidInput, which calls them `name`, for other text and for a number above `most`.
+    """
+    whole = whole_number(name, 1, most)
+    found: list[int] = []
+    for part in words(name, text):
+        first, *rest = part.split(":")
+        if not rest:
+            found.append(whole(first))
+            continue
+        if len(rest) not in (2, 3) or rest[1] != "log":
+            raise InvalidInput(
+                f"{name} is {part!r}; write a range as 64:4096:log or 64:4096:log:20"
+            )
+        low, high = whole(first), whole(rest[0])
+        if low > high:
+            raise InvalidInput(f"{name} is {part!r}; the first number of a range is its least")
+        doublings = math.log2(high / low)
+        steps = (
+            whole_number(f"steps of {name}", 2, MOST_PROBLEMS)(rest[2]) - 1
+            if rest[2:]
+            else int(doublings)
+        )
+        ratio = doublings / steps if rest[2:] else 1.0
+        found += [round(low * 2 ** (ratio * step)) for step in range(steps + 1)]
+    return list(dict.fromkeys(found))
+
+
+def drawn(
+    cols: Sequence[int], rows: Sequence[int], number: int, seed: int
+) -> list[tuple[int, int | None]]:
+    """Return (cols, rows) drawn between the least and the greatest of both, log-uniformly.
+
+    Without any `rows` each is None. Rows are at most what makes MOST_DRAWN_ELEMENTS.
+    """
+    rng = random.Random(seed)
+
+    def between(low: int, high: int) -> int:
+        return round(math.exp(rng.uniform(math.log(low), math.log(high))))
+
+    found: list[tuple[int, int | None]] = []
+    for _ in range(number):
+        width = between(min(cols), max(cols))
+        if not rows:
+            found.append((width, None))
+            continue
+        most = max(min(rows), min(max(rows), MOST_DRAWN_ELEMENTS // width))
+        found.append((width, between(min(rows), most)))
+    return found
 
 
 # ------------------------------------------------------------------ config

@@ -16,7 +16,6 @@ from explorer.cli.options import (
     Storage,
 )
 from explorer.cli.problem import needed, with_problem
-from explorer.errors import InvalidInput
 from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
@@ -58,13 +57,14 @@ def profile(
     """Count what a kernel does: traffic, conflicts, instructions, occupancy."""
     from explorer.api import gpu_limits
     from explorer.cli.problem import chosen_variant
+    from explorer.devices.names import gpu_or_emulator
     from explorer.evaluate.profile import profile as profile_variant
     from explorer.gpu_spec import known_gpu_for
     from explorer.report.json_data import as_text
     from explorer.report.profile import print_profile, profile_data
     from explorer.report.table import results
 
-    index = _gpu_index(device)
+    index = gpu_or_emulator(device)
     goal = Goal.of(objectives, accuracy)
     chosen = chosen_variant(
         what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant
@@ -78,25 +78,6 @@ def profile(
         print(as_text(profile_data(counted, nsight)))
     else:
         print_profile(counted, nsight, results())
-
-
-def _gpu_index(device: str) -> int | None:
-    """Which GPU is profiled, or None; raises InvalidInput for an unknown device."""
-    from explorer.devices.cuda import device_index, driver_problem
-
-    index = device_index(device)
-    if device == "emulated" or (device == "auto" and driver_problem() is not None):
-        return None
-    if device == "auto":
-        return 0
-    if index is None:
-        raise InvalidInput(
-            f"device '{device}' is not known; it is emulated, cuda:N such as cuda:0, or auto"
-        )
-    problem = driver_problem()
-    if problem is not None:
-        raise InvalidInput(f"device {device} cannot be used: {problem}")
-    return index
 
 
 def _nsight(variant: "Variant", index: int) -> "NsightFigures | str":

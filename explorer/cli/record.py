@@ -18,7 +18,7 @@ from explorer.user_files import check_writable, is_there
 if TYPE_CHECKING:
     from explorer.devices.recorded import Recording
     from explorer.evaluator import Evaluator
-    from explorer.space.parameters import Value
+    from explorer.parameters import Value
 
 Sample = Annotated[
     int | None,

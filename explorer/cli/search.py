@@ -141,7 +141,7 @@ def _print(
 ) -> None:
     # What prints takes half a second to import, which the search need not wait for.
     from explorer.report.json_data import as_text, search_data
-    from explorer.report.pareto_report import print_front
+    from explorer.report.pareto_front import print_front
     from explorer.report.studies import print_search
     from explorer.report.table import results
 

@@ -67,11 +67,10 @@ def time(
     Exit code 1: it is wrong. Exit code 2: it could not be verified.
     """
     from explorer.evaluate.program_under_test import read_emitted
-    from explorer.evaluate.timed_file import time_file
+    from explorer.evaluate.verify import time_file
     from explorer.report.json_data import as_text
     from explorer.report.table import results
-    from explorer.report.timed_file import print_timed_file, timed_file_data
-    from explorer.report.verification import exit_code
+    from explorer.report.verification import exit_code, print_timed_file, timed_file_data
 
     path = Path(file)
     program = read_emitted(path).at_cols(cols)

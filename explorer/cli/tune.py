@@ -12,7 +12,7 @@ from explorer.cli.help import PROBLEM, RESULTS
 from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, whole_number
 from explorer.cli.options import words as separated
 from explorer.cli.output import INTERRUPTED, say
-from explorer.cli.problem_list import MOST_PROBLEMS, drawn, numbers_of
+from explorer.cli.problem import MOST_PROBLEMS, drawn, numbers_of
 from explorer.dtype import DType
 from explorer.errors import InvalidInput, NotFound
 from explorer.problem import MAX_COLS, MAX_ROWS, Op, Problem

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from explorer.accuracy import Accuracy
 from explorer.compile import CompilePool, Compiler, nvrtc_version
 from explorer.config import Config
-from explorer.devices.cuda import device_index, driver_problem
+from explorer.devices.names import gpu_alone, gpu_or_recording
 from explorer.errors import ExplorerError, InvalidInput
 from explorer.evaluator import Evaluator
 from explorer.gpu_spec import GpuSpec
@@ -39,29 +39,17 @@ def open_evaluator(
     """
     if timing not in TIMINGS:
         raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
-    kind, _, name = device.partition(":")
-    if kind == "auto" and not name:
-        kind, name = ("cuda", "0") if driver_problem() is None else ("recorded", "")
-    index = device_index(f"{kind}:{name}")
-    if index is not None:
-        opened = _started(index)
+    named = gpu_or_recording(device)
+    if isinstance(named, int):
+        opened = _started(named)
         from explorer.evaluate.live import LiveEvaluator
 
         with LiveEvaluator(problem, opened, timing, seed, accuracy) as live:
             yield live
-    elif kind == "recorded":
+    else:
         from explorer.evaluate.replay import ReplayEvaluator
 
-        yield ReplayEvaluator.open(problem, name or None, accuracy)
-    elif kind == "emulated":
-        raise InvalidInput(
-            "device 'emulated' checks kernels and times none: check them with explorer verify, or "
-            "search on cuda:N or a recording"
-        )
-    else:
-        raise InvalidInput(
-            f"device '{device}' is not known; it is auto, cuda:N such as cuda:0, or recorded:NAME"
-        )
+        yield ReplayEvaluator.open(problem, named or None, accuracy)
 
 
 def _started(index: int) -> "CudaDevice":
@@ -172,12 +160,4 @@ def open_peer_benches(
     """
     if timing not in TIMINGS:
         raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
-    index = 0 if device == "auto" else device_index(device)
-    if index is None:
-        raise InvalidInput(
-            f"device is '{device}'; {wanted} needs a GPU: take auto or cuda:N such as cuda:0"
-        )
-    problem = driver_problem()
-    if problem is not None:
-        raise InvalidInput(f"{wanted} needs a GPU, and there is none: {problem}; {instead}")
-    return PeerBenches(index, timing, seed, accuracy)
+    return PeerBenches(gpu_alone(device, wanted, instead), timing, seed, accuracy)

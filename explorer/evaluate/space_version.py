@@ -5,8 +5,8 @@ from functools import cache
 
 from explorer.codegen import template_digest
 from explorer.dtype import DType
+from explorer.parameters import REFUTED
 from explorer.space import RULES, parameters
-from explorer.space.parameters import REFUTED
 
 
 @cache

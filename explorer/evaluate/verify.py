@@ -1,4 +1,4 @@
-"""Check many programs on a device: the emulator, by a process a core, or a GPU."""
+"""Check programs on a device: the emulator, by a process a core, or a GPU, which may time one."""
 
 import os
 import signal
@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from explorer.accuracy import Accuracy
 from explorer.asked import command_of
 from explorer.config import Config
-from explorer.devices.cuda import device_index, driver_problem
 from explorer.devices.emulated.result import Status
-from explorer.errors import InvalidInput, WrongKernel
+from explorer.devices.names import gpu_alone, gpu_or_emulator
+from explorer.errors import WrongKernel
 from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import emulated_runs
+from explorer.outcome import Circumstances, Measured
 from explorer.problem import Problem
 from explorer.processes import FRESH
 
@@ -68,9 +69,6 @@ def _verify(program: ProgramUnderTest, arch: str, rows: int | None, accuracy: Ac
 # ------------------------------------------------------------------ on a device by its name
 
 
-EMULATED = "emulated"
-
-
 def verify_on(
     device: str,
     programs: Sequence[ProgramUnderTest],
@@ -83,27 +81,21 @@ def verify_on(
     Programs are of one problem; the emulator compiles them for `arch`. Raises InvalidInput for
     another device, and for a GPU that is not there.
     """
-    if device == "auto":
-        device = EMULATED if driver_problem() else "cuda:0"
-    index = device_index(device)
-    if device == EMULATED:
+    index = gpu_or_emulator(device)
+    if index is None:
         yield from verify_many(programs, arch, rows, accuracy)
-    elif index is not None:
-        from explorer.devices.cuda import CudaDevice
-        from explorer.evaluate.live import LiveEvaluator
+        return
+    from explorer.devices.cuda import CudaDevice
+    from explorer.evaluate.live import LiveEvaluator
 
-        problem = emulated_runs(programs[0], rows)[0].problem
-        with LiveEvaluator(problem, CudaDevice(index), accuracy=accuracy) as live:
-            emulator = Emulator(live.gpu.arch, accuracy=accuracy)
-            for program in programs:
-                yield second_opinion(live.judge(program), emulator, rows)
-    else:
-        raise InvalidInput(
-            f"device '{device}' is not known; it is emulated, cuda:N such as cuda:0, or auto"
-        )
+    problem = emulated_runs(programs[0], rows)[0].problem
+    with LiveEvaluator(problem, CudaDevice(index), accuracy=accuracy) as live:
+        emulator = Emulator(live.gpu.arch, accuracy=accuracy)
+        for program in programs:
+            yield _second_opinion(live.judge(program), emulator, rows)
 
 
-def second_opinion(verdict: Verdict, emulator: Emulator, rows: int | None) -> Verdict:
+def _second_opinion(verdict: Verdict, emulator: Emulator, rows: int | None) -> Verdict:
     """A GPU's check does not tell wrong numbers from rounding; the emulator does."""
     if verdict.status is not Status.WRONG or "ulp" not in verdict.sentence:
         return verdict
@@ -111,6 +103,48 @@ def second_opinion(verdict: Verdict, emulator: Emulator, rows: int | None) -> Ve
     if emulated.status is not Status.INACCURATE:
         return verdict
     return replace(verdict, status=Status.INACCURATE)
+
+
+# ------------------------------------------------------------------ a file, which is timed as well
+
+
+@dataclass(frozen=True, slots=True)
+class TimedFile:
+    """What became of a file's kernel on a GPU."""
+
+    problem: Problem
+    """What it was verified and timed on."""
+    verdict: Verdict
+    measured: Measured | None
+    """Its times; None where it was not verified, and so not timed."""
+    circumstances: Circumstances
+
+
+def time_file(
+    program: ProgramUnderTest,
+    device: str = "auto",
+    rows: int | None = None,
+    timing: str = "cold",
+    accuracy: Accuracy = Accuracy.DEFAULT,
+) -> TimedFile:
+    """Verify and time a program on `auto`, which is cuda:0, or `cuda:N`.
+
+    Rows that are left out are those that it was emitted for. Raises InvalidInput for what is no
+    GPU, where there is none, and for rows that its problem cannot have.
+    """
+    problem = program.problem.resized(rows, program.cols)
+    instead = f"check the kernel without one: explorer verify {program.file}"
+    index = gpu_alone(device, "a time", instead)
+    from explorer.devices.cuda import CudaDevice
+    from explorer.evaluate.live import LiveEvaluator, verdict_on
+
+    with LiveEvaluator(problem, CudaDevice(index), timing, accuracy=accuracy) as live:
+        outcome = live.measure(program)
+        verdict = verdict_on(program, outcome, live.gpu.name)
+        emulator = Emulator(live.gpu.arch, accuracy=accuracy)
+        measured = outcome if isinstance(outcome, Measured) else None
+        told = _second_opinion(verdict, emulator, None)
+        return TimedFile(problem, told, measured, live.circumstances)
 
 
 # ------------------------------------------------------------------ finalists of a replay

@@ -15,6 +15,7 @@ from typing import Any
 
 from explorer.devices.recorded import RecordingFile
 from explorer.outcome import Rejected
+from explorer.parameters import MEANING, REFUTED, Value
 from explorer.problem import Problem
 from explorer.report.compare import compare_data
 from explorer.report.finals import trial_data
@@ -23,7 +24,6 @@ from explorer.report.json_data import summary_data
 from explorer.report.space import PresetLine, presets_data, recordings_data
 from explorer.report.text import share_of_copy
 from explorer.report.tune import tuned_data
-from explorer.space.parameters import MEANING, REFUTED, Value
 from explorer.tuning.journey import Journey
 from explorer.tuning.peer_comparison import PeerRun
 from explorer.tuning.results import StudySummary, TrialRecord

@@ -14,13 +14,10 @@ from explorer.report.text import (
     counted,
     microseconds,
     percent,
-    reproducing_command,
     share_of_copy,
     ulps,
     with_spread,
 )
-from explorer.tuning.finals import front_of
-from explorer.tuning.objective import Goal
 from explorer.tuning.results import Finalist, Finals, TrialRecord
 
 # ------------------------------------------------------------------ as JSON
@@ -39,11 +36,12 @@ def finals_data(finals: Finals, problem: Problem) -> Data:
         "copy_us": finals.copy_us or None,
         "copy_spread": finals.copy_spread,
         "copy_gbps": problem.gbps(finals.copy_us) if finals.copy_us else None,
-        "finalists": [_finalist(rank, f, finals, problem) for rank, f in contenders],
+        "finalists": [finalist_data(rank, f, finals, problem) for rank, f in contenders],
     }
 
 
-def _finalist(rank: int, finalist: Finalist, finals: Finals, problem: Problem) -> Data:
+def finalist_data(rank: int, finalist: Finalist, finals: Finals, problem: Problem) -> Data:
+    """Return a finalist of a rank from 1, beside the fastest and beside copy."""
     return {
         "rank": rank,
         **trial_data(finalist.trial, problem),
@@ -80,22 +78,7 @@ def trial_data(trial: TrialRecord, problem: Problem) -> Data:
 
 def winner_data(finals: Finals, problem: Problem) -> Data:
     """The winner, as it is among the finalists."""
-    return _finalist(1, finals.winner, finals, problem)
-
-
-def front_data(
-    finals: Finals, problem: Problem, goal: Goal, storage: str | None = None
-) -> list[Data]:
-    """The Pareto front, the fastest first: the finalist, how it compares with the next, emit."""
-    return [
-        {
-            **_finalist(rank, member.finalist, finals, problem),
-            "ratio_to_next": member.to_next.median if member.to_next else None,
-            "tied_with_next": member.tied,
-            "emit": reproducing_command(member.finalist.trial, problem, goal, storage),
-        }
-        for rank, member in enumerate(front_of(finals), start=1)
-    ]
+    return finalist_data(1, finals.winner, finals, problem)
 
 
 # ------------------------------------------------------------------ as a table

@@ -18,14 +18,14 @@ from explorer.evaluate.verify import FinalistCheck
 from explorer.host_call import LIBRARY_MACRO, POINTER, HostCall
 from explorer.operands import inputs, output, scalars
 from explorer.outcome import Resources, Stage
-from explorer.problem import Problem
-from explorer.report.finals import finals_data, front_data, trial_data, winner_data
+from explorer.parameters import MEANING, REFUTED
+from explorer.report.finals import finals_data, trial_data, winner_data
 from explorer.report.machine import Check
 from explorer.report.main_effects import headlines, unpaired_sentence
+from explorer.report.pareto_front import front_data
 from explorer.report.space import SpaceView, measured_us
-from explorer.report.text import reproducing_command
+from explorer.report.text import problem_data, reproducing_command
 from explorer.report.verification import verdict_data
-from explorer.space.parameters import MEANING, REFUTED
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import SearchResult, StudySummary, StudyView
 
@@ -173,17 +173,6 @@ def space_data(view: SpaceView) -> Data:
             }
             for rule in view.rules
         ],
-    }
-
-
-def problem_data(problem: Problem) -> Data:
-    """op, rows, cols, dtype and the model's bytes."""
-    return {
-        "op": problem.op,
-        "rows": problem.rows,
-        "cols": problem.cols,
-        "dtype": str(problem.dtype),
-        "bytes": problem.bytes,
     }
 
 

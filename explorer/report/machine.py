@@ -20,7 +20,7 @@ from explorer.devices.recorded import RecordingFile, list_recordings, read_recor
 from explorer.errors import ExplorerError
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.gpu_suite import RECORD, read_runs, record_path, sentence
-from explorer.evaluate.inspection import MISSING, disassembler
+from explorer.evaluate.profile import MISSING, disassembler
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import DEFAULT_GPU, known_gpu
 from explorer.problem import Problem

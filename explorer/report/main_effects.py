@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from explorer.parameters import Value
 from explorer.problem import Problem
 from explorer.report.table import Table, numbers, prose, words
 from explorer.report.text import count, microseconds
-from explorer.space.parameters import Value
 from explorer.tuning.main_effects import BLOCK_OF_A_ROW, LEAST_PAIRS, NEAR
 from explorer.tuning.results import Contrast, StudyView, Unpaired
 

@@ -14,13 +14,13 @@ from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured
+from explorer.parameters import MEANING, REFUTED, Value
 from explorer.plain_data import shown
 from explorer.presets import PRESETS, Preset
 from explorer.problem import Op, Problem
 from explorer.report.table import Styled, Table, cell, numbers, print_table, prose, words
 from explorer.report.text import count, counted, microseconds, percent
 from explorer.space import RULES, Space
-from explorer.space.parameters import MEANING, REFUTED, Value
 from explorer.space.rules import Rule
 
 # --------------------------------------------- parameters, their values, and what the rules exclude

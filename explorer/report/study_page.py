@@ -13,6 +13,7 @@ from explorer.config_words import brief_words
 from explorer.devices.recorded import Recording, list_recordings, read_recording
 from explorer.errors import ExplorerError
 from explorer.outcome import Measured, Stage
+from explorer.parameters import MEANING
 from explorer.problem import Problem
 from explorer.report.charts import (
     Chart,
@@ -52,7 +53,6 @@ from explorer.report.text import (
     with_spread,
 )
 from explorer.space import can_emit
-from explorer.space.parameters import MEANING
 from explorer.tuning.finals import front_trials
 from explorer.tuning.results import Contrast, Finalist, StudyHistory, TrialRecord
 from explorer.tuning.study_attributes import why_finals_count

@@ -1,7 +1,8 @@
-"""Numbers, resources and circumstances as text."""
+"""Numbers, resources and circumstances as text; the keys of a problem in every `--json`."""
 
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
@@ -203,3 +204,17 @@ def rejections(rejected: Mapping[Stage, int]) -> str:
     counts = [(rejected.get(stage, 0), by) for stage, by in _REJECTED_BY.items()]
     told = [f"{number} {by}" for number, by in counts if number]
     return ", ".join(told).replace(" ", " rejected ", 1)
+
+
+# ------------------------------------------------------------------ problems as data
+
+
+def problem_data(problem: Problem) -> dict[str, Any]:
+    """op, rows, cols, dtype and the model's bytes."""
+    return {
+        "op": problem.op,
+        "rows": problem.rows,
+        "cols": problem.cols,
+        "dtype": str(problem.dtype),
+        "bytes": problem.bytes,
+    }

@@ -1,9 +1,9 @@
 """The parameter space: what values each choice has, and what rules a combination out."""
 
+from explorer.parameters import parameters
 from explorer.space import design_rules as _design_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import op_rules as _op_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space.heuristic import config_for
-from explorer.space.parameters import parameters
 from explorer.space.rules import RULES, Rule
 from explorer.space.space import Space, can_emit
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from explorer.config import Config
 from explorer.gpu_spec import WARP, GpuSpec
+from explorer.parameters import ROW_THREADS, WARPS
 from explorer.problem import Problem
 from explorer.space.design_rules import WIDE_ROW
 from explorer.space.heuristic.regimes import adapted, promising
-from explorer.space.parameters import ROW_THREADS, WARPS
 from explorer.space.space import Space
 
 LONGEST_STAGED_ROW = 512

@@ -10,8 +10,8 @@ from typing import Any
 
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
+from explorer.parameters import MEANING, Value
 from explorer.problem import Problem
-from explorer.space.parameters import MEANING, Value
 from explorer.space.rules import RULES, Point, Rule
 
 # ------------------------------------------------------------------ what rules said, kept

@@ -9,9 +9,9 @@ from math import prod
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
+from explorer.parameters import Value, parameters, searched
 from explorer.problem import Problem
 from explorer.space.legal_points import LegalPoints, RuleCache, Setting
-from explorer.space.parameters import Value, parameters, searched
 from explorer.space.rules import RULES, Point, Rule
 
 # ------------------------------------------------------------------ space

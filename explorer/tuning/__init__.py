@@ -4,8 +4,9 @@ What is exported here is imported on first use: Optuna takes half a second to im
 data such as `results` must not wait for it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from explorer.lazy import lazy_names
 
 if TYPE_CHECKING:
     from explorer.tuning.journey import Found, run_journey, stored_best
@@ -47,28 +48,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Found": "journey",
-    "Selection": "recorder",
-    "choose_configs": "recorder",
-    "list_studies": "study_reader",
-    "list_views": "study_reader",
-    "load_history": "study_reader",
-    "load_study": "study_reader",
-    "load_trial": "study_reader",
-    "load_trials": "study_reader",
-    "merge_trials": "study_writer",
-    "open_storage": "storage",
-    "read_unsaved": "unsaved",
-    "record": "recorder",
-    "run_journey": "journey",
-    "run_search": "search",
-    "searching": "study_reader",
-    "stored_best": "journey",
-    "survey": "study_reader",
+    "Found": "explorer.tuning.journey",
+    "Selection": "explorer.tuning.recorder",
+    "choose_configs": "explorer.tuning.recorder",
+    "list_studies": "explorer.tuning.study_reader",
+    "list_views": "explorer.tuning.study_reader",
+    "load_history": "explorer.tuning.study_reader",
+    "load_study": "explorer.tuning.study_reader",
+    "load_trial": "explorer.tuning.study_reader",
+    "load_trials": "explorer.tuning.study_reader",
+    "merge_trials": "explorer.tuning.study_writer",
+    "open_storage": "explorer.tuning.storage",
+    "read_unsaved": "explorer.tuning.unsaved",
+    "record": "explorer.tuning.recorder",
+    "run_journey": "explorer.tuning.journey",
+    "run_search": "explorer.tuning.search",
+    "searching": "explorer.tuning.study_reader",
+    "stored_best": "explorer.tuning.journey",
+    "survey": "explorer.tuning.study_reader",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -17,8 +17,8 @@ from explorer.devices.recorded import Recording
 from explorer.errors import InvalidInput
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.outcome import Measured
+from explorer.parameters import Value
 from explorer.space import Space
-from explorer.space.parameters import Value
 from explorer.tuning.candidates import Catalogue
 from explorer.tuning.objective import Goal
 from explorer.tuning.proposer import Proposal, Proposer, seeds_of

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.config import Config
+from explorer.parameters import Value
 from explorer.space import Rule, Space
-from explorer.space.parameters import Value
 
 # ------------------------------------------------------------------ the legal configs of a space
 

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from explorer.space.parameters import Value
+from explorer.parameters import Value
 from explorer.tuning.contest import ratio
 from explorer.tuning.results import Contrast, TrialRecord, Unpaired
 

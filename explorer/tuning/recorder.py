@@ -20,9 +20,9 @@ from explorer.devices.recorded import (
 from explorer.errors import NotFound
 from explorer.evaluator import Evaluator
 from explorer.outcome import Measured, Outcome, Stage
+from explorer.parameters import Value
 from explorer.space import Space
-from explorer.space.parameters import Value
-from explorer.tuning.evaluations import Evaluation, Evaluations
+from explorer.tuning.executor import Evaluation, Evaluations
 from explorer.tuning.results import Progress
 
 # ------------------------------------------------------------------ which configs

@@ -9,9 +9,9 @@ from explorer.accuracy import Accuracy
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.outcome import Circumstances, Measured, Rejected, Stage
+from explorer.parameters import Value
 from explorer.plain_data import parse_json, read_fields, read_time_us, shown
 from explorer.problem import Problem
-from explorer.space.parameters import Value
 from explorer.tuning.contest import check_rows
 from explorer.tuning.objective import Goal, Objectives
 

@@ -23,7 +23,7 @@ from explorer.evaluator import Evaluator
 from explorer.outcome import Measured, Outcome, Rejected, Stage
 from explorer.space import Rule, Space
 from explorer.tuning.candidates import Catalogue, Offer, OpenOffer
-from explorer.tuning.evaluations import Evaluation, Evaluations
+from explorer.tuning.executor import Evaluation, Evaluations
 from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals, time_in_turn
 from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
 from explorer.tuning.proposer import Origin, Proposal, Proposer, seeds_of

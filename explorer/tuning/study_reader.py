@@ -21,9 +21,9 @@ from explorer.config import Config
 from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.outcome import Circumstances, Measured, Outcome, Rejected, Stage
+from explorer.parameters import Value
 from explorer.plain_data import read_text, read_whole, shown
 from explorer.problem import Problem
-from explorer.space.parameters import Value
 from explorer.tuning.finals import front_trials
 from explorer.tuning.main_effects import contrasts, unpaired
 from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives

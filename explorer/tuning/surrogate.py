@@ -15,7 +15,7 @@ from optuna.trial import Trial, TrialState, create_trial
 
 from explorer.config import Config
 from explorer.errors import ExplorerError, InvalidInput
-from explorer.space.parameters import Value
+from explorer.parameters import Value
 
 # ------------------------------------------------------------------ samplers of Optuna
 # They learn from an in-memory mirror of the study, because to ask and to tell costs a database 25

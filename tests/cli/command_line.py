@@ -33,8 +33,7 @@ def command_line(monkeypatch, folder):
     without = "no NVIDIA driver (libcuda.so.1 is not found)"
     for name in ("program.driver_problem", "device.driver_problem", "driver_problem"):
         monkeypatch.setattr(f"explorer.devices.cuda.{name}", lambda: without)
-    for module in ("open_evaluator", "timed_file"):
-        monkeypatch.setattr(f"explorer.evaluate.{module}.driver_problem", lambda: without)
+    monkeypatch.setattr("explorer.devices.names.driver_problem", lambda: without)
 
     def run(*args):
         result = CliRunner().invoke(app, [str(arg) for arg in args], prog_name="explorer")

@@ -68,7 +68,7 @@ def gpu(monkeypatch):
     told.clear()
     monkeypatch.setattr("explorer.peers.ahead.PeersAhead", Ahead)
     of_today = FakePeerBench().circumstances.template_digest
-    monkeypatch.setattr("explorer.tuning.comparisons.template_digest", lambda: of_today)
+    monkeypatch.setattr("explorer.tuning.comparison_run.template_digest", lambda: of_today)
     monkeypatch.setattr("explorer.evaluate.open_evaluator.open_peer_benches", lambda *_: benches)
     return benches
 
@@ -160,7 +160,7 @@ def test_times_outlive_a_journal_that_cannot_be_written(explorer, gpu, monkeypat
     def full(*_):
         raise InvalidInput("c.partial.jsonl cannot be written: No space left on device")
 
-    monkeypatch.setattr("explorer.tuning.comparisons.append_line", full)
+    monkeypatch.setattr("explorer.tuning.comparison_run.append_line", full)
     ran = explorer("compare", *SHAPES, "--save", "c.json", "--peers", "torch")
     assert ran.code == 0 and ran.err.count("this run cannot go on where it is stopped") == 1
     assert len(json.loads(Path("c.json").read_text())["comparisons"]) == 4
@@ -175,7 +175,8 @@ def test_a_run_goes_on_only_with_what_was_measured_in_the_same_way(explorer, gpu
         gpu.opened, gpu.stop_at = 0, 3
         explorer(*words, *more)
         assert gpu.opened == 3
-    monkeypatch.setattr("explorer.tuning.comparisons.template_digest", lambda: "of later templates")
+    later = "of later templates"
+    monkeypatch.setattr("explorer.tuning.comparison_run.template_digest", lambda: later)
     gpu.opened, gpu.stop_at = 0, 3
     explorer(*words, "--peers", "torch")
     assert gpu.opened == 3

@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 from by_hand import PROBLEM, SHAPE
 
-from explorer.evaluate import inspection
-from explorer.evaluate.inspection import instruction_counts, sass_of
+from explorer.evaluate import profile
+from explorer.evaluate.profile import instruction_counts, sass_of
 from explorer.report.diff import TextDiff
 
 WARP = '{"threads":128,"threads_per_row":32}'
 WIDER = '{"threads":256,"threads_per_row":64}'
 
 needs_disassembler = pytest.mark.skipif(
-    inspection.disassembler() is None, reason="nvdisasm is not installed: softmax-explorer[sass]"
+    profile.disassembler() is None, reason="nvdisasm is not installed: softmax-explorer[sass]"
 )
 
 
 @pytest.fixture
 def without_disassembler(monkeypatch):
     """A machine where no nvdisasm is found."""
-    monkeypatch.setattr(inspection, "disassembler", lambda: None)
+    monkeypatch.setattr(profile, "disassembler", lambda: None)
 
 
 def data_of(ran):
@@ -139,7 +139,7 @@ def test_a_disassembler_that_fails_is_a_sentence(tmp_path, monkeypatch, program,
     path = Path(tmp_path, "nvdisasm")
     path.write_text(program)
     path.chmod(0o755 if program else 0o644)
-    monkeypatch.setattr(inspection, "disassembler", lambda: str(path))
+    monkeypatch.setattr(profile, "disassembler", lambda: str(path))
     assert says in sass_of(b"\x7fELF")
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 SLOW_SEARCH = """
 import signal, sys, time
-import explorer.evaluate.open_evaluator as opening
+import explorer.devices.names
 from explorer.cli import main
 from explorer.evaluate.replay import ReplayEvaluator
 
@@ -24,7 +24,7 @@ def slow(self, config):
     time.sleep(0.05)
     return fast(self, config)
 ReplayEvaluator.evaluate = slow
-opening.driver_problem = lambda: "no driver"
+explorer.devices.names.driver_problem = lambda: "no driver"
 sys.argv[0] = "explorer"
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 main()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from explorer import __version__
-from explorer.evaluate import live, timed_file
+from explorer.evaluate import live
 from explorer.gpu_spec import known_gpu
 from explorer.outcome import Circumstances, Measured, Rejected, Resources, Stage
 
@@ -56,9 +56,9 @@ class StandIn:
 @pytest.fixture
 def gpu(explorer, monkeypatch):
     """A GPU that is not there: set `outcome` of what comes."""
-    monkeypatch.setattr(timed_file, "driver_problem", lambda: None)
-    monkeypatch.setattr(timed_file, "CudaDevice", lambda index: index)
-    monkeypatch.setattr(timed_file, "LiveEvaluator", StandIn)
+    monkeypatch.setattr("explorer.devices.names.driver_problem", lambda: None)
+    monkeypatch.setattr("explorer.devices.cuda.CudaDevice", lambda index: index)
+    monkeypatch.setattr(live, "LiveEvaluator", StandIn)
     monkeypatch.setattr(StandIn, "outcome", MEASURED)
     return StandIn
 
@@ -68,8 +68,8 @@ def gpu(explorer, monkeypatch):
     [
         ((), NO_GPU),
         (("--device", "cuda:1"), NO_GPU),
-        (("--device", "emulated"), "a file is timed on a GPU"),
-        (("--device", "recorded:by-hand"), "a file is timed on a GPU"),
+        (("--device", "emulated"), "a time needs a GPU: take auto or cuda:N"),
+        (("--device", "recorded:by-hand"), "a time needs a GPU: take auto or cuda:N"),
         (("--timing", "hot"), "timing is 'hot'; choose one of cold, warm"),
         (("--rows", "0"), "rows is '0'"),
         (("--accuracy", "lax"), "accuracy 'lax' is not known"),

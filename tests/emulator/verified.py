@@ -3,7 +3,7 @@
 from explorer.devices.emulated.result import Status
 from explorer.dtype import DType
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.space.parameters import ROW_THREADS
+from explorer.parameters import ROW_THREADS
 
 WIDE, FEW_ROWS = 1000, 9
 """Of rows so wide, so few are run: more of them take longer, and show no more of a config."""

@@ -9,10 +9,11 @@ import pytest
 pytest.importorskip("altair", reason="charts need the extra softmax-explorer[report]")
 pytest.importorskip("vl_convert", reason="charts need the extra softmax-explorer[report]")
 
+from peer_picture import peers_svg
+
 from explorer.report.charts import DARK_HEAT, LIGHT_HEAT, bars_chart, theme, write_chart
 from explorer.report.journey import read_journey
 from explorer.report.kept_pages import FAMILIES, comparison_page, journey_picture, kept_page
-from explorer.report.peer_picture import peers_svg
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "studies" / "results"

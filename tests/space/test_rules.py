@@ -11,9 +11,9 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.gpu_spec import known_gpu, known_gpu_for
+from explorer.parameters import MEANING, REFUTED
 from explorer.problem import Mask, Op, Problem
 from explorer.space import RULES, Space, parameters
-from explorer.space.parameters import MEANING, REFUTED
 from explorer.space.rules import Point
 from explorer.space.space import MOST_JUDGED, covering_array
 

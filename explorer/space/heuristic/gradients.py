@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from explorer.config import Config
 from explorer.gpu_spec import WARP, GpuSpec
+from explorer.parameters import WARPS
 from explorer.problem import Op, Problem, power_of_two
 from explorer.space.heuristic.row_threads import ACCESS_BYTES, starts_anywhere
-from explorer.space.parameters import WARPS
 from explorer.space.rules import Point, registers_fit
 from explorer.work_split import WorkSplit
 

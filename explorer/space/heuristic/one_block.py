@@ -7,13 +7,13 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
+from explorer.parameters import WARPS
 from explorer.problem import Mask, Problem
 from explorer.space.design_rules import WIDE_ROW
 from explorer.space.heuristic import gradients
 from explorer.space.heuristic.residency import fastest_reduction, resident_blocks, waves
 from explorer.space.heuristic.row_threads import fewest_threads, starts_anywhere, threads_for
 from explorer.space.heuristic.short_rows import MAX_COLS_BY_HALVES, MAX_COLS_SHORT_ROW
-from explorer.space.parameters import WARPS
 
 MAX_BYTES_IN_REGISTERS = 128 * 1024
 """Bytes of a row that a block of 1024 threads keeps in registers."""

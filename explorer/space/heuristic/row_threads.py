@@ -3,9 +3,9 @@
 import math
 
 from explorer.config import Config
+from explorer.parameters import ROW_THREADS, WARPS
 from explorer.problem import Problem, power_of_two
 from explorer.space.design_rules import WIDE_ROW
-from explorer.space.parameters import ROW_THREADS, WARPS
 from explorer.work_split import WorkSplit
 
 ACCESS_BYTES = 16

@@ -1,9 +1,13 @@
-"""The Pareto front of a search for time and error, as a table."""
+"""The Pareto front of a search for time and error: a table for a person, data for a program."""
+
+from typing import Any
 
 from rich.console import Console
 
 from explorer.config_words import brief_words, difference_words
 from explorer.evaluate.verify import FinalistCheck
+from explorer.problem import Problem
+from explorer.report.finals import finalist_data
 from explorer.report.studies import checked_sentence, tally
 from explorer.report.table import Table, notes, numbers, print_table, prose, words
 from explorer.report.text import (
@@ -20,7 +24,11 @@ from explorer.report.text import (
     with_spread,
 )
 from explorer.tuning.finals import FrontMember, front_of, since_finals
+from explorer.tuning.objective import Goal
 from explorer.tuning.results import Finals, SearchResult, StudyView, TrialRecord
+
+# ------------------------------------------------------------------ as a table
+
 
 DIFFERENCE_WIDTH = 40
 """Columns for what a config has that the fastest has not."""
@@ -167,3 +175,21 @@ def _print_commands(commands: list[str], console: Console) -> None:
     console.print()
     for command in commands:
         console.print(command, style="bold", soft_wrap=True)
+
+
+# ------------------------------------------------------------------ as JSON
+
+
+def front_data(
+    finals: Finals, problem: Problem, goal: Goal, storage: str | None = None
+) -> list[dict[str, Any]]:
+    """The Pareto front, the fastest first: the finalist, how it compares with the next, emit."""
+    return [
+        {
+            **finalist_data(rank, member.finalist, finals, problem),
+            "ratio_to_next": member.to_next.median if member.to_next else None,
+            "tied_with_next": member.tied,
+            "emit": reproducing_command(member.finalist.trial, problem, goal, storage),
+        }
+        for rank, member in enumerate(front_of(finals), start=1)
+    ]

@@ -1,4 +1,4 @@
-"""Evaluations in order, in a thread of their own: meanwhile others are proposed and compiled."""
+"""What executes evaluations: one thread, in order, while others are proposed and compiled."""
 
 import sys
 import time

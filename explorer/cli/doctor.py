@@ -1,0 +1,52 @@
+"""Commands that help a user on: what this machine lacks, and the guides."""
+
+from typing import Annotated
+
+import typer
+
+from explorer.cli import completions
+from explorer.cli.options import Json, Storage
+
+# ------------------------------------------------------------------ explorer doctor
+
+
+BROKEN = 1
+
+
+def doctor(storage: Storage = None, json: Json = False) -> None:
+    """Say what this machine has, what it lacks, and what that is needed for."""
+    from explorer.report.json_data import as_text, machine_data
+    from explorer.report.machine import checks, print_machine
+    from explorer.report.table import results
+
+    found = checks(storage)
+    if json:
+        print(as_text(machine_data(found)))
+    else:
+        print_machine(found, results())
+    if any(check.required and not check.ok for check in found):
+        raise typer.Exit(BROKEN)
+
+
+# ------------------------------------------------------------------ explorer guide
+
+
+def guide(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="The guide to show.",
+            show_default=False,
+            autocompletion=completions.guides,
+        ),
+    ] = None,
+) -> None:
+    """List the guides, or show one: how to use, tune, read and measure kernels."""
+    from explorer.report.guides import print_guide, print_guides, read_guide
+    from explorer.report.table import results
+
+    if name is None:
+        print_guides(results())
+    else:
+        print_guide(read_guide(name), results())

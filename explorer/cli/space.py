@@ -1,0 +1,127 @@
+"""Commands of the parameter space, and of the published kernels that are configs in it."""
+
+from typing import Annotated, Any
+
+import typer
+
+from explorer.asked import AskedProblem
+from explorer.cli import completions
+from explorer.cli.options import Csv, Gpu, Json, check_one_format, sub_space
+from explorer.cli.problem import needed, with_problem
+from explorer.errors import InvalidInput
+
+# ------------------------------------------------------------------ explorer space
+
+
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="NAME=V,V",
+        help="Only configs with these values of a parameter; may be repeated.",
+        show_default=False,
+        autocompletion=completions.conditions,
+    ),
+]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PARAMETER]...",
+        help="Only these parameters, and the rules that read one of them.",
+        show_default=False,
+        autocompletion=completions.parameters,
+    ),
+]
+
+
+@with_problem
+def space(
+    asked: AskedProblem | None,
+    parameter: Parameters = None,
+    where: Where = None,
+    gpu: Gpu = None,
+    json: Json = False,
+    csv: Csv = False,
+) -> None:
+    """Print the parameters, their values and the rules.
+
+    With --csv it prints a line for each value of each parameter.
+    """
+    from explorer.api import gpu_limits
+    from explorer.report.csv_data import as_csv, parameter_rows
+    from explorer.report.json_data import as_text, space_data
+    from explorer.report.space import SpaceView, print_space
+    from explorer.report.table import results
+    from explorer.space import Space
+
+    check_one_format(json=json, csv=csv)
+    problem = needed(asked).problem()
+    fixed = sub_space(where or [], problem.dtype)
+    view = SpaceView(Space(problem, gpu_limits(gpu), fixed), fixed, tuple(parameter or ()))
+    if json:
+        print(as_text(space_data(view)))
+    elif csv:
+        print(as_csv(parameter_rows(view.parameters)), end="")
+    else:
+        print_space(view, results())
+
+
+# ------------------------------------------------------------------ explorer presets
+
+
+Text = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TEXT]",
+        help="Only presets with this text in a name or in what they are from.",
+        show_default=False,
+        autocompletion=completions.presets,
+    ),
+]
+Legal = Annotated[
+    bool, typer.Option("--legal", help="With --cols: only those that can compute the problem.")
+]
+
+
+@with_problem
+def presets(
+    context: typer.Context,
+    asked: AskedProblem | None,
+    text: Text = None,
+    legal: Legal = False,
+    where: Where = None,
+    gpu: Gpu = None,
+    json: Json = False,
+    csv: Csv = False,
+) -> None:
+    """List published kernels; with --cols, which of them can compute the problem.
+
+    Without --cols, --op and --dtype list the presets that can compute that op and type.
+    """
+    from explorer.api import gpu_limits
+    from explorer.report.csv_data import as_csv, preset_rows
+    from explorer.report.json_data import as_text
+    from explorer.report.space import PresetFilter, preset_lines, presets_data, print_presets
+    from explorer.report.table import results
+
+    check_one_format(json=json, csv=csv)
+    problem = None if asked is None else asked.problem()
+    if problem is None and (legal or where):
+        raise InvalidInput("--legal and --where ask what a preset is for a problem: give --cols")
+    op, dtype = (None if problem else _given(context, name) for name in ("op", "dtype"))
+    fixed = {} if problem is None else sub_space(where or [], problem.dtype)
+    wanted = PresetFilter(text or "", op, dtype, fixed, only_legal=legal)
+    every = preset_lines(problem, None if problem is None else gpu_limits(gpu))
+    lines = [line for line in every if wanted.passes(line)]
+    if json:
+        print(as_text({"presets": presets_data(lines)}))
+    elif csv:
+        print(as_csv(preset_rows(lines)), end="")
+    else:
+        print_presets(lines, problem, results())
+
+
+def _given(context: typer.Context, name: str) -> Any:
+    """What a user gave for an option; None for its default."""
+    source = context.get_parameter_source(name)
+    return context.params[name] if source is not None and source.name == "COMMANDLINE" else None

@@ -1,0 +1,174 @@
+"""Commands of the studies: what was searched, what came of it, and trials to be added."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from explorer.asked import AskedProblem
+from explorer.cli.help import RESULTS
+from explorer.cli.options import (
+    AccuracyOrNone,
+    Csv,
+    Json,
+    Minimised,
+    Plot,
+    Storage,
+    check_one_format,
+    whole_number,
+)
+from explorer.cli.output import say
+from explorer.cli.problem import needed, with_problem
+from explorer.errors import InvalidInput
+from explorer.tuning.objective import Goal, Objectives
+
+# ------------------------------------------------------------------ explorer studies
+
+
+def studies(
+    storage: Storage = None,
+    json: Json = False,
+    csv: Csv = False,
+    markdown: Annotated[
+        bool,
+        typer.Option(
+            "--markdown", help="Print a Markdown table of their results.", rich_help_panel=RESULTS
+        ),
+    ] = False,
+) -> None:
+    """List what was searched so far."""
+    from explorer.report.csv_data import as_csv, study_rows
+    from explorer.report.json_data import as_text, summary_data
+    from explorer.report.studies import markdown_notices, markdown_table, print_studies
+    from explorer.report.table import results
+    from explorer.tuning import list_views, open_storage, survey
+
+    check_one_format(json=json, csv=csv, markdown=markdown)
+    opened = open_storage(storage, read_only=True)
+    found = survey(opened)
+    summaries = found.summaries
+    if found.faults and not summaries:
+        raise InvalidInput(f"the storage has no study that can be read: {found.faults[0]}")
+    for fault in found.faults:
+        say(fault)
+    if json:
+        print(as_text({"studies": [summary_data(summary) for summary in summaries]}))
+    elif csv:
+        print(as_csv(study_rows(summaries)), end="")
+    elif markdown:
+        views = list_views(opened)
+        for notice in markdown_notices(summaries, views):
+            say(notice)
+        print(markdown_table(views), end="")
+    else:
+        print_studies(summaries, results())
+
+
+# ------------------------------------------------------------------ explorer show
+
+
+@with_problem
+def show(
+    asked: AskedProblem | None,
+    accuracy: AccuracyOrNone = None,
+    objectives: Minimised = Objectives.TIME,
+    storage: Storage = None,
+    plot: Plot = None,
+    json: Json = False,
+    csv: Csv = False,
+) -> None:
+    """Print the result of a search: the best, its ties, rejections, what parameters do.
+
+    With --csv it prints every trial of the study.
+    """
+    from explorer.report.charts import check_plot, write_chart
+    from explorer.report.csv_data import as_csv, trial_rows
+    from explorer.report.json_data import as_text, study_data
+    from explorer.report.pareto_front import print_front_study
+    from explorer.report.studies import print_study
+    from explorer.report.table import results
+    from explorer.tuning import load_history, load_study, load_trials, open_storage, searching
+
+    check_one_format(json=json, csv=csv)
+    check_plot(plot)
+    asked, goal = needed(asked), Goal.of(objectives, accuracy)
+    opened = open_storage(storage, read_only=True, command=searching(asked, goal))
+    view = load_study(opened, asked, goal)
+    if view.passed_over:
+        say(view.passed_over)
+    if plot is not None:  # before stdout may be closed
+        from explorer.report.study_page import study_chart
+
+        write_chart(study_chart(load_history(opened, asked, goal)), plot)
+        say(f"{plot}: drawn")
+    if json:
+        print(as_text(study_data(view, storage)))
+    elif csv:
+        trials = load_trials(opened, asked, goal)
+        print(as_csv(trial_rows(trials, view.summary.problem, view.circumstances.copy_us)), end="")
+    elif objectives is Objectives.TIME_ERROR:
+        print_front_study(view, results(), storage)
+    else:
+        print_study(view, results(), storage)
+
+
+# ------------------------------------------------------------------ explorer merge
+
+
+File = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="The file that the search named.", show_default=False),
+]
+
+
+def merge(file: File, storage: Storage = None, json: Json = False) -> None:
+    """Store the trials that a search kept in a file because it could not write its database."""
+    from explorer.report.json_data import as_text
+    from explorer.report.text import counted
+    from explorer.tuning import merge_trials, open_storage, read_unsaved
+
+    unsaved = read_unsaved(file)
+    merged = merge_trials(open_storage(storage), unsaved)
+    if unsaved.is_cut:
+        say(f"the last line of {file} was cut off: its trial is lost")
+    if json:
+        print(as_text(merged._asdict()))
+        return
+    known = f"; {merged.known} were there before" if merged.known else ""
+    say(f"{counted(merged.added, 'trial')} added to study '{merged.study}'{known}")
+    if merged.left:
+        say(f"{merged.left} is being evaluated by another process: merge {file} again later")
+    else:
+        say(f"run the search again, so that its finals know of them; {file} can be deleted")
+
+
+# ------------------------------------------------------------------ explorer dashboard
+
+
+def dashboard(
+    storage: Storage = None,
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port", metavar="PORT", parser=whole_number("port", 1, 65535), help="TCP port."
+        ),
+    ] = 8080,
+) -> None:
+    """Open the studies in optuna-dashboard."""
+    import subprocess
+
+    from explorer.report.studies import dashboard_command
+
+    command = dashboard_command(storage, port)
+    try:
+        code = subprocess.call(command)
+    except OSError as error:
+        raise InvalidInput(
+            f"{command[0]} cannot be run ({error.strerror}): install it again with pip install "
+            "'softmax-explorer[dashboard]'"
+        ) from None
+    if code:  # 1 would say that a kernel is wrong
+        raise InvalidInput(
+            f"{command[0]} ended with exit code {code}, and says why above; where the port is "
+            "taken, name another --port"
+        )

@@ -1,0 +1,275 @@
+"""CONTRIBUTING says where changes begin: what it names is there, and its lists leave nothing out.
+
+Whoever adds an element type, or a field of the problem, gets from these tests the list of the
+tables and the places that lack it.
+"""
+
+import ast
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_floors import MODULES, PACKAGE, imports
+
+from explorer.devices.cuda.tools import Question
+from explorer.devices.emulated import device as emulated
+from explorer.dtype import DType
+from explorer.problem import Problem
+from explorer.ptx_emulator import arithmetic, memory, program
+from explorer.reference.layout import NUMPY_DTYPES
+
+ROOT = PACKAGE.parent
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+FENCED = re.compile(r"^ *```.*?^ *```$", re.S | re.M)
+PARAGRAPHS = [
+    " ".join(paragraph.split())
+    for paragraph in re.split(r"\n\n|\n(?=- )", FENCED.sub("", CONTRIBUTING))
+]
+"""Those of CONTRIBUTING, each on one line, without its blocks of code, which other tests run."""
+
+# ------------------------------------------------------------------ names and files
+
+
+CODE = re.compile(r"`([^`]+)`")
+FILE = re.compile(r"[\w./-]+\.(py|j2|cu|c|md|json|csv|toml)|\.ci/run")
+NAME = re.compile(r'[A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[A-Z]+\["\w+"\]')
+"""A name of the code, of a member of a class, or of an entry of a table."""
+
+PLACES = [ROOT, PACKAGE, ROOT / "templates", ROOT / "studies" / "tuned"]
+
+
+def files_named(paragraph):
+    """Each file that a paragraph names: where, the text as it stands, and the path or None.
+
+    `conversions.py` after `ptx_emulator/program.py`, or after the folder alone, is in that folder.
+    """
+    folders = list(PLACES)
+    for found in CODE.finditer(paragraph):
+        word = found[1]
+        folders += [at / word for at in PLACES if len(word) < 80 and (at / word).is_dir()]
+        if FILE.fullmatch(word):
+            path = next((at / word for at in folders if (at / word).is_file()), None)
+            folders += [] if path is None else [path.parent]
+            yield found, word, path
+
+
+MADE = {"templates/reduce/butterfly.cu.j2"}
+"""What a reader is told to write himself."""
+
+
+def test_every_file_that_is_named_exists():
+    named = [found for paragraph in PARAGRAPHS for found in files_named(paragraph)]
+    assert len(named) > 100
+    assert {word for _, word, path in named if path is None} == MADE
+
+
+LIST = r"`[^`]+`(?:(?:, and |, | and )`[^`]+`)*"
+BEFORE = re.compile(rf"({LIST})(?: each)? (?:in|of) $")
+AFTER = re.compile(rf" \(({LIST})[),]")
+
+
+def pairs(paragraph):
+    """Names with the file that they are said to be in: `A` and `B` in `path`, `path` (`A`)."""
+    for found, _, path in files_named(paragraph):
+        if path is None:
+            continue
+        before = BEFORE.search(paragraph[: found.start()])
+        after = AFTER.match(paragraph, found.end())
+        listed = (before[1] if before else "") + (after[1] if after else "")
+        for name in CODE.findall(listed):
+            if NAME.fullmatch(name) and not FILE.fullmatch(name):
+                yield name, path
+
+
+def test_every_name_is_in_the_file_that_is_named_with_it():
+    found = dict.fromkeys(pair for paragraph in PARAGRAPHS for pair in pairs(paragraph))
+    assert len(found) > 70
+    lacking = []
+    for name, path in found:
+        words = set(re.findall(r"\w+", path.read_text()))
+        if not set(re.findall(r"\w+", name)) <= words:
+            lacking.append(f"{name} is not in {path.relative_to(ROOT)}")
+    assert lacking == []
+
+
+def test_every_name_of_code_is_somewhere():
+    """Also one with no file beside it."""
+    files = [p for kind in ("*.py", "*.j2", "*.cu", "*.c") for p in PACKAGE.rglob(kind)]
+    files += [*(ROOT / "templates").rglob("*.j2"), *(ROOT / "tests").rglob("*.py")]
+    text = "\n".join(path.read_text() for path in [*files, ROOT / "pyproject.toml"])
+    named = {name for paragraph in PARAGRAPHS for name in CODE.findall(paragraph)}
+    named = {name for name in named if NAME.fullmatch(name) and not FILE.fullmatch(name)}
+    assert len(named) > 100
+    assert [name for name in sorted(named) if re.findall(r"\w+", name)[-1] not in text] == []
+
+
+def test_whoever_imports_the_cuda_device_is_named():
+    """The first list that somebody needs who brings GPUs of another vendor."""
+    (section,) = (one for one in PARAGRAPHS if one.startswith("**A GPU of another vendor**"))
+    users = [
+        module
+        for module in MODULES
+        if not module.startswith("devices/cuda/")
+        and any(name.startswith("explorer.devices.cuda") for name in imports(module))
+    ]
+    assert len(users) > 5
+    assert [
+        m for m in users if f"`{m}`" not in section and f"`{Path(m).name}`" not in section
+    ] == []
+
+
+# ------------------------------------------------------------------ an element type
+
+
+EVERY = frozenset(DType)
+ARITHMETIC = frozenset(dtype.arithmetic for dtype in DType)
+NARROW = frozenset(dtype for dtype in DType if dtype.arithmetic is not dtype)
+"""Types that kernels read or write, and compute in a wider one."""
+
+LACKING = {"peers/cupy_scipy.py": frozenset({DType.BF16})}  # CuPy has no such type
+"""Tables that lack types, and why."""
+
+
+def tables_by_type(module):
+    """The keys of each table of a module that is written by types: `{DType.F32: ...}`."""
+    for node in ast.walk(ast.parse((PACKAGE / module).read_text())):
+        keys = node.keys if isinstance(node, ast.Dict) else []
+        names = [
+            key.attr
+            for key in keys
+            if isinstance(key, ast.Attribute) and ast.unparse(key.value) == "DType"
+        ]
+        if names and len(names) == len(keys):
+            yield node.lineno, frozenset(DType[name] for name in names)
+
+
+def test_every_table_by_type_has_every_type():
+    """Or every type that is computed in, or every narrower one."""
+    tables = [(m, line, keys) for m in MODULES for line, keys in tables_by_type(m)]
+    assert len(tables) >= 10
+    lacking = [
+        f"{module}, line {line}: {', '.join(keys)}"
+        for module, line, keys in tables
+        if keys | LACKING.get(module, frozenset()) not in (EVERY, ARITHMETIC, NARROW)
+    ]
+    assert lacking == []
+
+
+def test_every_table_by_type_of_the_templates_has_every_type():
+    table = re.compile(r'\{((?: *"\w+": *"[^"]*",?)+) *\}\[problem\.\w*dtype\]')
+    found = [
+        set(re.findall(r'"(\w+)":', keys))
+        for path in sorted((ROOT / "templates").rglob("*.j2"))
+        for keys in table.findall(path.read_text())
+    ]
+    assert found and all(names == {str(dtype) for dtype in DType} for names in found)
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_every_type_is_one_of_the_emulator(dtype):
+    of_numpy = NUMPY_DTYPES[dtype]
+    assert of_numpy.itemsize == dtype.itemsize and of_numpy.name == dtype.array_name
+    assert program.DTYPES[dtype] == of_numpy and dtype in program.FLOATS
+    assert np.isnan(memory.poisoned((3,), of_numpy).astype(float)).all()
+    assert float(arithmetic._SMALLEST_NORMAL[of_numpy]) == dtype.smallest_normal
+    assert dtype in emulated._FLOATS
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_every_type_is_one_of_the_checks_on_a_gpu(dtype):
+    text = (PACKAGE / "devices/cuda/elements.cu").read_text()
+    element = re.search(rf"^using {dtype.name} = (\w+);", text, re.M)[1]
+    bits = re.search(
+        rf"struct Format<{element}> {{\s*static constexpr int kMantissa = (\d+);", text
+    )
+    assert int(bits[1]) == dtype.mantissa_bits
+
+
+# ------------------------------------------------------------------ a field of the problem
+
+
+FIELDS = [field.name for field in fields(Problem)]
+
+SAID = {"out_dtype": {"output_dtype"}, "input_stride": {"is_dense"}, "output_stride": {"is_dense"}}
+"""Properties of a problem by which a place names a field."""
+
+NOT_NAMED = {
+    "operands.py": {"in_place": "the output then has the input's address"},
+    "codegen/variant.py": {},
+    "codegen/traits.py": {},
+    "devices/cuda/tools.py": {"in_place": "the addresses say it"},
+    "problem.py:_particulars": {
+        name: "a problem's name begins with it" for name in ("rows", "cols", "dtype", "op")
+    }
+    | {"out_dtype": "it stands beside dtype"},
+    "reference/inputs.py": {"out_dtype": "it is no input's"},
+    "reference/truth.py": {
+        "out_dtype": "a truth is float64",
+        **dict.fromkeys(
+            ("inner", "input_stride", "output_stride", "in_place"),
+            "a truth is of a dense matrix of rows",
+        ),
+    },
+    "reference/inputs.py:with_other_arguments": {
+        name: "kernels are emitted for one" for name in ("dtype", "op", "out_dtype")
+    },
+    "../templates/host/semantics.cu.j2": {
+        **dict.fromkeys(("op", "dtype", "out_dtype", "rows"), "the line before tells it"),
+        **dict.fromkeys(
+            ("inner", "input_stride", "output_stride", "in_place"),
+            "where an element lies does not change what it counts as",
+        ),
+    },
+    "runtime/functions.py": {
+        "op": "there is a function for each",
+        "out_dtype": "its argument is called dtype, as PyTorch's is",
+        "mask_rows": "the mask that is given says it",
+        **dict.fromkeys(
+            ("rows", "cols", "inner", "input_stride", "output_stride", "in_place"),
+            "the arrays that are given say it",
+        ),
+    },
+    "runtime/layout.py:problem_of": {},
+    "wrappers/example.py": {},
+}
+"""Modules, functions of them and templates that must name every field; those that they need not,
+and why."""
+
+
+def names_in(place):
+    """Names, members, keywords and words in quotes of a module or function; a template's words."""
+    module, _, function = place.partition(":")
+    if module.endswith(".j2"):
+        yield from re.findall(r"\w+", (PACKAGE / module).read_text())
+        return
+    tree = ast.parse((PACKAGE / module).read_text())
+    if function:
+        tree = next(n for n in ast.walk(tree) if getattr(n, "name", None) == function)
+    for node in ast.walk(tree):
+        for attribute in ("attr", "arg", "id", "value"):
+            word = getattr(node, attribute, None)
+            if isinstance(word, str):
+                yield word
+
+
+@pytest.mark.parametrize("place", NOT_NAMED)
+def test_every_field_of_a_problem_is_named_where_it_must_be(place):
+    named, excepted = set(names_in(place)), NOT_NAMED[place]
+    lacking = {name for name in FIELDS if not named & {name, *SAID.get(name, ())}}
+    assert lacking == set(excepted)
+
+
+def test_a_question_to_the_gpu_has_the_fields_of_its_struct():
+    """ctypes would pass a field that stands elsewhere without a word."""
+    text = (PACKAGE / "devices/cuda/check.cu").read_text()
+    struct = re.search(r"struct Question \{(.*?)\n\};", text, re.S)[1]
+    members = re.findall(r"^  ([\w ]+[ *]+)(\w+);", struct, re.M)
+    kinds = {"double": "c_double", "int": "c_int", "long long": "c_longlong", "long": "c_longlong"}
+    mirrored = [
+        (name, "c_void_p" if "*" in kind else kinds[kind.strip()]) for kind, name in members
+    ]
+    names = {"c_long": "c_longlong"}  # what ctypes calls it where both have 64 bits
+    fields_ = [(name, names.get(kind.__name__, kind.__name__)) for name, kind in Question._fields_]
+    assert fields_ == mirrored and len(fields_) > 12
