@@ -357,12 +357,13 @@ class _Search:
                 self._refused[proposal.digest] = _Refused(proposal, self._tally.told)
 
     def _keep(self, begun: Iterable[_Begun]) -> None:
-        """Store the outcomes that came after what ended the search: an error, or Ctrl-C."""
+        """Store, and tell of, the outcomes that came after an error or Ctrl-C ended the search."""
         for proposal, evaluation in begun:
             if evaluation.cancelled() or evaluation.exception():
                 continue
             with suppress(InvalidInput):  # the storage's error, which has ended the search
                 self._store(proposal, evaluation.result())
+                self._tell_progress("search")
 
     def _may_begin(self, running: int = 0) -> bool:
         """Whether one more kernel may be evaluated, beside the `running` ones."""
