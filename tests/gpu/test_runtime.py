@@ -305,7 +305,8 @@ def test_torch_compile_calls_the_compiled_function(in_python, mode, dtype):
     expected = by_python(explorer.softmax, x, scale=0.5)
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: explorer.softmax(x, scale=0.5), fullgraph=True, mode=mode)
-    with torch.no_grad():
+    generated_anew = torch._inductor.config.patch(force_disable_caches=True)
+    with generated_anew, torch.no_grad():
         _, (code,) = run_and_get_code(compiled, x)
         for _ in range(3):  # of which CUDA graphs capture one
             compiled(x)
