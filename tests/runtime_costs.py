@@ -6,6 +6,7 @@ Host times are medians of batches of calls on a small tensor, whose kernel takes
 GPU times are of CUDA graphs of calls that rotate over buffers of four times the L2, in turn.
 """
 
+import functools
 import importlib.util
 import json
 import os
@@ -56,10 +57,6 @@ def host_times():
     x = torch.randn(SMALL, device="cuda")
     out = torch.empty_like(x)
     wanting = x.clone().requires_grad_()
-    library = torch.library.Library("explorer_costs", "DEF")
-    library.define("nothing(Tensor x) -> Tensor")
-    library.impl("nothing", lambda x: torch.empty_like(x), "CUDA")
-    torch.library.register_fake("explorer_costs::nothing", torch.empty_like, lib=library)
     with torch.no_grad():
         times = {
             "torch.softmax": host_us(lambda: torch.softmax(x, -1)),
@@ -69,14 +66,6 @@ def host_times():
             "torch.empty_like": host_us(lambda: torch.empty_like(x)),
             "plan alone": host_us(plan_alone(x, out)),
         }
-        functions = {
-            "explorer.softmax": lambda x: explorer.softmax(x),
-            "an empty operator": lambda x: torch.ops.explorer_costs.nothing(x),
-            "torch.softmax (Inductor's)": lambda x: torch.softmax(x, -1),
-        }
-        for name, function in functions.items():
-            compiled = torch.compile(function, fullgraph=True)
-            times[f"compiled: {name}"] = host_us(lambda compiled=compiled: compiled(x))
     times["torch.softmax, x requires a gradient"] = host_us(lambda: torch.softmax(wanting, -1))
     times["explorer.softmax, x requires a gradient"] = host_us(lambda: explorer.softmax(wanting))
     with explorer.register_torch(), torch.no_grad():
@@ -94,6 +83,7 @@ def compiled_calls():
     explorer.set_options(compiled_calls=True)
     if functions.compiled is None:
         return {"there are none": torch_fast_calls._reason}
+    torch_fast_calls._library.forget()
     x = torch.randn(SMALL, device="cuda")
     out, compiled = torch.empty_like(x), functions.compiled
     calls = {
@@ -119,7 +109,52 @@ def compiled_calls():
             for name, paths in times.items()
         }
         results["10^5 calls"] = many_calls()
-    explorer.set_options(compiled_calls=False)
+    return results
+
+
+def empty_operator():
+    """An operator of torch.library that does nothing but to allocate its result."""
+    library = torch.library.Library("explorer_costs", "DEF")
+    library.define("nothing(Tensor x) -> Tensor")
+    library.impl("nothing", lambda x: torch.empty_like(x), "CUDA")
+    torch.library.register_fake("explorer_costs::nothing", torch.empty_like, lib=library)
+    return library
+
+
+def under_torch_compile():
+    """Host times of what `torch.compile` makes of a call, in turn with an operator that is empty.
+
+    The code that it generates calls explorer's functions directly; `python` is with the option
+    compiled_calls off. `beyond an empty operator` are medians of the differences of each round.
+    """
+    library = empty_operator()
+    x = torch.randn(SMALL, device="cuda")
+    half = x.bfloat16()
+    calls = {
+        "compiled": (True, lambda x: explorer.softmax(x)),
+        "python": (False, lambda x: explorer.softmax(x)),
+        "empty": (True, lambda x: torch.ops.explorer_costs.nothing(x)),
+        "inductor": (True, lambda x: torch.softmax(x, -1)),
+    }
+    results = {"has compiled calls": False}
+    for name, tensor in (("f32", x), ("bf16", half)):
+        torch._dynamo.reset()
+        times = {path: [] for path in calls}
+        generated_anew = torch._inductor.config.patch(force_disable_caches=True)
+        with generated_anew, torch.no_grad():
+            made = {path: torch.compile(call, fullgraph=True) for path, (_, call) in calls.items()}
+            for _ in range(ROUNDS):
+                for path, (is_on, _) in calls.items():
+                    explorer.set_options(compiled_calls=is_on)
+                    results["has compiled calls"] |= functions.compiled is not None
+                    times[path].append(host_us(functools.partial(made[path], tensor), 3))
+        explorer.set_options(compiled_calls=True)
+        results[name] = {path: median(samples) for path, samples in times.items()}
+        results[name]["beyond an empty operator"] = {
+            path: median(ours - empty for ours, empty in zip(samples, times["empty"], strict=True))
+            for path, samples in times.items()
+        }
+    del library
     return results
 
 
@@ -363,9 +398,10 @@ def resident_mb():
 
 
 def main():
-    explorer.set_options(wait=True)
+    explorer.set_options(wait=True, compiled_calls=True)  # which builds the function now
     results = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-    parts = [first_result_ms, host_times, compiled_calls, gpu_times, whole_uses, many_calls]
+    parts = [first_result_ms, host_times, compiled_calls, under_torch_compile]
+    parts += [gpu_times, whole_uses, many_calls]
     if importlib.util.find_spec("transformers") is not None:
         parts.append(language_model)
     for part in parts:

@@ -46,11 +46,12 @@ def softmax(
     Raises TypeError for another kind of array or under `jax.jit`, IndexError for an axis that x
     has not, and `explorer.InvalidInput` for arguments that contradict each other.
     """
-    if not _is_traced() and (function := compiled) is not None:
-        return function(False, x, dim, scale, mask, lengths, dtype, out)
-    if _tensors is not None and isinstance(x, _tensors.Tensor):
-        return _tensors.softmax_of(False, x, dim, scale, mask, lengths, dtype, out)
-    return _function_for(x)(False, x, dim, scale, mask, lengths, dtype, out)
+    if _is_traced():
+        return _traced(False, x, dim, scale, mask, lengths, dtype, out)
+    function = compiled
+    if function is None:
+        function = function_for(x)
+    return function(False, x, dim, scale, mask, lengths, dtype, out)
 
 
 def log_softmax(
@@ -64,16 +65,17 @@ def log_softmax(
     out: Any = None,
 ) -> Any:
     """Return the logarithm of the softmax of an array; all else is as with `explorer.softmax`."""
-    if not _is_traced() and (function := compiled) is not None:
-        return function(True, x, dim, scale, mask, lengths, dtype, out)
-    if _tensors is not None and isinstance(x, _tensors.Tensor):
-        return _tensors.softmax_of(True, x, dim, scale, mask, lengths, dtype, out)
-    return _function_for(x)(True, x, dim, scale, mask, lengths, dtype, out)
+    if _is_traced():
+        return _traced(True, x, dim, scale, mask, lengths, dtype, out)
+    function = compiled
+    if function is None:
+        function = function_for(x)
+    return function(True, x, dim, scale, mask, lengths, dtype, out)
 
 
 def uncompiled(log: bool, x: Any, *told: Any) -> Any:
     """Serve a call by Python: `softmax` or `log_softmax` without its compiled function."""
-    return _function_for(x)(log, x, *told)
+    return function_for(x)(log, x, *told)
 
 
 compiled: Any = None
@@ -86,12 +88,15 @@ def _never() -> bool:
 
 _is_traced: Callable[[], bool] = _never
 """PyTorch's own function, once that is imported: whether `torch.compile` traces this call. It is
-asked before `compiled` is looked at: what is traced must not depend on that."""
+asked first: what is traced must not depend on `compiled`, and every name that is read on its way is
+checked again by each call of what is compiled."""
+_traced: Any = None
+"""The function that is then traced."""
 
 
 def _for_tensors() -> Any:
     """Return the module for tensors of PyTorch; None where that is not imported yet."""
-    global _is_traced
+    global _is_traced, _traced
     if not hasattr(sys.modules.get("torch"), "Tensor"):
         return None
     from explorer.runtime import (
@@ -99,13 +104,13 @@ def _for_tensors() -> Any:
         torch_operators,
     )
 
-    _is_traced = torch_operators.is_compiled
+    _is_traced, _traced = torch_operators.is_compiled, torch_operators.traced
     return torch_operators
 
 
 _tensors: Any = _for_tensors()
-"""The module for tensors of PyTorch, once that is imported: looked at first, as it is for speed.
-It is set before `torch.compile` traces a call, which otherwise would trace each one twice."""
+"""The module for tensors of PyTorch, once that is imported. It is set before `torch.compile` traces
+a call, which otherwise would trace each one twice."""
 
 
 def register_torch() -> "Registration":
@@ -127,7 +132,7 @@ def register_torch() -> "Registration":
     return registration()
 
 
-def _function_for(x: Any) -> Any:
+def function_for(x: Any) -> Any:
     """Return the function that computes for arrays of a kind; raises TypeError for another.
 
     A framework that is not imported yet has made no array. The imports are statements, which
@@ -136,9 +141,9 @@ def _function_for(x: Any) -> Any:
     global _tensors
     if _tensors is None:
         _tensors = _for_tensors()
-    family = type(x).__module__.partition(".")[0]
     if _tensors is not None and isinstance(x, _tensors.Tensor):
         return _tensors.softmax_of
+    family = type(x).__module__.partition(".")[0]
     if family == "cupy":
         from explorer.runtime import cupy_arrays
 

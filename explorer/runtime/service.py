@@ -37,20 +37,21 @@ class Options:
     """Whether a row's bits do not depend on the number of rows."""
     tuned: tuple[str, ...] = ()
     """Files of tuned tables, from which exactly the problems that they have are chosen."""
-    compiled_calls: bool = False
+    compiled_calls: bool = True
     """Whether plain calls on PyTorch's tensors are served by a compiled function."""
 
 
 def _from_environment() -> Options:
-    def is_set(name: str) -> bool:
-        return os.environ.get(name, "").lower() not in ("", "0", "false", "no", "off")
+    def is_set(name: str, *, unset: bool = False) -> bool:
+        said = os.environ.get(name, "").lower()
+        return said not in ("0", "false", "no", "off") if said else unset
 
     tables = os.environ.get("EXPLORER_TUNED", "")
     return Options(
         is_set("EXPLORER_WAIT"),
         is_set("EXPLORER_BATCH_INVARIANT"),
         tuple(path for path in tables.split(os.pathsep) if path),
-        is_set("EXPLORER_COMPILED_CALLS"),
+        is_set("EXPLORER_COMPILED_CALLS", unset=True),
     )
 
 
@@ -81,11 +82,12 @@ def set_options(
     takes no tables any longer. Say so before the first call, too. Raises InvalidInput for a file
     that is no tuned table of this version.
     `compiled_calls`: whether plain calls on PyTorch's tensors (without gradient, mask and lengths)
-    are served by a function in C instead of Python. It is new and off by default; from the start
-    where EXPLORER_COMPILED_CALLS=1 is set. A C compiler builds it once for the Python in use, in
-    the background; with `wait`, here and now. Without a compiler, Python's headers or a PyTorch
-    with DLPack's C exchange API, Python serves the calls, and the logger `explorer` says why at
-    level DEBUG.
+    are served by a function in C instead of Python, which takes half of the host's time. This is
+    on by default; EXPLORER_COMPILED_CALLS=0 turns it off from the start. A C compiler builds the
+    function once for the Python in use, in the background, from the first call on; if True is given
+    here together with `wait`, here and now. Without a compiler, Python's headers or a PyTorch with
+    DLPack's C exchange API, Python serves the calls, and the logger `explorer` says why at level
+    DEBUG.
 
     None makes a kernel while a graph is being captured, into which nothing can be loaded: what
     is captured is then the framework's function. Call `explorer.warm_up` before.
@@ -111,9 +113,8 @@ _on_compiled_calls: list[Callable[[], None]] = []
 
 
 def on_compiled_calls(change: Callable[[], None]) -> None:
-    """Call a function now and whenever the option `compiled_calls` is set."""
+    """Call a function whenever the option `compiled_calls` is set."""
     _on_compiled_calls.append(change)
-    change()
 
 
 def _tuned(problem: Problem, on: GpuSpec) -> Config | None:

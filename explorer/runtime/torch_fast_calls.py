@@ -42,7 +42,7 @@ def enable() -> None:
 
 
 def _follow() -> None:
-    """Do what the option says."""
+    """Do what the option says, now that it is set."""
     if options.compiled_calls:
         enable()
     else:
@@ -67,12 +67,20 @@ def prepare() -> None:
 
 
 def _first_call(*told: Any) -> Any:
-    """Serve a call by Python, and have the function built meanwhile."""
-    _use(None)
-    service.do_later(prepare)
+    """Serve a call by Python, and have the function built meanwhile, if it may serve such calls.
+
+    A program without a tensor on a GPU starts no thread and no compiler.
+    """
     from explorer.runtime import functions
 
+    if _may_serve(told[1]):
+        _use(None)
+        service.do_later(prepare)
     return functions.uncompiled(*told)
+
+
+def _may_serve(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_cuda
 
 
 def _use(function: Any) -> None:
@@ -96,8 +104,8 @@ def _after_fork() -> None:
 def configure(library: ModuleType, launch: int, current_context: int) -> None:
     """Tell the compiled function what it needs of PyTorch and of the driver's two functions.
 
-    Raises AttributeError for a PyTorch without DLPack's C exchange API, which 2.13 has, and
-    ValueError for one with another version of it.
+    Raises AttributeError for a PyTorch without DLPack's C exchange API, which 2.11 and 2.13 have,
+    and ValueError for one with another version of it.
     """
     from explorer.runtime import functions
 
@@ -184,3 +192,5 @@ def _allocation(
 
 os.register_at_fork(after_in_child=_after_fork)
 on_compiled_calls(_follow)
+if options.compiled_calls:
+    _use(_first_call)  # also where calls wait: an import must not

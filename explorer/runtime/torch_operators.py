@@ -4,6 +4,7 @@ A call goes around PyTorch's dispatcher where it can, which takes twice as long 
 wants the dispatcher (gradients, `torch.compile`, modes and transforms) has the operators.
 """
 
+import sys
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ _SCHEMAS = (
 
 _library = torch.library.Library("explorer", "DEF")
 for _schema in _SCHEMAS:
-    _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
 
 
 class _Softmax(torch.autograd.Function):  # type: ignore[misc]
@@ -53,7 +54,7 @@ class _Softmax(torch.autograd.Function):  # type: ignore[misc]
         dtype: torch.dtype | None,
         log: bool,
     ) -> Tensor:
-        output = _without_gradient(x, dim, scale, mask, causal, lengths, dtype, log)
+        output = without_gradient(x, dim, scale, mask, causal, lengths, dtype, log)
         ctx.dim, ctx.scale, ctx.causal, ctx.log, ctx.dtype = dim, scale, causal, log, x.dtype
         ctx.mask_like = None if mask is None else (mask.shape, mask.dtype)
         ctx.save_for_backward(output, lengths)
@@ -66,7 +67,7 @@ class _Softmax(torch.autograd.Function):  # type: ignore[misc]
         of_mask = ctx.mask_like is not None and ctx.needs_input_grad[3]
         # A mask's is summed before it is rounded to the mask's type, which may be wider than x's.
         scale, dtype = (None, output.dtype) if of_mask else (ctx.scale, ctx.dtype)
-        result = _softmax_backward_operator(grad, output, ctx.dim, scale, dtype, ctx.log)
+        result = softmax_backward_operator(grad, output, ctx.dim, scale, dtype, ctx.log)
         result = _where_visible(result, ctx.causal, lengths, ctx.log)
         if not of_mask:
             return result, None, None, None, None, None, None, None
@@ -103,7 +104,7 @@ class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]
     ) -> Tensor:
         ctx.dim, ctx.scale, ctx.log = dim, scale, log
         ctx.save_for_backward(grad, output)
-        return _backward_without_gradient(grad, output, dim, scale, dtype, log)
+        return backward_without_gradient(grad, output, dim, scale, dtype, log)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -135,17 +136,18 @@ def _below_autograd(operator: Any, *told: Any) -> Tensor:
     return result
 
 
-def _without_gradient(x: Tensor, *told: Any) -> Tensor:
+def without_gradient(x: Tensor, *told: Any) -> Tensor:
     """Compute `softmax`: at once if nothing looks on, as the dispatcher takes 6 us."""
     if _are_bare(x, told[2], told[4]):
         return _compute(x, *told)
-    return _below_autograd(_softmax_operator, x, *told)
+    return _below_autograd(softmax_operator, x, *told)
 
 
-def _backward_without_gradient(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
+def backward_without_gradient(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
+    """Compute `softmax_backward`, as `without_gradient` does."""
     if _is_bare(grad) and _is_bare(output):
         return backward(grad, output, *told)
-    return _below_autograd(_softmax_backward_operator, grad, output, *told)
+    return _below_autograd(softmax_backward_operator, grad, output, *told)
 
 
 def _differentiate(x: Tensor, *told: Any) -> Tensor:
@@ -154,23 +156,33 @@ def _differentiate(x: Tensor, *told: Any) -> Tensor:
         dim, scale, mask, causal, lengths, dtype, log = told
         return framework(Asked(log, x.shape, dim, scale, mask, causal, lengths, dtype), x)
     wanted = _wants_gradient(x, told[2])
-    result: Tensor = (_Softmax.apply if wanted else _without_gradient)(x, *told)
+    result: Tensor = (_Softmax.apply if wanted else without_gradient)(x, *told)
     return result
 
 
 def _differentiate_backward(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
     wanted = _wants_gradient(grad, output)
-    compute = _SoftmaxBackward.apply if wanted else _backward_without_gradient
+    compute = _SoftmaxBackward.apply if wanted else backward_without_gradient
     result: Tensor = compute(grad, output, *told)
     return result
 
 
+def _tell_inductor() -> None:
+    """Tell Inductor how to call us, once what it compiles is traced with tensors without memory."""
+    if "torch._inductor" in sys.modules:
+        from explorer.runtime import torch_inductor  # which imports this module
+
+        torch_inductor.tell()
+
+
 def _shape(x: Tensor, *told: Any) -> Tensor:
+    _tell_inductor()
     dtype: torch.dtype | None = told[5]
     return torch.empty(x.shape, dtype=dtype or x.dtype, device=x.device)
 
 
 def _shape_backward(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
+    _tell_inductor()
     return torch.empty(output.shape, dtype=told[2], device=output.device)
 
 
@@ -180,8 +192,8 @@ _library.impl("softmax_backward", backward, "CompositeExplicitAutograd")
 _library.impl("softmax_backward", _differentiate_backward, "Autograd")
 torch.library.register_fake("explorer::softmax", _shape, lib=_library)
 torch.library.register_fake("explorer::softmax_backward", _shape_backward, lib=_library)
-_softmax_operator = torch.ops.explorer.softmax.default
-_softmax_backward_operator = torch.ops.explorer.softmax_backward.default
+softmax_operator = torch.ops.explorer.softmax.default
+softmax_backward_operator = torch.ops.explorer.softmax_backward.default
 
 # ------------------------------------------------------------------ function
 
@@ -240,6 +252,39 @@ def _check_out(x: Tensor, mask: Tensor | None, dtype: torch.dtype | None, out: T
         raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
 
 
+def traced(
+    log: bool,
+    x: Tensor,
+    dim: int,
+    scale: float | None,
+    mask: Tensor | str | None,
+    lengths: Tensor | None,
+    dtype: torch.dtype | None,
+    out: Tensor | None,
+) -> Tensor:
+    """Compute what `softmax_of` does, for `torch.compile`, which traces this function.
+
+    Each later call checks again every name that was read, which takes 15 ns a name. So the plain
+    calls read few.
+    """
+    if not isinstance(x, Tensor):
+        from explorer.runtime import functions  # which imports this module
+
+        result: Tensor = functions.function_for(x)(log, x, dim, scale, mask, lengths, dtype, out)
+        return result
+    if mask is not None or lengths is not None or out is not None:
+        return softmax_of(log, x, dim, scale, mask, lengths, dtype, out)
+    if dtype is None and x.is_cuda and x.is_floating_point() and x.itemsize == 2:
+        dtype = _autocast_type()
+    plain: Tensor = softmax_operator(x, dim, scale, None, False, None, dtype, log)
+    return plain
+
+
+def _autocast_type() -> torch.dtype | None:
+    """Return the type that autocast converts halves on CUDA to; None where it does not."""
+    return torch.float32 if torch.is_autocast_enabled("cuda") else None
+
+
 def softmax_of(
     log: bool,
     x: Tensor,
@@ -256,7 +301,7 @@ def softmax_of(
     for name, given in (("mask", added), ("lengths", lengths)):
         if given is not None and not isinstance(given, Tensor):
             raise TypeError(f"{name} is a {type(given).__qualname__}; it must be a tensor")
-    if dtype is None and x.dtype in HALF and x.is_cuda and torch.is_autocast_enabled("cuda"):
+    if dtype is None and x.is_cuda and x.dtype in HALF and _autocast_type() is not None:
         dtype = torch.float32 if out is None else out.dtype
     if torch.compiler.is_compiling():
         if out is not None:
@@ -280,5 +325,5 @@ def softmax_of(
     elif wants_gradient and is_bare:  # past the dispatcher, which would be gone through twice
         result = _Softmax.apply(x, dim, scale, added, causal, lengths, dtype, log)
     else:
-        result = _softmax_operator(x, dim, scale, added, causal, lengths, dtype, log)
+        result = softmax_operator(x, dim, scale, added, causal, lengths, dtype, log)
     return result if out is None else out.copy_(result)

@@ -31,12 +31,12 @@ FUNCTIONS = [explorer.softmax, explorer.log_softmax]
 
 @pytest.fixture(autouse=True)
 def waiting():
-    """Each call waits for its kernel; what tests before it loaded is forgotten, in all threads."""
-    explorer.set_options(wait=True)
+    """Python serves calls, which wait for their kernel; what tests before loaded is forgotten."""
+    explorer.set_options(wait=True, compiled_calls=False)
     service.service.forget()
     torch_calls._threads = torch_calls._Threads()
     yield
-    explorer.set_options(wait=False)
+    explorer.set_options(wait=False, compiled_calls=True)
 
 
 def theirs(function):
@@ -294,6 +294,40 @@ def test_compiled_calls_allocate_and_free_as_pytorch_does(in_python):
     assert torch.cuda.memory_allocated() == before + y.nbytes
     del y
     assert torch.cuda.memory_allocated() == before
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_torch_compile_calls_the_compiled_function(in_python, mode, dtype):
+    from torch._inductor.utils import run_and_get_code
+
+    x = torch.randn(256, 1000, device="cuda").to(dtype)
+    expected = by_python(explorer.softmax, x, scale=0.5)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: explorer.softmax(x, scale=0.5), fullgraph=True, mode=mode)
+    generated_anew = torch._inductor.config.patch(force_disable_caches=True)
+    with generated_anew, torch.no_grad():
+        _, (code,) = run_and_get_code(compiled, x)
+        for _ in range(3):  # of which CUDA graphs capture one
+            compiled(x)
+        in_python.clear()
+        for _ in range(5):
+            assert torch.equal(compiled(x), expected)
+        assert "explorer_softmax(" in code and not in_python
+        if mode == "default":
+            assert torch.equal(by_python(compiled, x), expected)
+
+
+def test_a_compiled_training_step_has_the_gradient(in_python):
+    x = torch.randn(256, 1000, device="cuda", requires_grad=True)
+    twin = x.detach().clone().requires_grad_()
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: explorer.log_softmax(x + 1), fullgraph=True, dynamic=True)
+    for rows in (256, 100, 7):
+        x.grad = twin.grad = None
+        compiled(x[:rows]).square().sum().backward()
+        torch.log_softmax(twin[:rows] + 1, -1).square().sum().backward()
+        torch.testing.assert_close(x.grad, twin.grad, rtol=1e-4, atol=1e-4)
 
 
 def test_under_autocast_python_serves_halves(in_python):

@@ -622,8 +622,10 @@ def new(monkeypatch):
     """The module as it is before the first call, and the option as it was after the test."""
     monkeypatch.setattr(torch_fast_calls, "_library", None)
     monkeypatch.setattr(torch_fast_calls, "_reason", "")
+    monkeypatch.setattr(torch_fast_calls, "_may_serve", lambda x: True)
+    monkeypatch.setattr(functions, "compiled", None)
     yield torch_fast_calls
-    explorer.set_options(compiled_calls=False, wait=False)
+    explorer.set_options(compiled_calls=True, wait=False)
 
 
 def test_the_option_builds_it_in_the_background(new, monkeypatch):
@@ -706,14 +708,33 @@ print(before is not None, explorer.softmax(x)[0, 0].item(), threading.active_cou
 
 
 @pytest.mark.parametrize("order", ["torch first", "torch later"])
-def test_the_environment_turns_it_on_and_forks_and_exits_are_safe(order):
-    env = {**os.environ, "EXPLORER_COMPILED_CALLS": "1"}
+def test_it_is_on_by_default_and_forks_and_exits_are_safe(order):
     ran = subprocess.run(
         [sys.executable, "-c", ENVIRONMENT, order],
-        env=env,
         capture_output=True,
         text=True,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split() == [str(order == "torch first"), "0.25", "True"]
+
+
+OPTION = """
+import sys, threading, torch
+from explorer.runtime import fast_call, functions, service
+fast_call.load = lambda: sys.exit("something was built")
+import explorer
+explorer.softmax(torch.ones(2, 4))
+print(service.options.compiled_calls, functions.compiled is not None, threading.active_count())
+"""
+
+
+@pytest.mark.parametrize("said, is_on", [("", True), ("1", True), ("0", False), ("off", False)])
+def test_the_environment_turns_it_off(said, is_on):
+    """An import and calls without a GPU start no thread and build nothing, even with `wait`."""
+    env = {**os.environ, "EXPLORER_COMPILED_CALLS": said, "EXPLORER_WAIT": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", OPTION], env=env, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == [str(is_on), str(is_on), "1"]
