@@ -409,8 +409,8 @@ def main():
         results[part.__name__] = part()
         print(part.__name__, f"({time.perf_counter() - begin:.0f} s)")
         print(json.dumps(results[part.__name__], indent=1), flush=True)
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(json.dumps(results, indent=1) + "\n")
+        if len(sys.argv) > 1:  # after each part, so that a run that is stopped leaves some
+            Path(sys.argv[1]).write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
