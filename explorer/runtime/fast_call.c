@@ -68,6 +68,7 @@ static struct {
   PyObject* answers;  // pairs (function, what it returns if nothing looks on)
   PyObject* values;  // triples (namespace, name, the value if nothing looks on)
   PyObject *otherwise, *learn;  // what serves the calls that this file does not
+  PyObject* operator;  // what serves those of generated code that this file does not
   const Exchange* exchange;
   int (*launch)(const LaunchConfig*, void* function, void** parameters, void** extra);
   int (*current_context)(void** context);
@@ -87,13 +88,18 @@ static int returns(PyObject* function, PyObject* argument, PyObject* expected) {
   return result == expected;
 }
 
-// Whether no mode, transform, tracer or log of shapes looks on. Most calls get past this, so each
-// question must be cheap: it takes 15 to 20 ns.
-static int nothing_looks_on(void) {
+// Whether no mode, transform or tracer looks on. Most calls get past this, so each question must be
+// cheap: it takes 15 to 20 ns, and 50 with PyTorch 2.11.
+static int answers_are_plain(void) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given.answers); i++) {
     PyObject* pair = PyTuple_GET_ITEM(given.answers, i);
     if (!returns(PyTuple_GET_ITEM(pair, 0), NULL, PyTuple_GET_ITEM(pair, 1))) return 0;
   }
+  return 1;
+}
+
+// Whether no gradient that goes forward, compilation or log of shapes looks on.
+static int values_are_plain(void) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given.values); i++) {
     PyObject* triple = PyTuple_GET_ITEM(given.values, i);
     PyObject* value =
@@ -103,21 +109,30 @@ static int nothing_looks_on(void) {
   return 1;
 }
 
-// Whether a tensor's memory holds its elements, and nobody wants to know how they came about.
-static int is_plain_tensor(PyObject* x) {
+// Whether a tensor's memory holds its elements.
+static int is_memory(PyObject* x) {
   PyObject* type = (PyObject*)Py_TYPE(x);
-  if (type != given.tensor && type != given.parameter) return 0;
-  if (!returns(given.is_negated, x, Py_False)) return 0;
+  return (type == given.tensor || type == given.parameter) &&
+      returns(given.is_negated, x, Py_False);
+}
+
+// Whether besides nobody wants to know how the elements came about.
+static int is_plain_tensor(PyObject* x) {
+  if (!is_memory(x)) return 0;
   PyObject* wanted = PyObject_GetAttr(x, given.requires_grad);
   Py_XDECREF(wanted);
   return wanted == Py_False || (wanted && returns(given.gradients_enabled, NULL, Py_False));
 }
 
-static int is_plain_call(PyObject* const* call) {
+static int has_plain_arguments(PyObject* const* call) {
   PyObject *scale = call[SCALE], *dtype = call[DTYPE];
   return call[MASK] == Py_None && call[LENGTHS] == Py_None && PyLong_CheckExact(call[DIM]) &&
       (scale == Py_None || PyFloat_CheckExact(scale) || PyLong_CheckExact(scale)) &&
-      (dtype == Py_None || (PyObject*)Py_TYPE(dtype) == given.dtype) && nothing_looks_on() &&
+      (dtype == Py_None || (PyObject*)Py_TYPE(dtype) == given.dtype);
+}
+
+static int is_plain_call(PyObject* const* call) {
+  return has_plain_arguments(call) && answers_are_plain() && values_are_plain() &&
       is_plain_tensor(call[X]) && (call[OUT] == Py_None || is_plain_tensor(call[OUT]));
 }
 
@@ -333,6 +348,45 @@ static PyObject* call(PyObject* module, PyObject* const* arguments, Py_ssize_t c
   return result;
 }
 
+// Whether the elements lie as the indices count, without a gap.
+static int is_contiguous(const Description* x) {
+  int64_t stride = 1;
+  for (int axis = x->axes - 1; axis >= 0; axis--) {
+    if (x->shape[axis] != 1 && x->strides[axis] != stride) return 0;
+    stride *= x->shape[axis];
+  }
+  return 1;
+}
+
+// as_operator(x, dim, scale, mask, causal, lengths, dtype, log): for the code that torch.compile
+// generates. It runs below gradients, modes and transforms, as the kernels do that are generated
+// there: so nobody is asked whether one of them looks on. Its outputs are contiguous.
+static PyObject* as_operator(PyObject* module, PyObject* const* told, Py_ssize_t count) {
+  (void)module;
+  if (!given.exchange || count != ARGUMENT_COUNT) {
+    PyErr_Format(PyExc_TypeError, "as_operator takes %d arguments, after configure", ARGUMENT_COUNT);
+    return NULL;
+  }
+  PyObject* const arguments[ARGUMENT_COUNT] = {
+      told[7], told[0], told[1], told[2], told[3], told[5], told[6], Py_None};
+  Description x, out;
+  Key key;
+  PyObject* result = NULL;
+  int has_launched = 0;
+  if (told[4] == Py_False && has_plain_arguments(arguments) && values_are_plain() &&
+      is_memory(arguments[X]) && read_call(arguments, &x, &out, &key) && is_contiguous(&x)) {
+    Entry* entry = *slot_of(&key);
+    if (entry) {
+      entry->users++;
+      result = run(entry, arguments, &x, &out, &has_launched);
+      leave(entry);
+    }
+  }
+  if (result || has_launched) return result;
+  PyErr_Clear();
+  return PyObject_Vectorcall(given.operator, told, ARGUMENT_COUNT, NULL);
+}
+
 // Reads a kernel's arguments: a Kind each, and 8 bytes each, which are the number of a CONSTANT.
 static int read_arguments(PyObject* kinds, PyObject* constants, Entry* entry) {
   Py_ssize_t count = PyBytes_GET_SIZE(kinds);
@@ -418,10 +472,10 @@ static PyObject* configure(PyObject* module, PyObject* told) {
   }
   empty_table();
   if (!PyArg_ParseTuple(
-          objects, "OOOOOOOOOO!O!OO", &given.tensor, &given.parameter, &given.dtype,
+          objects, "OOOOOOOOOO!O!OOO", &given.tensor, &given.parameter, &given.dtype,
           &given.requires_grad, &given.cuda, &given.is_negated, &given.gradients_enabled,
           &given.autocast_enabled, &given.bump_version, &PyTuple_Type, &given.answers,
-          &PyTuple_Type, &given.values, &given.otherwise, &given.learn)) {
+          &PyTuple_Type, &given.values, &given.otherwise, &given.learn, &given.operator)) {
     return NULL;
   }
   Py_XSETREF(given.objects, Py_NewRef(objects));
@@ -435,6 +489,8 @@ static PyObject* configure(PyObject* module, PyObject* told) {
 static PyMethodDef functions[] = {
     {"call", (PyCFunction)(void (*)(void))call, METH_FASTCALL,
      "call(log, x, dim, scale, mask, lengths, dtype, out): the softmax of a tensor."},
+    {"as_operator", (PyCFunction)(void (*)(void))as_operator, METH_FASTCALL,
+     "as_operator(x, dim, scale, mask, causal, lengths, dtype, log): the same, in generated code."},
     {"remember", remember, METH_VARARGS, "Put the launch for calls of a kind into the table."},
     {"forget", forget, METH_NOARGS, "Empty the table."},
     {"size", size, METH_NOARGS, "Return the number of launches in the table."},

@@ -84,10 +84,12 @@ def _may_serve(x: Any) -> bool:
 
 
 def _use(function: Any) -> None:
-    """Let calls begin with a function, or with Python."""
-    from explorer.runtime import functions  # which imports this module
+    """Let calls begin with a function, or with Python; those of generated code too."""
+    from explorer.runtime import functions, torch_inductor  # which import this module
 
     functions.compiled = function
+    served = _library is not None and function is _library.call
+    torch_inductor.softmax = _library.as_operator if served else torch_inductor.softmax_in_python
 
 
 def _after_fork() -> None:
@@ -107,7 +109,7 @@ def configure(library: ModuleType, launch: int, current_context: int) -> None:
     Raises AttributeError for a PyTorch without DLPack's C exchange API, which 2.11 and 2.13 have,
     and ValueError for one with another version of it.
     """
-    from explorer.runtime import functions
+    from explorer.runtime import functions, torch_inductor
 
     c = torch._C
     answers = (
@@ -125,6 +127,7 @@ def configure(library: ModuleType, launch: int, current_context: int) -> None:
         *(Tensor, torch.nn.Parameter, torch.dtype, "requires_grad", "cuda"),
         *(Tensor.is_neg, torch.is_grad_enabled, torch.is_autocast_enabled, _version_counter()),
         *(answers, values, functions.uncompiled, functools.partial(_learn, library)),
+        torch_inductor.softmax_in_python,
     )
     exchange = Tensor.__dlpack_c_exchange_api__
     library.configure(objects, exchange, launch, current_context, MOST_RECIPES)

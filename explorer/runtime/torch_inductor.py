@@ -19,11 +19,11 @@ from explorer.runtime.service import log
 
 # ------------------------------------------------------------------ what generated code calls
 
-# Generated code that is kept on disk imports these two by name, and calls the operators if they are
-# missing: another version of this package may have generated it.
+# Generated code looks these two up at each call. Where it is kept on disk and this module is missing
+# it calls the operators: another version of this package may have generated it.
 
 
-def softmax(
+def softmax_in_python(
     x: Tensor,
     dim: int,
     scale: float | None,
@@ -40,6 +40,9 @@ def softmax(
     result: Tensor = function(log, x, dim, scale, None, None, dtype, None)
     return result.contiguous()
 
+
+softmax: Any = softmax_in_python
+"""What generated code calls: this, or the compiled function that `torch_fast_calls` puts here."""
 
 softmax_backward = torch_operators.backward_without_gradient
 
@@ -80,10 +83,11 @@ def _lowered(operator: Any, fallback: Any) -> Any:
     virtualized = importlib.import_module("torch._inductor.virtualized")
     ir = importlib.import_module("torch._inductor.ir")
     name = operator.name().partition("::")[2]
-    called = f"explorer_{name}"
+    package, _, module = __name__.rpartition(".")
+    called = f"explorer_calls.{name}"
     imported = (
-        f"try:\n    from {__name__} import {name} as {called}\n"
-        f"except ImportError:\n    {called} = torch.ops.explorer.{name}.default"
+        f"try:\n    from {package} import {module} as explorer_calls\n"
+        "except ImportError:\n    explorer_calls = torch.ops.explorer"
     )
 
     class Direct(ir.FallbackKernel):  # type: ignore[misc, name-defined]

@@ -30,8 +30,20 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.gpu)
             if problem is not None:
                 item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {problem}"))
-    # Last, when no other test is there to wait for.
-    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+    items.sort(key=turn)
+
+
+LONGEST = ("test_documents_on_gpu.py", "test_peers.py")
+"""Files of tests that take one to three minutes beside others, for what they wait for: commands
+that time kernels, and frameworks that compile. All others take up to one."""
+
+
+def turn(item):
+    """By which tests are sorted: the longest first, so that nobody waits for them in the end.
+
+    Those that want the GPU alone are last, when no other test is there to wait for.
+    """
+    return item.get_closest_marker("alone") is not None, item.path.name not in LONGEST
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,6 +15,7 @@ from explorer.runtime import (
     shapes,
     torch_calls,
     torch_fast_calls,
+    torch_inductor,
 )
 from explorer.runtime.kernels import ReadyKernel, alignment
 from explorer.runtime.launcher import LoadedKernel
@@ -114,7 +115,8 @@ def arguments(problem, launch, parameters):
 def serve_compiled(monkeypatch):
     """Serve tensors on the CPU by compiled calls; return the driver.
 
-    Its list `paths` has a word for each call that went to Python: "otherwise" or "learn".
+    Its list `paths` has a word for each call that went to Python: "otherwise" or "learn", and
+    "operator" before it for one of generated code.
     """
     serve_cpu(monkeypatch)
     driver, library = Driver(), fast_call.load()
@@ -136,6 +138,9 @@ def serve_compiled(monkeypatch):
     uncompiled, learn = functions.uncompiled, torch_fast_calls._learn
     monkeypatch.setattr(functions, "uncompiled", counted("otherwise", uncompiled))
     monkeypatch.setattr(torch_fast_calls, "_learn", counted("learn", learn))
+    in_python = counted("operator", torch_inductor.softmax_in_python)
+    monkeypatch.setattr(torch_inductor, "softmax_in_python", in_python)
     torch_fast_calls.configure(library, *driver.addresses())
     monkeypatch.setattr(functions, "compiled", library.call)
+    monkeypatch.setattr(torch_inductor, "softmax", library.as_operator)
     return driver

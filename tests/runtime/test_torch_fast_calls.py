@@ -612,7 +612,7 @@ def test_pytorch_is_asked_what_it_answers_when_nothing_looks_on(driver, monkeypa
     told = []
     fake = type("Library", (), {"configure": lambda *given: told.extend(given), "call": None})
     torch_fast_calls.configure(fake, 1, 2)
-    *_, answers, values, _, _ = told[0]
+    *_, answers, values, _, _, _ = told[0]
     assert [function() for function, _ in answers] == [answer for _, answer in answers]
     assert [space[name] for space, name, _ in values] == [value for _, _, value in values]
 

@@ -52,7 +52,9 @@ def test_forward_and_backward_are_direct_calls(monkeypatch, dynamic):
     assert len(launched) == 4 and launched[:2] == launched[2:]
     forward, backward = codes
     assert not lines(forward + backward, ".default(")
-    assert lines(forward, "explorer_softmax(") and lines(backward, "explorer_softmax_backward(")
+    assert lines(forward, "explorer_calls.softmax(") and lines(
+        backward, "explorer_calls.softmax_backward("
+    )
 
 
 KINDS = {
@@ -75,7 +77,7 @@ def test_every_argument_is_handed_on(monkeypatch, told):
     x = torch.randn(6, 6)
     got, (code,) = run_and_get_code(torch.compile(lambda x: function(x, **told), fullgraph=True), x)
     assert torch.equal(got, function(x, **told))
-    assert lines(code, "explorer_softmax(")
+    assert lines(code, "explorer_calls.softmax(")
 
 
 def test_another_version_of_this_package_may_run_what_was_generated(monkeypatch):
@@ -85,12 +87,13 @@ def test_another_version_of_this_package_may_run_what_was_generated(monkeypatch)
     imported = code[begin : code.index("\n", code.index("except ImportError:\n", begin) + 30)]
     space = {"torch": torch}
     exec(imported, space)
-    assert space["explorer_softmax"] is torch_inductor.softmax
-    monkeypatch.delattr(torch_inductor, "softmax")
+    assert space["explorer_calls"] is torch_inductor
+    monkeypatch.setitem(sys.modules, torch_inductor.__name__, None)
+    monkeypatch.delattr(explorer.runtime, "torch_inductor")
     exec(imported, space)
-    assert space["explorer_softmax"] is torch.ops.explorer.softmax.default
+    assert space["explorer_calls"] is torch.ops.explorer
     launched.clear()
-    close(space["explorer_softmax"](x, -1, *PLAIN), exact("softmax", x))
+    close(space["explorer_calls"].softmax(x, -1, *PLAIN), exact("softmax", x))
     assert len(launched) == 1
 
 
@@ -116,7 +119,7 @@ def driver(monkeypatch):
 
 def test_the_compiled_function_serves_it_while_the_option_is_on(driver):
     compiled = torch.compile(lambda x: explorer.softmax(x), fullgraph=True, dynamic=True)
-    library, expected = driver.library.call, {}
+    library, expected = driver.library, {}
     compiled(torch.ones(2, 33))  # by Python, as PyTorch still looks on
     driver.paths.clear()
     with torch._dynamo.config.patch(error_on_recompile=True):
@@ -125,14 +128,15 @@ def test_the_compiled_function_serves_it_while_the_option_is_on(driver):
             for _ in range(3):
                 close(compiled(x), exact("softmax", x))
             expected[rows] = x, compiled(x)
-        assert driver.paths == ["learn"] * 3 and driver.library.size() == 3
-        functions.compiled = None
+        assert driver.paths == ["operator", "learn"] * 3 and driver.library.size() == 3
+        functions.compiled, torch_inductor.softmax = None, torch_inductor.softmax_in_python
         for x, bits in expected.values():
             assert torch.equal(compiled(x), bits)
-        functions.compiled = library
+        functions.compiled, torch_inductor.softmax = library.call, library.as_operator
+        driver.paths.clear()
         for x, bits in expected.values():
             assert torch.equal(compiled(x), bits)
-    assert driver.paths == ["learn"] * 3
+    assert driver.paths == []
 
 
 def test_a_training_step_is_served_by_the_compiled_function(driver):
@@ -140,10 +144,67 @@ def test_a_training_step_is_served_by_the_compiled_function(driver):
     x = torch.randn(3, 33, requires_grad=True)
     for _ in range(3):
         compiled(x).square().sum().backward()
-    assert driver.paths == ["otherwise", "learn"]  # the first while PyTorch still looks on
+    # The first while PyTorch still looks on.
+    assert driver.paths == ["operator", "otherwise", "operator", "learn"]
     twin = x.detach().clone().requires_grad_()
     torch.softmax(twin, -1).square().sum().backward()
     close(x.grad, 3 * twin.grad)
+
+
+CALLS = {
+    "plain": (torch.randn(3, 33), -1, *PLAIN),
+    "log": (torch.randn(3, 33), -1, *PLAIN[:5], True),
+    "a scale": (torch.randn(3, 33), 1, 0.5, *PLAIN[1:]),
+    "another axis": (torch.randn(33, 3), 0, *PLAIN),
+    "its own type": (torch.randn(3, 33), -1, *PLAIN[:4], torch.float32, False),
+    "a parameter": (torch.nn.Parameter(torch.randn(3, 33)), -1, *PLAIN),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_generated_code_is_served_without_python(driver, call):
+    with torch.no_grad():
+        expected = torch_inductor.softmax_in_python(*call)
+        driver.paths.clear()
+        for _ in range(3):
+            got = driver.library.as_operator(*call)
+            assert torch.equal(got, expected) and got.is_contiguous()
+    assert driver.paths == [] and driver.library.size() == 1
+
+
+def test_generated_code_is_served_where_a_gradient_is_wanted_outside(driver):
+    """There gradients are of the code that was generated for them."""
+    x = torch.randn(3, 33)
+    driver.library.as_operator(x, -1, *PLAIN)
+    driver.paths.clear()
+    got = driver.library.as_operator(x.clone().requires_grad_(), -1, *PLAIN)
+    assert driver.paths == [] and not got.requires_grad
+    close(got, exact("softmax", x))
+
+
+OTHERS = {
+    "causal": (torch.randn(6, 6), -1, None, None, True, *PLAIN[3:]),
+    "a mask": (torch.randn(6, 6), -1, None, torch.randn(6, 6), *PLAIN[2:]),
+    "lengths": (torch.randn(2, 6), -1, None, None, False, torch.tensor([1, 2]), *PLAIN[4:]),
+    "transposed": (torch.randn(6, 4).t(), -1, *PLAIN),
+    "negated": (torch.randn(3, 5, dtype=torch.complex64).conj().imag, -1, *PLAIN),
+    "empty": (torch.randn(3, 0), -1, *PLAIN),
+    "a number": (torch.tensor(2.0), -1, *PLAIN),
+}
+
+
+@pytest.mark.parametrize("call", OTHERS.values(), ids=OTHERS)
+def test_what_is_not_plain_in_generated_code_is_pythons(driver, call):
+    for _ in range(2):
+        got = driver.library.as_operator(*call)
+        expected = torch.ops.explorer.softmax(*call)
+        assert got.is_contiguous()
+        close(got, expected)
+
+
+def test_a_wrong_number_of_arguments_is_said(driver):
+    with pytest.raises(TypeError, match="as_operator takes 8 arguments"):
+        driver.library.as_operator(torch.randn(3, 5), -1)
 
 
 @pytest.mark.parametrize("is_served", [False, True])
@@ -235,7 +296,7 @@ def test_another_process_finds_what_was_generated(tmp_path):
         said.append([int(word) for word in ran.stdout.split()])
     assert sum(said[0]) == 0 and sum(said[1]) > 0
     generated = [path.read_text() for path in tmp_path.rglob("*.py")]
-    assert any("import softmax as explorer_softmax" in code for code in generated)
+    assert any("import torch_inductor as explorer_calls" in code for code in generated)
 
 
 @pytest.mark.exhaustive
@@ -244,4 +305,4 @@ def test_where_cpp_is_generated_the_operators_are_called(monkeypatch):
     with torch._inductor.config.patch(cpp_wrapper=True), torch.no_grad():
         got, (code,) = run_and_get_code(torch.compile(lambda x: explorer.softmax(x)), x)
     close(got, exact("softmax", x))
-    assert "explorer_softmax(" not in code
+    assert "explorer_calls.softmax(" not in code
