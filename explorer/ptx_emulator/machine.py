@@ -10,7 +10,7 @@ from explorer.ptx_emulator.findings import UnsupportedPtx
 from explorer.ptx_emulator.geometry import Geometry, Layout, Numbers, SpecialRegisters
 from explorer.ptx_emulator.lanes import WARP
 from explorer.ptx_emulator.memory import GlobalMemory
-from explorer.ptx_emulator.program import Entry, Instruction, Symbol, Values
+from explorer.ptx_emulator.program import Entry, Instruction, Symbol, Values, once_an_entry
 from explorer.ptx_emulator.shadow import Shadow
 from explorer.ptx_emulator.spaces import (
     LOCAL_WINDOW,
@@ -138,6 +138,7 @@ class Machine(Batch):
 _STRONG = {"volatile", "relaxed", "acquire", "acq_rel", "mmio"}
 
 
+@once_an_entry
 def communicates(entry: Entry) -> bool:
     """Return whether a kernel reads what other blocks may publish, by atomics or strong loads."""
     return any(_reads_flags(instruction) for instruction in entry.instructions)
@@ -153,6 +154,7 @@ def permuted_turns(entry: Entry, blocks: int, threads: int, cluster_size: int) -
     return apart * -(-threads // WARP)
 
 
+@once_an_entry
 def waits_for_other_blocks(entry: Entry) -> bool:
     """Return whether it does so in a loop, so that blocks may have to run side by side."""
     instructions = entry.instructions
