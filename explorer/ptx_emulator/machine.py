@@ -105,6 +105,15 @@ class Machine(Batch):
         part: _P = self._parts[kind]
         return part
 
+    def release(self) -> None:
+        """Let go of all parts and memories, each of which refers to the machine.
+
+        A batch has megabytes of arrays, and its kernel a hundred thousand objects: they are freed
+        at once so, and need not be found by the garbage collector.
+        """
+        self._parts.clear()
+        del self.global_space, self.shared_space, self.local_space
+
     # Names and places.
 
     def special(self, name: str, ptx_type: str) -> Values:
