@@ -22,6 +22,7 @@ from explorer.evaluate.gpu_suite import (
 )
 
 KERNELS = "EXPLORER_CACHE_DIR"
+NO_BYTECODE, BYTECODE = "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"
 
 _NUMBERS = (f"{os.getpid()}-{number}" for number in itertools.count())
 """One for each test of all processes of a session."""
@@ -45,6 +46,7 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput"):  # the process that collects all results
         config.pluginmanager.register(Recorder(config), "gpu-suite-recorder")
         keep_kernels_of_this_session(config)
+        keep_bytecode_of_this_session(config)
         share_out(config)
 
 
@@ -77,6 +79,24 @@ def keep_kernels_of_this_session(config):
         if before is not None:
             os.environ[KERNELS] = before
         shutil.rmtree(folder, ignore_errors=True)
+
+    config.add_cleanup(restore)
+
+
+def keep_bytecode_of_this_session(config):
+    """Where Python is told to write no bytecode, keep that of this session in its folder.
+
+    Tests start hundreds of processes. Without bytecode each compiles all modules that it imports
+    anew: twenty commands in an environment of its own took 40 s instead of 16 s.
+    """
+    before = os.environ.pop(NO_BYTECODE, None)
+    if before is None or BYTECODE in os.environ:
+        return
+    os.environ[BYTECODE] = f"{os.environ[KERNELS]}/bytecode"
+
+    def restore():
+        os.environ[NO_BYTECODE] = before
+        os.environ.pop(BYTECODE)
 
     config.add_cleanup(restore)
 

@@ -22,6 +22,7 @@ from explorer.ptx_emulator.program import (
     Values,
     Variable,
     Vector,
+    once_an_entry,
 )
 
 Numbers = NDArray[np.int64]
@@ -290,10 +291,9 @@ class Layout:
 def lay_out(module: Module, entry: Entry, memory: GlobalMemory, dynamic_bytes: int) -> Layout:
     """Give every variable of a kernel its address. Module variables go into `memory`."""
     layout = Layout()
-    layout.shared_granule = _granule(entry.instructions, ("shared", "generic"))
-    layout.global_granule = _granule(entry.instructions, ("global", "generic"))
+    layout.shared_granule, layout.global_granule = _granules(entry)
     variables = [*module.variables.values(), *entry.variables.values()]
-    used = {name for i in entry.instructions for o in i.operands for name in _symbols(o)}
+    used = _used(entry)
     shared = [v for v in variables if v.space == "shared" and v.name in used]
     _lay_out_shared(layout, shared, dynamic_bytes)
     position = 0
@@ -306,6 +306,12 @@ def lay_out(module: Module, entry: Entry, memory: GlobalMemory, dynamic_bytes: i
         elif variable.space in ("global", "const") and variable.name in used:
             layout.addresses[variable.name] = _module_variable(memory, variable)
     return layout
+
+
+@once_an_entry
+def _used(entry: Entry) -> set[str]:
+    """Return the names of variables and labels that instructions mention."""
+    return {name for i in entry.instructions for o in i.operands for name in _symbols(o)}
 
 
 def _symbols(operand: Operand) -> Iterator[str]:
@@ -354,6 +360,13 @@ def _module_variable(memory: GlobalMemory, variable: Variable) -> int:
     data[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
     writable = variable.space == "global"
     return memory.allocate(data, name=variable.name, writable=writable).address
+
+
+@once_an_entry
+def _granules(entry: Entry) -> tuple[int, int]:
+    """Return the bytes of a word of the shadows of shared and of global memory."""
+    shared = _granule(entry.instructions, ("shared", "generic"))
+    return shared, _granule(entry.instructions, ("global", "generic"))
 
 
 def _granule(instructions: Iterable[Instruction], spaces: tuple[str, ...]) -> int:

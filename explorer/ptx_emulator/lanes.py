@@ -103,6 +103,9 @@ class Lanes:
         whole = self._parent
         if whole is not None and whole is other._parent and self.count + other.count == whole.count:
             return whole
+        blocks, warps, width = self.shape
+        if self.count + other.count == blocks * warps * width:
+            return Lanes.every(self.shape)
         return Lanes.of(np.sort(np.concatenate([self.flat, other.flat])), self.shape)
 
     def mask(self) -> NDArray[np.bool_]:

@@ -292,6 +292,8 @@ def _run(machine: Machine, constants: dict[str, int], step_limit: int) -> bool:
     entry.bound[names] = bound
     if machine.log.traffic is not None:
         _count_instructions(machine, scheduler)
+    scheduler.release()
+    machine.release()
     return complete
 
 

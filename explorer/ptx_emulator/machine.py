@@ -10,7 +10,7 @@ from explorer.ptx_emulator.findings import UnsupportedPtx
 from explorer.ptx_emulator.geometry import Geometry, Layout, Numbers, SpecialRegisters
 from explorer.ptx_emulator.lanes import WARP
 from explorer.ptx_emulator.memory import GlobalMemory
-from explorer.ptx_emulator.program import Entry, Instruction, Symbol, Values
+from explorer.ptx_emulator.program import Entry, Instruction, Symbol, Values, once_an_entry
 from explorer.ptx_emulator.shadow import Shadow
 from explorer.ptx_emulator.spaces import (
     LOCAL_WINDOW,
@@ -105,6 +105,15 @@ class Machine(Batch):
         part: _P = self._parts[kind]
         return part
 
+    def release(self) -> None:
+        """Let go of all parts and memories, each of which refers to the machine.
+
+        A batch has megabytes of arrays, and its kernel a hundred thousand objects: they are freed
+        at once so, and need not be found by the garbage collector.
+        """
+        self._parts.clear()
+        del self.global_space, self.shared_space, self.local_space
+
     # Names and places.
 
     def special(self, name: str, ptx_type: str) -> Values:
@@ -138,6 +147,7 @@ class Machine(Batch):
 _STRONG = {"volatile", "relaxed", "acquire", "acq_rel", "mmio"}
 
 
+@once_an_entry
 def communicates(entry: Entry) -> bool:
     """Return whether a kernel reads what other blocks may publish, by atomics or strong loads."""
     return any(_reads_flags(instruction) for instruction in entry.instructions)
@@ -153,6 +163,7 @@ def permuted_turns(entry: Entry, blocks: int, threads: int, cluster_size: int) -
     return apart * -(-threads // WARP)
 
 
+@once_an_entry
 def waits_for_other_blocks(entry: Entry) -> bool:
     """Return whether it does so in a loop, so that blocks may have to run side by side."""
     instructions = entry.instructions

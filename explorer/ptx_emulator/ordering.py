@@ -17,6 +17,9 @@ from explorer.ptx_emulator.lanes import WARP, all_of
 Row = NDArray[np.int64]
 LaneIds = NDArray[np.intp]
 
+LEAST_ROWS = 128
+"""Rows of a batch up to which none is forgotten: of 16384 lanes they take 16 MB."""
+
 
 class Ordering:
     """The happens-before relation within one batch of blocks."""
@@ -54,6 +57,8 @@ class Ordering:
         self._settled_blocks = 0
         self._settled_clusters = 0
         self._rows: list[Row] = [np.zeros(self.lanes + 1, np.int64)]
+        self._most_rows = LEAST_ROWS
+        """Rows beyond which those that no lane has are forgotten."""
         self._row_of = np.zeros(self.lanes, np.int32)
         self.fenced = False
         """Whether any thread has executed a fence."""
@@ -150,20 +155,25 @@ class Ordering:
 
     def _keep(self, row: Row) -> int:
         self._rows.append(row)
-        if len(self._rows) > 4 * self.lanes + 64:
+        if len(self._rows) > self._most_rows:
             self._collect()
         return len(self._rows) - 1
 
     def _collect(self) -> None:
-        """Forget the rows that no lane has any more."""
-        last = self._rows[-1]
+        """Forget the rows that no lane has any more, but for the first, which is zeros, and the
+        last, which is new.
+
+        Row numbers change.
+        """
+        last = self._rows.pop()
         used, row_of = np.unique(
-            np.concatenate([self._row_of, self._fence_row]), return_inverse=True
+            np.concatenate([self._row_of, self._fence_row, [0]]), return_inverse=True
         )
         self._rows = [self._rows[i] for i in used]
         self._row_of = row_of[: self.lanes].astype(np.int32)
-        self._fence_row = row_of[self.lanes :].astype(np.int32)
+        self._fence_row = row_of[self.lanes : -1].astype(np.int32)
         self._rows.append(last)
+        self._most_rows = LEAST_ROWS + 2 * len(self._rows)
 
     # Synchronisation of some lanes.
 
@@ -197,11 +207,12 @@ class Ordering:
 
     def acquire(self, lanes: LaneIds, row: Row) -> None:
         """Let these lanes know what `row` says."""
-        for row_id in np.unique(self._row_of[lanes]):
-            chosen = lanes[self._row_of[lanes] == row_id]
-            if np.all(self._rows[row_id] >= row):
-                continue
-            self._row_of[chosen] = self._keep(np.maximum(self._rows[row_id], row))
+        row_of = self._row_of[lanes]
+        # Taken before a new row is kept, which may change the numbers of the others.
+        earlier = [(row_id, self._rows[row_id]) for row_id in np.unique(row_of).tolist()]
+        for row_id, known in earlier:
+            if not all_of(known >= row):
+                self._row_of[lanes[row_of == row_id]] = self._keep(np.maximum(known, row))
 
     # Fences give strength to the relaxed accesses around them.
 

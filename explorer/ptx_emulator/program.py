@@ -5,9 +5,10 @@ NVIDIA, "Parallel Thread Execution ISA", chapters "State Spaces, Types, and Vari
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
+from functools import cache, wraps
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -235,10 +236,29 @@ class Entry:
     cluster: Extents | None = None
     """Cluster extents that the kernel itself requires (.reqnctapercluster), in blocks."""
     directives: Directives = Directives()
-    slots: dict[str, tuple[int, int]] | None = None
-    """Where its registers are kept. `registers.register_slots` fills this in once."""
+    facts: dict[Callable[["Entry"], Any], Any] = field(default_factory=dict)
+    """What functions have found in it: those that `once_an_entry` wraps."""
     bound: dict[frozenset[str], Any] = field(default_factory=dict)
     """Steps that serve for any batch, by the names of constant registers: `binding.BoundSteps`."""
+
+
+_Fact = TypeVar("_Fact")
+
+
+def once_an_entry(function: Callable[[Entry], _Fact]) -> Callable[[Entry], _Fact]:
+    """Let a function look through an entry once: the instructions do not change once parsed.
+
+    A kernel is launched some twenty times to be verified, and has up to ten thousand instructions.
+    """
+
+    @wraps(function)
+    def known(entry: Entry) -> _Fact:
+        if function not in entry.facts:
+            entry.facts[function] = function(entry)
+        fact: _Fact = entry.facts[function]
+        return fact
+
+    return known
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ from explorer.ptx_emulator.program import (
     Symbol,
     Values,
     Vector,
+    once_an_entry,
     storage_dtype,
 )
 
@@ -178,14 +179,21 @@ class RegisterFile:
         self._targets: dict[tuple[str, str], Target] = {}
 
     def allot(self, shape: Shape, constants: Mapping[str, int]) -> None:
-        """Give registers storage of a shape, all zeros, and constant ones their values."""
+        """Give registers storage of a shape, all zeros, and constant ones their values.
+
+        The storage of a batch before serves again if it has this shape.
+        """
         assert shape[2] == WARP
-        self._shape, self._constants = shape, constants
-        self._arrays = {}
-        arrays = [self._array(*view) for view in self._views]
-        views = [(array, array.reshape(-1)) for array in arrays]
-        for load, number in self._users:
-            load(*views[number])
+        self._constants = constants
+        if shape == self._shape:
+            for array in self._arrays.values():
+                array.fill(0)
+        else:
+            self._shape, self._arrays = shape, {}
+            arrays = [self._array(*view) for view in self._views]
+            views = [(array, array.reshape(-1)) for array in arrays]
+            for load, number in self._users:
+                load(*views[number])
         for (name, ptx_type, _), source in self._sources.items():
             if name in constants:
                 source.load(self._constant(name, ptx_type))
@@ -274,18 +282,13 @@ class _Range:
     """It may carry a value from one turn of a loop to the next."""
 
 
+@once_an_entry
 def register_slots(entry: Entry) -> dict[str, tuple[int, int]]:
     """Return for each register that occurs the bytes of its storage and the number of its slot.
 
     Compilers number registers without end. Kept apart, those of an unrolled kernel are more memory
     than any cache holds. Each lane has storage of its own, so lanes may run apart.
     """
-    if entry.slots is None:
-        entry.slots = _allotted(entry)
-    return entry.slots
-
-
-def _allotted(entry: Entry) -> dict[str, tuple[int, int]]:
     ranges = _ranges(entry)
     loops = _loops(entry)
     for live in ranges.values():
@@ -389,11 +392,22 @@ def constant_registers(
 
     `addresses` are those of variables, `params` the bytes of each parameter.
     """
+    constants: dict[str, int] = {}
+    for name, instruction in _only_definitions(entry):
+        value = _value(instruction, constants, geometry, addresses, params)
+        if value is not None:
+            constants[name] = value
+    return constants
+
+
+@once_an_entry
+def _only_definitions(entry: Entry) -> list[tuple[str, Instruction]]:
+    """Return the registers that may be constant, each with the one instruction that assigns it."""
     definitions: Counter[str] = Counter()
     for instruction in entry.instructions:
         if instruction.operands:
             definitions.update(registers_of(instruction.operands[0]))
-    constants: dict[str, int] = {}
+    found = []
     for instruction in entry.instructions:
         to = instruction.operands[0] if instruction.operands else None
         if (
@@ -401,11 +415,10 @@ def constant_registers(
             and instruction.guard is None
             and definitions[to.name] == 1
             and len(instruction.operands) == 2
+            and instruction.root in ("mov", "ld", "cvta")
         ):
-            value = _value(instruction, constants, geometry, addresses, params)
-            if value is not None:
-                constants[to.name] = value
-    return constants
+            found.append((to.name, instruction))
+    return found
 
 
 def _value(

@@ -69,6 +69,12 @@ class Scheduler:
             places.append(following)
         self._next_control = places[::-1]
 
+    def release(self) -> None:
+        """Let go of the program and of all that is to be told of exits: these refer to this."""
+        self._steps, self._controls = (), {}
+        self.stalled.clear()
+        self.on_exit.clear()
+
     # Groups.
 
     def place(self, pc: int, lanes: Lanes) -> None:

@@ -528,16 +528,37 @@ class _Readers:
         words = np.concatenate([words for words, _ in self._chunks])
         stamps = np.concatenate([stamps for _, stamps in self._chunks])
         alive = relevant(stamps) & self._since_write(words, stamps)
-        words, stamps = words[alive], stamps[alive]
-        pairs = words << 32 | stamps & THREAD
-        order = np.argsort(pairs)
-        pairs, stamps = pairs[order], stamps[order]
-        first = np.flatnonzero(np.diff(pairs, prepend=-1))
-        last = np.maximum.reduceat(stamps, first) if len(first) else stamps
-        self._chunks = [(pairs[first] >> 32, last)]
+        words, stamps = _last_of_each(words[alive], stamps[alive])
+        self._chunks = [(words, stamps)]
         self._sorted = True
-        self._length = len(last)
+        self._length = len(words)
         self._limit = max(self._LEAST_LIMIT, 2 * self._length)
 
     def _forget(self) -> None:
         self._chunks, self._length, self._latest, self._sorted = [], 0, 0, True
+
+
+def _last_of_each(words: Indices, stamps: Stamps) -> tuple[Indices, Stamps]:
+    """Return of entries the last of each word and thread, in the order of both."""
+    if not len(words):
+        return words, stamps
+    threads, times = stamps & THREAD, stamps >> 32
+    of_thread, of_time = int(threads.max()).bit_length(), int(times.max()).bit_length()
+    if int(words.max()).bit_length() + of_thread + of_time >= 64:
+        return _last_by_places(words, stamps)
+    # Mostly all three fit one number. To sort numbers takes a fifth of the time of sorting places.
+    entries = np.sort(words << of_thread + of_time | threads << of_time | times)
+    pairs = entries >> of_time
+    last = np.append(np.flatnonzero(np.diff(pairs)), len(pairs) - 1)
+    entries, pairs = entries[last], pairs[last]
+    times = entries & (1 << of_time) - 1
+    return pairs >> of_thread, times << 32 | pairs & (1 << of_thread) - 1
+
+
+def _last_by_places(words: Indices, stamps: Stamps) -> tuple[Indices, Stamps]:
+    """Return the same of numbers of any size."""
+    pairs = words << 32 | stamps & THREAD
+    order = np.argsort(pairs)
+    pairs, stamps = pairs[order], stamps[order]
+    first = np.flatnonzero(np.diff(pairs, prepend=-1))
+    return pairs[first] >> 32, np.maximum.reduceat(stamps, first)

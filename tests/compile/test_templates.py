@@ -1,6 +1,7 @@
 """Every template path compiles for every architecture, and says in C++ what Python says."""
 
 from concurrent.futures import Future
+from functools import cache
 from itertools import combinations
 
 import pytest
@@ -84,6 +85,7 @@ def pairs_of(config):
     return set(combinations(config.as_dict().items(), 2))
 
 
+@cache
 def covering_pairs(cols):
     """Every pair of choices that ragged rows have; for whole ones, those that these have beside."""
     problem = Problem(64, cols)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from explorer.codegen import emit
-from explorer.compile.compiler import compile_source, include_dir
+from explorer.compile import Compiler
 from explorer.devices.emulated.device import emulated_grid
 from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import GlobalMemory, check_output, poisoned
@@ -33,12 +33,9 @@ class Verdict:
 
 
 def to_ptx(source, arch="compute_90"):
-    """The PTX that NVRTC makes of a source; a virtual architecture spares the assembler."""
-    options = [f"--gpu-architecture={arch}", "--std=c++17", "--generate-line-info"]
-    options += [f"--include-path={include_dir()}"]
-    result = compile_source(source, tuple(options))
-    assert result.succeeded, result.log
-    return result.ptx
+    """The PTX that NVRTC makes of a source, once in a session; a virtual architecture spares the
+    assembler."""
+    return Compiler(arch, line_info=True).compile(source).ptx
 
 
 def run_variant(variant, source=None, *, edit=None, lead=0, arch="compute_90", steps=STEP_LIMIT):

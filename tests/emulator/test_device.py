@@ -9,6 +9,7 @@ from virtual_arch import ARCH
 from explorer.codegen import emit
 from explorer.compile import Compiler
 from explorer.config import Config
+from explorer.devices.emulated import device
 from explorer.devices.emulated.device import EmulatedKernel, emulate, output_of
 from explorer.devices.emulated.result import LaunchRefused, Status
 from explorer.dtype import DType
@@ -101,3 +102,14 @@ def test_outputs_can_be_had():
     output = output_of(kernel_of(problem), problem, {"input": matrix})
     assert output.shape == (5, 129) and output.dtype == NUMPY_DTYPES[DType.BF16]
     assert check(output, truth_of(problem, {"input": matrix}), problem.dtype).wrong == 0
+
+
+@pytest.mark.parametrize("broken", ["x[slot * kWidth + i] * 2.0f", SHARE])
+def test_a_large_output_is_compared_in_parts_as_it_is_as_a_whole(monkeypatch, broken):
+    problem = Problem(13, 129)
+    whole = ran(problem, lambda source: source.replace(SHARE, broken))
+    monkeypatch.setattr(device, "CHECKED_ELEMENTS", 3 * 129)
+    parts = ran(problem, lambda source: source.replace(SHARE, broken))
+    assert parts.check.mean_ulp == pytest.approx(whole.check.mean_ulp, rel=1e-12)
+    assert replace(parts.check, mean_ulp=whole.check.mean_ulp) == whole.check
+    assert (whole.check.wrong > 0) == (broken != SHARE)

@@ -1,6 +1,6 @@
 """The device `emulated`: runs a kernel's launches in guarded, poisoned memory and checks them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from explorer.accuracy import Accuracy
 from explorer.codegen import Launch
 from explorer.devices.emulated.placement import Placement
 from explorer.devices.emulated.result import Emulation, LaunchRefused, NotEmulated, refusals
-from explorer.problem import Problem
+from explorer.problem import Mask, Problem
 from explorer.ptx_emulator import (
     Argument,
     Counters,
@@ -28,7 +28,7 @@ from explorer.ptx_emulator import (
     parse,
     permuted_turns,
 )
-from explorer.reference import Truth, check, truth_of
+from explorer.reference import Check, Truth, check, truth_of
 
 Array = NDArray[Any]
 
@@ -37,6 +37,10 @@ STEP_LIMIT = 3_000_000
 
 SCHEDULE_STEPS = 16_000
 """Steps that another schedule than the first may take: a quarter of a second on one core."""
+
+CHECKED_ELEMENTS = 2**22
+"""Elements that are compared with the truth at once. Of the 9e7 of a long middle axis all at once
+take twice the time, nearly all of it for fresh memory, of which they take 9 GB."""
 
 FEWEST_SMS = 2
 """SMs of the emulated device at least."""
@@ -118,9 +122,9 @@ def emulate(
         left_out=left_out,
         row_blocks=first.row_blocks,
     )
-    return (
-        result if first.output is None else judged(result, first.output, truth_of(problem, arrays))
-    )
+    if first.output is None:
+        return result
+    return _judged(result, first.output, _truth_of_rows(problem, arrays))
 
 
 def _left_out(
@@ -162,7 +166,51 @@ def emulated_grid(step: Launch, sms: int = 0) -> int:
 
 def judged(run: Emulation, output: Array, truth: Truth) -> Emulation:
     """Return a run with the check of its output, (rows, cols), against the truth."""
-    return replace(run, check=check(output, truth, run.problem.output_dtype, run.accuracy))
+    return _judged(run, output, partial(_rows_of, truth))
+
+
+def _judged(run: Emulation, output: Array, truth: Callable[[slice], Truth]) -> Emulation:
+    """Return a run with the check of its output against the truth that is given for some rows."""
+    each = max(1, CHECKED_ELEMENTS // output.shape[1])
+    checks, finite = [], []
+    for first in range(0, len(output), each):
+        part = slice(first, first + each)
+        got, true = output[part], truth(part)
+        checks.append(check(got, true, run.problem.output_dtype, run.accuracy))
+        if len(got) == len(output):
+            return replace(run, check=checks[0])
+        finite.append(int(np.count_nonzero(np.isfinite(true.values) & np.isfinite(got))))
+    return replace(run, check=_joined(checks, finite, each))
+
+
+def _rows_of(truth: Truth, rows: slice) -> Truth:
+    exact = None if truth.exact is None else truth.exact[rows]
+    return Truth(truth.values[rows], truth.magnitude[rows], exact)
+
+
+def _truth_of_rows(problem: Problem, arrays: dict[str, Array]) -> Callable[[slice], Truth]:
+    """Return what gives the truth of some rows: worked out for these alone if no mask is shared."""
+    if problem.mask is not Mask.NONE or problem.rows * problem.cols <= CHECKED_ELEMENTS:
+        return partial(_rows_of, truth_of(problem, arrays))
+    return lambda rows: truth_of(problem, {name: array[rows] for name, array in arrays.items()})
+
+
+def _joined(checks: Sequence[Check], finite: Sequence[int], rows: int) -> Check:
+    """Return the check of all rows from those of `rows` rows each, with so many finite elements."""
+    places = [
+        (number * rows + one.first[0], one.first[1])
+        for number, one in enumerate(checks)
+        if one.first is not None
+    ]
+    ulps = sum(one.mean_ulp * count for one, count in zip(checks, finite, strict=True))
+    return Check(
+        wrong=sum(one.wrong for one in checks),
+        error=max(one.error for one in checks),
+        first=places[0] if places else None,
+        max_ulp=max(one.max_ulp for one in checks),
+        mean_ulp=ulps / max(1, sum(finite)),
+        deviation=max(one.deviation for one in checks),
+    )
 
 
 def output_of(kernel: EmulatedKernel, problem: Problem, arrays: dict[str, Array]) -> Array:
