@@ -88,8 +88,10 @@ def _use(function: Any) -> None:
     from explorer.runtime import functions, torch_inductor  # which import this module
 
     functions.compiled = function
-    served = _library is not None and function is _library.call
-    torch_inductor.softmax = _library.as_operator if served else torch_inductor.softmax_in_python
+    if _library is not None and function is _library.call:
+        torch_inductor.softmax = _library.as_operator
+    else:
+        torch_inductor.softmax = torch_inductor.softmax_in_python
 
 
 def _after_fork() -> None:

@@ -19,7 +19,7 @@ from explorer.runtime.service import log
 
 # ------------------------------------------------------------------ what generated code calls
 
-# Generated code looks these two up at each call. Where it is kept on disk and this module is missing
+# Generated code looks these two up at each call. Where it is kept on disk and finds no such module
 # it calls the operators: another version of this package may have generated it.
 
 
