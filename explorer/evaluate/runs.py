@@ -233,10 +233,18 @@ def _access_width(program: ProgramUnderTest) -> int:
 
 
 def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> Problem:
-    """The same problem of few rows, unless `rows` says how many."""
-    per_block = program.config.rows_per_block
-    if program.split.across_rows or rows is not None:
+    """The same problem of few rows, unless `rows` says how many.
+
+    Over a middle axis it has few already, unless it was given more columns than its kernel's own.
+    """
+    per_block, split = program.config.rows_per_block, program.split
+    if rows is not None:
         return problem
+    if split.across_rows:
+        if problem.rows * problem.cols <= MOST_ELEMENTS:
+            return problem
+        most = MOST_ELEMENTS // problem.cols
+        return verification_problem(problem, split.block_rows, split.rows_together, most)
     wanted = max(min(FEW_ROWS, FEW_ELEMENTS // problem.cols), 4)
     return _with_rows(problem, wanted, per_block, max(1, MOST_ELEMENTS // problem.cols))
 

@@ -56,6 +56,19 @@ def test_every_pattern_is_run_at_every_width(cols):
     assert all(case.problem.rows * cols <= MOST_ELEMENTS for case in own)
 
 
+@pytest.mark.parametrize("threads_per_row", [4, 224])
+def test_over_a_middle_axis_no_run_is_beyond_the_memory(threads_per_row):
+    """Also where the kernel is told more columns than its own: there are three slices at least."""
+    config = replace(RUN_TIME, threads=224, threads_per_row=threads_per_row)
+    tested = ProgramUnderTest.of_config(Problem(8192, 4097, inner=64), config)
+    problems = [run.problem for run in emulated_runs(tested)]
+    fewest = 9 * tested.split.rows_together  # three slices of three groups of neighbours
+    assert all(p.rows * p.cols <= MOST_ELEMENTS or p.rows == fewest for p in problems)
+    widest = max(problems, key=lambda problem: problem.cols)
+    assert widest.cols > (2**16 if threads_per_row == 224 else 8192)
+    assert widest.rows >= 3 * widest.inner and widest.inner > tested.split.rows_together
+
+
 def test_a_static_kernel_is_run_at_its_own_cols(emulator):
     verdict = emulator.verify(program())
     assert verdict.status is Status.VERIFIED and set(shapes(verdict)) == {(512, 0)}
