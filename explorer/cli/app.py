@@ -52,7 +52,7 @@ def explorer(
         ),
     ] = False,
 ) -> None:
-    """Emit, verify and time CUDA softmax kernels; keep the fastest for each problem."""
+    """Emit, verify and time CUDA softmax kernels; keep the fastest found."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
