@@ -526,7 +526,7 @@ def _of_study(
         opened = open_storage(storage, read_only=True, command=searching(asked, goal))
         study, trial = load_trial(opened, asked, which, goal)
     except NotFound as error:
-        if which != "best":
+        if which != "best" or asked.without_search in str(error):
             raise
         remedy = f"or take a kernel without a search: {asked.without_search}"
         raise NotFound(f"{error}; {remedy}") from None

@@ -314,3 +314,11 @@ def test_the_picture_has_a_point_for_each_library_type_and_width():
         }
         in_legend = 1
         assert classes.count(f"point {library}") == len(widths) + in_legend
+
+
+def test_the_environment_variables_are_in_a_guide():
+    """Shells ask for completions by one more, which is not for people."""
+    texts = [path.read_text() for path in (ROOT / "explorer").rglob("*.py")]
+    read = set(re.findall(r"\bEXPLORER_[A-Z_]+\b", "\n".join(texts))) - {"EXPLORER_COMPLETE"}
+    guide = (ROOT / "explorer" / "guide" / "troubleshooting.md").read_text()
+    assert read == set(re.findall(r"^\| `(EXPLORER_[A-Z_]+)` \|", guide, re.MULTILINE))
