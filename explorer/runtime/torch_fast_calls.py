@@ -66,6 +66,7 @@ def prepare() -> None:
     _use(_library.call if _library is not None and options.compiled_calls else None)
 
 
+@torch_calls.runs_as_it_is
 def _first_call(*told: Any) -> Any:
     """Serve a call by Python, and have the function built meanwhile, if it may serve such calls.
 
@@ -144,6 +145,7 @@ def _version_counter() -> Any:
     return torch._C._increment_version
 
 
+@torch_calls.runs_as_it_is
 def _learn(library: ModuleType, *told: Any) -> Tensor:
     """Serve a plain call by Python; if a kernel served it, the function serves the next ones."""
     log, x, dim, scale, _, _, dtype, out = told
