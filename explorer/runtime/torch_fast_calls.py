@@ -138,7 +138,8 @@ def configure(library: ModuleType, launch: int, current_context: int) -> None:
 
 def _version_counter() -> Any:
     """Return a function of a tuple of tensors that says to autograd that they were written."""
-    probe = torch.empty(0)
+    with torch.inference_mode(False):  # whose tensors have no versions
+        probe = torch.empty(0, device="cpu")
     torch._C._increment_version((probe,))
     if probe._version != 1:
         raise ValueError("this PyTorch counts the versions of tensors otherwise")
