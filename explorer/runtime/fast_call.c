@@ -364,11 +364,12 @@ static int is_contiguous(const Description* x) {
 static PyObject* as_operator(PyObject* module, PyObject* const* told, Py_ssize_t count) {
   (void)module;
   if (!given.exchange || count != ARGUMENT_COUNT) {
-    PyErr_Format(PyExc_TypeError, "as_operator takes %d arguments, after configure", ARGUMENT_COUNT);
+    PyErr_Format(
+        PyExc_TypeError, "as_operator takes %d arguments, after configure", ARGUMENT_COUNT);
     return NULL;
   }
-  PyObject* const arguments[ARGUMENT_COUNT] = {
-      told[7], told[0], told[1], told[2], told[3], told[5], told[6], Py_None};
+  PyObject* const arguments[ARGUMENT_COUNT] = {told[7], told[0], told[1], told[2],
+                                               told[3], told[5], told[6], Py_None};
   Description x, out;
   Key key;
   PyObject* result = NULL;
@@ -477,8 +478,8 @@ static PyObject* configure(PyObject* module, PyObject* told) {
   if (!PyArg_ParseTuple(
           objects, "OOOOOOOOOO!O!OOO", &next.tensor, &next.parameter, &next.dtype,
           &next.requires_grad, &next.cuda, &next.is_negated, &next.gradients_enabled,
-          &next.autocast_enabled, &next.bump_version, &PyTuple_Type, &next.answers,
-          &PyTuple_Type, &next.values, &next.otherwise, &next.learn, &next.operator)) {
+          &next.autocast_enabled, &next.bump_version, &PyTuple_Type, &next.answers, &PyTuple_Type,
+          &next.values, &next.otherwise, &next.learn, &next.operator)) {
     return NULL;
   }
   next.launch = (int (*)(const LaunchConfig*, void*, void**, void**))(uintptr_t)launch_address;
