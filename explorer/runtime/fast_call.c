@@ -59,7 +59,7 @@ typedef struct {
 
 // ---------------------------------------------------------------- what Python has given
 
-static struct {
+static struct Given {
   PyObject* objects;  // the tuple that owns all of the following ones
   PyObject *tensor, *parameter;  // torch.Tensor and torch.nn.Parameter
   PyObject* dtype;  // torch.dtype
@@ -364,11 +364,12 @@ static int is_contiguous(const Description* x) {
 static PyObject* as_operator(PyObject* module, PyObject* const* told, Py_ssize_t count) {
   (void)module;
   if (!given.exchange || count != ARGUMENT_COUNT) {
-    PyErr_Format(PyExc_TypeError, "as_operator takes %d arguments, after configure", ARGUMENT_COUNT);
+    PyErr_Format(
+        PyExc_TypeError, "as_operator takes %d arguments, after configure", ARGUMENT_COUNT);
     return NULL;
   }
-  PyObject* const arguments[ARGUMENT_COUNT] = {
-      told[7], told[0], told[1], told[2], told[3], told[5], told[6], Py_None};
+  PyObject* const arguments[ARGUMENT_COUNT] = {told[7], told[0], told[1], told[2],
+                                               told[3], told[5], told[6], Py_None};
   Description x, out;
   Key key;
   PyObject* result = NULL;
@@ -384,7 +385,10 @@ static PyObject* as_operator(PyObject* module, PyObject* const* told, Py_ssize_t
   }
   if (result || has_launched) return result;
   PyErr_Clear();
-  return PyObject_Vectorcall(given.operator, told, ARGUMENT_COUNT, NULL);
+  PyObject* python = Py_NewRef(given.operator);
+  result = PyObject_Vectorcall(python, told, ARGUMENT_COUNT, NULL);
+  Py_DECREF(python);
+  return result;
 }
 
 // Reads a kernel's arguments: a Kind each, and 8 bytes each, which are the number of a CONSTANT.
@@ -470,19 +474,21 @@ static PyObject* configure(PyObject* module, PyObject* told) {
   if (most < 1 || most > SLOTS / 2) {
     return PyErr_Format(PyExc_ValueError, "most is %zd; it must be 1 to %d", most, SLOTS / 2);
   }
-  empty_table();
+  struct Given next = {.objects = objects, .exchange = found, .most = most};
   if (!PyArg_ParseTuple(
-          objects, "OOOOOOOOOO!O!OOO", &given.tensor, &given.parameter, &given.dtype,
-          &given.requires_grad, &given.cuda, &given.is_negated, &given.gradients_enabled,
-          &given.autocast_enabled, &given.bump_version, &PyTuple_Type, &given.answers,
-          &PyTuple_Type, &given.values, &given.otherwise, &given.learn, &given.operator)) {
+          objects, "OOOOOOOOOO!O!OOO", &next.tensor, &next.parameter, &next.dtype,
+          &next.requires_grad, &next.cuda, &next.is_negated, &next.gradients_enabled,
+          &next.autocast_enabled, &next.bump_version, &PyTuple_Type, &next.answers, &PyTuple_Type,
+          &next.values, &next.otherwise, &next.learn, &next.operator)) {
     return NULL;
   }
-  Py_XSETREF(given.objects, Py_NewRef(objects));
-  given.exchange = found;
-  given.launch = (int (*)(const LaunchConfig*, void*, void**, void**))(uintptr_t)launch_address;
-  given.current_context = (int (*)(void**))(uintptr_t)context_address;
-  given.most = most;
+  next.launch = (int (*)(const LaunchConfig*, void*, void**, void**))(uintptr_t)launch_address;
+  next.current_context = (int (*)(void**))(uintptr_t)context_address;
+  PyObject* before = given.objects;
+  Py_INCREF(objects);
+  given = next;  // all of it at once: a call finds either the ones before or these
+  empty_table();
+  Py_XDECREF(before);
   Py_RETURN_NONE;
 }
 

@@ -11,7 +11,8 @@ import shlex
 import shutil
 import subprocess
 import sysconfig
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -49,25 +50,53 @@ def load() -> ModuleType:
     """Return the module, built unless the cache folder has it. Raises Unavailable.
 
     Of many processes that ask for it at once, one builds it and the others wait for that. A file
-    that is damaged, is another user's or does not load is replaced.
+    that is damaged, is another user's or does not load is replaced. A folder that others can write
+    is refused, since they could have this process run their code.
     """
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise Unavailable("this Python is free-threaded, and the function relies on the GIL")
     command, include = compiler(), sysconfig.get_paths()["include"]
     if not (Path(include) / "Python.h").is_file():
         raise Unavailable(f"{include} has no Python.h; install Python's headers")
-    cache = KernelCache(cache_dir() / "calls")
-    key = _key(command, include)
-    path = cache.folder / key[:2] / f"{key}.so"
-    with cache.locked(key):
-        if _is_whole(path, key):
+    key, named = _key(command, include), cache_dir() / "calls" / str(os.geteuid())
+    file = f"{key}.so"
+    with _private(named) as folder, KernelCache(folder).locked(key):
+        if _is_whole(folder / file, key):
             with suppress(ImportError):
-                return _loaded(path)
-        _store(path, key, build(command, include))
+                return _loaded(folder / file, named / file)
+        _store(folder / file, key, build(command, include))
         try:
-            return _loaded(path)
+            return _loaded(folder / file, named / file)
         except ImportError as error:
             raise Unavailable(f"what {command[0]} built cannot be loaded: {error}") from error
+
+
+@contextmanager
+def _private(folder: Path) -> Iterator[Path]:
+    """Give a folder that no other user can write, made unless it exists. Raises Unavailable.
+
+    A cache folder may be shared, and whoever can write it could swap the library between its check
+    and its loading. So the folder is opened once, and its path here is that of the open folder:
+    what others do to its name has no effect. A process that loads the library twice, as tests do,
+    may be given the first one again, since loaders know libraries by their path.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(0o700)
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unavailable(f"the cache folder cannot be written: {error}") from error
+    try:
+        found = os.fstat(opened)
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise Unavailable(
+                f"other users can write {folder}, and so could have their code run; remove it, or "
+                "set EXPLORER_CACHE_DIR to a folder of your own"
+            )
+        yield Path(f"/proc/self/fd/{opened}")
+    finally:
+        os.close(opened)
 
 
 def compiler() -> tuple[str, ...]:
@@ -146,10 +175,12 @@ def _store(path: Path, key: str, library: bytes) -> None:
         raise Unavailable(f"the cache folder cannot be written: {error}") from error
 
 
-def _loaded(path: Path) -> ModuleType:
+def _loaded(path: Path, named: Path) -> ModuleType:
+    """Load a library, and say in the module that it lies at `named`. Raises ImportError."""
     loader = ExtensionFileLoader(NAME, str(path))
     spec = spec_from_file_location(NAME, path, loader=loader)
     assert spec is not None
     module = module_from_spec(spec)
     loader.exec_module(module)
+    module.__file__ = spec.origin = str(named)
     return module

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,25 @@ from explorer.runtime.layout import (
     problem_of,
 )
 from explorer.runtime.service import say_once, service
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def runs_as_it_is(function: Function) -> Function:
+    """Keep `torch.compile` from compiling a function that is called, and all that it calls.
+
+    What is compiled traces `traced`, which inlines what it needs. But where PyTorch gives that up,
+    as under the transforms of `torch.func`, it runs the caller as it is and compiles the functions
+    below, ours included: 2 to 4 s for each shape. `torch.compiler.disable` would do, but its
+    wrapper takes 1 us a call. A PyTorch without this private interface compiles them.
+    """
+    inner: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    skip = getattr(getattr(inner, "_FrameAction", None), "SKIP", None)
+    if skip is not None and hasattr(inner, "set_code_exec_strategy"):
+        strategy = inner._FrameExecStrategy(skip, skip)  # of its frame, and of those below
+        inner.set_code_exec_strategy(function.__code__, strategy)
+    return function
+
 
 DTYPE_OF = {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
 
@@ -362,6 +381,7 @@ def recipe_of(
     return recipe
 
 
+@runs_as_it_is
 def call(
     log: bool,
     x: Tensor,
@@ -405,6 +425,7 @@ def check_out(x: Tensor, dtype: torch.dtype, out: Tensor) -> None:
 # ------------------------------------------------------------------ backward
 
 
+@runs_as_it_is
 def backward(
     grad: Tensor, output: Tensor, dim: int, scale: float | None, dtype: torch.dtype, log: bool
 ) -> Tensor:

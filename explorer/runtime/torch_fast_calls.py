@@ -66,6 +66,7 @@ def prepare() -> None:
     _use(_library.call if _library is not None and options.compiled_calls else None)
 
 
+@torch_calls.runs_as_it_is
 def _first_call(*told: Any) -> Any:
     """Serve a call by Python, and have the function built meanwhile, if it may serve such calls.
 
@@ -137,13 +138,15 @@ def configure(library: ModuleType, launch: int, current_context: int) -> None:
 
 def _version_counter() -> Any:
     """Return a function of a tuple of tensors that says to autograd that they were written."""
-    probe = torch.empty(0)
+    with torch.inference_mode(False):  # whose tensors have no versions
+        probe = torch.empty(0, device="cpu")
     torch._C._increment_version((probe,))
     if probe._version != 1:
         raise ValueError("this PyTorch counts the versions of tensors otherwise")
     return torch._C._increment_version
 
 
+@torch_calls.runs_as_it_is
 def _learn(library: ModuleType, *told: Any) -> Tensor:
     """Serve a plain call by Python; if a kernel served it, the function serves the next ones."""
     log, x, dim, scale, _, _, dtype, out = told

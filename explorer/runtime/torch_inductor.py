@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from explorer.runtime import functions, torch_operators
+from explorer.runtime import functions, torch_calls, torch_operators
 from explorer.runtime.service import log
 
 # ------------------------------------------------------------------ what generated code calls
@@ -23,6 +23,7 @@ from explorer.runtime.service import log
 # it calls the operators: another version of this package may have generated it.
 
 
+@torch_calls.runs_as_it_is
 def softmax_in_python(
     x: Tensor,
     dim: int,

@@ -20,6 +20,7 @@ from explorer.runtime.torch_calls import (
     check_out,
     framework,
     hidden_elements,
+    runs_as_it_is,
 )
 
 HALF = (torch.float16, torch.bfloat16)
@@ -123,6 +124,7 @@ class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]
         return of_first.to(first.dtype), of_output, None, None, None, None
 
 
+@runs_as_it_is
 def _compute(x: Tensor, *told: Any) -> Tensor:
     """Compute the operator `softmax` on tensors as they are."""
     dim, scale, mask, causal, lengths, dtype, log = told
@@ -136,6 +138,7 @@ def _below_autograd(operator: Any, *told: Any) -> Tensor:
     return result
 
 
+@runs_as_it_is
 def without_gradient(x: Tensor, *told: Any) -> Tensor:
     """Compute `softmax`: at once if nothing looks on, as the dispatcher takes 6 us."""
     if _are_bare(x, told[2], told[4]):
@@ -143,6 +146,7 @@ def without_gradient(x: Tensor, *told: Any) -> Tensor:
     return _below_autograd(softmax_operator, x, *told)
 
 
+@runs_as_it_is
 def backward_without_gradient(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
     """Compute `softmax_backward`, as `without_gradient` does."""
     if _is_bare(grad) and _is_bare(output):
@@ -150,6 +154,7 @@ def backward_without_gradient(grad: Tensor, output: Tensor, *told: Any) -> Tenso
     return _below_autograd(softmax_backward_operator, grad, output, *told)
 
 
+@runs_as_it_is
 def _differentiate(x: Tensor, *told: Any) -> Tensor:
     """Compute `softmax` so that a gradient can be had, if one is wanted."""
     if _wants_own_formulas(x):  # what is compiled comes here without being asked before
@@ -160,6 +165,7 @@ def _differentiate(x: Tensor, *told: Any) -> Tensor:
     return result
 
 
+@runs_as_it_is
 def _differentiate_backward(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
     wanted = _wants_gradient(grad, output)
     compute = _SoftmaxBackward.apply if wanted else backward_without_gradient
@@ -285,6 +291,7 @@ def _autocast_type() -> torch.dtype | None:
     return torch.float32 if torch.is_autocast_enabled("cuda") else None
 
 
+@runs_as_it_is
 def softmax_of(
     log: bool,
     x: Tensor,

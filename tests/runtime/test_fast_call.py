@@ -51,7 +51,7 @@ def builds(library, monkeypatch):
 def stored(folder, monkeypatch):
     """Build the library and return its file; it is not loaded, since tests write into it."""
     with monkeypatch.context() as patch:
-        patch.setattr(fast_call, "_loaded", lambda path: None)
+        patch.setattr(fast_call, "_loaded", lambda path, named: None)
         load()
     return kept(folder)
 
@@ -164,17 +164,73 @@ def test_a_damaged_library_is_not_loaded_but_made_anew(damage, builds, folder, m
 @needs_compiler
 def test_a_library_that_does_not_load_is_made_anew(builds, folder, monkeypatch):
     path = stored(folder, monkeypatch)
-    fast_call._store(path, path.stem, b"whole, but no library")
-    assert load().call is not None and len(builds) == 2
+    fast_call._store(path, path.stem, bad := b"whole, but no library")
+    ran = python("print(fast_call.load().call)")  # this process may know a library of that name
+    assert ran.returncode == 0 and ran.stdout.startswith("<built-in function call>"), ran.stderr
+    assert not path.read_bytes().startswith(bad) and fast_call._is_whole(path, path.stem)
 
 
 @needs_compiler
 def test_another_users_library_is_not_loaded(builds, folder, monkeypatch):
+    path = stored(folder, monkeypatch)
+    whose = os.stat_result((0, 0, 0, 0, os.geteuid() + 1, 0, 0, 0, 0, 0))
+    assert fast_call._is_whole(path, path.stem)
+    monkeypatch.setattr(Path, "stat", lambda self, **_: whose)
+    assert not fast_call._is_whole(path, path.stem)
+
+
+@needs_compiler
+def test_users_of_one_cache_have_folders_of_their_own(builds, folder):
     load()
-    own = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
-    load()
-    assert len(builds) == 2
+    (own,) = (folder / "calls").iterdir()
+    assert own.name == str(os.geteuid()) and own.stat().st_mode & 0o777 == 0o700
+
+
+@needs_compiler
+@pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
+def test_a_folder_that_others_can_write_is_refused(builds, folder, monkeypatch, mode):
+    own = stored(folder, monkeypatch).parent
+    own.chmod(mode)
+    with pytest.raises(Unavailable, match=f"other users can write {own}, .*; remove it, or set"):
+        load()
+
+
+@needs_compiler
+def test_another_users_folder_is_refused(builds, folder, monkeypatch):
+    other = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)
+    with pytest.raises(Unavailable, match=f"other users can write .*/{other}, "):
+        load()
+    assert not builds
+
+
+@needs_compiler
+def test_a_link_in_place_of_the_folder_is_refused(builds, folder, tmp_path):
+    (folder / "calls").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir(0o700)
+    (folder / "calls" / str(os.geteuid())).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Unavailable, match="the cache folder cannot be written"):
+        load()
+    assert not any((tmp_path / "elsewhere").iterdir())
+
+
+@needs_compiler
+def test_a_cache_that_is_swapped_after_the_check_is_not_loaded(builds, folder, monkeypatch):
+    """Whoever can write the cache folder may rename what lies in it at any time."""
+    stored(folder, monkeypatch)
+    checked = fast_call._is_whole
+
+    def swapped_after(path, key):
+        is_whole = checked(path, key)
+        (folder / "calls").rename(folder / "aside")
+        planted = folder / "calls" / str(os.geteuid()) / f"{key}.so"
+        planted.parent.mkdir(parents=True)
+        planted.write_bytes(b"planted")
+        return is_whole
+
+    monkeypatch.setattr(fast_call, "_is_whole", swapped_after)
+    assert load().call is not None and len(builds) == 1
+    assert kept(folder).read_bytes() == b"planted"
 
 
 # ------------------------------------------------------------------ where it cannot be built

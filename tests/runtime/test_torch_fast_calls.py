@@ -664,6 +664,25 @@ def test_where_calls_wait_it_is_built_at_once(new, monkeypatch):
     assert functions.compiled is new._library.call
 
 
+def test_where_calls_wait_it_is_built_also_in_inference_mode(new, monkeypatch):
+    monkeypatch.setattr(launcher, "driver_functions", Driver().addresses)
+    with torch.inference_mode():
+        explorer.set_options(compiled_calls=True, wait=True)
+    assert functions.compiled is new._library.call
+
+
+def test_what_it_is_told_wrongly_changes_nothing(driver):
+    x = torch.randn(3, 5)
+    explorer.softmax(x)
+    exchange = torch.Tensor.__dlpack_c_exchange_api__
+    for objects, most in ((tuple(object() for _ in range(15)), 8), ((), 8), ((), 0), ((), 2**20)):
+        with pytest.raises((TypeError, ValueError)):
+            driver.library.configure(objects, exchange, 1, 2, most)
+    gc.collect()
+    close(explorer.softmax(x), exact("softmax", x))
+    assert driver.paths == ["learn"] and driver.library.size() == 1
+
+
 NO_API = "type object 'Tensor' has no attribute '__dlpack_c_exchange_api__'"
 
 

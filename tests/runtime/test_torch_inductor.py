@@ -227,6 +227,28 @@ def test_a_mode_sees_our_operator(request, monkeypatch, is_served):
     assert torch.ops.explorer.softmax.default in seen
 
 
+@pytest.mark.parametrize("wanted", [False, True])
+def test_what_runs_below_a_function_that_is_not_compiled_is_not_compiled_either(wanted):
+    """PyTorch compiles nothing under a transform, and from then on runs the function as it is."""
+    from torch._dynamo.utils import counters
+
+    compiled = torch.compile(lambda x: explorer.softmax(x))
+    x = torch.randn(3, 5)
+    compiled(x)
+    for told in ({}, {"in_dims": 1, "out_dims": 1}):
+        compared = torch.softmax(x, 0 if told else -1)
+        close(torch.vmap(compiled, **told)(x), compared)
+    before = counters["frames"]["ok"]
+    assert before > 0
+    for shape in ((5,), (2, 7), (2, 3, 4)):
+        x = torch.randn(shape, requires_grad=wanted)
+        got = compiled(x)
+        close(got.detach(), exact("softmax", x.detach()))
+        if wanted:
+            got.square().sum().backward()
+    assert counters["frames"]["ok"] == before
+
+
 @pytest.fixture
 def untold():
     """Inductor as it is before it is told, during a test."""
