@@ -165,6 +165,16 @@ static int describe(PyObject* tensor, Description* found) {
   return !given.exchange->describe(tensor, found) && found->axes <= MOST_AXES && found->data;
 }
 
+// Whether the elements lie as the indices count, without a gap.
+static int is_contiguous(const Description* x) {
+  int64_t stride = 1;
+  for (int axis = x->axes - 1; axis >= 0; axis--) {
+    if (x->shape[axis] != 1 && x->strides[axis] != stride) return 0;
+    stride *= x->shape[axis];
+  }
+  return 1;
+}
+
 // Whether autocast would make a result of single precision: it does so with halves on CUDA.
 static int is_autocast(PyObject* dtype, const Description* x) {
   return dtype == Py_None && x->type_bits == 16 && x->device_type != DEVICE_CPU &&
@@ -318,7 +328,27 @@ static PyObject* run(
   return output;
 }
 
+// As run(), with the entry kept until its end.
+static PyObject* run_kept(
+    Entry* entry, PyObject* const* call, const Description* x, Description* out,
+    int* has_launched) {
+  entry->users++;
+  PyObject* result = run(entry, call, x, out, has_launched);
+  leave(entry);
+  return result;
+}
+
 // ---------------------------------------------------------------- functions for Python
+
+// Hands a call to a function of Python. What went wrong before goes wrong there too, where it has
+// its sentence.
+static PyObject* hand_over(PyObject* python, PyObject* const* arguments) {
+  PyErr_Clear();
+  Py_INCREF(python);
+  PyObject* result = PyObject_Vectorcall(python, arguments, ARGUMENT_COUNT, NULL);
+  Py_DECREF(python);
+  return result;
+}
 
 static PyObject* call(PyObject* module, PyObject* const* arguments, Py_ssize_t count) {
   (void)module;
@@ -333,29 +363,12 @@ static PyObject* call(PyObject* module, PyObject* const* arguments, Py_ssize_t c
   if (is_plain_call(arguments) && read_call(arguments, &x, &out, &key)) {
     Entry* entry = *slot_of(&key);
     if (entry) {
-      entry->users++;
-      result = run(entry, arguments, &x, &out, &has_launched);
-      leave(entry);
+      result = run_kept(entry, arguments, &x, &out, &has_launched);
     } else {
       python = given.learn;
     }
   }
-  if (result || has_launched) return result;
-  PyErr_Clear();  // what went wrong goes wrong in Python too, where it has its sentence
-  Py_INCREF(python);
-  result = PyObject_Vectorcall(python, arguments, ARGUMENT_COUNT, NULL);
-  Py_DECREF(python);
-  return result;
-}
-
-// Whether the elements lie as the indices count, without a gap.
-static int is_contiguous(const Description* x) {
-  int64_t stride = 1;
-  for (int axis = x->axes - 1; axis >= 0; axis--) {
-    if (x->shape[axis] != 1 && x->strides[axis] != stride) return 0;
-    stride *= x->shape[axis];
-  }
-  return 1;
+  return result || has_launched ? result : hand_over(python, arguments);
 }
 
 // as_operator(x, dim, scale, mask, causal, lengths, dtype, log): for the code that torch.compile
@@ -377,18 +390,9 @@ static PyObject* as_operator(PyObject* module, PyObject* const* told, Py_ssize_t
   if (told[4] == Py_False && has_plain_arguments(arguments) && values_are_plain() &&
       is_memory(arguments[X]) && read_call(arguments, &x, &out, &key) && is_contiguous(&x)) {
     Entry* entry = *slot_of(&key);
-    if (entry) {
-      entry->users++;
-      result = run(entry, arguments, &x, &out, &has_launched);
-      leave(entry);
-    }
+    if (entry) result = run_kept(entry, arguments, &x, &out, &has_launched);
   }
-  if (result || has_launched) return result;
-  PyErr_Clear();
-  PyObject* python = Py_NewRef(given.operator);
-  result = PyObject_Vectorcall(python, told, ARGUMENT_COUNT, NULL);
-  Py_DECREF(python);
-  return result;
+  return result || has_launched ? result : hand_over(given.operator, told);
 }
 
 // Reads a kernel's arguments: a Kind each, and 8 bytes each, which are the number of a CONSTANT.

@@ -4,7 +4,6 @@ A call goes around PyTorch's dispatcher where it can, which takes twice as long 
 wants the dispatcher (gradients, `torch.compile`, modes and transforms) has the operators.
 """
 
-import sys
 from typing import Any
 
 import torch
@@ -175,10 +174,9 @@ def _differentiate_backward(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
 
 def _tell_inductor() -> None:
     """Tell Inductor how to call us, once what it compiles is traced with tensors without memory."""
-    if "torch._inductor" in sys.modules:
-        from explorer.runtime import torch_inductor  # which imports this module
+    from explorer.runtime import torch_inductor  # which imports this module
 
-        torch_inductor.tell()
+    torch_inductor.tell()
 
 
 def _shape(x: Tensor, *told: Any) -> Tensor:

@@ -37,7 +37,6 @@ class Evaluations:
     def __init__(self, evaluator: Evaluator) -> None:
         self._evaluator = evaluator
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="evaluations")
-        self._turn_before_s = sys.getswitchinterval()
 
     def begin(self, config: Config) -> Future[Evaluation]:
         """Have a config evaluated once those that were begun before are done."""

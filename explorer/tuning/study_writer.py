@@ -177,7 +177,7 @@ class Ledger:
 
     # In the background: what is claimed, stored and heard.
 
-    def claim(self, digest: str) -> "Claim":
+    def claim(self, digest: str) -> Claim:
         """Claim code that is to be evaluated.
 
         It is asked for once CLAIMED_AT_ONCE codes are wanted, or somebody waits for the answer: a
