@@ -18,6 +18,10 @@ from explorer.devices.cuda import CudaDevice, driver_problem
 
 FOLDER = Path(__file__).parent
 
+# PyTorch's compiler starts as many processes as there are cores, for each worker of xdist that asks
+# it for a kernel; with 1 it compiles in the process itself.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
 LOCK = Path(tempfile.gettempdir()) / f"softmax-explorer-gpu-{os.getuid()}.lock"
 """Held by every GPU test of this user's, in whatever process."""
 

@@ -46,7 +46,7 @@ def test_pairs_of_choices_are_right(device, rows, cols, dtype):
     check_choices(device, Problem(rows, cols, dtype), strength=2)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", list(DType))
 @pytest.mark.parametrize(("rows", "cols"), SHAPES)
 def test_choices_are_right(device, rows, cols, dtype):
