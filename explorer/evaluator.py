@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from explorer.accuracy import Accuracy
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Circumstances, Outcome
@@ -35,8 +36,15 @@ class Evaluator(Protocol):
         """The GPU that times come from."""
 
     @property
+    def accuracy(self) -> Accuracy:
+        """How exact kernels must be."""
+
+    @property
     def circumstances(self) -> Circumstances:
-        """Of the measurements; complete once something was measured."""
+        """Of the measurements; complete once something was measured.
+
+        It may wait until the GPU is prepared, and raise what prevents that.
+        """
 
     @property
     def catalogue(self) -> Sequence[Config] | None:

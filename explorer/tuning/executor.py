@@ -1,6 +1,7 @@
 """What executes evaluations: one thread, in order, while others are proposed and compiled."""
 
 import sys
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +28,37 @@ class Evaluation:
     seconds: float
 
 
+class _ShortTurns:
+    """Lets Python's threads take turns quickly, as long as anybody asks for it.
+
+    The interval is one for the whole program. Of searches that overlap, in threads of one program,
+    the first keeps what it was before, and the last restores that.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked = 0
+        self._before_s = 0.0
+
+    def begin(self) -> None:
+        """Let threads take turns quickly."""
+        with self._lock:
+            if self._asked == 0:
+                self._before_s = sys.getswitchinterval()
+                sys.setswitchinterval(min(LONGEST_TURN_S, self._before_s))
+            self._asked += 1
+
+    def end(self) -> None:
+        """Restore what was before, once nobody else asks for quick turns."""
+        with self._lock:
+            self._asked -= 1
+            if self._asked == 0:
+                sys.setswitchinterval(self._before_s)
+
+
+_short_turns = _ShortTurns()
+
+
 class Evaluations:
     """Evaluates configs one after the other, in the order in which they are begun.
 
@@ -49,8 +81,7 @@ class Evaluations:
 
     def __enter__(self) -> "Evaluations":
         """Let threads take turns quickly, until the end of the block."""
-        self._turn_before_s = sys.getswitchinterval()
-        sys.setswitchinterval(min(LONGEST_TURN_S, self._turn_before_s))
+        _short_turns.begin()
         return self
 
     def __exit__(
@@ -61,4 +92,4 @@ class Evaluations:
     ) -> None:
         """Wait for the evaluation that is under way; what has not begun is dropped."""
         self._thread.shutdown(wait=True, cancel_futures=True)
-        sys.setswitchinterval(self._turn_before_s)
+        _short_turns.end()
