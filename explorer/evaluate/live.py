@@ -3,22 +3,16 @@
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 
 from explorer import __version__
 from explorer.accuracy import Accuracy
-from explorer.codegen import (
-    Launch,
-    Variant,
-    emit,
-    launches,
-    scratch_bytes,
-    template_digest,
-)
+from explorer.codegen import Launch, Variant, emit, template_digest
+from explorer.codegen.variant import launches, scratch_bytes
 from explorer.compile import (
     SOURCE_NAME,
     CompileFailure,
@@ -29,7 +23,7 @@ from explorer.compile import (
     nvrtc_version,
 )
 from explorer.config import Config
-from explorer.devices.cuda import CudaDevice, Job, SmallRun
+from explorer.devices.cuda import CudaDevice, Job, SessionFacts, SmallRun
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Verdict, exceeded_resource
 from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -100,7 +94,9 @@ class _Launches:
 
     def __init__(self, program: ProgramUnderTest, *, is_variant: bool) -> None:
         self._program = program
-        self._own_cols = program.problem.cols if is_variant else 0
+        # Over a middle axis the small runs have another `inner`, which the header takes.
+        from_config = is_variant and program.problem.inner == 1
+        self._own_cols = program.problem.cols if from_config else 0
 
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
         """The launches; raises InvalidInput for columns that the program is not for."""
@@ -142,7 +138,9 @@ def _follows(
 class LiveEvaluator:
     """Configs of `problem` on a CUDA device. Use as a context manager; closes the device.
 
-    With `keep_device` the device stays open, for the next problem.
+    With `keep_device` the device stays open, for the next problem. With `opens_meanwhile` the GPU's
+    process prepares the problem while configs are submitted; `facts` and `circumstances`, and
+    whatever runs on the GPU, wait for it, and raise what it raises.
     """
 
     catalogue = None
@@ -157,26 +155,42 @@ class LiveEvaluator:
         accuracy: Accuracy = Accuracy.DEFAULT,
         *,
         keep_device: bool = False,
+        opens_meanwhile: bool = False,
     ) -> None:
         self.problem = problem
         self.gpu: GpuSpec = device.gpu
-        self.facts = device.open(problem, timing, seed, accuracy)
+        self.accuracy = accuracy
+        self._timing = timing
         self._device = device
         self._keep_device = keep_device
         self._seed = seed
         self._space = Space(problem, self.gpu)
+        with_one = ThreadPoolExecutor(1, thread_name_prefix="opening")
+        self._opening = with_one.submit(device.open, problem, timing, seed, accuracy)
+        with_one.shutdown(wait=not opens_meanwhile)
         self._pool = CompilePool(Compiler(self.gpu.arch))
         self._identities: dict[Config, str] = {}
         self._preparing: dict[Config, Future[_Prepared]] = {}
         self._by_key: dict[str, Outcome] = {}
         self._best_us = 0.0
         self._evaluated = Mean()
-        self.circumstances = Circumstances(
+        if not opens_meanwhile:
+            self._opening.result()
+
+    @property
+    def facts(self) -> SessionFacts:
+        """What the GPU's process found out while it prepared the problem."""
+        return self._opening.result()
+
+    @cached_property
+    def circumstances(self) -> Circumstances:
+        """Of the measurements."""
+        return Circumstances(
             gpu=self.gpu.name,
             arch=self.gpu.arch,
             driver=self.facts.driver,
             nvrtc=nvrtc_version(),
-            timing=timing,
+            timing=self._timing,
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             space_version=space_version(),
             template_digest=template_digest(),
@@ -186,7 +200,7 @@ class LiveEvaluator:
             buffers=self.facts.buffers,
             launches_per_sample=self.facts.launches_per_sample,
             peak_gbps=self.gpu.peak_gbps,
-            accuracy=accuracy,
+            accuracy=self.accuracy,
         )
 
     @property
@@ -233,8 +247,9 @@ class LiveEvaluator:
             prepared = self._preparing.pop(config).result()
         except CompileFailure as failure:
             return Rejected(Stage.COMPILE, str(failure))
+        device = self._opened()
         with self._evaluated.measured():
-            return self._run_prepared(prepared)
+            return self._run_prepared(device, prepared)
 
     def measure(self, program: ProgramUnderTest) -> Outcome:
         """Compile, verify and time a program, also one that was edited; failures are outcomes."""
@@ -255,7 +270,7 @@ class LiveEvaluator:
 
     def enter(self, peer: PeerName, limit_s: float) -> Entered | NotEntered:
         """Prepare a peer and verify what it computes; it takes part in comparisons from then on."""
-        return self._device.enter(peer, limit_s)
+        return self._opened().enter(peer, limit_s)
 
     def compare_with_peers(self, configs: Sequence[Config], rounds: int) -> PeerTimes:
         """As `compare`, with all peers that entered."""
@@ -264,7 +279,7 @@ class LiveEvaluator:
         contenders = [self._preparing[config].result().job for config in configs]
         for config in set(configs):
             del self._preparing[config]
-        compared = self._device.compare(contenders, rounds, self._seed)
+        compared = self._opened().compare(contenders, rounds, self._seed)
         self.circumstances = replace(
             self.circumstances,
             copy_name=compared.copy_name,
@@ -274,17 +289,23 @@ class LiveEvaluator:
         )
         return PeerTimes(Comparison(compared.samples_us, compared.copy_us), compared.peers)
 
+    def _opened(self) -> CudaDevice:
+        """The device, once the problem is prepared there."""
+        self._opening.result()
+        return self._device
+
     def _run(self, program: ProgramUnderTest, kernel: Kernel) -> Outcome:
         """As `_run_prepared`, for a program that may have been edited."""
-        return self._run_prepared(_prepared(program, self.problem, self.gpu, kernel, digest=""))
+        prepared = _prepared(program, self.problem, self.gpu, kernel, digest="")
+        return self._run_prepared(self._opened(), prepared)
 
-    def _run_prepared(self, prepared: _Prepared) -> Outcome:
+    def _run_prepared(self, device: CudaDevice, prepared: _Prepared) -> Outcome:
         """Verify and time a compiled program, unless the same machine code was run before."""
         if prepared.exceeded is not None:
             return Rejected(Stage.RESOURCES, prepared.exceeded)
         if prepared.key not in self._by_key:
             job = replace(prepared.job, best_us=self._best_us)
-            self._by_key[prepared.key] = self._device.evaluate(job)
+            self._by_key[prepared.key] = device.evaluate(job)
         outcome = self._by_key[prepared.key]
         if isinstance(outcome, Measured):
             self._best_us = min(self._best_us or outcome.time_us, outcome.time_us)
@@ -301,6 +322,7 @@ class LiveEvaluator:
         trace: TracebackType | None,
     ) -> None:
         self._pool.__exit__(kind, error, trace)
+        wait([self._opening])
         if not self._keep_device:
             self._device.close()
 
