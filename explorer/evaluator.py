@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from explorer.accuracy import Accuracy
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Circumstances, Outcome
@@ -36,15 +35,8 @@ class Evaluator(Protocol):
         """The GPU that times come from."""
 
     @property
-    def accuracy(self) -> Accuracy:
-        """How exact kernels must be."""
-
-    @property
     def circumstances(self) -> Circumstances:
-        """Of the measurements; complete once something was measured.
-
-        It may wait until the GPU is prepared, and raise what prevents that.
-        """
+        """Of the measurements; complete once something was measured."""
 
     @property
     def catalogue(self) -> Sequence[Config] | None:

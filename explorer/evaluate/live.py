@@ -2,17 +2,15 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
 from types import TracebackType
 
 from explorer import __version__
 from explorer.accuracy import Accuracy
-from explorer.codegen import Launch, Variant, emit, template_digest
-from explorer.codegen.variant import launches, scratch_bytes
+from explorer.codegen import emit, template_digest
 from explorer.compile import (
     SOURCE_NAME,
     CompileFailure,
@@ -23,7 +21,7 @@ from explorer.compile import (
     nvrtc_version,
 )
 from explorer.config import Config
-from explorer.devices.cuda import CudaDevice, Job, SessionFacts, SmallRun
+from explorer.devices.cuda import CudaDevice, Job, SmallRun
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Verdict, exceeded_resource
 from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -45,102 +43,10 @@ SPARE_AHEAD = 4
 during a quarter of the evaluations of a search on an H200's host."""
 
 
-# ------------------------------------------------------------------ what a GPU is to run
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A compiled program, with all that is known of its evaluation before the GPU runs it."""
-
-    job: Job
-    key: str
-    """A digest of the machine code and the launches: programs of one key are the same program."""
-    exceeded: str | None
-    """The limit of the GPU that it exceeds, in a sentence; None where there is none."""
-
-
-def _prepared(
-    program: ProgramUnderTest, problem: Problem, gpu: GpuSpec, kernel: Kernel, digest: str
-) -> _Prepared:
-    """Work out a program's job; `digest` is that of the variant, and empty for an edited file."""
-    plan = _Launches(program, is_variant=bool(digest))
-    launched = plan.launches(problem)
-    shared = max(launch.shared_bytes for launch in launched)
-    resources = replace(kernel.resources, dynamic_shared_bytes=shared)
-    runs = tuple(
-        SmallRun(
-            run.case,
-            plan.launches(run.problem),
-            plan.scratch_bytes(run.problem),
-            run.misaligned_by,
-            run.accuracy,
-        )
-        for run in gpu_runs(program)
-    )
-    scratch = plan.scratch_bytes(problem)
-    return _Prepared(
-        job=Job(kernel.cubin, digest, resources, runs, launched, scratch),
-        key=hashlib.sha256(kernel.cubin + repr(launched).encode()).hexdigest(),
-        exceeded=exceeded_resource(resources, launched, gpu),
-    )
-
-
-class _Launches:
-    """A program's launches at any rows and columns.
-
-    Of a variant at its own columns they are worked out from its config: to evaluate the expressions
-    of its header took 3 ms for the runs of one kernel. A test holds both to be the same.
-    """
-
-    def __init__(self, program: ProgramUnderTest, *, is_variant: bool) -> None:
-        self._program = program
-        # Over a middle axis the small runs have another `inner`, which the header takes.
-        from_config = is_variant and program.problem.inner == 1
-        self._own_cols = program.problem.cols if from_config else 0
-
-    def launches(self, problem: Problem) -> tuple[Launch, ...]:
-        """The launches; raises InvalidInput for columns that the program is not for."""
-        if problem.cols != self._own_cols:
-            return self._program.launches(problem)
-        return launches(self._at(problem), self._program.config)
-
-    def scratch_bytes(self, problem: Problem) -> int:
-        """Bytes of the memory that the launches share; raises InvalidInput."""
-        if problem.cols != self._own_cols:
-            return self._program.scratch_bytes(problem)
-        return scratch_bytes(self._at(problem), self._program.config)
-
-    def _at(self, problem: Problem) -> Problem:
-        """The program's own problem at other rows."""
-        own = self._program.problem
-        return own if problem.rows == own.rows else own.resized(problem.rows)
-
-
-def _follows(
-    compiling: "Future[Kernel]", then: Callable[[Kernel], _Prepared]
-) -> "Future[_Prepared]":
-    """What `then` makes of a kernel, in the thread that compiles it, or what either raises."""
-    following: Future[_Prepared] = Future()
-
-    def go_on(compiled: "Future[Kernel]") -> None:
-        try:
-            following.set_result(then(compiled.result()))
-        except BaseException as error:  # whatever it is, who waits for it is to meet it
-            following.set_exception(error)
-
-    compiling.add_done_callback(go_on)
-    return following
-
-
-# ------------------------------------------------------------------ evaluator
-
-
 class LiveEvaluator:
     """Configs of `problem` on a CUDA device. Use as a context manager; closes the device.
 
-    With `keep_device` the device stays open, for the next problem. With `opens_meanwhile` the GPU's
-    process prepares the problem while configs are submitted; `facts` and `circumstances`, and
-    whatever runs on the GPU, wait for it, and raise what it raises.
+    With `keep_device` the device stays open, for the next problem.
     """
 
     catalogue = None
@@ -155,42 +61,26 @@ class LiveEvaluator:
         accuracy: Accuracy = Accuracy.DEFAULT,
         *,
         keep_device: bool = False,
-        opens_meanwhile: bool = False,
     ) -> None:
         self.problem = problem
         self.gpu: GpuSpec = device.gpu
-        self.accuracy = accuracy
-        self._timing = timing
+        self.facts = device.open(problem, timing, seed, accuracy)
         self._device = device
         self._keep_device = keep_device
         self._seed = seed
         self._space = Space(problem, self.gpu)
-        with_one = ThreadPoolExecutor(1, thread_name_prefix="opening")
-        self._opening = with_one.submit(device.open, problem, timing, seed, accuracy)
-        with_one.shutdown(wait=not opens_meanwhile)
         self._pool = CompilePool(Compiler(self.gpu.arch))
         self._identities: dict[Config, str] = {}
-        self._preparing: dict[Config, Future[_Prepared]] = {}
-        self._by_key: dict[str, Outcome] = {}
+        self._compiling: dict[Config, Future[Kernel]] = {}
+        self._by_cubin: dict[str, Outcome] = {}
         self._best_us = 0.0
         self._evaluated = Mean()
-        if not opens_meanwhile:
-            self._opening.result()
-
-    @property
-    def facts(self) -> SessionFacts:
-        """What the GPU's process found out while it prepared the problem."""
-        return self._opening.result()
-
-    @cached_property
-    def circumstances(self) -> Circumstances:
-        """Of the measurements."""
-        return Circumstances(
+        self.circumstances = Circumstances(
             gpu=self.gpu.name,
             arch=self.gpu.arch,
             driver=self.facts.driver,
             nvrtc=nvrtc_version(),
-            timing=self._timing,
+            timing=timing,
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             space_version=space_version(),
             template_digest=template_digest(),
@@ -200,7 +90,7 @@ class LiveEvaluator:
             buffers=self.facts.buffers,
             launches_per_sample=self.facts.launches_per_sample,
             peak_gbps=self.gpu.peak_gbps,
-            accuracy=self.accuracy,
+            accuracy=accuracy,
         )
 
     @property
@@ -220,19 +110,15 @@ class LiveEvaluator:
 
     def submit(self, config: Config) -> None:
         """Start to compile `config` on another thread, if it is legal."""
-        if config not in self._preparing and self._space.is_legal(config):
+        if config not in self._compiling and self._space.is_legal(config):
             variant = emit(self.problem, config)
-            digest = self.identity(config)
-            compiling = self._pool.submit(variant.source)
-            self._preparing[config] = _follows(compiling, partial(self._job_of, variant, digest))
-
-    def _job_of(self, variant: Variant, digest: str, kernel: Kernel) -> _Prepared:
-        return _prepared(ProgramUnderTest.of(variant), self.problem, self.gpu, kernel, digest)
+            self._identities[config] = variant.digest
+            self._compiling[config] = self._pool.submit(variant.source)
 
     def is_ready(self, config: Config) -> bool:
         """Whether a submitted config has been compiled, or will not be."""
-        preparing = self._preparing.get(config)
-        return preparing is None or preparing.done()
+        compiling = self._compiling.get(config)
+        return compiling is None or compiling.done()
 
     def evaluate(self, config: Config) -> Outcome:
         """Compile if that was not started yet, verify, time; failures are outcomes."""
@@ -244,12 +130,12 @@ class LiveEvaluator:
             return Rejected(Stage.INVALID, rule.reason(config))
         self.submit(config)
         try:
-            prepared = self._preparing.pop(config).result()
+            kernel = self._compiling.pop(config).result()
         except CompileFailure as failure:
             return Rejected(Stage.COMPILE, str(failure))
-        device = self._opened()
+        variant = emit(self.problem, config)
         with self._evaluated.measured():
-            return self._run_prepared(device, prepared)
+            return self._run(ProgramUnderTest.of(variant), kernel, variant.digest)
 
     def measure(self, program: ProgramUnderTest) -> Outcome:
         """Compile, verify and time a program, also one that was edited; failures are outcomes."""
@@ -270,16 +156,20 @@ class LiveEvaluator:
 
     def enter(self, peer: PeerName, limit_s: float) -> Entered | NotEntered:
         """Prepare a peer and verify what it computes; it takes part in comparisons from then on."""
-        return self._opened().enter(peer, limit_s)
+        return self._device.enter(peer, limit_s)
 
     def compare_with_peers(self, configs: Sequence[Config], rounds: int) -> PeerTimes:
         """As `compare`, with all peers that entered."""
         for config in configs:
             self.submit(config)
-        contenders = [self._preparing[config].result().job for config in configs]
+        variants = [emit(self.problem, config) for config in configs]
+        contenders = [
+            self._job(ProgramUnderTest.of(variant), self._compiling[c].result(), variant.digest)
+            for c, variant in zip(configs, variants, strict=True)
+        ]
         for config in set(configs):
-            del self._preparing[config]
-        compared = self._opened().compare(contenders, rounds, self._seed)
+            del self._compiling[config]
+        compared = self._device.compare(contenders, rounds, self._seed)
         self.circumstances = replace(
             self.circumstances,
             copy_name=compared.copy_name,
@@ -289,28 +179,43 @@ class LiveEvaluator:
         )
         return PeerTimes(Comparison(compared.samples_us, compared.copy_us), compared.peers)
 
-    def _opened(self) -> CudaDevice:
-        """The device, once the problem is prepared there."""
-        self._opening.result()
-        return self._device
-
-    def _run(self, program: ProgramUnderTest, kernel: Kernel) -> Outcome:
-        """As `_run_prepared`, for a program that may have been edited."""
-        prepared = _prepared(program, self.problem, self.gpu, kernel, digest="")
-        return self._run_prepared(self._opened(), prepared)
-
-    def _run_prepared(self, device: CudaDevice, prepared: _Prepared) -> Outcome:
+    def _run(self, program: ProgramUnderTest, kernel: Kernel, digest: str = "") -> Outcome:
         """Verify and time a compiled program, unless the same machine code was run before."""
-        if prepared.exceeded is not None:
-            return Rejected(Stage.RESOURCES, prepared.exceeded)
-        if prepared.key not in self._by_key:
-            job = replace(prepared.job, best_us=self._best_us)
-            self._by_key[prepared.key] = device.evaluate(job)
-        outcome = self._by_key[prepared.key]
+        launched = program.launches(self.problem)
+        shared = max(launch.shared_bytes for launch in launched)
+        resources = replace(kernel.resources, dynamic_shared_bytes=shared)
+        exceeded = exceeded_resource(resources, launched, self.gpu)
+        if exceeded is not None:
+            return Rejected(Stage.RESOURCES, exceeded)
+        key = hashlib.sha256(kernel.cubin + repr(launched).encode()).hexdigest()
+        if key not in self._by_cubin:
+            job = self._job(program, replace(kernel, resources=resources), digest)
+            self._by_cubin[key] = self._device.evaluate(job)
+        outcome = self._by_cubin[key]
         if isinstance(outcome, Measured):
             self._best_us = min(self._best_us or outcome.time_us, outcome.time_us)
-            return replace(outcome, digest=prepared.job.digest)
+            return replace(outcome, digest=digest)
         return outcome
+
+    def _job(self, program: ProgramUnderTest, kernel: Kernel, digest: str) -> Job:
+        return Job(
+            cubin=kernel.cubin,
+            digest=digest,
+            resources=kernel.resources,
+            small_runs=tuple(
+                SmallRun(
+                    run.case,
+                    program.launches(run.problem),
+                    program.scratch_bytes(run.problem),
+                    run.misaligned_by,
+                    run.accuracy,
+                )
+                for run in gpu_runs(program)
+            ),
+            launches=program.launches(self.problem),
+            scratch_bytes=program.scratch_bytes(self.problem),
+            best_us=self._best_us,
+        )
 
     def __enter__(self) -> "LiveEvaluator":
         return self
@@ -322,7 +227,6 @@ class LiveEvaluator:
         trace: TracebackType | None,
     ) -> None:
         self._pool.__exit__(kind, error, trace)
-        wait([self._opening])
         if not self._keep_device:
             self._device.close()
 

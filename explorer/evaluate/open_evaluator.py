@@ -34,9 +34,8 @@ def open_evaluator(
     """The evaluator of `auto`, `cuda:N` or `recorded:NAME` for a problem, closed at the end.
 
     `auto` is cuda:0 where a driver answers, else the recording of the problem. Raises
-    InvalidInput for an unknown device or timing or a GPU that is not there, and NotFound where
-    there is no recording. A GPU prepares the problem meanwhile: the evaluator's `circumstances`
-    wait for it, and raise InvalidInput if the problem does not fit.
+    InvalidInput for an unknown device or timing, a GPU that is not there or a problem that does
+    not fit it, and NotFound where there is no recording.
     """
     if timing not in TIMINGS:
         raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
@@ -45,7 +44,7 @@ def open_evaluator(
         opened = _started(named)
         from explorer.evaluate.live import LiveEvaluator
 
-        with LiveEvaluator(problem, opened, timing, seed, accuracy, opens_meanwhile=True) as live:
+        with LiveEvaluator(problem, opened, timing, seed, accuracy) as live:
             yield live
     else:
         from explorer.evaluate.replay import ReplayEvaluator

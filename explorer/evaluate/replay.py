@@ -100,11 +100,6 @@ class ReplayEvaluator:
         return self.recording.header.gpu
 
     @property
-    def accuracy(self) -> Accuracy:
-        """The accuracy that is asked for now."""
-        return self._accuracy
-
-    @property
     def circumstances(self) -> Circumstances:
         """Of the recording, with the accuracy that is asked for now."""
         return replace(self.recording.header.circumstances, accuracy=self._accuracy)

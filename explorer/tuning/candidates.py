@@ -53,9 +53,6 @@ class Offer(Protocol):
     def draw(self, rng: random.Random) -> Config | None:
         """An untried config at random, or None where every one was tried."""
 
-    def prepare(self) -> None:
-        """Work out now what `draw` would take most of its time for when it is first called."""
-
 
 class OpenOffer:
     """Every legal config of a space."""
@@ -110,10 +107,6 @@ class OpenOffer:
                     return config
             self._rest = self._space.legal()
         return next((config for config in self._rest if config not in self._tried), None)
-
-    def prepare(self) -> None:
-        """Count the legal configs, which takes half a second for rows of 4096 columns."""
-        self._space.legal_count()
 
 
 # ------------------------------------------------------------------ the configs of a recording
@@ -189,9 +182,6 @@ class Catalogue:
     def draw(self, rng: random.Random) -> Config | None:
         """Uniform among the untried ones."""
         return self._pick(self._untried, rng) if self._untried.any() else None
-
-    def prepare(self) -> None:
-        """Nothing: what was recorded is all there."""
 
     def _distances(self, config: Config) -> NDArray[np.int8]:
         differs = self._by_parameter != np.array(self._encode(config), dtype=np.int8)[:, None]

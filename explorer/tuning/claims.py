@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
@@ -19,7 +19,7 @@ from optuna.storages._rdb.models import (
     TrialModel,
     TrialUserAttributeModel,
 )
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.engine import Connection
 
 from explorer.tuning.storage import BulkStorage, kept_json
@@ -33,36 +33,7 @@ SIGN_EVERY_S = 1.0
 
 _CLAIM, _PROCESS = "softmax-explorer:claim:", "softmax-explorer:process:"
 
-# ------------------------------------------------------------------ statements
-# Constants, as those of `storage` are.
-
 _ATTRIBUTE = StudySystemAttributeModel
-_OF_STUDY = _ATTRIBUTE.study_id == bindparam("study")
-
-_FOUND = select(_ATTRIBUTE.key, _ATTRIBUTE.value_json).where(
-    _OF_STUDY, _ATTRIBUTE.key.startswith(bindparam("prefix"))
-)
-_CHANGE = (
-    update(_ATTRIBUTE)
-    .where(_OF_STUDY, _ATTRIBUTE.key == bindparam("name"))
-    .values(value_json=bindparam("text"))
-)
-_ADD = insert(_ATTRIBUTE)
-_DROP = delete(_ATTRIBUTE).where(_OF_STUDY, _ATTRIBUTE.key.in_(bindparam("names", expanding=True)))
-_LATER = select(TrialModel.trial_id).where(
-    TrialModel.study_id == bindparam("study"), TrialModel.trial_id > bindparam("after")
-)
-_EVALUATED = (
-    select(TrialUserAttributeModel.value_json)
-    .join(TrialModel, TrialModel.trial_id == TrialUserAttributeModel.trial_id)
-    .where(
-        TrialModel.study_id == bindparam("study"),
-        TrialUserAttributeModel.key == "digest",
-        TrialUserAttributeModel.value_json.in_(bindparam("digests", expanding=True)),
-    )
-)
-
-# ------------------------------------------------------------------ claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +70,10 @@ class Claims:
             if signs:
                 self._put(connection, _PROCESS + self._name, self._sign_of_life())
             granted = self._claimed(connection, wanted) if wanted else frozenset()
-            trials = connection.execute(_LATER, {"study": self._study_id, "after": after})
-            exchanged = Exchanged(granted, tuple(trials.scalars()))
+            trials = select(TrialModel.trial_id).where(
+                TrialModel.study_id == self._study_id, TrialModel.trial_id > after
+            )
+            exchanged = Exchanged(granted, tuple(connection.execute(trials).scalars()))
         self._signed_at = now if signs else self._signed_at  # once it is committed
         return exchanged
 
@@ -120,23 +93,29 @@ class Claims:
         is_shared = any(owner != self._name for owner in held.values())
         alive = self._alive(connection) if is_shared else frozenset()
         evaluated = self._evaluated(connection, wanted)
-        granted, new = [], {}
+        granted = []
         for digest in wanted:
             key = _CLAIM + digest
             owner = held.get(key, "")
             if digest not in evaluated and (owner == self._name or owner not in alive):
-                if key in held:
-                    self._put(connection, key, self._name)
-                else:
-                    new[key] = self._name
+                put = self._put if key in held else self._add
+                put(connection, key, self._name)
+                held[key] = self._name  # it may be wanted twice
                 granted.append(digest)
-        self._add(connection, new)
         return frozenset(granted)
 
     def _evaluated(self, connection: Connection, digests: Sequence[str]) -> frozenset[str]:
         """Return those of the digests that a trial of the study has."""
-        texts = [json.dumps(digest) for digest in digests]
-        found = connection.execute(_EVALUATED, {"study": self._study_id, "digests": texts})
+        attribute = TrialUserAttributeModel
+        found = connection.execute(
+            select(attribute.value_json)
+            .join(TrialModel, TrialModel.trial_id == attribute.trial_id)
+            .where(
+                TrialModel.study_id == self._study_id,
+                attribute.key == "digest",
+                attribute.value_json.in_([json.dumps(digest) for digest in digests]),
+            )
+        )
         return frozenset(json.loads(text) for text in found.scalars())
 
     def _owners(self, connection: Connection) -> dict[str, str]:
@@ -164,27 +143,28 @@ class Claims:
 
     def _attributes(self, connection: Connection, prefix: str) -> dict[str, Any]:
         """Return the study's attributes whose names begin so; one that is no JSON is None."""
-        found = connection.execute(_FOUND, {"study": self._study_id, "prefix": prefix})
+        found = connection.execute(
+            select(_ATTRIBUTE.key, _ATTRIBUTE.value_json).where(
+                _ATTRIBUTE.study_id == self._study_id, _ATTRIBUTE.key.startswith(prefix)
+            )
+        )
         return {key: kept_json(text) for key, text in found}
 
     def _put(self, connection: Connection, key: str, value: Any) -> None:
-        """Change an attribute, or add it if it is not there."""
-        changed = {"study": self._study_id, "name": key, "text": json.dumps(value)}
-        if not connection.execute(_CHANGE, changed).rowcount:
-            self._add(connection, {key: value})
+        here = (_ATTRIBUTE.study_id == self._study_id, _ATTRIBUTE.key == key)
+        text = json.dumps(value)
+        if not connection.execute(update(_ATTRIBUTE).where(*here).values(value_json=text)).rowcount:
+            self._add(connection, key, value)
 
-    def _add(self, connection: Connection, attributes: Mapping[str, Any]) -> None:
-        """Put attributes that are not there."""
-        rows = [
-            {"study_id": self._study_id, "key": key, "value_json": json.dumps(value)}
-            for key, value in attributes.items()
-        ]
-        if rows:
-            connection.execute(_ADD, rows)
+    def _add(self, connection: Connection, key: str, value: Any) -> None:
+        """Put an attribute that is not there."""
+        row = {"study_id": self._study_id, "key": key, "value_json": json.dumps(value)}
+        connection.execute(insert(_ATTRIBUTE), [row])
 
     def _drop(self, connection: Connection, keys: Sequence[str]) -> None:
         if keys:
-            connection.execute(_DROP, {"study": self._study_id, "names": list(keys)})
+            here = (_ATTRIBUTE.study_id == self._study_id, _ATTRIBUTE.key.in_(keys))
+            connection.execute(delete(_ATTRIBUTE).where(*here))
 
 
 def _runs(pid: int) -> bool:

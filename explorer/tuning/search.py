@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -297,9 +297,8 @@ class _Search:
         """Digests of the code that other processes, or earlier runs, have evaluated."""
         self._exhausted = False
         self._offer = offer = _offer(evaluator, space)
-        goal = Goal(objectives, evaluator.accuracy)
+        goal = Goal(objectives, evaluator.circumstances.accuracy)
         first = seeds_of(goal, space, random.Random(seed))
-        self._prepare(first)
         self._proposer = Proposer(
             offer, evaluator.identity, first, seed, self._add_illegal, objectives, sampler
         )
@@ -315,17 +314,6 @@ class _Search:
         self._ledger = Ledger(storage, study, offer.holds, unwritten)
         self._ledger.begin()
         self._learn(self._ledger.known())
-
-    def _prepare(self, first: Sequence[Config]) -> None:
-        """Do what can be done while a GPU is prepared: the circumstances, asked for next, wait.
-
-        The seeds compile, and what random draws take is worked out, unless none will be drawn.
-        """
-        trials = self._budget.remaining_trials
-        for config in first[:trials]:
-            self._evaluator.submit(config)
-        if trials is None or trials > len(first):
-            self._offer.prepare()
 
     def explore(self, ahead: int | None = None) -> None:
         """Evaluate proposals until the budget, or what there is to try, is used up.

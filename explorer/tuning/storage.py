@@ -65,19 +65,7 @@ ATTEMPTS = 5
 MOST_SECONDS_BETWEEN = 2.0
 """Between two attempts, which are a random time apart, so that two processes do not meet again."""
 
-# What is executed time and again is a constant: SQLAlchemy takes as long to build a statement, and
-# to find it among those that it has compiled, as the database takes to execute it.
-
 _COUNT = select(func.count()).where(TrialModel.study_id == bindparam("study"))
-_SAME_NAME = (
-    update(StudyModel)
-    .where(StudyModel.study_id == bindparam("study"))
-    .values(study_name=StudyModel.study_name)
-)
-_INSERT = {
-    model: insert(model)
-    for model in (TrialModel, TrialValueModel, TrialParamModel, TrialUserAttributeModel)
-}
 _NUMBER_OF = select(TrialModel.number).where(TrialModel.trial_id == bindparam("trial"))
 
 
@@ -154,7 +142,7 @@ class BulkStorage(RDBStorage):
                     "datetime_start": trial.datetime_start,
                     "datetime_complete": trial.datetime_complete,
                 }
-                key = connection.execute(_INSERT[TrialModel], row).inserted_primary_key
+                key = connection.execute(insert(TrialModel), row).inserted_primary_key
                 assert key is not None  # the table has one
                 stored.append(Stored(int(key[0]), number))
             tables: dict[type[BaseModel], list[dict[str, Any]]] = {}
@@ -164,7 +152,7 @@ class BulkStorage(RDBStorage):
                     tables.setdefault(model, []).extend(ours)
             for model, rows in tables.items():
                 if rows:
-                    connection.execute(_INSERT[model], rows)
+                    connection.execute(insert(model), rows)
         return stored
 
     def get_trial_number_from_id(self, trial_id: int) -> int:
@@ -182,8 +170,9 @@ class BulkStorage(RDBStorage):
         It begins by a write to the study's row, which changes nothing: a server then locks the row,
         as it does for each new trial, and SQLite the file. Raises NotFound where the study is gone.
         """
+        same = update(StudyModel).where(StudyModel.study_id == study_id)
         with self.engine.begin() as connection:
-            if not connection.execute(_SAME_NAME, {"study": study_id}).rowcount:
+            if not connection.execute(same.values(study_name=StudyModel.study_name)).rowcount:
                 raise NotFound(
                     "the study was deleted while it was searched; run the same command again to "
                     "begin a new one"

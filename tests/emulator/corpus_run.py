@@ -94,6 +94,7 @@ def _launch_all(module, launches, values, memory, steps):
             memory=memory,
             shared_bytes=step.shared_bytes,
             step_limit=steps,
+            counting=False,
         )
         found += result.findings
     return found

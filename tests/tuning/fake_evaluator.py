@@ -105,10 +105,6 @@ class FakeEvaluator:
         self._version = version or space_version()
 
     @property
-    def accuracy(self) -> Accuracy:
-        return self._accuracy
-
-    @property
     def circumstances(self) -> Circumstances:
         return Circumstances(
             gpu=self.gpu.name,

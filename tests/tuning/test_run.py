@@ -26,6 +26,7 @@ from explorer.errors import InvalidInput, NotFound
 from explorer.outcome import Rejected, Stage
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
+from explorer.tuning.executor import LONGEST_TURN_S, Evaluations
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
 from explorer.tuning.samplers import named_sampler
 from explorer.tuning.search import MOST_BEGUN
@@ -539,3 +540,19 @@ def test_a_sampler_of_the_users_keeps_all_that_it_was_told():
         for sampler in (ours, theirs):
             sampler.tell(Config(unroll=(1, 2, 4, 8)[number % 4]), (60.0,))
     assert len(made) == 1 and len(theirs._told) == MIRROR_LIMIT + 1 > len(ours._told)
+
+
+def test_of_overlapping_searches_the_last_restores_how_long_threads_take_turns():
+    before = sys.getswitchinterval()
+    first, second = Evaluations(FakeEvaluator()), Evaluations(FakeEvaluator())
+    with second:
+        with first:
+            assert sys.getswitchinterval() == pytest.approx(LONGEST_TURN_S)
+        assert sys.getswitchinterval() == pytest.approx(LONGEST_TURN_S)
+    assert sys.getswitchinterval() == before
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)  # the one that began first ends first
+    assert sys.getswitchinterval() == pytest.approx(LONGEST_TURN_S)
+    second.__exit__(None, None, None)
+    assert sys.getswitchinterval() == before
