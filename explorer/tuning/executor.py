@@ -91,5 +91,7 @@ class Evaluations:
         trace: TracebackType | None,
     ) -> None:
         """Wait for the evaluation that is under way; what has not begun is dropped."""
-        self._thread.shutdown(wait=True, cancel_futures=True)
-        _short_turns.end()
+        try:
+            self._thread.shutdown(wait=True, cancel_futures=True)
+        finally:  # also by Ctrl-C, or no later search would restore it
+            _short_turns.end()
