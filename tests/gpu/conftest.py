@@ -18,8 +18,8 @@ from explorer.devices.cuda import CudaDevice, driver_problem
 
 FOLDER = Path(__file__).parent
 
-# PyTorch's compiler starts as many processes as there are cores, for each worker of xdist that asks
-# it for a kernel; with 1 it compiles in the process itself.
+# Otherwise PyTorch's compiler starts a process for each core, in each worker of xdist that compiles
+# anything by it. With 1 it compiles in the worker's own process.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 LOCK = Path(tempfile.gettempdir()) / f"softmax-explorer-gpu-{os.getuid()}.lock"
