@@ -962,6 +962,7 @@ def tune(
     *,
     effort: str = "default",
     torch: bool = True,
+    missing: bool = False,
     output: StrPath | None = None,
     device: str = "auto",
     timing: str = "cold",
@@ -980,6 +981,8 @@ def tune(
         problems: What to tune.
         effort: `quick`, `default` or `full`: how often the best few are varied.
         torch: Whether torch's own function is timed beside the best, where torch is installed.
+        missing: Leave out the problems that the table has already, where they were measured by this
+            version and in the way that is asked for.
         output: The table's file, which is added to; None: tuned/<gpu>.json
             in studies/ or in the user's data folder.
         device: `auto`, the first GPU, or `cuda:N`.
@@ -1001,35 +1004,36 @@ def tune(
     wanted = _several(list(problems), {})
     level = Effort.parse(_text("effort", effort))
     asked = Accuracy.parse(_text("accuracy", accuracy)) if accuracy else Accuracy.DEFAULT
-    seed = _whole("seed", seed, 0)
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.peers import known_peers
-    from explorer.tuned_table import read_journal, table_path, write_table
+    from explorer.tuned_table import write_table
     from explorer.tuning.tune import tune as tune_all
 
     heard = _Heard(notice)
-    peer = known_peers()["torch"] if torch else None
     with open_peer_benches(
         _text("device", device),
         timing,
-        seed,
+        _whole("seed", seed, 0),
         asked,
         wanted="tuning",
         instead="without one, explorer search replays a recording",
     ) as benches:
-        path = table_path(benches.gpu) if output is None else Path(output)
+        path, kept = _table_so_far(output, benches.gpu)
         journal = path.with_suffix(".partial.jsonl")
-        check_writable(path)
-        kept = _table_so_far(path, benches.gpu)
         resumes = partial(_is_as_asked, timing=timing, accuracy=asked, effort=level)
         try:
             run = tune_all(
-                benches, wanted, journal, effort=level, torch=peer, resumes=resumes, tell=progress
+                benches,
+                wanted,
+                journal,
+                effort=level,
+                torch=known_peers()["torch"] if torch else None,
+                resumes=resumes,
+                known=kept.problems if missing else (),
+                tell=progress,
             )
         except KeyboardInterrupt:
-            for table in read_journal(journal, benches.gpu):
-                kept = kept.with_(one for one in table.problems if resumes(one))
-            write_table(kept, path)
+            write_table(_with_journal(kept, journal, resumes), path)
             raise
     _say_of(run, heard)
     if run.table.problems:
@@ -1037,6 +1041,17 @@ def tune(
     if not run.untuned:
         journal.unlink(missing_ok=True)
     return Tuned(run, path, tuple(heard.sentences))
+
+
+def _with_journal(
+    kept: "TunedTable", journal: Path, resumes: Callable[["TunedProblem"], bool]
+) -> "TunedTable":
+    """Return a table with what a run has finished since."""
+    from explorer.tuned_table import read_journal
+
+    for table in read_journal(journal, kept.gpu):
+        kept = kept.with_(one for one in table.problems if resumes(one))
+    return kept
 
 
 def _say_of(run: "TuneRun", heard: Notice) -> None:
@@ -1058,16 +1073,21 @@ def _is_as_asked(one: "TunedProblem", *, timing: str, accuracy: Accuracy, effort
     return of_today and (made.timing, made.accuracy, one.effort) == (timing, accuracy, effort)
 
 
-def _table_so_far(path: Path, gpu: "GpuSpec") -> "TunedTable":
-    """The table that is added to, perhaps empty. Raises InvalidInput for one of another GPU."""
-    from explorer.tuned_table import TunedTable, read_table
+def _table_so_far(output: StrPath | None, gpu: "GpuSpec") -> "tuple[Path, TunedTable]":
+    """Return the path of the table that is added to, and the table, perhaps empty.
 
+    Raises InvalidInput for a path that cannot be written and for a table of another GPU.
+    """
+    from explorer.tuned_table import TunedTable, read_table, table_path
+
+    path = table_path(gpu) if output is None else Path(output)
+    check_writable(path)
     if not is_there(path):
-        return TunedTable(gpu, ())
+        return path, TunedTable(gpu, ())
     table = read_table(path)
     if table.gpu != gpu:
         raise InvalidInput(
             f"{path} is of another GPU, {table.gpu.name}, and this one is {gpu.name}; name another "
             "--output"
         )
-    return table
+    return path, table

@@ -21,8 +21,9 @@ from explorer.tuned_table import TunedProblem, TunedTable, read_table
 FOLDER = Path(__file__).resolve().parents[1] / "studies" / "tuned"
 
 TABLES = {
-    "of the table": FOLDER / "nvidia-h200.json",
-    "held out": FOLDER / "held-out" / "nvidia-h200.json",
+    "of the H200's table": FOLDER / "nvidia-h200.json",
+    "of the H100's table": FOLDER / "nvidia-h100-80gb-hbm3.json",
+    "held out, H200": FOLDER / "held-out" / "nvidia-h200.json",
     "held out, H100": FOLDER / "held-out" / "nvidia-h100-80gb-hbm3.json",
 }
 

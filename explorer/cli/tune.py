@@ -98,6 +98,14 @@ NoTorch = Annotated[
     bool,
     typer.Option("--no-torch", help="Do not time torch beside the best, even if it is installed."),
 ]
+Missing = Annotated[
+    bool,
+    typer.Option(
+        "--missing",
+        help="Tune only the problems that the table does not have, as this version measures them.",
+        rich_help_panel=RESULTS,
+    ),
+]
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -119,6 +127,7 @@ def tune(
     draw: Draw = None,
     effort: EffortOf = Effort.DEFAULT,
     no_torch: NoTorch = False,
+    missing: Missing = False,
     output: Output = None,
     device: RecordedDevice = "auto",
     timing: Timing = "cold",
@@ -138,6 +147,7 @@ def tune(
                 problems,
                 effort=effort,
                 torch=not no_torch,
+                missing=missing,
                 output=output,
                 device=device,
                 timing=timing,

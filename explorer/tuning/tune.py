@@ -153,15 +153,18 @@ def tune(
     effort: Effort = Effort.DEFAULT,
     torch: PeerName | None = None,
     resumes: Callable[[TunedProblem], bool] = lambda _: True,
+    known: Iterable[TunedProblem] = (),
     tell: Callable[[TuneProgress], None] | None = None,
 ) -> TuneRun:
     """Tune each problem that `journal` does not have yet, and append it there once it is done.
 
-    Of what it has, that counts for which `resumes` holds; the rest is tuned anew. A problem that
-    cannot be measured is left out with its reason, and the others go on. Raises InvalidInput for a
-    damaged journal; KeyboardInterrupt leaves what was finished in it.
+    The problems of the journal, and those that are `known` from a table, count as finished where
+    `resumes` holds for them; the others are tuned anew. A problem that cannot be measured is left
+    out with its reason, and the rest goes on. Raises InvalidInput for a damaged journal;
+    KeyboardInterrupt leaves what was finished in it.
     """
-    run = _Run(benches, problems, journal, resumes, tell)
+    before = [*known, *(one for t in read_journal(journal, benches.gpu) for one in t.problems)]
+    run = _Run(benches, problems, journal, filter(resumes, before), tell)
     later = iter(run.waiting[1:])
     for place, problem in enumerate(run.waiting):
         for one in islice(later, 1 if place else AHEAD):
@@ -183,12 +186,11 @@ class _Run:
         benches: Benches,
         problems: Sequence[Problem],
         journal: Path,
-        resumes: Callable[[TunedProblem], bool],
+        before: Iterable[TunedProblem],
         tell: Callable[[TuneProgress], None] | None,
     ) -> None:
         wanted = list(dict.fromkeys(problems))
-        before = [one for t in read_journal(journal, benches.gpu) for one in t.problems]
-        taken = (one for one in before if one.problem in wanted and resumes(one))
+        taken = (one for one in before if one.problem in wanted)
         self.table = TunedTable(benches.gpu, ()).with_(taken)
         tuned = {one.problem for one in self.table.problems}
         self.waiting = [problem for problem in wanted if problem not in tuned]

@@ -169,6 +169,15 @@ def test_ctrl_c_keeps_what_was_tuned_and_the_same_command_goes_on(explorer, gpu)
     assert [one.problem.cols for one in read_table(table).problems] == [2048, 4096]
 
 
+def test_a_table_is_filled_up_with_what_is_missing(explorer, gpu):
+    explorer(*RUN)
+    filled = json.loads(explorer(*RUN[:2], "2048,1024,4096", *RUN[3:], "--missing", "--json").out)
+    assert gpu.opened == 3 and filled["resumed"] == 2
+    assert [one["problem"]["cols"] for one in filled["problems"]] == [1024, 2048, 4096]
+    explorer(*RUN[:-1], "default", "--missing")
+    assert gpu.opened == 5  # those of the table were tuned with less effort
+
+
 def test_a_run_that_asks_otherwise_does_not_go_on_with_another_one_s(explorer, gpu):
     gpu.stop_at = 2
     explorer(*RUN)

@@ -18,14 +18,15 @@ from tests.heuristic_losses import (
 )
 
 REACHED = {
-    "of the table": (1.009, 1.091, 10),
-    "held out": (1.017, 1.132, 9),
+    "of the H200's table": (1.009, 1.091, 10),
+    "of the H100's table": (1.011, 1.114, 0),
+    "held out, H200": (1.017, 1.132, 9),
     "held out, H100": (1.016, 1.115, 10),
 }
 """Geometric mean of the losses, the largest, and how many choices have no time of their own.
 
-Rules are made on the problems of the table (studies/LOG.md has what became of three exceptions):
-where a new one makes the held-out problems worse, it is wrong.
+Rules are made on the problems of the H200's table (studies/LOG.md has what became of three
+exceptions): where a new one makes the held-out problems or the H100's worse, it is wrong.
 """
 
 MAX_WORSE_THAN_EARLIER = 1.005
@@ -51,7 +52,7 @@ def test_no_kind_of_problem_loses_by_newer_rules(name):
 
 
 def test_the_best_loses_nothing_and_the_earlier_choice_what_it_did():
-    table = read_table(TABLES["held out"])
+    table = read_table(TABLES["held out, H200"])
     assert max(x.ratio for x in losses_of(table, lambda one: one.best.config)) < 1.01
     earlier = losses_of(table, lambda one: one.untuned)
     assert all(x.measured and x.ratio == x.earlier_ratio for x in earlier)
