@@ -271,14 +271,10 @@ def event_us(call, number=30):
 def whole_uses():
     results = {}
     for make in (attention, vocabulary, router):
-        call, times = make(), {"torch": [], "registered": []}
-        with explorer.register_torch():
-            call()  # its kernels are found or compiled
-        for _ in range(9):
-            times["torch"].append(event_us(call))
-            with explorer.register_torch():
-                times["registered"].append(event_us(call))
-        results[make.__name__] = {name: median(samples) for name, samples in times.items()}
+        call = make()
+        results[make.__name__] = dict(
+            zip(("torch", "registered"), torch_and_registered(call, 30), strict=True)
+        )
         del call
         torch.cuda.empty_cache()
     own = attention_by_its_mask()
@@ -286,6 +282,52 @@ def whole_uses():
         event_us(own) for _ in range(9)
     )
     return results
+
+
+# ------------------------------------------------------------------ where register_torch takes over
+
+
+ROWS_OF_SMALL = (1, 4, 16, 64, 256, 1024)
+KIB_OF_SMALL = (16, 32, 64, 128, 256, 512, 1024, 2048)
+
+
+def small_tensors():
+    """Microseconds a call, of the host or of the GPU, whichever bounds a loop of calls; in turn.
+
+    Of tensors below and above the least one that register_torch takes over: PyTorch's own and
+    ours, `[torch, ours]`, with and without the gradient.
+    """
+    torch_override.LEAST_BYTES, least = 0, torch_override.LEAST_BYTES
+    results = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        for kib in KIB_OF_SMALL:
+            for rows in ROWS_OF_SMALL:
+                x = torch.randn(rows, kib * 1024 // (rows * dtype.itemsize), device="cuda")
+                x = x.to(dtype)
+                y = torch.softmax(x, -1)
+                for name, call in (
+                    ("softmax", lambda x=x: torch.softmax(x, -1)),
+                    (
+                        "softmax_backward",
+                        lambda x=x, y=y: torch._softmax_backward_data(x, y, -1, x.dtype),
+                    ),
+                ):
+                    shape = f"{name} {dtype} {x.shape[0]} x {x.shape[1]}"
+                    results[shape] = torch_and_registered(call, 100)
+    torch_override.LEAST_BYTES = least
+    return results
+
+
+def torch_and_registered(call, number, rounds=9):
+    """Median microseconds a call of PyTorch's own function, and of ours behind it, in turn."""
+    times = [], []
+    with explorer.register_torch():
+        call()  # its kernel is found or compiled
+    for _ in range(rounds):
+        times[0].append(event_us(call, number))
+        with explorer.register_torch():
+            times[1].append(event_us(call, number))
+    return [round(median(samples), 2) for samples in times]
 
 
 def language_model():
@@ -401,7 +443,7 @@ def main():
     explorer.set_options(wait=True, compiled_calls=True)  # which builds the function now
     results = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     parts = [first_result_ms, host_times, compiled_calls, under_torch_compile]
-    parts += [gpu_times, whole_uses, many_calls]
+    parts += [gpu_times, whole_uses, small_tensors, many_calls]
     if importlib.util.find_spec("transformers") is not None:
         parts.append(language_model)
     for part in parts:

@@ -350,12 +350,15 @@ static PyObject* hand_over(PyObject* python, PyObject* const* arguments) {
   return result;
 }
 
+static int has_told(const char* name, Py_ssize_t count) {
+  if (given.exchange && count == ARGUMENT_COUNT) return 1;
+  PyErr_Format(PyExc_TypeError, "%s takes %d arguments, after configure", name, ARGUMENT_COUNT);
+  return 0;
+}
+
 static PyObject* call(PyObject* module, PyObject* const* arguments, Py_ssize_t count) {
   (void)module;
-  if (!given.exchange || count != ARGUMENT_COUNT) {
-    PyErr_Format(PyExc_TypeError, "call takes %d arguments, after configure", ARGUMENT_COUNT);
-    return NULL;
-  }
+  if (!has_told("call", count)) return NULL;
   Description x, out;
   Key key;
   PyObject *result = NULL, *python = given.otherwise;
@@ -371,28 +374,41 @@ static PyObject* call(PyObject* module, PyObject* const* arguments, Py_ssize_t c
   return result || has_launched ? result : hand_over(python, arguments);
 }
 
-// as_operator(x, dim, scale, mask, causal, lengths, dtype, log): for the code that torch.compile
-// generates. It runs below gradients, modes and transforms, as the kernels do that are generated
-// there: so nobody is asked whether one of them looks on. Its outputs are contiguous.
-static PyObject* as_operator(PyObject* module, PyObject* const* told, Py_ssize_t count) {
-  (void)module;
-  if (!given.exchange || count != ARGUMENT_COUNT) {
-    PyErr_Format(
-        PyExc_TypeError, "as_operator takes %d arguments, after configure", ARGUMENT_COUNT);
-    return NULL;
-  }
+// Serves a call from below gradients, modes and transforms, where kernels of PyTorch run: so nobody
+// is asked whether one of them looks on. `told` are x, dim, scale, mask, causal, lengths, dtype and
+// log. Outputs are contiguous. If it returns NULL and has not launched, it has no launch for such a
+// call.
+static PyObject* run_below(PyObject* const* told, int* has_launched) {
   PyObject* const arguments[ARGUMENT_COUNT] = {told[7], told[0], told[1], told[2],
                                                told[3], told[5], told[6], Py_None};
   Description x, out;
   Key key;
-  PyObject* result = NULL;
-  int has_launched = 0;
-  if (told[4] == Py_False && has_plain_arguments(arguments) && values_are_plain() &&
-      is_memory(arguments[X]) && read_call(arguments, &x, &out, &key) && is_contiguous(&x)) {
-    Entry* entry = *slot_of(&key);
-    if (entry) result = run_kept(entry, arguments, &x, &out, &has_launched);
+  if (told[4] != Py_False || !has_plain_arguments(arguments) || !values_are_plain() ||
+      !is_memory(arguments[X]) || !read_call(arguments, &x, &out, &key) || !is_contiguous(&x)) {
+    return NULL;
   }
+  Entry* entry = *slot_of(&key);
+  return entry ? run_kept(entry, arguments, &x, &out, has_launched) : NULL;
+}
+
+// For the code that torch.compile generates.
+static PyObject* as_operator(PyObject* module, PyObject* const* told, Py_ssize_t count) {
+  (void)module;
+  int has_launched = 0;
+  if (!has_told("as_operator", count)) return NULL;
+  PyObject* result = run_below(told, &has_launched);
   return result || has_launched ? result : hand_over(given.operator, told);
+}
+
+// For the operators behind torch.softmax, which go on in Python where this returns None.
+static PyObject* if_known(PyObject* module, PyObject* const* told, Py_ssize_t count) {
+  (void)module;
+  int has_launched = 0;
+  if (!has_told("if_known", count)) return NULL;
+  PyObject* result = run_below(told, &has_launched);
+  if (result || has_launched) return result;
+  PyErr_Clear();  // what went wrong goes wrong in Python too
+  Py_RETURN_NONE;
 }
 
 // Reads a kernel's arguments: a Kind each, and 8 bytes each, which are the number of a CONSTANT.
@@ -501,6 +517,9 @@ static PyMethodDef functions[] = {
      "call(log, x, dim, scale, mask, lengths, dtype, out): the softmax of a tensor."},
     {"as_operator", (PyCFunction)(void (*)(void))as_operator, METH_FASTCALL,
      "as_operator(x, dim, scale, mask, causal, lengths, dtype, log): the same, in generated code."},
+    {"if_known", (PyCFunction)(void (*)(void))if_known, METH_FASTCALL,
+     "if_known(x, dim, scale, mask, causal, lengths, dtype, log): the same, or None if the table "
+     "has no launch."},
     {"remember", remember, METH_VARARGS, "Put the launch for calls of a kind into the table."},
     {"forget", forget, METH_NOARGS, "Empty the table."},
     {"size", size, METH_NOARGS, "Return the number of launches in the table."},

@@ -80,19 +80,44 @@ def _first_call(*told: Any) -> Any:
     return functions.uncompiled(*told)
 
 
+def _none_known(*_: Any) -> None:
+    """Leave a call of PyTorch's own softmax to Python."""
+
+
+def _first_known(*told: Any) -> None:
+    """Leave it to Python, and have the function built meanwhile."""
+    if _may_serve(told[0]):
+        _use(None)
+        service.do_later(prepare)
+
+
+if_known: Any = _none_known
+"""What serves PyTorch's own softmax behind `register_torch`, or returns None: the compiled function
+of this name, once it is built. Its arguments are x, dim, scale, mask, causal, lengths, dtype and
+log."""
+
+
+def learn(log: bool, x: Tensor, dim: int, dtype: torch.dtype | None, recipe: Recipe) -> None:
+    """Tell the compiled function, if there is one, how such a call was served."""
+    if _library is not None and x.is_contiguous():
+        _remember(_library, (log, x, dim, None, None, None, dtype, None), recipe, x)
+
+
 def _may_serve(x: Any) -> bool:
     return isinstance(x, Tensor) and x.is_cuda
 
 
 def _use(function: Any) -> None:
-    """Let calls begin with a function, or with Python; those of generated code too."""
+    """Let calls begin with a function, or with Python; all that are told of it."""
+    global if_known
     from explorer.runtime import functions, torch_inductor  # which import this module
 
     functions.compiled = function
     if _library is not None and function is _library.call:
-        torch_inductor.softmax = _library.as_operator
+        torch_inductor.softmax, if_known = _library.as_operator, _library.if_known
     else:
         torch_inductor.softmax = torch_inductor.softmax_in_python
+        if_known = _none_known if function is None else _first_known
 
 
 def _after_fork() -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from explorer.errors import ExplorerError
 from explorer.problem import Op
+from explorer.runtime import torch_fast_calls
 from explorer.runtime.layout import positive
 from explorer.runtime.service import options
 from explorer.runtime.torch_calls import backward_served, recipe_of
@@ -89,15 +90,25 @@ def _forward(op: Op, own: Any) -> Any:
 
     def run(keys: Any, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
         if _is_ours(x):
-            dtype = torch.float32 if half_to_float else None
-            recipe = recipe_of(op.is_log, x, dim, dtype)
-            result = None if recipe is None else recipe.serve(x)
+            result = _served(op.is_log, x, dim, torch.float32 if half_to_float else None)
             if result is not None:
                 return result
         taken: Tensor = own.call_boxed(keys, x, dim, half_to_float)
         return taken
 
     return run
+
+
+def _served(log: bool, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor | None:
+    """Return what our kernel makes of a tensor; None where it must be PyTorch's."""
+    result: Tensor | None = torch_fast_calls.if_known(x, dim, None, None, False, None, dtype, log)
+    if result is not None:
+        return result
+    recipe = recipe_of(log, x, dim, dtype)
+    result = None if recipe is None else recipe.serve(x)
+    if recipe is not None and result is not None:
+        torch_fast_calls.learn(log, x, dim, dtype, recipe)
+    return result
 
 
 def _backward(op: Op, own: Any) -> Any:

@@ -7,12 +7,13 @@ import subprocess
 import sys
 
 import pytest
+from compiled_cases import serve_compiled
 from torch_cases import serve_cpu, torch
 
 import explorer
 from explorer.errors import ExplorerError
 from explorer.problem import Op
-from explorer.runtime import torch_override
+from explorer.runtime import functions, torch_fast_calls, torch_override
 from explorer.runtime.service import Options
 
 pytestmark = pytest.mark.skipif(
@@ -129,7 +130,7 @@ def test_it_is_not_registered_by_halves(monkeypatch):
 def test_a_process_may_end_with_it(tmp_path):
     code = """
 import torch, explorer
-from explorer.runtime import torch_override
+from explorer.runtime import functions, torch_fast_calls, torch_override
 torch_override._own = lambda name: None
 explorer.register_torch()
 print(torch.softmax(torch.zeros(2), 0).tolist())
@@ -177,6 +178,62 @@ def test_half_to_float(ours):
         theirs = getattr(torch, name)(grad, got, 1, torch.float32).half()
         torch.testing.assert_close(mine, theirs)
     assert len(ours) == 4
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The compiled function, which serves tensors on the CPU."""
+    driver = serve_compiled(monkeypatch)
+    monkeypatch.setattr(torch_override, "LEAST_BYTES", 0)
+    monkeypatch.setattr(torch_fast_calls, "_library", driver.library)
+    monkeypatch.setattr(torch_fast_calls, "if_known", driver.library.if_known)
+    return driver
+
+
+@pytest.mark.parametrize("op", [Op.SOFTMAX, Op.LOG_SOFTMAX])
+@pytest.mark.parametrize("half_to_float", [False, True])
+def test_the_compiled_function_serves_what_it_has_learnt(compiled, monkeypatch, op, half_to_float):
+    own = Own(None)
+    run = torch_override._forward(op, own)
+    x = torch.randn(3, 33)
+    x = x.half() if half_to_float else x
+    first = run(None, x, -1, half_to_float)
+    assert compiled.library.size() == 1
+    monkeypatch.setattr(torch_override, "recipe_of", None)  # Python is not asked again
+    again = run(None, x.clone(), -1, half_to_float)
+    assert torch.equal(again, first) and again.dtype is torch.float32 and not own.calls
+    exact = (torch.log_softmax if op.is_log else torch.softmax)(x.double(), -1)
+    torch.testing.assert_close(again.double(), exact, rtol=1e-5, atol=1e-6)
+    needs_a_gradient = x.float().clone().requires_grad_() if not half_to_float else x
+    assert torch.equal(run(None, needs_a_gradient, -1, half_to_float), first)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), ()], ids=str)
+def test_what_the_compiled_function_does_not_serve_is_left_to_python(compiled, shape):
+    own = Own(torch._softmax)
+    x = torch.randn(shape)
+    for _ in range(2):
+        torch.testing.assert_close(
+            torch_override._forward(Op.SOFTMAX, own)(None, x, -1, False), torch.softmax(x, -1)
+        )
+    strided = torch.randn(6, 4).t()
+    for _ in range(2):
+        got = torch_override._forward(Op.SOFTMAX, own)(None, strided, -1, False)
+        torch.testing.assert_close(got, torch.softmax(strided, -1))
+    with pytest.raises(TypeError, match="if_known takes 8 arguments"):
+        compiled.library.if_known(x)
+
+
+def test_a_registered_call_has_the_compiled_function_built(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch_fast_calls.service, "do_later", asked.append)
+    monkeypatch.setattr(torch_fast_calls, "_may_serve", lambda x: True)
+    monkeypatch.setattr(functions, "compiled", functions.compiled)
+    monkeypatch.setattr(torch_fast_calls, "if_known", torch_fast_calls._first_known)
+    x = torch.randn(3, 5)
+    for _ in range(2):
+        assert torch_fast_calls.if_known(x, -1, None, None, False, None, None, False) is None
+    assert asked == [torch_fast_calls.prepare]
 
 
 def test_small_tensors_are_pytorchs(monkeypatch):
