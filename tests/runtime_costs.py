@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -69,12 +70,18 @@ def host_times():
     times["torch.softmax, x requires a gradient"] = host_us(lambda: torch.softmax(wanting, -1))
     times["explorer.softmax, x requires a gradient"] = host_us(lambda: explorer.softmax(wanting))
     with explorer.register_torch(), torch.no_grad():
-        times["torch.softmax, registered, below the least size"] = host_us(
-            lambda: torch.softmax(x, -1)
+        for name, is_compiled in (("ours", True), ("PyTorch's", False)):
+            explorer.set_options(compiled_calls=is_compiled)
+            times[f"torch.softmax, registered, {name}"] = host_us(lambda: torch.softmax(x, -1))
+    explorer.set_options(compiled_calls=True)
+    y, grad = torch.softmax(x, -1), torch.randn_like(x)
+    times["gradient, PyTorch's"] = host_us(
+        lambda: torch._softmax_backward_data(grad, y, -1, x.dtype)
+    )
+    with explorer.register_torch():
+        times["gradient, registered, PyTorch's"] = host_us(
+            lambda: torch._softmax_backward_data(grad, y, -1, x.dtype)
         )
-        torch_override.LEAST_BYTES, least = 0, torch_override.LEAST_BYTES
-        times["torch.softmax, registered, ours"] = host_us(lambda: torch.softmax(x, -1))
-        torch_override.LEAST_BYTES = least
     return times
 
 
@@ -295,25 +302,20 @@ def small_tensors():
     """Microseconds a call, of the host or of the GPU, whichever bounds a loop of calls; in turn.
 
     Of tensors below and above the least one that register_torch takes over: PyTorch's own and
-    ours, `[torch, ours]`, with and without the gradient.
+    ours, `[torch, ours]`, and of their gradients.
     """
     torch_override.LEAST_BYTES, least = 0, torch_override.LEAST_BYTES
     results = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        for kib in KIB_OF_SMALL:
-            for rows in ROWS_OF_SMALL:
-                x = torch.randn(rows, kib * 1024 // (rows * dtype.itemsize), device="cuda")
-                x = x.to(dtype)
-                y = torch.softmax(x, -1)
-                for name, call in (
-                    ("softmax", lambda x=x: torch.softmax(x, -1)),
-                    (
-                        "softmax_backward",
-                        lambda x=x, y=y: torch._softmax_backward_data(x, y, -1, x.dtype),
-                    ),
-                ):
-                    shape = f"{name} {dtype} {x.shape[0]} x {x.shape[1]}"
-                    results[shape] = torch_and_registered(call, 100)
+    for dtype, kib, rows in product((torch.float32, torch.bfloat16), KIB_OF_SMALL, ROWS_OF_SMALL):
+        x = torch.randn(rows, kib * 1024 // (rows * dtype.itemsize), device="cuda").to(dtype)
+        y = torch.softmax(x, -1)
+        calls = {
+            "softmax": functools.partial(torch.softmax, x, -1),
+            "gradient": functools.partial(torch._softmax_backward_data, x, y, -1, dtype),
+        }
+        for name, call in calls.items():
+            shape = f"{rows} x {x.shape[1]} {dtype}".replace("torch.", "")
+            results[f"{name}, {shape}"] = torch_and_registered(call, 100)
     torch_override.LEAST_BYTES = least
     return results
 

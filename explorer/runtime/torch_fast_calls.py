@@ -97,9 +97,14 @@ of this name, once it is built. Its arguments are x, dim, scale, mask, causal, l
 log."""
 
 
+def can_learn(x: Tensor) -> bool:
+    """Return whether `if_known` is in use and may serve tensors like this one."""
+    return _library is not None and if_known is _library.if_known and x.is_contiguous()
+
+
 def learn(log: bool, x: Tensor, dim: int, dtype: torch.dtype | None, recipe: Recipe) -> None:
-    """Tell the compiled function, if there is one, how such a call was served."""
-    if _library is not None and x.is_contiguous():
+    """Tell the compiled function, if it can serve such calls, how this one was served."""
+    if _library is not None and can_learn(x):
         _remember(_library, (log, x, dim, None, None, None, dtype, None), recipe, x)
 
 

@@ -359,6 +359,36 @@ def test_a_tensor_of_another_gpu_than_the_current_one(in_python):
 # ------------------------------------------------------------------ behind PyTorch's own functions
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_pytorchs_own_functions_are_served_by_compiled_calls(in_python, monkeypatch, dtype):
+    x = torch.randn(1024, 1000, device="cuda", dtype=dtype)
+    expected = by_python(explorer.softmax, x), by_python(explorer.log_softmax, x)
+    recipe_of, asked = torch_calls.recipe_of, []
+
+    def counted(*told):
+        asked.append(told[0])
+        return recipe_of(*told)
+
+    monkeypatch.setattr(torch_override, "recipe_of", counted)
+    with explorer.register_torch():
+        for _ in range(3):
+            assert torch.equal(torch.softmax(x, -1), expected[0])
+            assert torch.equal(torch.log_softmax(x, -1), expected[1])
+        assert asked == [False, True]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = torch.softmax(x, -1)
+        graph.replay()
+        assert torch.equal(captured, expected[0])
+        wanting = x.clone().requires_grad_()
+        torch.softmax(wanting, -1)[:, 0].sum().backward()
+        assert asked == [False, True]
+    theirs = x.clone().requires_grad_()
+    torch.softmax(theirs, -1)[:, 0].sum().backward()
+    tolerance = 1e-5 if dtype is torch.float32 else 2e-2
+    assert torch.allclose(wanting.grad, theirs.grad, rtol=tolerance, atol=1e-6)
+
+
 def test_pytorchs_own_samples_through_its_own_functions():
     pytest.importorskip("expecttest", reason="PyTorch's samples need it: pip install expecttest")
     from torch.testing._internal.common_methods_invocations import op_db

@@ -184,7 +184,6 @@ def test_half_to_float(ours):
 def compiled(monkeypatch):
     """The compiled function, which serves tensors on the CPU."""
     driver = serve_compiled(monkeypatch)
-    monkeypatch.setattr(torch_override, "LEAST_BYTES", 0)
     monkeypatch.setattr(torch_fast_calls, "_library", driver.library)
     monkeypatch.setattr(torch_fast_calls, "if_known", driver.library.if_known)
     return driver
@@ -245,6 +244,19 @@ def test_small_tensors_are_pytorchs(monkeypatch):
     torch_override._backward(Op.SOFTMAX, back)(None, x, got, -1, torch.float32)
     assert own.calls == back.calls == 1 and not launched
     assert torch_override.LEAST_BYTES == 2**20
+
+
+def test_a_small_tensor_of_a_long_row_is_ours(monkeypatch):
+    launched = serve_cpu(monkeypatch)
+    x = torch.randn(1, torch_override.LONG_ROW)
+    for shape, times in ((x, 1), (x[:, 1:], 0)):
+        launched.clear()
+        own = Own(torch._softmax), Own(torch._softmax_backward_data)
+        assert shape.nbytes < torch_override.LEAST_BYTES
+        got = torch_override._forward(Op.SOFTMAX, own[0])(None, shape, -1, False)
+        torch.testing.assert_close(got, torch.softmax(shape, -1))
+        torch_override._backward(Op.SOFTMAX, own[1])(None, shape, got, -1, torch.float32)
+        assert len(launched) == 2 * times and own[0].calls == own[1].calls == 1 - times
 
 
 def test_small_tensors_are_ours_where_rows_must_not_depend_on_each_other(monkeypatch):
