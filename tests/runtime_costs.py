@@ -444,6 +444,7 @@ def resident_mb():
 def main():
     explorer.set_options(wait=True, compiled_calls=True)  # which builds the function now
     results = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    results["date"] = time.strftime("%Y-%m-%d")
     parts = [first_result_ms, host_times, compiled_calls, under_torch_compile]
     parts += [gpu_times, whole_uses, small_tensors, many_calls]
     if importlib.util.find_spec("transformers") is not None:

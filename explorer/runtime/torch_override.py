@@ -14,8 +14,8 @@ from explorer.runtime.service import options
 from explorer.runtime.torch_calls import backward_served, recipe_of
 
 LEAST_BYTES = 2**20
-"""Of a tensor that Python takes over. With smaller ones the GPU is done before the host, which takes
-19.3 us for a gradient of ours, 13.4 for PyTorch's, and 3 to be asked (H100)."""
+"""Of a tensor that Python takes over. Below, the GPU is done before the host, which takes 19.3 us
+for a gradient of ours, 13.4 for PyTorch's, and 3 to be asked (H100)."""
 
 LONG_ROW = 2**17
 """Elements of a row from which Python takes over smaller tensors, too. PyTorch gives a row to one
