@@ -49,6 +49,18 @@ def pytest_configure(config):
         keep_bytecode_of_this_session(config)
         keep_freed_memory(config)
         share_out(config)
+        give_each_worker_one_thread(config)
+
+
+def give_each_worker_one_thread(config):
+    """Let the libraries of a worker compute in one thread, where the workers fill all cores.
+
+    Threads of a library that has one for each core take turns with those of the other workers.
+    PyTorch's wait for each other by spinning: 381 tests took 116 s of CPU time instead of 96 s.
+    """
+    if config.getoption("dist", "no") != "no" and "OMP_NUM_THREADS" not in os.environ:
+        os.environ["OMP_NUM_THREADS"] = "1"
+        config.add_cleanup(lambda: os.environ.pop("OMP_NUM_THREADS"))
 
 
 def share_out(config):

@@ -150,8 +150,23 @@ COMMANDS = (
     ("search", "--cols", "4096", "--trials", "30"),
     ("show", "--cols", "4096"),
     ("table", "show", "--help"),
+    ("doctor", "--json"),
 )
 """What must work without a GPU, in any folder."""
+
+IN_ONE_PROCESS = """
+import json, runpy, sys
+
+script = sys.argv[1]
+for words in json.loads(sys.argv[2]):
+    sys.argv = [script, *words]
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as ended:
+        assert not ended.code, words
+    print(end="\\0", flush=True)
+"""
+"""Runs the installed script for each command, which imports modules for all of them once."""
 
 PROGRAM = """
 import explorer
@@ -208,15 +223,20 @@ def empty(tmp_path):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("version", PYTHONS)
 def test_every_command_works_on_each_python_in_an_empty_folder(environments, empty, version):
+    """In a process of its own on the oldest Python, and one after another in one on the others."""
     programs = environments(version) / "bin"
     folder, variables = empty
-    for words in COMMANDS:
-        out = run(programs / "explorer", *words, cwd=folder, **variables)
+    if version == PYTHONS[0]:
+        said = [run(programs / "explorer", *w, cwd=folder, **variables) for w in COMMANDS]
+    else:
+        session = ("-c", IN_ONE_PROCESS, programs / "explorer", json.dumps(COMMANDS))
+        *said, rest = run(programs / "python", *session, cwd=folder, **variables).split("\0")
+        assert rest == ""
+    for words, out in zip(COMMANDS, said, strict=True):
         assert out or words[0] == "emit", words
     assert "Split:" in (folder / "softmax.cu").read_text()
     assert sorted(path.name for path in folder.iterdir()) == ["softmax.cu"]
-    told = json.loads(run(programs / "explorer", "doctor", "--json", cwd=folder, **variables))
-    assert told["ok"]
+    assert json.loads(said[-1])["ok"]
     (folder / "program.py").write_text(PROGRAM)
     run(programs / "python", "-W", "error::SyntaxWarning", "program.py", cwd=folder, **variables)
 

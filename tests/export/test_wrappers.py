@@ -1,6 +1,7 @@
 """Programs that run an emitted kernel from a framework, as far as that goes without a GPU."""
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -121,18 +122,88 @@ def test_another_text_is_not_replaced_unless_forced(tmp_path):
 # ------------------------------------------------------------------ what nvcc makes of them
 
 
+def without_warnings(source, folder):
+    """Build `main` in a folder as the comment of a program says, and stop at any warning."""
+    command = [NVCC, "-std=c++17", "-arch=sm_90", "-Werror=all-warnings", "-Xcompiler", "-Wall"]
+    command += ["-o", "main", source]
+    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+
+
+def wants_a_gpu(folder, *told):
+    """Run `main` in a folder, which gets as far as a program can without a GPU."""
+    environment = {"CUDA_VISIBLE_DEVICES": ""}
+    command = ["./main", *told]
+    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 2 and "cudaMalloc failed" in ran.stderr
+
+
+@cache
+def included(number):
+    """The lines of a kernel's file, and of its program, that include others."""
+    texts = emitted(number).source, program("cpp", number).text
+    kernel, around = (re.findall(r"^ *#include.*", text, re.MULTILINE) for text in texts)
+    assert texts[1].count("#define SOFTMAX_NO_MAIN\n" + around[0]) == 1
+    return (*kernel, *around)
+
+
+def unit_of(numbers):
+    """One unit of several programs, of which `main` runs the one that it is told the number of.
+
+    Each program stands in a namespace. So does each kernel already, but several kernels share the
+    shorter name of it, which is made their own.
+    """
+    includes = [line for line in included(numbers[0]) if "<" in line]
+    kernels, programs, cases = [], [], []
+    for number in numbers:
+        (name,) = set(re.findall(r"using namespace (\w+);", program("cpp", number).text))
+        own = f"#define {name} case_{number}", f"#undef {name}"
+        kernels += [own[0], f'#include "{number}/k.cu"', own[1]]
+        opened, around = f"namespace program_{number} {{", f'#include "{number}/k_main.cu"'
+        programs += [own[0], opened, around, "}", own[1]]
+        cases += [f"case {number}: return program_{number}::main();"]
+    chosen = ["int main(int, char** told) {", "switch (std::atoi(told[1])) {", *cases, "}"]
+    lines = ["#define SOFTMAX_NO_MAIN", *kernels, *includes, *programs, *chosen, "return 1;", "}"]
+    return "\n".join([*lines, ""])
+
+
+@pytest.fixture
+def together(once):
+    """A function: the folder where all programs that include what this one does were built once."""
+
+    def folder_of(number):
+        like = [n for n in range(len(CASES)) if included(n) == included(number)]
+
+        def fill(folder):
+            for other in like:
+                (folder / str(other)).mkdir()
+                program("cpp", other, folder / str(other))
+            (folder / "all.cu").write_text(unit_of(like))
+            without_warnings("all.cu", folder)
+
+        return once(f"programs-like-{like[0]}", fill)
+
+    return folder_of
+
+
 @needs_nvcc
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_cpp_compiles_without_warnings(number, tmp_path):
-    made = program("cpp", number, tmp_path)
-    command = [NVCC, "-std=c++17", "-arch=sm_90", "-Werror=all-warnings", "-Xcompiler", "-Wall"]
-    command += ["-o", "main", made.path.name]
-    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    environment = {"CUDA_VISIBLE_DEVICES": ""}
-    ran = subprocess.run(["./main"], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert ran.returncode == 2 and "cudaMalloc failed" in ran.stderr
+def test_cpp_compiles_without_warnings(number, together):
+    """Together with others, which include the same files: nothing is there for it by chance."""
+    wants_a_gpu(together(number), str(number))
+
+
+@needs_nvcc
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16], ids=str)
+def test_cpp_compiles_alone(dtype, tmp_path):
+    """One of the programs that include the same files, for each choice of these."""
+    first = {included(number): number for number in reversed(range(len(CASES)))}.values()
+    assert len(first) == 3
+    (number,) = (n for n in first if CASES[n][0].dtype is dtype)
+    without_warnings(program("cpp", number, tmp_path).path.name, tmp_path)
+    wants_a_gpu(tmp_path)
 
 
 @needs_nvcc

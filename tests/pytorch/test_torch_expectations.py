@@ -41,7 +41,7 @@ KERNELS = 2
 def kernel(problem: Problem, config: Config) -> EmulatedKernel:
     variant = emit(problem, config)
     return EmulatedKernel.of(
-        Compiler("sm_90").compile(variant.source).ptx, variant.launches, variant.scratch_bytes
+        Compiler("compute_90").compile(variant.code).ptx, variant.launches, variant.scratch_bytes
     )
 
 

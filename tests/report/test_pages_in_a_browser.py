@@ -35,23 +35,30 @@ DARK, LIGHT = 60, 230
 
 
 @pytest.fixture(scope="module")
-def history(tmp_path_factory):
-    storage = open_storage(str(tmp_path_factory.mktemp("study") / "studies.db"))
-    run_search(ReplayEvaluator(load_recording("h200-f32-4096")), storage, trials=200)
-    return load_history(storage, AskedProblem(4096))
+def history(once):
+    def search(folder):
+        storage = open_storage(str(folder / "studies.db"))
+        run_search(ReplayEvaluator(load_recording("h200-f32-4096")), storage, trials=200)
+        storage.engine.dispose()
+
+    searched = once("study-in-a-browser", search) / "studies.db"
+    return load_history(open_storage(str(searched), read_only=True), AskedProblem(4096))
 
 
 @pytest.fixture(scope="module")
-def pages(history, tmp_path_factory):
+def pages(history, once):
     """The files of all pages, by name."""
-    folder = tmp_path_factory.mktemp("pages")
-    made = {"study": page_html("A study", study_lead(history), study_sections(history))}
-    for name, path in KEPT.items():
-        kept = kept_page(path)
-        made[name] = page_html(kept.title, kept.lead, kept.sections)
-    for name, text in made.items():
-        (folder / f"{name}.html").write_text(text)
-    return {name: folder / f"{name}.html" for name in made}
+
+    def write(folder):
+        made = {"study": page_html("A study", study_lead(history), study_sections(history))}
+        for name, path in KEPT.items():
+            kept = kept_page(path)
+            made[name] = page_html(kept.title, kept.lead, kept.sections)
+        for name, text in made.items():
+            (folder / f"{name}.html").write_text(text)
+
+    folder = once("pages-in-a-browser", write)
+    return {name: folder / f"{name}.html" for name in PAGES}
 
 
 @pytest.fixture(scope="module")

@@ -26,10 +26,13 @@ H200 = known_gpu("NVIDIA H200")
 
 @functools.cache
 def kernel(problem: Problem) -> tuple[EmulatedKernel, int]:
-    """The heuristic's kernel, and the alignment that it asks for."""
+    """The heuristic's kernel, and the alignment that it asks for.
+
+    Problems that differ in their rows alone often have the same code, which is compiled once.
+    """
     config = config_for(problem, H200)
     variant = emit(problem, config)
-    ptx = Compiler(ARCH).compile(variant.source).ptx
+    ptx = Compiler(ARCH).compile(variant.code).ptx
     made = EmulatedKernel.of(ptx, variant.launches, variant.scratch_bytes)
     return made, alignment(problem, config)
 

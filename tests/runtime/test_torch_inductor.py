@@ -23,9 +23,14 @@ PLAIN = (None, None, False, None, None, False)
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """No cache of generated code, so that each test generates its own."""
+    """No cache of generated code, so that each test generates its own.
+
+    What g++ makes of it is compiled without vectors, which it would first be asked for, and without
+    headers that it had compiled before.
+    """
     torch._dynamo.reset()
-    with torch._inductor.config.patch(force_disable_caches=True):
+    plain = {"cpp.vec_isa_ok": False, "cpp_cache_precompile_headers": False}
+    with torch._inductor.config.patch(plain | {"force_disable_caches": True}):
         yield
 
 

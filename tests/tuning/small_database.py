@@ -4,6 +4,8 @@ import io
 import shutil
 import sqlite3
 from contextlib import closing
+from copy import copy as shallow_copy
+from functools import lru_cache
 
 from fake_evaluator import FakeEvaluator
 from optuna.storages import InMemoryStorage
@@ -108,12 +110,19 @@ def go_on(path):
         return str(error)
 
 
+@lru_cache(maxsize=1)
+def kept_in(storage):
+    """The study of a storage and its trials, which are read once: nobody may change them."""
+    (study,) = storage.get_all_studies()
+    return study, storage.get_all_trials(study._study_id)
+
+
 def in_memory(storage, study=None, trial=None):
     """The same study in memory, with other attributes: of the study, and of each trial.
 
     Finals may be given whole, as one attribute, in place of their parts.
     """
-    (source,) = storage.get_all_studies()
+    source, trials = kept_in(storage)
     made = InMemoryStorage()
     study_id = made.create_new_study(source.directions, source.study_name)
     kept = source.user_attrs
@@ -121,8 +130,10 @@ def in_memory(storage, study=None, trial=None):
         kept = {name: value for name, value in kept.items() if not name.startswith("finals")}
     for name, value in {**kept, **(study or {})}.items():
         made.set_study_user_attr(study_id, name, value)
-    for template in storage.get_all_trials(source._study_id):
-        template.user_attrs |= {n: v for n, v in (trial or {}).items() if n in template.user_attrs}
+    for kept_trial in trials:
+        template, attributes = shallow_copy(kept_trial), kept_trial.user_attrs
+        changes = {n: v for n, v in (trial or {}).items() if n in attributes}
+        template.user_attrs = attributes | changes
         made.create_new_trial(study_id, template)
     return made
 
