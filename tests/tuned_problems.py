@@ -26,6 +26,11 @@ MANY_WAVES = """1024 1280 1500 1536 1999 2000 2560 3000 3072 3333 4097 4608 5120
 50304 65536 65537 80000 100277 128256 131072 151936 200001 262144"""
 FEW_ROWS = """1000 1500 4096 12288 28000 32000 45001 50257 65536 80000 100277 128256 151936 202048
 262144 524288 1048576"""
+FEW_ROWS_16_BIT = """1x2501 4x2501 2x2999 1x3333 8x3333 1x4095 3x4099 1x5555 1x9004 2x9004 4x9004
+8x9004 2x9208 2x10508 3x12300 4x14000 1x14004 4x14004 2x16404 2x18400 1x18404 4x18404 2x20004"""
+SHORT_ROWS_16_BIT = """16000x21 24000x21 32000x21 40000x21 16000x29 24000x29 32000x29 40000x29
+24000x45 32000x45"""
+SHORT_ROWS_F32 = "32000x21 24000x29"
 OTHER_OPS = "17 33 100 300 512 1000 1501 2048 4096 5001 8192 10000 16384 20000 32768 50257 128256"
 
 MATRIX_BYTES = 2**27
@@ -94,7 +99,7 @@ def of_tables() -> list[Problem]:
         found.append(Problem(round(MATRIX_BYTES / 2 / cols), cols, DType.F16))
     for cols in (100, 1000, 1501, 3000, 4097, 8191, 16384, 32000, 50257, 100000):
         found.append(Problem(round(MATRIX_BYTES / 2 / cols), cols, DType.F16))
-    found += [*other_ops(), *masks_and_axes()]
+    found += [*other_ops(), *masks_and_axes(), *chosen_small_matrices(), *drawn_small_matrices()]
     found = list(dict.fromkeys(found))
     random.Random(7).shuffle(found)
     return found
@@ -110,6 +115,30 @@ def held_out() -> list[Problem]:
         most = min(400_000, 2**28 / cols)
         found.append(Problem(round(math.exp(rng.uniform(0, math.log(most)))), cols, dtype))
     return found
+
+
+# Matrices that take two to five microseconds, of kinds of which the heuristic knew least.
+
+
+def chosen_small_matrices() -> Iterator[Problem]:
+    """Those that four rules of the heuristic were made by."""
+    chosen = ((DType.BF16, FEW_ROWS_16_BIT + " " + SHORT_ROWS_16_BIT), (DType.F32, SHORT_ROWS_F32))
+    for dtype, shapes in chosen:
+        for shape in shapes.split():
+            rows, cols = map(int, shape.split("x"))
+            yield Problem(rows, cols, dtype)
+
+
+def drawn_small_matrices() -> Iterator[Problem]:
+    """Those that were drawn to judge these rules."""
+    rng = random.Random(20261125)
+    dtypes = [DType.BF16, DType.BF16, DType.F16, DType.F32]
+    for _ in range(22):
+        rows, cols = rng.choice([1, 1, 2, 3, 4, 6, 8]), int(2000 * 15 ** rng.random())
+        yield Problem(rows, cols, rng.choice(dtypes))
+    for _ in range(14):
+        rows, cols = int(12_000 * 5 ** rng.random()), rng.randrange(17, 64)
+        yield Problem(rows, cols, rng.choice(dtypes))
 
 
 def text_of(problems: list[Problem]) -> str:
