@@ -190,6 +190,22 @@ def losses() -> str:
     return as_markdown(table)
 
 
+@figure
+def drawn_losses() -> str:
+    """The same for shapes that were drawn at random, on two GPUs, and how many shapes there are."""
+    columns = [*words("GPU", "rows × cols"), *numbers("ours, µs", "theirs, µs"), *words("library")]
+    table, counts = Table(columns), []
+    for name in ("drawn-h200", "drawn-h100"):
+        found = read_compared(RESULTS / f"{name}.json")
+        gpu = found.comparisons[0].circumstances.gpu
+        counts.append(f"{len(found.comparisons)} on an {gpu}")
+        for loss in lost(found):
+            shape = f"{loss.problem.rows} × {loss.problem.cols}"
+            times = microseconds(loss.ours_us), microseconds(loss.peer_us)
+            table.add(gpu, shape, *times, loss.peer)
+    return f"{as_markdown(table)}\n\nThe shapes in f32 that were measured: {', '.join(counts)}."
+
+
 FEW_ROWS = 300
 """The most rows of the problems that studies/tuned/problems.csv lists as matrices of few rows."""
 
