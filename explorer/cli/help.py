@@ -60,6 +60,12 @@ class Command(TyperCommand):
 class Group(TyperGroup):
     """A group of commands whose help lists them in groups, each with its whole first sentence."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read `help COMMAND`, as other tools have it, as `COMMAND --help`."""
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
+
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Write each group of commands in the order in which the first of each was added."""
         groups: dict[str, list[tuple[str, str]]] = {}

@@ -36,6 +36,13 @@ def test_h_is_help_in_groups(explorer, words):
     assert "-h, --help" in short.out
 
 
+@pytest.mark.parametrize("words", [(), ("emit",), ("table", "show")], ids=" ".join)
+def test_help_is_a_command_too(explorer, words):
+    asked = explorer("help", *words)
+    assert asked.code == 0 and asked.out == explorer(*words, "--help").out
+    assert explorer("help", "nothing").code == 2
+
+
 def test_what_matters_first_comes_first(explorer):
     out = explorer("search", "--help").out
     order = ["--cols", "--dtype", "--budget", "--device", "--storage", "--mask-rows"]
