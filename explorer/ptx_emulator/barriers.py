@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from explorer.ptx_emulator.binding import Binder, Control, Modifiers, controls
 from explorer.ptx_emulator.findings import Kind, UnsupportedPtx
+from explorer.ptx_emulator.happens_before import Row
 from explorer.ptx_emulator.lanes import Lanes, all_of, any_of, distinct
 from explorer.ptx_emulator.machine import Machine
-from explorer.ptx_emulator.ordering import Row
 from explorer.ptx_emulator.program import Instruction
 from explorer.ptx_emulator.registers import Source, Target
 from explorer.ptx_emulator.scheduler import Scheduler, guarded

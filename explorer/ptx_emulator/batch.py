@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from explorer.ptx_emulator.counters import Counters, TrafficCounter
 from explorer.ptx_emulator.findings import FindingLog, Kind
 from explorer.ptx_emulator.geometry import Geometry, Numbers
+from explorer.ptx_emulator.happens_before import HappensBefore
 from explorer.ptx_emulator.lanes import WARP, Lanes
-from explorer.ptx_emulator.ordering import Ordering
 from explorer.ptx_emulator.program import Entry, Extents, Instruction
 
 
@@ -50,7 +50,7 @@ class Batch:
         self.counters = log.counters
         self.cluster_size = geometry.cluster_size
         self.shape = (self.blocks, geometry.warps, WARP)
-        self.ordering = Ordering(
+        self.ordering = HappensBefore(
             self.blocks,
             geometry.warps,
             geometry.threads,

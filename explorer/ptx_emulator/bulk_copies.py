@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds
 from explorer.ptx_emulator.findings import Kind
+from explorer.ptx_emulator.happens_before import LaneIds
 from explorer.ptx_emulator.lanes import Lanes
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.mbarriers import Mbarriers
 from explorer.ptx_emulator.memory_instructions import HINTS, Fences, bind_address
-from explorer.ptx_emulator.ordering import LaneIds
 from explorer.ptx_emulator.program import DTYPES, Array, Immediate, Instruction, Operand, Vector
 from explorer.ptx_emulator.scheduler import Scheduler
 from explorer.ptx_emulator.shadow import PENDING_TIME, THREAD, Access

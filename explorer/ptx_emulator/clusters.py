@@ -20,11 +20,11 @@ from explorer.ptx_emulator.binding import (
     controls,
 )
 from explorer.ptx_emulator.findings import Kind
+from explorer.ptx_emulator.happens_before import Row
 from explorer.ptx_emulator.lanes import Lanes, distinct
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.mbarriers import Mbarriers
 from explorer.ptx_emulator.memory_instructions import Fences
-from explorer.ptx_emulator.ordering import Row
 from explorer.ptx_emulator.program import Array, Instruction, Special
 from explorer.ptx_emulator.scheduler import Scheduler, guarded
 from explorer.ptx_emulator.spaces import RANK_SHIFT, SHARED_WINDOW

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds
 from explorer.ptx_emulator.findings import Kind
+from explorer.ptx_emulator.happens_before import LaneIds, Row
 from explorer.ptx_emulator.lanes import Lanes, all_of
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.memory_instructions import SCOPES, Fences, bind_address, split_generic
-from explorer.ptx_emulator.ordering import LaneIds, Row
 from explorer.ptx_emulator.program import Instruction, Operand
 from explorer.ptx_emulator.registers import Target
 from explorer.ptx_emulator.shadow import Access

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from explorer.ptx_emulator.binding import Binder, Current, Modifiers, Step, binds
 from explorer.ptx_emulator.counters import Traffic
 from explorer.ptx_emulator.findings import Kind, UnsupportedPtx
+from explorer.ptx_emulator.happens_before import LaneIds, Row
 from explorer.ptx_emulator.lanes import Lanes, any_of
 from explorer.ptx_emulator.machine import Machine
-from explorer.ptx_emulator.ordering import LaneIds, Row
 from explorer.ptx_emulator.program import (
     DTYPES,
     Address,

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from explorer.ptx_emulator.batch import Batch
 from explorer.ptx_emulator.findings import Kind
 from explorer.ptx_emulator.geometry import Layout, Ranges
+from explorer.ptx_emulator.happens_before import LaneIds
 from explorer.ptx_emulator.lanes import Lanes, all_of, any_of, distinct
 from explorer.ptx_emulator.memory import SLOT_BITS, Allocation, GlobalMemory
-from explorer.ptx_emulator.ordering import LaneIds
 from explorer.ptx_emulator.program import Array
 from explorer.ptx_emulator.shadow import Access, Shadow
 

@@ -21,7 +21,7 @@ LEAST_ROWS = 128
 """Rows of a batch up to which none is forgotten: of 16384 lanes they take 16 MB."""
 
 
-class Ordering:
+class HappensBefore:
     """The happens-before relation within one batch of blocks."""
 
     def __init__(

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from explorer.ptx_emulator import ordering
-from explorer.ptx_emulator.ordering import Ordering
+from explorer.ptx_emulator import happens_before
+from explorer.ptx_emulator.happens_before import HappensBefore
 
 BLOCKS, WARPS, THREADS = 2, 2, 64
 LANES = BLOCKS * THREADS
@@ -11,8 +11,8 @@ LANES = BLOCKS * THREADS
 
 def known_after(events, least_rows, monkeypatch):
     """What each lane knows of each other at the end, and the most rows that were kept."""
-    monkeypatch.setattr(ordering, "LEAST_ROWS", least_rows)
-    order = Ordering(BLOCKS, WARPS, THREADS, cluster_size=1)
+    monkeypatch.setattr(happens_before, "LEAST_ROWS", least_rows)
+    order = HappensBefore(BLOCKS, WARPS, THREADS, cluster_size=1)
     most = 0
     for now, (kind, lanes, lane) in enumerate(events, start=1):
         if kind == "meet":
