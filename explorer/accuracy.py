@@ -92,7 +92,7 @@ class Accuracy(StrEnum):
         """The limits of outputs of `dtype`."""
         relative = 1e-13 if dtype is DType.F64 else 4e-6
         exact = 1e-15 if dtype is DType.F64 else 4e-7
-        half = dtype.itemsize == 2
+        half = dtype.is_half
         if self is Accuracy.FAST:
             return Limits(25 * relative, 2 if half else 0, 25 * exact)
         if self is Accuracy.DEFAULT:

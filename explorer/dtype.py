@@ -36,6 +36,11 @@ class DType(StrEnum):
         return _FORMATS[self].array_name
 
     @property
+    def is_half(self) -> bool:
+        """Whether an element takes 16 bits: f16 and bf16."""
+        return self.itemsize == 2
+
+    @property
     def itemsize(self) -> int:
         """Bytes of one element."""
         return _FORMATS[self].itemsize

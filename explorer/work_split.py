@@ -276,4 +276,4 @@ def borrows_ends(problem: Problem, config: Config) -> bool:
 
 
 def _has_pairs(problem: Problem, config: Config) -> bool:
-    return problem.dtype.itemsize == 2 and config.vector_bytes > 2
+    return problem.dtype.is_half and config.vector_bytes > 2

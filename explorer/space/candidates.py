@@ -149,7 +149,7 @@ def _by_blocks(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
             if problem.cols >= LONGEST_WITHIN_A_WARP:
                 yield replace(idea, algorithm="online-block-max")
             yield replace(idea, vector_bytes=8)
-        if problem.dtype.itemsize == 2 and accesses >= 2:
+        if problem.dtype.is_half and accesses >= 2:
             yield replace(idea, cache_holds="input")
         if problem.cols >= WIDE_ROW // 2:
             yield replace(idea, cache="shared", cache_holds="input", unroll=4)
@@ -168,7 +168,7 @@ def _by_clusters(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
             idea = replace(plain, cluster=blocks, threads=threads, threads_per_row=threads)
             if 8 <= each <= MOST_KEPT:
                 yield idea
-            if problem.dtype.itemsize == 2 and 16 <= each <= 2 * MOST_KEPT:
+            if problem.dtype.is_half and 16 <= each <= 2 * MOST_KEPT:
                 for resident in (2, 4) if threads <= WARP * 8 else (2,):
                     yield replace(idea, cache_holds="input", min_blocks=resident)
         blocks *= 2

@@ -68,7 +68,7 @@ def of_middle_axis(problem: Problem, gpu: GpuSpec) -> Config:
     blocks = fewest_blocks(vectors, part, least=1, most=most)
     if vectors > blocks * part:
         return _read_twice(problem, gpu, idea, groups)
-    if problem.dtype.itemsize == 2:
+    if problem.dtype.is_half:
         idea = replace(idea, algorithm="three-pass", cache_holds="input")
     return replace(idea, cluster=blocks, exchange="mbarrier") if blocks > 1 else idea
 
@@ -86,7 +86,7 @@ def _read_twice(problem: Problem, gpu: GpuSpec, idea: Config, groups: int) -> Co
 
 def _needs_registers(problem: Problem) -> bool:
     """Whether more are in use than what is kept and what a softmax takes."""
-    return problem.op.is_backward or (problem.op.is_log and problem.dtype.itemsize == 2)
+    return problem.op.is_backward or (problem.op.is_log and problem.dtype.is_half)
 
 
 def _groups(problem: Problem, tile: Tile, vector_bytes: int) -> int:

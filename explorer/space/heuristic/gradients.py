@@ -54,7 +54,7 @@ def of_many_waves(problem: Problem) -> Config:
     """
     if are_by_elements(problem):
         return _by_elements(problem)
-    if starts_anywhere(problem) and problem.dtype.itemsize == 2:
+    if starts_anywhere(problem) and problem.dtype.is_half:
         words = WorkSplit(problem, Config(vector_bytes=8)).row_vectors
         threads = power_of_two(math.ceil(words / MAX_8_BYTE_ACCESSES_PER_THREAD))
         return replace(_by(min(max(WARP, threads), MAX_BLOCK_THREADS)), vector_bytes=8)
@@ -87,7 +87,7 @@ def kept(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
 
 def _by_elements(problem: Problem) -> Config:
     """Few elements for each thread of a row, one by one."""
-    exponentiates = problem.op is not Op.SOFTMAX_BACKWARD or problem.dtype.itemsize == 2
+    exponentiates = problem.op is not Op.SOFTMAX_BACKWARD or problem.dtype.is_half
     share = ELEMENTS_PER_THREAD if exponentiates else ELEMENTS_PER_THREAD_NO_EXPONENTIAL
     threads = min(1 << max(1, problem.cols // share).bit_length() - 1, WARP)
     return replace(_by(threads), vector_bytes=problem.dtype.itemsize)

@@ -91,11 +91,11 @@ def _under_a_mask(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
     by one for which threads rescale their sums; causal f32 rows of 16 to 32 KiB take 1 % less if
     their elements are kept as they came.
     """
-    if problem.dtype.itemsize == 2 and problem.cols < WIDE_ROW:
+    if problem.dtype.is_half and problem.cols < WIDE_ROW:
         idea = replace(idea, algorithm="three-pass")
     if problem.mask is Mask.ADDITIVE:
         return idea
-    if problem.dtype.itemsize == 2 and idea.threads_per_row >= WARP:
+    if problem.dtype.is_half and idea.threads_per_row >= WARP:
         return replace(idea, reduction=fastest_reduction(gpu))
     if problem.mask is Mask.CAUSAL and problem.dtype is DType.F32 and 4096 <= problem.cols <= 8192:
         return replace(idea, cache_holds="input")
@@ -110,7 +110,7 @@ def _kept(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
     if problem.dtype is DType.F64:
         held *= 2  # its exponential takes as many registers as the row
     numbers = held * max(1, 4 // problem.dtype.itemsize)  # as fp32 takes them
-    fits_shared = idea.threads == 1024 and problem.dtype.itemsize == 2 and held <= _room(gpu, 1)
+    fits_shared = idea.threads == 1024 and problem.dtype.is_half and held <= _room(gpu, 1)
     if held > MAX_BYTES_IN_REGISTERS or (numbers > MAX_BYTES_IN_REGISTERS and not fits_shared):
         return replace(idea, cache="none", cache_holds="input", unroll=4)
     if not fits_shared:
@@ -151,7 +151,7 @@ def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     short = MAX_COLS_BY_HALVES if problem.row_bytes % 4 else MAX_COLS_SHORT_ROW
     if problem.inner > 1 or problem.row_bytes < WARP * 16 or (odd and problem.cols <= short):
         return None
-    most_waves = 1.0 if odd or problem.dtype.itemsize == 2 else MAX_WAVES_ONE_WAVE
+    most_waves = 1.0 if odd or problem.dtype.is_half else MAX_WAVES_ONE_WAVE
     for threads, vector_bytes in _shapes_of_one_wave(problem, gpu):
         idea = replace(
             _by(threads),
@@ -171,7 +171,7 @@ def _shapes_of_one_wave(problem: Problem, gpu: GpuSpec) -> Iterator[tuple[int, i
     Words of 8 bytes are for 16-bit rows that these divide and 16 bytes do not: on an H200, 100 x
     1500 bf16 takes 12 % less time so than by words of 16 bytes.
     """
-    halves = problem.dtype.itemsize == 2
+    halves = problem.dtype.is_half
     odd = problem.row_bytes % 16 > 0
     if halves and problem.row_bytes % 16 == 8:
         words = problem.row_bytes // 8
@@ -207,7 +207,7 @@ def _fullest_words(problem: Problem, threads: int) -> int:
     On an H200, 1087 x 1344 bf16 takes 11 % more time by 16 bytes, of which 128 threads have one and
     a third. Of fp32 rows it makes no difference.
     """
-    if problem.dtype.itemsize > 2:
+    if not problem.dtype.is_half:
         return 16
 
     def full(width: int) -> float:
@@ -228,7 +228,7 @@ def _threads_of_one_block(problem: Problem) -> int:
     where rows are longer, but two accesses of those that a warp has one of. The same for lengths of
     16-bit rows, which take 7 to 9 % more time by twice as many threads.
     """
-    halves = problem.dtype.itemsize == 2
+    halves = problem.dtype.is_half
     wide = halves and problem.cols >= WIDE_ROW
     if problem.cols <= 64:
         accesses = 1.0

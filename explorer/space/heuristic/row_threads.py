@@ -48,7 +48,7 @@ def threads_for(problem: Problem, accesses: float) -> int:
     """
     vectors = problem.row_bytes / ACCESS_BYTES
     anywhere = starts_anywhere(problem)
-    little = MAX_SHARE_NOT_COUNTED if anywhere and problem.dtype.itemsize == 2 else 0
+    little = MAX_SHARE_NOT_COUNTED if anywhere and problem.dtype.is_half else 0
     counts = IDLE_WEIGHT_UNALIGNED if anywhere else IDLE_WEIGHT
 
     def misfit(size: int) -> float:
@@ -67,7 +67,7 @@ def fewest_threads(problem: Problem, accesses: int) -> int:
     """
     vectors = WorkSplit(problem, Config(vector_bytes=ACCESS_BYTES)).row_vectors
     sizes: tuple[int, ...] = WARPS
-    if starts_anywhere(problem) and problem.dtype.itemsize > 2:
+    if starts_anywhere(problem) and not problem.dtype.is_half:
         sizes = tuple(size for size in sizes if size <= 256 or size in SIZES_BETWEEN_POWERS)
     return next((size for size in sizes if size * accesses >= vectors), sizes[-1])
 
@@ -81,7 +81,7 @@ def _sizes(problem: Problem) -> tuple[int, ...]:
     has to itself, no more than 256, and not 224, but 224 in place of 256 if they start anywhere: by
     the other, 3200 x 5000 bf16 takes 3 % more time, 650 x 7900 12 %.
     """
-    if problem.dtype.itemsize == 2:
+    if problem.dtype.is_half:
         most = 256 if problem.cols < WIDE_ROW else 1024
         other = 256 if starts_anywhere(problem) else 224
         return tuple(size for size in ROW_THREADS if size <= most and size != other)

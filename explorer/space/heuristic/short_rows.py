@@ -97,12 +97,12 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
         return _in_one_exchange(_by_narrow_words(problem, word), problem, gpu)
     if _divides(word, problem):
         return _direct(problem, word)
-    if problem.dtype.itemsize == 2:
+    if problem.dtype.is_half:
         direct = _direct(problem, word)
         many = direct.threads_per_row >= 8
         if waves(problem, direct, gpu) <= (MAX_WAVES_DIRECT_16_BIT if many else MAX_WAVES_FEW_ROWS):
             return replace(direct, algorithm="online-block-max")
-    if problem.dtype.itemsize == 2 and problem.cols > MAX_COLS_SPAN_16_BIT:
+    if problem.dtype.is_half and problem.cols > MAX_COLS_SPAN_16_BIT:
         return _in_one_exchange(_by_narrow_words(problem, word), problem, gpu)
     if has_spans(problem):
         spans = [_span(problem, gpu), *_spans_of_fewer_rows(problem)]
@@ -147,7 +147,7 @@ def _fill(span: Config, problem: Problem, gpu: GpuSpec) -> bool:
     time, 6000 x 177 24 %, 8831 x 291 f16 28 %, but 11954 x 75 8 % less.
     """
     filled = BLOCKS_HELD_PER_SPAN
-    if problem.dtype.itemsize == 2:
+    if problem.dtype.is_half:
         filled = BLOCKS_HELD_PER_SPAN_16_BIT[span.threads_per_row >= 8]
     return filled * problem.rows >= span.rows_per_block * resident_blocks(gpu, span.threads)
 
@@ -171,7 +171,7 @@ def _divides(word: int, problem: Problem) -> bool:
     """Whether words divide rows well enough for these to go straight to their threads."""
     if problem.cols <= MAX_COLS_ANY_WORD:
         return True
-    if problem.dtype.itemsize == 2:
+    if problem.dtype.is_half:
         pairs = problem.cols <= WARP or problem.cols > 2 * WARP
         return word >= 8 or (word == 4 and pairs)
     if word == 8 and problem.dtype is DType.F32:
@@ -201,7 +201,7 @@ def _direct(problem: Problem, word: int) -> Config:
 
 def _by_narrow_words(problem: Problem, word: int) -> Config | None:
     """The widest words that divide rows; some, where only single 16-bit elements would."""
-    if problem.dtype.itemsize > 2:
+    if not problem.dtype.is_half:
         threads, vector_bytes = (64 if problem.cols <= 800 else 128), word
     elif word > 2:
         threads, vector_bytes = power_of_two(math.ceil(problem.cols / 20)), word
@@ -214,7 +214,7 @@ def _by_narrow_words(problem: Problem, word: int) -> Config | None:
 
 def _span(problem: Problem, gpu: GpuSpec) -> Config:
     """The more threads a row the longer it is; in small blocks, which wait at different times."""
-    halves = problem.dtype.itemsize == 2
+    halves = problem.dtype.is_half
     threads, threads_per_row = (_pairs if halves else _elements)(problem.cols)
     span = Config(
         threads=threads,

@@ -126,7 +126,7 @@ def fewest_blocks(row: int, part: int, *, least: int, most: int) -> int:
 
 def _sooner_twice(problem: Problem, gpu: GpuSpec) -> bool:
     """Whether all SMs read the rows twice sooner than clusters, on few SMs or one wave, once."""
-    if problem.dtype.itemsize > 2:
+    if not problem.dtype.is_half:
         return problem.row_bytes >= MIN_BYTES_TWO_LAUNCHES * max(3, problem.rows)
     one_wave = problem.rows * gpu.cluster_blocks <= 2 * gpu.sm_count
     share = 1 if problem.rows > 2 else 3 / 4
@@ -150,14 +150,14 @@ def _few(problem: Problem, gpu: GpuSpec) -> Config:
     cols, most = numbers_of_row(problem), gpu.cluster_blocks
     fewest = 4 * problem.rows * most <= 3 * gpu.sm_count
     is_large = cols > most // 2 * 8192
-    one_an_sm = problem.dtype.itemsize > 2 and problem.rows * most <= gpu.sm_count
+    one_an_sm = not problem.dtype.is_half and problem.rows * most <= gpu.sm_count
     if fewest or (is_large and not one_an_sm):
         blocks, large = most, 3 * MIN_ELEMENTS_PER_BLOCK_OF_512 // 2
     else:
         blocks, large = most // 2, MIN_ELEMENTS_PER_BLOCK_OF_512
     while blocks > 1 and cols < blocks * MIN_ELEMENTS_PER_BLOCK:
         blocks //= 2
-    if blocks > 2 and starts_anywhere(problem) and problem.dtype.itemsize == 2:
+    if blocks > 2 and starts_anywhere(problem) and problem.dtype.is_half:
         half = shared_by(blocks // 2, THREADS_OF_ROWS_THAT_START_ANYWHERE)
         if WorkSplit(problem, half).slots <= 2:
             return half
@@ -220,7 +220,7 @@ def in_two_launches(problem: Problem, gpu: GpuSpec) -> Config:
     ones of which a row has few.
     """
     smallest = LOOPED.threads * LOOPED.vector_bytes
-    largest = 4 if problem.dtype.itemsize == 2 else 8
+    largest = 4 if problem.dtype.is_half else 8
     fitting = (u for u in (2, 4) if problem.row_bytes <= MAX_PARTS_OF_A_ROW * u * smallest)
     return replace(
         LOOPED,
@@ -278,7 +278,7 @@ def cluster_sizes(gpu: GpuSpec) -> list[int]:
 
 def stays_packed(problem: Problem) -> bool:
     """Whether rows are of 16 bits and so wide that what was loaded is better kept as it came."""
-    return problem.dtype.itemsize == 2 and problem.cols > MAX_COLS_UNPACKED
+    return problem.dtype.is_half and problem.cols > MAX_COLS_UNPACKED
 
 
 def shared_by(blocks: int, threads: int) -> Config:
