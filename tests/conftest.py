@@ -47,20 +47,8 @@ def pytest_configure(config):
         config.pluginmanager.register(Recorder(config), "gpu-suite-recorder")
         keep_kernels_of_this_session(config)
         keep_bytecode_of_this_session(config)
-        keep_freed_memory(config)
         share_out(config)
-        give_each_worker_one_thread(config)
-
-
-def give_each_worker_one_thread(config):
-    """Let the libraries of a worker compute in one thread, where the workers fill all cores.
-
-    Threads of a library that has one for each core take turns with those of the other workers.
-    PyTorch's wait for each other by spinning: 381 tests took 116 s of CPU time instead of 96 s.
-    """
-    if config.getoption("dist", "no") != "no" and "OMP_NUM_THREADS" not in os.environ:
-        os.environ["OMP_NUM_THREADS"] = "1"
-        config.add_cleanup(lambda: os.environ.pop("OMP_NUM_THREADS"))
+        set_up_workers(config)
 
 
 def share_out(config):
@@ -114,17 +102,27 @@ def keep_bytecode_of_this_session(config):
     config.add_cleanup(restore)
 
 
-FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": 2**31 - 1, "MALLOC_TRIM_THRESHOLD_": 2**31 - 1}
-"""glibc's settings: a process keeps what it has freed, instead of giving it back to the system."""
+OF_WORKERS = {
+    "OMP_NUM_THREADS": 1,
+    "MALLOC_MMAP_THRESHOLD_": 2**31 - 1,
+    "MALLOC_TRIM_THRESHOLD_": 2**31 - 1,
+}
+"""Variables of xdist's workers, unless the user has set them.
+
+Their libraries compute in one thread, since the workers fill all cores. PyTorch's threads wait for
+each other by spinning: 381 tests took 116 s of CPU time instead of 96 s.
+
+The last two are glibc's. A worker keeps the memory that it has freed for the next arrays. The
+emulator makes thousands of arrays of a megabyte and more: the system took 34 s to map and clear
+their memory in two files of tests, and takes 11 s with memory kept.
+"""
 
 
-def keep_freed_memory(config):
-    """Let the workers of xdist keep the memory of arrays that are freed, for the next ones.
-
-    The emulator makes thousands of arrays of a megabyte and more. Two files of its tests took 34 s
-    of the system's time to map and clear such memory, and take 11 s with it kept.
-    """
-    for name, value in FREED_MEMORY.items():
+def set_up_workers(config):
+    """Set the variables that the workers of xdist inherit when they start."""
+    if config.getoption("dist", "no") == "no":
+        return
+    for name, value in OF_WORKERS.items():
         if name not in os.environ:
             os.environ[name] = str(value)
             config.add_cleanup(lambda name=name: os.environ.pop(name, None))

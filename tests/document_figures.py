@@ -38,6 +38,7 @@ from explorer.report.text import microseconds, percent, with_spread
 from explorer.runtime.shapes import read_shapes
 from explorer.tuned_table import read_table
 from explorer.tuning.contest import CONFIDENCE
+from explorer.tuning.peer_comparison import Loss as PeerLoss
 from explorer.tuning.peer_comparison import PeerComparison, PeerRun
 from explorer.tuning.peer_comparison import losses as lost
 
@@ -173,6 +174,12 @@ def slow_searches() -> str:
     return as_markdown(table)
 
 
+def cells_of(loss: PeerLoss) -> tuple[str, str, str, str]:
+    """The shape, both times and the library of a problem at which that library is faster."""
+    shape = f"{loss.problem.rows} × {loss.problem.cols}"
+    return shape, microseconds(loss.ours_us), microseconds(loss.peer_us), loss.peer
+
+
 @figure
 def losses() -> str:
     """A table of the problems at which another library is faster."""
@@ -180,30 +187,26 @@ def losses() -> str:
     table = Table(columns)
     for dtype in TYPES:
         for loss in lost(compared(dtype)):
-            table.add(
-                f"{loss.problem.rows} × {loss.problem.cols}",
-                dtype,
-                microseconds(loss.ours_us),
-                microseconds(loss.peer_us),
-                loss.peer,
-            )
+            shape, *faster = cells_of(loss)
+            table.add(shape, dtype, *faster)
     return as_markdown(table)
 
 
 @figure
 def drawn_losses() -> str:
-    """The same for shapes that were drawn at random, on two GPUs, and how many shapes there are."""
+    """A table of the drawn shapes at which another library is faster, and how many were measured.
+
+    They were drawn at random and measured on two GPUs.
+    """
     columns = [*words("GPU", "rows × cols"), *numbers("ours, µs", "theirs, µs"), *words("library")]
-    table, counts = Table(columns), []
+    table, measured = Table(columns), []
     for name in ("drawn-h200", "drawn-h100"):
         found = read_compared(RESULTS / f"{name}.json")
         gpu = found.comparisons[0].circumstances.gpu
-        counts.append(f"{len(found.comparisons)} on an {gpu}")
+        measured.append(f"{len(found.comparisons)} on an {gpu}")
         for loss in lost(found):
-            shape = f"{loss.problem.rows} × {loss.problem.cols}"
-            times = microseconds(loss.ours_us), microseconds(loss.peer_us)
-            table.add(gpu, shape, *times, loss.peer)
-    return f"{as_markdown(table)}\n\nThe shapes in f32 that were measured: {', '.join(counts)}."
+            table.add(gpu, *cells_of(loss))
+    return f"{as_markdown(table)}\n\nThe shapes in f32 that were measured: {', '.join(measured)}."
 
 
 FEW_ROWS = 300
@@ -257,7 +260,7 @@ def heuristic_losses() -> str:
 
 
 def mean_and_worst(losses: list[Loss]) -> str:
-    """Say what is lost on some problems."""
+    """Say what the heuristic's kernels lose on some problems, in words."""
     ratios = [one.ratio for one in losses]
     return f"the mean is {mean(ratios):.3f} and the worst {max(ratios):.3f}"
 

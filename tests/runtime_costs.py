@@ -75,13 +75,10 @@ def host_times():
             times[f"torch.softmax, registered, {name}"] = host_us(lambda: torch.softmax(x, -1))
     explorer.set_options(compiled_calls=True)
     y, grad = torch.softmax(x, -1), torch.randn_like(x)
-    times["gradient, PyTorch's"] = host_us(
-        lambda: torch._softmax_backward_data(grad, y, -1, x.dtype)
-    )
+    gradient = functools.partial(torch._softmax_backward_data, grad, y, -1, x.dtype)
+    times["gradient, PyTorch's"] = host_us(gradient)
     with explorer.register_torch():
-        times["gradient, registered, PyTorch's"] = host_us(
-            lambda: torch._softmax_backward_data(grad, y, -1, x.dtype)
-        )
+        times["gradient, registered, PyTorch's"] = host_us(gradient)
     return times
 
 
@@ -299,10 +296,10 @@ KIB_OF_SMALL = (16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
 def small_tensors():
-    """Microseconds a call, of the host or of the GPU, whichever bounds a loop of calls; in turn.
+    """Microseconds a call for small tensors and for their gradients, as `[torch, ours]`.
 
-    Of tensors below and above the least one that register_torch takes over: PyTorch's own and
-    ours, `[torch, ours]`, and of their gradients.
+    The calls are made in a loop, so that the time is the host's or the GPU's, whichever is longer.
+    The tensors are smaller and larger than the least one that register_torch takes over.
     """
     torch_override.LEAST_BYTES, least = 0, torch_override.LEAST_BYTES
     results = {}

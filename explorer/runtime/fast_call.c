@@ -350,6 +350,7 @@ static PyObject* hand_over(PyObject* python, PyObject* const* arguments) {
   return result;
 }
 
+// Whether a function has all its arguments, and what configure() gives; if not, sets the error.
 static int has_told(const char* name, Py_ssize_t count) {
   if (given.exchange && count == ARGUMENT_COUNT) return 1;
   PyErr_Format(PyExc_TypeError, "%s takes %d arguments, after configure", name, ARGUMENT_COUNT);

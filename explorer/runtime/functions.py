@@ -119,8 +119,8 @@ def register_torch() -> "Registration":
     `torch.softmax`, `torch.log_softmax`, the methods of tensors, `torch.nn.functional` and modules
     then launch them. PyTorch's own operators still compute what no kernel of ours does or is
     compiled for yet. They also compute gradients of less than 1 MiB, whose time is the host's, and
-    tensors of less than 1 MiB where no function in C serves calls; these pay some 3 us for the
-    question. Both are ours where a row has 131072 elements or more. What `torch.compile` makes of
+    tensors of less than 1 MiB if no function in C serves calls: Python takes some 3 us to decide
+    so. Our kernels compute both if a row has 131072 elements or more. What `torch.compile` makes of
     a softmax is not changed. Returns a handle whose `remove()` undoes it, and which may be used in
     a `with` statement; a second call returns the same. Raises ExplorerError without PyTorch 2.9 or
     later.

@@ -74,9 +74,7 @@ def _first_call(*told: Any) -> Any:
     """
     from explorer.runtime import functions
 
-    if _may_serve(told[1]):
-        _use(None)
-        service.do_later(prepare)
+    _build_for(told[1])
     return functions.uncompiled(*told)
 
 
@@ -85,10 +83,8 @@ def _none_known(*_: Any) -> None:
 
 
 def _first_known(*told: Any) -> None:
-    """Leave it to Python, and have the function built meanwhile."""
-    if _may_serve(told[0]):
-        _use(None)
-        service.do_later(prepare)
+    """Leave a call to Python, and have the function built meanwhile, if it may serve such calls."""
+    _build_for(told[0])
 
 
 if_known: Any = _none_known
@@ -103,9 +99,16 @@ def can_learn(x: Tensor) -> bool:
 
 
 def learn(log: bool, x: Tensor, dim: int, dtype: torch.dtype | None, recipe: Recipe) -> None:
-    """Tell the compiled function, if it can serve such calls, how this one was served."""
+    """Tell the compiled function, if it can serve such a call, how Python has served it."""
     if _library is not None and can_learn(x):
         _remember(_library, (log, x, dim, None, None, None, dtype, None), recipe, x)
+
+
+def _build_for(x: Any) -> None:
+    """Have the function built in the background, if it may serve calls on such tensors."""
+    if _may_serve(x):
+        _use(None)
+        service.do_later(prepare)
 
 
 def _may_serve(x: Any) -> bool:
@@ -113,7 +116,10 @@ def _may_serve(x: Any) -> bool:
 
 
 def _use(function: Any) -> None:
-    """Let calls begin with a function, or with Python; all that are told of it."""
+    """Let calls begin with a function, or with Python.
+
+    They are calls of explorer's functions, of generated code, and of PyTorch's own softmax.
+    """
     global if_known
     from explorer.runtime import functions, torch_inductor  # which import this module
 

@@ -87,7 +87,10 @@ DEFECTS_OF_MANY = {
 
 
 def of_many_parts():
-    """The smallest kernel with so many parts: one of a block that a search has takes 45 s."""
+    """The smallest kernel with so many parts.
+
+    The emulator takes 45 s for one of 128 threads, which are the fewest that a search proposes.
+    """
     small = {"threads": 32, "threads_per_row": 32, "unroll": 1}
     config = Config(**{**SPLIT, **small}, launches="two-overlapped")
     return ProgramUnderTest.of_config(MANY_PARTS, config)

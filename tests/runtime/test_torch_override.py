@@ -130,7 +130,7 @@ def test_it_is_not_registered_by_halves(monkeypatch):
 def test_a_process_may_end_with_it(tmp_path):
     code = """
 import torch, explorer
-from explorer.runtime import functions, torch_fast_calls, torch_override
+from explorer.runtime import torch_override
 torch_override._own = lambda name: None
 explorer.register_torch()
 print(torch.softmax(torch.zeros(2), 0).tolist())
@@ -249,13 +249,13 @@ def test_small_tensors_are_pytorchs(monkeypatch):
 def test_a_small_tensor_of_a_long_row_is_ours(monkeypatch):
     launched = serve_cpu(monkeypatch)
     x = torch.randn(1, torch_override.LONG_ROW)
-    for shape, times in ((x, 1), (x[:, 1:], 0)):
+    for row, times in ((x, 1), (x[:, 1:], 0)):
         launched.clear()
         own = Own(torch._softmax), Own(torch._softmax_backward_data)
-        assert shape.nbytes < torch_override.LEAST_BYTES
-        got = torch_override._forward(Op.SOFTMAX, own[0])(None, shape, -1, False)
-        torch.testing.assert_close(got, torch.softmax(shape, -1))
-        torch_override._backward(Op.SOFTMAX, own[1])(None, shape, got, -1, torch.float32)
+        assert row.nbytes < torch_override.LEAST_BYTES
+        got = torch_override._forward(Op.SOFTMAX, own[0])(None, row, -1, False)
+        torch.testing.assert_close(got, torch.softmax(row, -1))
+        torch_override._backward(Op.SOFTMAX, own[1])(None, row, got, -1, torch.float32)
         assert len(launched) == 2 * times and own[0].calls == own[1].calls == 1 - times
 
 

@@ -215,10 +215,9 @@ def test_the_catalogue_gives_the_nearest_untried_config(recorded):
     assert catalogue.adopt(configs[-1], rng) not in (None, *configs[:0])
 
 
-def test_the_sample_is_as_good_as_a_uniform_one(recorded):
-    """Of 400 kernels some 40 are among the best tenth, and hardly ever 20 or 65."""
-    space = Space(recorded.header.problem, recorded.header.gpu)
+def test_the_sample_knows_good_regions(recorded):
+    costs = sorted(model_us(kernel.config) for kernel in recorded.kernels)
     rng = random.Random(3)
-    uniform = sorted(model_us(space.sample(rng)) for _ in range(4000))
-    good = sum(model_us(kernel.config) <= uniform[400] for kernel in recorded.kernels)
-    assert 20 < good < 65
+    space = Space(recorded.header.problem, recorded.header.gpu)
+    uniform = sorted(model_us(space.sample(rng)) for _ in range(400))
+    assert costs[40] < uniform[40]

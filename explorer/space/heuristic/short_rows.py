@@ -64,7 +64,7 @@ On an H200, 2000 x 128 bf16 takes 5 % less time by 16 threads and one exchange t
 MAX_WAVES_DIRECT_16_BIT = 1.0
 """Waves of blocks up to which 16-bit rows go straight to eight threads or more although few words
 divide them: on an H100, 24000 x 45 bf16 takes 11 % less time so than by way of a span, 32000 x 29
-9 %, and 40000 x 29, of 1.2 waves, 4 % more. Fewer threads have rows up to MAX_WAVES_FEW_ROWS."""
+9 %, and 40000 x 29, of 1.2 waves, 4 % more. For fewer threads MAX_WAVES_FEW_ROWS is the limit."""
 
 FEW_ROWS_8_BYTE_ACCESSES = 2
 FEW_ROWS_NARROW_ACCESSES = 4
@@ -98,12 +98,11 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     if _divides(word, problem):
         return _direct(problem, word)
     if problem.dtype.is_half:
-        direct = _direct(problem, word)
-        many = direct.threads_per_row >= 8
-        if waves(problem, direct, gpu) <= (MAX_WAVES_DIRECT_16_BIT if many else MAX_WAVES_FEW_ROWS):
-            return replace(direct, algorithm="online-block-max")
-    if problem.dtype.is_half and problem.cols > MAX_COLS_SPAN_16_BIT:
-        return _in_one_exchange(_by_narrow_words(problem, word), problem, gpu)
+        direct = _direct_while_resident(problem, word, gpu)
+        if direct is not None:
+            return direct
+        if problem.cols > MAX_COLS_SPAN_16_BIT:
+            return _in_one_exchange(_by_narrow_words(problem, word), problem, gpu)
     if has_spans(problem):
         spans = [_span(problem, gpu), *_spans_of_fewer_rows(problem)]
         filling = (span for span in spans if _fill(span, problem, gpu))
@@ -197,6 +196,15 @@ def _direct(problem: Problem, word: int) -> Config:
         vector_bytes=word,
         exp="ex2.approx",
     )
+
+
+def _direct_while_resident(problem: Problem, word: int, gpu: GpuSpec) -> Config | None:
+    """16-bit rows that few words divide, straight to their threads; None for too many rows."""
+    direct = _direct(problem, word)
+    most = MAX_WAVES_DIRECT_16_BIT if direct.threads_per_row >= 8 else MAX_WAVES_FEW_ROWS
+    if waves(problem, direct, gpu) > most:
+        return None
+    return replace(direct, algorithm="online-block-max")
 
 
 def _by_narrow_words(problem: Problem, word: int) -> Config | None:

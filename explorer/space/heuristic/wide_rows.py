@@ -40,6 +40,13 @@ MAX_COLS_TWO_EXCHANGES = 8192
 """Elements of the widest row whose exponentials are not rescaled, for an exchange more: on an H200,
 16384 x 8192 bf16 comes to 98.5 % of copy, instead of 97.4, f32 to 98.7 instead of 98.2."""
 
+THREADS_OF_ROWS_THAT_START_ANYWHERE = 192
+"""Threads of a block for few 16-bit rows that start anywhere, by half as many blocks as other rows.
+
+They have at most two accesses each. On an H100, 1 x 10650 bf16 takes 9 % less time by 4 blocks of
+192 threads than by 8 of 128, and 1 x 17982 f16 11 % less by 8 blocks than by 16 of 128.
+"""
+
 MAX_PARTS_OF_A_ROW = 256
 """Parts of a row whose pairs each warp of the second of two launches combines soon enough."""
 
@@ -166,12 +173,6 @@ def _few(problem: Problem, gpu: GpuSpec) -> Config:
         (128,) if part < 2 * MIN_ELEMENTS_PER_BLOCK else (192, 256) if part < large else (384, 512)
     )
     return _fewest_threads(problem, [shared_by(blocks, threads) for threads in sizes])
-
-
-THREADS_OF_ROWS_THAT_START_ANYWHERE = 192
-"""Threads of a block in half as many blocks, where these have at most two accesses to a 16-bit row
-that starts anywhere: on an H100, 1 x 10650 bf16 takes 9 % less time by 4 blocks of 192 threads than
-by 8 of 128, 1 x 17982 f16 11 % less by 8 than by 16 of 128."""
 
 
 def _fewest_threads(problem: Problem, ideas: list[Config]) -> Config:
