@@ -65,7 +65,9 @@ class Accuracy(StrEnum):
     fast
         25 times that: what sums of thousands of terms, one after another in fp32, come to; 16 bits:
         2 numbers beside the rounded truth. A lost or foreign element, a NaN that is not due, and
-        what was never written are beyond it.
+        what was never written are beyond it. Rows whose sums are exact are held to the limit of
+        default, for there a long sum is as exact as a short one: a vector of 4 that is left out of
+        a sum of 131072 elements changes it by 3e-5, less than the limit of other rows.
     """
 
     STRICT = "strict"
@@ -94,7 +96,7 @@ class Accuracy(StrEnum):
         exact = 1e-15 if dtype is DType.F64 else 4e-7
         half = dtype.is_half
         if self is Accuracy.FAST:
-            return Limits(25 * relative, 2 if half else 0, 25 * exact)
+            return Limits(25 * relative, 2 if half else 0, exact)
         if self is Accuracy.DEFAULT:
             return Limits(relative, 1 if half else 0, exact)
         if half:

@@ -14,6 +14,7 @@ from explorer.accuracy import Accuracy
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.problem import Mask, Problem
 from explorer.reference import (
+    LEADING_COUNT,
     TELLING_COUNT,
     Case,
     Shares,
@@ -32,8 +33,11 @@ MOST_ELEMENTS = 2**22
 ALL_ELEMENTS = 2**26
 """Elements of all patterns together, beyond which wide rows have the most telling ones only."""
 
-FEW_ROWS = TELLING_COUNT + 8
+FEW_ROWS = LEADING_COUNT + TELLING_COUNT + 6
 """Rows of a run at other columns or arguments than the kernel's own."""
+
+FEWEST_ROWS = LEADING_COUNT + 2
+"""Rows of such a run at least, however wide they are."""
 
 RAGGED_COLS = 37
 
@@ -212,16 +216,37 @@ def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> lis
 def _aligned_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> Iterator[Run]:
     """The runs at few rows, other arguments and other columns."""
     if program.any_alignment:
-        yield Run(Case(few))
-    for problem in (*_triangles(few), *with_other_arguments(few, program.split.rows_together)):
-        yield Run(Case(problem))
+        yield _few(few)
+    for problem in _triangles(few):
+        yield _few(problem)
+    for problem in with_other_arguments(few, program.split.rows_together):
+        yield _few(_of_more_rows(program, problem, rows))
     if rows is None:
         yield from (Run(Case(few.resized(number))) for number in _fewest_rows(program))
     if not program.config.static_cols:
         for number, cols in enumerate(_other_cols(program)):
             other = _of_rows(program, few.resized(cols=cols), rows)
             accuracy = Accuracy.FAST if cols > program.cols else None
-            yield Run(Case(other, number), accuracy=accuracy)
+            yield replace(_few(other, number), accuracy=accuracy)
+
+
+def _few(problem: Problem, first: int = 0) -> Run:
+    """Return a run of few rows, which begin with those that show whether all takes part."""
+    return Run(Case(problem, first, leads=True))
+
+
+def _of_more_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> Problem:
+    """Return a problem of another scale with rows of all patterns, as far as they are quick.
+
+    The scale is part of the arithmetic of each element, which only the patterns' rows exhaust.
+    """
+    across = program.split.across_rows
+    if rows is not None or across or problem.scale == program.problem.scale:
+        return problem
+    wanted = min(pattern_count(problem) + LEADING_COUNT, FEW_ELEMENTS // problem.cols)
+    if wanted <= problem.rows:
+        return problem
+    return _with_rows(problem, wanted, program.config.rows_per_block, wanted)
 
 
 def _access_width(program: ProgramUnderTest) -> int:
@@ -245,7 +270,7 @@ def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> P
             return problem
         most = MOST_ELEMENTS // problem.cols
         return verification_problem(problem, split.block_rows, split.rows_together, most)
-    wanted = max(min(FEW_ROWS, FEW_ELEMENTS // problem.cols), 4)
+    wanted = max(min(FEW_ROWS, FEW_ELEMENTS // problem.cols), FEWEST_ROWS)
     return _with_rows(problem, wanted, per_block, max(1, MOST_ELEMENTS // problem.cols))
 
 

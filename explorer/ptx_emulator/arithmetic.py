@@ -191,9 +191,10 @@ def _scaled_fma64(a: Array, b: Array, c: Array) -> Array:
     """Return a * b + c, computed with the larger of the two terms near 1.
 
     A term that is smaller by more than 2^200 decides by its sign alone, so its size may be changed.
+    Zeros have no size.
     """
     (a, a_exponent), (b, b_exponent), (c, c_exponent) = np.frexp(a), np.frexp(b), np.frexp(c)
-    product_exponent = a_exponent + b_exponent
+    product_exponent = np.where((a == 0) | (b == 0), c_exponent, a_exponent + b_exponent)
     largest = np.where(c == 0, product_exponent, np.maximum(product_exponent, c_exponent))
     a = np.ldexp(a, np.maximum(product_exponent - largest, -200))
     c = np.ldexp(c, np.maximum(c_exponent - largest, -200))

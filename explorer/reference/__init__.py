@@ -20,11 +20,12 @@ from explorer.reference.layout import (
     laid_out,
     misalignment,
 )
-from explorer.reference.patterns import TELLING_COUNT, Shares, patterns_for
+from explorer.reference.patterns import LEADING_COUNT, TELLING_COUNT, Shares, patterns_for
 from explorer.reference.truth import Truth, counted, softmax, truth_of
 
 __all__ = [
     "FLUSHED_BELOW",
+    "LEADING_COUNT",
     "NUMPY_DTYPES",
     "TELLING_COUNT",
     "Case",

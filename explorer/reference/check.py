@@ -62,7 +62,7 @@ def check(
         output, values, same, truth = output[rows], values[rows], same[rows], truth.of_rows(rows)
     limits = accuracy.limits(dtype)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        off = np.where(same, 0.0, np.abs(values - truth.values))
+        off = np.where(same, 0.0, truth.error_of(values))
         flushed = _may_be_flushed(truth, dtype) & (values == 0)
         right = same | flushed | _is_close(output, off, truth, dtype, limits)
         counted = (truth.magnitude >= dtype.smallest_normal) & ~flushed

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from explorer.dtype import DType
 from explorer.problem import Mask, Op, Problem
 from explorer.reference.layout import NUMPY_DTYPES
-from explorer.reference.patterns import ONE_GREATEST, Pattern, Shares, patterns_for
+from explorer.reference.patterns import (
+    EXACT,
+    LEADING_COUNT,
+    ONE_GREATEST,
+    Pattern,
+    Shares,
+    leading_patterns,
+    patterns_for,
+)
 from explorer.reference.truth import truth_of
 
 Array = NDArray[Any]
@@ -57,6 +65,10 @@ INT32 = np.iinfo(np.int32)
 EDGE_LENGTHS = (8, 16, 31, 32, 33, 64)
 """Lengths at which vectors and warps end; more than all columns where rows are shorter."""
 
+CUT_LENGTHS = (2**16, -(2**16), 2**24, INT32.min)
+"""Lengths of rows of which nothing or all is seen, and of which a part is if they are cut to fewer
+bits: half of the columns are added to each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -66,12 +78,17 @@ class Case:
     first: int = 0
     shares: Shares | None = None
     """How the kernel cuts rows, where rows are to be made for each of its threads."""
+    leads: bool = False
+    """Whether its first rows are `leading_patterns`: for few rows."""
 
     @property
     def patterns(self) -> Iterator[Pattern]:
         """The pattern of each row; they repeat, with other random numbers."""
         known = patterns_for(self.problem, self.shares)
-        return (known[(self.first + row) % len(known)] for row in range(self.problem.rows))
+        leading = leading_patterns(self.problem) if self.leads else ()
+        for row in range(self.problem.rows):
+            number = self.first + row - len(leading)
+            yield leading[row] if row < len(leading) else known[number % len(known)]
 
     def arrays(self, seed: int = 0) -> dict[str, Array]:
         """Return every array that a kernel reads, by the names of `operands.inputs`.
@@ -93,6 +110,8 @@ class Case:
             _vary_lengths(problem, arrays["lengths"])
         if problem.mask is Mask.ADDITIVE:
             _vary_mask(arrays["mask"], rng)
+        if self.leads:
+            _show_all(problem, arrays)
         return arrays
 
 
@@ -285,7 +304,7 @@ def _vary_gradients(
     grad, y = arrays["grad"], arrays["input"]
     sizes = GRADIENT_SIZES.get(problem.dtype, OTHER_GRADIENT_SIZES)
     for row, name in enumerate(names):
-        if name in ("subset", "half"):
+        if name in EXACT:
             chosen = matrix[row] == 0
             grad[row] = chosen
             y[row] = np.where(chosen, 0, -np.inf) if problem.op.is_log else chosen
@@ -346,10 +365,19 @@ def _sized(values: Array, factor: float) -> Array:
     return _held(values.astype(np.float64) * factor, values.dtype)
 
 
+def _show_all(problem: Problem, arrays: dict[str, Array]) -> None:
+    """Hide nothing of the leading rows, unless one row of a mask is that of all of them."""
+    if problem.mask is Mask.LENGTHS:
+        arrays["lengths"][:LEADING_COUNT] = problem.cols
+    if problem.mask is Mask.ADDITIVE and problem.mask_rows > 1:
+        arrays["mask"][:LEADING_COUNT] = 0
+
+
 def _vary_lengths(problem: Problem, lengths: NDArray[np.int32]) -> None:
     """Make every fourth row whole, and half of them as long as a row just can be, or cannot."""
     cols = problem.cols
-    edges = [0, 1, cols - 1, -1, cols + 1, INT32.min, INT32.max, *EDGE_LENGTHS, cols // 2]
+    cut = [length + cols // 2 for length in CUT_LENGTHS]
+    edges = [0, 1, cols - 1, -1, cols + 1, INT32.min, INT32.max, *cut, *EDGE_LENGTHS, cols // 2]
     lengths[::4] = cols
     between = np.arange(len(lengths)) % 4
     beside = np.flatnonzero((between == 1) | (between == 2))

@@ -139,14 +139,28 @@ def patterns_for(problem: Problem, shares: Shares | None = None) -> tuple[Patter
     Peaks and NaN lie in the share of each thread of a kernel that cuts rows so; without `shares`
     they lie in all shares, however rows are cut by powers of two.
     """
-    terms = _terms_told_apart(problem.op, problem.output_dtype)
-    return _patterns(problem.cols, problem.dtype, problem.op, terms, shares)
+    return _patterns(problem.cols, problem.dtype, problem.output_dtype, problem.op, shares)
+
+
+def leading_patterns(problem: Problem) -> tuple[Pattern, ...]:
+    """Return the patterns that tell in a single row whether all of it takes part.
+
+    A sum that leaves an element out shows in the rows whose sums are exact, be they wide and the
+    limits on other rows loose; a maximum that does not reach the ends in rows of one element.
+    """
+    exact = [pattern for pattern in patterns_for(problem) if pattern.name in EXACT]
+    return (*exact[:2], *(Pattern(_words(make), make) for make in (_last_left, _first_left)))
+
+
+LEADING_COUNT = 4
+"""The most of them that there are."""
 
 
 @lru_cache(maxsize=16)
 def _patterns(
-    cols: int, dtype: DType, op: Op, terms: int, shares: Shares | None
+    cols: int, dtype: DType, output: DType, op: Op, shares: Shares | None
 ) -> tuple[Pattern, ...]:
+    terms = _terms_told_apart(op, output)
     return (
         *(Pattern(_words(make), make) for make in _TELLING),
         *(_one_greatest(sign * dtype.greatest) for sign in (1.0, -1.0)),
@@ -154,6 +168,7 @@ def _patterns(
         *_subsets(cols, terms),
         *(Pattern(_words(make), make) for make in _LAST),
         *_ladders(cols, dtype, op),
+        *_least_outputs(cols, output, op),
         *_outweighed(cols),
         *_huge(dtype, few=cols > NARROW_COLS),
         *_peaks(cols, op, shares),
@@ -352,6 +367,24 @@ def _ladders(cols: int, dtype: DType, op: Op) -> list[Pattern]:
     ]
 
 
+def _least_outputs(cols: int, output: DType, op: Op) -> list[Pattern]:
+    """Return rows whose results are the smallest numbers of a type of fewer exponents than fp32.
+
+    All but the maximum are so far below it that the sum is about 1. In a ladder from the maximum on
+    it is greater, and results that a kernel flushes too soon are lost to rounding there anyway.
+    """
+    smallest = output.smallest_normal
+    if op.is_log or cols == 1 or smallest <= output.arithmetic.smallest_normal:
+        return []
+    nearest = max(-np.log(smallest) - 2, np.log(cols))
+    farthest = nearest + (output.mantissa_bits + 3) * np.log(2.0)
+    rows, bits = min(ceil(GAPS / (cols - 1)), 16), EXACT_BITS[output.arithmetic]
+    return [
+        _ladder("smallest output", nearest, farthest, number, rows, "shuffled", bits)
+        for number in range(rows)
+    ]
+
+
 def _ladder(
     name: str, nearest: float, farthest: float, number: int, rows: int, order: str, bits: int
 ) -> Pattern:
@@ -494,6 +527,10 @@ def _lowest_or_masked(greatest: float) -> Pattern:
 
 
 # ------------------------------------------------------------------ each element's influence
+
+
+EXACT = ("subset", "half")
+"""Names of the patterns whose terms are all 0 or 1, so that their sums are exact."""
 
 
 def _terms_told_apart(op: Op, output: DType) -> int:

@@ -119,6 +119,11 @@ CACHED_ELEMENTS = 2**16
 EXACT_TERMS = 2**24
 """Most terms of 1 that fp32 adds up without rounding, in whatever order."""
 
+UNDERFLOW = {DType.F32: 2.0**-125, DType.F64: 2.0**-1070}
+"""What an exponential that is no normal number of the arithmetic may lose, or gain: of fp32 all of
+it, for it may be flushed to 0, and as much again where the result is rounded to 16 bits; of fp64,
+which flushes nothing, some spacings of subnormal numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Truth:
@@ -136,6 +141,9 @@ class Truth:
 
     fp32 adds such terms up without rounding. A check therefore sees a single lost term among many.
     """
+    underflow: Wide | None = None
+    """For each row, of shape (rows,), the absolute error that comes from exponentials which are no
+    normal numbers (`UNDERFLOW`) and are then multiplied; None where none is multiplied."""
 
     def exact_rows(self) -> NDArray[np.bool_]:
         """Return `exact` of shape (rows, 1)."""
@@ -143,10 +151,18 @@ class Truth:
             return np.zeros((len(self.values), 1), np.bool_)
         return self.exact[:, None]
 
-    def of_rows(self, rows: NDArray[np.int64]) -> "Truth":
+    def error_of(self, values: Wide) -> Wide:
+        """Return how far numbers of shape (rows, cols) are from the truth, beyond `underflow`."""
+        off = np.abs(values - self.values)
+        if self.underflow is None:
+            return off
+        return np.asarray(np.maximum(off - self.underflow[:, None], 0.0))
+
+    def of_rows(self, rows: NDArray[np.int64] | slice) -> "Truth":
         """Return the truth of some rows alone, by their numbers."""
         exact = None if self.exact is None else self.exact[rows]
-        return Truth(self.values[rows], self.magnitude[rows], exact)
+        underflow = None if self.underflow is None else self.underflow[rows]
+        return Truth(self.values[rows], self.magnitude[rows], exact, underflow)
 
 
 def softmax(x: Array) -> NDArray[np.float64]:
@@ -165,7 +181,8 @@ def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
         factor = 1.0 if problem.scale is None else _rounded(np.float64(problem.scale), problem)
         y: Wide = arrays["input"].astype(wide)
         grad: Wide = arrays["grad"].astype(wide)
-        return _backward(problem.op, y, grad, wide(factor))
+        lost = UNDERFLOW[problem.dtype.arithmetic]
+        return _backward(problem.op, y, grad, wide(factor), wide(lost))
     x = counted(problem, arrays)
     exact = _all_equal(x, 0.0, -np.inf) & (x.max(axis=1, initial=-np.inf) == 0.0)
     if problem.op is Op.LOG_SOFTMAX:
@@ -256,17 +273,21 @@ def _log_softmax(x: Wide) -> Wide:
         return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
 
-def _backward(op: Op, y: Wide, grad: Wide, factor: Any) -> Truth:
-    """y (dy - sum(y dy)), or dy - exp(y) sum(dy) of the logarithm, times the scale."""
+def _backward(op: Op, y: Wide, grad: Wide, factor: Any, lost: Any) -> Truth:
+    """y (dy - sum(y dy)), or dy - exp(y) sum(dy) of the logarithm, times the scale.
+
+    Of exp(y) arithmetic may lose `lost`, which the sum and the scale make more of.
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         if op is Op.SOFTMAX_BACKWARD:
             terms = y * grad
             values = y * (grad - terms.sum(axis=1, keepdims=True))
             size = np.abs(y) * (np.abs(grad) + np.abs(terms).sum(axis=1, keepdims=True))
             exact = _all_equal(y, 0.0, 1.0) & _all_equal(grad, 0.0, 1.0)
-        else:
-            shares = np.exp(y)
-            values = grad - shares * grad.sum(axis=1, keepdims=True)
-            size = np.abs(grad) + shares * np.abs(grad).sum(axis=1, keepdims=True)
-            exact = _all_equal(y, 0.0, -np.inf) & _all_equal(grad, 0.0, 1.0)
-        return Truth(factor * values, np.abs(factor) * size, exact)
+            return Truth(factor * values, np.abs(factor) * size, exact)
+        shares = np.exp(y)
+        sizes = np.abs(grad).sum(axis=1, keepdims=True)
+        values = grad - shares * grad.sum(axis=1, keepdims=True)
+        exact = _all_equal(y, 0.0, -np.inf) & _all_equal(grad, 0.0, 1.0)
+        magnitude = np.abs(factor) * (np.abs(grad) + shares * sizes)
+        return Truth(factor * values, magnitude, exact, np.abs(factor) * lost * sizes[:, 0])

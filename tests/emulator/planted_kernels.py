@@ -1057,3 +1057,39 @@ for name, condition in (
             f"const float inverse_sum = ({condition} ? 1.25f : 1.0f) / ",
         ),
     )
+
+# ------------------------------------------------------------------ what only few inputs show
+
+for limit in (15.3, 15.9):
+    plant(
+        "exponents",
+        f"f16: e^x is 0 below -{limit}",
+        Problem(8192, 768, DType.F16),
+        Config(threads_per_row=32),
+        (EXP2, f"return x - maximum < -{limit}f ? 0.0f : exp2f((x - maximum) * kLog2E);"),
+    )
+for name, cut in (
+    ("16 bits", "max(length, 0) & 0xffff"),
+    ("24 bits", "max(length, 0) & 0xffffff"),
+    ("a short", "max(static_cast<short>(length), 0)"),
+):
+    plant("arguments", f"lengths in {name}", LENGTHS, HELD, (CLAMP, f"return min({cut}, kCols);"))
+for name, number in (
+    ("24 bits", "(blockIdx.x & 0xffffff)"),
+    ("fp32", "static_cast<unsigned>(static_cast<float>(blockIdx.x))"),
+):
+    wrong = f"static_cast<long long>({number}) * kRowsPerBlock"
+    plant("far", f"the block's number in {name}", Problem(8192, 12), TREE, (BLOCK, wrong))
+for name, problem, lost in (
+    ("the last vector", P1000, "vectors > 8192 && {} == vectors - 1"),
+    ("a vector", P1000, "vectors > 30000 && {} == 3000"),
+    ("the last vector of log_softmax", LOG, "vectors > 4000 && {} == vectors - 1"),
+    ("the last vector of bf16", BF16, "vectors > 4000 && {} == vectors - 1"),
+):
+    plant(
+        "sizes",
+        f"{name} of wide rows is left out of the sum",
+        problem,
+        RUN_TIME,
+        ("sum += part;", f"if (!({lost.format('first + u * kThreadsPerRow')})) sum += part;"),
+    )

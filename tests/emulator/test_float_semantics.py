@@ -323,6 +323,9 @@ def test_float64_multiply_adds_of_huge_numbers_are_rounded_once():
     greatest = np.finfo(np.float64).max
     # Three times a is exactly the middle between the greatest number and 2^1024.
     a[2:4], b[2:4], c[2:4] = float(Fraction(2**1024 - 2**970, 3)), 3.0, (-0.5, 0.5)
+    # A product of 0, whose factor is huge all the same.
+    b[4:8], c[4:8] = 0.0, (0.06, -50.0, 0.0, 1e300)
+    a[6:10:2], b[6:10:2] = b[6:10:2], a[6:10:2].copy()
     with np.errstate(over="ignore", invalid="ignore"):
         got = fma64(a, b, c)
     for x, y, z, sum_ in zip(a, b, c, got, strict=True):

@@ -302,3 +302,47 @@ def test_gradients_have_infinities_and_single_nans(op, dtype):
 def test_a_gradient_of_one_column_has_no_infinity_beside_another():
     problem = Problem(pattern_count(Problem(1, 1, op=Op.SOFTMAX_BACKWARD)), 1)
     assert verification_inputs(replace(problem, op=Op.SOFTMAX_BACKWARD))["grad"].shape[1] == 1
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        *(Problem(7, 300, op=op) for op in Op),
+        Problem(7, 300, mask=Mask.LENGTHS),
+        Problem(7, 300, mask=Mask.CAUSAL, mask_rows=7),
+        Problem(14, 300, mask=Mask.ADDITIVE, mask_rows=7),
+    ],
+    ids=str,
+)
+def test_a_case_that_leads_begins_with_rows_that_show_whether_all_takes_part(problem):
+    case = Case(problem, 3, leads=True)
+    names = [pattern.name for pattern in patterns_for(problem)]
+    leading = ["subset", "half", "last left", "first left"]
+    others = names[3 : problem.rows - 1]
+    assert [p.name for p in case.patterns] == [*leading, *others]
+    truth = truth_of(problem, case.arrays())
+    assert list(truth.exact_rows()[:2, 0]) == [True, True]
+    if not problem.op.is_backward and problem.mask is not Mask.CAUSAL:
+        assert np.isfinite(truth.values[2, -1]) and np.isfinite(truth.values[3, 0])
+
+
+@pytest.mark.parametrize("cols", [2, 33, 1000, 100_000])
+def test_the_smallest_results_of_f16_occur_in_rows_whose_sum_is_about_1(cols):
+    """Where e^x is one of the type's subnormal numbers, and twice the least of them."""
+    problem = Problem(1, cols, DType.F16)
+    rows = rows_of(problem, "smallest output")
+    results = truth_of(Problem(len(rows), cols, DType.F16), {"input": rows}).values
+    assert results.max(axis=1).min() > 0.4
+    for exponent in range(-24, -16):
+        assert ((results >= 2.0**exponent) & (results < 2.0 ** (exponent + 1))).any(), exponent
+    assert not len(rows_of(Problem(1, cols), "smallest output"))
+    assert len(rows_of(Problem(1, cols, out_dtype=DType.F16), "smallest output"))
+
+
+@pytest.mark.parametrize("bits", [15, 16, 24, 31])
+def test_lengths_that_are_cut_to_fewer_bits_show_other_elements(bits):
+    problem = Problem(200, 777, mask=Mask.LENGTHS)
+    lengths = verification_inputs(problem)["lengths"].astype(np.int64)
+    cut = lengths & (2**bits - 1)
+    assert (np.clip(lengths, 0, 777) != np.clip(cut, 0, 777))[lengths >= 0].any() or bits == 31
+    assert (np.clip(lengths, 0, 777) != np.clip(cut, 0, 777))[lengths < 0].any()

@@ -280,3 +280,31 @@ def test_formats_are_those_of_numpy(dtype):
     known = ml_dtypes.finfo(NUMPY_DTYPES[dtype])
     formats = dtype.itemsize, dtype.mantissa_bits, dtype.smallest_normal, dtype.greatest
     assert formats == (known.bits // 8, known.nmant, float(known.tiny), float(known.max))
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16, DType.F64])
+def test_an_exponential_that_is_flushed_may_be_missing_from_a_gradient(dtype):
+    """Of log_softmax, whose scale makes a normal number of what it multiplies."""
+    least = -np.log(dtype.arithmetic.smallest_normal)
+    y = np.array([[-(least + 1.5), -0.5, -(least - 12.0)]]).astype(NUMPY_DTYPES[dtype])
+    grad = np.array([[0.0, 1.0, 0.0]]).astype(y.dtype)
+    problem = Problem(1, 3, dtype, Op.LOG_SOFTMAX_BACKWARD, scale=-371.0)
+    truth = truth_of(problem, {"input": y, "grad": grad})
+    right = truth.values.astype(y.dtype)
+    assert abs(right[0, 0].astype(np.float64)) > dtype.arithmetic.smallest_normal
+    assert check(right, truth, dtype).wrong == 0
+    for place, wrong in ((0, 0 if dtype is not DType.F64 else 1), (1, 1), (2, 1)):
+        flushed = right.copy()
+        flushed[0, place] = 0
+        found = check(flushed, truth, dtype)
+        assert found.wrong == wrong and (wrong or found.error < 0.01), place
+
+
+def test_rows_of_exact_sums_are_held_to_as_much_by_fast_as_by_default():
+    """A vector left out of the sum of a wide row changes it by less than fast allows elsewhere."""
+    x = np.zeros((1, 131072), np.float32)
+    truth = truth_of(Problem(1, 131072), {"input": x})
+    without_one = np.full_like(x, 1 / (131072 - 4))
+    assert check(without_one, truth, DType.F32, Accuracy.FAST).wrong == x.size
+    noise = truth_of(Problem(1, 131072), {"input": x + 1})
+    assert check(without_one, noise, DType.F32, Accuracy.FAST).wrong == 0

@@ -4,6 +4,7 @@ constexpr double kFlushedBelow = 0x1p-126 * (1 + 1e-6);
 constexpr double kSubnormalError = kWide ? 0x1p-1070 : 0x1p-145;
 constexpr double kNearGap = 32.0;
 constexpr int kExactTerms = 1 << 24;
+constexpr double kUnderflow = kWide ? 0x1p-1070 : 0x1p-125;
 #define INFINITY_64 __longlong_as_double(0x7ff0000000000000ll)
 
 enum Op { kSoftmax, kLogSoftmax, kSoftmaxBackward, kLogSoftmaxBackward };
@@ -106,6 +107,7 @@ struct Truth {
   double value;
   double magnitude;  // what its error is relative to: of what is subtracted where that cancels
   bool exact;        // its row's sum is exact in any arithmetic
+  double underflow;  // absolute error that comes from exponentials which are no normal numbers
 };
 
 // What one row's elements have in common.
@@ -167,11 +169,11 @@ __device__ Truth truth_of(const Question& q, long long row, const Row& r, int co
     const double y = exp_of_difference(x, r.maximum) / r.sum;
     const double gap = isfinite(x) ? r.maximum - x : 0.0;
     const double growth = gap >= kNearGap && isfinite(gap) ? ldexp(2.0, ilogb(gap / kNearGap)) : 1.0;
-    return {y, isfinite(x) ? not_zero(y * growth) : y * growth, r.exact};
+    return {y, isfinite(x) ? not_zero(y * growth) : y * growth, r.exact, 0.0};
   }
   if (q.op == kLogSoftmax) {
     const double y = (counted(q, row, r.limit, col) - r.maximum) - log(r.sum);
-    return {y, 1.0 + fabs(y), r.exact};
+    return {y, 1.0 + fabs(y), r.exact, 0.0};
   }
   const double y = widen(q.input[place(q, row, q.input_stride, col)]);
   const double dy = gradient(q, row, col);
@@ -180,10 +182,16 @@ __device__ Truth truth_of(const Question& q, long long row, const Row& r, int co
   if (q.op == kSoftmaxBackward) {
     const double size = fabs(dy) + r.size;
     const double magnitude = fabs(y) > 0.0 && size > 0.0 ? not_zero(fabs(y) * size) : fabs(y) * size;
-    return {factor * (y * (dy - r.sum)), fabs(factor) * magnitude, r.exact};
+    return {factor * (y * (dy - r.sum)), fabs(factor) * magnitude, r.exact, 0.0};
   }
   const double shared_out = isfinite(y) && r.size > 0.0 ? not_zero(share * r.size) : share * r.size;
-  return {factor * (dy - share * r.sum), fabs(factor) * (fabs(dy) + shared_out), r.exact};
+  const double magnitude = fabs(factor) * (fabs(dy) + shared_out);
+  return {factor * (dy - share * r.sum), magnitude, r.exact, fabs(factor) * kUnderflow * r.size};
+}
+
+// How far a finite number is from the truth, beyond what underflow explains.
+__device__ double error_of(double got, const Truth& truth) {
+  return fmax(fabs(got - truth.value) - truth.underflow, 0.0);
 }
 
 // 16-bit numbers as integers that are ordered, and as dense, as they are.
@@ -230,7 +238,7 @@ __device__ bool is_right(const Question& q, const Output& output, double got, co
   if (!(truth.magnitude > 0.0)) return false;
   const double relative = truth.exact ? q.exact_tolerance : q.tolerance;
   const double allowed = relative * truth.magnitude + kSubnormalError;
-  if (fabs(got - truth.value) <= allowed) return true;
+  if (error_of(got, truth) <= allowed) return true;
   if (truth.exact) return is_rounded_within(output, truth.value, allowed);
   return are_neighbours(output, truth.value, q.steps);
 }
@@ -257,7 +265,7 @@ struct Found {
     }
     if (!are_finite) return;
     const bool flushed = got == 0.0 && may_be_flushed(truth);
-    const double off = flushed ? 0.0 : fabs(got - truth.value);
+    const double off = flushed ? 0.0 : error_of(got, truth);
     const double in_ulps = off / spacing_at(truth.magnitude);
     counted += 1.0;
     ulps += in_ulps;

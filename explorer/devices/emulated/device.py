@@ -166,7 +166,7 @@ def emulated_grid(step: Launch, sms: int = 0) -> int:
 
 def judged(run: Emulation, output: Array, truth: Truth) -> Emulation:
     """Return a run with the check of its output, (rows, cols), against the truth."""
-    return _judged(run, output, partial(_rows_of, truth))
+    return _judged(run, output, truth.of_rows)
 
 
 def _judged(run: Emulation, output: Array, truth: Callable[[slice], Truth]) -> Emulation:
@@ -183,15 +183,10 @@ def _judged(run: Emulation, output: Array, truth: Callable[[slice], Truth]) -> E
     return replace(run, check=_joined(checks, finite, each))
 
 
-def _rows_of(truth: Truth, rows: slice) -> Truth:
-    exact = None if truth.exact is None else truth.exact[rows]
-    return Truth(truth.values[rows], truth.magnitude[rows], exact)
-
-
 def _truth_of_rows(problem: Problem, arrays: dict[str, Array]) -> Callable[[slice], Truth]:
     """Return what gives the truth of some rows: worked out for these alone if no mask is shared."""
     if problem.mask is not Mask.NONE or problem.rows * problem.cols <= CHECKED_ELEMENTS:
-        return partial(_rows_of, truth_of(problem, arrays))
+        return truth_of(problem, arrays).of_rows
     return lambda rows: truth_of(problem, {name: array[rows] for name, array in arrays.items()})
 
 

@@ -51,10 +51,15 @@ FAR_ELEMENTS = 2**32
 FAR_BLOCKS = 2**16
 """Blocks that the grid has, and more: no 16-bit number of a block reaches the last ones."""
 
+FARTHEST_BLOCKS = 2**24
+"""Blocks that it has where memory holds their rows: neither 24 bits nor an fp32 number tell the
+last ones from others."""
+
+MOST_FAR_ELEMENTS = 2**37
+"""Elements that so many blocks have at most: in 16 bits a matrix of 256 GiB."""
+
 FAR_GAP = 2**24 + 64
 """Elements by which far rows with gaps lie further apart: whole vectors, and more than 24 bits."""
-
-MAX_GRID = 2**31 - 1
 
 MOST_ELEMENTS = 2**17
 """Elements of all rows that are computed, which take some 0.1 s on one core."""
@@ -102,9 +107,9 @@ def far_problems(
 
 def _of_rows(problem: Problem, block_rows: int, rounds: int) -> Problem:
     """The problem of far rows, one after the other; a mask repeats in them."""
-    stride = min(problem.input_stride, problem.output_stride)
+    least, most = sorted((problem.input_stride, problem.output_stride))
     unit = _mask_rows(problem)
-    each = max(FAR_ELEMENTS // stride, FAR_BLOCKS * block_rows)
+    each = max(FAR_ELEMENTS // least, _far_blocks(block_rows * most) * block_rows)
     wanted = rounds * each + 2 * block_rows + 2 * unit
     rows = min(wanted // block_rows * block_rows + (block_rows + 1) // 2, MAX_ROWS)
     if unit > 1:
@@ -114,6 +119,11 @@ def _of_rows(problem: Problem, block_rows: int, rounds: int) -> Problem:
     return replace(
         problem, rows=rows, mask_rows=unit or (rows if problem.mask is Mask.ADDITIVE else 0)
     )
+
+
+def _far_blocks(block_elements: int) -> int:
+    """Return how many blocks of so many elements there are before the last ones, at least."""
+    return max(FAR_BLOCKS, min(FARTHEST_BLOCKS, MOST_FAR_ELEMENTS // block_elements))
 
 
 def _far_apart(problem: Problem, block_rows: int) -> Problem:
@@ -140,7 +150,8 @@ def _mask_rows(problem: Problem) -> int:
 
 def _of_inner(problem: Problem, inner: int, block_rows: int) -> Problem:
     """The problem of far rows over a middle axis, in slices of `inner` rows."""
-    wanted = max(FAR_ELEMENTS // problem.cols, FAR_BLOCKS * block_rows) + 2 * block_rows
+    blocks = _far_blocks(block_rows * problem.cols)
+    wanted = max(FAR_ELEMENTS // problem.cols, blocks * block_rows) + 2 * block_rows
     slices = max(2, min(-(-wanted // inner), MAX_ROWS // inner))
     if slices * inner % block_rows == 0 and slices > 2:
         slices -= 1
@@ -264,6 +275,7 @@ def _chosen_tiles(problem: Problem, block_rows: int, each: int, most_elements: i
         last,
         FAR_ELEMENTS // stride // block_rows,
         FAR_BLOCKS // each,
+        FARTHEST_BLOCKS // each + 1,
         2**31 // stride // block_rows,
         0,
         FAR_BLOCKS // each - 1,
