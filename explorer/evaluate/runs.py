@@ -33,11 +33,11 @@ MOST_ELEMENTS = 2**22
 ALL_ELEMENTS = 2**26
 """Elements of all patterns together, beyond which wide rows have the most telling ones only."""
 
-FEW_ROWS = LEADING_COUNT + TELLING_COUNT + 6
+FEW_ROWS = LEADING_COUNT + TELLING_COUNT + 4
 """Rows of a run at other columns or arguments than the kernel's own."""
 
-FEWEST_ROWS = LEADING_COUNT + 2
-"""Rows of such a run at least, however wide they are."""
+FEWEST_ROWS = 3
+"""Rows of such a run at least, however wide they are: the first of the leading ones."""
 
 RAGGED_COLS = 37
 
@@ -53,8 +53,11 @@ LONG_ROUNDS = 64
 FAR_COLS = 2**17 + 5001
 """Columns beyond 17 bits, at which a kernel of run-time columns is tried."""
 
+FAR_VECTORS = 2**16
+"""Vectors of a row that there are more of at so many columns, where a block has a single row."""
+
 FAR_ELEMENTS = 2**20
-"""Elements of a block and a part of one at so many columns."""
+"""Elements of a block and a part of one at so many columns, where a block has several rows."""
 
 FAR_ROUNDS = 544
 """Rounds of a kernel's loops at so many columns; of fewer threads a row fewer columns are tried."""
@@ -216,23 +219,24 @@ def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> lis
 def _aligned_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> Iterator[Run]:
     """The runs at few rows, other arguments and other columns."""
     if program.any_alignment:
-        yield _few(few)
+        yield _few(program, few)
     for problem in _triangles(few):
-        yield _few(problem)
+        yield _few(program, problem)
     for problem in with_other_arguments(few, program.split.rows_together):
-        yield _few(_of_more_rows(program, problem, rows))
+        yield _few(program, _of_more_rows(program, problem, rows))
     if rows is None:
         yield from (Run(Case(few.resized(number))) for number in _fewest_rows(program))
     if not program.config.static_cols:
         for number, cols in enumerate(_other_cols(program)):
             other = _of_rows(program, few.resized(cols=cols), rows)
             accuracy = Accuracy.FAST if cols > program.cols else None
-            yield replace(_few(other, number), accuracy=accuracy)
+            yield replace(_few(program, other, number), accuracy=accuracy)
 
 
-def _few(problem: Problem, first: int = 0) -> Run:
+def _few(program: ProgramUnderTest, problem: Problem, first: int = 0) -> Run:
     """Return a run of few rows, which begin with those that show whether all takes part."""
-    return Run(Case(problem, first, leads=True))
+    width = program.split.row_width if program.any_alignment else 1
+    return Run(Case(problem, first, leading_width=width))
 
 
 def _of_more_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> Problem:
@@ -310,7 +314,7 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
     middle = min(own, ROUNDS * a_round // unit * unit)
     ragged = max(1, RAGGED_COLS // unit) * unit
     most = _most_cols(program)
-    far = max(2 * own + unit, min(FAR_COLS, FAR_ROUNDS * a_round))
+    far = max(2 * own + unit, min(_far_cols(program), FAR_ROUNDS * a_round))
     above = [min(cols // unit * unit, most) for cols in (2 * own + unit, far)]
     whole = max(1, round(own / a_round)) * a_round // unit * unit
     remainders = _remainders(own, a_round, width) if unit < width else []
@@ -335,11 +339,18 @@ def _remainders(own: int, a_round: int, width: int) -> list[int]:
     ]
 
 
+def _far_cols(program: ProgramUnderTest) -> int:
+    """Return columns of which 17 bits do not tell all, nor 16 bits all vectors."""
+    rows = program.config.rows_per_block
+    if rows > 1:
+        return min(FAR_COLS, FAR_ELEMENTS // (rows + 1))
+    return max(FAR_COLS, FAR_VECTORS * program.split.row_width + FAR_COLS % 2**17)
+
+
 def _most_cols(program: ProgramUnderTest) -> int:
-    """The most columns, up to FAR_COLS, whose rows fit shared memory and the emulator."""
+    """The most columns, of those that are tried, whose rows fit shared memory and the emulator."""
     unit = program.cols_unit
-    elements = FAR_ELEMENTS // (program.config.rows_per_block + 1)
-    most = max(unit, min(FAR_COLS, elements) // unit * unit)
+    most = max(unit, _far_cols(program) // unit * unit)
     while most > unit and program.plan.launches(1, most)[0].shared_bytes > SHARED_BYTES:
         most = most // 2 // unit * unit
     return most

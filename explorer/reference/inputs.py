@@ -26,7 +26,7 @@ from explorer.reference.patterns import (
     leading_patterns,
     patterns_for,
 )
-from explorer.reference.truth import truth_of
+from explorer.reference.truth import hidden_elements, truth_of
 
 Array = NDArray[Any]
 
@@ -40,12 +40,16 @@ OTHER_GAP = 2**16 + 64
 """Elements by which gaps between rows are widened to try another stride: whole vectors, and more
 than 16 bits hold."""
 
-OTHER_SCALES = (-371.23456, 2171.82818, 0.0078901)
+OTHER_SCALES = (-37123456.7, 2171828182.8, 7.8901e-7)
 """Scales that are tried beside a problem's own: a negative one, a large one and a small one.
 
-The first two are larger than a kernel might take for the largest that there is.
-Neither is a number of a 16-bit type, so that a kernel that rounds its scale to one is wrong.
+The first two are larger than a kernel might take for the largest that there is, and the third is
+smaller than one might take for 0. None is a number of a 16-bit type, so that a kernel that rounds
+its scale to one is wrong.
 """
+
+SCALES_OF_F16 = (-371.23456, 2171.82818, 0.0078901)
+"""The same for f16 inputs, which hold no rows that such scales leave as they are to be."""
 
 GRADIENT_SIZES = {DType.F16: (1e-3, 300.0), DType.BF16: (1e-7, 1e6)}
 """Factors of some rows of gradients: a small one, as of a mean over many rows, and a large one."""
@@ -78,14 +82,15 @@ class Case:
     first: int = 0
     shares: Shares | None = None
     """How the kernel cuts rows, where rows are to be made for each of its threads."""
-    leads: bool = False
-    """Whether its first rows are `leading_patterns`: for few rows."""
+    leading_width: int = 0
+    """Where it is not 0, the first rows are `leading_patterns` of this width: for few rows."""
 
     @property
     def patterns(self) -> Iterator[Pattern]:
         """The pattern of each row; they repeat, with other random numbers."""
         known = patterns_for(self.problem, self.shares)
-        leading = leading_patterns(self.problem) if self.leads else ()
+        width = self.leading_width
+        leading = leading_patterns(self.problem, width) if width else ()
         for row in range(self.problem.rows):
             number = self.first + row - len(leading)
             yield leading[row] if row < len(leading) else known[number % len(known)]
@@ -110,8 +115,9 @@ class Case:
             _vary_lengths(problem, arrays["lengths"])
         if problem.mask is Mask.ADDITIVE:
             _vary_mask(arrays["mask"], rng)
-        if self.leads:
+        if self.leading_width:
             _show_all(problem, arrays)
+        _fill_hidden(problem, arrays)
         return arrays
 
 
@@ -200,8 +206,9 @@ def with_other_arguments(problem: Problem, together: int = 1) -> tuple[Problem, 
     rows, cols = problem.rows, problem.cols
     if problem.scale is not None:
         edge["scale"] = 0.0 if problem.scale else 1.5
-        other["scale"] = OTHER_SCALES[0]
-        scales = [{"scale": scale} for scale in OTHER_SCALES[1:]]
+        known = SCALES_OF_F16 if problem.dtype is DType.F16 else OTHER_SCALES
+        other["scale"] = known[0]
+        scales = [{"scale": scale} for scale in known[1:]]
     if not problem.is_dense:
         edge |= {"input_stride": cols, "output_stride": cols}
         other |= {
@@ -371,6 +378,20 @@ def _show_all(problem: Problem, arrays: dict[str, Array]) -> None:
         arrays["lengths"][:LEADING_COUNT] = problem.cols
     if problem.mask is Mask.ADDITIVE and problem.mask_rows > 1:
         arrays["mask"][:LEADING_COUNT] = 0
+
+
+def _fill_hidden(problem: Problem, arrays: dict[str, Array]) -> None:
+    """Put into what is hidden, in three of four rows, what must not count: no number, the greatest.
+
+    A kernel reads whole vectors, and hides a part of the last one that it takes.
+    """
+    hidden = hidden_elements(problem, arrays)
+    if hidden is None:
+        return
+    matrix = arrays["input"] = arrays["input"].copy()  # the patterns are kept for other cases
+    for number, value in enumerate((np.inf, np.nan, problem.dtype.greatest)):
+        rows = np.arange(problem.rows) // 3 % 4 == number
+        matrix[hidden & rows[:, None]] = value
 
 
 def _vary_lengths(problem: Problem, lengths: NDArray[np.int32]) -> None:

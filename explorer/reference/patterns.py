@@ -142,17 +142,23 @@ def patterns_for(problem: Problem, shares: Shares | None = None) -> tuple[Patter
     return _patterns(problem.cols, problem.dtype, problem.output_dtype, problem.op, shares)
 
 
-def leading_patterns(problem: Problem) -> tuple[Pattern, ...]:
+def leading_patterns(problem: Problem, width: int) -> tuple[Pattern, ...]:
     """Return the patterns that tell in a single row whether all of it takes part.
 
     A sum that leaves an element out shows in the rows whose sums are exact, be they wide and the
-    limits on other rows loose; a maximum that does not reach the ends in rows of one element.
+    limits on other rows loose. A maximum that does not reach the ends, or leaves out the end of
+    every 1024 elements, or of any other power of two, shows in the rows of one element. Where rows
+    begin anywhere in a vector of `width` elements, that is the vector with the element so many
+    before the end; else `width` is 1.
     """
+    seam = int(2 ** (problem.cols.bit_length() - 1))
     exact = [pattern for pattern in patterns_for(problem) if pattern.name in EXACT]
-    return (*exact[:2], *(Pattern(_words(make), make) for make in (_last_left, _first_left)))
+    first, last = (Pattern(_words(make), make) for make in (_first_left, _last_left))
+    before, behind = _one_at(max(0, seam - width)), _one_at(seam % problem.cols)
+    return (*exact[:1], before, last, *exact[1:2], behind, first)
 
 
-LEADING_COUNT = 4
+LEADING_COUNT = 6
 """The most of them that there are."""
 
 
@@ -240,6 +246,17 @@ def _last_left(rng: np.random.Generator, cols: int) -> Row:
     row = np.full(cols, -np.inf)
     row[-1] = -3.0
     return row
+
+
+def _one_at(place: int) -> Pattern:
+    """Return a row of -inf with one finite element."""
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        row = np.full(cols, -np.inf)
+        row[place % cols] = 3.0  # a row may repeat narrower ones
+        return row
+
+    return Pattern("one left at a seam", make)
 
 
 def _start_masked(rng: np.random.Generator, cols: int) -> Row:

@@ -226,7 +226,7 @@ def counted(problem: Problem, arrays: dict[str, Array]) -> Wide:
         elif problem.scale is not None:
             x = np.where(np.isneginf(x), x, x * scale)
         values: Wide = _rounded(x, problem).astype(_wide(problem))
-    hidden = _hidden(problem, arrays)
+    hidden = hidden_elements(problem, arrays)
     return values if hidden is None else np.where(hidden, -np.inf, values)
 
 
@@ -235,8 +235,8 @@ def _wide(problem: Problem) -> Any:
     return np.longdouble if problem.dtype is DType.F64 else np.float64
 
 
-def _hidden(problem: Problem, arrays: dict[str, Array]) -> Array | None:
-    """Which elements a causal mask or the rows' lengths hide."""
+def hidden_elements(problem: Problem, arrays: dict[str, Array]) -> NDArray[np.bool_] | None:
+    """Return which elements a causal mask or the rows' lengths hide; None without such a mask."""
     if problem.mask is Mask.CAUSAL:
         row = np.arange(problem.rows) % problem.mask_rows
         limit = row + 1 + problem.cols - problem.mask_rows
@@ -244,7 +244,7 @@ def _hidden(problem: Problem, arrays: dict[str, Array]) -> Array | None:
         limit = arrays["lengths"]
     else:
         return None
-    return np.arange(problem.cols)[None, :] >= limit[:, None]
+    return np.asarray(np.arange(problem.cols)[None, :] >= limit[:, None])
 
 
 def _rounded(values: Any, problem: Problem) -> Any:

@@ -314,16 +314,20 @@ def test_a_gradient_of_one_column_has_no_infinity_beside_another():
     ],
     ids=str,
 )
-def test_a_case_that_leads_begins_with_rows_that_show_whether_all_takes_part(problem):
-    case = Case(problem, 3, leads=True)
+@pytest.mark.parametrize("width", [1, 8])
+def test_a_case_that_leads_begins_with_rows_that_show_whether_all_takes_part(problem, width):
+    case = Case(problem, 3, leading_width=width)
     names = [pattern.name for pattern in patterns_for(problem)]
-    leading = ["subset", "half", "last left", "first left"]
-    others = names[3 : problem.rows - 1]
+    seam = "one left at a seam"
+    leading = ["subset", seam, "last left", "half", seam, "first left"]
+    others = names[3 : problem.rows - 3]
     assert [p.name for p in case.patterns] == [*leading, *others]
     truth = truth_of(problem, case.arrays())
-    assert list(truth.exact_rows()[:2, 0]) == [True, True]
+    assert truth.exact_rows()[[0, 3], 0].all()
     if not problem.op.is_backward and problem.mask is not Mask.CAUSAL:
-        assert np.isfinite(truth.values[2, -1]) and np.isfinite(truth.values[3, 0])
+        for row, place in ((1, 256 - width), (2, 299), (4, 256), (5, 0)):
+            values = truth.values[row] if problem.op is Op.SOFTMAX else np.exp(truth.values[row])
+            assert np.flatnonzero(values).tolist() == [place]
 
 
 @pytest.mark.parametrize("cols", [2, 33, 1000, 100_000])
@@ -346,3 +350,18 @@ def test_lengths_that_are_cut_to_fewer_bits_show_other_elements(bits):
     cut = lengths & (2**bits - 1)
     assert (np.clip(lengths, 0, 777) != np.clip(cut, 0, 777))[lengths >= 0].any() or bits == 31
     assert (np.clip(lengths, 0, 777) != np.clip(cut, 0, 777))[lengths < 0].any()
+
+
+@pytest.mark.parametrize("mask", [Mask.CAUSAL, Mask.LENGTHS])
+def test_what_is_hidden_may_be_infinite_or_no_number(mask):
+    """In the vector in which a row ends, too, which a kernel reads as a whole."""
+    problem = Problem(200, 101, mask=mask, mask_rows=100 if mask is Mask.CAUSAL else 0)
+    arrays = verification_inputs(problem)
+    ends = np.isneginf(counted(problem, arrays)).argmax(axis=1)
+    x = arrays["input"].astype(np.float64)
+    behind = x[np.arange(200), np.minimum(ends, 100)]
+    hides = ends > 0
+    for value in (np.inf, problem.dtype.greatest):
+        assert (behind[hides] == value).sum() > 10
+    assert np.isnan(behind[hides]).sum() > 10
+    assert np.isfinite(truth_of(problem, arrays).values).any(axis=1).sum() > 50
