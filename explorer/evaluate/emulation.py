@@ -286,6 +286,7 @@ class Emulator:
         run: Run,
         schedules: Sequence[Schedule] = ORDINARY,
     ) -> Emulation:
+        program.emulated_launches(run.problem)
         return emulate(
             _launched_for(program, kernel, run.problem),
             run.problem,

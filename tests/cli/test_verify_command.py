@@ -81,6 +81,27 @@ def test_what_cannot_be_verified_is_neither_right_nor_wrong(explorer, tmp_path):
     assert ran.code == 2 and "unverified: it does not compile" in ran.out
 
 
+@pytest.fixture
+def edit(explorer, tmp_path):
+    """Emit a file, put another text into a place of it, and verify that."""
+
+    def edited(old, new, *more):
+        explorer("emit", CONFIG, "--cols", "512", "--output", "mine.cu", "--no-verify")
+        source = (tmp_path / "mine.cu").read_text()
+        assert old in source
+        (tmp_path / "mine.cu").write_text(source.replace(old, new, 1))
+        return explorer("verify", "mine.cu", *more)
+
+    return edited
+
+
+@pytest.mark.parametrize("blocks", ["rows * 1000000000", "rows * 1000000", "0", "rows - 5"])
+def test_a_grid_that_cannot_be_is_refused_in_one_sentence(edit, blocks):
+    ran = edit("blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock", f"blocks = {blocks}")
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
+    assert ran.err.startswith("error: the header of mine.cu: blocks is ") and "mend" in ran.err
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

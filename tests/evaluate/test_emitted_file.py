@@ -229,6 +229,56 @@ def test_refusals_say_what_is_missing(old, new, says, write):
     assert says in str(refusal.value)
 
 
+BLOCKS = "//   blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock"
+A_GRID = "CUDA allows 1 to 2147483647 blocks of a grid: mend that line"
+A_CLUSTER = "CUDA allows 1 to 16 blocks of a cluster: mend that line"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (BLOCKS, "//   blocks = rows * 1000000000", "blocks is 8000000000 at rows = 8, cols = 512"),
+        (BLOCKS, "//   blocks = 2147483648", A_GRID),
+        (BLOCKS, "//   blocks = rows - 9", f"blocks is -1 at rows = 8, cols = 512; {A_GRID}"),
+        (BLOCKS, "//   blocks = 0", f"blocks is 0 at rows = 8, cols = 512; {A_GRID}"),
+        (BLOCKS, "//   blocks = " + "(" * 300 + "1" + ")" * 90, "is no expression"),
+        (", kThreads>>>", ", 0>>>", "the block is 0 at rows = 8"),
+        (", kThreads>>>", ", 1000000000>>>", "CUDA allows 1 to 1024 threads of a block"),
+        (
+            BLOCKS,
+            f"{BLOCKS}\n//   cluster = 0",
+            f"cluster is 0 at rows = 8, cols = 512; {A_CLUSTER}",
+        ),
+        (BLOCKS, f"{BLOCKS}\n//   cluster = 1000000", A_CLUSTER),
+        (BLOCKS, f"{BLOCKS}\n//   cluster = 0 - 2", "cluster is -2"),
+        (BLOCKS, f"{BLOCKS}\n//   blocks_per_sm = 0 - 2", "blocks_per_sm is -2"),
+        (BLOCKS, f"{BLOCKS}\n//   shared = 0 - 8", "shared is -8 at rows"),
+        (BLOCKS, f"{BLOCKS}\n//   shared = 1000000000000", "allows 0 to 232448 bytes of shared"),
+        (BLOCKS, f"{BLOCKS}\n//   scratch = 0 - 8", "scratch is -8 at rows = 8"),
+    ],
+)
+def test_launches_that_no_gpu_makes_are_refused_with_the_limit(old, new, says, write):
+    source = emit(*CONFIGS[0]).source
+    assert old in source
+    with pytest.raises(InvalidInput) as refusal:
+        read_emitted(write(source.replace(old, new, 1)))
+    assert says in str(refusal.value) and str(refusal.value).startswith("the header of mine.cu: ")
+
+
+@pytest.mark.parametrize(
+    ("new", "says"),
+    [
+        ("//   blocks = rows * 1000000", "the emulator takes 1 to 4194304 blocks"),
+        (f"{BLOCKS}\n//   scratch = 1000000000000000000", "takes 0 to 1073741824 bytes"),
+    ],
+)
+def test_launches_that_would_never_be_emulated_to_the_end_are_refused(new, says, write):
+    read = read_emitted(write(emit(*CONFIGS[0]).source.replace(BLOCKS, new)))
+    with pytest.raises(InvalidInput) as refusal:
+        Emulator("sm_90").verify(read)
+    assert says in str(refusal.value) and str(refusal.value).startswith("the header of mine.cu: ")
+
+
 def test_other_cols(write, tmp_path):
     static = read_emitted(write(emit(*CONFIGS[0]).source))
     with pytest.raises(InvalidInput, match="512 columns only"):
