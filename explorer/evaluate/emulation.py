@@ -164,7 +164,7 @@ class Emulator:
                 self._run_far_blocks(program, kernel, done)
                 self._run_many_strides(program, kernel, done)
         except CompileFailure as failure:
-            told = str(failure).replace(SOURCE_NAME, program.file)
+            told = _said_by_compiler(failure, program.file)
             done.append(Emulation(first, reason=f"it does not compile for {self.arch}: {told}"))
         except NotEmulated as error:
             done.append(Emulation(first, unsupported=error.opcodes))
@@ -309,6 +309,18 @@ def _launched_for(
         launches=program.launches(problem),
         scratch_bytes=program.scratch_bytes(problem),
     )
+
+
+def _said_by_compiler(failure: CompileFailure, file: str) -> str:
+    """The compiler's first error, with the file, and with the line that its log has.
+
+    Of a text that exhausts it, the compiler says no place.
+    """
+    told = str(failure).replace(SOURCE_NAME, file)
+    if file in told:
+        return told
+    place = re.search(rf"{re.escape(SOURCE_NAME)}(\(\d+\))", failure.log)
+    return f"{file}{place[1] if place else ''}: {told}"
 
 
 def _named(ptx: str, file: str) -> str:

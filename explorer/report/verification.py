@@ -209,7 +209,8 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
     title = f"{problem.op} {problem.dtype}, {verdict.program.cols} columns: "
     console.print(cell(title + brief_words(verdict.program.config)), style="bold")
     for run in verdict.runs:
-        console.print(cell(f"  {_run_words(run)}"))
+        if not _is_told_at_the_end(run, verdict):
+            console.print(cell(f"  {_run_words(run)}"))
         if run.left_out:
             console.print(cell(f"    left out: {run.left_out}"), style="yellow")
     _print_verdict(verdict, console, named=False)
@@ -218,6 +219,11 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
             cell(f"  {HOST_NOT_CHECKED}"), style="yellow", soft_wrap=not console.is_terminal
         )
     console.print(cell(f"by {verdict.by}, {elapsed_s:.1f} s"), style="dim")
+
+
+def _is_told_at_the_end(run: Emulation, verdict: Verdict) -> bool:
+    """Whether the closing line says all there is to say of a run, of which nothing was executed."""
+    return run.check is None and not run.findings and run.sentence == verdict.sentence
 
 
 def _run_words(run: Emulation) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from by_hand import SHAPE
 
+from explorer.compile import CompileFailure
 from explorer.evaluate.program_under_test import ProgramUnderTest
 
 CONFIG = '{"threads_per_row":64}'
@@ -100,6 +101,41 @@ def test_a_grid_that_cannot_be_is_refused_in_one_sentence(edit, blocks):
     ran = edit("blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock", f"blocks = {blocks}")
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
     assert ran.err.startswith("error: the header of mine.cu: blocks is ") and "mend" in ran.err
+
+
+def test_what_does_not_compile_is_said_once_with_its_line(edit):
+    ran = edit("threadIdx.x", "nought")
+    assert ran.code == 2 and ran.out.count("does not compile") == 1
+    assert "mine.cu(" in ran.out and ran.out.splitlines()[-1].startswith("by emulation")
+
+
+def test_what_is_not_executed_is_said_once(edit):
+    ran = edit("  const int thread =", "  if (clock64() == 12345) return;\n  const int thread =")
+    assert ran.code == 2 and ran.out.count("the emulator does not know") == 1
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        ("error: NVRTC ended before it was done with it, within 8 GiB", "mine.cu: error: NVRTC"),
+        ("softmax.cu(7): note: here\nfatal error: too deep", "mine.cu(7): fatal error: too deep"),
+        ("softmax.cu(9): error: expected", "mine.cu(9): error: expected"),
+        ("", "mine.cu: no log"),
+    ],
+)
+def test_what_the_compiler_says_without_a_place_is_said_of_the_file(edit, monkeypatch, log, says):
+    def fail(compiler, source):
+        raise CompileFailure(log)
+
+    monkeypatch.setattr("explorer.evaluate.emulation.compile_in_time", fail)
+    ran = edit("threadIdx.x", f"nought{len(log)}")
+    assert ran.code == 2 and f"unverified: it does not compile for sm_90: {says}" in ran.out
+
+
+def test_a_text_of_many_parentheses_is_told_with_its_file(edit):
+    ran = edit("const int thread = ", "const int thread = " + "(" * 20_000)
+    assert ran.code == 2 and "unverified: it does not compile for sm_90: mine.cu" in ran.out
+    assert len(ran.out) < 1000
 
 
 @pytest.mark.parametrize(

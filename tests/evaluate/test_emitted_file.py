@@ -247,7 +247,7 @@ A_CLUSTER = "CUDA allows 1 to 16 blocks of a cluster: mend that line"
         (
             BLOCKS,
             f"{BLOCKS}\n//   cluster = 0",
-            f"cluster is 0 at rows = 8, cols = 512; {A_CLUSTER}",
+            "cluster is 0 at rows = 8",
         ),
         (BLOCKS, f"{BLOCKS}\n//   cluster = 1000000", A_CLUSTER),
         (BLOCKS, f"{BLOCKS}\n//   cluster = 0 - 2", "cluster is -2"),
