@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from explorer.config import Config
@@ -13,7 +14,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import MOST_ELEMENTS, MOST_STRIDES, emulated_runs, striding_run
 from explorer.evaluate.verify import check_finalists, verify_many
 from explorer.problem import Mask, Problem
-from explorer.reference import first_elements, patterns_for
+from explorer.reference import Truth, check, first_elements, patterns_for
 from explorer.reference.inputs import OTHER_SCALES
 
 RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False)
@@ -182,6 +183,44 @@ def test_wrong_numbers_are_wrong(emulator):
     tested = program(threads_per_row=256)
     spoiled = tested.source.replace("+ i] * inverse_sum;", "+ i] * inverse_sum * 1.01f;")
     assert emulator.verify(replace(tested, source=spoiled)).status is Status.WRONG
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("got", "due", "says"),
+    [
+        (NAN, 0.25, "is NaN, and should be 0.25"),
+        (0.0, NAN, "is 0, and should be NaN"),
+        (1.2e-38, 0.0, "is 1.2e-38, and should be exactly 0"),
+        (0.25, 0.26, "is 0.25, and should be 0.26"),
+        (0.0, 0.25, "is 0, and should be 0.25"),
+        (0.25, 0.25001, "is 0.25, and should be 0.25001"),
+        (float("inf"), 1.0, "is inf, and should be 1"),
+    ],
+)
+def test_the_sentence_says_what_is_wrong_with_the_first_wrong_element(got, due, says):
+    values = np.array([[1.0, 0.5, due]])
+    output = np.array([[1.0, 0.5, got]], np.float32)
+    found = check(output, Truth(values, values), DType.F32)
+    run = Emulation(Problem(1, 3), check=found)
+    told = f"1 of 3 elements are wrong, the first, in row 0, column 2, {says}; largest relative"
+    assert run.status is Status.WRONG and run.sentence.startswith(told), run.sentence
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "says"),
+    [
+        ("+ i] * inverse_sum * 1.01f;", "should be 0."),
+        ("+ i] * inverse_sum + 1e-37f;", "should be exactly 0;"),
+    ],
+)
+def test_a_wrong_kernel_is_told_by_its_first_wrong_element(emulator, spoiled, says):
+    tested = program(threads_per_row=256)
+    source = tested.source.replace("+ i] * inverse_sum;", spoiled)
+    verdict = emulator.verify(replace(tested, source=source))
+    assert verdict.status is Status.WRONG and says in verdict.sentence, verdict.sentence
 
 
 @pytest.mark.exhaustive
