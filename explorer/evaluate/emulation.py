@@ -25,7 +25,7 @@ from explorer.gpu_spec import GpuSpec, known_gpu_for
 from explorer.outcome import Resources
 from explorer.problem import Problem
 from explorer.ptx_emulator import Finding, LaunchLimits, Schedule
-from explorer.reference import Case
+from explorer.reference import Case, Check
 
 # ------------------------------------------------------------------ limits of a launch
 
@@ -104,8 +104,25 @@ def _sentence(runs: tuple[Emulation, ...], status: Status) -> str:
     if status in (Status.WRONG, Status.UNVERIFIED):
         findings = deciding[0].findings
         return f"{findings[0].kind}: {findings[0].message}" if findings else deciding[0].sentence
+    if status is Status.VERIFIED:
+        return _largest_errors(runs)
     least_exact = max(deciding, key=lambda run: run.check.max_ulp if run.check else 0.0)
     return least_exact.sentence
+
+
+def _largest_errors(runs: tuple[Emulation, ...]) -> str:
+    """The largest errors of all verified runs; apart from them, those of runs held to less."""
+    own = [run.check for run in runs if run.check and run.accuracy is runs[0].accuracy]
+    other = [run.check for run in runs if run.check and run.accuracy is not runs[0].accuracy]
+    largest = Check.largest(own)
+    sentence = replace(runs[0], check=largest).sentence
+    if not other:
+        return sentence
+    beyond = Check.largest(other)
+    if beyond.error <= largest.error and beyond.max_ulp <= largest.max_ulp:
+        return sentence
+    held_to = next(run.accuracy for run in runs if run.accuracy is not runs[0].accuracy)
+    return f"{sentence}; {beyond.error:.1e}, {beyond.max_ulp:.3g} ulp in runs held to {held_to}"
 
 
 # ------------------------------------------------------------------ the check on the emulator

@@ -1,5 +1,6 @@
 """How far an output is from the truth, and how far is wrong."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,17 @@ class Check:
     """The first wrong element; None where there is none."""
     due: float | None = None
     """What it should be."""
+
+    @classmethod
+    def largest(cls, checks: Sequence["Check"]) -> "Check":
+        """The largest errors of checks that found nothing wrong; of averages the largest, too."""
+        return cls(
+            wrong=0,
+            error=max(one.error for one in checks),
+            first=None,
+            max_ulp=max(one.max_ulp for one in checks),
+            mean_ulp=max(one.mean_ulp for one in checks),
+        )
 
 
 def check(

@@ -1,6 +1,7 @@
 """Kernels checked without a GPU: verify, and what emit and search make of it."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -101,6 +102,26 @@ def test_a_grid_that_cannot_be_is_refused_in_one_sentence(edit, blocks):
     ran = edit("blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock", f"blocks = {blocks}")
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
     assert ran.err.startswith("error: the header of mine.cu: blocks is ") and "mend" in ran.err
+
+
+def test_the_closing_line_has_the_largest_error_of_all_lines(explorer):
+    """And each run that is held to less than the kernel at its own columns says so."""
+    config = '{"threads_per_row":32,"cache":"none","cache_holds":"input","static_cols":false}'
+    ran = explorer("verify", config, "--cols", "100", "--rows", "3")
+    assert ran.code == 0, ran.out
+    text = " ".join(ran.out.split())
+    lines, closing = text.split(" verified: ")
+    runs = [line for line in lines.split(" 3 x ") if ": verified, " in line]
+    looser = [line for line in runs if "(held to fast here)" in line]
+    assert looser and all(int(line.split(":")[0]) > 100 for line in looser)
+
+    def most(told):
+        return max(float(error) for error in re.findall(r"error (\S+),", " ".join(told)))
+
+    assert most([closing]) == most(set(runs) - set(looser))
+    data = json.loads(explorer("verify", config, "--cols", "100", "--rows", "3", "--json").out)
+    held = {run["accuracy"] for run in data["programs"][0]["runs"] if run["cols"] > 100}
+    assert held == {"fast"}
 
 
 def test_what_does_not_compile_is_said_once_with_its_line(edit):

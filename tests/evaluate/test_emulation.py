@@ -5,16 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from explorer.accuracy import Accuracy
 from explorer.config import Config
 from explorer.devices.emulated.result import Emulation, Status
 from explorer.dtype import DType
 from explorer.errors import InvalidInput, WrongKernel
-from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import MOST_ELEMENTS, MOST_STRIDES, emulated_runs, striding_run
 from explorer.evaluate.verify import check_finalists, verify_many
 from explorer.problem import Mask, Problem
-from explorer.reference import Truth, check, first_elements, patterns_for
+from explorer.reference import Check, Truth, check, first_elements, patterns_for
 from explorer.reference.inputs import OTHER_SCALES
 
 RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False)
@@ -183,6 +184,27 @@ def test_wrong_numbers_are_wrong(emulator):
     tested = program(threads_per_row=256)
     spoiled = tested.source.replace("+ i] * inverse_sum;", "+ i] * inverse_sum * 1.01f;")
     assert emulator.verify(replace(tested, source=spoiled)).status is Status.WRONG
+
+
+def run_of(error, max_ulp, mean_ulp, accuracy=Accuracy.DEFAULT):
+    found = Check(0, error, None, max_ulp, mean_ulp)
+    return Emulation(Problem(4, 512), check=found, accuracy=accuracy)
+
+
+def test_what_is_said_of_a_verified_kernel_is_the_largest_of_all_runs():
+    """The largest relative error, the most ulp and the largest average may be of three runs."""
+    runs = (run_of(1e-6, 9.0, 0.5), run_of(3e-6, 8.0, 0.4), run_of(2e-6, 7.0, 0.6))
+    verdict = Verdict.of_runs(program(), runs, "emulation")
+    assert verdict.sentence == "largest relative error 3.0e-06, 9 ulp, 0.6 on average"
+
+
+def test_errors_of_runs_that_are_held_to_less_are_said_apart():
+    own, fast = run_of(1e-6, 9.0, 0.5), run_of(2.7e-5, 400.0, 20.0, Accuracy.FAST)
+    verdict = Verdict.of_runs(program(), (own, fast), "emulation")
+    said = "largest relative error 1.0e-06, 9 ulp, 0.5 on average"
+    assert verdict.sentence == f"{said}; 2.7e-05, 400 ulp in runs held to fast"
+    small = replace(fast, check=own.check)
+    assert Verdict.of_runs(program(), (own, small), "emulation").sentence == said
 
 
 NAN = float("nan")
