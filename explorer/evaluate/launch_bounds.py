@@ -72,8 +72,12 @@ def _check(
         return
     extent = f"{least} to {most}" if most is not None else f"{least} or more"
     limit = f"the emulator takes {extent} {what}" if emulated else f"CUDA allows {extent} {what}"
-    elsewhere = ", or verify it on a GPU" if emulated else ""
+    instead = ""
+    if emulated:
+        instead = ", ask for fewer --rows, or verify it on a GPU"
+    elif name == "shared" and value > 0:
+        instead = ", or ask for fewer --cols"
     raise InvalidInput(
         f"{name} is {value} at rows = {problem.rows}, cols = {problem.cols}; {limit}: mend that "
-        f"line{elsewhere}"
+        f"line{instead}"
     )

@@ -123,6 +123,11 @@ class ProgramUnderTest:
             check_scratch(size, problem)
         return size
 
+    def planned_shared_bytes(self, cols: int) -> int:
+        """What its first launch asks for at so many columns, even too much; raises InvalidInput."""
+        with _said_of_header(self.file):
+            return self.plan.launches(1, cols)[0].shared_bytes
+
     def emulated_launches(self, problem: Problem) -> tuple[Launch, ...]:
         """Its launches for a problem of which the emulator executes every block.
 

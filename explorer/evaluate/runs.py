@@ -315,6 +315,6 @@ def _most_cols(program: ProgramUnderTest) -> int:
     unit = program.cols_unit
     elements = FAR_ELEMENTS // (program.config.rows_per_block + 1)
     most = max(unit, min(FAR_COLS, elements) // unit * unit)
-    while most > unit and program.plan.launches(1, most)[0].shared_bytes > SHARED_BYTES:
+    while most > unit and program.planned_shared_bytes(most) > SHARED_BYTES:
         most = most // 2 // unit * unit
     return most

@@ -14,6 +14,7 @@ from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
+from explorer.evaluate.runs import emulated_runs
 from explorer.gpu_spec import known_gpu
 from explorer.presets import PRESETS
 from explorer.problem import Mask, Op, Problem
@@ -277,6 +278,22 @@ def test_launches_that_would_never_be_emulated_to_the_end_are_refused(new, says,
     with pytest.raises(InvalidInput) as refusal:
         Emulator("sm_90").verify(read)
     assert says in str(refusal.value) and str(refusal.value).startswith("the header of mine.cu: ")
+
+
+def test_a_header_that_fails_at_other_cols_is_named(write):
+    """The columns that a kernel is tried at, beside its own, are chosen by its shared memory."""
+    source = emit(*CONFIGS[1]).source
+    shared = next(line for line in source.splitlines() if line.startswith("//   shared = "))
+    spoiled = "//   shared = 8192 / max(0, 1 - cols / 1000)"
+    read = read_emitted(write(source.replace(shared, spoiled)))
+    with pytest.raises(InvalidInput, match=r"^the header of mine.cu: .* divides by 0"):
+        emulated_runs(read)
+
+
+def test_more_cols_than_shared_memory_holds_are_refused(write):
+    read = read_emitted(write(emit(*CONFIGS[1]).source)).at_cols(200_000)
+    with pytest.raises(InvalidInput, match=r"0 to 232448 .* or ask for fewer --cols"):
+        Emulator("sm_90").verify(read)
 
 
 def test_other_cols(write, tmp_path):
