@@ -253,6 +253,7 @@ class Emulator:
             problem,
             *far_problems(problem, block_rows, program.split.rows_together, rounds=rounds),
         ):
+            program.check_emulated(far, whole=False)
             done.append(
                 emulate_far(
                     _launched_for(program, kernel, far),
@@ -303,7 +304,7 @@ class Emulator:
         run: Run,
         schedules: Sequence[Schedule] = ORDINARY,
     ) -> Emulation:
-        program.emulated_launches(run.problem)
+        program.check_emulated(run.problem, whole=True)
         return emulate(
             _launched_for(program, kernel, run.problem),
             run.problem,

@@ -27,6 +27,13 @@ EMULATED_SCRATCH_BYTES = 2**30
 """Scratch memory that is allotted at once; kernels of 2^22 elements take a twentieth of it."""
 
 
+MOST_SCRATCH_BYTES = 2**41
+"""Scratch memory of any problem: what the emulator has addresses for, and more than a GPU has."""
+
+EMULATED_SCRATCH_BYTES_A_ROW = 2**26
+"""Scratch memory that is allotted for each of the far rows that are emulated."""
+
+
 def check_launches(plan: LaunchPlan, launched: Sequence[Launch], problem: Problem) -> None:
     """Raise InvalidInput for launches of a problem that no GPU makes.
 
@@ -47,15 +54,21 @@ def check_launches(plan: LaunchPlan, launched: Sequence[Launch], problem: Proble
 
 def check_scratch(scratch_bytes: int, problem: Problem) -> None:
     """Raise InvalidInput for a size that no memory has."""
-    _check("scratch", scratch_bytes, (0, None), "bytes", problem)
+    _check("scratch", scratch_bytes, (0, MOST_SCRATCH_BYTES), "bytes", problem, emulated=True)
 
 
 def check_emulated(launched: Sequence[Launch], scratch_bytes: int, problem: Problem) -> None:
-    """Raise InvalidInput for launches that take more time or memory than an emulation may."""
+    """Raise InvalidInput where to execute all blocks takes more time or memory than there is."""
     most = max(step.grid for step in launched)
     _check("blocks", most, (1, EMULATED_BLOCKS), "blocks", problem, emulated=True)
     scratch = (0, EMULATED_SCRATCH_BYTES)
     _check("scratch", scratch_bytes, scratch, "bytes", problem, emulated=True)
+
+
+def check_far(scratch_bytes: int, problem: Problem) -> None:
+    """Raise InvalidInput where even a few rows take more memory than there is."""
+    most = EMULATED_SCRATCH_BYTES_A_ROW * problem.rows
+    _check("scratch", scratch_bytes, (0, most), "bytes", problem, emulated=True)
 
 
 def _check(

@@ -16,7 +16,12 @@ from explorer.codegen import Launch, LaunchPlan, Variant, emit, split_source
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput, brief
-from explorer.evaluate.launch_bounds import check_emulated, check_launches, check_scratch
+from explorer.evaluate.launch_bounds import (
+    check_emulated,
+    check_far,
+    check_launches,
+    check_scratch,
+)
 from explorer.plain_data import shown
 from explorer.problem import Problem
 from explorer.user_files import read_text
@@ -128,15 +133,17 @@ class ProgramUnderTest:
         with _said_of_header(self.file):
             return self.plan.launches(1, cols)[0].shared_bytes
 
-    def emulated_launches(self, problem: Problem) -> tuple[Launch, ...]:
-        """Its launches for a problem of which the emulator executes every block.
+    def check_emulated(self, problem: Problem, *, whole: bool) -> None:
+        """Raise InvalidInput where to emulate a problem takes more time or memory than there is.
 
-        Raises InvalidInput where these would take more time or memory than an emulation may.
+        Of a problem that is not emulated as a `whole`, a few far rows are.
         """
         launched, size = self.launches(problem), self.scratch_bytes(problem)
         with _said_of_header(self.file):
-            check_emulated(launched, size, problem)
-        return launched
+            if whole:
+                check_emulated(launched, size, problem)
+            else:
+                check_far(size, problem)
 
     def _check_cols(self, cols: int) -> None:
         if cols == self.problem.cols:

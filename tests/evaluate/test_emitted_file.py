@@ -256,6 +256,7 @@ A_CLUSTER = "CUDA allows 1 to 16 blocks of a cluster: mend that line"
         (BLOCKS, f"{BLOCKS}\n//   shared = 0 - 8", "shared is -8 at rows"),
         (BLOCKS, f"{BLOCKS}\n//   shared = 1000000000000", "allows 0 to 232448 bytes of shared"),
         (BLOCKS, f"{BLOCKS}\n//   scratch = 0 - 8", "scratch is -8 at rows = 8"),
+        (BLOCKS, f"{BLOCKS}\n//   scratch = 1000000000000000000", "takes 0 to 2199023255552 bytes"),
     ],
 )
 def test_launches_that_no_gpu_makes_are_refused_with_the_limit(old, new, says, write):
@@ -270,7 +271,9 @@ def test_launches_that_no_gpu_makes_are_refused_with_the_limit(old, new, says, w
     ("new", "says"),
     [
         ("//   blocks = rows * 1000000", "the emulator takes 1 to 4194304 blocks"),
-        (f"{BLOCKS}\n//   scratch = 1000000000000000000", "takes 0 to 1073741824 bytes"),
+        (f"{BLOCKS}\n//   scratch = 5000000000", "takes 0 to 1073741824 bytes"),
+        (f"{BLOCKS}\n//   scratch = rows % 9 / 8 * 1000000000", "takes 0 to 536870912 bytes"),
+        (f"{BLOCKS}\n//   scratch = rows / 1000 * 400000000", "takes 0 to 2199023255552 bytes"),
     ],
 )
 def test_launches_that_would_never_be_emulated_to_the_end_are_refused(new, says, write):
