@@ -213,7 +213,7 @@ NOT_NAMED = {
         ),
     },
     "reference/inputs.py:with_other_arguments": {
-        name: "kernels are emitted for one" for name in ("dtype", "op", "out_dtype")
+        name: "kernels are emitted for one" for name in ("op", "out_dtype")
     },
     "../templates/host/semantics.cu.j2": {
         **dict.fromkeys(("op", "dtype", "out_dtype", "rows"), "the line before tells it"),

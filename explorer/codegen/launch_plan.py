@@ -256,7 +256,7 @@ class _Evaluation:
             )
         try:
             tree = ast.parse(text.replace("/", "//").strip(), mode="eval")
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
             raise InvalidInput(f"{expression!r} is no expression of whole numbers") from None
         return self._value(tree.body, expression)
 

@@ -25,7 +25,7 @@ from explorer.gpu_spec import GpuSpec, known_gpu_for
 from explorer.outcome import Resources
 from explorer.problem import Problem
 from explorer.ptx_emulator import Finding, LaunchLimits, Schedule
-from explorer.reference import Case
+from explorer.reference import Case, Check
 
 # ------------------------------------------------------------------ limits of a launch
 
@@ -104,8 +104,25 @@ def _sentence(runs: tuple[Emulation, ...], status: Status) -> str:
     if status in (Status.WRONG, Status.UNVERIFIED):
         findings = deciding[0].findings
         return f"{findings[0].kind}: {findings[0].message}" if findings else deciding[0].sentence
+    if status is Status.VERIFIED:
+        return _largest_errors(runs)
     least_exact = max(deciding, key=lambda run: run.check.max_ulp if run.check else 0.0)
     return least_exact.sentence
+
+
+def _largest_errors(runs: tuple[Emulation, ...]) -> str:
+    """The largest errors of all verified runs; apart from them, those of runs held to less."""
+    own = [run.check for run in runs if run.check and run.accuracy is runs[0].accuracy]
+    other = [run.check for run in runs if run.check and run.accuracy is not runs[0].accuracy]
+    largest = Check.largest(own)
+    sentence = replace(runs[0], check=largest).sentence
+    if not other:
+        return sentence
+    beyond = Check.largest(other)
+    if beyond.error <= largest.error and beyond.max_ulp <= largest.max_ulp:
+        return sentence
+    held_to = next(run.accuracy for run in runs if run.accuracy is not runs[0].accuracy)
+    return f"{sentence}; {beyond.error:.1e}, {beyond.max_ulp:.3g} ulp in runs held to {held_to}"
 
 
 # ------------------------------------------------------------------ the check on the emulator
@@ -164,7 +181,7 @@ class Emulator:
                 self._run_far_blocks(program, kernel, done)
                 self._run_many_strides(program, kernel, done)
         except CompileFailure as failure:
-            told = str(failure).replace(SOURCE_NAME, program.file)
+            told = _said_by_compiler(failure, program.file)
             done.append(Emulation(first, reason=f"it does not compile for {self.arch}: {told}"))
         except NotEmulated as error:
             done.append(Emulation(first, unsupported=error.opcodes))
@@ -232,10 +249,10 @@ class Emulator:
             return
         strides = any(step.grid_on(1) < step.grid for step in launched.launches)
         rounds = 2 if strides and problem.inner == 1 else 1
-        for far in (
-            problem,
-            *far_problems(problem, block_rows, program.split.rows_together, rounds=rounds),
-        ):
+        together, blocks = program.split.rows_together, program.config.cluster * program.split.parts
+        beyond = far_problems(problem, block_rows, together, rounds=rounds, blocks=blocks)
+        for far in (problem, *beyond):
+            program.check_emulated(far, whole=False)
             done.append(
                 emulate_far(
                     _launched_for(program, kernel, far),
@@ -286,6 +303,7 @@ class Emulator:
         run: Run,
         schedules: Sequence[Schedule] = ORDINARY,
     ) -> Emulation:
+        program.check_emulated(run.problem, whole=True)
         return emulate(
             _launched_for(program, kernel, run.problem),
             run.problem,
@@ -308,6 +326,18 @@ def _launched_for(
         launches=program.launches(problem),
         scratch_bytes=program.scratch_bytes(problem),
     )
+
+
+def _said_by_compiler(failure: CompileFailure, file: str) -> str:
+    """The compiler's first error, with the file, and with the line that its log has.
+
+    Of a text that exhausts it, the compiler says no place.
+    """
+    told = str(failure).replace(SOURCE_NAME, file)
+    if file in told:
+        return told
+    place = re.search(rf"{re.escape(SOURCE_NAME)}(\(\d+\))", failure.log)
+    return f"{file}{place[1] if place else ''}: {told}"
 
 
 def _named(ptx: str, file: str) -> str:

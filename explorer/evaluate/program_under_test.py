@@ -5,6 +5,8 @@ It is a variant as it was emitted, or a file that a person may have edited since
 
 import re
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,12 @@ from explorer.codegen import Launch, LaunchPlan, Variant, emit, split_source
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput, brief
+from explorer.evaluate.launch_bounds import (
+    check_emulated,
+    check_far,
+    check_launches,
+    check_scratch,
+)
 from explorer.plain_data import shown
 from explorer.problem import Problem
 from explorer.user_files import read_text
@@ -105,20 +113,37 @@ class ProgramUnderTest:
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
         """Its launches for other rows, and other cols where they are chosen at run time.
 
-        Raises InvalidInput for cols that the kernel is not for.
+        Raises InvalidInput for cols that the kernel is not for, and for what CUDA cannot launch.
         """
         self._check_cols(problem.cols)
-        try:
-            return self.plan.launches(problem.rows, problem.cols)
-        except InvalidInput as error:
-            raise InvalidInput(f"the header of {self.file}: {brief(error)}") from None
+        with _said_of_header(self.file):
+            launched = self.plan.launches(problem.rows, problem.cols)
+            check_launches(self.plan, launched, problem)
+        return launched
 
     def scratch_bytes(self, problem: Problem) -> int:
         """Bytes of scratch memory that its launches share; raises InvalidInput."""
-        try:
-            return self.plan.scratch_bytes(problem.rows, problem.cols)
-        except InvalidInput as error:
-            raise InvalidInput(f"the header of {self.file}: {brief(error)}") from None
+        with _said_of_header(self.file):
+            size = self.plan.scratch_bytes(problem.rows, problem.cols)
+            check_scratch(size, problem)
+        return size
+
+    def planned_shared_bytes(self, cols: int) -> int:
+        """What its first launch asks for at so many columns, even too much; raises InvalidInput."""
+        with _said_of_header(self.file):
+            return self.plan.launches(1, cols)[0].shared_bytes
+
+    def check_emulated(self, problem: Problem, *, whole: bool) -> None:
+        """Raise InvalidInput where to emulate a problem takes more time or memory than there is.
+
+        Of a problem that is not emulated as a `whole`, a few far rows are.
+        """
+        launched, size = self.launches(problem), self.scratch_bytes(problem)
+        with _said_of_header(self.file):
+            if whole:
+                check_emulated(launched, size, problem)
+            else:
+                check_far(size, problem)
 
     def _check_cols(self, cols: int) -> None:
         if cols == self.problem.cols:
@@ -132,6 +157,15 @@ class ProgramUnderTest:
             raise InvalidInput(
                 f"cols is {cols}; the kernel is for multiples of {self.cols_unit} columns"
             )
+
+
+@contextmanager
+def _said_of_header(file: str) -> Iterator[None]:
+    """Say of an InvalidInput which file's header it is about."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"the header of {file}: {brief(error)}") from None
 
 
 # ------------------------------------------------------------------ file
@@ -197,10 +231,11 @@ def read_emitted(path: Path) -> ProgramUnderTest:
         problem = problem.resized(cols=cols)
         plan = _with_entries_of(source, plan)
         _check_compiled_text(source)
-        program = ProgramUnderTest(source, problem, config, plan, path.name)
-        program.launches(problem)  # its numbers can be worked out
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {brief(error)}") from None
+    program = ProgramUnderTest(source, problem, config, plan, path.name)
+    program.launches(problem)  # its numbers can be worked out
+    program.scratch_bytes(problem)
     emitted = _emitted(problem, config)
     is_edited = emitted is None or emitted.source != source
     has_host = emitted is not None and _has_host_of(program, emitted)

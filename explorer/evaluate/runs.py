@@ -351,6 +351,6 @@ def _most_cols(program: ProgramUnderTest) -> int:
     """The most columns, of those that are tried, whose rows fit shared memory and the emulator."""
     unit = program.cols_unit
     most = max(unit, _far_cols(program) // unit * unit)
-    while most > unit and program.plan.launches(1, most)[0].shared_bytes > SHARED_BYTES:
+    while most > unit and program.planned_shared_bytes(most) > SHARED_BYTES:
         most = most // 2 // unit * unit
     return most

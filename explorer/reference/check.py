@@ -1,5 +1,6 @@
 """How far an output is from the truth, and how far is wrong."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,21 @@ class Check:
     """Largest error of a wrong element relative to its magnitude; infinite where it is no matter of
     rounding: a NaN or an infinity missing or out of place, something where 0 is due, or a wrong
     element in a row whose sum is exact."""
+    got: float | None = None
+    """The first wrong element; None where there is none."""
+    due: float | None = None
+    """What it should be."""
+
+    @classmethod
+    def largest(cls, checks: Sequence["Check"]) -> "Check":
+        """The largest errors of checks that found nothing wrong; of averages the largest, too."""
+        return cls(
+            wrong=0,
+            error=max(one.error for one in checks),
+            first=None,
+            max_ulp=max(one.max_ulp for one in checks),
+            mean_ulp=max(one.mean_ulp for one in checks),
+        )
 
 
 def check(
@@ -69,6 +85,7 @@ def check(
         relative = np.where(counted, off / truth.magnitude, 0.0)
     wrong = np.argwhere(~right)
     first = (int(rows[wrong[0][0]]), int(wrong[0][1])) if len(wrong) else None
+    got, due = (float(of[tuple(wrong[0])]) if first else None for of in (values, truth.values))
     max_ulp, sum_ulp = _ulps(values, np.where(flushed, 0.0, off), truth, dtype)
     return Check(
         wrong=len(wrong),
@@ -77,6 +94,8 @@ def check(
         max_ulp=max_ulp,
         mean_ulp=sum_ulp / max(1, finite),
         deviation=_deviation(off, truth, ~right),
+        got=got,
+        due=due,
     )
 
 

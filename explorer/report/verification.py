@@ -112,6 +112,7 @@ def _run(run: Emulation, program: ProgramUnderTest) -> Data:
         "error": run.check.error if run.check else None,
         "max_ulp": run.check.max_ulp if run.check else None,
         "mean_ulp": run.check.mean_ulp if run.check else None,
+        "accuracy": str(run.accuracy) if run.check else None,
         "wrong_elements": run.check.wrong if run.check else None,
         "unsupported": list(run.unsupported),
         "left_out": run.left_out,
@@ -209,7 +210,8 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
     title = f"{problem.op} {problem.dtype}, {verdict.program.cols} columns: "
     console.print(cell(title + brief_words(verdict.program.config)), style="bold")
     for run in verdict.runs:
-        console.print(cell(f"  {_run_words(run)}"))
+        if not _is_told_at_the_end(run, verdict):
+            console.print(cell(f"  {_run_words(run, verdict)}"))
         if run.left_out:
             console.print(cell(f"    left out: {run.left_out}"), style="yellow")
     _print_verdict(verdict, console, named=False)
@@ -220,8 +222,15 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
     console.print(cell(f"by {verdict.by}, {elapsed_s:.1f} s"), style="dim")
 
 
-def _run_words(run: Emulation) -> str:
-    return f"{_shape_words(run)}: {run.status}, {run.sentence}"
+def _is_told_at_the_end(run: Emulation, verdict: Verdict) -> bool:
+    """Whether the closing line says all there is to say of a run, of which nothing was executed."""
+    return run.check is None and not run.findings and run.sentence == verdict.sentence
+
+
+def _run_words(run: Emulation, verdict: Verdict) -> str:
+    words = f"{_shape_words(run)}: {run.status}, {run.sentence}"
+    is_looser = run.check is not None and run.accuracy is not verdict.runs[0].accuracy
+    return f"{words} (held to {run.accuracy} here)" if is_looser else words
 
 
 def _shape_words(run: Emulation) -> str:

@@ -1,11 +1,13 @@
 """Kernels checked without a GPU: verify, and what emit and search make of it."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 from by_hand import SHAPE
 
+from explorer.compile import CompileFailure
 from explorer.evaluate.program_under_test import ProgramUnderTest
 
 CONFIG = '{"threads_per_row":64}'
@@ -79,6 +81,82 @@ def test_what_cannot_be_verified_is_neither_right_nor_wrong(explorer, tmp_path):
     (tmp_path / "mine.cu").write_text(source.replace("threadIdx.x", "nought"))
     ran = explorer("verify", "mine.cu")
     assert ran.code == 2 and "unverified: it does not compile" in ran.out
+
+
+@pytest.fixture
+def edit(explorer, tmp_path):
+    """Emit a file, put another text into a place of it, and verify that."""
+
+    def edited(old, new, *more):
+        explorer("emit", CONFIG, "--cols", "512", "--output", "mine.cu", "--no-verify")
+        source = (tmp_path / "mine.cu").read_text()
+        assert old in source
+        (tmp_path / "mine.cu").write_text(source.replace(old, new, 1))
+        return explorer("verify", "mine.cu", *more)
+
+    return edited
+
+
+@pytest.mark.parametrize("blocks", ["rows * 1000000000", "rows * 1000000", "0", "rows - 5"])
+def test_a_grid_that_cannot_be_is_refused_in_one_sentence(edit, blocks):
+    ran = edit("blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock", f"blocks = {blocks}")
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
+    assert ran.err.startswith("error: the header of mine.cu: blocks is ") and "mend" in ran.err
+
+
+def test_the_closing_line_has_the_largest_error_of_all_lines(explorer):
+    """And each run that is held to less than the kernel at its own columns says so."""
+    config = '{"threads_per_row":32,"cache":"none","cache_holds":"input","static_cols":false}'
+    ran = explorer("verify", config, "--cols", "100", "--rows", "3")
+    assert ran.code == 0, ran.out
+    text = " ".join(ran.out.split())
+    lines, closing = text.split(" verified: ")
+    runs = [line for line in lines.split(" 3 x ") if ": verified, " in line]
+    looser = [line for line in runs if "(held to fast here)" in line]
+    assert looser and all(int(line.split(":")[0]) > 100 for line in looser)
+
+    def most(told):
+        return max(float(error) for error in re.findall(r"error (\S+),", " ".join(told)))
+
+    assert most([closing]) == most(set(runs) - set(looser))
+    data = json.loads(explorer("verify", config, "--cols", "100", "--rows", "3", "--json").out)
+    held = {run["accuracy"] for run in data["programs"][0]["runs"] if run["cols"] > 100}
+    assert held == {"fast"}
+
+
+def test_what_does_not_compile_is_said_once_with_its_line(edit):
+    ran = edit("threadIdx.x", "nought")
+    assert ran.code == 2 and ran.out.count("does not compile") == 1
+    assert "mine.cu(" in ran.out and ran.out.splitlines()[-1].startswith("by emulation")
+
+
+def test_what_is_not_executed_is_said_once(edit):
+    ran = edit("  const int thread =", "  if (clock64() == 12345) return;\n  const int thread =")
+    assert ran.code == 2 and ran.out.count("the emulator does not know") == 1
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        ("error: NVRTC ended before it was done with it, within 8 GiB", "mine.cu: error: NVRTC"),
+        ("softmax.cu(7): note: here\nfatal error: too deep", "mine.cu(7): fatal error: too deep"),
+        ("softmax.cu(9): error: expected", "mine.cu(9): error: expected"),
+        ("", "mine.cu: no log"),
+    ],
+)
+def test_what_the_compiler_says_without_a_place_is_said_of_the_file(edit, monkeypatch, log, says):
+    def fail(compiler, source):
+        raise CompileFailure(log)
+
+    monkeypatch.setattr("explorer.evaluate.emulation.compile_in_time", fail)
+    ran = edit("threadIdx.x", f"nought{len(log)}")
+    assert ran.code == 2 and f"unverified: it does not compile for sm_90: {says}" in ran.out
+
+
+def test_a_text_of_many_parentheses_is_told_with_its_file(edit):
+    ran = edit("const int thread = ", "const int thread = " + "(" * 20_000)
+    assert ran.code == 2 and "unverified: it does not compile for sm_90: mine.cu" in ran.out
+    assert len(ran.out) < 1000
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
+from explorer.evaluate.runs import emulated_runs
 from explorer.gpu_spec import known_gpu
 from explorer.presets import PRESETS
 from explorer.problem import Mask, Op, Problem
@@ -227,6 +228,75 @@ def test_refusals_say_what_is_missing(old, new, says, write):
     with pytest.raises(InvalidInput) as refusal:
         read_emitted(write(source.replace(old, new)))
     assert says in str(refusal.value)
+
+
+BLOCKS = "//   blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock"
+A_GRID = "CUDA allows 1 to 2147483647 blocks of a grid: mend that line"
+A_CLUSTER = "CUDA allows 1 to 16 blocks of a cluster: mend that line"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (BLOCKS, "//   blocks = rows * 1000000000", "blocks is 8000000000 at rows = 8, cols = 512"),
+        (BLOCKS, "//   blocks = 2147483648", A_GRID),
+        (BLOCKS, "//   blocks = rows - 9", f"blocks is -1 at rows = 8, cols = 512; {A_GRID}"),
+        (BLOCKS, "//   blocks = 0", f"blocks is 0 at rows = 8, cols = 512; {A_GRID}"),
+        (BLOCKS, "//   blocks = " + "(" * 300 + "1" + ")" * 90, "is no expression"),
+        (", kThreads>>>", ", 0>>>", "the block is 0 at rows = 8"),
+        (", kThreads>>>", ", 1000000000>>>", "CUDA allows 1 to 1024 threads of a block"),
+        (
+            BLOCKS,
+            f"{BLOCKS}\n//   cluster = 0",
+            "cluster is 0 at rows = 8",
+        ),
+        (BLOCKS, f"{BLOCKS}\n//   cluster = 1000000", A_CLUSTER),
+        (BLOCKS, f"{BLOCKS}\n//   cluster = 0 - 2", "cluster is -2"),
+        (BLOCKS, f"{BLOCKS}\n//   blocks_per_sm = 0 - 2", "blocks_per_sm is -2"),
+        (BLOCKS, f"{BLOCKS}\n//   shared = 0 - 8", "shared is -8 at rows"),
+        (BLOCKS, f"{BLOCKS}\n//   shared = 1000000000000", "allows 0 to 232448 bytes of shared"),
+        (BLOCKS, f"{BLOCKS}\n//   scratch = 0 - 8", "scratch is -8 at rows = 8"),
+        (BLOCKS, f"{BLOCKS}\n//   scratch = 1000000000000000000", "takes 0 to 2199023255552 bytes"),
+    ],
+)
+def test_launches_that_no_gpu_makes_are_refused_with_the_limit(old, new, says, write):
+    source = emit(*CONFIGS[0]).source
+    assert old in source
+    with pytest.raises(InvalidInput) as refusal:
+        read_emitted(write(source.replace(old, new, 1)))
+    assert says in str(refusal.value) and str(refusal.value).startswith("the header of mine.cu: ")
+
+
+@pytest.mark.parametrize(
+    ("new", "says"),
+    [
+        ("//   blocks = rows * 1000000", "the emulator takes 1 to 4194304 blocks"),
+        (f"{BLOCKS}\n//   scratch = 5000000000", "takes 0 to 1073741824 bytes"),
+        (f"{BLOCKS}\n//   scratch = rows % 9 / 8 * 1000000000", "takes 0 to 536870912 bytes"),
+        (f"{BLOCKS}\n//   scratch = rows / 1000 * 400000000", "takes 0 to 2199023255552 bytes"),
+    ],
+)
+def test_launches_that_would_never_be_emulated_to_the_end_are_refused(new, says, write):
+    read = read_emitted(write(emit(*CONFIGS[0]).source.replace(BLOCKS, new)))
+    with pytest.raises(InvalidInput) as refusal:
+        Emulator("sm_90").verify(read)
+    assert says in str(refusal.value) and str(refusal.value).startswith("the header of mine.cu: ")
+
+
+def test_a_header_that_fails_at_other_cols_is_named(write):
+    """The columns that a kernel is tried at, beside its own, are chosen by its shared memory."""
+    source = emit(*CONFIGS[1]).source
+    shared = next(line for line in source.splitlines() if line.startswith("//   shared = "))
+    spoiled = "//   shared = 8192 / max(0, 1 - cols / 1000)"
+    read = read_emitted(write(source.replace(shared, spoiled)))
+    with pytest.raises(InvalidInput, match=r"^the header of mine.cu: .* divides by 0"):
+        emulated_runs(read)
+
+
+def test_more_cols_than_shared_memory_holds_are_refused(write):
+    read = read_emitted(write(emit(*CONFIGS[1]).source)).at_cols(200_000)
+    with pytest.raises(InvalidInput, match=r"0 to 232448 .* or ask for fewer --cols"):
+        Emulator("sm_90").verify(read)
 
 
 def test_other_cols(write, tmp_path):

@@ -2,18 +2,20 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from explorer.accuracy import Accuracy
 from explorer.config import Config
 from explorer.devices.emulated.result import Emulation, Status
 from explorer.dtype import DType
 from explorer.errors import InvalidInput, WrongKernel
-from explorer.evaluate.emulation import Emulator
+from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import MOST_ELEMENTS, MOST_STRIDES, emulated_runs, striding_run
 from explorer.evaluate.verify import check_finalists, verify_many
 from explorer.problem import Mask, Problem
-from explorer.reference import first_elements, patterns_for
+from explorer.reference import Check, Truth, check, first_elements, patterns_for
 from explorer.reference.inputs import OTHER_SCALES
 
 RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False)
@@ -182,6 +184,65 @@ def test_wrong_numbers_are_wrong(emulator):
     tested = program(threads_per_row=256)
     spoiled = tested.source.replace("+ i] * inverse_sum;", "+ i] * inverse_sum * 1.01f;")
     assert emulator.verify(replace(tested, source=spoiled)).status is Status.WRONG
+
+
+def run_of(error, max_ulp, mean_ulp, accuracy=Accuracy.DEFAULT):
+    found = Check(0, error, None, max_ulp, mean_ulp)
+    return Emulation(Problem(4, 512), check=found, accuracy=accuracy)
+
+
+def test_what_is_said_of_a_verified_kernel_is_the_largest_of_all_runs():
+    """The largest relative error, the most ulp and the largest average may be of three runs."""
+    runs = (run_of(1e-6, 9.0, 0.5), run_of(3e-6, 8.0, 0.4), run_of(2e-6, 7.0, 0.6))
+    verdict = Verdict.of_runs(program(), runs, "emulation")
+    assert verdict.sentence == "largest relative error 3.0e-06, 9 ulp, 0.6 on average"
+
+
+def test_errors_of_runs_that_are_held_to_less_are_said_apart():
+    own, fast = run_of(1e-6, 9.0, 0.5), run_of(2.7e-5, 400.0, 20.0, Accuracy.FAST)
+    verdict = Verdict.of_runs(program(), (own, fast), "emulation")
+    said = "largest relative error 1.0e-06, 9 ulp, 0.5 on average"
+    assert verdict.sentence == f"{said}; 2.7e-05, 400 ulp in runs held to fast"
+    small = replace(fast, check=own.check)
+    assert Verdict.of_runs(program(), (own, small), "emulation").sentence == said
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("got", "due", "says"),
+    [
+        (NAN, 0.25, "is NaN, and should be 0.25"),
+        (0.0, NAN, "is 0, and should be NaN"),
+        (1.2e-38, 0.0, "is 1.2e-38, and should be exactly 0"),
+        (0.25, 0.26, "is 0.25, and should be 0.26"),
+        (0.0, 0.25, "is 0, and should be 0.25"),
+        (0.25, 0.25001, "is 0.25, and should be 0.25001"),
+        (float("inf"), 1.0, "is inf, and should be 1"),
+    ],
+)
+def test_the_sentence_says_what_is_wrong_with_the_first_wrong_element(got, due, says):
+    values = np.array([[1.0, 0.5, due]])
+    output = np.array([[1.0, 0.5, got]], np.float32)
+    found = check(output, Truth(values, values), DType.F32)
+    run = Emulation(Problem(1, 3), check=found)
+    told = f"1 of 3 elements are wrong, the first, in row 0, column 2, {says}; largest relative"
+    assert run.status is Status.WRONG and run.sentence.startswith(told), run.sentence
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "says"),
+    [
+        ("+ i] * inverse_sum * 1.01f;", "should be 0."),
+        ("+ i] * inverse_sum + 1e-37f;", "should be exactly 0;"),
+    ],
+)
+def test_a_wrong_kernel_is_told_by_its_first_wrong_element(emulator, spoiled, says):
+    tested = program(threads_per_row=256)
+    source = tested.source.replace("+ i] * inverse_sum;", spoiled)
+    verdict = emulator.verify(replace(tested, source=source))
+    assert verdict.status is Status.WRONG and says in verdict.sentence, verdict.sentence
 
 
 @pytest.mark.exhaustive

@@ -137,6 +137,17 @@ def test_a_result_is_0_where_it_is_due_and_nowhere_else():
     assert check(np.full((1, 1), 6e-8, np.float16), masked, DType.F16).wrong == 1
 
 
+def test_a_check_keeps_the_first_wrong_element_and_what_is_due():
+    values = np.array([[0.5, 0.5], [0.0, 1.0], [0.25, 0.75]])
+    truth = Truth(values, values)
+    output = values.astype(np.float32)
+    right = check(output, truth, DType.F32)
+    assert (right.first, right.got, right.due) == (None, None, None)
+    output[1, 0], output[2, 1] = 1e-38, np.nan
+    found = check(output, truth, DType.F32)
+    assert (found.first, found.got, found.due) == ((1, 0), float(np.float32(1e-38)), 0.0)
+
+
 def test_the_farther_below_the_maximum_the_larger_an_error_may_be():
     """As fp32 rounds the argument: by 2e-6 of the result from 32 on, twice that from 64 on."""
     gaps = np.array([[0.0, 31.0, 33.0, 63.0, 65.0, 86.0]])

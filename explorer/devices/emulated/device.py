@@ -192,19 +192,22 @@ def _truth_of_rows(problem: Problem, arrays: dict[str, Array]) -> Callable[[slic
 
 def _joined(checks: Sequence[Check], finite: Sequence[int], rows: int) -> Check:
     """Return the check of all rows from those of `rows` rows each, with so many finite elements."""
-    places = [
-        (number * rows + one.first[0], one.first[1])
+    wrong = [
+        replace(one, first=(number * rows + one.first[0], one.first[1]))
         for number, one in enumerate(checks)
         if one.first is not None
     ]
+    first = wrong[0] if wrong else checks[0]
     ulps = sum(one.mean_ulp * count for one, count in zip(checks, finite, strict=True))
     return Check(
         wrong=sum(one.wrong for one in checks),
         error=max(one.error for one in checks),
-        first=places[0] if places else None,
+        first=first.first,
         max_ulp=max(one.max_ulp for one in checks),
         mean_ulp=ulps / max(1, sum(finite)),
         deviation=max(one.deviation for one in checks),
+        got=first.got,
+        due=first.due,
     )
 
 

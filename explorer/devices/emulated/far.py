@@ -77,23 +77,29 @@ NEIGHBOUR_BYTES = 32
 
 
 def far_problems(
-    problem: Problem, block_rows: int, rows_together: int = 1, *, rounds: int = 1
+    problem: Problem,
+    block_rows: int,
+    rows_together: int = 1,
+    *,
+    rounds: int = 1,
+    blocks: int = 1,
 ) -> tuple[Problem, ...]:
     """Return the problem with so many rows that its last ones lie beyond 2^32 elements.
 
-    Its grid has more than 2^16 blocks, and the last block is not whole. Rows of few columns may be
-    too many for that: then they are as many as there can be. `block_rows` is the number of rows
-    that a block, or a cluster, works on; `rows_together` of them are read at once over a middle
-    axis. For such an axis there is a second problem, with slices of more than 2^32 elements. For
-    an additive mask that repeats there is one with a mask of all rows, and for rows with gaps one
-    with gaps of more than 24 bits. Where a block makes several `rounds` over the rows, each of them
-    goes beyond 2^32 elements.
+    Its grid has more than 2^24 blocks, or as many as memory holds the rows of, and at least 2^16;
+    the last block is not whole. Rows of few columns may be too many for that: then they are as many
+    as there can be. `block_rows` is the number of rows that a block, or several `blocks` together,
+    work on; `rows_together` of them are read at once over a middle axis. For such an axis there is
+    a second problem, with slices of more than 2^32 elements. For an additive mask that repeats
+    there is one with a mask of all rows, and for rows with gaps one with gaps of more than 24 bits.
+    Where a block makes several `rounds` over the rows, each of them goes beyond 2^32 elements.
     """
     if problem.inner == 1:
-        own = _of_rows(problem, block_rows, rounds)
+        own = _of_rows(problem, block_rows, rounds, blocks)
         far = [own] if problem.is_dense else [own, _far_apart(problem, block_rows)]
         if problem.mask is Mask.ADDITIVE and 1 < own.mask_rows < own.rows:
-            far.append(_of_rows(replace(problem, mask_rows=problem.rows), block_rows, rounds))
+            whole = replace(problem, mask_rows=problem.rows)
+            far.append(_of_rows(whole, block_rows, rounds, blocks))
         return tuple(far)
     short = 5 * rows_together
     words = 2 * FAR_ELEMENTS // max(1, problem.cols - 1)  # of `rows_together` elements each
@@ -105,11 +111,11 @@ def far_problems(
     )
 
 
-def _of_rows(problem: Problem, block_rows: int, rounds: int) -> Problem:
+def _of_rows(problem: Problem, block_rows: int, rounds: int, blocks: int) -> Problem:
     """The problem of far rows, one after the other; a mask repeats in them."""
     least, most = sorted((problem.input_stride, problem.output_stride))
     unit = _mask_rows(problem)
-    each = max(FAR_ELEMENTS // least, _far_blocks(block_rows * most) * block_rows)
+    each = max(FAR_ELEMENTS // least, _far_tiles(block_rows * most, blocks) * block_rows)
     wanted = rounds * each + 2 * block_rows + 2 * unit
     rows = min(wanted // block_rows * block_rows + (block_rows + 1) // 2, MAX_ROWS)
     if unit > 1:
@@ -121,9 +127,12 @@ def _of_rows(problem: Problem, block_rows: int, rounds: int) -> Problem:
     )
 
 
-def _far_blocks(block_elements: int) -> int:
-    """Return how many blocks of so many elements there are before the last ones, at least."""
-    return max(FAR_BLOCKS, min(FARTHEST_BLOCKS, MOST_FAR_ELEMENTS // block_elements))
+def _far_tiles(tile_elements: int, blocks: int) -> int:
+    """Return how many tiles of so many elements there are before the last ones, at least.
+
+    Each is the work of so many blocks.
+    """
+    return max(FAR_BLOCKS, min(FARTHEST_BLOCKS // blocks, MOST_FAR_ELEMENTS // tile_elements))
 
 
 def _far_apart(problem: Problem, block_rows: int) -> Problem:
@@ -150,8 +159,8 @@ def _mask_rows(problem: Problem) -> int:
 
 def _of_inner(problem: Problem, inner: int, block_rows: int) -> Problem:
     """The problem of far rows over a middle axis, in slices of `inner` rows."""
-    blocks = _far_blocks(block_rows * problem.cols)
-    wanted = max(FAR_ELEMENTS // problem.cols, blocks * block_rows) + 2 * block_rows
+    tiles = _far_tiles(block_rows * problem.cols, 1)
+    wanted = max(FAR_ELEMENTS // problem.cols, tiles * block_rows) + 2 * block_rows
     slices = max(2, min(-(-wanted // inner), MAX_ROWS // inner))
     if slices * inner % block_rows == 0 and slices > 2:
         slices -= 1

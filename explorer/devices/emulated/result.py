@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import isinf, isnan
 
 from explorer.accuracy import Accuracy
 from explorer.errors import ExplorerError
@@ -125,8 +126,19 @@ class Emulation:
         return (
             f"{self.check.wrong} of {checked} elements are "
             f"{f'inaccurate under {self.accuracy} ({limit})' if inexact else 'wrong'}, "
-            f"the first in row {row}, column {col}; {self._errors}"
+            f"the first, in row {row}, column {col}, {self._first_wrong}; {self._errors}"
         )
+
+    @property
+    def _first_wrong(self) -> str:
+        """What the first wrong element is, and what it should be."""
+        assert self.check is not None
+        got, due = self.check.got, self.check.due
+        if got is None or due is None:
+            return "is not what it should be"
+        is_exact = due == 0 and isinf(self.check.deviation)
+        is_, should_be = _told_apart(got, due)
+        return f"is {is_}, and should be {'exactly 0' if is_exact else should_be}"
 
     @property
     def _errors(self) -> str:
@@ -135,3 +147,12 @@ class Emulation:
             f"largest relative error {self.check.error:.1e}, {self.check.max_ulp:.3g} ulp, "
             f"{self.check.mean_ulp:.2g} on average"
         )
+
+
+def _told_apart(got: float, due: float) -> tuple[str, str]:
+    """Two numbers in words, with as many digits as tell one from the other."""
+    for digits in (3, 6, 9, 17):
+        told = tuple("NaN" if isnan(n) else f"{n:.{digits}g}" for n in (got, due))
+        if told[0] != told[1]:
+            break
+    return told[0], told[1]
