@@ -1093,3 +1093,51 @@ for name, problem, lost in (
         RUN_TIME,
         ("sum += part;", f"if (!({lost.format('first + u * kThreadsPerRow')})) sum += part;"),
     )
+plant(
+    "sizes",
+    "the last of every 4096 vectors of a row is left out of the maximum",
+    P1000,
+    RUN_TIME,
+    (
+        "for (int i = 0; i < kWidth; ++i) maximum = fmaxf(maximum, x[i]);",
+        "for (int i = 0; i < kWidth; ++i) {\n"
+        "        if ((first + u * kThreadsPerRow) % 4096 != 4095) maximum = fmaxf(maximum, x[i]);\n"
+        "      }",
+    ),
+)
+plant(
+    "sizes",
+    "vectors of a row in 16 bits",
+    P1000,
+    Config(threads=128, threads_per_row=128, cache="none", cache_holds="input", static_cols=False),
+    (
+        "load_vector(row, first + u * kThreadsPerRow)",
+        "load_vector(row, static_cast<unsigned short>(first + u * kThreadsPerRow))",
+    ),
+)
+plant(
+    "arguments",
+    "hidden elements of the last vector count in the maximum",
+    LENGTHS,
+    RUN_TIME,
+    (
+        "      hide(row, k, loaded[u]);\n"
+        "      float x[kWidth];\n"
+        "      to_floats(loaded[u], x);\n"
+        "#pragma unroll\n",
+        "      float x[kWidth];\n      to_floats(loaded[u], x);\n#pragma unroll\n",
+    ),
+)
+SCALED_LOG = Problem(8192, 1000, op=Op.LOG_SOFTMAX_BACKWARD, scale=0.5)
+for name, wrong in (
+    ("above 10000 is 10000", "fminf(scale, 1e4f)"),
+    ("below -1000 is -1000", "fmaxf(scale, -1e3f)"),
+    ("below 1e-6 is 0", "(fabsf(scale) < 1e-6f ? 0.0f : scale)"),
+):
+    plant(
+        "arguments",
+        f"a scale {name}",
+        SCALED_LOG,
+        KEPT,
+        ("return scale * (dy", f"return {wrong} * (dy"),
+    )
