@@ -10,7 +10,13 @@ from explorer.accuracy import Accuracy
 from explorer.codegen import Launch
 from explorer.compile import SOURCE_NAME, CompileFailure, Compiler, Kernel, compile_in_time
 from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate, emulated_grid
-from explorer.devices.emulated.far import Order, emulate_far, far_problems, order_of
+from explorer.devices.emulated.far import (
+    Order,
+    emulate_far,
+    far_problems,
+    is_addressable,
+    order_of,
+)
 from explorer.devices.emulated.result import (
     WORST_FIRST,
     Emulation,
@@ -251,7 +257,8 @@ class Emulator:
         rounds = 2 if strides and problem.inner == 1 else 1
         together, blocks = program.split.rows_together, program.config.cluster * program.split.parts
         beyond = far_problems(problem, block_rows, together, rounds=rounds, blocks=blocks)
-        for far in (problem, *beyond):
+        own = [problem] if is_addressable(problem) else []
+        for far in (*own, *beyond):
             program.check_emulated(far, whole=False)
             done.append(
                 emulate_far(

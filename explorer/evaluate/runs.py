@@ -62,6 +62,9 @@ FAR_ELEMENTS = 2**20
 FAR_ROUNDS = 544
 """Rounds of a kernel's loops at so many columns; of fewer threads a row fewer columns are tried."""
 
+FEWEST_FAR_COLS = 2**11 + 77
+"""Columns that are tried of a thread that has a row, or a large part of it, to itself, at least."""
+
 MOST_STRIDES = 136
 """Strides of a block over the rows: what it counts in 7 bits has begun anew."""
 
@@ -314,7 +317,8 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
     middle = min(own, ROUNDS * a_round // unit * unit)
     ragged = max(1, RAGGED_COLS // unit) * unit
     most = _most_cols(program)
-    far = max(2 * own + unit, min(_far_cols(program), FAR_ROUNDS * a_round))
+    rounds = max(FAR_ROUNDS * a_round, FEWEST_FAR_COLS)
+    far = max(2 * own + unit, min(_far_cols(program), rounds))
     above = [min(cols // unit * unit, most) for cols in (2 * own + unit, far)]
     whole = max(1, round(own / a_round)) * a_round // unit * unit
     remainders = _remainders(own, a_round, width) if unit < width else []

@@ -12,7 +12,13 @@ from virtual_arch import ARCH
 from explorer.compile import Compiler
 from explorer.config import Config
 from explorer.devices.emulated.device import EmulatedKernel, emulate
-from explorer.devices.emulated.far import Order, emulate_far, far_problems, order_of
+from explorer.devices.emulated.far import (
+    Order,
+    emulate_far,
+    far_problems,
+    is_addressable,
+    order_of,
+)
 from explorer.devices.emulated.result import LaunchRefused, Status
 from explorer.dtype import DType
 from explorer.evaluate.emulation import Emulator
@@ -350,3 +356,21 @@ def test_truth_is_that_of_the_far_rows():
     program = ProgramUnderTest.of_config(Problem(300, 130, mask=Mask.CAUSAL), HELD)
     (far,) = far_problems(program.problem, program.split.block_rows)
     assert far.mask_rows == 135 and np.gcd(far.rows, 135) == 135
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(2**31 - 1, 4096),
+        Problem(64, 640, input_stride=700, output_stride=100_000),
+        Problem(10**9, 4096, mask=Mask.ADDITIVE, mask_rows=5 * 10**8),
+        Problem(2 * 10**9, 3000, DType.F64, inner=10**9),
+    ],
+    ids=str,
+)
+def test_a_problem_that_no_memory_holds_is_verified_on_others(problem):
+    config = Config(threads=128, threads_per_row=32, cache="none", cache_holds="input")
+    assert not is_addressable(problem) or problem.output_stride == 100_000
+    verdict = Emulator("sm_90").verify(ProgramUnderTest.of_config(problem, config))
+    assert verdict.status is Status.VERIFIED, verdict.sentence
+    assert all(is_addressable(run.problem) for run in verdict.runs)

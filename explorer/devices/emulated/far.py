@@ -55,6 +55,9 @@ FARTHEST_BLOCKS = 2**24
 """Blocks that it has where memory holds their rows: neither 24 bits nor an fp32 number tell the
 last ones from others."""
 
+MOST_FAR_BYTES = 2**41
+"""Bytes of an array of a far problem: for more the emulator has no addresses, nor a GPU memory."""
+
 MOST_FAR_ELEMENTS = 2**37
 """Elements that so many blocks have at most: in 16 bits a matrix of 256 GiB."""
 
@@ -100,15 +103,20 @@ def far_problems(
         if problem.mask is Mask.ADDITIVE and 1 < own.mask_rows < own.rows:
             whole = replace(problem, mask_rows=problem.rows)
             far.append(_of_rows(whole, block_rows, rounds, blocks))
-        return tuple(far)
+        return tuple(filter(is_addressable, far))
     short = 5 * rows_together
     words = 2 * FAR_ELEMENTS // max(1, problem.cols - 1)  # of `rows_together` elements each
     beyond = words * rows_together
     long = min(beyond, MAX_ROWS // 2) // rows_together * rows_together
-    return tuple(
-        _of_inner(problem, inner, block_rows)
-        for inner in dict.fromkeys((short, max(long, rows_together)))
-    )
+    inners = dict.fromkeys((short, max(long, rows_together)))
+    far = [_of_inner(problem, inner, block_rows) for inner in inners]
+    return tuple(filter(is_addressable, far))
+
+
+def is_addressable(problem: Problem) -> bool:
+    """Return whether the emulator has addresses for a problem's arrays; no GPU holds others."""
+    operands = (*inputs(problem), output(problem))
+    return all(operand.bytes <= MOST_FAR_BYTES for operand in operands)
 
 
 def _of_rows(problem: Problem, block_rows: int, rounds: int, blocks: int) -> Problem:
