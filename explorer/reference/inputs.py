@@ -381,15 +381,17 @@ def _show_all(problem: Problem, arrays: dict[str, Array]) -> None:
 
 
 def _fill_hidden(problem: Problem, arrays: dict[str, Array]) -> None:
-    """Put into what is hidden, in three of four rows, what must not count: no number, the greatest.
+    """Put into what is hidden, in three of four rows, what must not count: the greatest, no number.
 
-    A kernel reads whole vectors, and hides a part of the last one that it takes.
+    A kernel reads whole vectors, and hides a part of the last one that it takes. Of rows of which
+    nothing is seen, those without it show that a kernel sees something: of infinities and NaN
+    nothing but NaN comes, which is right there.
     """
     hidden = hidden_elements(problem, arrays)
     if hidden is None:
         return
     matrix = arrays["input"] = arrays["input"].copy()  # the patterns are kept for other cases
-    for number, value in enumerate((np.inf, np.nan, problem.dtype.greatest)):
+    for number, value in enumerate((problem.dtype.greatest, np.inf, np.nan), start=1):
         rows = np.arange(problem.rows) // 3 % 4 == number
         matrix[hidden & rows[:, None]] = value
 
