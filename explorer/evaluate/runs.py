@@ -170,11 +170,11 @@ def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
         block, together = split.block_rows, split.rows_together
         part = verification_problem(problem, block, together, each, shares)
         return [Case(part, first, shares) for first in range(0, count, part.rows)]
-    if count + 2 <= each or per_block > 1:
+    if count + 2 <= each:
         return [Case(_with_rows(problem, count + 2, per_block, each), shares=shares)]
     return [
-        Case(_with_rows(problem, min(each, count - first), 1, each), first, shares)
-        for first in range(0, count, each)
+        Case(_with_rows(problem, min(each, count - first), per_block, each), first, shares)
+        for first in range(0, count, max(1, each - 1 if per_block > 1 else each))
     ]
 
 
@@ -184,7 +184,7 @@ def _shares(program: ProgramUnderTest) -> Shares:
     vectors = split.row_vectors
     if config.splits_launches:
         vectors = config.threads * config.unroll
-    return Shares(split.row_width, config.threads_per_row, vectors)
+    return Shares(split.row_width, config.threads_per_row, vectors, thorough=program.is_edited)
 
 
 def _with_rows(problem: Problem, wanted: int, per_block: int, most: int) -> Problem:

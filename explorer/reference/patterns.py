@@ -44,6 +44,10 @@ SUBSET_ELEMENTS = 2**20
 PEAK_ELEMENTS = 2**23
 """Elements of all rows of peaks together at most, but for the fewest rows."""
 
+THOROUGH_ELEMENTS = 2**23
+"""Elements of all rows of subsets together at most, and of as many peaks as vectors, where a check
+may take some seconds."""
+
 MOST_PEAKS = 256
 """Rows of peaks at most, and of one NaN each: then each thread of a block of 256 has both."""
 
@@ -85,6 +89,9 @@ class Shares:
     width: int
     threads: int
     block_vectors: int
+    thorough: bool = False
+    """Whether peaks are to lie in every vector of a row, and subsets to have all elements, as far
+    as that is a matter of seconds: for text that a person has edited."""
 
     def workers(self, cols: int) -> int:
         """Return the threads, of all blocks, that have a vector of a row."""
@@ -171,7 +178,7 @@ def _patterns(
         *(Pattern(_words(make), make) for make in _TELLING),
         *(_one_greatest(sign * dtype.greatest) for sign in (1.0, -1.0)),
         *(Pattern(_words(make), make) for make in _OTHERS),
-        *_subsets(cols, terms),
+        *_subsets(cols, terms, shares is not None and shares.thorough),
         *(Pattern(_words(make), make) for make in _LAST),
         *_ladders(cols, dtype, op),
         *_least_outputs(cols, output, op),
@@ -565,7 +572,7 @@ def _terms_told_apart(op: Op, output: DType) -> int:
     return 2**14 if op is Op.LOG_SOFTMAX else 2**20
 
 
-def _subsets(cols: int, terms: int) -> list[Pattern]:
+def _subsets(cols: int, terms: int, thorough: bool) -> list[Pattern]:
     """Return rows of 0 and -inf: each element has an equal, exact share of one row's sum.
 
     Every element is in some subset, of `terms` elements at most; where rows are so wide that these
@@ -574,7 +581,8 @@ def _subsets(cols: int, terms: int) -> list[Pattern]:
     rounding of other rows hides.
     """
     wanted = ceil(cols / terms)
-    rows = min(wanted, MOST_SUBSETS, max(2, SUBSET_ELEMENTS // cols))
+    elements = THOROUGH_ELEMENTS if thorough else SUBSET_ELEMENTS
+    rows = min(wanted, MOST_SUBSETS, max(2, elements // cols))
     if rows < wanted:
         return [_sample(number, rows, terms) for number in range(rows)]
     return [*(_subset(number, rows) for number in range(rows)), *([_half()] if rows == 1 else [])]
@@ -634,16 +642,25 @@ def _peaks(cols: int, op: Op, shares: Shares | None) -> list[Pattern]:
     A kernel that leaves the element out of the maximum overflows; one that loses the NaN has
     numbers in its row. A row tells it of one element only, so that of wide rows a sample is tried:
     a place in each of as many shares as there are rows, of threads, of warps, of vectors or of
-    rounds of a loop.
+    rounds of a loop. A thorough check tries a place in each vector, if it can.
     """
     rows = min(cols, MOST_PEAKS, max(FEWEST_PEAKS, PEAK_ELEMENTS // cols))
     most_nans = min(rows, max(1, NAN_ELEMENTS // cols))
     nans = most_nans if shares is None else min(most_nans, shares.workers(cols))
-    peaks = min(rows, GRADIENT_PEAKS) if op.is_backward else rows
+    places = places_of(cols, min(rows, GRADIENT_PEAKS) if op.is_backward else rows, shares)
+    if shares is not None and shares.thorough and not op.is_backward:
+        each = _one_of_each_vector(cols, shares.width)
+        places = each if len(places) < len(each) <= THOROUGH_ELEMENTS // cols else places
     return [
-        *(_lone("peak", place, 500.0, -500.0) for place in places_of(cols, peaks, shares)),
+        *(_lone("peak", place, 500.0, -500.0) for place in places),
         *(_lone("one NaN", place, np.nan, 0.0) for place in places_of(cols, nans, shares, turn=1)),
     ]
+
+
+def _one_of_each_vector(cols: int, width: int) -> list[int]:
+    """Return a place of each vector of a row, at random: where it lies is no matter of the lane."""
+    rng = np.random.default_rng([cols, width])
+    return [min(first + int(rng.integers(width)), cols - 1) for first in range(0, cols, width)]
 
 
 def places_of(cols: int, count: int, shares: Shares | None, turn: int = 0) -> list[int]:

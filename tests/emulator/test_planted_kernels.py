@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from planted_kernels import PLANTS
+from planted_kernels import HELD, P4096, PLANTS
 from virtual_arch import ARCH
 
 from explorer.devices.emulated.result import Status
@@ -54,3 +54,13 @@ def test_what_it_was_made_of_is_verified(problem, config):
 
 def test_names_are_unique():
     assert Counter(map(str, PLANTS)).most_common(1)[0][1] == 1
+
+
+def test_a_text_that_was_edited_is_tried_in_every_vector():
+    """One vector of 1024 is left out of the maximum: rows for a few of them show it by chance."""
+    program = honest(P4096, HELD)
+    right = "maximum = fmaxf(maximum, x[i]);"
+    wrong = f"if (!(thread == 31 && i / kWidth == 2)) {right}"
+    assert program.source.count(right) == 1
+    edited = replace(program, source=program.source.replace(right, wrong), is_edited=True)
+    assert EMULATOR.verify(edited).status is Status.WRONG

@@ -365,3 +365,24 @@ def test_what_is_hidden_may_be_infinite_or_no_number(mask):
         assert (behind[hides] == value).sum() > 10
     assert np.isnan(behind[hides]).sum() > 10
     assert np.isfinite(truth_of(problem, arrays).values).any(axis=1).sum() > 50
+
+
+@pytest.mark.parametrize(("cols", "dtype"), [(4096, DType.F32), (1001, DType.F16)])
+def test_a_thorough_check_has_a_peak_in_every_vector(cols, dtype):
+    shares = Shares(width=4, threads=128, block_vectors=cols, thorough=True)
+    problem = Problem(1, cols, dtype)
+    peaks = [p for p in patterns_for(problem, shares) if p.name == "peak"]
+    rng = np.random.default_rng(0)
+    places = np.array([np.argmax(pattern.make(rng, cols)) for pattern in peaks])
+    assert set(places // 4) == set(range(-(-cols // 4))) and set(places % 4) == {0, 1, 2, 3}
+
+
+def test_a_thorough_check_has_each_element_of_a_16_bit_row_in_a_subset():
+    shares = Shares(width=8, threads=256, block_vectors=6283, thorough=True)
+    for thorough, whole in ((True, True), (False, False)):
+        cut = replace(shares, thorough=thorough)
+        problem = Problem(1, 32768, DType.BF16)
+        subsets = [p for p in patterns_for(problem, cut) if p.name == "subset"]
+        rng = np.random.default_rng(0)
+        met = np.logical_or.reduce([pattern.make(rng, 32768) == 0 for pattern in subsets])
+        assert met.all() == whole
