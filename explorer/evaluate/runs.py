@@ -39,6 +39,9 @@ FEW_ROWS = LEADING_COUNT + TELLING_COUNT + 4
 FEWEST_ROWS = 3
 """Rows of such a run at least, however wide they are: the first of the leading ones."""
 
+FEW_ROWS_A_BLOCK = 8
+"""Rows of a block up to which a second block has every number of rows that is less."""
+
 RAGGED_COLS = 37
 
 ROUNDS = 8
@@ -282,14 +285,14 @@ def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> P
 
 
 def _fewest_rows(program: ProgramUnderTest) -> list[int]:
-    """Return one row and two; and where a block has several, rows of which 2, 5, or all but one are
-    left for a second block.
+    """Return one row and two; and where a block has several, rows of which some are left for a
+    second block: every number of a few, of many these: 2, 3, 5, half and all but one.
     """
     if program.split.across_rows:
         return []
     block = program.config.rows_per_block
-    parts = (2, 5, block - 1) if block > 1 else ()
-    return [1, 2, *sorted({block + left for left in parts if 0 < left < block})]
+    parts = range(1, block) if block <= FEW_ROWS_A_BLOCK else (2, 3, 5, block // 2, block - 1)
+    return [1, 2, *sorted({block + left for left in parts} - {1, 2})]
 
 
 def _triangles(problem: Problem) -> list[Problem]:

@@ -1141,3 +1141,11 @@ for name, wrong in (
         KEPT,
         ("return scale * (dy", f"return {wrong} * (dy"),
     )
+for left in (3, 6):
+    plant(
+        "sizes",
+        f"the last row is left out where the last block has {left}",
+        Problem(8192, 768, DType.F16),
+        Config(threads=256, threads_per_row=32, cache_holds="input"),
+        ("index < rows;", f"index < rows - (rows % kRowsPerBlock == {left});"),
+    )
