@@ -16,7 +16,13 @@ from explorer.ptx_emulator.findings import Kind
 from explorer.ptx_emulator.happens_before import LaneIds, Row
 from explorer.ptx_emulator.lanes import Lanes, all_of
 from explorer.ptx_emulator.machine import Machine
-from explorer.ptx_emulator.memory_instructions import SCOPES, Fences, bind_address, split_generic
+from explorer.ptx_emulator.memory_instructions import (
+    SCOPES,
+    TURN_WORK,
+    Fences,
+    bind_address,
+    split_generic,
+)
 from explorer.ptx_emulator.program import Instruction, Operand
 from explorer.ptx_emulator.registers import Target
 from explorer.ptx_emulator.shadow import Access
@@ -198,6 +204,7 @@ class BoundMbarrier:
         results: list[Any] = [None] * lanes.count
         for barrier, rows, of in self.objects(lanes):
             if barrier is not None:
+                self._machine.work += TURN_WORK * len(of)
                 for row, lane in zip(rows.tolist(), of.tolist(), strict=True):
                     results[row] = operation(barrier, lane, row)
         return results
