@@ -394,6 +394,8 @@ class Fences:
         """fence.proxy.async"""
         self.mbarrier_init = np.zeros(machine.ordering.lanes, np.int64)
         """fence.mbarrier_init"""
+        self.block = np.zeros(machine.ordering.lanes, np.int64)
+        """fence and membar, of block scope or wider."""
 
 
 @binds("membar", "fence")
@@ -404,9 +406,17 @@ def bind_fence(binder: Binder, instruction: Instruction) -> Step:
     mods.one_of(("sc", "acq_rel", "acquire", "release"), "sc")
     scope = mods.one_of((*SCOPES, "gl"))
     mods.finish()
-    if scope == "cta":
-        return lambda lanes: None
-    return lambda lanes: machine.ordering.fence(lanes.flat, machine.tick(instruction))
+    ordering, fences = machine.ordering, machine.part(Fences)
+
+    def step(lanes: Lanes) -> None:
+        now = machine.tick(instruction)
+        fences.block[lanes.flat] = now
+        if scope == "cta":
+            ordering.fence_block(lanes.flat)
+        else:
+            ordering.fence(lanes.flat, now)
+
+    return step
 
 
 @binds("fence.proxy")
