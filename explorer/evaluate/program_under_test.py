@@ -219,9 +219,7 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     in a file that has none, those of the config. Raises InvalidInput where the file does not say
     how it is launched, or where nvcc would compile other text than what is checked here.
     """
-    source = read_text(
-        path, most_bytes=LARGEST_FILE_BYTES, remedy="name a file that explorer emit wrote"
-    )
+    source = _read_source(path)
     try:
         problem, config = _from_header(source)
         plan = LaunchPlan.read(source) or LaunchPlan.of(problem, config).bound(source)
@@ -240,6 +238,14 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     is_edited = emitted is None or emitted.source != source
     has_host = emitted is not None and _has_host_of(program, emitted)
     return replace(program, host_checked=has_host, is_edited=is_edited)
+
+
+def _read_source(path: Path) -> str:
+    """The text of a file as emit wrote it: an editor's byte order mark and CRLF say nothing."""
+    text = read_text(
+        path, most_bytes=LARGEST_FILE_BYTES, remedy="name a file that explorer emit wrote"
+    )
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def _emitted(problem: Problem, config: Config) -> Variant | None:

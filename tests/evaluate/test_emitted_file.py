@@ -196,6 +196,15 @@ def test_an_edit_that_breaks_it_is_found(write):
     assert Emulator("sm_90").verify(read_emitted(write(shifted))).status is Status.WRONG
 
 
+def test_line_ends_and_a_mark_of_an_editor_say_nothing(tmp_path):
+    source = emit(*CONFIGS[0]).source
+    path = tmp_path / "mine.cu"
+    for mark, end in ((b"\xef\xbb\xbf", b"\n"), (b"", b"\r\n"), (b"\xef\xbb\xbf", b"\r\n")):
+        path.write_bytes(mark + source.encode().replace(b"\n", end))
+        read = read_emitted(path)
+        assert read.source == source and read.host_checked and not read.is_edited
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
