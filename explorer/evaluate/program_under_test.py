@@ -58,6 +58,8 @@ class ProgramUnderTest:
 
     is_edited: bool = False
     """Whether its text is another than what this version emits."""
+    header_cols: int = 0
+    """Cols that its header names, where its text is for others, which count."""
 
     @classmethod
     def of(cls, variant: Variant) -> "ProgramUnderTest":
@@ -235,6 +237,7 @@ def read_emitted(path: Path) -> ProgramUnderTest:
         config = _as_edited(problem, config, plan)
         config.check_known()
         cols = plan.value("kCols") if config.static_cols else problem.cols
+        header_cols = 0 if cols == problem.cols else problem.cols
         problem = problem.resized(cols=cols)
         plan = _with_entries_of(source, plan)
         _check_compiled_text(source)
@@ -246,7 +249,7 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     emitted = _emitted(problem, config)
     is_edited = emitted is None or emitted.source != source
     has_host = emitted is not None and _has_host_of(program, emitted)
-    return replace(program, host_checked=has_host, is_edited=is_edited)
+    return replace(program, host_checked=has_host, is_edited=is_edited, header_cols=header_cols)
 
 
 def _read_source(path: Path) -> str:
