@@ -23,7 +23,7 @@ from explorer.evaluate.launch_bounds import (
     check_scratch,
 )
 from explorer.plain_data import shown
-from explorer.problem import Problem
+from explorer.problem import Mask, Problem
 from explorer.user_files import read_text
 from explorer.work_split import WorkSplit
 
@@ -58,6 +58,8 @@ class ProgramUnderTest:
 
     is_edited: bool = False
     """Whether its text is another than what this version emits."""
+    header_cols: int = 0
+    """Cols that its header names, where its text is for others, which count."""
 
     @classmethod
     def of(cls, variant: Variant) -> "ProgramUnderTest":
@@ -211,6 +213,14 @@ _EDITABLE = {
 """Constants of the parameters block that a config has a parameter for."""
 
 
+_MASK_OF_ARGUMENT = {
+    "lengths": Mask.LENGTHS,
+    "mask": Mask.ADDITIVE,
+    "mask_rows": Mask.CAUSAL,
+}
+"""What only the launches of one mask pass, but for the rows of an additive mask too."""
+
+
 def read_emitted(path: Path) -> ProgramUnderTest:
     """Return the program in a file that `explorer emit` wrote, with whatever was edited in it.
 
@@ -219,15 +229,15 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     in a file that has none, those of the config. Raises InvalidInput where the file does not say
     how it is launched, or where nvcc would compile other text than what is checked here.
     """
-    source = read_text(
-        path, most_bytes=LARGEST_FILE_BYTES, remedy="name a file that explorer emit wrote"
-    )
+    source = _read_source(path)
     try:
         problem, config = _from_header(source)
         plan = LaunchPlan.read(source) or LaunchPlan.of(problem, config).bound(source)
+        _check_mask(source, problem, plan)
         config = _as_edited(problem, config, plan)
         config.check_known()
         cols = plan.value("kCols") if config.static_cols else problem.cols
+        header_cols = 0 if cols == problem.cols else problem.cols
         problem = problem.resized(cols=cols)
         plan = _with_entries_of(source, plan)
         _check_compiled_text(source)
@@ -239,7 +249,15 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     emitted = _emitted(problem, config)
     is_edited = emitted is None or emitted.source != source
     has_host = emitted is not None and _has_host_of(program, emitted)
-    return replace(program, host_checked=has_host, is_edited=is_edited)
+    return replace(program, host_checked=has_host, is_edited=is_edited, header_cols=header_cols)
+
+
+def _read_source(path: Path) -> str:
+    """The text of a file as emit wrote it: an editor's byte order mark and CRLF say nothing."""
+    text = read_text(
+        path, most_bytes=LARGEST_FILE_BYTES, remedy="name a file that explorer emit wrote"
+    )
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def _emitted(problem: Problem, config: Config) -> Variant | None:
@@ -267,6 +285,25 @@ def _from_header(source: str) -> tuple[Problem, Config]:
             f"the 'explorer emit' line is {commands[-1][:200]!r}; it must name a config as JSON, "
             "--cols and --dtype"
         ) from None
+
+
+def _check_mask(source: str, problem: Problem, plan: LaunchPlan) -> None:
+    """Raise InvalidInput where the launches are for another mask than the head names."""
+    passed = {name for step in plan.steps for name in step.arguments}
+    if problem.mask is Mask.CAUSAL and not passed & set(_MASK_OF_ARGUMENT):
+        return  # its rows may be a constant of the text
+    told = next((name for name in _MASK_OF_ARGUMENT if name in passed), None)
+    launched = _MASK_OF_ARGUMENT[told] if told else Mask.NONE
+    if launched is problem.mask:
+        return
+    last = list(_COMMAND.finditer(source))[-1]
+    line = source.count("\n", 0, last.start(1)) + 1
+    passes = f"passes {told}" if told else f"passes none of {', '.join(_MASK_OF_ARGUMENT)}"
+    raise InvalidInput(
+        f"its 'explorer emit' line, line {line}, is for --mask {problem.mask}, but its Launch line "
+        f"{passes}, as for --mask {launched}: write --mask {launched} in line {line}, or mend the "
+        "Launch line"
+    )
 
 
 def _as_edited(problem: Problem, config: Config, plan: LaunchPlan) -> Config:

@@ -19,6 +19,7 @@ from explorer.ptx_emulator.memory_instructions import (
     ORDERS,
     SCOPES,
     SPACES,
+    TURN_WORK,
     Flags,
     bind_address,
     locate,
@@ -61,6 +62,16 @@ def _operation(name: str, ptx_type: str) -> Operation:
     return _OPERATIONS[name]
 
 
+def _bits(values: Any) -> bytes:
+    """Return values as they are kept: no NaN equals itself otherwise."""
+    return np.ascontiguousarray(values).tobytes()
+
+
+def _turns_of(index: NDArray[np.int64]) -> int:
+    """Return how many lanes share the place that the most of them share."""
+    return int(np.unique(index, return_counts=True)[1].max())
+
+
 def one_by_one(
     memory: Array,
     index: NDArray[np.int64],
@@ -73,9 +84,11 @@ def one_by_one(
     """Apply an operation to memory[index] for each lane in turn, and return the old values.
 
     Lanes of distinct places go together. Those of one place take turns in their order, or
-    `backwards`.
+    `backwards`. None does where no lane would change what is there, as where threads spin.
     """
-    old = np.empty_like(b)
+    old = memory[index]
+    if _bits(operation(old, b, c)) == _bits(old):
+        return old
     order = np.argsort(index, kind="stable")
     if backwards:
         order = len(index) - 1 - np.argsort(index[::-1], kind="stable")
@@ -137,7 +150,9 @@ def bind_atomic(binder: Binder, instruction: Instruction) -> Step:
                 if form.adds_floats and machine.reproducible:
                     place.shadow.add_floats(place.index, place.lanes, access, now)
             old, changed = _apply(place, form, operands, backwards=backwards)
-            machine.progress |= changed
+            if changed:
+                machine.progress = True
+                machine.work += TURN_WORK * _turns_of(place.index)
             flags.exchanged(place, now, backwards=backwards)
             for number, target in enumerate(targets):
                 if target is not None:
@@ -170,5 +185,5 @@ def _apply(
         for n in range(b.shape[1])
     ]
     old = np.ascontiguousarray(np.stack(columns, axis=1))
-    new = np.asarray(form.operation(old, b, c))
-    return old.view(DTYPES[form.ptx_type]), bool((new != old).any())
+    new = np.asarray(form.operation(old, b, c)).astype(old.dtype)
+    return old.view(DTYPES[form.ptx_type]), _bits(new) != _bits(old)

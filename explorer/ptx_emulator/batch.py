@@ -61,6 +61,8 @@ class Batch:
         """Lanes of the launch in earlier batches; the codes of threads count from there."""
         self.progress = False
         """Something changed that a spinning thread could be waiting for."""
+        self.work = 0
+        """What has been executed, in arithmetic instructions of one lane, which take some 10 ns."""
 
     # Time.
 

@@ -18,7 +18,13 @@ from explorer.ptx_emulator.happens_before import LaneIds
 from explorer.ptx_emulator.lanes import Lanes
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.mbarriers import Mbarriers
-from explorer.ptx_emulator.memory_instructions import HINTS, Fences, bind_address
+from explorer.ptx_emulator.memory_instructions import (
+    ACCESS_WORK,
+    HINTS,
+    TURN_WORK,
+    Fences,
+    bind_address,
+)
 from explorer.ptx_emulator.program import DTYPES, Array, Immediate, Instruction, Operand, Vector
 from explorer.ptx_emulator.scheduler import Scheduler
 from explorer.ptx_emulator.shadow import PENDING_TIME, THREAD, Access
@@ -43,6 +49,7 @@ class _Engine:
         self, space: Space, address: int, size: int, lane: int, action: str
     ) -> list[Place] | None:
         """Return the place of `size` bytes in pieces; None if they are not aligned, reported."""
+        self.machine.work += TURN_WORK + ACCESS_WORK * size // _CHUNK
         if size % _CHUNK or address % _CHUNK:
             self.machine.report(
                 Kind.MISALIGNED,
@@ -335,6 +342,7 @@ def bind_st_async(binder: Binder, instruction: Instruction) -> Step:
 
     def step(lanes: Lanes) -> None:
         now = machine.tick(instruction)
+        machine.work += ACCESS_WORK * lanes.count
         values = np.stack([np.asarray(s.each(lanes)) for s in sources], axis=1)
         addresses, barriers = destination(lanes), mbarrier(lanes)
         for place in shared.locate(addresses, lanes, access):

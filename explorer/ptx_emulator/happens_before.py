@@ -67,6 +67,8 @@ class HappensBefore:
         self._fence_barriers = np.zeros((self.lanes, 3), np.int64)
         self._seen: dict[int, Row] = {}
         self._seen_by_block: dict[int, Row] = {}
+        self._seen_near: dict[int, Row] = {}
+        """What a relaxed wait of each lane saw within its block, until a fence of any scope."""
 
     @property
     def settled(self) -> int:
@@ -218,6 +220,7 @@ class HappensBefore:
 
     def fence(self, lanes: LaneIds, now: int) -> None:
         """Note a fence of gpu or system scope: what relaxed reads saw is known from here on."""
+        self.fence_block(lanes)
         for lane in self._seen.keys() & set(lanes.tolist()) if self._seen else ():
             self.acquire(np.array([lane]), self._seen.pop(lane))
         for block, row in self._seen_by_block.items():
@@ -229,6 +232,11 @@ class HappensBefore:
         self.fence_time[lanes] = now
         self._fence_row[lanes] = self._row_of[lanes]
         self._fence_barriers[lanes] = self._barriers(lanes)
+
+    def fence_block(self, lanes: LaneIds) -> None:
+        """Note a fence of block scope: what relaxed waits saw of their own block is known."""
+        for lane in self._seen_near.keys() & set(lanes.tolist()) if self._seen_near else ():
+            self.acquire(np.array([lane]), self._seen_near.pop(lane))
 
     def fenced_knowledge(self, lane: int) -> Row | None:
         """Return what a relaxed write of `lane` publishes: what it knew at its last fence.
@@ -252,6 +260,12 @@ class HappensBefore:
         for lane in lanes:
             seen = self._seen.get(lane)
             self._seen[lane] = row if seen is None else np.maximum(seen, row)
+
+    def see_near(self, lanes: Iterable[int], row: Row) -> None:
+        """Note the same within the block, where a fence of block scope makes it known as well."""
+        for lane in lanes:
+            seen = self._seen_near.get(lane)
+            self._seen_near[lane] = row if seen is None else np.maximum(seen, row)
 
 
 def _within(lanes: LaneIds, first: LaneIds, size: int) -> NDArray[np.bool_]:

@@ -1,7 +1,9 @@
 """mbarrier objects: phases of arrivals and of bytes that asynchronous copies bring.
 
 PTX ISA, "mbarrier". A phase completes when the arrivals and the bytes that it expects have come.
-The copies that it tracks land then, and are known to the threads that see it complete.
+The copies that it tracks land then, and are known to the threads that see it complete. A relaxed
+arrival makes known only what came before a fence of its thread, and what a relaxed wait sees is
+known from the thread's next fence on.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +18,13 @@ from explorer.ptx_emulator.findings import Kind
 from explorer.ptx_emulator.happens_before import LaneIds, Row
 from explorer.ptx_emulator.lanes import Lanes, all_of
 from explorer.ptx_emulator.machine import Machine
-from explorer.ptx_emulator.memory_instructions import SCOPES, Fences, bind_address, split_generic
+from explorer.ptx_emulator.memory_instructions import (
+    SCOPES,
+    TURN_WORK,
+    Fences,
+    bind_address,
+    split_generic,
+)
 from explorer.ptx_emulator.program import Instruction, Operand
 from explorer.ptx_emulator.registers import Target
 from explorer.ptx_emulator.shadow import Access
@@ -198,6 +206,7 @@ class BoundMbarrier:
         results: list[Any] = [None] * lanes.count
         for barrier, rows, of in self.objects(lanes):
             if barrier is not None:
+                self._machine.work += TURN_WORK * len(of)
                 for row, lane in zip(rows.tolist(), of.tolist(), strict=True):
                     results[row] = operation(barrier, lane, row)
         return results
@@ -212,11 +221,13 @@ def bind_mbarrier(binder: Binder, instruction: Instruction) -> Step:
     return _BINDINGS[action](binder, instruction, mods, space)
 
 
-def _end(mods: Modifiers) -> None:
-    mods.one_of(("release", "acquire", "relaxed"), "release")
+def _end(mods: Modifiers) -> bool:
+    """Take what each of these instructions may have. Return whether it orders no memory."""
+    relaxed = mods.one_of(("release", "acquire", "relaxed"), "release") == "relaxed"
     mods.one_of(SCOPES, "")
     mods.take("b64")
     mods.finish()
+    return relaxed
 
 
 def _bind_init(binder: Binder, instruction: Instruction, mods: Modifiers, space: str) -> Step:
@@ -267,7 +278,7 @@ def _bind_bytes(binder: Binder, instruction: Instruction, mods: Modifiers, space
 def _bind_arrive(binder: Binder, instruction: Instruction, mods: Modifiers, space: str) -> Step:
     expects = mods.take("expect_tx")
     mods.take("noComplete")
-    _end(mods)
+    relaxed = _end(mods)
     state, address, *rest = instruction.operands
     bound = BoundMbarrier(binder, instruction, space, address)
     number = binder.source(rest[0], "u32") if rest else None
@@ -281,7 +292,8 @@ def _bind_arrive(binder: Binder, instruction: Instruction, mods: Modifiers, spac
             phase = barrier.phase
             if expects:
                 barrier.bytes_due += int(numbers[row])
-            known = machine.ordering.knowledge(lane, machine.tick(instruction))
+            now = machine.tick(instruction)
+            known = _fenced(machine, lane) if relaxed else machine.ordering.knowledge(lane, now)
             count = 1 if expects else int(numbers[row])
             mbarriers.arrive(barrier, count, known, instruction, lane)
             return phase
@@ -292,14 +304,24 @@ def _bind_arrive(binder: Binder, instruction: Instruction, mods: Modifiers, spac
     return step
 
 
+def _fenced(machine: Machine, lane: int) -> Row:
+    """Return what a relaxed arrival makes known: what its thread did before its last fence."""
+    row = machine.ordering.fenced_knowledge(lane)
+    if row is None:
+        row = np.zeros(machine.ordering.lanes + 1, np.int64)
+    if machine.cluster_size == 1:  # of block scope as well
+        row[lane] = max(row[lane], machine.part(Fences).block[lane])
+    return row
+
+
 def _bind_wait(binder: Binder, instruction: Instruction, mods: Modifiers, space: str) -> Step:
     """Bind test_wait and try_wait. Neither blocks here, which both may do."""
     parity = mods.take("parity")
-    _end(mods)
+    relaxed = _end(mods)
     bound = BoundMbarrier(binder, instruction, space, instruction.operands[1])
     target = binder.target(instruction.operands[0], "pred")
     phase = binder.source(instruction.operands[2], "u32" if parity else "b64")
-    machine = binder.machine
+    machine, ordering = binder.machine, binder.machine.ordering
 
     def step(lanes: Lanes) -> None:
         phases = np.asarray(phase.each(lanes)).astype(np.int64)
@@ -312,7 +334,13 @@ def _bind_wait(binder: Binder, instruction: Instruction, mods: Modifiers, space:
                 results[rows] = barrier.phase & 1 != phases[rows] & 1
             else:
                 results[rows] = barrier.phase > phases[rows]
-            machine.ordering.acquire(of[results[rows]], barrier.row)
+            passed = of[results[rows]]
+            if not relaxed:
+                ordering.acquire(passed, barrier.row)
+            elif machine.cluster_size == 1:
+                ordering.see_near(passed.tolist(), barrier.row.copy())
+            else:
+                ordering.see(passed.tolist(), barrier.row.copy())
         target.put(lanes, results)
 
     return step

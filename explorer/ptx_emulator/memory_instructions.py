@@ -125,9 +125,17 @@ def locate(
     return places
 
 
+ACCESS_WORK = 10
+"""The work of one lane's access to memory, which is checked, against that of arithmetic."""
+
+TURN_WORK = 2000
+"""The work of what one lane does alone, after or before all others."""
+
+
 def _count(
     machine: Machine, space: Space, addresses: Addresses, lanes: Lanes, access: Access
 ) -> None:
+    machine.work += ACCESS_WORK * lanes.count
     counter = machine.log.traffic
     if counter is None:
         return
@@ -188,6 +196,7 @@ class Flags:
         """Note that lanes have written their locations."""
         if self._publishes():
             lanes = place.lanes.flat.tolist()
+            self._machine.work += self._publishing_work() * len(lanes)
             for key, lane in zip(self._keys(place).tolist(), lanes, strict=True):
                 self._publish(key, lane, now)
 
@@ -197,9 +206,14 @@ class Flags:
             self.loaded(place)
             return
         pairs = list(zip(self._keys(place).tolist(), place.lanes.flat.tolist(), strict=True))
+        self._machine.work += self._publishing_work() * len(pairs)
         for key, lane in reversed(pairs) if backwards else pairs:
             self._learn(key, np.array([lane]))
             self._publish(key, lane, now)
+
+    def _publishing_work(self) -> int:
+        """The work of publishing what one lane knows, of all others too."""
+        return TURN_WORK + self._machine.ordering.lanes // 8
 
     def _publishes(self) -> bool:
         return self._releases or self._machine.ordering.fenced
@@ -380,6 +394,8 @@ class Fences:
         """fence.proxy.async"""
         self.mbarrier_init = np.zeros(machine.ordering.lanes, np.int64)
         """fence.mbarrier_init"""
+        self.block = np.zeros(machine.ordering.lanes, np.int64)
+        """fence and membar, of block scope or wider."""
 
 
 @binds("membar", "fence")
@@ -390,9 +406,17 @@ def bind_fence(binder: Binder, instruction: Instruction) -> Step:
     mods.one_of(("sc", "acq_rel", "acquire", "release"), "sc")
     scope = mods.one_of((*SCOPES, "gl"))
     mods.finish()
-    if scope == "cta":
-        return lambda lanes: None
-    return lambda lanes: machine.ordering.fence(lanes.flat, machine.tick(instruction))
+    ordering, fences = machine.ordering, machine.part(Fences)
+
+    def step(lanes: Lanes) -> None:
+        now = machine.tick(instruction)
+        fences.block[lanes.flat] = now
+        if scope == "cta":
+            ordering.fence_block(lanes.flat)
+        else:
+            ordering.fence(lanes.flat, now)
+
+    return step
 
 
 @binds("fence.proxy")

@@ -22,6 +22,10 @@ IDLE_ROUNDS = 300
 """Rounds in which every group spins and nothing changes, after which nothing ever will."""
 
 
+WORK_LIMIT = 2_000_000_000
+"""Instructions of one batch of blocks, each counted for every lane, and more for what takes longer
+than arithmetic: half a minute. No kernel that ends comes near."""
+
 _Groups = dict[int, Lanes]
 """Lanes by the instruction that they stand at."""
 
@@ -215,7 +219,8 @@ class Scheduler:
             self.warp_counts[start:end] += lanes.warps
             self.lane_counts[start:end] += lanes.count
         self._left -= end - start
-        if self._left < 0:
+        self._machine.work += (end - start) * lanes.count
+        if self._left < 0 or self._machine.work > WORK_LIMIT:
             at = self._instructions[min(start, len(self._instructions) - 1)]
             message = "the limit on executed steps is reached"
             self._machine.report(Kind.LIMIT, message, at, int(lanes.flat[0]))

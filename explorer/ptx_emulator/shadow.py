@@ -206,9 +206,9 @@ class Shadow:
         instruction = batch.instruction_at(int(other[first]) >> 32)
         batch.report(
             Kind.SCHEDULE,
-            "several threads add floats to one address in an order that nothing fixes, among them "
-            f"{batch.describe_lane(int(who[first]))} at {instruction.where}; float addition is not "
-            "associative, so the bits of the sum depend on the schedule",
+            "several threads add floating-point numbers to one address in an order that nothing "
+            f"fixes, among them {batch.describe_lane(int(who[first]))} at {instruction.where}; "
+            "float addition is not associative, so the bits of the sum depend on the schedule",
             access.instruction,
             int(lanes.flat[first]),
             other=instruction,

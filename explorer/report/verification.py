@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -215,11 +215,20 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
         if run.left_out:
             console.print(cell(f"    left out: {run.left_out}"), style="yellow")
     _print_verdict(verdict, console, named=False)
-    if not verdict.program.host_checked:
-        console.print(
-            cell(f"  {HOST_NOT_CHECKED}"), style="yellow", soft_wrap=not console.is_terminal
-        )
+    for remark in _remarks(verdict.program):
+        console.print(cell(f"  {remark}"), style="yellow", soft_wrap=not console.is_terminal)
     console.print(cell(f"by {verdict.by}, {elapsed_s:.1f} s"), style="dim")
+
+
+def _remarks(program: ProgramUnderTest) -> Iterator[str]:
+    """What is to be said of a file besides its verdict."""
+    if program.header_cols:
+        yield (
+            f"its text is for {program.problem.cols} columns, for which it was checked; its header "
+            f"says {program.header_cols}"
+        )
+    if not program.host_checked:
+        yield HOST_NOT_CHECKED
 
 
 def _is_told_at_the_end(run: Emulation, verdict: Verdict) -> bool:
@@ -320,8 +329,8 @@ def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
         console.print(cell(time_words(timed)), soft_wrap=not console.is_terminal)
         lines = [("takes", resources_line(timed.measured.resources))]
         console.print(notes([*lines, *measurement_lines(timed.circumstances, replayed=False)]))
-    if not program.host_checked:
-        console.print(cell(HOST_NOT_CHECKED), style="yellow", soft_wrap=not console.is_terminal)
+    for remark in _remarks(program):
+        console.print(cell(remark), style="yellow", soft_wrap=not console.is_terminal)
 
 
 def time_words(timed: TimedFile) -> str:

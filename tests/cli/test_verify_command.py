@@ -261,3 +261,17 @@ def test_wide_rows_that_are_wrong_at_parts_of_minus_infinity_are_found_out(explo
         assert explorer("verify", str(path)).code == 1
     path.write_text(right.replace("kUnroll = 4", "kUnroll = 2"))
     assert explorer("verify", str(path)).code == 0
+
+
+def test_a_header_with_other_columns_than_the_text_is_mentioned(explorer, tmp_path):
+    path = tmp_path / "mine.cu"
+    explorer(
+        "emit", "heuristic", "--cols", "64", "--rows", "8", "--output", str(path), "--no-verify"
+    )
+    emitted = path.read_text()
+    path.write_text(emitted)
+    assert "its header says" not in explorer("verify", str(path)).out
+    path.write_text(emitted.replace("--cols 64", "--cols 68"))
+    ran = explorer("verify", str(path))
+    said = "its text is for 64 columns, for which it was checked; its header says 68"
+    assert ran.code == 0 and said in " ".join(ran.out.split())

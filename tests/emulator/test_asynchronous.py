@@ -165,6 +165,24 @@ def test_mbarrier_as_a_block_barrier(run, out):
     assert not clean.findings, clean.text
     want = X[:192].reshape(3, 64)[:, ::-1]
     np.testing.assert_allclose(clean["out0"], want[0] + want[1] + want[2], rtol=1e-6)
+    # A relaxed arrival releases nothing and a relaxed wait acquires nothing, but for a fence.
+    for name, behind in (("arrive", 'asm volatile("mbarrier.arrive'), ("test_wait", "if (!half)")):
+        relaxed = source.replace("WAIT", "true").replace(name, f"{name}.relaxed.cta")
+        racy = run(relaxed, X, out(64), block=64)
+        assert "shared-race" in racy.kinds, racy.text
+        fenced = run(
+            relaxed.replace(behind, f"__threadfence_block(); {behind}"), X, out(64), block=64
+        )
+        assert not fenced.findings, fenced.text
+
+
+def test_a_relaxed_wait_knows_nothing_of_the_copies(run, out):
+    relaxed = TRY.replace("parity.shared", "parity.relaxed.cta.shared")
+    assert "async-wait" in bulk(run, out, wait=relaxed).kinds
+    fenced = bulk(run, out, wait=relaxed + "__threadfence_block();")
+    assert not fenced.findings, fenced.text
+    acquired = TRY.replace("parity.shared", "parity.acquire.cta.shared")
+    assert not bulk(run, out, wait=acquired).findings
 
 
 PIPELINE = """__device__ __forceinline__ unsigned at(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }

@@ -123,7 +123,16 @@ def test_st_async(run, out):
     )
     assert not clean.findings, clean.text
     assert np.array_equal(clean["out0"].reshape(2, 2, 32), X[:128].reshape(2, 2, 32)[:, ::-1, ::-1])
-    for wait in ("", "__syncthreads();", MEET):
+    relaxed = POLL.replace("acquire", "relaxed")
+    fenced = run(
+        between(ST_ASYNC, MEET, MEET).replace("WAIT", relaxed + "__threadfence();"),
+        X,
+        out(128),
+        grid=4,
+        cluster=(2, 1, 1),
+    )
+    assert not fenced.findings, fenced.text
+    for wait in ("", "__syncthreads();", MEET, relaxed):
         racy = run(
             between(ST_ASYNC, MEET, MEET).replace("WAIT", wait),
             X,

@@ -182,3 +182,53 @@ def test_endless_loop_is_given_up(run, out):
 def test_trap_is_reported(run, out):
     source = 'extern "C" __global__ void k(float* y) { if (threadIdx.x == 3) __trap(); y[threadIdx.x] = 1; }'
     assert {"trap", "never-written"} == run(source, out(32)).kinds
+
+
+INIT = 'if (t == 0) asm volatile("mbarrier.init.shared.b64 [%0], 2;" :: "r"(at));'
+TEST = (
+    'asm volatile("{.reg .pred p; mbarrier.%s.parity.shared.b64 p, [%%1], 0;'
+    ' selp.u32 %%0, 1, 0, p;}" : "=r"(done) : "r"(at) : "memory");'
+)
+
+
+@pytest.mark.parametrize(
+    "spins",
+    [
+        "while (atomicAdd(y, 0) != 12345) {}",
+        "while (atomicMax(y, -5) != 12345) {}",
+        "while (atomicAdd((float*)y, __int_as_float(0x7fc00000)) != 1.f) {}",
+        "while (*(volatile int*)y != 12345) {}",
+        "while (atomicCAS(y, 0, 1) != 0) __nanosleep(100);",
+        "while (atomicExch(y, 1) != 0) {}",
+        f"{INIT} __syncthreads(); do {TEST % 'test_wait'} while (!done);",
+        f"{INIT} __syncthreads(); do {TEST % 'try_wait'} while (!done);",
+    ],
+)
+def test_threads_that_spin_for_what_never_comes_are_a_deadlock(run, out, spins):
+    source = """extern "C" __global__ void k(int* z, int* y) { __shared__ unsigned long long bar;
+      int t = threadIdx.x; unsigned done = 0, at = (unsigned)__cvta_generic_to_shared(&bar);
+      %s z[blockIdx.x * 256 + t] = done + at; }"""
+    sizes = {"grid": 64, "block": 256}
+    result = run(source % spins, out(64 * 256, np.int32), out(4, np.int32), **sizes)
+    assert not result.result.complete
+    assert "deadlock" in result.kinds
+
+
+@pytest.mark.parametrize(
+    "goes_on",
+    [
+        "while (atomicAdd(y, 1) != -1) {}",
+        "while (atomicAdd((float*)y, 1.f) != -1.f) {}",
+        "for (int i = 0;; ++i) ((volatile int*)y)[blockIdx.x * 256 + t] = i;",
+        "for (int i = 0;; ++i) { atomicExch(y + blockIdx.x * 256 + t, i); __syncthreads(); }",
+    ],
+)
+def test_the_work_of_a_kernel_that_never_ends_is_bounded(run, out, monkeypatch, goes_on):
+    monkeypatch.setattr("explorer.ptx_emulator.scheduler.WORK_LIMIT", 100_000_000)
+    source = f"""extern "C" __global__ void k(int* z, int* y) {{
+      int t = threadIdx.x; {goes_on} z[blockIdx.x * 256 + t] = t; }}"""
+    sizes = {"grid": 64, "block": 256}
+    result = run(source, out(64 * 256, np.int32), out(64 * 256, np.int32), **sizes)
+    assert not result.result.complete
+    assert "limit" in result.kinds
+    assert result.result.steps < 100_000

@@ -197,6 +197,40 @@ def test_an_edit_that_breaks_it_is_found(write):
 
 
 @pytest.mark.parametrize(
+    ("number", "old", "new", "says"),
+    [
+        (6, "--mask lengths", "--mask causal", "--mask causal, but its Launch line passes lengths"),
+        (6, "--mask lengths", "", "--mask none, but its Launch line passes lengths"),
+        (
+            8,
+            "--mask additive --mask-rows 1",
+            "--mask lengths",
+            "passes mask, as for --mask additive",
+        ),
+        (7, "--mask causal --mask-rows 4", "", "passes mask_rows, as for --mask causal"),
+        (0, "--cols 512", "--cols 512 --mask lengths", "passes none of lengths, mask, mask_rows"),
+    ],
+)
+def test_a_mask_that_the_launch_line_is_not_for_is_named(number, old, new, says, write):
+    source = emit(*CONFIGS[number]).source
+    assert old in source
+    edited = source.replace(old, new)
+    line = next(n for n, text in enumerate(edited.splitlines(), 1) if "explorer emit" in text)
+    with pytest.raises(InvalidInput) as refusal:
+        read_emitted(write(edited))
+    assert says in str(refusal.value) and f"in line {line}, or mend" in str(refusal.value)
+
+
+def test_line_ends_and_a_mark_of_an_editor_say_nothing(tmp_path):
+    source = emit(*CONFIGS[0]).source
+    path = tmp_path / "mine.cu"
+    for mark, end in ((b"\xef\xbb\xbf", b"\n"), (b"", b"\r\n"), (b"\xef\xbb\xbf", b"\r\n")):
+        path.write_bytes(mark + source.encode().replace(b"\n", end))
+        read = read_emitted(path)
+        assert read.source == source and read.host_checked and not read.is_edited
+
+
+@pytest.mark.parametrize(
     ("old", "new", "says"),
     [
         ("//   explorer emit", "//   explored", "no 'explorer emit' line"),
