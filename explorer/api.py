@@ -1049,9 +1049,7 @@ def _with_journal(
     """Return a table with what a run has finished since."""
     from explorer.tuned_table import read_journal
 
-    for table in read_journal(journal, kept.gpu):
-        kept = kept.with_(one for one in table.problems if resumes(one))
-    return kept
+    return kept.with_(filter(resumes, read_journal(journal, kept.gpu)))
 
 
 def _say_of(run: "TuneRun", heard: Notice) -> None:

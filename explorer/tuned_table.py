@@ -336,7 +336,7 @@ def journal_line(one: TunedProblem, gpu: GpuSpec) -> str:
     return table_text(TunedTable(gpu, (one,))).replace("\n", "")
 
 
-def read_journal(path: Path, gpu: GpuSpec) -> list[TunedTable]:
+def read_journal(path: Path, gpu: GpuSpec) -> list[TunedProblem]:
     """The problems that were finished on a GPU; what follows the last whole line is cut off.
 
     None where there is no such file. Raises InvalidInput for a file that cannot be read, or that is
@@ -351,4 +351,4 @@ def read_journal(path: Path, gpu: GpuSpec) -> list[TunedTable]:
                 f"{path}, line {number}, is no tuned problem of this version: {error}; move the "
                 "file away to begin anew"
             ) from None
-    return [table for table in tables if table.gpu == gpu]
+    return [one for table in tables if table.gpu == gpu for one in table.problems]

@@ -163,7 +163,7 @@ def tune(
     out with its reason, and the rest goes on. Raises InvalidInput for a damaged journal;
     KeyboardInterrupt leaves what was finished in it.
     """
-    before = [*known, *(one for t in read_journal(journal, benches.gpu) for one in t.problems)]
+    before = [*known, *read_journal(journal, benches.gpu)]
     run = _Run(benches, problems, journal, filter(resumes, before), tell)
     later = iter(run.waiting[1:])
     for place, problem in enumerate(run.waiting):
