@@ -26,7 +26,14 @@ from explorer.devices.emulated.result import (
 )
 from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.runs import Run, emulated_runs, few_blocks, striding_run, too_large
+from explorer.evaluate.runs import (
+    MOST_ELEMENTS,
+    Run,
+    emulated_runs,
+    few_blocks,
+    striding_run,
+    too_large,
+)
 from explorer.gpu_spec import GpuSpec, known_gpu_for
 from explorer.outcome import Resources
 from explorer.problem import Problem
@@ -166,6 +173,9 @@ class Emulator:
         Raises InvalidInput for cols that do not suit the kernel. What cannot be compiled is
         wrong, and what the emulator does not know unverified: both are results.
         """
+        widest = program.problem.resized(cols=program.cols)
+        if program.cols > MOST_ELEMENTS:  # to say which rows would be tried takes minutes
+            return self._verdict(program, [Emulation(widest, reason=too_large(widest))])
         wanted = emulated_runs(program, rows)
         first = wanted[0].problem
         large = too_large(first)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from explorer.accuracy import Accuracy
 from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.gpu_spec import WARP
 from explorer.problem import Mask, Problem
 from explorer.reference import (
     LEADING_COUNT,
@@ -67,6 +68,9 @@ FAR_ROUNDS = 544
 
 FEWEST_FAR_COLS = 2**11 + 77
 """Columns that are tried of a thread that has a row, or a large part of it, to itself, at least."""
+
+FEWEST_FAR_COLS_OF_A_WARP = 2**15 + 77
+"""The same where a round of a kernel's loops takes as many elements as a warp has threads."""
 
 MOST_STRIDES = 136
 """Strides of a block over the rows: what it counts in 7 bits has begun anew."""
@@ -150,6 +154,11 @@ def few_blocks(program: ProgramUnderTest, run: Run) -> Run:
 def too_large(problem: Problem) -> str:
     """Why a problem is not emulated, or nothing."""
     elements = problem.rows * problem.cols
+    if problem.cols > MOST_ELEMENTS:
+        return (
+            f"a row has {problem.cols} elements, more than the {MOST_ELEMENTS} that are emulated: "
+            "verify it on a GPU"
+        )
     if elements <= MOST_ELEMENTS:
         return ""
     return (
@@ -320,8 +329,8 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
     middle = min(own, ROUNDS * a_round // unit * unit)
     ragged = max(1, RAGGED_COLS // unit) * unit
     most = _most_cols(program)
-    rounds = max(FAR_ROUNDS * a_round, FEWEST_FAR_COLS)
-    far = max(2 * own + unit, min(_far_cols(program), rounds))
+    fewest = FEWEST_FAR_COLS_OF_A_WARP if a_round >= WARP else FEWEST_FAR_COLS
+    far = max(2 * own + unit, min(_far_cols(program), max(FAR_ROUNDS * a_round, fewest)))
     above = [min(cols // unit * unit, most) for cols in (2 * own + unit, far)]
     whole = max(1, round(own / a_round)) * a_round // unit * unit
     remainders = _remainders(own, a_round, width) if unit < width else []

@@ -304,3 +304,27 @@ def test_a_thread_that_adds_up_the_whole_row_may_round_as_often():
     alone = replace(shared, arrangement="replicated")
     few, many = (ProgramUnderTest.of_config(problem, c).rounding(problem) for c in (shared, alone))
     assert few < 1e-5 and many > 4096 * 2.0**-24
+
+
+def test_a_row_that_is_too_wide_is_said_at_once():
+    """To list what would be run takes minutes at the most columns that there can be."""
+    config = Config(cache="none", cache_holds="input", static_cols=False)
+    program = ProgramUnderTest.of_config(Problem(64, 1000), config).at_cols(2**31 - 2**16 - 4)
+    verdict = Emulator("sm_90").verify(program)
+    assert verdict.status is Status.UNVERIFIED
+    assert "a row has 2147418108 elements, more than the 4194304 that are emulated" in (
+        verdict.sentence
+    )
+
+
+def test_a_warp_of_single_elements_is_tried_at_columns_of_16_bits():
+    config = Config(
+        threads=64,
+        threads_per_row=32,
+        vector_bytes=4,
+        cache="none",
+        cache_holds="input",
+        static_cols=False,
+    )
+    runs = emulated_runs(ProgramUnderTest.of_config(Problem(64, 1000), config))
+    assert max(run.problem.cols for run in runs) > 2**15
