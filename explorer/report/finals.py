@@ -205,7 +205,7 @@ def _last_cell(finalist: Finalist, finals: Finals, width: int) -> str:
 
 def _ties_sentence(finals: Finals, *, replayed: bool) -> str:
     how = f"Noise {percent(finals.noise, 2)}; {_how(finals, replayed=replayed)}."
-    if len(finals.ties) == 1:
+    if len(finals.ties) <= 1:  # none, in a damaged database
         return f"No other finalist ties with the best. {how}"
     ratios = [finalist.ratio_to_best for finalist in finals.ties]
     apart = percent(max(ratios) - min(ratios))
