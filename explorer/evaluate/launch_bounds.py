@@ -5,11 +5,7 @@ from collections.abc import Sequence
 from explorer.codegen import Launch, LaunchPlan
 from explorer.errors import InvalidInput
 from explorer.problem import Problem
-
-MOST_BLOCKS = 2**31 - 1
-"""Blocks of a grid along x."""
-
-MOST_THREADS = 1024
+from explorer.ptx_emulator import MAX_BLOCK, MAX_GRID, MOST_BYTES
 
 MOST_CLUSTER_BLOCKS = 16
 """Blocks of a cluster where the host opts in; 8 elsewhere."""
@@ -17,7 +13,7 @@ MOST_CLUSTER_BLOCKS = 16
 MOST_SHARED_BYTES = 227 * 1024
 """Shared memory that a block can have on the GPUs which have most of it.
 
-CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", for all of these.
+CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", for both.
 """
 
 EMULATED_BLOCKS = 2**22
@@ -25,10 +21,6 @@ EMULATED_BLOCKS = 2**22
 
 EMULATED_SCRATCH_BYTES = 2**30
 """Scratch memory that is allotted at once; kernels of 2^22 elements take a twentieth of it."""
-
-
-MOST_SCRATCH_BYTES = 2**41
-"""Scratch memory of any problem: what the emulator has addresses for, and more than a GPU has."""
 
 EMULATED_SCRATCH_BYTES_A_ROW = 2**26
 """Scratch memory that is allotted for each of the far rows that are emulated."""
@@ -45,16 +37,16 @@ def check_launches(plan: LaunchPlan, launched: Sequence[Launch], problem: Proble
     _check("cluster", cluster, (1, MOST_CLUSTER_BLOCKS), "blocks of a cluster", problem)
     for step in launched:
         _check("blocks_per_sm", step.blocks_per_sm, (0, None), "blocks on an SM", problem)
-        most = None if step.blocks_per_sm else MOST_BLOCKS
+        most = None if step.blocks_per_sm else MAX_GRID[0]
         _check("blocks", step.grid, (1, most), "blocks of a grid", problem)
-        _check("the block", step.block, (1, MOST_THREADS), "threads of a block", problem)
+        _check("the block", step.block, (1, MAX_BLOCK[0]), "threads of a block", problem)
         shared = (0, MOST_SHARED_BYTES)
         _check("shared", step.shared_bytes, shared, "bytes of shared memory a block", problem)
 
 
 def check_scratch(scratch_bytes: int, problem: Problem) -> None:
     """Raise InvalidInput for a size that no memory has."""
-    _check("scratch", scratch_bytes, (0, MOST_SCRATCH_BYTES), "bytes", problem, emulated=True)
+    _check("scratch", scratch_bytes, (0, MOST_BYTES), "bytes", problem, emulated=True)
 
 
 def check_emulated(launched: Sequence[Launch], scratch_bytes: int, problem: Problem) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from explorer.accuracy import Accuracy
+from explorer.evaluate.launch_bounds import MOST_SHARED_BYTES
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import WARP
 from explorer.problem import Mask, Problem
@@ -80,9 +81,6 @@ MANY_ROWS = 2**20
 
 FEW_STRIDES = 32
 """Strides that blocks make in other runs, or nearly."""
-
-SHARED_BYTES = 227 * 1024
-"""Dynamic shared memory that no run asks for more of: what a block can have on most GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +365,6 @@ def _most_cols(program: ProgramUnderTest) -> int:
     """The most columns, of those that are tried, whose rows fit shared memory and the emulator."""
     unit = program.cols_unit
     most = max(unit, _far_cols(program) // unit * unit)
-    while most > unit and program.planned_shared_bytes(most) > SHARED_BYTES:
+    while most > unit and program.planned_shared_bytes(most) > MOST_SHARED_BYTES:
         most = most // 2 // unit * unit
     return most

@@ -30,14 +30,23 @@ from explorer.ptx_emulator.findings import (
     LaunchError,
     UnsupportedPtx,
 )
-from explorer.ptx_emulator.geometry import LaunchLimits
+from explorer.ptx_emulator.geometry import MAX_BLOCK, MAX_GRID, LaunchLimits
 from explorer.ptx_emulator.launches import Argument, LaunchResult, Writers, launch
 from explorer.ptx_emulator.machine import Schedule, permuted_turns
-from explorer.ptx_emulator.memory import Allocation, GlobalMemory, check_output, poisoned
+from explorer.ptx_emulator.memory import (
+    MOST_BYTES,
+    Allocation,
+    GlobalMemory,
+    check_output,
+    poisoned,
+)
 from explorer.ptx_emulator.parser import parse
 from explorer.ptx_emulator.program import Extents, Instruction, Module, SourceLine
 
 __all__ = [
+    "MAX_BLOCK",
+    "MAX_GRID",
+    "MOST_BYTES",
     "SECTOR_BYTES",
     "Allocation",
     "Argument",

@@ -221,8 +221,7 @@ class HappensBefore:
     def fence(self, lanes: LaneIds, now: int) -> None:
         """Note a fence of gpu or system scope: what relaxed reads saw is known from here on."""
         self.fence_block(lanes)
-        for lane in self._seen.keys() & set(lanes.tolist()) if self._seen else ():
-            self.acquire(np.array([lane]), self._seen.pop(lane))
+        self._know(self._seen, lanes)
         for block, row in self._seen_by_block.items():
             # One thread saw the flag, a block barrier followed, and now the others fence.
             members = lanes[self.block_of[lanes] == block]
@@ -235,8 +234,12 @@ class HappensBefore:
 
     def fence_block(self, lanes: LaneIds) -> None:
         """Note a fence of block scope: what relaxed waits saw of their own block is known."""
-        for lane in self._seen_near.keys() & set(lanes.tolist()) if self._seen_near else ():
-            self.acquire(np.array([lane]), self._seen_near.pop(lane))
+        self._know(self._seen_near, lanes)
+
+    def _know(self, seen: dict[int, Row], lanes: LaneIds) -> None:
+        """Let these lanes know what they have seen, which is noted no longer."""
+        for lane in seen.keys() & set(lanes.tolist()) if seen else ():
+            self.acquire(np.array([lane]), seen.pop(lane))
 
     def fenced_knowledge(self, lane: int) -> Row | None:
         """Return what a relaxed write of `lane` publishes: what it knew at its last fence.
@@ -257,15 +260,18 @@ class HappensBefore:
 
     def see(self, lanes: Iterable[int], row: Row) -> None:
         """Note that a relaxed read saw what was published; a later fence makes it known."""
-        for lane in lanes:
-            seen = self._seen.get(lane)
-            self._seen[lane] = row if seen is None else np.maximum(seen, row)
+        _note(self._seen, lanes, row)
 
     def see_near(self, lanes: Iterable[int], row: Row) -> None:
         """Note the same within the block, where a fence of block scope makes it known as well."""
-        for lane in lanes:
-            seen = self._seen_near.get(lane)
-            self._seen_near[lane] = row if seen is None else np.maximum(seen, row)
+        _note(self._seen_near, lanes, row)
+
+
+def _note(seen: dict[int, Row], lanes: Iterable[int], row: Row) -> None:
+    """Add `row` to what each of these lanes has seen."""
+    for lane in lanes:
+        before = seen.get(lane)
+        seen[lane] = row if before is None else np.maximum(before, row)
 
 
 def _within(lanes: LaneIds, first: LaneIds, size: int) -> NDArray[np.bool_]:

@@ -17,6 +17,9 @@ from explorer.ptx_emulator.program import Array
 SLOT_BITS = 42
 """Allocations start 2^42 bytes apart, so that no stray index falls into another one."""
 
+MOST_BYTES = 1 << (SLOT_BITS - 1)
+"""Bytes of a sparse array."""
+
 _ALIGNMENT = 256
 
 SECTOR = 32
@@ -184,7 +187,7 @@ class GlobalMemory:
         if not len(windows) or windows[0, 0] < 0 or windows[-1, 1] > elements:
             raise ValueError(f"windows of {name} must lie within its {elements} elements")
         itemsize = contents.dtype.itemsize
-        if elements * itemsize > 1 << (SLOT_BITS - 1):
+        if elements * itemsize > MOST_BYTES:
             raise ValueError(f"{name} has {elements * itemsize} bytes, too many for its address")
         backed = Windows.of(windows, itemsize)
         allocation = self._new(

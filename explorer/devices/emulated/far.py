@@ -32,6 +32,7 @@ from explorer.devices.emulated.result import Emulation, LaunchRefused, NotEmulat
 from explorer.operands import Operand, inputs, output
 from explorer.problem import MAX_ROWS, Mask, Problem
 from explorer.ptx_emulator import (
+    MOST_BYTES,
     Allocation,
     Argument,
     Finding,
@@ -54,9 +55,6 @@ FAR_BLOCKS = 2**16
 FARTHEST_BLOCKS = 2**24
 """Blocks that it has where memory holds their rows: neither 24 bits nor an fp32 number tell the
 last ones from others."""
-
-MOST_FAR_BYTES = 2**41
-"""Bytes of an array of a far problem: for more the emulator has no addresses, nor a GPU memory."""
 
 MOST_FAR_ELEMENTS = 2**37
 """Elements that so many blocks have at most: in 16 bits a matrix of 256 GiB."""
@@ -116,7 +114,7 @@ def far_problems(
 def is_addressable(problem: Problem) -> bool:
     """Return whether the emulator has addresses for a problem's arrays; no GPU holds others."""
     operands = (*inputs(problem), output(problem))
-    return all(operand.bytes <= MOST_FAR_BYTES for operand in operands)
+    return all(operand.bytes <= MOST_BYTES for operand in operands)
 
 
 def _of_rows(problem: Problem, block_rows: int, rounds: int, blocks: int) -> Problem:
