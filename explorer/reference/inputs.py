@@ -21,12 +21,15 @@ from explorer.reference.patterns import (
     EXACT,
     LEADING_COUNT,
     ONE_GREATEST,
+    PLATEAU,
+    SUBSET,
     Pattern,
     Shares,
     leading_patterns,
     patterns_for,
+    telling_count,
 )
-from explorer.reference.truth import hidden_elements, truth_of
+from explorer.reference.truth import EXACT_TERMS, hidden_elements, truth_of
 
 Array = NDArray[Any]
 
@@ -56,6 +59,10 @@ GRADIENT_SIZES = {DType.F16: (1e-3, 300.0), DType.BF16: (1e-7, 1e6)}
 
 OTHER_GRADIENT_SIZES = (3e-17, 3e10)
 """The same for f32 and f64."""
+
+PLATEAU_GRADIENT = 3e4
+"""The gradient at each of a row's many maxima: the sum of so large ones, times e^-30 or less, is no
+more than the smallest f16 results."""
 
 TINY_SHARE = 1e-20
 """An element's share of its row's sum, below which large gradients are not tried.
@@ -111,14 +118,25 @@ class Case:
             names = [pattern.name for pattern in self.patterns]
             _vary_gradients(problem, arrays, names, matrix, rng)
             _make_not_finite(problem, arrays, names, matrix)
-        if problem.mask is Mask.LENGTHS:
-            _vary_lengths(problem, arrays["lengths"])
-        if problem.mask is Mask.ADDITIVE:
-            _vary_mask(arrays["mask"], rng)
-        if self.leading_width:
-            _show_all(problem, arrays)
+        if problem.mask is not Mask.NONE:
+            self._vary_masks(arrays, rng)
         _fill_hidden(problem, arrays)
         return arrays
+
+    def _vary_masks(self, arrays: dict[str, Array], rng: np.random.Generator) -> None:
+        """Give the lengths and the masks all kinds of values; of rows of subsets all is seen."""
+        problem, names = self.problem, np.array([pattern.name for pattern in self.patterns])
+        whole = np.flatnonzero(names == SUBSET)
+        if problem.mask is Mask.LENGTHS:
+            _vary_lengths(problem, arrays["lengths"])
+            arrays["lengths"][whole] = problem.cols
+        if problem.mask is Mask.ADDITIVE:
+            _vary_mask(arrays["mask"], rng)
+            if problem.mask_rows > 1:
+                arrays["mask"][whole % problem.mask_rows] = 0
+        if self.leading_width:
+            _show_all(problem, arrays)
+        _tell_of_visible(problem, arrays, names)
 
 
 def verification_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
@@ -243,10 +261,10 @@ def _pattern_matrix(dtype: DType, patterns: tuple[Pattern, ...], cols: int, seed
 
     It is kept: kernels with as many rows a block ask for the same once more.
     """
-    width = min(cols, PATTERN_COLS)
-    rng = np.random.default_rng([seed, len(patterns), width])
+    rng = np.random.default_rng([seed, len(patterns), min(cols, PATTERN_COLS)])
     matrix = np.empty((len(patterns), cols), NUMPY_DTYPES[dtype])
     for row, pattern in enumerate(patterns):
+        width = min(cols, EXACT_TERMS if pattern.name in EXACT else PATTERN_COLS)
         values = _held(pattern.make(rng, width), matrix.dtype)
         matrix[row] = values if width == cols else np.resize(values, cols)
     return matrix
@@ -318,6 +336,8 @@ def _vary_gradients(
         elif name in ("ladder", "smallest normal") and problem.op.is_log:
             grad[row] = 0
             grad[row, np.argmax(matrix[row])] = 1
+        elif name == PLATEAU:
+            grad[row] = np.where(matrix[row] == matrix[row].max(), PLATEAU_GRADIENT, 0)
         elif row % 7 == 5:
             grad[row] = 0
             grad[row, rng.integers(0, problem.cols)] = 1
@@ -378,6 +398,29 @@ def _show_all(problem: Problem, arrays: dict[str, Array]) -> None:
         arrays["lengths"][:LEADING_COUNT] = problem.cols
     if problem.mask is Mask.ADDITIVE and problem.mask_rows > 1:
         arrays["mask"][:LEADING_COUNT] = 0
+
+
+def _tell_of_visible(problem: Problem, arrays: dict[str, Array], names: Array) -> None:
+    """Mask some elements of exact rows: as many are seen as show that one is missing.
+
+    A pattern has as many of all elements; a mask leaves fewer.
+    """
+    rows = np.flatnonzero(np.isin(names, EXACT))
+    if not len(rows):
+        return
+    matrix = arrays["input"] = arrays["input"].copy()  # the patterns are kept for other cases
+    seen = matrix[rows] == 0
+    hidden = hidden_elements(problem, arrays)
+    if hidden is not None:
+        seen &= ~hidden[rows]
+    if problem.mask is Mask.ADDITIVE:
+        seen &= arrays["mask"][rows % problem.mask_rows] == 0
+    rng = np.random.default_rng([len(names), problem.cols])
+    for row, places in zip(rows, seen, strict=True):
+        count = int(places.sum())
+        told = telling_count(max(1, count), problem.op, problem.output_dtype, 1.0, -1)
+        dropped = rng.choice(np.flatnonzero(places), max(0, count - told), replace=False)
+        matrix[row, dropped] = -np.inf
 
 
 def _fill_hidden(problem: Problem, arrays: dict[str, Array]) -> None:

@@ -15,6 +15,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from explorer.accuracy import Accuracy
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP
 from explorer.problem import Op, Problem
@@ -146,7 +147,11 @@ def patterns_for(problem: Problem, shares: Shares | None = None) -> tuple[Patter
     Peaks and NaN lie in the share of each thread of a kernel that cuts rows so; without `shares`
     they lie in all shares, however rows are cut by powers of two.
     """
-    return _patterns(problem.cols, problem.dtype, problem.output_dtype, problem.op, shares)
+    scale = problem.scale if problem.op.is_backward else None
+    alike = Problem(
+        1, problem.cols, problem.dtype, problem.op, out_dtype=problem.output_dtype, scale=scale
+    )
+    return _patterns(alike, shares)
 
 
 def leading_patterns(problem: Problem, width: int) -> tuple[Pattern, ...]:
@@ -170,18 +175,17 @@ LEADING_COUNT = 6
 
 
 @lru_cache(maxsize=16)
-def _patterns(
-    cols: int, dtype: DType, output: DType, op: Op, shares: Shares | None
-) -> tuple[Pattern, ...]:
-    terms = _terms_told_apart(op, output)
+def _patterns(problem: Problem, shares: Shares | None) -> tuple[Pattern, ...]:
+    cols, dtype, output, op = problem.cols, problem.dtype, problem.output_dtype, problem.op
     return (
         *(Pattern(_words(make), make) for make in _TELLING),
         *(_one_greatest(sign * dtype.greatest) for sign in (1.0, -1.0)),
         *(Pattern(_words(make), make) for make in _OTHERS),
-        *_subsets(cols, terms, shares is not None and shares.thorough),
+        *_subsets(problem, cols, thorough=shares is not None and shares.thorough),
         *(Pattern(_words(make), make) for make in _LAST),
         *_ladders(cols, dtype, op),
         *_least_outputs(cols, output, op),
+        *_lone_maxima(dtype, op),
         *_outweighed(cols),
         *_huge(dtype, few=cols > NARROW_COLS),
         *_peaks(cols, op, shares),
@@ -395,18 +399,61 @@ def _least_outputs(cols: int, output: DType, op: Op) -> list[Pattern]:
     """Return rows whose results are the smallest numbers of a type of fewer exponents than fp32.
 
     All but the maximum are so far below it that the sum is about 1. In a ladder from the maximum on
-    it is greater, and results that a kernel flushes too soon are lost to rounding there anyway.
+    it is greater, and results that a kernel flushes too soon are lost to rounding there anyway. The
+    gradient of log_softmax has such results where many large gradients meet small exponentials.
     """
-    smallest = output.smallest_normal
-    if op.is_log or cols == 1 or smallest <= output.arithmetic.smallest_normal:
+    smallest, bits = output.smallest_normal, EXACT_BITS[output.arithmetic]
+    forward_log = op.is_log and not op.is_backward
+    if forward_log or cols == 1 or smallest <= output.arithmetic.smallest_normal:
         return []
+    rows = min(ceil(GAPS / (cols - 1)), 16)
+    if op.is_log:
+        return [_plateau(number, rows, bits) for number in range(rows)]
     nearest = max(-np.log(smallest) - 2, np.log(cols))
     farthest = nearest + (output.mantissa_bits + 3) * np.log(2.0)
-    rows, bits = min(ceil(GAPS / (cols - 1)), 16), EXACT_BITS[output.arithmetic]
     return [
         _ladder("smallest output", nearest, farthest, number, rows, "shuffled", bits)
         for number in range(rows)
     ]
+
+
+PLATEAU = "plateau"
+
+
+def _plateau(number: int, rows: int, bits: int) -> Pattern:
+    """Return a row of which half is the maximum, and half lies 8 to 40 below it."""
+    ladder = _ladder(PLATEAU, 8.0, 40.0, number, rows, "shuffled", bits)
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        row = ladder.make(rng, cols)
+        row[rng.random(cols) < 0.5] = row.max()
+        return row
+
+    return Pattern(PLATEAU, make)
+
+
+def _lone_maxima(dtype: DType, op: Op) -> list[Pattern]:
+    """Return rows of one maximum of each size and sign, and of others that are all far below it.
+
+    A kernel that compares numbers by their bits, and errs in some of them, takes another element
+    for the maximum, and overflows. Near to each other the elements would hide that.
+    """
+    if op.is_backward:
+        return []
+    nearest = DEEPEST_GAP[dtype.arithmetic]
+    return [_lone_maximum(value, nearest) for value in LONE_MAXIMA]
+
+
+LONE_MAXIMA = (-1.3, 0.7, -0.011, 1e-5, 37.0, -37.0, 2900.0, -2900.0)
+
+
+def _lone_maximum(value: float, nearest: float) -> Pattern:
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        row = value - nearest * (FARTHEST_GAP / nearest) ** rng.random(cols)
+        row[rng.integers(0, cols)] = value
+        return row
+
+    return Pattern(f"maximum {value:g}", make)
 
 
 def _ladder(
@@ -553,63 +600,97 @@ def _lowest_or_masked(greatest: float) -> Pattern:
 # ------------------------------------------------------------------ each element's influence
 
 
-EXACT = ("subset", "half")
+SUBSET, HALF = "subset", "half"
+
+EXACT = (SUBSET, HALF)
 """Names of the patterns whose terms are all 0 or 1, so that their sums are exact."""
 
 
-def _terms_told_apart(op: Op, output: DType) -> int:
-    """Return the most equal terms of a sum of which an output shows that one is missing.
+@lru_cache(maxsize=256)
+def telling_count(most: int, op: Op, output: DType, factor: float, change: int) -> int:
+    """Return the most terms of 1, up to `most`, whose result shows that there is `change` more.
 
-    1 / n is another number than 1 / (n - 1) up to n = 2^(bits of mantissa), of fp32 up to the
-    limit of exact rows (`Limits.exact_relative`). The logarithm of n changes by 1 / n, which is to
-    exceed the spacing at log(n), or that limit.
+    The result of n terms is 1 / n, -log(n), or of a gradient `factor` * (1 - n). An output of fp32
+    shows the change by 1 / n where it is above the limit of exact rows (`Limits.exact_relative`).
+    One of 16 bits shows it where n and n + `change` lie on two sides of the middle between two
+    numbers of the type: of bf16, which has 8 bits, 1 / 3950 does so and 1 / 4096 does not. Where
+    no number of terms shows it, all do as well.
     """
-    bits = output.mantissa_bits
-    if output.itemsize == 2:
-        if op is not Op.LOG_SOFTMAX:
-            return int(2**bits)
-        return {DType.BF16: 50, DType.F16: 250}[output]
-    return 2**14 if op is Op.LOG_SOFTMAX else 2**20
+    n = np.arange(1, min(most, MOST_TERMS) + 1, dtype=np.float64)
+    due, magnitude = _of_ones(n, op, factor)
+    got, _ = _of_ones(n + change, op, factor)
+    allowed = Accuracy.DEFAULT.limits(output).exact_relative * magnitude
+    # What a kernel may be off by itself: integers, such as a gradient's 1 - n, come out exact.
+    own = np.where(got == np.rint(got), 0.0, allowed / 4)
+    with np.errstate(over="ignore", invalid="ignore"):
+        below = _as_held(got + own, output) < _as_held(due - allowed, output)
+        above = _as_held(got - own, output) > _as_held(due + allowed, output)
+    told = np.flatnonzero(below | above | (n + change == 0))
+    return int(told[-1]) + 1 if len(told) else len(n)
 
 
-def _subsets(cols: int, terms: int, thorough: bool) -> list[Pattern]:
+MOST_TERMS = 2**20
+"""The most terms of an exact row: a change by 1 / n is to exceed the limit of fp32."""
+
+
+def _of_ones(n: Row, op: Op, factor: float) -> tuple[Row, Row]:
+    """Return what an op makes of rows of n terms of 1, and what its errors are relative to."""
+    if op.is_backward:
+        return factor * (1.0 - n), abs(factor) * (1.0 + n)
+    with np.errstate(divide="ignore"):
+        result = -np.log(n) if op.is_log else 1.0 / n
+    return result, np.abs(result) + (1.0 if op.is_log else 0.0)
+
+
+def _as_held(values: Row, output: DType) -> Row:
+    """Return numbers as a 16-bit type holds them; of wider types as they are."""
+    return values.astype(NUMPY_DTYPES[output]).astype(np.float64) if output.is_half else values
+
+
+def _subsets(problem: Problem, cols: int, *, thorough: bool) -> list[Pattern]:
     """Return rows of 0 and -inf: each element has an equal, exact share of one row's sum.
 
-    Every element is in some subset, of `terms` elements at most; where rows are so wide that these
-    would be too many, a sample is, and with it what is at the ends of a row and of its shares. A
-    sum that leaves one element out, or counts one twice, is wrong there by 1 / n, whatever the
-    rounding of other rows hides.
+    Every element is in some subset; where rows are so wide that these would be too many, a sample
+    is, and with it what is at the ends of a row and of its shares. There are as many elements as
+    show that one is missing (`telling_count`), whatever the rounding of other rows hides. Two
+    rows of halves show where one is counted twice, or taken for another.
     """
-    wanted = ceil(cols / terms)
+
+    def told(most: int, change: int) -> int:
+        return telling_count(most, problem.op, problem.output_dtype, problem.scale or 1.0, change)
+
+    fewer, more = told(cols, -1), told(max(1, cols // 2), 1)
+    wanted = ceil(cols / fewer)
     elements = THOROUGH_ELEMENTS if thorough else SUBSET_ELEMENTS
     rows = min(wanted, MOST_SUBSETS, max(2, elements // cols))
     if rows < wanted:
-        return [_sample(number, rows, terms) for number in range(rows)]
-    return [*(_subset(number, rows) for number in range(rows)), *([_half()] if rows == 1 else [])]
-
-
-def _half() -> Pattern:
-    """Return half of the elements: a sum that takes one for another is wrong in it."""
-    return Pattern("half", lambda rng, cols: _chosen(cols, rng.random(cols) < 0.5))
+        return [_sample(number, rows, fewer) for number in range(rows)]
+    first, *others = (_subset(SUBSET, number * fewer, fewer) for number in range(rows))
+    halves = [_subset(HALF, start, more) for start in dict.fromkeys((0, cols - more))]
+    return [first, *halves, *others]
 
 
 def _chosen(cols: int, places: NDArray[np.generic]) -> Row:
-    """Return a row of 0 at the places, and of -inf elsewhere; never of -inf alone."""
+    """Return a row of 0 at the places, and of -inf elsewhere."""
     row = np.full(cols, -np.inf)
     row[places] = 0.0
-    if not (row == 0.0).any():
-        row[-1] = 0.0
     return row
 
 
-def _subset(number: int, rows: int) -> Pattern:
-    """Return subset `number` of `rows` that a row's elements are divided into at random."""
+def _subset(name: str, start: int, count: int) -> Pattern:
+    """Return `count` elements of a row in random order, from number `start` on, in a circle."""
 
     def make(rng: np.random.Generator, cols: int) -> Row:
-        order = np.random.default_rng(cols).permutation(cols)  # the same for all rows
-        return _chosen(cols, order[number::rows])
+        order = _random_order(cols, name)
+        return _chosen(cols, order[(start + np.arange(count)) % cols])
 
-    return Pattern("subset", make)
+    return Pattern(name, make)
+
+
+@lru_cache(maxsize=2)
+def _random_order(cols: int, name: str) -> NDArray[np.int64]:
+    """Return the order of a row's elements, the same for all rows of a name."""
+    return np.random.default_rng([cols, len(name)]).permutation(cols)
 
 
 def _sample(number: int, rows: int, terms: int) -> Pattern:
@@ -625,7 +706,7 @@ def _sample(number: int, rows: int, terms: int) -> Pattern:
         _, first = np.unique(wanted, return_index=True)
         return _chosen(cols, wanted[np.sort(first)[:terms]])
 
-    return Pattern("subset", make)
+    return Pattern(SUBSET, make)
 
 
 def _ends(cols: int) -> NDArray[np.int64]:

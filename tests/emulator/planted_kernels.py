@@ -153,6 +153,21 @@ plant(
     (EXP2, "return x - maximum < -40.0f ? 0.0f : exp2f((x - maximum) * kLog2E);"),
 )
 
+plant(
+    "exponents",
+    "log_softmax backward of f16 takes e^y for 0 below -20",
+    Problem(8192, 1000, DType.F16, Op.LOG_SOFTMAX_BACKWARD),
+    KEPT,
+    (EXP2, "return x < -20.0f ? 0.0f : exp2f((x - maximum) * kLog2E);"),
+)
+plant(
+    "exponents",
+    "the order of negative numbers above -2 is another",
+    P4096,
+    Config(reduction="shuffle-redux"),
+    ("& 0x7fffffff", "& 0x3fffffff"),
+)
+
 # ------------------------------------------------------------------ start of the maximum
 
 for start in ("-1e30f", "-1e9f", "-65504.0f", "-1e5f", "-3.3e38f"):
@@ -503,6 +518,25 @@ for cols, place in ((131072, 77777), (1048576, 500001), (1048576, 1048575)):
         WIDE,
         (LOOP_SUM, f"if ((first + u * kThreadsPerRow) * kWidth + i != {place}) {LOOP_SUM}"),
     )
+for dtype, op in (
+    (DType.BF16, Op.SOFTMAX),
+    (DType.F16, Op.SOFTMAX),
+    (DType.BF16, Op.LOG_SOFTMAX),
+):
+    plant(
+        "influence",
+        f"element 77777 of 131072 of a {dtype} {op} is left out",
+        Problem(64, 131072, dtype, op),
+        WIDE,
+        (LOOP_SUM, f"if ((first + u * kThreadsPerRow) * kWidth + i != 77777) {LOOP_SUM}"),
+    )
+plant(
+    "influence",
+    "element 777 of a causal mask's rows of bf16 is left out",
+    Problem(8192, 1024, DType.BF16, mask=Mask.CAUSAL, mask_rows=1024),
+    HELD,
+    (SUMMED, f"    if ({COLUMN} != 777) sum += x[i];"),
+)
 plant(
     "influence",
     "a vector of a million is left out",

@@ -13,6 +13,8 @@ from explorer.reference import (
     TELLING_COUNT,
     Case,
     Shares,
+    Truth,
+    check,
     counted,
     pattern_count,
     patterns_for,
@@ -21,7 +23,7 @@ from explorer.reference import (
     with_other_arguments,
 )
 from explorer.reference.inputs import OTHER_SCALES
-from explorer.reference.patterns import places_of, spread_places
+from explorer.reference.patterns import places_of, spread_places, telling_count
 
 WIDTHS = [2, 5, 33, 1000, 4097, 300_000]
 
@@ -120,12 +122,58 @@ def differs_without_one(op, terms, dtype):
     return rounded(terms) != rounded(terms - 1)
 
 
+@pytest.mark.parametrize("mask", [Mask.CAUSAL, Mask.LENGTHS, Mask.ADDITIVE])
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+def test_of_what_a_mask_shows_one_missing_shows_as_well(mask, dtype):
+    problem = Problem(60, 3000, dtype, mask=mask, mask_rows=60 if mask is not Mask.LENGTHS else 0)
+    arrays = verification_inputs(problem)
+    exact = np.flatnonzero(truth_of(problem, arrays).exact)
+    terms = (counted(problem, arrays)[exact] == 0).sum(axis=1)
+    assert terms.max() > 2800
+    assert all(differs_without_one(problem.op, count, dtype) for count in terms)
+
+
+@pytest.mark.parametrize("op", list(Op))
+@pytest.mark.parametrize("dtype", list(DType))
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_number_of_terms_that_tells_is_judged_so_by_the_check(op, dtype, change):
+    """What one term more or less comes to is wrong, and what arithmetic may be off by is not."""
+    for most in (2, 37, 128, 1001, 60_000, 131_072):
+        terms = telling_count(most, op, dtype, 1.0, change)
+        due = of_ones(op, terms)
+        truth = Truth(np.array([[due]]), np.array([[magnitude(op, terms)]]), np.array([True]))
+        for value, wrong in ((of_ones(op, terms + change), 1), (due * (1 + 1e-7), 0)):
+            with np.errstate(over="ignore"):
+                held = np.array([[value]]).astype(NUMPY_DTYPES[dtype])
+            if dtype is not DType.F64 or wrong:
+                assert check(held, truth, dtype).wrong == wrong, (most, terms)
+
+
+def of_ones(op, terms):
+    """The result of a row of so many terms of 1."""
+    if op.is_backward:
+        return 1.0 - terms
+    return -np.log(terms) if op.is_log else 1.0 / max(terms, 1e-300)
+
+
+def magnitude(op, terms):
+    """What its error is relative to."""
+    return 1.0 + terms if op.is_backward else abs(of_ones(op, terms)) + (1.0 if op.is_log else 0.0)
+
+
+@pytest.mark.parametrize(("cols", "dtype"), [(131_072, DType.BF16), (131_072, DType.F16)])
+@pytest.mark.parametrize("op", list(Op))
+def test_of_wide_rows_of_16_bits_each_element_is_in_a_subset(cols, dtype, op):
+    problem = Problem(1, cols, dtype, op)
+    subsets = subsets_of(problem)
+    assert np.logical_or.reduce(subsets).all() and len(subsets) <= 3
+
+
 def test_wide_rows_have_a_sample_with_the_ends_of_shares():
-    problem = Problem(1, 2**18, DType.BF16)
-    (first, *_) = rows_of(problem, "subset")
-    chosen = np.flatnonzero(first == 0)
-    assert {0, 1, 2**17, 2**17 - 1, 2**18 - 1, 2**18 - 2**10} <= set(chosen.tolist())
-    assert 100 <= len(chosen) <= 128
+    (first, *_) = subsets_of(Problem(1, 2**21, DType.BF16, Op.LOG_SOFTMAX))
+    chosen = set(np.flatnonzero(first).tolist())
+    assert {0, 1, 2**20, 2**20 - 1, 2**21 - 1, 2**21 - 2**13} <= chosen
+    assert 120_000 <= len(chosen) <= 131_072
 
 
 @pytest.mark.parametrize("scale", [0.088, -0.5, 40.0])
@@ -215,20 +263,21 @@ def test_steps_are_told_apart_by_their_type(dtype):
         assert len(set(held)) > 1, pattern.name
 
 
-@pytest.mark.parametrize(
-    ("dtype", "op", "terms"),
-    [
-        (DType.F16, Op.SOFTMAX, 1024),
-        (DType.F32, Op.LOG_SOFTMAX, 2**14),
-        (DType.BF16, Op.SOFTMAX, 128),
-    ],
-)
-def test_a_sample_has_as_many_elements_as_a_sum_tells_apart(dtype, op, terms):
+def test_a_sample_has_as_many_elements_as_a_sum_tells_apart():
     """Also where the places that lie in all shares of a row are fewer than that."""
-    cols = 2**18
-    rows = rows_of(Problem(1, cols, dtype, op), "subset")
-    assert len(rows) >= 2
-    assert ((rows == 0).sum(axis=1) == terms).all()
+    cols = 2**20
+    for op in (Op.LOG_SOFTMAX, Op.SOFTMAX_BACKWARD):
+        subsets = subsets_of(Problem(1, cols, DType.F16, op))
+        assert len(subsets) == 2
+        terms = telling_count(cols, op, DType.F16, 1.0, -1)
+        assert all(subset.sum() == terms for subset in subsets)
+
+
+def subsets_of(problem, shares=None):
+    """The elements of each subset, of which rows too wide to be made quickly have some."""
+    rng = np.random.default_rng(0)
+    patterns = [p for p in patterns_for(problem, shares) if p.name == "subset"]
+    return [pattern.make(rng, problem.cols) == 0 for pattern in patterns]
 
 
 CUTS = [
@@ -377,12 +426,29 @@ def test_a_thorough_check_has_a_peak_in_every_vector(cols, dtype):
     assert set(places // 4) == set(range(-(-cols // 4))) and set(places % 4) == {0, 1, 2, 3}
 
 
-def test_a_thorough_check_has_each_element_of_a_16_bit_row_in_a_subset():
-    shares = Shares(width=8, threads=256, block_vectors=6283, thorough=True)
+def test_a_thorough_check_has_each_element_of_a_wide_row_in_a_subset():
+    shares = Shares(width=8, threads=256, block_vectors=2**17, thorough=True)
     for thorough, whole in ((True, True), (False, False)):
         cut = replace(shares, thorough=thorough)
-        problem = Problem(1, 32768, DType.BF16)
-        subsets = [p for p in patterns_for(problem, cut) if p.name == "subset"]
-        rng = np.random.default_rng(0)
-        met = np.logical_or.reduce([pattern.make(rng, 32768) == 0 for pattern in subsets])
-        assert met.all() == whole
+        problem = Problem(1, 2**20, DType.F16, Op.LOG_SOFTMAX)
+        assert np.logical_or.reduce(subsets_of(problem, cut)).all() == whole
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+def test_a_maximum_of_each_size_and_sign_is_far_above_all_others(dtype):
+    problem = Problem(1, 1000, dtype)
+    for value in (-1.3, 0.7, 1e-5, 2900.0, -2900.0):
+        (row,) = rows_of(problem, f"maximum {value:g}")
+        least, greatest = np.sort(row)[[0, -2]]
+        assert np.isclose(row.max(), value, rtol=2e-3) and row.max() - greatest > 90
+        assert row.max() - least > 9000
+
+
+def test_the_smallest_gradients_of_f16_are_no_gradient_of_their_own():
+    """Of log_softmax: e^y below e^-20 shows where dy is 0, beside a sum of many large ones."""
+    problem = Problem(1, 1000, DType.F16, Op.LOG_SOFTMAX_BACKWARD)
+    problem = problem.resized(rows=pattern_count(problem))
+    arrays = verification_inputs(problem)
+    values = truth_of(problem, arrays).values
+    deep = (arrays["input"] < -25) & (arrays["grad"] == 0)
+    assert (np.abs(values[deep]) > 2.0**-24).sum() > 50
