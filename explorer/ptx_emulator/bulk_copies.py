@@ -107,7 +107,7 @@ class _Engine:
         if barrier is not None:
             if self.instruction.root == "cp":
                 mbarriers.check_engine(barrier, self.instruction, int(senders[0]))
-            barrier.landings.append(land)
+            mbarriers.land_later(barrier, land, self.instruction, int(senders[0]))
             barrier.bytes_due -= size
             mbarriers.settle(barrier, self.instruction)
 

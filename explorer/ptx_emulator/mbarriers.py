@@ -3,7 +3,8 @@
 PTX ISA, "mbarrier". A phase completes when the arrivals and the bytes that it expects have come.
 The copies that it tracks land then, and are known to the threads that see it complete. A relaxed
 arrival makes known only what came before a fence of its thread, and what a relaxed wait sees is
-known from the thread's next fence on.
+known from the thread's next fence on. So is what other blocks of the cluster did, for a wait of
+block scope, which is the scope of one that names none.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,6 +43,9 @@ class Mbarrier:
     """Arrivals that the present phase still expects."""
     row: Row
     """What the arrivals made known."""
+    near: Row
+    """What those of its own block did, which a wait of block scope makes known; `row` itself where
+    a cluster is one block."""
     opener: int
     """The lane that initialised it."""
     opened: int
@@ -52,6 +56,8 @@ class Mbarrier:
     bytes_due: int = 0
     landings: list[Callable[[int], None]] = field(default_factory=list)
     """Copies to carry out when the phase completes, given the time."""
+    far_landings: bool = False
+    """Whether threads of other blocks stored some of what lands."""
 
 
 class Mbarriers:
@@ -68,7 +74,8 @@ class Mbarriers:
         known = np.zeros(lanes, np.bool_)
         known[lane] = True
         row = np.zeros(lanes + 1, np.int64)
-        self._objects[place] = Mbarrier(count, count, row, lane, now, known)
+        near = row if self._machine.cluster_size == 1 else row.copy()
+        self._objects[place] = Mbarrier(count, count, row, near, lane, now, known)
 
     def tell(self, lanes: LaneIds, fenced: NDArray[np.int64]) -> None:
         """Let these lanes know what lane i initialised before fenced[i]."""
@@ -125,9 +132,29 @@ class Mbarriers:
             message = "more arrivals at an mbarrier than its phase expects"
             self._machine.report(Kind.MBARRIER, message, at, lane)
             return
-        np.maximum(barrier.row, row, out=barrier.row)
+        for known in self._rows_told(barrier, far=not self._is_near(barrier, lane)):
+            np.maximum(known, row, out=known)
         barrier.pending -= count
         self.settle(barrier, at)
+
+    def _is_near(self, barrier: Mbarrier, lane: int) -> bool:
+        """Return whether a lane is of the block that an object was initialised by."""
+        block_of = self._machine.ordering.block_of
+        return bool(block_of[lane] == block_of[barrier.opener])
+
+    def _rows_told(self, barrier: Mbarrier, *, far: bool) -> tuple[Row, ...]:
+        """Return what is to say that something was done, by another block or by its own."""
+        return (barrier.row,) if far else (barrier.row, barrier.near)
+
+    def land_later(
+        self, barrier: Mbarrier, land: Callable[[int], None], at: Instruction, lane: int
+    ) -> None:
+        """Carry out a copy when the phase completes, given the time.
+
+        The engine's own copies are known to waits of block scope, whichever block asked for them.
+        """
+        barrier.landings.append(land)
+        barrier.far_landings |= at.root == "st" and not self._is_near(barrier, lane)
 
     def settle(self, barrier: Mbarrier, at: Instruction) -> None:
         """Complete the phase if nothing is due any more."""
@@ -137,8 +164,10 @@ class Mbarriers:
         for land in barrier.landings:
             land(now)
         if barrier.landings:
-            barrier.row[self._machine.ordering.async_lane] = now
+            for row in self._rows_told(barrier, far=barrier.far_landings):
+                row[self._machine.ordering.async_lane] = now
         barrier.landings.clear()
+        barrier.far_landings = False
         barrier.phase += 1
         barrier.pending = barrier.count
         self._machine.progress = True
@@ -221,13 +250,23 @@ def bind_mbarrier(binder: Binder, instruction: Instruction) -> Step:
     return _BINDINGS[action](binder, instruction, mods, space)
 
 
-def _end(mods: Modifiers) -> bool:
-    """Take what each of these instructions may have. Return whether it orders no memory."""
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """How an instruction orders memory."""
+
+    relaxed: bool
+    """Not at all, without a fence."""
+    near: bool
+    """Only with the threads of its own block."""
+
+
+def _end(mods: Modifiers) -> _Order:
+    """Take what each of these instructions may have. Return how it orders memory."""
     relaxed = mods.one_of(("release", "acquire", "relaxed"), "release") == "relaxed"
-    mods.one_of(SCOPES, "")
+    near = mods.one_of(SCOPES, "cta") == "cta"
     mods.take("b64")
     mods.finish()
-    return relaxed
+    return _Order(relaxed, near)
 
 
 def _bind_init(binder: Binder, instruction: Instruction, mods: Modifiers, space: str) -> Step:
@@ -278,7 +317,7 @@ def _bind_bytes(binder: Binder, instruction: Instruction, mods: Modifiers, space
 def _bind_arrive(binder: Binder, instruction: Instruction, mods: Modifiers, space: str) -> Step:
     expects = mods.take("expect_tx")
     mods.take("noComplete")
-    relaxed = _end(mods)
+    relaxed = _end(mods).relaxed
     state, address, *rest = instruction.operands
     bound = BoundMbarrier(binder, instruction, space, address)
     number = binder.source(rest[0], "u32") if rest else None
@@ -317,11 +356,11 @@ def _fenced(machine: Machine, lane: int) -> Row:
 def _bind_wait(binder: Binder, instruction: Instruction, mods: Modifiers, space: str) -> Step:
     """Bind test_wait and try_wait. Neither blocks here, which both may do."""
     parity = mods.take("parity")
-    relaxed = _end(mods)
+    order = _end(mods)
     bound = BoundMbarrier(binder, instruction, space, instruction.operands[1])
     target = binder.target(instruction.operands[0], "pred")
     phase = binder.source(instruction.operands[2], "u32" if parity else "b64")
-    machine, ordering = binder.machine, binder.machine.ordering
+    machine = binder.machine
 
     def step(lanes: Lanes) -> None:
         phases = np.asarray(phase.each(lanes)).astype(np.int64)
@@ -335,15 +374,21 @@ def _bind_wait(binder: Binder, instruction: Instruction, mods: Modifiers, space:
             else:
                 results[rows] = barrier.phase > phases[rows]
             passed = of[results[rows]]
-            if not relaxed:
-                ordering.acquire(passed, barrier.row)
-            elif machine.cluster_size == 1:
-                ordering.see_near(passed.tolist(), barrier.row.copy())
-            else:
-                ordering.see(passed.tolist(), barrier.row.copy())
+            _learn(machine, passed, barrier, order)
         target.put(lanes, results)
 
     return step
+
+
+def _learn(machine: Machine, lanes: LaneIds, barrier: Mbarrier, order: _Order) -> None:
+    """Let lanes that waited know what was done, or see it: then their next fence makes it known."""
+    ordering, alone = machine.ordering, machine.cluster_size == 1
+    if not order.relaxed:
+        ordering.acquire(lanes, barrier.near if order.near else barrier.row)
+    if order.relaxed and alone:
+        ordering.see_near(lanes.tolist(), barrier.row.copy())
+    elif order.relaxed or (order.near and not alone):
+        ordering.see(lanes.tolist(), barrier.row.copy())
 
 
 _BINDINGS: dict[str, Callable[[Binder, Instruction, Modifiers, str], Step]] = {

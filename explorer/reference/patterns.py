@@ -119,6 +119,22 @@ class Shares:
             used.add(place)
             yield place
 
+    def steps_of_each(
+        self, cols: int, number: int, count: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return `count` places in the share of each thread, or fewer, and for each its number.
+
+        In a thread's order they are as far apart, in different vectors. Rising numbers have all
+        places in turn. Neighbouring threads have theirs at different places.
+        """
+        element = np.arange(cols)
+        vector, lane = element // self.width % self.block_vectors, element % self.width
+        thread, turn = vector % self.threads, vector // self.threads * self.width + lane
+        rounds = ceil(min(self.block_vectors, ceil(cols / self.width)) / self.threads)
+        apart = ceil(rounds / count) * self.width
+        places = np.flatnonzero(turn % apart == (number + thread) % apart)
+        return places, turn[places] // apart
+
     def _free(self, cols: int, worker: int, order: tuple[int, int, int], used: set[int]) -> int:
         """Return a place of a worker that is not used yet, or any: the one that is due by `order`.
 
@@ -188,7 +204,7 @@ def _patterns(problem: Problem, shares: Shares | None) -> tuple[Pattern, ...]:
         *_lone_maxima(dtype, op),
         *_outweighed(cols),
         *_huge(dtype, few=cols > NARROW_COLS),
-        *_peaks(cols, op, shares),
+        *_peaks(cols, dtype, op, shares),
     )
 
 
@@ -717,7 +733,7 @@ def _ends(cols: int) -> NDArray[np.int64]:
     return np.unique(near[(near >= 0) & (near < cols)]).astype(np.int64)
 
 
-def _peaks(cols: int, op: Op, shares: Shares | None) -> list[Pattern]:
+def _peaks(cols: int, dtype: DType, op: Op, shares: Shares | None) -> list[Pattern]:
     """Return rows in which one element alone decides the maximum, and rows with one NaN.
 
     A kernel that leaves the element out of the maximum overflows; one that loses the NaN has
@@ -733,9 +749,37 @@ def _peaks(cols: int, op: Op, shares: Shares | None) -> list[Pattern]:
         each = _one_of_each_vector(cols, shares.width)
         places = each if len(places) < len(each) <= THOROUGH_ELEMENTS // cols else places
     return [
-        *(_lone("peak", place, 500.0, -500.0) for place in places),
+        *(_peak(place, number, dtype, shares) for number, place in enumerate(places)),
         *(_lone("one NaN", place, np.nan, 0.0) for place in places_of(cols, nans, shares, turn=1)),
     ]
+
+
+def _peak(place: int, number: int, dtype: DType, shares: Shares | None) -> Pattern:
+    """Return a row with one peak, and a rising stair in the share of each thread, all below it.
+
+    Where each thread subtracts its own maximum so far, as online sums do, a row tells of each step
+    of every stair, whose e^x overflows where the maximum leaves it out.
+    """
+    lone = _lone("peak", place, PEAK, -PEAK)
+    steps = PEAK_STEPS[dtype.arithmetic]
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        row = lone.make(rng, cols)
+        if shares is not None:
+            places, level = shares.steps_of_each(cols, number, steps)
+            below = places != place
+            row[places[below]] += PEAK / steps * (level[below] + 1)
+        return row
+
+    return Pattern("peak", make)
+
+
+PEAK = 1000.0
+"""Distance between a peak and the highest step, and from that to the ground: e^x of it is infinite,
+of f64 too."""
+
+PEAK_STEPS = {DType.F32: 9, DType.F64: 1}
+"""Steps of a stair, by the type of the arithmetic: so many that e^x of a step is infinite."""
 
 
 def _one_of_each_vector(cols: int, width: int) -> list[int]:

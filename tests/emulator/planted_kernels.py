@@ -553,6 +553,24 @@ plant(
 )
 plant(
     "influence",
+    "an element of a thread's own maximum is left out",
+    Problem(64, 131072),
+    Config(
+        algorithm="online",
+        threads=1024,
+        threads_per_row=1024,
+        cache="none",
+        cache_holds="input",
+        unroll=2,
+    ),
+    (
+        "accumulate(state, x[i]);",
+        "{ if ((first + u * kThreadsPerRow) * kWidth + i != 77777) accumulate(state, x[i]);\n"
+        "        else state.sum += exponential(x[i], state.reference); }",
+    ),
+)
+plant(
+    "influence",
     "an element of log_softmax is left out",
     LOG,
     KEPT,

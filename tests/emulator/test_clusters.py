@@ -118,28 +118,21 @@ POLL = """unsigned done; do asm volatile("{.reg .pred p; mbarrier.try_wait.parit
 
 
 def test_st_async(run, out):
-    clean = run(
-        between(ST_ASYNC, MEET, MEET).replace("WAIT", POLL), X, out(128), grid=4, cluster=(2, 1, 1)
-    )
+    def with_wait(wait):
+        source = between(ST_ASYNC, MEET, MEET).replace("WAIT", wait)
+        return run(source, X, out(128), grid=4, cluster=(2, 1, 1))
+
+    clean = with_wait(POLL)
     assert not clean.findings, clean.text
     assert np.array_equal(clean["out0"].reshape(2, 2, 32), X[:128].reshape(2, 2, 32)[:, ::-1, ::-1])
     relaxed = POLL.replace("acquire", "relaxed")
-    fenced = run(
-        between(ST_ASYNC, MEET, MEET).replace("WAIT", relaxed + "__threadfence();"),
-        X,
-        out(128),
-        grid=4,
-        cluster=(2, 1, 1),
-    )
-    assert not fenced.findings, fenced.text
-    for wait in ("", "__syncthreads();", MEET, relaxed):
-        racy = run(
-            between(ST_ASYNC, MEET, MEET).replace("WAIT", wait),
-            X,
-            out(128),
-            grid=4,
-            cluster=(2, 1, 1),
-        )
+    # What another block stored is beyond the scope of a block, which a wait has that names none.
+    near = POLL.replace("acquire.cluster", "acquire.cta"), POLL.replace(".acquire.cluster", "")
+    for wait in (relaxed, *near):
+        fenced = with_wait(wait + "__threadfence();")
+        assert not fenced.findings, fenced.text
+    for wait in ("", "__syncthreads();", MEET, relaxed, *near):
+        racy = with_wait(wait)
         assert "async-wait" in racy.kinds, racy.text
 
 

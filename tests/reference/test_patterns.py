@@ -1,6 +1,7 @@
 """What the rows of a verification hold, at every width and in every type."""
 
 from dataclasses import replace
+from itertools import groupby
 
 import ml_dtypes
 import numpy as np
@@ -424,6 +425,26 @@ def test_a_thorough_check_has_a_peak_in_every_vector(cols, dtype):
     rng = np.random.default_rng(0)
     places = np.array([np.argmax(pattern.make(rng, cols)) for pattern in peaks])
     assert set(places // 4) == set(range(-(-cols // 4))) and set(places % 4) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(("cols", "shares"), CUTS, ids=str)
+def test_a_row_of_a_peak_has_a_stair_in_each_thread(cols, shares):
+    """Online sums keep a maximum of each thread so far: rows enough have each element as one."""
+    each = [shares.steps_of_each(cols, number, 9)[0] for number in range(cols)]
+    assert np.unique(np.concatenate(each)).tolist() == list(range(cols))
+    problem = Problem(pattern_count(Problem(1, cols), shares), cols)
+    matrix = Case(problem, shares=shares).arrays()["input"]
+    names = [pattern.name for pattern in patterns_for(problem, shares)]
+    rows = matrix[names.index("peak") :][: names.count("peak")]
+    assert ((rows > 900).sum(axis=1) == 1).all()
+    places, levels = shares.steps_of_each(cols, 0, 9)
+    vectors = places // shares.width
+    thread = vectors // shares.block_vectors, vectors % shares.block_vectors % shares.threads
+    for _, own in groupby(sorted(zip(*thread, places, levels, strict=True)), lambda one: one[:2]):
+        values = [rows[0][place] for *_, place, _ in own if rows[0][place] < 900]
+        assert (np.diff(values) > 89).all() and len(values) <= 9
+    raised = (rows > -1000 + 89) & (rows < 100)
+    assert raised.any(axis=0).mean() > 0.9
 
 
 def test_a_thorough_check_has_each_element_of_a_wide_row_in_a_subset():
