@@ -29,7 +29,7 @@ def run(connection: Connection, index: int) -> None:
     while True:
         try:
             request = connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):  # the other process ended, or was stopped
             return
         reply = worker.answer(request)
         try:
