@@ -204,7 +204,7 @@ NOT_NAMED = {
         name: "a problem's name begins with it" for name in ("rows", "cols", "dtype", "op")
     }
     | {"out_dtype": "it stands beside dtype"},
-    "reference/inputs.py": {"out_dtype": "it is no input's"},
+    "reference/inputs.py": {},
     "reference/truth.py": {
         "out_dtype": "a truth is float64",
         **dict.fromkeys(

@@ -67,6 +67,13 @@ FAR_ELEMENTS = 2**20
 FAR_ROUNDS = 544
 """Rounds of a kernel's loops at so many columns; of fewer threads a row fewer columns are tried."""
 
+FAR_COLS_OF_AN_EDIT = 2**20 + 2**12 + 5
+"""Columns of which 20 bits do not tell all, at which a person's text of run-time columns is tried:
+some seconds."""
+
+FAR_ROUNDS_OF_AN_EDIT = 16 * FAR_ROUNDS
+"""Rounds of its loops at so many columns."""
+
 FEWEST_FAR_COLS = 2**11 + 77
 """Columns that are tried of a thread that has a row, or a large part of it, to itself, at least."""
 
@@ -172,10 +179,11 @@ def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
     """Rows of every pattern; of wide rows in several parts, each of which fits the memory."""
     problem, split = program.problem.resized(cols=program.cols), program.split
     cols, per_block, shares = program.cols, program.config.rows_per_block, _shares(program)
-    if rows is not None:
-        return [Case(problem.resized(rows_that_repeat(problem, rows, per_block)), shares=shares)]
-    count = max(1, min(pattern_count(problem, shares), ALL_ELEMENTS // cols))
     each = max(1, MOST_ELEMENTS // cols)
+    if rows is not None:
+        asked = rows_that_repeat(problem, rows, per_block, each)
+        return [Case(problem.resized(asked), shares=shares)]
+    count = max(1, min(pattern_count(problem, shares), ALL_ELEMENTS // cols))
     if split.across_rows:
         block, together = split.block_rows, split.rows_together
         part = verification_problem(problem, block, together, each, shares)
@@ -203,7 +211,7 @@ def _with_rows(problem: Problem, wanted: int, per_block: int, most: int) -> Prob
     if per_block > 1 and rows % per_block == 0:
         rows += 1 if rows < most else -1
     least = per_block + 1 if per_block > 1 else 1
-    return problem.resized(rows_that_repeat(problem, max(least, rows), per_block))
+    return problem.resized(rows_that_repeat(problem, max(least, rows), per_block, most))
 
 
 # ------------------------------------------------------------------ at what it is told at run time
@@ -328,7 +336,8 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
     ragged = max(1, RAGGED_COLS // unit) * unit
     most = _most_cols(program)
     fewest = FEWEST_FAR_COLS_OF_A_WARP if a_round >= WARP else FEWEST_FAR_COLS
-    far = max(2 * own + unit, min(_far_cols(program), max(FAR_ROUNDS * a_round, fewest)))
+    rounds = FAR_ROUNDS_OF_AN_EDIT if program.is_edited else FAR_ROUNDS
+    far = max(2 * own + unit, min(_far_cols(program), max(rounds * a_round, fewest)))
     above = [min(cols // unit * unit, most) for cols in (2 * own + unit, far)]
     whole = max(1, round(own / a_round)) * a_round // unit * unit
     remainders = _remainders(own, a_round, width) if unit < width else []
@@ -358,7 +367,8 @@ def _far_cols(program: ProgramUnderTest) -> int:
     rows = program.config.rows_per_block
     if rows > 1:
         return min(FAR_COLS, FAR_ELEMENTS // (rows + 1))
-    return max(FAR_COLS, FAR_VECTORS * program.split.row_width + FAR_COLS % 2**17)
+    vectors = FAR_VECTORS * program.split.row_width + FAR_COLS % 2**17
+    return max(FAR_COLS, vectors, FAR_COLS_OF_AN_EDIT if program.is_edited else 0)
 
 
 def _most_cols(program: ProgramUnderTest) -> int:

@@ -3,6 +3,7 @@
 PTX ISA, chapter "State Spaces, Types, and Variables".
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -228,6 +229,8 @@ class GlobalSpace(Space):
         data = data[: len(data) // 32 * 32]
         if self._unordered is not None and allocation.writable:
             self._check_waited(allocation, self._unordered, index, lanes, access)
+            if access.non_coherent:
+                self._check_read_only(allocation, index, lanes, access)
         if access.action == "read" and allocation.gaps is not None:
             self._check_gaps(allocation.gaps, index, lanes, access)
         return [Place(lanes, index, data, self.shadow(allocation), backed)]
@@ -269,6 +272,21 @@ class GlobalSpace(Space):
             )
             self._report(Kind.GLOBAL_RACE, message, lanes, access, bad)
 
+    def _check_read_only(
+        self, allocation: Allocation, index: Addresses, lanes: Lanes, access: Access
+    ) -> None:
+        """Report loads through the non-coherent cache of what was written while this launch ran.
+
+        That cache is for what is only read as long as a kernel runs, and waiting does not end it.
+        """
+        touched = allocation.written[index[:, None] + np.arange(access.size)].any(axis=1)
+        if any_of(touched):
+            message = (
+                f"load through the non-coherent cache (ld.global.nc) of {allocation.name}, which "
+                "the launch before writes, and this one may begin before that has ended"
+            )
+            self._report(Kind.NON_COHERENT, message, lanes, access, touched)
+
     def _check_gaps(
         self, gaps: NDArray[np.bool_], index: Addresses, lanes: Lanes, access: Access
     ) -> None:
@@ -296,6 +314,14 @@ class GlobalSpace(Space):
             shadow.once = allocation.name if allocation.written_once else ""
             self._shadows[allocation.address] = shadow
         return self._shadows[allocation.address]
+
+
+def _unmangled(name: str) -> str:
+    """Return the name that a function's static variable has in its source (Itanium C++ ABI)."""
+    found = re.fullmatch(r"_ZZ\w+?E(\d+)([A-Za-z_]\w*)", name)
+    if found is None or len(found[2]) < int(found[1]):
+        return name
+    return found[2][: int(found[1])]
 
 
 class SharedSpace(Space):
@@ -327,7 +353,7 @@ class SharedSpace(Space):
         if not starts:
             return f"{offset}"
         start, end, name = starts[-1]
-        return f"{name}{offset - start:+d} (of {end - start} bytes)"
+        return f"{_unmangled(name)}{offset - start:+d} (of {end - start} bytes)"
 
     def index_of(self, address: int, lane: int) -> int:
         """Return where in `data` an address of a lane lies, which need not be in bounds."""

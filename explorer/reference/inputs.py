@@ -7,6 +7,7 @@ The emulator, the GPU and the reference take all of it from here. Matrices are a
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import count
 from math import isqrt
 from typing import Any
 
@@ -168,13 +169,24 @@ def verification_rows(problem: Problem, rows_per_block: int) -> int:
     return max(base_rows(problem), blocks * rows_per_block + 1)
 
 
-def rows_that_repeat(problem: Problem, rows: int, rows_per_block: int) -> int:
-    """`rows`, or some more: a mask that repeats is to do so in them, and a block to be in part."""
+def rows_that_repeat(
+    problem: Problem, rows: int, rows_per_block: int, most: int | None = None
+) -> int:
+    """`rows`, or some more: a mask that repeats is to do so in them, and a block to be in part.
+
+    They are fewer instead where they would be more than `most`, if any number up to that will do.
+    """
     if not 0 < problem.mask_rows < problem.rows:
         return rows
-    while _is_prime(rows) or (rows_per_block > 1 and rows % rows_per_block == 0):
-        rows += 1
-    return rows
+
+    def repeats(number: int) -> bool:
+        return not _is_prime(number) and (rows_per_block == 1 or number % rows_per_block > 0)
+
+    more = next(number for number in count(rows) if repeats(number))
+    if most is None or more <= most:
+        return more
+    fewer = range(most, max(rows_per_block, 1), -1)
+    return next((number for number in fewer if repeats(number)), more)
 
 
 def _is_prime(number: int) -> bool:

@@ -201,7 +201,7 @@ def _patterns(problem: Problem, shares: Shares | None) -> tuple[Pattern, ...]:
         *(Pattern(_words(make), make) for make in _LAST),
         *_ladders(cols, dtype, op),
         *_least_outputs(cols, output, op),
-        *_lone_maxima(dtype, op),
+        *_lone_maxima(dtype, op, few=cols > NARROW_COLS),
         *_outweighed(cols),
         *_huge(dtype, few=cols > NARROW_COLS),
         *_peaks(cols, dtype, op, shares),
@@ -448,8 +448,10 @@ def _plateau(number: int, rows: int, bits: int) -> Pattern:
     return Pattern(PLATEAU, make)
 
 
-def _lone_maxima(dtype: DType, op: Op) -> list[Pattern]:
+def _lone_maxima(dtype: DType, op: Op, *, few: bool) -> list[Pattern]:
     """Return rows of one maximum of each size and sign, and of others that are all far below it.
+
+    With `few`, only a third of the sizes have one.
 
     A kernel that compares numbers by their bits, and errs in some of them, takes another element
     for the maximum, and overflows. Near to each other the elements would hide that.
@@ -457,7 +459,7 @@ def _lone_maxima(dtype: DType, op: Op) -> list[Pattern]:
     if op.is_backward:
         return []
     nearest = DEEPEST_GAP[dtype.arithmetic]
-    return [_lone_maximum(value, nearest) for value in LONE_MAXIMA]
+    return [_lone_maximum(value, nearest) for value in LONE_MAXIMA[:: 3 if few else 1]]
 
 
 LONE_MAXIMA = (-1.3, 0.7, -0.011, 1e-5, 37.0, -37.0, 2900.0, -2900.0)

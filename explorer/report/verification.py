@@ -259,6 +259,8 @@ def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) ->
     line.append(" " + verdict.program.config.to_json(brief=True) if named else "")
     if told is not None and named:
         line.append(f" on {_shape_words(told)}")
+    if verdict.status is Status.VERIFIED and not verdict.program.host_checked:
+        line.append(", but for its host part")
     line.append("" if verdict.findings else f": {verdict.sentence}")
     console.print(line, soft_wrap=not console.is_terminal)
     print_findings(verdict, console)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from planted_kernels import HELD, P4096, PLANTS
+from planted_kernels import HELD, P1000, P4096, PLANTS, RUN_TIME
 from virtual_arch import ARCH
 
 from explorer.devices.emulated.result import Status
@@ -64,3 +64,13 @@ def test_a_text_that_was_edited_is_tried_in_every_vector():
     assert program.source.count(right) == 1
     edited = replace(program, source=program.source.replace(right, wrong), is_edited=True)
     assert EMULATOR.verify(edited).status is Status.WRONG
+
+
+def test_a_text_that_was_edited_is_tried_beyond_twenty_bits_of_columns():
+    program = honest(P1000, replace(RUN_TIME, threads_per_row=256))
+    right = "first < vectors;"
+    assert right in program.source
+    wrong = "first < min(vectors, (1 << 20) / kWidth);"
+    for is_edited, status in ((True, Status.WRONG), (False, Status.VERIFIED)):
+        edited = replace(program, source=program.source.replace(right, wrong), is_edited=is_edited)
+        assert EMULATOR.verify(edited).status is status

@@ -112,3 +112,14 @@ def test_a_launch_that_follows_another_need_not_wait_for_it(emulator):
     program = ProgramUnderTest.of_config(Problem(3, 8193), Config(**SPLIT, launches="two"))
     assert "griddepcontrol" not in program.source
     assert emulator.verify(program).status is Status.VERIFIED
+
+
+def test_what_an_overlapped_launch_wrote_is_not_for_the_non_coherent_cache(emulator):
+    """Also behind the wait: that cache is for what is only read as long as a kernel runs."""
+    right = "batch[i] = k < kParts ? parts[k]"
+    wrong = "batch[i] = k < kParts ? State{__ldg(&parts[k].reference), __ldg(&parts[k].sum)}"
+    for launches, status in (("two-overlapped", Status.WRONG), ("two", Status.VERIFIED)):
+        program = ProgramUnderTest.of_config(Problem(3, 8193), Config(**SPLIT, launches=launches))
+        verdict = emulator.verify(planted(program, [(right, wrong)]))
+        assert verdict.status is status, verdict.sentence
+        assert ("non-coherent" in verdict.sentence) == (status is Status.WRONG)

@@ -15,6 +15,7 @@ from explorer.reference import (
     check,
     laid_out,
     pattern_count,
+    rows_that_repeat,
     truth_of,
     verification_inputs,
     verification_rows,
@@ -319,3 +320,13 @@ def test_rows_of_exact_sums_are_held_to_as_much_by_fast_as_by_default():
     assert check(without_one, truth, DType.F32, Accuracy.FAST).wrong == x.size
     noise = truth_of(Problem(1, 131072), {"input": x + 1})
     assert check(without_one, noise, DType.F32, Accuracy.FAST).wrong == 0
+
+
+def test_rows_of_a_mask_that_repeats_are_fewer_where_more_are_too_many():
+    problem = Problem(500, 100, mask=Mask.ADDITIVE, mask_rows=5)
+    assert rows_that_repeat(problem, 41, 1) == 42  # a prime has no part that repeats
+    assert rows_that_repeat(problem, 41, 1, most=41) == 40
+    assert rows_that_repeat(problem, 41, 4, most=41) == 39
+    assert rows_that_repeat(problem, 5, 1, most=5) == 4
+    assert rows_that_repeat(problem, 2, 1, most=2) == 4  # none of so few repeats
+    assert rows_that_repeat(Problem(500, 100), 41, 1, most=41) == 41

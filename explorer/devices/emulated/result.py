@@ -115,18 +115,19 @@ class Emulation:
         if self.check is None:
             return self.reason or "it did not run to its end"
         if not self.check.wrong:
-            found = (
-                f"{len(self.findings)} findings; its numbers are right, " if self.findings else ""
-            )
+            findings = "1 finding" if len(self.findings) == 1 else f"{len(self.findings)} findings"
+            found = f"{findings}; its numbers are right, " if self.findings else ""
             return f"{found}{self.excess or self._errors}"
         row, col = self.check.first or (0, 0)
         inexact = self.status is Status.INACCURATE
         checked = self.elements or self.problem.rows * self.problem.cols
         limit = self.accuracy.limits(self.problem.output_dtype).of_an_element
+        # Of wrong elements, those that are no number or should be 0 have no error to speak of.
         return (
             f"{self.check.wrong} of {checked} elements are "
             f"{f'inaccurate under {self.accuracy} ({limit})' if inexact else 'wrong'}, "
-            f"the first, in row {row}, column {col}, {self._first_wrong}; {self._errors}"
+            f"the first, in row {row}, column {col}, {self._first_wrong}"
+            f"{f'; {self._errors}' if inexact else ''}"
         )
 
     @property
