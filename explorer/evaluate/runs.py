@@ -32,7 +32,7 @@ FEW_ELEMENTS = 2**17
 MOST_ELEMENTS = 2**22
 """Elements that are emulated at once: some seconds, and a gigabyte of memory."""
 
-ALL_ELEMENTS = 2**26
+ALL_ELEMENTS = 9 * 2**23
 """Elements of all patterns together, beyond which wide rows have the most telling ones only."""
 
 FEW_ROWS = LEADING_COUNT + TELLING_COUNT + 4

@@ -106,6 +106,8 @@ def _kept(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
     """A row in registers; wide 16-bit rows in shared memory; what neither holds is read twice."""
     if problem.op.is_backward and problem.inner == 1:
         return gradients.kept(idea, problem, gpu)
+    if problem.mask is Mask.ADDITIVE and problem.inner == 1:
+        return idea  # where registers do not hold masked elements, `regimes` has another
     held = problem.row_bytes * (2 if problem.op.is_backward else 1)
     if problem.dtype is DType.F64:
         held *= 2  # its exponential takes as many registers as the row
