@@ -20,6 +20,7 @@ from explorer.reference import (
     TELLING_COUNT,
     Case,
     Shares,
+    arithmetic_pattern_count,
     pattern_count,
     rows_that_repeat,
     verification_problem,
@@ -52,7 +53,7 @@ ROUNDS = 8
 LONG_COLS = 2**13
 """Columns above which every remainder is tried: rows this long are common in every type."""
 
-LONG_ROUNDS = 64
+LONG_ROUNDS = 32
 """Rounds of a kernel's loops at so many columns; of fewer threads a row fewer columns are tried."""
 
 FAR_COLS = 2**17 + 5001
@@ -261,14 +262,15 @@ def _few(program: ProgramUnderTest, problem: Problem, first: int = 0) -> Run:
 
 
 def _of_more_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> Problem:
-    """Return a problem of another scale with rows of all patterns, as far as they are quick.
+    """Return a problem of another scale with rows that exhaust the arithmetic, if they are quick.
 
-    The scale is part of the arithmetic of each element, which only the patterns' rows exhaust.
+    The scale is part of the arithmetic of each element, wherever that lies.
     """
     across = program.split.across_rows
     if rows is not None or across or problem.scale == program.problem.scale:
         return problem
-    wanted = min(pattern_count(problem) + LEADING_COUNT, FEW_ELEMENTS // problem.cols)
+    count = arithmetic_pattern_count(problem) + LEADING_COUNT
+    wanted = min(count, FEW_ELEMENTS // problem.cols)
     if wanted <= problem.rows:
         return problem
     return _with_rows(problem, wanted, program.config.rows_per_block, wanted)

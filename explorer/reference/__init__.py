@@ -3,6 +3,7 @@
 from explorer.reference.check import FLUSHED_BELOW, Check, check
 from explorer.reference.inputs import (
     Case,
+    arithmetic_pattern_count,
     base_rows,
     normal_inputs,
     pattern_count,
@@ -32,6 +33,7 @@ __all__ = [
     "Check",
     "Shares",
     "Truth",
+    "arithmetic_pattern_count",
     "as_rows",
     "base_rows",
     "check",

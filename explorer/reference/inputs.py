@@ -21,6 +21,7 @@ from explorer.reference.layout import NUMPY_DTYPES
 from explorer.reference.patterns import (
     EXACT,
     LEADING_COUNT,
+    OF_A_PLACE,
     ONE_GREATEST,
     PLATEAU,
     SUBSET,
@@ -148,6 +149,11 @@ def verification_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
 def pattern_count(problem: Problem, shares: Shares | None = None) -> int:
     """Return the rows after which the patterns of a problem repeat (`Case.shares`)."""
     return len(patterns_for(problem, shares))
+
+
+def arithmetic_pattern_count(problem: Problem) -> int:
+    """Return how many of the patterns tell of the arithmetic: the first ones."""
+    return sum(pattern.name not in OF_A_PLACE for pattern in patterns_for(problem))
 
 
 # ------------------------------------------------------------------ how many rows, which arguments

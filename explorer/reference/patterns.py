@@ -756,6 +756,10 @@ def _peaks(cols: int, dtype: DType, op: Op, shares: Shares | None) -> list[Patte
     ]
 
 
+OF_A_PLACE = ("peak", "one NaN")
+"""Names of the patterns that tell of a place in a row, and nothing of the arithmetic; the last."""
+
+
 def _peak(place: int, number: int, dtype: DType, shares: Shares | None) -> Pattern:
     """Return a row with one peak, and a rising stair in the share of each thread, all below it.
 
