@@ -1,6 +1,7 @@
 """The heuristic: legal for every problem and GPU, the same each time, and its regimes."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -166,6 +167,7 @@ def test_a_batch_invariant_config_is_one_for_all_rows(cols, dtype):
     [
         {"mask": Mask.CAUSAL},
         {"mask": Mask.LENGTHS},
+        {"mask": Mask.ADDITIVE},
         {"op": Op.SOFTMAX_BACKWARD},
         {"op": Op.LOG_SOFTMAX_BACKWARD},
         {},
@@ -177,6 +179,22 @@ def test_wide_rows_of_every_kind_need_no_repair(cols, fields, dtype):
     """A repaired config is legal, but nobody has thought of it."""
     problem = Problem(cols if fields.get("mask") else 1000, cols, dtype, **fields)
     assert Space(problem, H200).broken_rule(promising(problem, H200)) is None
+
+
+@pytest.mark.parametrize("mask", [Mask.ADDITIVE, Mask.LENGTHS, Mask.CAUSAL])
+@pytest.mark.parametrize("dtype", DType)
+def test_rows_under_a_mask_are_kept_where_something_holds_them(mask, dtype):
+    """In registers, or in shared memory but for 16-bit rows whose kept elements are fp32."""
+    for cols in (6310, 8192, 16384, 22000, 24576, 30000, 32768, 40000, 50000, 65536, 131072):
+        problem = Problem(1024, cols, dtype, mask=mask)
+        space = Space(problem, H200)
+        idea = promising(problem, H200)
+        assert space.is_legal(idea), idea
+        shared = replace(idea, cache="shared", cache_holds="input", min_blocks=1)
+        fp32_kept = mask is Mask.ADDITIVE and dtype.is_half
+        if idea.cache == "none" and cols >= 16384:
+            assert fp32_kept or not space.is_legal(shared), idea
+        assert idea.threads_per_row >= 128
 
 
 @pytest.mark.sampled(3)

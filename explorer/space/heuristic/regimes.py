@@ -11,7 +11,7 @@ from explorer.problem import Mask, Op, Problem
 from explorer.space.design_rules import WIDE_ROW, is_plain
 from explorer.space.heuristic import gradients
 from explorer.space.heuristic.across_rows import MAX_ROWS_OF_A_TILE, of_middle_axis
-from explorer.space.heuristic.one_block import most_few_rows, of_one_block, of_one_wave
+from explorer.space.heuristic.one_block import most_few_rows, of_one_block, of_one_wave, that_fits
 from explorer.space.heuristic.residency import hinted
 from explorer.space.heuristic.short_rows import of_short_rows
 from explorer.space.heuristic.wide_rows import in_two_launches, of_wide_rows
@@ -65,23 +65,7 @@ def promising(problem: Problem, gpu: GpuSpec, accuracy: Accuracy = Accuracy.DEFA
     idea = hinted(_of_regime(problem, gpu, accuracy), problem, gpu)
     if problem.mask is Mask.CAUSAL and problem.mask_rows == problem.rows:
         idea = replace(idea, row_order="descending")  # the last rows are the longest
-    return _that_fits(exact(adapted(idea, problem), problem, accuracy), problem, gpu)
-
-
-def _that_fits(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
-    """Return the idea, or what keeps a row elsewhere where registers do not hold it: the first that
-    rules allow, and the idea if they allow none.
-
-    What an additive mask is added to is kept in fp32. On an H100, 2048 x 30000 f32 takes 4 % more
-    time than copy from shared memory, and 7 % more if it is read twice. 16-bit rows that registers
-    do not hold take less time if they are read twice: 1024 x 56000 f16 13 % less.
-    """
-    looped = replace(idea, cache="none", cache_holds="input", unroll=4, min_blocks=1)
-    others = [looped, replace(looped, unroll=2)]
-    if problem.mask is Mask.ADDITIVE and problem.dtype is DType.F32 and problem.inner == 1:
-        others = [replace(looped, cache="shared"), *others]
-    space = Space(problem, gpu)
-    return next((one for one in (idea, *others) if space.is_legal(one)), idea)
+    return that_fits(exact(adapted(idea, problem), problem, accuracy), problem, gpu)
 
 
 def exact(idea: Config, problem: Problem, accuracy: Accuracy) -> Config:
