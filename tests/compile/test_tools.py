@@ -76,5 +76,12 @@ def test_a_block_holds_whole_rows_and_a_thread_what_its_registers_do(problem):
         assert shape.word_bytes * shape.unroll <= 256
 
 
+def test_under_a_causal_mask_the_longest_rows_are_moved_first_as_well():
+    causal = row_shapes(Problem(64, 64, mask=Mask.CAUSAL))
+    assert {one.last_first for one in causal} == {False, True}
+    assert len({str(one) for one in causal}) == len(causal)
+    assert not any(one.last_first for one in row_shapes(Problem(64, 64, mask=Mask.LENGTHS)))
+
+
 def test_few_rows_are_not_moved_by_row():
     assert not row_shapes(Problem(15, 2**20)) and row_shapes(Problem(16, 2**20))

@@ -99,9 +99,10 @@ class Launched:
 BY_FIELDS = """
 extern "C" __global__ void k(const WORD* in, const WORD* second, const int* lengths, WORD* out,
                              long long rows, long long mask_rows, int cols, int in_words,
-                             int out_words, int threads_per_row) {
+                             int out_words, int threads_per_row, int last_first) {
   move_rows<UNROLL, Load::kPlain, Store::kPlain, Masked::MASKED, SECOND>(
-      {in, second, lengths, out, rows, mask_rows, cols, in_words, out_words, threads_per_row});
+      {in, second, lengths, out, rows, mask_rows, cols, in_words, out_words, threads_per_row,
+       last_first});
 }
 """
 """The kernel that moves rows, which takes its pointers one by one: the emulator places them."""

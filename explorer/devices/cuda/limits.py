@@ -53,6 +53,8 @@ class LimitShape:
     threads: int
     threads_per_row: int = 0
     """Of Kind.ROWS alone."""
+    last_first: bool = False
+    """Of Kind.ROWS alone: whether the first blocks move the last rows."""
     load_hint: str = "default"
     store_hint: str = "default"
 
@@ -61,8 +63,9 @@ class LimitShape:
         store = "" if self.store_hint == "default" else f", store {self.store_hint}"
         shape = f"{self.unroll} x {self.word_bytes} bytes a thread, {self.threads} threads"
         by_row = f", {self.threads_per_row} a row" if self.threads_per_row else ""
+        order = ", the last rows first" if self.last_first else ""
         name = "" if self.kind is Kind.COPY else f"{self.kind}, "
-        return name + shape + by_row + load + store
+        return name + shape + by_row + order + load + store
 
     @property
     def entry(self) -> str:
@@ -128,7 +131,8 @@ FEW_ROWS = 16
 def row_shapes(problem: Problem) -> list[LimitShape]:
     """A row by fewer and fewer threads, each of which holds more and more words of it.
 
-    None where rows are few.
+    None where rows are few. Under a causal mask also the last rows first, which are the longest: so
+    kernels take them as well, and would take less time than a limit that ends with them.
     """
     if problem.rows < FEW_ROWS:
         return []
@@ -140,7 +144,8 @@ def row_shapes(problem: Problem) -> list[LimitShape]:
         per_row = min(needed, _MOST_THREADS)
         blocks = {max(per_row, threads) for threads in _ROW_BLOCKS}
         for threads in sorted(blocks):
-            found[LimitShape(Kind.ROWS, word, unroll, threads, per_row)] = None
+            for last_first in (False, True)[: 1 + (problem.mask is Mask.CAUSAL)]:
+                found[LimitShape(Kind.ROWS, word, unroll, threads, per_row, last_first)] = None
     return list(found)
 
 
@@ -212,7 +217,8 @@ class Rows(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("input", "second", "lengths", "output")),
         *((name, ctypes.c_longlong) for name in ("rows", "mask_rows")),
-        *((name, ctypes.c_int) for name in ("cols", "in_words", "out_words", "threads_per_row")),
+        *((name, ctypes.c_int) for name in ("cols", "in_words", "out_words")),
+        *((name, ctypes.c_int) for name in ("threads_per_row", "last_first")),
     ]
 
 
@@ -314,6 +320,7 @@ def launch_rows(
         in_words=problem.row_bytes // shape.word_bytes,
         out_words=problem.written_bytes // problem.rows // shape.word_bytes,
         threads_per_row=shape.threads_per_row,
+        last_first=shape.last_first,
     )
     blocks = -(-problem.rows // (shape.threads // shape.threads_per_row))
     tools.launch(shape.entry, blocks, shape.threads, (rows,), (None,))

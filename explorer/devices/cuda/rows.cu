@@ -15,6 +15,7 @@ struct Rows {
   int in_words;   // of a row
   int out_words;  // of a row
   int threads_per_row;
+  int last_first;  // whether the first block moves the last rows
 };
 
 // The words of a row that hold an element which no mask hides.
@@ -31,7 +32,8 @@ __device__ int words_seen(const Rows& m, long long row) {
 template <int kUnroll, Load kLoad, Store kStore, Masked kMasked, bool kSecond>
 __device__ void move_rows(const Rows& m) {
   const long long block_rows = blockDim.x / m.threads_per_row;
-  const long long row = blockIdx.x * block_rows + threadIdx.x / m.threads_per_row;
+  const long long block = m.last_first ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+  const long long row = block * block_rows + threadIdx.x / m.threads_per_row;
   if (row >= m.rows) return;
   const int seen = words_seen<kMasked>(m, row), lane = threadIdx.x % m.threads_per_row;
   const WORD* in = m.in + row * m.in_words;
