@@ -15,8 +15,11 @@ from explorer.plain_data import parse_name, read_fields, read_number, read_objec
 MAX_COLS = 2**31 - 1 - 2**16
 """Kernels index within a row by 32-bit integers; the margin covers one block's stride."""
 
-MAX_ROWS = 2**31 - 1
-"""The largest grid: one row a block."""
+MAX_INNER = 2**31 - 1
+
+MAX_ROWS = 2**33 - 1
+"""Kernels number rows by 64-bit integers; so many rows of three 16-bit elements, and their results,
+take 96 GiB. A grid has 2^31 - 1 blocks at most, so that kernels of a row a block have fewer."""
 
 
 def check_extent(name: str, value: int, limit: int) -> None:
@@ -216,7 +219,7 @@ class Problem:
         object.__setattr__(self, name, value)
 
     def _layout_fault(self) -> str:
-        check_extent("inner", self.inner, MAX_ROWS)
+        check_extent("inner", self.inner, MAX_INNER)
         if self.rows % self.inner:
             return f"rows is {self.rows}; it must be a multiple of inner, which is {self.inner}"
         for name in ("input_stride", "output_stride"):

@@ -168,8 +168,8 @@ def too_large(problem: Problem) -> str:
     if elements <= MOST_ELEMENTS:
         return ""
     return (
-        f"{problem.rows}x{problem.cols} has {elements} elements, more than the {MOST_ELEMENTS} "
-        "that are emulated: verify it on a GPU, or with fewer --rows"
+        f"the rows to try, {problem.rows} of {problem.cols} columns, have {elements} elements, "
+        f"more than the {MOST_ELEMENTS} that are emulated: verify it on a GPU, or with fewer --rows"
     )
 
 
@@ -190,11 +190,22 @@ def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
         part = verification_problem(problem, block, together, each, shares)
         return [Case(part, first, shares) for first in range(0, count, part.rows)]
     if count + 2 <= each:
-        return [Case(_with_rows(problem, count + 2, per_block, each), shares=shares)]
+        return [Case(_that_fit(program, problem, count + 2, each), shares=shares)]
     return [
-        Case(_with_rows(problem, min(each, count - first), per_block, each), first, shares)
+        Case(_that_fit(program, problem, min(each, count - first), each), first, shares)
         for first in range(0, count, max(1, each - 1 if per_block > 1 else each))
     ]
+
+
+def _that_fit(program: ProgramUnderTest, problem: Problem, wanted: int, most: int) -> Problem:
+    """A problem of about so many rows: more than a block, if these are few enough.
+
+    Kernels of run-time columns have whole blocks of them at fewer columns.
+    """
+    per_block = program.config.rows_per_block
+    if program.config.static_cols or per_block < most:
+        return _with_rows(problem, wanted, per_block, most)
+    return problem.resized(rows_that_repeat(problem, min(wanted, most), per_block, most))
 
 
 def _shares(program: ProgramUnderTest) -> Shares:
@@ -208,7 +219,8 @@ def _shares(program: ProgramUnderTest) -> Shares:
 
 def _with_rows(problem: Problem, wanted: int, per_block: int, most: int) -> Problem:
     """A problem of about so many rows: more than a block, the last one in part."""
-    rows = max(min(wanted, most), per_block + (per_block + 1) // 2)
+    and_half = min(per_block + (per_block + 1) // 2, max(most, per_block + 1))
+    rows = max(min(wanted, most), and_half)
     if per_block > 1 and rows % per_block == 0:
         rows += 1 if rows < most else -1
     least = per_block + 1 if per_block > 1 else 1
@@ -247,12 +259,26 @@ def _aligned_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> 
     for problem in with_other_arguments(few, program.split.rows_together):
         yield _few(program, _of_more_rows(program, problem, rows))
     if rows is None:
-        yield from (Run(Case(few.resized(number))) for number in _fewest_rows(program))
+        narrow = _narrow(program, few)
+        numbers = (n for n in _fewest_rows(program) if n * narrow.cols <= MOST_ELEMENTS)
+        yield from (Run(Case(narrow.resized(number))) for number in numbers)
     if not program.config.static_cols:
         for number, cols in enumerate(_other_cols(program)):
             other = _of_rows(program, few.resized(cols=cols), rows)
             accuracy = Accuracy.FAST if cols > program.cols else None
             yield replace(_few(program, other, number), accuracy=accuracy)
+
+
+def _narrow(program: ProgramUnderTest, few: Problem) -> Problem:
+    """Return the problem with few columns, if a block has many elements and columns may be few."""
+    if program.config.static_cols or program.config.rows_per_block * few.cols <= FEW_ELEMENTS:
+        return few
+    return few.resized(cols=_ragged_cols(program))
+
+
+def _ragged_cols(program: ProgramUnderTest) -> int:
+    unit = program.cols_unit
+    return max(1, RAGGED_COLS // unit) * unit
 
 
 def _few(program: ProgramUnderTest, problem: Problem, first: int = 0) -> Run:
@@ -289,7 +315,7 @@ def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> P
 
     Over a middle axis it has few already, unless it was given more columns than its kernel's own.
     """
-    per_block, split = program.config.rows_per_block, program.split
+    split = program.split
     if rows is not None:
         return problem
     if split.across_rows:
@@ -298,18 +324,20 @@ def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> P
         most = MOST_ELEMENTS // problem.cols
         return verification_problem(problem, split.block_rows, split.rows_together, most)
     wanted = max(min(FEW_ROWS, FEW_ELEMENTS // problem.cols), FEWEST_ROWS)
-    return _with_rows(problem, wanted, per_block, max(1, MOST_ELEMENTS // problem.cols))
+    return _that_fit(program, problem, wanted, max(1, MOST_ELEMENTS // problem.cols))
 
 
 def _fewest_rows(program: ProgramUnderTest) -> list[int]:
-    """Return one row and two; and where a block has several, rows of which some are left for a
-    second block: every number of a few, of many these: 2, 3, 5, half and all but one.
+    """Return one row and two; and where a block has several, rows of one block and of two, and
+    rows of which some are left for a second block: every number of a few, of many these: 2, 3, 5,
+    half and all but one.
     """
     if program.split.across_rows:
         return []
     block = program.config.rows_per_block
     parts = range(1, block) if block <= FEW_ROWS_A_BLOCK else (2, 3, 5, block // 2, block - 1)
-    return [1, 2, *sorted({block + left for left in parts} - {1, 2})]
+    whole = {block, 2 * block}
+    return [1, 2, *sorted(whole.union(block + left for left in parts) - {1, 2})]
 
 
 def _triangles(problem: Problem) -> list[Problem]:
@@ -335,7 +363,7 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
     width = program.split.row_width
     a_round = config.threads_per_row * width * config.unroll
     middle = min(own, ROUNDS * a_round // unit * unit)
-    ragged = max(1, RAGGED_COLS // unit) * unit
+    ragged = _ragged_cols(program)
     most = _most_cols(program)
     fewest = FEWEST_FAR_COLS_OF_A_WARP if a_round >= WARP else FEWEST_FAR_COLS
     rounds = FAR_ROUNDS_OF_AN_EDIT if program.is_edited else FAR_ROUNDS

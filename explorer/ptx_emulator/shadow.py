@@ -292,7 +292,8 @@ class Shadow:
         if any_of(pending):
             batch.report(
                 Kind.ASYNC_WAIT,
-                f"{verb} of data that an asynchronous copy, not waited for, is writing",
+                f"{verb} of data that an asynchronous copy is writing: no wait for it, or only one "
+                "that orders nothing, came before",
                 access.instruction,
                 int(now[pending][0]),
                 count=int(np.count_nonzero(pending)),

@@ -201,6 +201,7 @@ def _patterns(problem: Problem, shares: Shares | None) -> tuple[Pattern, ...]:
         *(Pattern(_words(make), make) for make in _LAST),
         *_ladders(cols, dtype, op),
         *_least_outputs(cols, output, op),
+        *_rounded_apart(cols, dtype, output, op),
         *_lone_maxima(dtype, op, few=cols > NARROW_COLS),
         *_outweighed(cols),
         *_huge(dtype, few=cols > NARROW_COLS),
@@ -446,6 +447,57 @@ def _plateau(number: int, rows: int, bits: int) -> Pattern:
         return row
 
     return Pattern(PLATEAU, make)
+
+
+def _rounded_apart(cols: int, dtype: DType, output: DType, op: Op) -> list[Pattern]:
+    """Return rows of 16-bit softmax in which exponentials rounded to 16 bits err the most.
+
+    Nearly all are the same, which a 16-bit type rounds up, and one of another number, which it
+    rounds down; and the other way round. A kernel that rounds an exponential once before it is
+    divided is within one number of the truth, and one that adds up rounded ones is beyond it here.
+    """
+    if not output.is_half or op is not Op.SOFTMAX or cols < MANY_ALIKE:
+        return []
+    return [_alike_but_one(*_apart(cols, dtype, output, sign)) for sign in (1, -1)]
+
+
+MANY_ALIKE = 8
+"""Columns from which nearly all of a sum can come from equal elements beside two others."""
+
+
+@lru_cache(maxsize=64)
+def _apart(cols: int, dtype: DType, output: DType, sign: int) -> tuple[float, float]:
+    """Return the number that most elements are, and that of one, below a maximum of 0.
+
+    They are those for which sums and terms of rounded exponentials are the most numbers beside the
+    truth, of those that are rounded the farthest up, or down.
+    """
+    kind = NUMPY_DTYPES[dtype if dtype.is_half else DType.F16]
+    numbers = np.unique(np.linspace(-9, -0.1, 20_000).astype(kind)).astype(np.float64)
+    terms = np.exp(numbers)
+    error = sign * (_as_held(terms, output) / terms - 1)
+    order = np.argsort(error)
+    most, one = order[-200:, None], order[None, :1000]
+    held = _as_held(terms, output)
+    due = terms[one] / (1 + (cols - 2) * terms[most] + terms[one])
+    got = held[one] / (1 + (cols - 2) * held[most] + held[one])
+    spacing = np.ldexp(1.0, np.frexp(due)[1] - 1 - output.mantissa_bits)
+    numbers_apart = np.abs(_as_held(got, output) - _as_held(due, output)) / spacing
+    score = np.where(due >= output.smallest_normal, numbers_apart + np.abs(got - due) / spacing, 0)
+    row, col = np.unravel_index(np.argmax(score), score.shape)
+    return float(numbers[order[-200:][row]]), float(numbers[order[:1000][col]])
+
+
+def _alike_but_one(most: float, one: float) -> Pattern:
+    """Return a row of one number, with one element of another and a maximum of 0."""
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        row = np.full(cols, most)
+        places = rng.choice(cols, 2, replace=False)
+        row[places] = 0.0, one
+        return row
+
+    return Pattern("all alike but one", make)
 
 
 def _lone_maxima(dtype: DType, op: Op, *, few: bool) -> list[Pattern]:

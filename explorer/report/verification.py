@@ -21,6 +21,7 @@ from explorer.reference import misalignment
 from explorer.report.table import cell, notes
 from explorer.report.text import (
     count,
+    counted,
     measurement_lines,
     microseconds,
     percent,
@@ -261,7 +262,8 @@ def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) ->
         line.append(f" on {_shape_words(told)}")
     if verdict.status is Status.VERIFIED and not verdict.program.host_checked:
         line.append(", but for its host part")
-    line.append("" if verdict.findings else f": {verdict.sentence}")
+    found = counted(len(verdict.findings), "finding")
+    line.append(f": {found}" if verdict.findings else f": {verdict.sentence}")
     console.print(line, soft_wrap=not console.is_terminal)
     print_findings(verdict, console)
 

@@ -168,6 +168,14 @@ plant(
     ("& 0x7fffffff", "& 0x3fffffff"),
 )
 
+plant(
+    "exponents",
+    "exponentials are rounded to 16 bits before they are added up",
+    Problem(8192, 777, DType.F16),
+    KEPT,
+    (EXP2, "return __half2float(__float2half_rn(exp2f((x - maximum) * kLog2E)));"),
+)
+
 # ------------------------------------------------------------------ start of the maximum
 
 for start in ("-1e30f", "-1e9f", "-65504.0f", "-1e5f", "-3.3e38f"):
@@ -451,6 +459,26 @@ plant(
     P4096,
     HELD,
     ("index * kCols", "static_cast<unsigned>(index * kCols)"),
+)
+plant(
+    "far",
+    "the row in unsigned 32 bits",
+    Problem(8192, 3),
+    ONE_THREAD,
+    (
+        "static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x",
+        "blockIdx.x * kThreads + threadIdx.x",
+    ),
+)
+plant(
+    "sizes",
+    "a last block that is whole stores nothing",
+    P1000,
+    TREE,
+    (
+        "if (!is_row) return;",
+        "if (!is_row || (rows % kRowsPerBlock == 0 && blockIdx.x + 1 == gridDim.x)) return;",
+    ),
 )
 plant(
     "far",

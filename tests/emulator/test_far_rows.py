@@ -63,8 +63,9 @@ def verified(problem, config):
 @pytest.mark.parametrize("block_rows", [1, 3, 32])
 def test_the_last_rows_lie_beyond_all_narrow_indices(cols, block_rows):
     (far,) = far_problems(Problem(64, cols), block_rows)
-    assert far.rows <= 2**31 - 1
-    assert far.rows * cols > 2**32 or far.rows > 2**31 - 40
+    assert far.rows <= (2**31 - 1) * block_rows
+    assert far.rows * cols > 2**32 or far.rows > (2**31 - 40) * block_rows
+    assert (far.rows > 2**32) == (cols <= 32 and block_rows > 2)
     assert far.rows > 2**16 * block_rows
     assert block_rows == 1 or far.rows % block_rows
 

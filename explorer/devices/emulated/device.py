@@ -147,7 +147,8 @@ def _left_out(
         return f"the {schedule} schedule, since a defect is known already"
     if steps > SCHEDULE_STEPS:
         return (
-            f"the {schedule} schedule, which takes some {steps} steps, more than {SCHEDULE_STEPS}"
+            f"the {schedule} schedule, which shows results that depend on the order of threads: it "
+            f"takes some {steps} steps, more than {SCHEDULE_STEPS}"
         )
     return ""
 

@@ -30,7 +30,7 @@ from explorer.devices.emulated.device import (
 from explorer.devices.emulated.placement import numbers_of
 from explorer.devices.emulated.result import Emulation, LaunchRefused, NotEmulated
 from explorer.operands import Operand, inputs, output
-from explorer.problem import MAX_ROWS, Mask, Problem
+from explorer.problem import MAX_INNER, MAX_ROWS, Mask, Problem
 from explorer.ptx_emulator import (
     MOST_BYTES,
     Allocation,
@@ -56,8 +56,15 @@ FARTHEST_BLOCKS = 2**24
 """Blocks that it has where memory holds their rows: neither 24 bits nor an fp32 number tell the
 last ones from others."""
 
+FAR_ROWS = 2**32
+"""Rows that it has where memory holds them, and blocks that work on them: no unsigned 32-bit number
+of a row reaches the last ones."""
+
 MOST_FAR_ELEMENTS = 2**37
-"""Elements that so many blocks have at most: in 16 bits a matrix of 256 GiB."""
+"""Elements that so many blocks or rows have at most: in 16 bits a matrix of 256 GiB."""
+
+MOST_BLOCKS = 2**31 - 1
+"""Blocks of a grid."""
 
 FAR_GAP = 2**24 + 64
 """Elements by which far rows with gaps lie further apart: whole vectors, and more than 24 bits."""
@@ -88,8 +95,8 @@ def far_problems(
     """Return the problem with so many rows that its last ones lie beyond 2^32 elements.
 
     Its grid has more than 2^24 blocks, or as many as memory holds the rows of, and at least 2^16;
-    the last block is not whole. Rows of few columns may be too many for that: then they are as many
-    as there can be. `block_rows` is the number of rows that a block, or several `blocks` together,
+    the last block is not whole. Rows of up to 32 columns are more than 2^32 as well, if a grid has
+    blocks for them. `block_rows` is the number of rows that a block, or several `blocks` together,
     work on; `rows_together` of them are read at once over a middle axis. For such an axis there is
     a second problem, with slices of more than 2^32 elements. For an additive mask that repeats
     there is one with a mask of all rows, and for rows with gaps one with gaps of more than 24 bits.
@@ -105,7 +112,7 @@ def far_problems(
     short = 5 * rows_together
     words = 2 * FAR_ELEMENTS // max(1, problem.cols - 1)  # of `rows_together` elements each
     beyond = words * rows_together
-    long = min(beyond, MAX_ROWS // 2) // rows_together * rows_together
+    long = min(beyond, MAX_INNER // 2) // rows_together * rows_together
     inners = dict.fromkeys((short, max(long, rows_together)))
     far = [_of_inner(problem, inner, block_rows) for inner in inners]
     return tuple(filter(is_addressable, far))
@@ -122,10 +129,13 @@ def _of_rows(problem: Problem, block_rows: int, rounds: int, blocks: int) -> Pro
     least, most = sorted((problem.input_stride, problem.output_stride))
     unit = _mask_rows(problem)
     each = max(FAR_ELEMENTS // least, _far_tiles(block_rows * most, blocks) * block_rows)
+    if FAR_ROWS * most <= MOST_FAR_ELEMENTS:
+        each = max(each, FAR_ROWS)
     wanted = rounds * each + 2 * block_rows + 2 * unit
-    rows = min(wanted // block_rows * block_rows + (block_rows + 1) // 2, MAX_ROWS)
+    held = min(MAX_ROWS, MOST_BLOCKS // blocks * block_rows)
+    rows = min(wanted // block_rows * block_rows + (block_rows + 1) // 2, held)
     if unit > 1:
-        rows = min(-(-rows // unit), MAX_ROWS // unit) * unit
+        rows = min(-(-rows // unit), held // unit) * unit
         if rows % block_rows == 0 and block_rows > 1:
             rows -= unit
     return replace(
@@ -167,7 +177,8 @@ def _of_inner(problem: Problem, inner: int, block_rows: int) -> Problem:
     """The problem of far rows over a middle axis, in slices of `inner` rows."""
     tiles = _far_tiles(block_rows * problem.cols, 1)
     wanted = max(FAR_ELEMENTS // problem.cols, tiles * block_rows) + 2 * block_rows
-    slices = max(2, min(-(-wanted // inner), MAX_ROWS // inner))
+    most = min(MAX_ROWS, MOST_BLOCKS * block_rows)
+    slices = max(2, min(-(-wanted // inner), most // inner))
     if slices * inner % block_rows == 0 and slices > 2:
         slices -= 1
     return replace(problem, rows=slices * inner, inner=inner)
