@@ -184,14 +184,14 @@ def test_wide_rows_of_every_kind_need_no_repair(cols, fields, dtype):
 @pytest.mark.parametrize("mask", [Mask.ADDITIVE, Mask.LENGTHS, Mask.CAUSAL])
 @pytest.mark.parametrize("dtype", DType)
 def test_rows_under_a_mask_are_kept_where_something_holds_them(mask, dtype):
-    """In registers, or in shared memory but for f64, and 16-bit rows whose kept elements are fp32."""
+    """In registers, or shared memory but for f64, and 16-bit rows whose kept elements are fp32."""
     for cols in (6310, 8192, 16384, 22000, 24576, 30000, 32768, 40000, 50000, 65536, 131072):
         problem = Problem(1024, cols, dtype, mask=mask)
         space = Space(problem, H200)
         idea = promising(problem, H200)
         assert space.is_legal(idea), idea
         shared = replace(idea, cache="shared", cache_holds="input", min_blocks=1)
-        fp32_kept = mask is Mask.ADDITIVE and dtype.is_half or dtype is DType.F64
+        fp32_kept = (mask is Mask.ADDITIVE and dtype.is_half) or dtype is DType.F64
         if idea.cache == "none" and cols >= 16384:
             assert fp32_kept or not space.is_legal(shared), idea
         assert idea.threads_per_row >= 128
