@@ -81,6 +81,9 @@ FEWEST_FAR_COLS = 2**11 + 77
 FEWEST_FAR_COLS_OF_A_WARP = 2**15 + 77
 """The same where a round of a kernel's loops takes as many elements as a warp has threads."""
 
+LONG_MASK_ROWS = 2**32 + 1
+"""Rows after which a causal mask repeats: cut to 32 bits, it is a mask that hides nothing."""
+
 MOST_STRIDES = 136
 """Strides of a block over the rows: what it counts in 7 bits has begun anew."""
 
@@ -341,14 +344,15 @@ def _fewest_rows(program: ProgramUnderTest) -> list[int]:
 
 
 def _triangles(problem: Problem) -> list[Problem]:
-    """Rows elsewhere under a causal mask: where about half is seen, and little or none.
+    """Rows elsewhere under a causal mask: where about half is seen, little or none, and none of a
+    mask of more rows than 32 bits hold, which they would see whole if its number were cut to them.
 
     The last rows of the mask, which see nearly all, are what few rows of their own mask are.
     """
     rows, cols = problem.rows, problem.cols
     if problem.mask is not Mask.CAUSAL:
         return []
-    masks = {cols // 2 + rows, max(rows, cols) + rows // 3} - {problem.mask_rows}
+    masks = {cols // 2 + rows, max(rows, cols) + rows // 3, LONG_MASK_ROWS} - {problem.mask_rows}
     return [replace(problem, mask_rows=mask_rows) for mask_rows in sorted(masks)]
 
 

@@ -222,7 +222,10 @@ class Scheduler:
         self._machine.work += (end - start) * lanes.count
         if self._left < 0 or self._machine.work > WORK_LIMIT:
             at = self._instructions[min(start, len(self._instructions) - 1)]
-            message = "the limit on executed steps is reached"
+            message = (
+                "it executes more steps than are emulated: a loop without an end, or work "
+                "for a GPU to verify"
+            )
             self._machine.report(Kind.LIMIT, message, at, int(lanes.flat[0]))
             raise Aborted
 

@@ -306,6 +306,13 @@ plant(
     HELD,
     ("visible_elements(index, mask_rows)", "visible_elements(index, kCols)"),
 )
+plant(
+    "arguments",
+    "the rows of a causal mask in 32 bits",
+    CAUSAL,
+    HELD,
+    ("visible_elements(index, mask_rows)", "visible_elements(index, static_cast<int>(mask_rows))"),
+)
 ADDITIVE = Problem(4096, 1000, mask=Mask.ADDITIVE, mask_rows=512)
 plant(
     "arguments",

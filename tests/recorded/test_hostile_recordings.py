@@ -152,7 +152,7 @@ def test_a_comparison_of_another_kind(path, value):
 
 
 HEADER = {
-    ("problem", "rows"): (0, -1, True, "8192", 2**31, 1.5, 10**39),
+    ("problem", "rows"): (0, -1, True, "8192", 2**33, 1.5, 10**39),
     ("problem", "cols"): (0, None, []),
     ("problem", "dtype"): ("f8", 5, None),
     ("problem", "mask"): ("causal ", {}),
