@@ -58,6 +58,24 @@ def test_every_pattern_is_run_at_every_width(cols):
     assert all(case.problem.rows * cols <= MOST_ELEMENTS for case in own)
 
 
+@pytest.mark.parametrize(("threads", "threads_per_row", "cols"), [(768, 4, 65536), (128, 2, 50257)])
+def test_a_block_of_too_many_elements_is_run_whole_at_fewer_columns(threads, threads_per_row, cols):
+    tested = program(
+        cols=cols, threads=threads, threads_per_row=threads_per_row, static_cols=False, cache="none"
+    )
+    problems = [run.problem for run in emulated_runs(tested)]
+    assert all(problem.rows * problem.cols <= MOST_ELEMENTS for problem in problems)
+    assert problems[0].cols == cols
+    block = threads // threads_per_row
+    few = [problem.rows for problem in problems if problem.cols < 100]
+    assert {1, 2, block, 2 * block, block + 2} <= set(few)
+
+
+def test_rows_of_one_block_and_of_two_are_run():
+    rows = [run.problem.rows for run in emulated_runs(program(threads=128, threads_per_row=32))]
+    assert {1, 2, 4, 5, 6, 7, 8} <= set(rows)
+
+
 @pytest.mark.parametrize("threads_per_row", [4, 224])
 def test_over_a_middle_axis_no_run_is_beyond_the_memory(threads_per_row):
     """Also where the kernel is told more columns than its own: there are three slices at least."""
