@@ -53,7 +53,8 @@ BASES = {
     "shuffle of three warps": _base(17, 500, "f32", **TWO_OF_96, vector_bytes=4),
     "shuffle in a warp": _base(17, 500, "f16", **FOUR_WARPS, **INPUT, vector_bytes=8),
     "shuffle in part of a warp": _base(17, 100, "f32", **PARTS_OF_A_WARP, normalise="divide"),
-    "ragged": _base(34, 1001, "bf16", **ONE_ROW),
+    # 23 rows: the last one has a pattern that shows its first element, which is loaded apart there.
+    "ragged": _base(23, 1001, "bf16", **ONE_ROW),
     "ragged f32": _base(17, 333, "f32", **TWO_ROWS, **INPUT, vector_bytes=8),
     "tree": _base(17, 512, "f32", **TWO_ROWS, **TREE, exp="expf"),
     "tree of 96": _base(17, 500, "f32", **TWO_OF_96, **TREE, vector_bytes=8),
@@ -88,7 +89,7 @@ BASES = {
         algorithm="online-branchy",
     ),
     "block-max": _base(17, 1000, "f32", **TWO_ROWS, algorithm="online-block-max", exp="ex2.approx"),
-    "block-max of input": _base(34, 1001, "bf16", **ONE_ROW, **INPUT, algorithm="online-block-max"),
+    "block-max of input": _base(23, 1001, "bf16", **ONE_ROW, **INPUT, algorithm="online-block-max"),
     "block-max in cache": _base(
         17, 1000, "f16", **TWO_ROWS, **SHARED, **INPUT, **SERIAL, algorithm="online-block-max"
     ),
