@@ -16,6 +16,7 @@ MAX_COLS = 2**31 - 1 - 2**16
 """Kernels index within a row by 32-bit integers; the margin covers one block's stride."""
 
 MAX_INNER = 2**31 - 1
+"""Elements between neighbours of a row, at most."""
 
 MAX_ROWS = 2**33 - 1
 """Kernels number rows by 64-bit integers; so many rows of three 16-bit elements, and their results,

@@ -97,7 +97,7 @@ def verify(
 ) -> None:
     """Check kernels for races, bad accesses and wrong numbers.
 
-    Exit code 1: a kernel is wrong. Exit code 2: one could not be checked to the end.
+    Exit code 1: a kernel is wrong. Exit code 2: a kernel could not be checked to the end.
     """
     from explorer.api import space_checks
     from explorer.report.json_data import as_text

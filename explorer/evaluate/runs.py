@@ -69,8 +69,8 @@ FAR_ROUNDS = 544
 """Rounds of a kernel's loops at so many columns; of fewer threads a row fewer columns are tried."""
 
 FAR_COLS_OF_AN_EDIT = 2**20 + 2**12 + 5
-"""Columns of which 20 bits do not tell all, at which a person's text of run-time columns is tried:
-some seconds."""
+"""Columns of which 20 bits do not tell all. Text of run-time columns that a person has edited is
+tried at so many, which takes some seconds."""
 
 FAR_ROUNDS_OF_AN_EDIT = 16 * FAR_ROUNDS
 """Rounds of its loops at so many columns."""
@@ -280,6 +280,7 @@ def _narrow(program: ProgramUnderTest, few: Problem) -> Problem:
 
 
 def _ragged_cols(program: ProgramUnderTest) -> int:
+    """Return a ragged few columns, in whole vectors where they must be."""
     unit = program.cols_unit
     return max(1, RAGGED_COLS // unit) * unit
 
@@ -318,9 +319,9 @@ def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> P
 
     Over a middle axis it has few already, unless it was given more columns than its kernel's own.
     """
-    split = program.split
     if rows is not None:
         return problem
+    split = program.split
     if split.across_rows:
         if problem.rows * problem.cols <= MOST_ELEMENTS:
             return problem

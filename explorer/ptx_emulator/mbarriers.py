@@ -144,7 +144,8 @@ class Mbarriers:
 
     def _rows_told(self, barrier: Mbarrier, *, far: bool) -> tuple[Row, ...]:
         """Return what is to say that something was done, by another block or by its own."""
-        return (barrier.row,) if far else (barrier.row, barrier.near)
+        one = far or barrier.near is barrier.row
+        return (barrier.row,) if one else (barrier.row, barrier.near)
 
     def land_later(
         self, barrier: Mbarrier, land: Callable[[int], None], at: Instruction, lane: int

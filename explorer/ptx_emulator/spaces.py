@@ -263,7 +263,7 @@ class GlobalSpace(Space):
         """Report accesses to what earlier launches wrote by threads that did not wait for them."""
         if not any_of(unordered[lanes.flat]):
             return
-        touched = allocation.written[index[:, None] + np.arange(access.size)].any(axis=1)
+        touched = _touched(allocation.written, index, access)
         bad = touched & unordered[lanes.flat]
         if any_of(bad):
             message = (
@@ -279,7 +279,7 @@ class GlobalSpace(Space):
 
         That cache is for what is only read as long as a kernel runs, and waiting does not end it.
         """
-        touched = allocation.written[index[:, None] + np.arange(access.size)].any(axis=1)
+        touched = _touched(allocation.written, index, access)
         if any_of(touched):
             message = (
                 f"load through the non-coherent cache (ld.global.nc) of {allocation.name}, which "
@@ -291,7 +291,7 @@ class GlobalSpace(Space):
         self, gaps: NDArray[np.bool_], index: Addresses, lanes: Lanes, access: Access
     ) -> None:
         """Report reads of what lies between rows. They get what is there."""
-        bad = gaps[index[:, None] + np.arange(access.size)].any(axis=1)
+        bad = _touched(gaps, index, access)
         if any_of(bad):
             message = (
                 f"read of {access.size} bytes reaches between rows, where nothing is to be read"
@@ -314,6 +314,11 @@ class GlobalSpace(Space):
             shadow.once = allocation.name if allocation.written_once else ""
             self._shadows[allocation.address] = shadow
         return self._shadows[allocation.address]
+
+
+def _touched(marked: NDArray[np.bool_], index: Addresses, access: Access) -> NDArray[np.bool_]:
+    """Return which accesses, of those that begin at `index`, touch a byte that is marked."""
+    return np.asarray(marked[index[:, None] + np.arange(access.size)].any(axis=1))
 
 
 def _unmangled(name: str) -> str:

@@ -262,8 +262,8 @@ def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) ->
         line.append(f" on {_shape_words(told)}")
     if verdict.status is Status.VERIFIED and not verdict.program.host_checked:
         line.append(", but for its host part")
-    found = counted(len(verdict.findings), "finding")
-    line.append(f": {found}" if verdict.findings else f": {verdict.sentence}")
+    found = len(verdict.findings)
+    line.append(f": {counted(found, 'finding') if found else verdict.sentence}")
     console.print(line, soft_wrap=not console.is_terminal)
     print_findings(verdict, console)
 

@@ -117,8 +117,7 @@ def differs_without_one(op, terms, dtype):
         return True
 
     def rounded(n):
-        value = {Op.SOFTMAX: 1 / n, Op.LOG_SOFTMAX: -np.log(n)}.get(op, 1.0 - n)
-        return np.asarray(value).astype(NUMPY_DTYPES[dtype])
+        return np.asarray(of_ones(op, n)).astype(NUMPY_DTYPES[dtype])
 
     return rounded(terms) != rounded(terms - 1)
 

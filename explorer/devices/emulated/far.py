@@ -32,6 +32,7 @@ from explorer.devices.emulated.result import Emulation, LaunchRefused, NotEmulat
 from explorer.operands import Operand, inputs, output
 from explorer.problem import MAX_INNER, MAX_ROWS, Mask, Problem
 from explorer.ptx_emulator import (
+    MAX_GRID,
     MOST_BYTES,
     Allocation,
     Argument,
@@ -62,9 +63,6 @@ of a row reaches the last ones."""
 
 MOST_FAR_ELEMENTS = 2**37
 """Elements that so many blocks or rows have at most: in 16 bits a matrix of 256 GiB."""
-
-MOST_BLOCKS = 2**31 - 1
-"""Blocks of a grid."""
 
 FAR_GAP = 2**24 + 64
 """Elements by which far rows with gaps lie further apart: whole vectors, and more than 24 bits."""
@@ -132,7 +130,7 @@ def _of_rows(problem: Problem, block_rows: int, rounds: int, blocks: int) -> Pro
     if FAR_ROWS * most <= MOST_FAR_ELEMENTS:
         each = max(each, FAR_ROWS)
     wanted = rounds * each + 2 * block_rows + 2 * unit
-    held = min(MAX_ROWS, MOST_BLOCKS // blocks * block_rows)
+    held = _most_rows(block_rows, blocks)
     rows = min(wanted // block_rows * block_rows + (block_rows + 1) // 2, held)
     if unit > 1:
         rows = min(-(-rows // unit), held // unit) * unit
@@ -141,6 +139,14 @@ def _of_rows(problem: Problem, block_rows: int, rounds: int, blocks: int) -> Pro
     return replace(
         problem, rows=rows, mask_rows=unit or (rows if problem.mask is Mask.ADDITIVE else 0)
     )
+
+
+def _most_rows(block_rows: int, blocks: int) -> int:
+    """Return the most rows of a problem that a grid has blocks for.
+
+    `blocks` of them work together on `block_rows` rows.
+    """
+    return min(MAX_ROWS, MAX_GRID[0] // blocks * block_rows)
 
 
 def _far_tiles(tile_elements: int, blocks: int) -> int:
@@ -177,8 +183,7 @@ def _of_inner(problem: Problem, inner: int, block_rows: int) -> Problem:
     """The problem of far rows over a middle axis, in slices of `inner` rows."""
     tiles = _far_tiles(block_rows * problem.cols, 1)
     wanted = max(FAR_ELEMENTS // problem.cols, tiles * block_rows) + 2 * block_rows
-    most = min(MAX_ROWS, MOST_BLOCKS * block_rows)
-    slices = max(2, min(-(-wanted // inner), most // inner))
+    slices = max(2, min(-(-wanted // inner), _most_rows(block_rows, 1) // inner))
     if slices * inner % block_rows == 0 and slices > 2:
         slices -= 1
     return replace(problem, rows=slices * inner, inner=inner)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
-from explorer.parameters import WARPS
 from explorer.problem import Mask, Problem
 from explorer.space.design_rules import WIDE_ROW
 from explorer.space.heuristic import gradients
@@ -112,13 +111,13 @@ def _kept(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
         held *= 2  # its exponential takes as many registers as the row
     numbers = held * max(1, 4 // problem.dtype.itemsize)  # as fp32 takes them
     fits_shared = idea.threads == 1024 and problem.dtype.is_half and held <= _room(gpu, 1)
-    if problem.mask is Mask.ADDITIVE and problem.inner == 1:
-        return idea  # what registers do not hold of it, `that_fits` keeps elsewhere
-    if held > MAX_BYTES_IN_REGISTERS or (numbers > MAX_BYTES_IN_REGISTERS and not fits_shared):
-        masked = problem.mask is not Mask.NONE and problem.inner == 1
-        return idea if masked else replace(idea, cache="none", cache_holds="input", unroll=4)
-    if not fits_shared:
-        return idea
+    too_wide = held > MAX_BYTES_IN_REGISTERS or (
+        numbers > MAX_BYTES_IN_REGISTERS and not fits_shared
+    )
+    if too_wide and (problem.mask is Mask.NONE or problem.inner > 1):
+        return _read_twice(idea)
+    if too_wide or not fits_shared or (problem.mask is Mask.ADDITIVE and problem.inner == 1):
+        return idea  # what registers do not hold under a mask, `that_fits` keeps elsewhere
     unroll = 4 if held >= 4 * 1024 * idea.vector_bytes else 2
     shared = replace(idea, cache="shared", cache_holds="input", unroll=unroll)
     return replace(shared, min_blocks=2) if held <= _room(gpu, 2) else shared
@@ -131,29 +130,36 @@ def that_fits(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
 
     On an H100, rows under a mask take less time if they are kept: 1024 x 40000 f32 with lengths
     7 % less in registers than read twice, 1024 x 56000 13 % less in shared memory, 1024 x 80000
-    bf16 5 %; 1024 x 48000 bf16 under an additive mask 12 % less by 512 threads. That mask has what
-    is kept in fp32, and 16-bit rows take more time from shared memory than if they are read twice:
-    1024 x 56000 f16 15 % more. Of f64, 512 threads read twice in less time than 1024 do, or than
-    they take from shared memory: 1024 x 25000 26 % less.
+    bf16 5 %; 1024 x 48000 bf16 under an additive mask 12 % less by 512 threads. Under that mask a
+    kernel keeps fp32, and 16-bit rows take more time from shared memory than if they are read
+    twice: 1024 x 56000 f16 15 % more. Rows of f64 take less time if 512 threads read them twice
+    than if 1024 do, or if they come from shared memory: 1024 x 25000 26 % less.
     """
-    looped = replace(idea, cache="none", cache_holds="input", unroll=4, min_blocks=1)
-    if problem.dtype is DType.F64 and problem.inner == 1:
-        fewer = min(idea.threads, 512)
-        looped = replace(looped, threads=fewer, threads_per_row=fewer)
-    others = [looped, replace(looped, unroll=2)]
-    if problem.mask is not Mask.NONE and problem.inner == 1:
-        fewer = min(idea.threads, 512)
-        kept = [replace(idea, threads=fewer, threads_per_row=fewer)] if idea.threads > fewer else []
-        if not _kept_in_more_bits(problem) and problem.dtype is not DType.F64:
-            kept.append(replace(looped, cache="shared"))
-        others = [*kept, *others]
     space = Space(problem, gpu)
-    return next((one for one in (idea, *others) if space.is_legal(one)), idea)
+    if space.is_legal(idea):
+        return idea
+    return next(filter(space.is_legal, _kept_elsewhere(idea, problem)), idea)
 
 
-def _kept_in_more_bits(problem: Problem) -> bool:
-    """Whether what is kept of a 16-bit row takes fp32: elements that a mask was added to."""
-    return problem.mask is Mask.ADDITIVE and problem.dtype.is_half
+def _kept_elsewhere(idea: Config, problem: Problem) -> Iterator[Config]:
+    """What is like the idea for rows that its registers do not hold, the fastest first."""
+    looped = _read_twice(idea)
+    along_memory, wide_type = problem.inner == 1, problem.dtype is DType.F64
+    fewer = min(idea.threads, 512)
+    if along_memory and problem.mask is not Mask.NONE:
+        if fewer < idea.threads:
+            yield replace(idea, threads=fewer, threads_per_row=fewer)
+        in_fp32 = problem.mask is Mask.ADDITIVE and problem.dtype.is_half
+        if not in_fp32 and not wide_type:
+            yield replace(looped, cache="shared")
+    if along_memory and wide_type:
+        looped = replace(looped, threads=fewer, threads_per_row=fewer)
+    yield from (looped, replace(looped, unroll=2))
+
+
+def _read_twice(idea: Config) -> Config:
+    """The idea without a cache: its threads read their share of a row again."""
+    return replace(idea, cache="none", cache_holds="input", unroll=4, min_blocks=1)
 
 
 def _room(gpu: GpuSpec, blocks: int) -> int:
@@ -209,7 +215,7 @@ def _shapes_of_one_wave(problem: Problem, gpu: GpuSpec) -> Iterator[tuple[int, i
     odd = problem.row_bytes % 16 > 0
     if _is_of_8_byte_words(problem):
         for accesses in range(2, MAX_8_BYTE_ACCESSES + 1):
-            threads = _threads_of_8_byte_words(problem, accesses)
+            threads = fewest_threads(problem, accesses, access_bytes=8)
             if threads <= MAX_THREADS_OF_ONE_ACCESS:
                 yield threads, 8
     one_an_sm = halves and problem.rows <= gpu.sm_count
@@ -242,17 +248,11 @@ MIN_COLS_8_BYTE_WORDS = 4096
 """Elements of the shortest row that has them where not all rows are on the GPU at once."""
 
 
-def _threads_of_8_byte_words(problem: Problem, accesses: int) -> int:
-    """Return the fewest threads that have so many accesses of 8 bytes each; 1024 at most."""
-    words = -(-problem.row_bytes // 8)
-    return next((n for n in WARPS if n * accesses >= words), WARPS[-1])
-
-
 def _of_many_waves(problem: Problem) -> Config:
     """A row a block, or a warp, where not all rows are on the GPU at once."""
     plain = problem.inner == 1 and problem.mask is Mask.NONE and not problem.op.is_backward
     if plain and _is_of_8_byte_words(problem) and MIN_COLS_8_BYTE_WORDS <= problem.cols < WIDE_ROW:
-        threads = _threads_of_8_byte_words(problem, MAX_8_BYTE_ACCESSES)
+        threads = fewest_threads(problem, MAX_8_BYTE_ACCESSES, access_bytes=8)
         return replace(_by(threads), vector_bytes=8)
     return _by(_threads_of_one_block(problem))
 
