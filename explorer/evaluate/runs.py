@@ -4,7 +4,8 @@ The first runs are at the kernel's own columns, on rows of every pattern. Others
 can be told when it is launched: a value of each run-time argument at its edge and one elsewhere,
 and, where columns are such an argument, every remainder of the width of an access, and columns well
 below and above its own. Beyond its own columns a kernel is held to `fast`: we ask whether it is
-right there, not how exact sums are that are longer than those that it was chosen for.
+right there, not how exact sums are that are longer than those that it was chosen for. Compensated
+sums are held to `default` there, for they are as exact however long they are.
 """
 
 from collections.abc import Iterator
@@ -186,18 +187,20 @@ def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
     each = max(1, MOST_ELEMENTS // cols)
     if rows is not None:
         asked = rows_that_repeat(problem, rows, per_block, each)
-        return [Case(problem.resized(asked), shares=shares)]
+        return [Case(problem.resized(asked), shares=shares, compensated=_is_compensated(program))]
     count = max(1, min(pattern_count(problem, shares), ALL_ELEMENTS // cols))
     if split.across_rows:
         block, together = split.block_rows, split.rows_together
         part = verification_problem(problem, block, together, each, shares)
-        return [Case(part, first, shares) for first in range(0, count, part.rows)]
-    if count + 2 <= each:
-        return [Case(_that_fit(program, problem, count + 2, each), shares=shares)]
-    return [
-        Case(_that_fit(program, problem, min(each, count - first), each), first, shares)
-        for first in range(0, count, max(1, each - 1 if per_block > 1 else each))
-    ]
+        cases = [Case(part, first, shares) for first in range(0, count, part.rows)]
+    elif count + 2 <= each:
+        cases = [Case(_that_fit(program, problem, count + 2, each), shares=shares)]
+    else:
+        cases = [
+            Case(_that_fit(program, problem, min(each, count - first), each), first, shares)
+            for first in range(0, count, max(1, each - 1 if per_block > 1 else each))
+        ]
+    return [replace(cases[0], compensated=_is_compensated(program)), *cases[1:]]
 
 
 def _that_fit(program: ProgramUnderTest, problem: Problem, wanted: int, most: int) -> Problem:
@@ -268,7 +271,8 @@ def _aligned_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> 
     if not program.config.static_cols:
         for number, cols in enumerate(_other_cols(program)):
             other = _of_rows(program, few.resized(cols=cols), rows)
-            accuracy = Accuracy.FAST if cols > program.cols else None
+            longer = Accuracy.DEFAULT if _is_compensated(program) else Accuracy.FAST
+            accuracy = longer if cols > program.cols else None
             yield replace(_few(program, other, number), accuracy=accuracy)
 
 
@@ -288,7 +292,13 @@ def _ragged_cols(program: ProgramUnderTest) -> int:
 def _few(program: ProgramUnderTest, problem: Problem, first: int = 0) -> Run:
     """Return a run of few rows, which begin with those that show whether all takes part."""
     width = program.split.row_width if program.any_alignment else 1
-    return Run(Case(problem, first, leading_width=width))
+    compensated = _is_compensated(program)
+    return Run(Case(problem, first, leading_width=width, compensated=compensated))
+
+
+def _is_compensated(program: ProgramUnderTest) -> bool:
+    """Return whether a kernel promises sums that lose nothing, however long they are."""
+    return program.config.sum == "compensated"
 
 
 def _of_more_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> Problem:

@@ -21,7 +21,8 @@ from explorer.reference.layout import (
     laid_out,
     misalignment,
 )
-from explorer.reference.patterns import LEADING_COUNT, TELLING_COUNT, Shares, patterns_for
+from explorer.reference.patterns import LEADING_COUNT, TELLING_COUNT, patterns_for
+from explorer.reference.rows import Shares
 from explorer.reference.truth import Truth, counted, softmax, truth_of
 
 __all__ = [

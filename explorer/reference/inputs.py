@@ -7,7 +7,7 @@ The emulator, the GPU and the reference take all of it from here. Matrices are a
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import count
+from itertools import count as count_from
 from math import isqrt
 from typing import Any
 
@@ -17,20 +17,18 @@ from numpy.typing import NDArray
 
 from explorer.dtype import DType
 from explorer.problem import Mask, Op, Problem
+from explorer.reference.influence import EXACT, OF_A_PLACE, SUBSET, telling_count
 from explorer.reference.layout import NUMPY_DTYPES
 from explorer.reference.patterns import (
-    EXACT,
     LEADING_COUNT,
-    OF_A_PLACE,
+    ONE_BEHIND,
     ONE_GREATEST,
     PLATEAU,
-    SUBSET,
-    Pattern,
-    Shares,
+    equal_terms,
     leading_patterns,
     patterns_for,
-    telling_count,
 )
+from explorer.reference.rows import Pattern, Shares
 from explorer.reference.truth import EXACT_TERMS, hidden_elements, truth_of
 
 Array = NDArray[Any]
@@ -73,6 +71,16 @@ A kernel may multiply the share with the scale first, and lose the product where
 smallest normal number.
 """
 
+CANCELLED = {DType.F16: 6e4, DType.BF16: 1e6, DType.F32: 1e5, DType.F64: 1e5}
+"""The largest elements of masks that cancel an input's, by its type: a product of this size is
+rounded by 0.002 to 0.03 in fp32. Numbers of f16 end there; outputs of bf16 show no less."""
+
+MOST_CANCELLED = 64
+"""Elements of a mask that cancel, at most: the rest of a row under it is as it was."""
+
+CANCELLING = 64
+"""Pairs that are tried for one which cancels: numbers of 16 bits are far apart at such sizes."""
+
 INT32 = np.iinfo(np.int32)
 
 EDGE_LENGTHS = (8, 16, 31, 32, 33, 64)
@@ -93,6 +101,8 @@ class Case:
     """How the kernel cuts rows, where rows are to be made for each of its threads."""
     leading_width: int = 0
     """Where it is not 0, the first rows are `leading_patterns` of this width: for few rows."""
+    compensated: bool = False
+    """Whether the first row is `equal_terms`, of which compensated sums lose nothing."""
 
     @property
     def patterns(self) -> Iterator[Pattern]:
@@ -100,6 +110,8 @@ class Case:
         known = patterns_for(self.problem, self.shares)
         width = self.leading_width
         leading = leading_patterns(self.problem, width) if width else ()
+        if self.compensated:
+            leading = (equal_terms(), *leading)
         for row in range(self.problem.rows):
             number = self.first + row - len(leading)
             yield leading[row] if row < len(leading) else known[number % len(known)]
@@ -110,24 +122,27 @@ class Case:
         A backward op gets the forward's output on the patterns, as the forward would have rounded
         it, and a gradient.
         """
-        problem = self.problem
-        matrix = _pattern_matrix(problem.dtype, tuple(self.patterns), problem.cols, seed)
+        problem, patterns = self.problem, tuple(self.patterns)
+        names = np.array([pattern.name for pattern in patterns])
+        matrix = _pattern_matrix(problem.dtype, patterns, problem.cols, seed)
         if not problem.op.is_backward:
-            matrix = _unscaled(problem, matrix, [pattern.name for pattern in self.patterns])
+            matrix = _unscaled(problem, matrix, names)
         rng = np.random.default_rng([seed, problem.rows, problem.cols, 1])
         arrays = _with_other_arrays(problem, matrix, rng)
         if problem.op.is_backward:
-            names = [pattern.name for pattern in self.patterns]
             _vary_gradients(problem, arrays, names, matrix, rng)
             _make_not_finite(problem, arrays, names, matrix)
         if problem.mask is not Mask.NONE:
-            self._vary_masks(arrays, rng)
-        _fill_hidden(problem, arrays)
+            arrays["input"] = arrays["input"].copy()  # the patterns are kept for other cases
+            self._vary_masks(arrays, names, rng)
+            _fill_hidden(problem, arrays)
         return arrays
 
-    def _vary_masks(self, arrays: dict[str, Array], rng: np.random.Generator) -> None:
+    def _vary_masks(
+        self, arrays: dict[str, Array], names: NDArray[np.str_], rng: np.random.Generator
+    ) -> None:
         """Give the lengths and the masks all kinds of values; of rows of subsets all is seen."""
-        problem, names = self.problem, np.array([pattern.name for pattern in self.patterns])
+        problem = self.problem
         whole = np.flatnonzero(names == SUBSET)
         if problem.mask is Mask.LENGTHS:
             _vary_lengths(problem, arrays["lengths"])
@@ -138,6 +153,9 @@ class Case:
                 arrays["mask"][whole % problem.mask_rows] = 0
         if self.leading_width:
             _show_all(problem, arrays)
+        if problem.mask is Mask.ADDITIVE:
+            _cancel(problem, arrays, names)
+        _show_the_last(problem, arrays, names)
         _tell_of_visible(problem, arrays, names)
 
 
@@ -188,7 +206,7 @@ def rows_that_repeat(
     def repeats(number: int) -> bool:
         return not _is_prime(number) and (rows_per_block == 1 or number % rows_per_block > 0)
 
-    more = next(number for number in count(rows) if repeats(number))
+    more = next(number for number in count_from(rows) if repeats(number))
     if most is None or more <= most:
         return more
     fewer = range(most, max(rows_per_block, 1), -1)
@@ -295,7 +313,7 @@ def _held(values: Array, dtype: Any) -> Array:
     return np.asarray(np.where(np.isinf(values), values, finite).astype(dtype))
 
 
-def _unscaled(problem: Problem, matrix: Array, names: list[str]) -> Array:
+def _unscaled(problem: Problem, matrix: Array, names: NDArray[np.str_]) -> Array:
     """Return the patterns over the scale, so that the elements as they count are the patterns."""
     if not problem.scale:
         return matrix
@@ -307,8 +325,7 @@ def _unscaled(problem: Problem, matrix: Array, names: list[str]) -> Array:
     # The greatest finite number stays in rows full of it, and where it is alone: what the scale
     # makes of it is an infinity.
     greatest = np.abs(values) == problem.dtype.greatest
-    alone = np.array([name == ONE_GREATEST for name in names])
-    stay = greatest & (greatest.all(axis=1) | alone)[:, None]
+    stay = greatest & (greatest.all(axis=1) | (names == ONE_GREATEST))[:, None]
     return np.where(stay, matrix, scaled)
 
 
@@ -333,7 +350,7 @@ def _with_other_arrays(
 def _vary_gradients(
     problem: Problem,
     arrays: dict[str, Array],
-    names: list[str],
+    names: NDArray[np.str_],
     matrix: Array,
     rng: np.random.Generator,
 ) -> None:
@@ -368,7 +385,7 @@ def _vary_gradients(
 
 
 def _make_not_finite(
-    problem: Problem, arrays: dict[str, Array], names: list[str], matrix: Array
+    problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_], matrix: Array
 ) -> None:
     """Of the rows of one NaN, give it to the gradient, every fourth time to the output instead.
 
@@ -377,7 +394,7 @@ def _make_not_finite(
     place of the NaN: their sum is no number in whatever order, and neither is any result. What the
     result is of one infinity alone, compensated sums see otherwise than plain ones.
     """
-    rows = np.array([row for row, name in enumerate(names) if name == "one NaN"], np.int64)
+    rows = np.flatnonzero(names == "one NaN")
     if not len(rows):
         return
     lost = np.isnan(matrix[rows].astype(np.float32))
@@ -418,7 +435,60 @@ def _show_all(problem: Problem, arrays: dict[str, Array]) -> None:
         arrays["mask"][:LEADING_COUNT] = 0
 
 
-def _tell_of_visible(problem: Problem, arrays: dict[str, Array], names: Array) -> None:
+def _cancel(problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_]) -> None:
+    """Let large negative elements of a mask cancel what the scale makes of some rows' elements.
+
+    The product is rounded to a multiple of much more than the sum's last bit if it is rounded by
+    itself: here that moves e^x by up to a few thousandths. Of the rows that the last mask row goes
+    to, each eighth has such elements alone; in the others they are as good as hidden.
+    """
+    if not problem.scale:
+        return
+    matrix, mask = arrays["input"], arrays["mask"][-1]
+    finite = np.isfinite(matrix)
+    single = finite.sum(axis=1) == 1
+    needed = finite[single].any(axis=0)  # what a row is made for is to be seen
+    rng = np.random.default_rng([problem.rows, problem.cols])
+    places = rng.permutation(np.flatnonzero(np.isfinite(mask) & ~needed))
+    places = places[: min(MOST_CANCELLED, len(places) // 2)]
+    rows = np.arange(problem.rows)
+    rows = rows[(rows % problem.mask_rows == problem.mask_rows - 1) & ~np.isin(names, EXACT)]
+    rows = rows[~single[rows]][::-8]
+    if len(places) > 1 and len(rows):
+        elements, mask[places] = _that_cancel(problem, len(places), rng)
+        matrix[rows] = -np.inf
+        matrix[np.ix_(rows, places)] = elements
+
+
+def _that_cancel(
+    problem: Problem, count: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return elements and what is added to them: numbers of the input's type, nearly opposite.
+
+    Of some pairs for each, that which comes nearest to a number around 0.
+    """
+    kind, largest = NUMPY_DTYPES[problem.dtype], CANCELLED[problem.dtype]
+    added = -_held(largest * 2.0 ** -rng.uniform(0, 4, (CANCELLING, count)), kind)
+    wanted = rng.standard_normal(count)
+    scale = float(problem.scale or 1.0)
+    with np.errstate(over="ignore"):
+        elements = _held((wanted - added.astype(np.float64)) / scale, kind)
+        sums = elements.astype(np.float64) * scale + added.astype(np.float64)
+    best = np.argmin(np.abs(sums - wanted), axis=0), np.arange(count)
+    return elements[best].astype(np.float64), added[best].astype(np.float64)
+
+
+def _show_the_last(problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_]) -> None:
+    """Move a maximum at the end of a row to the last element that is seen."""
+    rows = np.flatnonzero(names == ONE_BEHIND)
+    hidden = hidden_elements(problem, arrays)
+    if hidden is None or not len(rows):
+        return
+    last = np.maximum(problem.cols - 1 - hidden[rows].sum(axis=1), 0)
+    arrays["input"][rows, last] = arrays["input"][rows, -1]
+
+
+def _tell_of_visible(problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_]) -> None:
     """Mask some elements of exact rows: as many are seen as show that one is missing.
 
     A pattern has as many of all elements; a mask leaves fewer.
@@ -426,7 +496,7 @@ def _tell_of_visible(problem: Problem, arrays: dict[str, Array], names: Array) -
     rows = np.flatnonzero(np.isin(names, EXACT))
     if not len(rows):
         return
-    matrix = arrays["input"] = arrays["input"].copy()  # the patterns are kept for other cases
+    matrix = arrays["input"]
     seen = matrix[rows] == 0
     hidden = hidden_elements(problem, arrays)
     if hidden is not None:
@@ -451,7 +521,7 @@ def _fill_hidden(problem: Problem, arrays: dict[str, Array]) -> None:
     hidden = hidden_elements(problem, arrays)
     if hidden is None:
         return
-    matrix = arrays["input"] = arrays["input"].copy()  # the patterns are kept for other cases
+    matrix = arrays["input"]
     for number, value in enumerate((problem.dtype.greatest, np.inf, np.nan), start=1):
         rows = np.arange(problem.rows) // 3 % 4 == number
         matrix[hidden & rows[:, None]] = value

@@ -74,3 +74,8 @@ def as_rows(problem: Problem, flat: Array, stride: int) -> Array:
     if stride > problem.cols:  # the last row's gap may be missing
         flat = np.resize(flat, problem.rows * stride)
     return flat[: problem.rows * stride].reshape(problem.rows, stride)[:, : problem.cols]
+
+
+def as_held(values: NDArray[np.float64], dtype: DType) -> NDArray[np.float64]:
+    """Return numbers as a 16-bit type holds them; those of wider types as they are."""
+    return values.astype(NUMPY_DTYPES[dtype]).astype(np.float64) if dtype.is_half else values

@@ -6,22 +6,17 @@ it. Patterns are of elements *as they count*: where a problem has a scale, its i
 over the scale.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 
-from explorer.accuracy import Accuracy
 from explorer.dtype import DType
-from explorer.gpu_spec import WARP
 from explorer.problem import Op, Problem
-from explorer.reference.layout import NUMPY_DTYPES
-
-Row = NDArray[np.float64]
+from explorer.reference.influence import EXACT, peaks, subsets
+from explorer.reference.layout import NUMPY_DTYPES, as_held
+from explorer.reference.rows import Pattern, Row, Shares
 
 DEEPEST_GAP = {DType.F32: 110.0, DType.F64: 750.0}
 """Distance below the maximum, by the type of the arithmetic, where e^x is 0 for certain."""
@@ -39,122 +34,11 @@ EXACT_BITS = {DType.F32: 23, DType.F64: 42}
 """Ladders are of multiples of 2^-n, so that a distance has so many bits at most: the arithmetic
 holds such numbers, and their differences, exactly. A kernel that keeps fewer bits is wrong."""
 
-SUBSET_ELEMENTS = 2**20
-"""Elements of all rows of subsets together at most: half a second of emulation."""
-
-PEAK_ELEMENTS = 2**23
-"""Elements of all rows of peaks together at most, but for the fewest rows."""
-
-THOROUGH_ELEMENTS = 2**23
-"""Elements of all rows of subsets together at most, and of as many peaks as vectors, where a check
-may take some seconds."""
-
-MOST_PEAKS = 256
-"""Rows of peaks at most, and of one NaN each: then each thread of a block of 256 has both."""
-
-FEWEST_PEAKS = 2
-"""Rows of peaks at least, however wide they are."""
-
-GRADIENT_PEAKS = 16
-"""Rows of peaks of a gradient at most, which has no maximum: its sums have rows of subsets."""
-
-NAN_ELEMENTS = 2**21
-"""Elements of all rows of one NaN together at most, but for the fewest rows."""
-
 LADDER_ELEMENTS = 2**15
 """Elements of all ladders together at most, but for those that `GAPS` needs."""
 
 MOST_LADDERS = 64
 """Ladders of narrow rows at most: a block of so many rows has a ladder in each of them."""
-
-MOST_SUBSETS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """One kind of row."""
-
-    name: str
-    make: Callable[[np.random.Generator, int], Row]
-    """Return a row of so many elements, in float64: finite, infinite or NaN."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """How a kernel cuts rows over its threads, so that rows can be made for each of them.
-
-    A row is vectors of `width` elements. Of every `block_vectors` of them, which one block has,
-    threads 0 to `threads` - 1 take one each in turn, in rounds.
-    """
-
-    width: int
-    threads: int
-    block_vectors: int
-    thorough: bool = False
-    """Whether peaks are to lie in every vector of a row, and subsets to have all elements, as far
-    as that is a matter of seconds: for text that a person has edited."""
-
-    def workers(self, cols: int) -> int:
-        """Return the threads, of all blocks, that have a vector of a row."""
-        whole, rest = divmod(ceil(cols / self.width), self.block_vectors)
-        return whole * min(self.threads, self.block_vectors) + min(self.threads, rest)
-
-    def places(self, cols: int, count: int, turn: int = 0) -> Iterator[int]:
-        """Yield `count` places of a row: in the share of each thread, or of as many as they are.
-
-        The threads of a warp have theirs in different rounds and at different places of a vector,
-        and so have the same threads of other warps. Another `turn` moves all of them on by one.
-        """
-        workers = self.workers(cols)
-        rng = np.random.default_rng([cols, count, turn])
-        of_a_warp = max(1, count * WARP // workers)
-        steps: Counter[int] = Counter()
-        used: set[int] = set()
-        for number in range(count):
-            first, end = number * workers // count, (number + 1) * workers // count
-            worker = int(rng.integers(first, end)) if end > first + 1 else number % workers
-            warp = worker // WARP
-            place = self._free(cols, worker, (steps[warp], warp + turn, of_a_warp), used)
-            steps[warp] += 1
-            used.add(place)
-            yield place
-
-    def steps_of_each(
-        self, cols: int, number: int, count: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return `count` places in the share of each thread, or fewer, and for each its number.
-
-        In a thread's order they are as far apart, in different vectors. Rising numbers have all
-        places in turn. Neighbouring threads have theirs at different places.
-        """
-        element = np.arange(cols)
-        vector, lane = element // self.width % self.block_vectors, element % self.width
-        thread, turn = vector % self.threads, vector // self.threads * self.width + lane
-        rounds = ceil(min(self.block_vectors, ceil(cols / self.width)) / self.threads)
-        apart = ceil(rounds / count) * self.width
-        places = np.flatnonzero(turn % apart == (number + thread) % apart)
-        return places, turn[places] // apart
-
-    def _free(self, cols: int, worker: int, order: tuple[int, int, int], used: set[int]) -> int:
-        """Return a place of a worker that is not used yet, or any: the one that is due by `order`.
-
-        That is which of its warp's places it is, by how much the warp's are moved, and how many of
-        them there are.
-        """
-        step, moved, of_a_warp = order
-        block, thread = divmod(worker, min(self.threads, self.block_vectors))
-        begin = block * self.block_vectors
-        vectors = min(self.block_vectors, ceil(cols / self.width) - begin)
-        rounds = ceil((vectors - thread) / self.threads)
-        place = 0
-        for more in range(rounds * self.width):
-            at = step * max(1, rounds // of_a_warp) + step // rounds + moved + more
-            element = (step // rounds + moved + more // rounds) % self.width
-            vector = begin + at % rounds * self.threads + thread
-            place = min(vector * self.width + element, cols - 1)
-            if place not in used:
-                break
-        return place
 
 
 def patterns_for(problem: Problem, shares: Shares | None = None) -> tuple[Pattern, ...]:
@@ -197,15 +81,15 @@ def _patterns(problem: Problem, shares: Shares | None) -> tuple[Pattern, ...]:
         *(Pattern(_words(make), make) for make in _TELLING),
         *(_one_greatest(sign * dtype.greatest) for sign in (1.0, -1.0)),
         *(Pattern(_words(make), make) for make in _OTHERS),
-        *_subsets(problem, cols, thorough=shares is not None and shares.thorough),
+        *subsets(problem, cols, thorough=shares is not None and shares.thorough),
         *(Pattern(_words(make), make) for make in _LAST),
         *_ladders(cols, dtype, op),
         *_least_outputs(cols, output, op),
         *_rounded_apart(cols, dtype, output, op),
         *_lone_maxima(dtype, op, few=cols > NARROW_COLS),
-        *_outweighed(cols),
+        *_outweighed(cols, op),
         *_huge(dtype, few=cols > NARROW_COLS),
-        *_peaks(cols, dtype, op, shares),
+        *peaks(cols, dtype, op, shares),
     )
 
 
@@ -449,6 +333,21 @@ def _plateau(number: int, rows: int, bits: int) -> Pattern:
     return Pattern(PLATEAU, make)
 
 
+def equal_terms() -> Pattern:
+    """Return a row of equal elements below one maximum, of whose sum plain addition loses the most.
+
+    Each term is rounded as the one before it while the sum does not double, so that the errors
+    add up instead of cancelling: 4096 such terms, one after another, come to 60 roundings.
+    """
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        row = np.full(cols, -0.3)
+        row[rng.integers(0, cols)] = 0.0
+        return row
+
+    return Pattern("equal terms", make)
+
+
 def _rounded_apart(cols: int, dtype: DType, output: DType, op: Op) -> list[Pattern]:
     """Return rows of 16-bit softmax in which exponentials rounded to 16 bits err the most.
 
@@ -460,6 +359,10 @@ def _rounded_apart(cols: int, dtype: DType, output: DType, op: Op) -> list[Patte
         return []
     return [_alike_but_one(*_apart(cols, dtype, output, sign)) for sign in (1, -1)]
 
+
+FARTHEST_UP, FARTHEST_DOWN = 200, 1000
+"""Numbers that are tried of those whose exponentials are rounded the farthest up, and down: for
+most elements of a row, and for one."""
 
 MANY_ALIKE = 8
 """Columns from which nearly all of a sum can come from equal elements beside two others."""
@@ -475,17 +378,17 @@ def _apart(cols: int, dtype: DType, output: DType, sign: int) -> tuple[float, fl
     kind = NUMPY_DTYPES[dtype if dtype.is_half else DType.F16]
     numbers = np.unique(np.linspace(-9, -0.1, 20_000).astype(kind)).astype(np.float64)
     terms = np.exp(numbers)
-    error = sign * (_as_held(terms, output) / terms - 1)
+    error = sign * (as_held(terms, output) / terms - 1)
     order = np.argsort(error)
-    most, one = order[-200:, None], order[None, :1000]
-    held = _as_held(terms, output)
+    most, one = order[-FARTHEST_UP:, None], order[None, :FARTHEST_DOWN]
+    held = as_held(terms, output)
     due = terms[one] / (1 + (cols - 2) * terms[most] + terms[one])
     got = held[one] / (1 + (cols - 2) * held[most] + held[one])
     spacing = np.ldexp(1.0, np.frexp(due)[1] - 1 - output.mantissa_bits)
-    numbers_apart = np.abs(_as_held(got, output) - _as_held(due, output)) / spacing
+    numbers_apart = np.abs(as_held(got, output) - as_held(due, output)) / spacing
     score = np.where(due >= output.smallest_normal, numbers_apart + np.abs(got - due) / spacing, 0)
     row, col = np.unravel_index(np.argmax(score), score.shape)
-    return float(numbers[order[-200:][row]]), float(numbers[order[:1000][col]])
+    return float(numbers[most[row, 0]]), float(numbers[one[0, col]])
 
 
 def _alike_but_one(most: float, one: float) -> Pattern:
@@ -551,24 +454,29 @@ def _ladder(
     return Pattern(name, make)
 
 
-def _outweighed(cols: int) -> list[Pattern]:
+def _outweighed(cols: int, op: Op) -> list[Pattern]:
     """Return rows of one maximum and of elements far below it, which together still weigh.
 
-    A kernel that drops a partial sum because its maximum is far below the row's is wrong by what
-    the partial sums weigh: in these rows from as much as the maximum to a ten-thousandth of it.
+    A kernel that drops a partial sum because its maximum is far below the row's, or takes e^x for
+    0 too soon, is wrong by what the dropped terms weigh: in these rows from as much as the maximum
+    to a hundred-thousandth of it, which the maximum's own result still shows in fp32, and the
+    logarithm of softmax in every type.
     """
     if cols == 1:
         return []
-    gaps = (min(np.log(cols / weight), DEEPEST_OTHERS) for weight in OTHERS_WEIGH)
-    return [_one_and_others(gap) for gap in dict.fromkeys(gaps)]
+    gaps = [float(np.log(cols / weight)) for weight in OTHERS_WEIGH]
+    near = dict.fromkeys(min(gap, DEEPEST_OTHERS) for gap in gaps)
+    far = [] if op.is_backward else [gap for gap in gaps if gap > DEEPEST_OTHERS]
+    return [*map(_one_and_others, near), *map(_one_behind_others, far)]
 
 
-OTHERS_WEIGH = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
+OTHERS_WEIGH = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5)
 """The sum of e^x of all elements but the maximum, in multiples of the maximum's."""
 
 DEEPEST_OTHERS = 12.0
-"""How far below the maximum they lie at most: e^-12 is 51 spacings of fp32 at 1. Terms of less
-than one are lost in the sum of the thread that has the maximum, and that is no defect."""
+"""How far below the maximum they lie at most where that is anywhere: e^-12 is 51 spacings of fp32
+at 1. Terms of less than one are lost in the sum of the thread that has the maximum, unless it comes
+to the maximum last; and that is no defect."""
 
 
 def _one_and_others(gap: float) -> Pattern:
@@ -580,6 +488,20 @@ def _one_and_others(gap: float) -> Pattern:
         return row
 
     return Pattern("one and others", make)
+
+
+ONE_BEHIND = "one behind others"
+
+
+def _one_behind_others(gap: float) -> Pattern:
+    """Return the same with the maximum at the row's end."""
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        row = rng.uniform(-0.5, 0.5, cols) - gap
+        row[-1] = 0.0
+        return row
+
+    return Pattern(ONE_BEHIND, make)
 
 
 # ------------------------------------------------------------------ huge values
@@ -665,244 +587,3 @@ def _lowest_or_masked(greatest: float) -> Pattern:
         return row
 
     return Pattern("lowest or masked", make)
-
-
-# ------------------------------------------------------------------ each element's influence
-
-
-SUBSET, HALF = "subset", "half"
-
-EXACT = (SUBSET, HALF)
-"""Names of the patterns whose terms are all 0 or 1, so that their sums are exact."""
-
-
-@lru_cache(maxsize=256)
-def telling_count(most: int, op: Op, output: DType, factor: float, change: int) -> int:
-    """Return the most terms of 1, up to `most`, whose result shows that there is `change` more.
-
-    The result of n terms is 1 / n, -log(n), or of a gradient `factor` * (1 - n). An output of fp32
-    shows the change by 1 / n where it is above the limit of exact rows (`Limits.exact_relative`).
-    One of 16 bits shows it where n and n + `change` lie on two sides of the middle between two
-    numbers of the type: of bf16, which has 8 bits, 1 / 3950 does so and 1 / 4096 does not. Where
-    no number of terms shows it, all do as well.
-    """
-    n = np.arange(1, min(most, MOST_TERMS) + 1, dtype=np.float64)
-    due, magnitude = _of_ones(n, op, factor)
-    got, _ = _of_ones(n + change, op, factor)
-    allowed = Accuracy.DEFAULT.limits(output).exact_relative * magnitude
-    # What a kernel may be off by itself: integers, such as a gradient's 1 - n, come out exact.
-    own = np.where(got == np.rint(got), 0.0, allowed / 4)
-    with np.errstate(over="ignore", invalid="ignore"):
-        below = _as_held(got + own, output) < _as_held(due - allowed, output)
-        above = _as_held(got - own, output) > _as_held(due + allowed, output)
-    told = np.flatnonzero(below | above | (n + change == 0))
-    return int(told[-1]) + 1 if len(told) else len(n)
-
-
-MOST_TERMS = 2**20
-"""The most terms of an exact row: a change by 1 / n is to exceed the limit of fp32."""
-
-
-def _of_ones(n: Row, op: Op, factor: float) -> tuple[Row, Row]:
-    """Return what an op makes of rows of n terms of 1, and what its errors are relative to."""
-    if op.is_backward:
-        return factor * (1.0 - n), abs(factor) * (1.0 + n)
-    with np.errstate(divide="ignore"):
-        result = -np.log(n) if op.is_log else 1.0 / n
-    return result, np.abs(result) + (1.0 if op.is_log else 0.0)
-
-
-def _as_held(values: Row, output: DType) -> Row:
-    """Return numbers as a 16-bit type holds them; of wider types as they are."""
-    return values.astype(NUMPY_DTYPES[output]).astype(np.float64) if output.is_half else values
-
-
-def _subsets(problem: Problem, cols: int, *, thorough: bool) -> list[Pattern]:
-    """Return rows of 0 and -inf: each element has an equal, exact share of one row's sum.
-
-    Every element is in some subset; where rows are so wide that these would be too many, a sample
-    is, and with it what is at the ends of a row and of its shares. There are as many elements as
-    show that one is missing (`telling_count`), whatever the rounding of other rows hides. Two
-    rows of halves show where one is counted twice, or taken for another.
-    """
-
-    def told(most: int, change: int) -> int:
-        return telling_count(most, problem.op, problem.output_dtype, problem.scale or 1.0, change)
-
-    fewer, more = told(cols, -1), told(max(1, cols // 2), 1)
-    wanted = ceil(cols / fewer)
-    elements = THOROUGH_ELEMENTS if thorough else SUBSET_ELEMENTS
-    rows = min(wanted, MOST_SUBSETS, max(2, elements // cols))
-    if rows < wanted:
-        return [_sample(number, rows, fewer) for number in range(rows)]
-    first, *others = (_subset(SUBSET, number * fewer, fewer) for number in range(rows))
-    halves = [_subset(HALF, start, more) for start in dict.fromkeys((0, cols - more))]
-    return [first, *halves, *others]
-
-
-def _chosen(cols: int, places: NDArray[np.generic]) -> Row:
-    """Return a row of 0 at the places, and of -inf elsewhere."""
-    row = np.full(cols, -np.inf)
-    row[places] = 0.0
-    return row
-
-
-def _subset(name: str, start: int, count: int) -> Pattern:
-    """Return `count` elements of a row in random order, from number `start` on, in a circle."""
-
-    def make(rng: np.random.Generator, cols: int) -> Row:
-        order = _random_order(cols, name)
-        return _chosen(cols, order[(start + np.arange(count)) % cols])
-
-    return Pattern(name, make)
-
-
-@lru_cache(maxsize=2)
-def _random_order(cols: int, name: str) -> NDArray[np.int64]:
-    """Return the order of a row's elements, the same for all rows of a name."""
-    return np.random.default_rng([cols, len(name)]).permutation(cols)
-
-
-def _sample(number: int, rows: int, terms: int) -> Pattern:
-    """Return sample `number` of `rows`, of `terms` elements each; the first has the row's ends.
-
-    Places that lie in all shares of a row come before those at random.
-    """
-
-    def make(rng: np.random.Generator, cols: int) -> Row:
-        ends = _ends(cols)[: terms // 2] if number == 0 else _ends(cols)[:0]
-        spread = spread_places(cols, rows * terms)[number::rows]
-        wanted = np.concatenate([ends, spread, rng.choice(cols, terms, replace=False)])
-        _, first = np.unique(wanted, return_index=True)
-        return _chosen(cols, wanted[np.sort(first)[:terms]])
-
-    return Pattern(SUBSET, make)
-
-
-def _ends(cols: int) -> NDArray[np.int64]:
-    """Return places where shares of threads, warps and vectors may begin or end."""
-    powers = 2 ** np.arange(int(cols).bit_length())
-    near = np.concatenate([[0, 1, 2, 3, 5, 7, cols - 1, cols - 2, cols - 8], powers, powers - 1])
-    near = np.concatenate([near, cols - powers])
-    return np.unique(near[(near >= 0) & (near < cols)]).astype(np.int64)
-
-
-def _peaks(cols: int, dtype: DType, op: Op, shares: Shares | None) -> list[Pattern]:
-    """Return rows in which one element alone decides the maximum, and rows with one NaN.
-
-    A kernel that leaves the element out of the maximum overflows; one that loses the NaN has
-    numbers in its row. A row tells it of one element only, so that of wide rows a sample is tried:
-    a place in each of as many shares as there are rows, of threads, of warps, of vectors or of
-    rounds of a loop. A thorough check tries a place in each vector, if it can.
-    """
-    rows = min(cols, MOST_PEAKS, max(FEWEST_PEAKS, PEAK_ELEMENTS // cols))
-    most_nans = min(rows, max(1, NAN_ELEMENTS // cols))
-    nans = most_nans if shares is None else min(most_nans, shares.workers(cols))
-    places = places_of(cols, min(rows, GRADIENT_PEAKS) if op.is_backward else rows, shares)
-    if shares is not None and shares.thorough and not op.is_backward:
-        each = _one_of_each_vector(cols, shares.width)
-        places = each if len(places) < len(each) <= THOROUGH_ELEMENTS // cols else places
-    return [
-        *(_peak(place, number, dtype, shares) for number, place in enumerate(places)),
-        *(_lone("one NaN", place, np.nan, 0.0) for place in places_of(cols, nans, shares, turn=1)),
-    ]
-
-
-OF_A_PLACE = ("peak", "one NaN")
-"""Names of the patterns that tell of a place in a row, and nothing of the arithmetic; the last."""
-
-
-def _peak(place: int, number: int, dtype: DType, shares: Shares | None) -> Pattern:
-    """Return a row with one peak, and a rising stair in the share of each thread, all below it.
-
-    Where each thread subtracts its own maximum so far, as online sums do, a row tells of each step
-    of every stair, whose e^x overflows where the maximum leaves it out.
-    """
-    lone = _lone("peak", place, PEAK, -PEAK)
-    steps = PEAK_STEPS[dtype.arithmetic]
-
-    def make(rng: np.random.Generator, cols: int) -> Row:
-        row = lone.make(rng, cols)
-        if shares is not None:
-            places, level = shares.steps_of_each(cols, number, steps)
-            below = places != place
-            row[places[below]] += PEAK / steps * (level[below] + 1)
-        return row
-
-    return Pattern("peak", make)
-
-
-PEAK = 1000.0
-"""Distance between a peak and the highest step, and from that to the ground: e^x of it is infinite,
-of f64 too."""
-
-PEAK_STEPS = {DType.F32: 9, DType.F64: 1}
-"""Steps of a stair, by the type of the arithmetic: so many that e^x of a step is infinite."""
-
-
-def _one_of_each_vector(cols: int, width: int) -> list[int]:
-    """Return a place of each vector of a row, at random: where it lies is no matter of the lane."""
-    rng = np.random.default_rng([cols, width])
-    return [min(first + int(rng.integers(width)), cols - 1) for first in range(0, cols, width)]
-
-
-def places_of(cols: int, count: int, shares: Shares | None, turn: int = 0) -> list[int]:
-    """Return about `count` different places of a row, in all shares of it. `turn` gives others."""
-    if shares is None or count >= cols:
-        return [int(place) for place in spread_places(cols, count)]
-    return list(dict.fromkeys(shares.places(cols, count, turn)))
-
-
-def _lone(name: str, place: int, value: float, offset: float) -> Pattern:
-    """Return a row of noise around `offset` with one element of another value."""
-
-    def make(rng: np.random.Generator, cols: int) -> Row:
-        row = rng.standard_normal(cols) + offset
-        row[place % cols] = value  # a row may repeat narrower ones
-        return row
-
-    return Pattern(name, make)
-
-
-_TAPS = {
-    # bits of a state: its taps, by which all states but 0 follow one another
-    1: 0b1,
-    2: 0b11,
-    3: 0b110,
-    4: 0b1100,
-    5: 0b10100,
-    6: 0b110000,
-    7: 0b1100000,
-    8: 0b10111000,
-    9: 0b100010000,
-    10: 0b1001000000,
-    11: 0b10100000000,
-    12: 0b111000001000,
-}
-"""Of maximal linear-feedback shift registers: Xilinx application note 052, table 3."""
-
-
-@lru_cache(maxsize=32)
-def spread_places(cols: int, count: int) -> NDArray[np.int64]:
-    """Return about `count` different places of a row that lie in all of its shares.
-
-    The bits of a place are what a shift register of k bits gives in a row, and any k bits in a row
-    tell its state: so of 2^k places each k neighbouring bits of the place's number have every value
-    once. These bits are the number of a vector, of a thread, of a warp or of a loop's round, in
-    kernels that cut rows by powers of two. At most 4096 places, all of them where they are fewer.
-    """
-    if count >= cols:
-        return np.arange(cols)
-    bits = min(max(1, count.bit_length() - 1), max(_TAPS))
-    width = max(bits, (cols - 1).bit_length())
-    state = np.arange(2**bits, dtype=np.int64)
-    place = np.zeros_like(state)
-    for bit in range(width):
-        place |= (state & 1) << bit
-        fed = np.zeros_like(state)
-        for tap in range(bits):
-            if _TAPS[bits] >> tap & 1:
-                fed ^= state >> (bits - 1 - tap) & 1
-        state = state >> 1 | fed << (bits - 1)
-    place = np.where(place < cols, place, place - 2 ** (width - 1))
-    return np.unique(place)

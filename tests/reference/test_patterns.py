@@ -23,8 +23,9 @@ from explorer.reference import (
     verification_inputs,
     with_other_arguments,
 )
+from explorer.reference.influence import telling_count
 from explorer.reference.inputs import OTHER_SCALES
-from explorer.reference.patterns import places_of, spread_places, telling_count
+from explorer.reference.rows import places_of, spread_places
 
 WIDTHS = [2, 5, 33, 1000, 4097, 300_000]
 

@@ -64,8 +64,9 @@ of a row reaches the last ones."""
 MOST_FAR_ELEMENTS = 2**37
 """Elements that so many blocks or rows have at most: in 16 bits a matrix of 256 GiB."""
 
-FAR_GAP = 2**24 + 64
-"""Elements by which far rows with gaps lie further apart: whole vectors, and more than 24 bits."""
+FAR_GAPS = (2**24 + 64, 2**32 + 64)
+"""Elements by which far rows with gaps lie further apart: whole vectors, and more than 24 bits hold,
+of many rows; and more than 32 bits, of few."""
 
 MOST_ELEMENTS = 2**17
 """Elements of all rows that are computed, which take some 0.1 s on one core."""
@@ -97,12 +98,14 @@ def far_problems(
     blocks for them. `block_rows` is the number of rows that a block, or several `blocks` together,
     work on; `rows_together` of them are read at once over a middle axis. For such an axis there is
     a second problem, with slices of more than 2^32 elements. For an additive mask that repeats
-    there is one with a mask of all rows, and for rows with gaps one with gaps of more than 24 bits.
+    there is one with a mask of all rows; for rows with gaps there are two with the gaps `FAR_GAPS`.
     Where a block makes several `rounds` over the rows, each of them goes beyond 2^32 elements.
     """
     if problem.inner == 1:
         own = _of_rows(problem, block_rows, rounds, blocks)
-        far = [own] if problem.is_dense else [own, _far_apart(problem, block_rows)]
+        far = [own]
+        if not problem.is_dense:
+            far += [_far_apart(problem, block_rows, gap) for gap in FAR_GAPS]
         if problem.mask is Mask.ADDITIVE and 1 < own.mask_rows < own.rows:
             whole = replace(problem, mask_rows=problem.rows)
             far.append(_of_rows(whole, block_rows, rounds, blocks))
@@ -157,14 +160,14 @@ def _far_tiles(tile_elements: int, blocks: int) -> int:
     return max(FAR_BLOCKS, min(FARTHEST_BLOCKS // blocks, MOST_FAR_ELEMENTS // tile_elements))
 
 
-def _far_apart(problem: Problem, block_rows: int) -> Problem:
-    """The problem of some hundred rows, which have gaps of more than 24 bits between them."""
-    tiles = max(4, FAR_ELEMENTS // FAR_GAP // block_rows + 1)
-    few = problem.resized(tiles * block_rows + (block_rows + 1) // 2)
+def _far_apart(problem: Problem, block_rows: int, gap: int) -> Problem:
+    """The problem of so many rows that gaps of `gap` elements take the last beyond 2^32 elements."""
+    tiles = max(1, FAR_ELEMENTS // gap // block_rows + 1)
+    few = problem.resized(max(4, tiles * block_rows + (block_rows + 1) // 2))
     return replace(
         few,
-        input_stride=few.input_stride + FAR_GAP,
-        output_stride=few.output_stride + FAR_GAP * (1 if problem.in_place else 2),
+        input_stride=few.input_stride + gap,
+        output_stride=few.output_stride + gap * (1 if problem.in_place else 2),
     )
 
 

@@ -1,0 +1,161 @@
+"""Rows of inputs: what makes one, and which of its places lie in the share of each thread."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.gpu_spec import WARP
+
+Row = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One kind of row."""
+
+    name: str
+    make: Callable[[np.random.Generator, int], Row]
+    """Return a row of so many elements, in float64: finite, infinite or NaN."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How a kernel cuts rows over its threads, so that rows can be made for each of them.
+
+    A row is vectors of `width` elements. Of every `block_vectors` of them, which one block has,
+    threads 0 to `threads` - 1 take one each in turn, in rounds.
+    """
+
+    width: int
+    threads: int
+    block_vectors: int
+    thorough: bool = False
+    """Whether peaks are to lie in every vector of a row, and subsets to have all elements, as far
+    as that is a matter of seconds: for text that a person has edited."""
+
+    def workers(self, cols: int) -> int:
+        """Return the threads, of all blocks, that have a vector of a row."""
+        whole, rest = divmod(ceil(cols / self.width), self.block_vectors)
+        return whole * min(self.threads, self.block_vectors) + min(self.threads, rest)
+
+    def places(self, cols: int, count: int, turn: int = 0) -> Iterator[int]:
+        """Yield `count` places of a row: in the share of each thread, or of as many as they are.
+
+        The threads of a warp have theirs in different rounds and at different places of a vector,
+        and so have the same threads of other warps. Another `turn` moves all of them on by one.
+        """
+        workers = self.workers(cols)
+        rng = np.random.default_rng([cols, count, turn])
+        of_a_warp = max(1, count * WARP // workers)
+        steps: Counter[int] = Counter()
+        used: set[int] = set()
+        for number in range(count):
+            first, end = number * workers // count, (number + 1) * workers // count
+            worker = int(rng.integers(first, end)) if end > first + 1 else number % workers
+            warp = worker // WARP
+            place = self._free(cols, worker, (steps[warp], warp + turn, of_a_warp), used)
+            steps[warp] += 1
+            used.add(place)
+            yield place
+
+    def steps_of_each(
+        self, cols: int, number: int, count: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return `count` places in the share of each thread, or fewer, and for each its number.
+
+        In a thread's order they are as far apart, in different vectors. Rising numbers have all
+        places in turn. Neighbouring threads have theirs at different places.
+        """
+        thread, turn = _threads_and_turns(self, cols)
+        rounds = ceil(min(self.block_vectors, ceil(cols / self.width)) / self.threads)
+        apart = ceil(rounds / count) * self.width
+        places = np.flatnonzero(turn % apart == (number + thread) % apart)
+        return places, turn[places] // apart
+
+    def _free(self, cols: int, worker: int, order: tuple[int, int, int], used: set[int]) -> int:
+        """Return a place of a worker that is not used yet, or any: the one that is due by `order`.
+
+        That is which of its warp's places it is, by how much the warp's are moved, and how many of
+        them there are.
+        """
+        step, moved, of_a_warp = order
+        block, thread = divmod(worker, min(self.threads, self.block_vectors))
+        begin = block * self.block_vectors
+        vectors = min(self.block_vectors, ceil(cols / self.width) - begin)
+        rounds = ceil((vectors - thread) / self.threads)
+        place = 0
+        for more in range(rounds * self.width):
+            at = step * max(1, rounds // of_a_warp) + step // rounds + moved + more
+            element = (step // rounds + moved + more // rounds) % self.width
+            vector = begin + at % rounds * self.threads + thread
+            place = min(vector * self.width + element, cols - 1)
+            if place not in used:
+                break
+        return place
+
+
+@lru_cache(maxsize=1)
+def _threads_and_turns(shares: Shares, cols: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the thread of each element of a row, and the element's number in its thread's order.
+
+    They are kept, for hundreds of rows of a check ask for the same.
+    """
+    element = np.arange(cols)
+    vector, lane = element // shares.width % shares.block_vectors, element % shares.width
+    return vector % shares.threads, vector // shares.threads * shares.width + lane
+
+
+def places_of(cols: int, count: int, shares: Shares | None, turn: int = 0) -> list[int]:
+    """Return about `count` different places of a row, in all shares of it. `turn` gives others."""
+    if shares is None or count >= cols:
+        return [int(place) for place in spread_places(cols, count)]
+    return list(dict.fromkeys(shares.places(cols, count, turn)))
+
+
+_TAPS = {
+    # bits of a state: its taps, by which all states but 0 follow one another
+    1: 0b1,
+    2: 0b11,
+    3: 0b110,
+    4: 0b1100,
+    5: 0b10100,
+    6: 0b110000,
+    7: 0b1100000,
+    8: 0b10111000,
+    9: 0b100010000,
+    10: 0b1001000000,
+    11: 0b10100000000,
+    12: 0b111000001000,
+}
+"""Of maximal linear-feedback shift registers: Xilinx application note 052, table 3."""
+
+
+@lru_cache(maxsize=32)
+def spread_places(cols: int, count: int) -> NDArray[np.int64]:
+    """Return about `count` different places of a row that lie in all of its shares.
+
+    The bits of a place are what a shift register of k bits gives in a row, and any k bits in a row
+    tell its state: so of 2^k places each k neighbouring bits of the place's number have every value
+    once. These bits are the number of a vector, of a thread, of a warp or of a loop's round, in
+    kernels that cut rows by powers of two. At most 4096 places, all of them where they are fewer.
+    """
+    if count >= cols:
+        return np.arange(cols)
+    bits = min(max(1, count.bit_length() - 1), max(_TAPS))
+    width = max(bits, (cols - 1).bit_length())
+    state = np.arange(2**bits, dtype=np.int64)
+    place = np.zeros_like(state)
+    for bit in range(width):
+        place |= (state & 1) << bit
+        fed = np.zeros_like(state)
+        for tap in range(bits):
+            if _TAPS[bits] >> tap & 1:
+                fed ^= state >> (bits - 1 - tap) & 1
+        state = state >> 1 | fed << (bits - 1)
+    place = np.where(place < cols, place, place - 2 ** (width - 1))
+    return np.unique(place)
