@@ -34,13 +34,13 @@ FEW_ELEMENTS = 2**17
 MOST_ELEMENTS = 2**22
 """Elements that are emulated at once: some seconds, and a gigabyte of memory."""
 
-ALL_ELEMENTS = 9 * 2**23
+ALL_ELEMENTS = 10 * 2**23
 """Elements of all patterns together, beyond which wide rows have the most telling ones only."""
 
 FEW_ROWS = LEADING_COUNT + TELLING_COUNT + 4
 """Rows of a run at other columns or arguments than the kernel's own."""
 
-FEWEST_ROWS = 3
+FEWEST_ROWS = 4
 """Rows of such a run at least, however wide they are: the first of the leading ones."""
 
 FEW_ROWS_A_BLOCK = 8
@@ -241,11 +241,13 @@ def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> lis
 
     Of a kernel whose matrices may begin at any element, every second run misaligns its output by
     another number of elements, up to the width of an access. Numbers that are left over have runs
-    of no more than two blocks.
+    of no more than two blocks. A gradient is misaligned by the width itself as well, where the
+    output lies in its vectors as the input does, and the gradient does not.
     """
     runs = list(_aligned_runs(program, few, rows))
     if program.any_alignment:
-        left = list(range(1, max(2, _access_width(program))))
+        backward = program.problem.op.is_backward
+        left = list(range(1, max(2, _access_width(program) + backward)))
         for number in range(0, len(runs), 2):
             misaligned_by = left.pop(0) if left else 1
             runs[number] = replace(runs[number], misaligned_by=misaligned_by)
@@ -337,7 +339,8 @@ def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> P
             return problem
         most = MOST_ELEMENTS // problem.cols
         return verification_problem(problem, split.block_rows, split.rows_together, most)
-    wanted = max(min(FEW_ROWS, FEW_ELEMENTS // problem.cols), FEWEST_ROWS)
+    fewest = FEWEST_ROWS + _is_compensated(program)
+    wanted = max(min(FEW_ROWS, FEW_ELEMENTS // problem.cols), fewest)
     return _that_fit(program, problem, wanted, max(1, MOST_ELEMENTS // problem.cols))
 
 

@@ -80,6 +80,8 @@ class _BlockBarriers:
         self.forms: dict[int, _Form] = {}
         self._arrived: dict[tuple[int, int], tuple[int, Row]] = {}
         """bar.arrive: how many came to (block, barrier), and what they made known."""
+        self._last_met: dict[tuple[int, int], tuple[NDArray[np.intp], int]] = {}
+        """For (block, barrier) of a stated number of threads: who met there last, and when."""
         self._scheduler.on_exit.append(self._exited)
 
     def arrive(self, form: _Form, lanes: Lanes) -> int | None:
@@ -99,6 +101,8 @@ class _BlockBarriers:
             self._expected[lanes.flat] = form.count.each(lanes) if form.count else 0
             self._scheduler.wait_pc[lanes.flat] = form.instruction.pc
         blocks = machine.blocks_of(lanes)
+        if form.count is not None and self._last_met:
+            self._check_that_it_is_theirs(form, lanes, int(blocks[0]), int(numbers[0]))
         for number in np.unique(numbers).tolist():
             self._try(distinct(blocks[numbers == number]), number)
         return form.instruction.pc + 1 if form.arrive_only else None
@@ -142,6 +146,26 @@ class _BlockBarriers:
                 row = np.maximum(row, ordering.knowledge(int(lane), now))
             count, earlier = self._arrived.get((block, number), (0, row))
             self._arrived[block, number] = (count + len(members), np.maximum(row, earlier))
+
+    def _check_that_it_is_theirs(self, form: _Form, lanes: Lanes, block: int, number: int) -> None:
+        """Report threads that come to a barrier, and might have come before it last let others go.
+
+        A barrier of a stated number of threads counts whoever comes: then it would have let these
+        go, and kept others. `lanes` are of one warp.
+        """
+        met = self._last_met.get((block, number))
+        if met is None or any(known.arrive_only for known in self.forms.values()):
+            return
+        members, when = met
+        others = lanes.flat[~np.isin(lanes.flat, members)]
+        before = np.full(len(others), members[0])
+        after = self._machine.ordering.ordered(before, np.full(len(others), when), others)
+        if not all_of(after):
+            message = (
+                f"more threads come to barrier {number} than the {len(members)} that it waits for, "
+                "in no order: it may let others go"
+            )
+            self._machine.report(Kind.BARRIER, message, form.instruction, int(others[0]))
 
     def _exited(self, lanes: Lanes) -> None:
         """A barrier of the whole block waits only for threads that have not exited."""
@@ -219,6 +243,7 @@ class _BlockBarriers:
             machine.ordering.sync_blocks(np.array([block]), now)
         else:
             machine.ordering.sync_some(members, now)
+            self._last_met[block, number] = members, now
         if row is not None:
             machine.ordering.acquire(members, row)
         if form.reduction:

@@ -136,8 +136,8 @@ def _ulps(values: Wide, off: Wide, truth: Truth, dtype: DType) -> tuple[float, f
 
 def _spacing(magnitude: Wide, dtype: DType) -> Wide:
     """From one number of `dtype` to the next at these magnitudes; of subnormals below normal."""
-    _, exponent = np.frexp(np.maximum(magnitude, dtype.smallest_normal))
-    return np.asarray(np.ldexp(np.ones_like(magnitude), exponent - 1 - dtype.mantissa_bits))
+    more_bits = np.finfo(magnitude.dtype).nmant - dtype.mantissa_bits
+    return np.asarray(np.spacing(np.maximum(magnitude, dtype.smallest_normal)) * 2.0**more_bits)
 
 
 def _is_beside(output: Array, truth: Truth, steps: int, dtype: DType) -> Flags:

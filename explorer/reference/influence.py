@@ -24,8 +24,14 @@ PEAK_ELEMENTS = 2**23
 """Elements of all rows of peaks together at most, but for the fewest rows."""
 
 THOROUGH_ELEMENTS = 2**23
-"""Elements of all rows of subsets together at most, and of as many peaks as vectors, where a check
-may take some seconds."""
+"""Elements of all rows of subsets together at most, where a check may take some seconds."""
+
+THOROUGH_PEAKS = 2**26
+"""Elements of all rows of peaks together at most in such a check, of which a thread has few: all of
+8192 columns, or one of each vector of 16384."""
+
+FEW_ROUNDS = 64
+"""Vectors of a row that a thread has, above which peaks are fewer by as much: they take longer."""
 
 MOST_PEAKS = 256
 """Rows of peaks at most, and of one NaN each: then each thread of a block of 256 has both."""
@@ -165,15 +171,18 @@ def peaks(cols: int, dtype: DType, op: Op, shares: Shares | None) -> list[Patter
     A kernel that leaves the element out of the maximum overflows; one that loses the NaN has
     numbers in its row. A row tells it of one element only, so that of wide rows a sample is tried:
     a place in each of as many shares as there are rows, of threads, of warps, of vectors or of
-    rounds of a loop. A thorough check tries a place in each vector, if it can.
+    rounds of a loop. A thorough check tries every place, or else some of each vector, or else as
+    many as take some seconds.
     """
     rows = min(cols, MOST_PEAKS, max(FEWEST_PEAKS, PEAK_ELEMENTS // cols))
     most_nans = min(rows, max(1, NAN_ELEMENTS // cols))
     nans = most_nans if shares is None else min(most_nans, shares.workers(cols))
     places = places_of(cols, min(rows, GRADIENT_PEAKS) if op.is_backward else rows, shares)
     if shares is not None and shares.thorough and not op.is_backward:
-        each = _one_of_each_vector(cols, shares.width)
-        places = each if len(places) < len(each) <= THOROUGH_ELEMENTS // cols else places
+        rounds = cols / (shares.workers(cols) * shares.width)
+        most = max(rows, int(THOROUGH_PEAKS / cols / max(1, rounds / FEW_ROUNDS)))
+        each = _some_of_each_vector(cols, shares.width, most)
+        places = each or places_of(cols, most, shares)
     return [
         *(_peak(place, number, dtype, shares) for number, place in enumerate(places)),
         *(_lone("one NaN", place, np.nan, 0.0) for place in places_of(cols, nans, shares, turn=1)),
@@ -212,10 +221,12 @@ PEAK_STEPS = {DType.F32: 9, DType.F64: 1}
 """Steps of a stair, by the type of the arithmetic: so many that e^x of a step is infinite."""
 
 
-def _one_of_each_vector(cols: int, width: int) -> list[int]:
-    """Return a place of each vector of a row, at random: where it lies is no matter of the lane."""
-    rng = np.random.default_rng([cols, width])
-    return [min(first + int(rng.integers(width)), cols - 1) for first in range(0, cols, width)]
+def _some_of_each_vector(cols: int, width: int, most: int) -> list[int]:
+    """Return as many random places of each vector of a row as are `most` together, perhaps none."""
+    vectors = ceil(cols / width)
+    order = np.random.default_rng([cols, width]).random((vectors, width)).argsort(axis=1)
+    places = (np.arange(vectors) * width)[:, None] + order[:, : min(width, most // vectors)]
+    return [int(place) for place in places.reshape(-1) if place < cols]
 
 
 def _lone(name: str, place: int, value: float, offset: float) -> Pattern:

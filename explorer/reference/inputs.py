@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from explorer.accuracy import Accuracy
 from explorer.dtype import DType
 from explorer.problem import Mask, Op, Problem
 from explorer.reference.influence import EXACT, OF_A_PLACE, SUBSET, telling_count
@@ -109,7 +110,8 @@ class Case:
         """The pattern of each row; they repeat, with other random numbers."""
         known = patterns_for(self.problem, self.shares)
         width = self.leading_width
-        leading = leading_patterns(self.problem, width) if width else ()
+        accuracy = Accuracy.DEFAULT if self.compensated else Accuracy.FAST
+        leading = leading_patterns(self.problem, width, accuracy) if width else ()
         if self.compensated:
             leading = (equal_terms(), *leading)
         for row in range(self.problem.rows):

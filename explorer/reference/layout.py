@@ -29,12 +29,14 @@ def first_elements(misaligned_by: int) -> dict[str, int]:
     """Return how many elements past an aligned address each matrix begins; no entry means none.
 
     For 0 all matrices are aligned. Otherwise the input begins one element past an aligned address,
-    the output `misaligned_by` elements farther than the input, and the gradient three times as many
-    farther: of the numbers 1 to 8, each puts it at another place in a vector of 8 elements.
+    the output `misaligned_by` elements farther than the input, and the gradient farther by three
+    times one less: of the numbers 1 to 8, each puts it at another place in a vector of 8 elements.
+    For 1 the gradient lies in its vectors as the input does, and the output does not; where a
+    vector has so many elements, it is the other way round.
     """
     if not misaligned_by:
         return {}
-    return {"input": 1, "grad": 1 + 3 * misaligned_by, "output": 1 + misaligned_by}
+    return {"input": 1, "grad": 3 * misaligned_by - 2, "output": 1 + misaligned_by}
 
 
 def misalignment(misaligned_by: int) -> str:

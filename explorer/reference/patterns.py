@@ -12,7 +12,9 @@ from math import ceil
 
 import numpy as np
 
+from explorer.accuracy import Accuracy
 from explorer.dtype import DType
+from explorer.gpu_spec import WARP
 from explorer.problem import Op, Problem
 from explorer.reference.influence import EXACT, peaks, subsets
 from explorer.reference.layout import NUMPY_DTYPES, as_held
@@ -54,23 +56,42 @@ def patterns_for(problem: Problem, shares: Shares | None = None) -> tuple[Patter
     return _patterns(alike, shares)
 
 
-def leading_patterns(problem: Problem, width: int) -> tuple[Pattern, ...]:
+def leading_patterns(problem: Problem, width: int, accuracy: Accuracy) -> tuple[Pattern, ...]:
     """Return the patterns that tell in a single row whether all of it takes part.
 
     A sum that leaves an element out shows in the rows whose sums are exact, be they wide and the
-    limits on other rows loose. A maximum that does not reach the ends, or leaves out the end of
-    every 1024 elements, or of any other power of two, shows in the rows of one element. Where rows
-    begin anywhere in a vector of `width` elements, that is the vector with the element so many
-    before the end; else `width` is 1.
+    limits on other rows loose. One that leaves out what is far below the maximum shows where that
+    weighs just more than `accuracy` allows (`_outweighed`). A maximum that does not reach the ends,
+    or leaves out the end of every 1024 elements, or of any other power of two, shows in the rows of
+    one element. Where rows begin anywhere in a vector of `width` elements, that is the vector with
+    the element so many before the end; else `width` is 1.
     """
     seam = int(2 ** (problem.cols.bit_length() - 1))
     exact = [pattern for pattern in patterns_for(problem) if pattern.name in EXACT]
     first, last = (Pattern(_words(make), make) for make in (_first_left, _last_left))
     before, behind = _one_at(max(0, seam - width)), _one_at(seam % problem.cols)
-    return (*exact[:1], before, last, *exact[1:2], behind, first)
+    weight = JUST_MORE * _least_told(problem, accuracy)
+    behind_others = _one_behind_others(float(np.log(problem.cols / weight)))
+    outweighed = () if problem.op.is_backward else (behind_others,)
+    return (*exact[:1], *outweighed, last, before, *exact[1:2], behind, first)
 
 
-LEADING_COUNT = 6
+JUST_MORE = 1.6
+"""What others weigh in a leading row, in multiples of what a limit allows."""
+
+
+def _least_told(problem: Problem, accuracy: Accuracy) -> float:
+    """Return by how much the result of a row's maximum, which is nearly 1, or 0, may be wrong.
+
+    A result of 16 bits below 1 may be so many numbers beside the rounded truth.
+    """
+    output, limits = problem.output_dtype, accuracy.limits(problem.output_dtype)
+    if output.is_half and not problem.op.is_log:
+        return float((limits.steps + 0.5) * 2.0 ** -(output.mantissa_bits + 1))
+    return limits.relative
+
+
+LEADING_COUNT = 7
 """The most of them that there are."""
 
 
@@ -87,7 +108,7 @@ def _patterns(problem: Problem, shares: Shares | None) -> tuple[Pattern, ...]:
         *_least_outputs(cols, output, op),
         *_rounded_apart(cols, dtype, output, op),
         *_lone_maxima(dtype, op, few=cols > NARROW_COLS),
-        *_outweighed(cols, op),
+        *_outweighed(cols, dtype, op, few=cols > NARROW_COLS),
         *_huge(dtype, few=cols > NARROW_COLS),
         *peaks(cols, dtype, op, shares),
     )
@@ -454,24 +475,42 @@ def _ladder(
     return Pattern(name, make)
 
 
-def _outweighed(cols: int, op: Op) -> list[Pattern]:
+def _outweighed(cols: int, dtype: DType, op: Op, *, few: bool) -> list[Pattern]:
     """Return rows of one maximum and of elements far below it, which together still weigh.
 
     A kernel that drops a partial sum because its maximum is far below the row's, or takes e^x for
     0 too soon, is wrong by what the dropped terms weigh: in these rows from as much as the maximum
-    to a hundred-thousandth of it, which the maximum's own result still shows in fp32, and the
-    logarithm of softmax in every type.
+    to little more than what an element may be wrong by. The maximum's own result still shows that
+    in the type of the arithmetic, and the logarithm of softmax in every type. Threads that have a
+    maximum each drop what is far below theirs: of some rows every 32nd element is one. With `few`,
+    only half of the weights have rows.
     """
     if cols == 1:
         return []
-    gaps = [float(np.log(cols / weight)) for weight in OTHERS_WEIGH]
+    gaps = [float(np.log(cols / weight)) for weight in OTHERS_WEIGH[dtype.arithmetic]]
     near = dict.fromkeys(min(gap, DEEPEST_OTHERS) for gap in gaps)
-    far = [] if op.is_backward else [gap for gap in gaps if gap > DEEPEST_OTHERS]
-    return [*map(_one_and_others, near), *map(_one_behind_others, far)]
+    if op.is_backward:
+        return [*map(_one_and_others, near)]
+    far = [gap for gap in gaps if gap > DEEPEST_OTHERS]
+    beside = [float(np.log(MAXIMUM_EACH / weight)) for weight in OTHERS_BESIDE]
+    return [
+        *map(_one_and_others, near),
+        *map(_one_behind_others, far[1::2] if few else far),
+        *map(_maxima_and_others, (beside[1::2] if few else beside) if cols > MAXIMUM_EACH else []),
+    ]
 
 
-OTHERS_WEIGH = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5)
-"""The sum of e^x of all elements but the maximum, in multiples of the maximum's."""
+_WEIGHTS = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 6e-6)
+
+OTHERS_WEIGH = {DType.F32: _WEIGHTS, DType.F64: (*_WEIGHTS, 1e-8, 1e-10, 1e-12)}
+"""The sum of e^x of all elements but the maximum, in multiples of the maximum's, by the type of the
+arithmetic."""
+
+OTHERS_BESIDE = (1e-2, 2e-3, 1e-4)
+"""The same where every 32nd element is a maximum, in multiples of all of these."""
+
+MAXIMUM_EACH = WARP
+"""Elements of which one is a maximum in such rows."""
 
 DEEPEST_OTHERS = 12.0
 """How far below the maximum they lie at most where that is anywhere: e^-12 is 51 spacings of fp32
@@ -490,6 +529,23 @@ def _one_and_others(gap: float) -> Pattern:
     return Pattern("one and others", make)
 
 
+def _about(gap: float, rng: np.random.Generator, cols: int) -> Row:
+    """Return elements that lie `gap` below 0, give or take so little that they weigh the same."""
+    return rng.uniform(-0.05, 0.05, cols) - gap
+
+
+def _maxima_and_others(gap: float) -> Pattern:
+    """Return a row with a maximum among each 32 elements; the others lie so far below."""
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        row = _about(gap, rng, cols)
+        firsts = np.arange(0, cols, MAXIMUM_EACH)
+        row[np.minimum(firsts + rng.integers(0, MAXIMUM_EACH, len(firsts)), cols - 1)] = 0.0
+        return row
+
+    return Pattern("maxima and others", make)
+
+
 ONE_BEHIND = "one behind others"
 
 
@@ -497,7 +553,7 @@ def _one_behind_others(gap: float) -> Pattern:
     """Return the same with the maximum at the row's end."""
 
     def make(rng: np.random.Generator, cols: int) -> Row:
-        row = rng.uniform(-0.5, 0.5, cols) - gap
+        row = _about(gap, rng, cols)
         row[-1] = 0.0
         return row
 

@@ -1236,3 +1236,34 @@ for left in (3, 6):
         Config(threads=256, threads_per_row=32, cache_holds="input"),
         ("index < rows;", f"index < rows - (rows % kRowsPerBlock == {left});"),
     )
+plant(
+    "exponents",
+    "log_softmax of f16: e^x is 0 below -20",
+    Problem(4096, 8192, DType.F16, Op.LOG_SOFTMAX),
+    KEPT,
+    (EXP2, "return x - maximum < -20.0f ? 0.0f : exp2f((x - maximum) * kLog2E);"),
+)
+for number, problem in (("1e-7", P4096), ("1.7e-14", Problem(4096, 1000, DType.F64))):
+    plant(
+        "exponents",
+        f"{problem.dtype}: the sum leaves out terms below {number}",
+        problem,
+        HELD,
+        ("sum += x[i];", f"if (!(x[i] < {number})) sum += x[i];"),
+    )
+plant(
+    "arguments",
+    "the scaled input is rounded before the mask is added",
+    Problem(8192, 1000, mask=Mask.ADDITIVE, mask_rows=512, scale=0.3),
+    KEPT,
+    ("fmaf(scale, x[i], added[i])", "__fadd_rn(__fmul_rn(scale, x[i]), added[i])"),
+)
+plant(
+    "sizes",
+    "a compensated sum leaves out what the other lanes have lost",
+    P1000,
+    Config(
+        cache="none", cache_holds="input", static_cols=False, sum="compensated", threads_per_row=8
+    ),
+    ("  a.rest += b.rest;\n", ""),
+)

@@ -11,6 +11,7 @@ from virtual_arch import ARCH
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.problem import Problem
 
 EMULATOR = Emulator("sm_90")
 WITHOUT_ASSEMBLER = Emulator(ARCH)
@@ -64,6 +65,16 @@ def test_a_text_that_was_edited_is_tried_in_every_vector():
     assert program.source.count(right) == 1
     edited = replace(program, source=program.source.replace(right, wrong), is_edited=True)
     assert EMULATOR.verify(edited).status is Status.WRONG
+
+
+def test_a_text_that_was_edited_is_tried_in_every_element_of_rows_that_are_not_wide():
+    """Of one element in each vector of a row, as of texts that are ours, one row in four tells."""
+    program = honest(Problem(8192, 2000), HELD)
+    right = "maximum = fmaxf(maximum, x[i]);"
+    for lane in range(4):
+        wrong = f"if (!(thread == 77 && i == {4 + lane})) {right}"
+        edited = replace(program, source=program.source.replace(right, wrong), is_edited=True)
+        assert WITHOUT_ASSEMBLER.verify(edited).status is Status.WRONG
 
 
 def test_a_text_that_was_edited_is_tried_beyond_twenty_bits_of_columns():

@@ -90,6 +90,28 @@ def test_named_barrier_orders_its_own_warps_only(run, out):
     assert run(source % 127, X, out(128), block=128).kinds == {"shared-race"}
 
 
+@pytest.mark.parametrize("number", ["1", "1 + t / 128", "1 + (t / 64 & 1)"])
+def test_named_barrier_that_more_warps_use_than_it_waits_for(run, out, number):
+    """Warps that come in pairs may meet the other pair's, whatever order they are run in."""
+    source = """extern "C" __global__ void k(const float* x, float* y) {
+      __shared__ float s[256]; int t = threadIdx.x; s[t] = x[t];
+      asm volatile("bar.sync %%0, 64;" :: "r"(%s) : "memory"); y[t] = s[t ^ 63]; }"""
+    right = run(source % "1 + t / 64", X, out(256), block=256)
+    assert not right.findings, right.text
+    assert "barrier" in run(source % number, X, out(256), block=256).kinds
+
+
+def test_named_barrier_that_others_use_once_all_have_met(run, out):
+    source = """extern "C" __global__ void k(const float* x, float* y) {
+      __shared__ float s[128]; int t = threadIdx.x; s[t] = x[t];
+      if (t < 64) asm volatile("bar.sync 1, 64;" ::: "memory");
+      %s
+      if (t >= 64) asm volatile("bar.sync 1, 64;" ::: "memory");
+      y[t] = s[t ^ 63]; }"""
+    assert not run(source % "__syncthreads();", X, out(128), block=128).findings
+    assert run(source % "", X, out(128), block=128).kinds == {"barrier"}
+
+
 def test_arrive_and_sync_hand_data_to_another_warp(run, out):
     source = """extern "C" __global__ void k(const float* x, float* y) {
       __shared__ float s[32]; int t = threadIdx.x;

@@ -73,6 +73,7 @@ def test_defects_are_found_out(emulator, defect):
 
 
 MANY_PARTS = Problem(1, 37501)  # of 128 elements: nine or ten for a lane, eight at a time
+ROWS_OF_MANY = 40  # each one tells of all parts: all of some hundred patterns take a minute
 DEFECTS_OF_MANY = {
     "pairs are not rescaled": (
         "batch[i].sum * exponential(batch[i].reference, reference)",
@@ -98,14 +99,14 @@ def of_many_parts():
 
 @pytest.mark.exhaustive
 def test_a_lane_combines_many_parts(emulator):
-    assert emulator.verify(of_many_parts()).status is Status.VERIFIED
+    assert emulator.verify(of_many_parts(), rows=ROWS_OF_MANY).status is Status.VERIFIED
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("defect", DEFECTS_OF_MANY)
 def test_defects_of_many_parts_are_found_out(emulator, defect):
     edited = planted(of_many_parts(), [DEFECTS_OF_MANY[defect]])
-    assert emulator.verify(edited).status is Status.WRONG
+    assert emulator.verify(edited, rows=ROWS_OF_MANY).status is Status.WRONG
 
 
 def test_a_launch_that_follows_another_need_not_wait_for_it(emulator):

@@ -14,7 +14,7 @@ from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import MOST_ELEMENTS, MOST_STRIDES, emulated_runs, striding_run
 from explorer.evaluate.verify import check_finalists, verify_many
-from explorer.problem import Mask, Problem
+from explorer.problem import Mask, Op, Problem
 from explorer.reference import Check, Truth, check, first_elements, patterns_for
 from explorer.reference.inputs import OTHER_SCALES
 
@@ -115,6 +115,17 @@ def test_each_alignment_of_output_to_input_is_run(emulator, dtype):
 def test_matrices_begin_at_each_distance_from_the_input(name):
     begun = [first_elements(offset) for offset in range(1, 9)]
     assert {(at[name] - at["input"]) % 8 for at in begun} == set(range(8))
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.F64])
+@pytest.mark.parametrize("names", [("grad", "output"), ("output", "grad")])
+def test_one_matrix_of_a_gradient_lies_as_the_input_does_and_the_other_does_not(dtype, names):
+    problem = Problem(64, 513, dtype, Op.SOFTMAX_BACKWARD)
+    runs = emulated_runs(ProgramUnderTest.of_config(problem, Config(threads_per_row=32)))
+    begun = [first_elements(run.misaligned_by) for run in runs if run.misaligned_by]
+    width = 16 // dtype.itemsize
+    apart = [[(at[name] - at["input"]) % width for name in names] for at in begun]
+    assert any(first == 0 and second for first, second in apart)
 
 
 @pytest.mark.exhaustive

@@ -357,10 +357,10 @@ def test_a_gradient_of_one_column_has_no_infinity_beside_another():
 @pytest.mark.parametrize(
     "problem",
     [
-        *(Problem(7, 300, op=op) for op in Op),
-        Problem(7, 300, mask=Mask.LENGTHS),
-        Problem(7, 300, mask=Mask.CAUSAL, mask_rows=7),
-        Problem(14, 300, mask=Mask.ADDITIVE, mask_rows=7),
+        *(Problem(8, 300, op=op) for op in Op),
+        Problem(8, 300, mask=Mask.LENGTHS),
+        Problem(8, 300, mask=Mask.CAUSAL, mask_rows=8),
+        Problem(16, 300, mask=Mask.ADDITIVE, mask_rows=8),
     ],
     ids=str,
 )
@@ -369,13 +369,14 @@ def test_a_case_that_leads_begins_with_rows_that_show_whether_all_takes_part(pro
     case = Case(problem, 3, leading_width=width)
     names = [pattern.name for pattern in patterns_for(problem)]
     seam = "one left at a seam"
-    leading = ["subset", seam, "last left", "half", seam, "first left"]
-    others = names[3 : problem.rows - 3]
+    behind = [] if problem.op.is_backward else ["one behind others"]
+    leading = ["subset", *behind, "last left", seam, "half", seam, "first left"]
+    others = names[3 : 3 + problem.rows - len(leading)]
     assert [p.name for p in case.patterns] == [*leading, *others]
     truth = truth_of(problem, case.arrays())
-    assert truth.exact_rows()[[0, 3], 0].all()
+    assert truth.exact_rows()[[0, 3 + len(behind)], 0].all()
     if not problem.op.is_backward and problem.mask is not Mask.CAUSAL:
-        for row, place in ((1, 256 - width), (2, 299), (4, 256), (5, 0)):
+        for row, place in ((2, 299), (3, 256 - width), (5, 256), (6, 0)):
             values = truth.values[row] if problem.op is Op.SOFTMAX else np.exp(truth.values[row])
             assert np.flatnonzero(values).tolist() == [place]
 

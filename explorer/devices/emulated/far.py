@@ -65,8 +65,8 @@ MOST_FAR_ELEMENTS = 2**37
 """Elements that so many blocks or rows have at most: in 16 bits a matrix of 256 GiB."""
 
 FAR_GAPS = (2**24 + 64, 2**32 + 64)
-"""Elements by which far rows with gaps lie further apart: whole vectors, and more than 24 bits hold,
-of many rows; and more than 32 bits, of few."""
+"""Elements by which far rows with gaps lie further apart: whole vectors, and more than 24 bits hold
+where rows are many, or more than 32 bits where they are few."""
 
 MOST_ELEMENTS = 2**17
 """Elements of all rows that are computed, which take some 0.1 s on one core."""
@@ -161,7 +161,7 @@ def _far_tiles(tile_elements: int, blocks: int) -> int:
 
 
 def _far_apart(problem: Problem, block_rows: int, gap: int) -> Problem:
-    """The problem of so many rows that gaps of `gap` elements take the last beyond 2^32 elements."""
+    """The problem of so many rows that such gaps take the last one beyond 2^32 elements."""
     tiles = max(1, FAR_ELEMENTS // gap // block_rows + 1)
     few = problem.resized(max(4, tiles * block_rows + (block_rows + 1) // 2))
     return replace(
