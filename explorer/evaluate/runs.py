@@ -220,7 +220,13 @@ def _shares(program: ProgramUnderTest) -> Shares:
     vectors = split.row_vectors
     if config.splits_launches:
         vectors = config.threads * config.unroll
-    return Shares(split.row_width, config.threads_per_row, vectors, thorough=program.is_edited)
+    return Shares(
+        split.row_width,
+        config.threads_per_row,
+        vectors,
+        thorough=program.is_edited,
+        in_series=config.reduction == "shared-serial",
+    )
 
 
 def _with_rows(problem: Problem, wanted: int, per_block: int, most: int) -> Problem:
@@ -273,9 +279,7 @@ def _aligned_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> 
     if not program.config.static_cols:
         for number, cols in enumerate(_other_cols(program)):
             other = _of_rows(program, few.resized(cols=cols), rows)
-            longer = Accuracy.DEFAULT if _is_compensated(program) else Accuracy.FAST
-            accuracy = longer if cols > program.cols else None
-            yield replace(_few(program, other, number), accuracy=accuracy)
+            yield _few(program, other, number)
 
 
 def _narrow(program: ProgramUnderTest, few: Problem) -> Problem:
@@ -295,7 +299,11 @@ def _few(program: ProgramUnderTest, problem: Problem, first: int = 0) -> Run:
     """Return a run of few rows, which begin with those that show whether all takes part."""
     width = program.split.row_width if program.any_alignment else 1
     compensated = _is_compensated(program)
-    return Run(Case(problem, first, leading_width=width, compensated=compensated))
+    longer = None
+    if problem.cols > program.cols:
+        longer = Accuracy.DEFAULT if compensated else Accuracy.FAST
+    case = Case(problem, first, leading_width=width, longer=longer, compensated=compensated)
+    return Run(case, accuracy=longer)
 
 
 def _is_compensated(program: ProgramUnderTest) -> bool:

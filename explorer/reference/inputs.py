@@ -102,6 +102,8 @@ class Case:
     """How the kernel cuts rows, where rows are to be made for each of its threads."""
     leading_width: int = 0
     """Where it is not 0, the first rows are `leading_patterns` of this width: for few rows."""
+    longer: Accuracy | None = None
+    """What the case is held to where its rows are longer than the kernel's own."""
     compensated: bool = False
     """Whether the first row is `equal_terms`, of which compensated sums lose nothing."""
 
@@ -110,8 +112,7 @@ class Case:
         """The pattern of each row; they repeat, with other random numbers."""
         known = patterns_for(self.problem, self.shares)
         width = self.leading_width
-        accuracy = Accuracy.DEFAULT if self.compensated else Accuracy.FAST
-        leading = leading_patterns(self.problem, width, accuracy) if width else ()
+        leading = leading_patterns(self.problem, width, self.longer) if width else ()
         if self.compensated:
             leading = (equal_terms(), *leading)
         for row in range(self.problem.rows):

@@ -56,23 +56,26 @@ def patterns_for(problem: Problem, shares: Shares | None = None) -> tuple[Patter
     return _patterns(alike, shares)
 
 
-def leading_patterns(problem: Problem, width: int, accuracy: Accuracy) -> tuple[Pattern, ...]:
+def leading_patterns(
+    problem: Problem, width: int, longer: Accuracy | None = None
+) -> tuple[Pattern, ...]:
     """Return the patterns that tell in a single row whether all of it takes part.
 
     A sum that leaves an element out shows in the rows whose sums are exact, be they wide and the
     limits on other rows loose. One that leaves out what is far below the maximum shows where that
-    weighs just more than `accuracy` allows (`_outweighed`). A maximum that does not reach the ends,
-    or leaves out the end of every 1024 elements, or of any other power of two, shows in the rows of
-    one element. Where rows begin anywhere in a vector of `width` elements, that is the vector with
-    the element so many before the end; else `width` is 1.
+    weighs just more than what rows that are `longer` than a kernel's own are held to. A maximum
+    that does not reach the ends, or leaves out the end of every 1024 elements, or of any other
+    power of two, shows in the rows of one element. Where rows begin anywhere in a vector of `width`
+    elements, that is the vector with the element so many before the end; else `width` is 1.
     """
     seam = int(2 ** (problem.cols.bit_length() - 1))
     exact = [pattern for pattern in patterns_for(problem) if pattern.name in EXACT]
     first, last = (Pattern(_words(make), make) for make in (_first_left, _last_left))
     before, behind = _one_at(max(0, seam - width)), _one_at(seam % problem.cols)
-    weight = JUST_MORE * _least_told(problem, accuracy)
-    behind_others = _one_behind_others(float(np.log(problem.cols / weight)))
-    outweighed = () if problem.op.is_backward else (behind_others,)
+    outweighed: tuple[Pattern, ...] = ()
+    if longer and not problem.op.is_backward:
+        weight = JUST_MORE * _least_told(problem, longer)
+        outweighed = (_one_behind_others(float(np.log(problem.cols / weight))),)
     return (*exact[:1], *outweighed, last, before, *exact[1:2], behind, first)
 
 
@@ -108,7 +111,7 @@ def _patterns(problem: Problem, shares: Shares | None) -> tuple[Pattern, ...]:
         *_least_outputs(cols, output, op),
         *_rounded_apart(cols, dtype, output, op),
         *_lone_maxima(dtype, op, few=cols > NARROW_COLS),
-        *_outweighed(cols, dtype, op, few=cols > NARROW_COLS),
+        *_outweighed(cols, dtype, op, shares, few=cols > NARROW_COLS),
         *_huge(dtype, few=cols > NARROW_COLS),
         *peaks(cols, dtype, op, shares),
     )
@@ -475,7 +478,9 @@ def _ladder(
     return Pattern(name, make)
 
 
-def _outweighed(cols: int, dtype: DType, op: Op, *, few: bool) -> list[Pattern]:
+def _outweighed(
+    cols: int, dtype: DType, op: Op, shares: Shares | None, *, few: bool
+) -> list[Pattern]:
     """Return rows of one maximum and of elements far below it, which together still weigh.
 
     A kernel that drops a partial sum because its maximum is far below the row's, or takes e^x for
@@ -483,7 +488,8 @@ def _outweighed(cols: int, dtype: DType, op: Op, *, few: bool) -> list[Pattern]:
     to little more than what an element may be wrong by. The maximum's own result still shows that
     in the type of the arithmetic, and the logarithm of softmax in every type. Threads that have a
     maximum each drop what is far below theirs: of some rows every 32nd element is one. With `few`,
-    only half of the weights have rows.
+    only half of the weights have rows. The smallest weights are for sums that are known not to lose
+    them, by `shares`.
     """
     if cols == 1:
         return []
@@ -491,7 +497,8 @@ def _outweighed(cols: int, dtype: DType, op: Op, *, few: bool) -> list[Pattern]:
     near = dict.fromkeys(min(gap, DEEPEST_OTHERS) for gap in gaps)
     if op.is_backward:
         return [*map(_one_and_others, near)]
-    far = [gap for gap in gaps if gap > DEEPEST_OTHERS]
+    keeps = shares is not None and not shares.in_series
+    far = [gap for gap in gaps if gap > DEEPEST_OTHERS] if keeps else []
     beside = [float(np.log(MAXIMUM_EACH / weight)) for weight in OTHERS_BESIDE]
     return [
         *map(_one_and_others, near),
@@ -506,7 +513,7 @@ OTHERS_WEIGH = {DType.F32: _WEIGHTS, DType.F64: (*_WEIGHTS, 1e-8, 1e-10, 1e-12)}
 """The sum of e^x of all elements but the maximum, in multiples of the maximum's, by the type of the
 arithmetic."""
 
-OTHERS_BESIDE = (1e-2, 2e-3, 1e-4)
+OTHERS_BESIDE = (1e-2, 2.5e-3, 1e-4)
 """The same where every 32nd element is a maximum, in multiples of all of these."""
 
 MAXIMUM_EACH = WARP
@@ -535,12 +542,15 @@ def _about(gap: float, rng: np.random.Generator, cols: int) -> Row:
 
 
 def _maxima_and_others(gap: float) -> Pattern:
-    """Return a row with a maximum among each 32 elements; the others lie so far below."""
+    """Return a row of which each 32nd element or so lies near the maximum; the others lie so far
+    below. Equal maxima, as many in each share, would make a serial sum of the shares err more than
+    it need.
+    """
 
     def make(rng: np.random.Generator, cols: int) -> Row:
         row = _about(gap, rng, cols)
-        firsts = np.arange(0, cols, MAXIMUM_EACH)
-        row[np.minimum(firsts + rng.integers(0, MAXIMUM_EACH, len(firsts)), cols - 1)] = 0.0
+        row[rng.random(cols) < 1 / MAXIMUM_EACH] += gap
+        row[rng.integers(0, cols)] = 0.5
         return row
 
     return Pattern("maxima and others", make)
