@@ -31,6 +31,7 @@ from explorer.evaluate.runs import (
     Run,
     emulated_runs,
     few_blocks,
+    run_beyond_short,
     striding_run,
     too_large,
 )
@@ -149,6 +150,9 @@ EVERY_ORDER = (Schedule.LOCKSTEP, Schedule.PERMUTED)
 STRIDE_STEPS = 64_000
 """Steps that a run of many strides may take: some four seconds on one core."""
 
+LONG_STEPS = 4_000_000
+"""Steps that a run of rows which 16 bits do not count may take: some 20 seconds on one core."""
+
 _ENDS = (Status.WRONG, Status.UNVERIFIED)
 
 
@@ -196,6 +200,7 @@ class Emulator:
                 self._run_in_every_order(program, kernel, wanted[0], done)
                 self._run_far_blocks(program, kernel, done)
                 self._run_many_strides(program, kernel, done)
+                self._run_beyond_short(program, kernel, done)
         except CompileFailure as failure:
             told = _said_by_compiler(failure, program.file)
             done.append(Emulation(first, reason=f"it does not compile for {self.arch}: {told}"))
@@ -298,6 +303,19 @@ class Emulator:
         if run is not None:
             done.append(self._run(program, replace(kernel, sms=1), run))
 
+    def _run_beyond_short(
+        self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
+    ) -> None:
+        """Run rows that 16 bits do not count, if that is a matter of seconds where a thread has a
+        row to itself. Nothing is run where a defect is known already.
+        """
+        run = run_beyond_short(program)
+        if done[-1].status in _ENDS or run is None:
+            return
+        widest = max(done, key=lambda each: each.problem.cols)
+        if widest.steps / widest.problem.cols * run.problem.cols <= LONG_STEPS:
+            done.append(self._run(program, kernel, run, step_limit=2 * LONG_STEPS))
+
     def _run_of_several_blocks(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
     ) -> Emulation:
@@ -319,6 +337,7 @@ class Emulator:
         kernel: EmulatedKernel,
         run: Run,
         schedules: Sequence[Schedule] = ORDINARY,
+        step_limit: int | None = None,
     ) -> Emulation:
         program.check_emulated(run.problem, whole=True)
         return emulate(
@@ -327,7 +346,7 @@ class Emulator:
             run.case.arrays(),
             misaligned_by=run.misaligned_by,
             rounding=program.rounding(run.problem),
-            step_limit=self._step_limit,
+            step_limit=step_limit or self._step_limit,
             accuracy=run.accuracy or self._accuracy,
             schedules=schedules,
             counting=False,

@@ -73,6 +73,9 @@ FAR_COLS_OF_AN_EDIT = 2**20 + 2**12 + 5
 """Columns of which 20 bits do not tell all. Text of run-time columns that a person has edited is
 tried at so many, which takes some seconds."""
 
+BEYOND_SHORT = 2**16 + 77
+"""Columns beyond 16 bits, at which such text is tried in fewer rows than a block if need be."""
+
 FAR_ROUNDS_OF_AN_EDIT = 16 * FAR_ROUNDS
 """Rounds of its loops at so many columns."""
 
@@ -150,6 +153,22 @@ def striding_run(program: ProgramUnderTest, most_strides: int) -> Run | None:
         return None
     rows = strides * each + (per_block + 1) // 2
     return Run(Case(problem.resized(rows_that_repeat(problem, rows, per_block))))
+
+
+def run_beyond_short(program: ProgramUnderTest) -> Run | None:
+    """Return a run of a few rows of more columns than 16 bits hold, where no whole block has them.
+
+    It is for text that a person has edited; None for other text, and where such rows are run or do
+    not fit: the rows of a block of many are shorter.
+    """
+    cols = BEYOND_SHORT // program.cols_unit * program.cols_unit
+    if not program.is_edited or program.config.static_cols or program.split.across_rows:
+        return None
+    tried = max(_other_cols(program), default=0) >= cols
+    if tried or program.planned_shared_bytes(cols) > MOST_SHARED_BYTES:
+        return None
+    problem = program.problem.resized(cols=cols)
+    return _few(program, problem.resized(rows_that_repeat(problem, FEWEST_ROWS, 1)))
 
 
 def few_blocks(program: ProgramUnderTest, run: Run) -> Run:

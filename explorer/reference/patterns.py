@@ -76,7 +76,13 @@ def leading_patterns(
     if longer and not problem.op.is_backward:
         weight = JUST_MORE * _least_told(problem, longer)
         outweighed = (_one_behind_others(float(np.log(problem.cols / weight))),)
-    return (*exact[:1], *outweighed, last, before, *exact[1:2], behind, first)
+    lowest = (_filled(-LOWEST * problem.dtype.greatest),) if abs(problem.scale or 1) > 1 else ()
+    return (*exact[:1], *outweighed, *lowest, last, before, *exact[1:2], behind, first)
+
+
+LOWEST = 0.9
+"""What all elements of a leading row are, in multiples of the lowest finite number: where a scale
+below 1 takes a kernel's own elements far from it, one above 1 takes others there."""
 
 
 JUST_MORE = 1.6
@@ -94,7 +100,7 @@ def _least_told(problem: Problem, accuracy: Accuracy) -> float:
     return limits.relative
 
 
-LEADING_COUNT = 7
+LEADING_COUNT = 8
 """The most of them that there are."""
 
 

@@ -61,7 +61,9 @@ def _place(word: str, place: SourceLine | None, program: ProgramUnderTest) -> li
     if place is None:
         return []
     name, source = program.file, program.source
-    lines = [f"  {word} {name}:{place.line}: {line_text(source, place.line)}"]
+    own = place.file == name
+    file, text = (name, line_text(source, place.line)) if own else (Path(place.file).name, "")
+    lines = [f"  {word} {file}:{place.line}" + (f": {text}" if text else "")]
     if place.inlined_at:
         text = line_text(source, place.inlined_at)
         lines.append(f"  called in {name}:{place.inlined_at}: {text}")

@@ -1267,3 +1267,10 @@ plant(
     ),
     ("  a.rest += b.rest;\n", ""),
 )
+plant(
+    "start",
+    "a scaled bf16 kernel starts its maximum at -1e38",
+    Problem(64, 16384, DType.BF16, scale=0.1),
+    BLOCK_MAX,
+    ("{__int_as_float(0xff7fffff), 0.0f}", "{-1e38f, 0.0f}"),
+)
