@@ -130,7 +130,10 @@ def gpu_runs(program: ProgramUnderTest) -> tuple[Run, ...]:
     split = program.split
     problem = program.problem.resized(cols=program.cols)
     own = verification_problem(problem, split.block_rows, split.rows_together)
-    return (Run(Case(own)), *_more_runs(program, _of_rows(program, own, None), None))
+    return (
+        Run(_suited(program, Case(own))),
+        *_more_runs(program, _of_rows(program, own, None), None),
+    )
 
 
 def striding_run(program: ProgramUnderTest, most_strides: int) -> Run | None:
@@ -206,7 +209,7 @@ def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
     each = max(1, MOST_ELEMENTS // cols)
     if rows is not None:
         asked = rows_that_repeat(problem, rows, per_block, each)
-        return [Case(problem.resized(asked), shares=shares, compensated=_is_compensated(program))]
+        return [_suited(program, Case(problem.resized(asked), shares=shares))]
     count = max(1, min(pattern_count(problem, shares), ALL_ELEMENTS // cols))
     if split.across_rows:
         block, together = split.block_rows, split.rows_together
@@ -219,7 +222,14 @@ def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
             Case(_that_fit(program, problem, min(each, count - first), each), first, shares)
             for first in range(0, count, max(1, each - 1 if per_block > 1 else each))
         ]
-    return [replace(cases[0], compensated=_is_compensated(program)), *cases[1:]]
+    cases = [_suited(program, case) for case in cases]
+    return [cases[0], *(replace(case, compensated=False) for case in cases[1:])]
+
+
+def _suited(program: ProgramUnderTest, case: Case) -> Case:
+    """Return a case with the rows that the kernel's way to add up must stand."""
+    compensated, keeps = _is_compensated(program), _keeps_small(program)
+    return replace(case, compensated=compensated, keeps_small=keeps)
 
 
 def _that_fit(program: ProgramUnderTest, problem: Problem, wanted: int, most: int) -> Problem:
@@ -244,8 +254,12 @@ def _shares(program: ProgramUnderTest) -> Shares:
         config.threads_per_row,
         vectors,
         thorough=program.is_edited,
-        in_series=config.reduction == "shared-serial",
     )
+
+
+def _keeps_small(program: ProgramUnderTest) -> bool:
+    """Return whether no thread adds up what all others have: it would lose small shares."""
+    return program.config.reduction != "shared-serial"
 
 
 def _with_rows(problem: Problem, wanted: int, per_block: int, most: int) -> Problem:

@@ -102,6 +102,8 @@ class Case:
     """How the kernel cuts rows, where rows are to be made for each of its threads."""
     leading_width: int = 0
     """Where it is not 0, the first rows are `leading_patterns` of this width: for few rows."""
+    keeps_small: bool = False
+    """Whether the kernel's sum is known to keep small terms beside a large one (`patterns_for`)."""
     longer: Accuracy | None = None
     """What the case is held to where its rows are longer than the kernel's own."""
     compensated: bool = False
@@ -110,7 +112,7 @@ class Case:
     @property
     def patterns(self) -> Iterator[Pattern]:
         """The pattern of each row; they repeat, with other random numbers."""
-        known = patterns_for(self.problem, self.shares)
+        known = patterns_for(self.problem, self.shares, keeps_small=self.keeps_small)
         width = self.leading_width
         leading = leading_patterns(self.problem, width, self.longer) if width else ()
         if self.compensated:
@@ -168,8 +170,8 @@ def verification_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
 
 
 def pattern_count(problem: Problem, shares: Shares | None = None) -> int:
-    """Return the rows after which the patterns of a problem repeat (`Case.shares`)."""
-    return len(patterns_for(problem, shares))
+    """Return the rows after which the patterns of a problem repeat at the latest (`Case`)."""
+    return len(patterns_for(problem, shares, keeps_small=True))
 
 
 def arithmetic_pattern_count(problem: Problem) -> int:

@@ -43,17 +43,20 @@ MOST_LADDERS = 64
 """Ladders of narrow rows at most: a block of so many rows has a ladder in each of them."""
 
 
-def patterns_for(problem: Problem, shares: Shares | None = None) -> tuple[Pattern, ...]:
+def patterns_for(
+    problem: Problem, shares: Shares | None = None, *, keeps_small: bool = False
+) -> tuple[Pattern, ...]:
     """Return the patterns that a check of a problem runs through, the most telling ones first.
 
     Peaks and NaN lie in the share of each thread of a kernel that cuts rows so; without `shares`
-    they lie in all shares, however rows are cut by powers of two.
+    they lie in all shares, however rows are cut by powers of two. A sum that `keeps_small` terms
+    has more rows of them: one in which a large share does not come before many small ones.
     """
     scale = problem.scale if problem.op.is_backward else None
     alike = Problem(
         1, problem.cols, problem.dtype, problem.op, out_dtype=problem.output_dtype, scale=scale
     )
-    return _patterns(alike, shares)
+    return _patterns(alike, shares, keeps_small)
 
 
 def leading_patterns(
@@ -105,7 +108,7 @@ LEADING_COUNT = 8
 
 
 @lru_cache(maxsize=16)
-def _patterns(problem: Problem, shares: Shares | None) -> tuple[Pattern, ...]:
+def _patterns(problem: Problem, shares: Shares | None, keeps_small: bool) -> tuple[Pattern, ...]:
     cols, dtype, output, op = problem.cols, problem.dtype, problem.output_dtype, problem.op
     return (
         *(Pattern(_words(make), make) for make in _TELLING),
@@ -117,7 +120,7 @@ def _patterns(problem: Problem, shares: Shares | None) -> tuple[Pattern, ...]:
         *_least_outputs(cols, output, op),
         *_rounded_apart(cols, dtype, output, op),
         *_lone_maxima(dtype, op, few=cols > NARROW_COLS),
-        *_outweighed(cols, dtype, op, shares, few=cols > NARROW_COLS),
+        *_outweighed(cols, dtype, op, keeps_small=keeps_small, few=cols > NARROW_COLS),
         *_huge(dtype, few=cols > NARROW_COLS),
         *peaks(cols, dtype, op, shares),
     )
@@ -484,9 +487,7 @@ def _ladder(
     return Pattern(name, make)
 
 
-def _outweighed(
-    cols: int, dtype: DType, op: Op, shares: Shares | None, *, few: bool
-) -> list[Pattern]:
+def _outweighed(cols: int, dtype: DType, op: Op, *, keeps_small: bool, few: bool) -> list[Pattern]:
     """Return rows of one maximum and of elements far below it, which together still weigh.
 
     A kernel that drops a partial sum because its maximum is far below the row's, or takes e^x for
@@ -495,7 +496,7 @@ def _outweighed(
     in the type of the arithmetic, and the logarithm of softmax in every type. Threads that have a
     maximum each drop what is far below theirs: of some rows every 32nd element is one. With `few`,
     only half of the weights have rows. The smallest weights are for sums that are known not to lose
-    them, by `shares`.
+    them, with `keeps_small`.
     """
     if cols == 1:
         return []
@@ -503,8 +504,7 @@ def _outweighed(
     near = dict.fromkeys(min(gap, DEEPEST_OTHERS) for gap in gaps)
     if op.is_backward:
         return [*map(_one_and_others, near)]
-    keeps = shares is not None and not shares.in_series
-    far = [gap for gap in gaps if gap > DEEPEST_OTHERS] if keeps else []
+    far = [gap for gap in gaps if gap > DEEPEST_OTHERS] if keeps_small else []
     beside = [float(np.log(MAXIMUM_EACH / weight)) for weight in OTHERS_BESIDE]
     return [
         *map(_one_and_others, near),

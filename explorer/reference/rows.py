@@ -37,8 +37,6 @@ class Shares:
     thorough: bool = False
     """Whether peaks are to lie in every vector of a row, and subsets to have all elements, as far
     as that is a matter of seconds: for text that a person has edited."""
-    in_series: bool = False
-    """Whether one thread adds up what all have: behind a large share the small ones are lost."""
 
     def workers(self, cols: int) -> int:
         """Return the threads, of all blocks, that have a vector of a row."""
