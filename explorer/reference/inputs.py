@@ -103,7 +103,7 @@ class Case:
     leading_width: int = 0
     """Where it is not 0, the first rows are `leading_patterns` of this width: for few rows."""
     keeps_small: bool = False
-    """Whether the kernel's sum is known to keep small terms beside a large one (`patterns_for`)."""
+    """Whether the kernel's sums are known to keep small terms (`patterns_for`)."""
     longer: Accuracy | None = None
     """What the case is held to where its rows are longer than the kernel's own."""
     compensated: bool = False

@@ -496,15 +496,15 @@ def _outweighed(cols: int, dtype: DType, op: Op, *, keeps_small: bool, few: bool
     in the type of the arithmetic, and the logarithm of softmax in every type. Threads that have a
     maximum each drop what is far below theirs: of some rows every 32nd element is one. With `few`,
     only half of the weights have rows. The smallest weights are for sums that are known not to lose
-    them, with `keeps_small`.
+    them, with `keeps_small`, and so are rows of many maxima: their sum is large.
     """
     if cols == 1:
         return []
     gaps = [float(np.log(cols / weight)) for weight in OTHERS_WEIGH[dtype.arithmetic]]
     near = dict.fromkeys(min(gap, DEEPEST_OTHERS) for gap in gaps)
-    if op.is_backward:
+    if op.is_backward or not keeps_small:
         return [*map(_one_and_others, near)]
-    far = [gap for gap in gaps if gap > DEEPEST_OTHERS] if keeps_small else []
+    far = [gap for gap in gaps if gap > DEEPEST_OTHERS]
     beside = [float(np.log(MAXIMUM_EACH / weight)) for weight in OTHERS_BESIDE]
     return [
         *map(_one_and_others, near),
