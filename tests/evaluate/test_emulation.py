@@ -53,7 +53,8 @@ def test_every_pattern_is_run_at_every_width(cols):
     """Of wide rows in several parts, which the memory holds one after the other."""
     runs = emulated_runs(program(cols=cols, threads=256, threads_per_row=256))
     own = [run.case for run in runs if run.problem.cols == cols and not run.misaligned_by]
-    known = patterns_for(Problem(1, cols), own[0].shares, keeps_small=True)
+    first = own[0]
+    known = patterns_for(Problem(1, cols), first.shares, keeps_small=first.keeps_small)
     met = {pattern.name for case in own for pattern in case.patterns}
     assert met == {pattern.name for pattern in known}
     assert all(case.problem.rows * cols <= MOST_ELEMENTS for case in own)
