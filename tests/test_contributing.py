@@ -204,7 +204,7 @@ NOT_NAMED = {
         name: "a problem's name begins with it" for name in ("rows", "cols", "dtype", "op")
     }
     | {"out_dtype": "it stands beside dtype"},
-    "reference/inputs.py": {},
+    "reference/inputs.py": {"out_dtype": "what is read does not depend on it, but what masks hide"},
     "reference/truth.py": {
         "out_dtype": "a truth is float64",
         **dict.fromkeys(

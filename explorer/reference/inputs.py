@@ -11,26 +11,24 @@ from itertools import count as count_from
 from math import isqrt
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from explorer.accuracy import Accuracy
 from explorer.dtype import DType
-from explorer.problem import Mask, Op, Problem
-from explorer.reference.influence import EXACT, OF_A_PLACE, SUBSET, telling_count
-from explorer.reference.layout import NUMPY_DTYPES
+from explorer.problem import Mask, Problem
+from explorer.reference.distances import equal_terms
+from explorer.reference.gradients import vary_gradients
+from explorer.reference.influence import EXACT, OF_A_PLACE
+from explorer.reference.layout import NUMPY_DTYPES, held
+from explorer.reference.masks import vary_masks
 from explorer.reference.patterns import (
-    LEADING_COUNT,
-    ONE_BEHIND,
     ONE_GREATEST,
-    PLATEAU,
-    equal_terms,
     leading_patterns,
     patterns_for,
 )
 from explorer.reference.rows import Pattern, Shares
-from explorer.reference.truth import EXACT_TERMS, hidden_elements, truth_of
+from explorer.reference.truth import EXACT_TERMS, truth_of
 
 Array = NDArray[Any]
 
@@ -54,42 +52,6 @@ its scale to one is wrong.
 
 SCALES_OF_F16 = (-371.23456, 2171.82818, 0.0078901)
 """The same for f16 inputs, which hold no rows that such scales leave as they are to be."""
-
-GRADIENT_SIZES = {DType.F16: (1e-3, 300.0), DType.BF16: (1e-7, 1e6)}
-"""Factors of some rows of gradients: a small one, as of a mean over many rows, and a large one."""
-
-OTHER_GRADIENT_SIZES = (3e-17, 3e10)
-"""The same for f32 and f64."""
-
-PLATEAU_GRADIENT = 3e4
-"""The gradient at each of a row's many maxima: the sum of so large ones, times e^-30 or less, is no
-more than the smallest f16 results."""
-
-TINY_SHARE = 1e-20
-"""An element's share of its row's sum, below which large gradients are not tried.
-
-A kernel may multiply the share with the scale first, and lose the product where it is below the
-smallest normal number.
-"""
-
-CANCELLED = {DType.F16: 6e4, DType.BF16: 1e6, DType.F32: 1e5, DType.F64: 1e5}
-"""The largest elements of masks that cancel an input's, by its type: a product of this size is
-rounded by 0.002 to 0.03 in fp32. Numbers of f16 end there; outputs of bf16 show no less."""
-
-MOST_CANCELLED = 64
-"""Elements of a mask that cancel, at most: the rest of a row under it is as it was."""
-
-CANCELLING = 64
-"""Pairs that are tried for one which cancels: numbers of 16 bits are far apart at such sizes."""
-
-INT32 = np.iinfo(np.int32)
-
-EDGE_LENGTHS = (8, 16, 31, 32, 33, 64)
-"""Lengths at which vectors and warps end; more than all columns where rows are shorter."""
-
-CUT_LENGTHS = (2**16, -(2**16), 2**24, INT32.min)
-"""Lengths of rows of which nothing or all is seen, and of which a part is if they are cut to fewer
-bits: half of the columns are added to each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,33 +97,11 @@ class Case:
         rng = np.random.default_rng([seed, problem.rows, problem.cols, 1])
         arrays = _with_other_arrays(problem, matrix, rng)
         if problem.op.is_backward:
-            _vary_gradients(problem, arrays, names, matrix, rng)
-            _make_not_finite(problem, arrays, names, matrix)
+            vary_gradients(problem, arrays, names, matrix, rng)
         if problem.mask is not Mask.NONE:
             arrays["input"] = arrays["input"].copy()  # the patterns are kept for other cases
-            self._vary_masks(arrays, names, rng)
-            _fill_hidden(problem, arrays)
+            vary_masks(problem, arrays, names, rng, leading=self.leading_width > 0)
         return arrays
-
-    def _vary_masks(
-        self, arrays: dict[str, Array], names: NDArray[np.str_], rng: np.random.Generator
-    ) -> None:
-        """Give the lengths and the masks all kinds of values; of rows of subsets all is seen."""
-        problem = self.problem
-        whole = np.flatnonzero(names == SUBSET)
-        if problem.mask is Mask.LENGTHS:
-            _vary_lengths(problem, arrays["lengths"])
-            arrays["lengths"][whole] = problem.cols
-        if problem.mask is Mask.ADDITIVE:
-            _vary_mask(arrays["mask"], rng)
-            if problem.mask_rows > 1:
-                arrays["mask"][whole % problem.mask_rows] = 0
-        if self.leading_width:
-            _show_all(problem, arrays)
-        if problem.mask is Mask.ADDITIVE:
-            _cancel(problem, arrays, names)
-        _show_the_last(problem, arrays, names)
-        _tell_of_visible(problem, arrays, names)
 
 
 def verification_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
@@ -306,16 +246,9 @@ def _pattern_matrix(dtype: DType, patterns: tuple[Pattern, ...], cols: int, seed
     matrix = np.empty((len(patterns), cols), NUMPY_DTYPES[dtype])
     for row, pattern in enumerate(patterns):
         width = min(cols, EXACT_TERMS if pattern.name in EXACT else PATTERN_COLS)
-        values = _held(pattern.make(rng, width), matrix.dtype)
+        values = held(pattern.make(rng, width), matrix.dtype)
         matrix[row] = values if width == cols else np.resize(values, cols)
     return matrix
-
-
-def _held(values: Array, dtype: Any) -> Array:
-    """Return float64 numbers in a type, the largest for those that are finite but too large."""
-    largest = float(ml_dtypes.finfo(dtype).max)
-    finite = np.clip(values, -largest, largest)
-    return np.asarray(np.where(np.isinf(values), values, finite).astype(dtype))
 
 
 def _unscaled(problem: Problem, matrix: Array, names: NDArray[np.str_]) -> Array:
@@ -324,7 +257,7 @@ def _unscaled(problem: Problem, matrix: Array, names: NDArray[np.str_]) -> Array
         return matrix
     values = matrix.astype(np.float64)
     with np.errstate(over="ignore"):
-        scaled = _held(np.where(np.isinf(values), values, values / problem.scale), matrix.dtype)
+        scaled = held(np.where(np.isinf(values), values, values / problem.scale), matrix.dtype)
     if abs(problem.scale) <= 1:
         return scaled
     # The greatest finite number stays in rows full of it, and where it is alone: what the scale
@@ -350,222 +283,3 @@ def _with_other_arrays(
         added[rng.random(added.shape) < 0.2] = -np.inf
         arrays["mask"] = added.astype(matrix.dtype)
     return arrays
-
-
-def _vary_gradients(
-    problem: Problem,
-    arrays: dict[str, Array],
-    names: NDArray[np.str_],
-    matrix: Array,
-    rng: np.random.Generator,
-) -> None:
-    """Make some gradients 0 but for one element, or throughout; in rows of subsets, exact shares.
-    Of the others half are much smaller or much greater than 1, and some have a NaN.
-
-    There y and dy are 1 in the subset and 0 elsewhere, or their logarithms: the sum is the number
-    of the subset's elements, which fp32 does not round. In the ladders of log_softmax dy is 1 at
-    the maximum and 0 elsewhere: beside a dy of 1, the share e^y * sum would be lost below e^-17.
-    """
-    grad, y = arrays["grad"], arrays["input"]
-    sizes = GRADIENT_SIZES.get(problem.dtype, OTHER_GRADIENT_SIZES)
-    for row, name in enumerate(names):
-        if name in EXACT:
-            chosen = matrix[row] == 0
-            grad[row] = chosen
-            y[row] = np.where(chosen, 0, -np.inf) if problem.op.is_log else chosen
-        elif name in ("ladder", "smallest normal") and problem.op.is_log:
-            grad[row] = 0
-            grad[row, np.argmax(matrix[row])] = 1
-        elif name == PLATEAU:
-            grad[row] = np.where(matrix[row] == matrix[row].max(), PLATEAU_GRADIENT, 0)
-        elif row % 7 == 5:
-            grad[row] = 0
-            grad[row, rng.integers(0, problem.cols)] = 1
-        elif row % 11 == 8:
-            grad[row] = 0
-        elif row % 11 == 4:
-            grad[row, rng.integers(0, problem.cols)] = np.nan
-        elif row % 4 < 2 and not _has_tiny(y[row], problem.op):
-            grad[row] = _sized(grad[row], sizes[row % 4])
-
-
-def _make_not_finite(
-    problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_], matrix: Array
-) -> None:
-    """Of the rows of one NaN, give it to the gradient, every fourth time to the output instead.
-
-    The forward op makes NaN of a row with one NaN throughout, in which none can be lost: here it
-    gets the row without. Every fourth gradient has both infinities instead, of which one is at the
-    place of the NaN: their sum is no number in whatever order, and neither is any result. What the
-    result is of one infinity alone, compensated sums see otherwise than plain ones.
-    """
-    rows = np.flatnonzero(names == "one NaN")
-    if not len(rows):
-        return
-    lost = np.isnan(matrix[rows].astype(np.float32))
-    places = lost.argmax(axis=1)
-    cleaned = np.where(lost, np.zeros_like(matrix[rows]), matrix[rows])
-    forward = Problem(len(rows), problem.cols, problem.dtype, problem.op.forward)
-    grad, y = arrays["grad"], arrays["input"]
-    y[rows] = truth_of(forward, {"input": cleaned}).values.astype(y.dtype)
-    for number, (row, place) in enumerate(zip(rows, places, strict=True)):
-        grad[row] = np.where(np.isfinite(grad[row].astype(np.float32)), grad[row], 1)
-        kind = (number + number // 32) % 4  # a lane has another one in the next warp
-        if kind == 0 and problem.cols > 1:
-            grad[row, (place + problem.cols // 2) % problem.cols] = -np.inf
-            grad[row, place] = np.inf
-        elif kind == 2:
-            y[row, place] = np.nan
-        else:
-            grad[row, place] = np.nan
-
-
-def _has_tiny(y: Array, op: Op) -> bool:
-    """Return whether an output of the forward op is so small that its products may underflow."""
-    values = y.astype(np.float64)
-    shares = np.exp(values) if op.is_log else values
-    return bool(((shares > 0) & (shares < TINY_SHARE)).any())
-
-
-def _sized(values: Array, factor: float) -> Array:
-    """Return numbers times a factor, in their type."""
-    return _held(values.astype(np.float64) * factor, values.dtype)
-
-
-def _show_all(problem: Problem, arrays: dict[str, Array]) -> None:
-    """Hide nothing of the leading rows, unless one row of a mask is that of all of them."""
-    if problem.mask is Mask.LENGTHS:
-        arrays["lengths"][:LEADING_COUNT] = problem.cols
-    if problem.mask is Mask.ADDITIVE and problem.mask_rows > 1:
-        arrays["mask"][:LEADING_COUNT] = 0
-
-
-def _cancel(problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_]) -> None:
-    """Let large negative elements of a mask cancel what the scale makes of some rows' elements.
-
-    The product is rounded to a multiple of much more than the sum's last bit if it is rounded by
-    itself: here that moves e^x by up to a few thousandths. Of the rows that the last mask row goes
-    to, each eighth has such elements alone; in the others they are as good as hidden.
-    """
-    if not problem.scale:
-        return
-    matrix, mask = arrays["input"], arrays["mask"][-1]
-    finite = np.isfinite(matrix)
-    single = finite.sum(axis=1) == 1
-    needed = finite[single].any(axis=0)  # what a row is made for is to be seen
-    rng = np.random.default_rng([problem.rows, problem.cols])
-    places = rng.permutation(np.flatnonzero(np.isfinite(mask) & ~needed))
-    places = places[: min(MOST_CANCELLED, len(places) // 2)]
-    rows = np.arange(problem.rows)
-    rows = rows[(rows % problem.mask_rows == problem.mask_rows - 1) & ~np.isin(names, EXACT)]
-    rows = rows[~single[rows]][::-8]
-    if len(places) > 1 and len(rows):
-        elements, mask[places] = _that_cancel(problem, len(places), rng)
-        matrix[rows] = -np.inf
-        matrix[np.ix_(rows, places)] = elements
-
-
-def _that_cancel(
-    problem: Problem, count: int, rng: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return elements and what is added to them: numbers of the input's type, nearly opposite.
-
-    Of some pairs for each, that which comes nearest to a number around 0.
-    """
-    kind, largest = NUMPY_DTYPES[problem.dtype], CANCELLED[problem.dtype]
-    added = -_held(largest * 2.0 ** -rng.uniform(0, 4, (CANCELLING, count)), kind)
-    wanted = rng.standard_normal(count)
-    scale = float(problem.scale or 1.0)
-    with np.errstate(over="ignore"):
-        elements = _held((wanted - added.astype(np.float64)) / scale, kind)
-        sums = elements.astype(np.float64) * scale + added.astype(np.float64)
-    best = np.argmin(np.abs(sums - wanted), axis=0), np.arange(count)
-    return elements[best].astype(np.float64), added[best].astype(np.float64)
-
-
-def _show_the_last(problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_]) -> None:
-    """Move a maximum at the end of a row to the last element that is seen."""
-    rows = np.flatnonzero(names == ONE_BEHIND)
-    hidden = hidden_elements(problem, arrays)
-    if hidden is None or not len(rows):
-        return
-    last = np.maximum(problem.cols - 1 - hidden[rows].sum(axis=1), 0)
-    arrays["input"][rows, last] = arrays["input"][rows, -1]
-
-
-def _tell_of_visible(problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_]) -> None:
-    """Mask some elements of exact rows: as many are seen as show that one is missing.
-
-    A pattern has as many of all elements; a mask leaves fewer.
-    """
-    rows = np.flatnonzero(np.isin(names, EXACT))
-    if not len(rows):
-        return
-    matrix = arrays["input"]
-    seen = matrix[rows] == 0
-    hidden = hidden_elements(problem, arrays)
-    if hidden is not None:
-        seen &= ~hidden[rows]
-    if problem.mask is Mask.ADDITIVE:
-        seen &= arrays["mask"][rows % problem.mask_rows] == 0
-    rng = np.random.default_rng([len(names), problem.cols])
-    for row, places in zip(rows, seen, strict=True):
-        count = int(places.sum())
-        told = telling_count(max(1, count), problem.op, problem.output_dtype, 1.0, -1)
-        dropped = rng.choice(np.flatnonzero(places), max(0, count - told), replace=False)
-        matrix[row, dropped] = -np.inf
-
-
-def _fill_hidden(problem: Problem, arrays: dict[str, Array]) -> None:
-    """Put into what is hidden, in three of four rows, what must not count: the greatest, no number.
-
-    A kernel reads whole vectors, and hides a part of the last one that it takes. Of rows of which
-    nothing is seen, those without it show that a kernel sees something: of infinities and NaN
-    nothing but NaN comes, which is right there.
-    """
-    hidden = hidden_elements(problem, arrays)
-    if hidden is None:
-        return
-    matrix = arrays["input"]
-    for number, value in enumerate((problem.dtype.greatest, np.inf, np.nan), start=1):
-        rows = np.arange(problem.rows) // 3 % 4 == number
-        matrix[hidden & rows[:, None]] = value
-
-
-def _vary_lengths(problem: Problem, lengths: NDArray[np.int32]) -> None:
-    """Make every fourth row whole, and half of them as long as a row just can be, or cannot."""
-    cols = problem.cols
-    cut = [length + cols // 2 for length in CUT_LENGTHS]
-    edges = [0, 1, cols - 1, -1, cols + 1, INT32.min, INT32.max, *cut, *EDGE_LENGTHS, cols // 2]
-    lengths[::4] = cols
-    between = np.arange(len(lengths)) % 4
-    beside = np.flatnonzero((between == 1) | (between == 2))
-    lengths[beside] = np.clip(np.resize(edges, len(beside)), INT32.min, INT32.max)
-    lengths[-1:] = 0
-
-
-def _vary_mask(mask: Array, rng: np.random.Generator) -> None:
-    """Give the first row some large elements; make the others other kinds of masks.
-
-    These are 0, 0 and -inf, a large negative number in parts, -inf, numbers of all sizes; and some
-    with a NaN or an infinity.
-    """
-    cols = mask.shape[1]
-    some = rng.random(cols) < 0.05
-    mask[0] = np.where(some & np.isfinite(mask[0]), 20 * mask[0].astype(np.float64), mask[0])
-    largest = float(ml_dtypes.finfo(mask.dtype).max)
-    for row in range(1, len(mask)):
-        hidden = rng.random(cols) < 0.3
-        kinds = (
-            np.zeros(cols),
-            np.where(hidden, -np.inf, 0.0),
-            np.where(hidden, -min(1e9, largest), 0.0),
-            mask[row].astype(np.float64),
-            np.where(hidden, -largest, 0.0),
-            np.full(cols, -np.inf) if row % 14 == 6 else np.zeros(cols),
-            rng.choice([-1.0, 1.0], cols) * 10.0 ** rng.uniform(-3, 4, cols),
-            min(5e4, largest) - rng.integers(0, 20, cols) * 64.0,
-        )
-        mask[row] = kinds[row % len(kinds)].astype(mask.dtype)
-        if row % 21 in (10, 17):
-            mask[row, rng.integers(0, cols)] = np.nan if row % 21 == 10 else np.inf

@@ -81,3 +81,10 @@ def as_rows(problem: Problem, flat: Array, stride: int) -> Array:
 def as_held(values: NDArray[np.float64], dtype: DType) -> NDArray[np.float64]:
     """Return numbers as a 16-bit type holds them; those of wider types as they are."""
     return values.astype(NUMPY_DTYPES[dtype]).astype(np.float64) if dtype.is_half else values
+
+
+def held(values: Array, dtype: Any) -> Array:
+    """Return float64 numbers in a type, the largest for those that are finite but too large."""
+    largest = float(ml_dtypes.finfo(dtype).max)
+    finite = np.clip(values, -largest, largest)
+    return np.asarray(np.where(np.isinf(values), values, finite).astype(dtype))

@@ -8,39 +8,23 @@ over the scale.
 
 from collections.abc import Callable
 from functools import lru_cache
-from math import ceil
 
 import numpy as np
 
 from explorer.accuracy import Accuracy
 from explorer.dtype import DType
-from explorer.gpu_spec import WARP
-from explorer.problem import Op, Problem
+from explorer.problem import Problem
+from explorer.reference.distances import (
+    ladders,
+    least_outputs,
+    lone_maxima,
+    one_behind_others,
+    outweighed,
+    rounded_apart,
+)
 from explorer.reference.influence import EXACT, peaks, subsets
-from explorer.reference.layout import NUMPY_DTYPES, as_held
+from explorer.reference.layout import NUMPY_DTYPES
 from explorer.reference.rows import Pattern, Row, Shares
-
-DEEPEST_GAP = {DType.F32: 110.0, DType.F64: 750.0}
-"""Distance below the maximum, by the type of the arithmetic, where e^x is 0 for certain."""
-
-FARTHEST_GAP = 1e4
-"""Distance below the maximum up to which log_softmax is tried, which has no end."""
-
-NORMAL_ENDS = {DType.F32: 126 * np.log(2.0), DType.F64: 1022 * np.log(2.0)}
-"""Distance below the maximum at which e^x is the smallest normal number of the arithmetic."""
-
-GAPS = 256
-"""Distances that the rows of a ladder have between them at least, however narrow they are."""
-
-EXACT_BITS = {DType.F32: 23, DType.F64: 42}
-"""Ladders are of multiples of 2^-n, so that a distance has so many bits at most: the arithmetic
-holds such numbers, and their differences, exactly. A kernel that keeps fewer bits is wrong."""
-
-LADDER_ELEMENTS = 2**15
-"""Elements of all ladders together at most, but for those that `GAPS` needs."""
-
-MOST_LADDERS = 64
-"""Ladders of narrow rows at most: a block of so many rows has a ladder in each of them."""
 
 
 def patterns_for(
@@ -75,12 +59,12 @@ def leading_patterns(
     exact = [pattern for pattern in patterns_for(problem) if pattern.name in EXACT]
     first, last = (Pattern(_words(make), make) for make in (_first_left, _last_left))
     before, behind = _one_at(max(0, seam - width)), _one_at(seam % problem.cols)
-    outweighed: tuple[Pattern, ...] = ()
+    behind_others: tuple[Pattern, ...] = ()
     if longer and not problem.op.is_backward:
         weight = JUST_MORE * _least_told(problem, longer)
-        outweighed = (_one_behind_others(float(np.log(problem.cols / weight))),)
+        behind_others = (one_behind_others(float(np.log(problem.cols / weight))),)
     lowest = (_filled(-LOWEST * problem.dtype.greatest),) if abs(problem.scale or 1) > 1 else ()
-    return (*exact[:1], *outweighed, *lowest, last, before, *exact[1:2], behind, first)
+    return (*exact[:1], *behind_others, *lowest, last, before, *exact[1:2], behind, first)
 
 
 LOWEST = 0.9
@@ -116,11 +100,11 @@ def _patterns(problem: Problem, shares: Shares | None, keeps_small: bool) -> tup
         *(Pattern(_words(make), make) for make in _OTHERS),
         *subsets(problem, cols, thorough=shares is not None and shares.thorough),
         *(Pattern(_words(make), make) for make in _LAST),
-        *_ladders(cols, dtype, op),
-        *_least_outputs(cols, output, op),
-        *_rounded_apart(cols, dtype, output, op),
-        *_lone_maxima(dtype, op, few=cols > NARROW_COLS),
-        *_outweighed(cols, dtype, op, keeps_small=keeps_small, few=cols > NARROW_COLS),
+        *ladders(cols, dtype, op),
+        *least_outputs(cols, output, op),
+        *rounded_apart(cols, dtype, output, op),
+        *lone_maxima(dtype, op, few=cols > NARROW_COLS),
+        *outweighed(cols, dtype, op, keeps_small=keeps_small, few=cols > NARROW_COLS),
         *_huge(dtype, few=cols > NARROW_COLS),
         *peaks(cols, dtype, op, shares),
     )
@@ -291,289 +275,6 @@ _LAST = (_last_not_a_number, _one_far_above)
 
 TELLING_COUNT = len(_TELLING)
 """Rows that show most of what a kernel can do wrong."""
-
-
-# ------------------------------------------------------------------ every distance from the maximum
-
-
-def _ladders(cols: int, dtype: DType, op: Op) -> list[Pattern]:
-    """Return rows whose elements lie at every distance below the maximum.
-
-    Of narrow rows as many as make `GAPS` distances. A kernel that takes e^x for 0 too soon, or
-    clamps its argument, is wrong in them.
-    """
-    arithmetic = dtype.arithmetic
-    deepest, end = DEEPEST_GAP[arithmetic], NORMAL_ENDS[arithmetic]
-    if cols == 1:
-        return []
-    bits = EXACT_BITS[arithmetic]
-    needed = ceil(GAPS / (cols - 1))
-    rows = max(needed, min(MOST_LADDERS, LADDER_ELEMENTS // cols))
-    ladders = [
-        *(
-            _ladder("ladder", 0.0, deepest, number, rows, "shuffled", bits)
-            for number in range(rows)
-        ),
-        _ladder("ascending far", 0.0, deepest, 0, 1, "ascending", bits),
-        _ladder("descending far", 0.0, deepest, 0, 1, "descending", bits),
-    ]
-    # The smallest normal results, where all but the maximum are far below it.
-    ladders += [
-        _ladder("smallest normal", end - 8, end + 1, number, min(needed, 16), "shuffled", bits)
-        for number in range(min(needed, 16))
-    ]
-    many = min(needed, 16) if op.is_log else 1
-    return ladders + [
-        _ladder("far below", deepest, FARTHEST_GAP, number, many, "shuffled", bits)
-        for number in range(many)
-    ]
-
-
-def _least_outputs(cols: int, output: DType, op: Op) -> list[Pattern]:
-    """Return rows whose results are the smallest numbers of a type of fewer exponents than fp32.
-
-    All but the maximum are so far below it that the sum is about 1. In a ladder from the maximum on
-    it is greater, and results that a kernel flushes too soon are lost to rounding there anyway. The
-    gradient of log_softmax has such results where many large gradients meet small exponentials.
-    """
-    smallest, bits = output.smallest_normal, EXACT_BITS[output.arithmetic]
-    forward_log = op.is_log and not op.is_backward
-    if forward_log or cols == 1 or smallest <= output.arithmetic.smallest_normal:
-        return []
-    rows = min(ceil(GAPS / (cols - 1)), 16)
-    if op.is_log:
-        return [_plateau(number, rows, bits) for number in range(rows)]
-    nearest = max(-np.log(smallest) - 2, np.log(cols))
-    farthest = nearest + (output.mantissa_bits + 3) * np.log(2.0)
-    return [
-        _ladder("smallest output", nearest, farthest, number, rows, "shuffled", bits)
-        for number in range(rows)
-    ]
-
-
-PLATEAU = "plateau"
-
-
-def _plateau(number: int, rows: int, bits: int) -> Pattern:
-    """Return a row of which half is the maximum, and half lies 8 to 40 below it."""
-    ladder = _ladder(PLATEAU, 8.0, 40.0, number, rows, "shuffled", bits)
-
-    def make(rng: np.random.Generator, cols: int) -> Row:
-        row = ladder.make(rng, cols)
-        row[rng.random(cols) < 0.5] = row.max()
-        return row
-
-    return Pattern(PLATEAU, make)
-
-
-def equal_terms() -> Pattern:
-    """Return a row of equal elements below one maximum, of whose sum plain addition loses the most.
-
-    Each term is rounded as the one before it while the sum does not double, so that the errors
-    add up instead of cancelling: 4096 such terms, one after another, come to 60 roundings.
-    """
-
-    def make(rng: np.random.Generator, cols: int) -> Row:
-        row = np.full(cols, -0.3)
-        row[rng.integers(0, cols)] = 0.0
-        return row
-
-    return Pattern("equal terms", make)
-
-
-def _rounded_apart(cols: int, dtype: DType, output: DType, op: Op) -> list[Pattern]:
-    """Return rows of 16-bit softmax in which exponentials rounded to 16 bits err the most.
-
-    Nearly all are the same, which a 16-bit type rounds up, and one of another number, which it
-    rounds down; and the other way round. A kernel that rounds an exponential once before it is
-    divided is within one number of the truth, and one that adds up rounded ones is beyond it here.
-    """
-    if not output.is_half or op is not Op.SOFTMAX or cols < MANY_ALIKE:
-        return []
-    return [_alike_but_one(*_apart(cols, dtype, output, sign)) for sign in (1, -1)]
-
-
-FARTHEST_UP, FARTHEST_DOWN = 200, 1000
-"""Numbers that are tried of those whose exponentials are rounded the farthest up, and down: for
-most elements of a row, and for one."""
-
-MANY_ALIKE = 8
-"""Columns from which nearly all of a sum can come from equal elements beside two others."""
-
-
-@lru_cache(maxsize=64)
-def _apart(cols: int, dtype: DType, output: DType, sign: int) -> tuple[float, float]:
-    """Return the number that most elements are, and that of one, below a maximum of 0.
-
-    They are those for which sums and terms of rounded exponentials are the most numbers beside the
-    truth, of those that are rounded the farthest up, or down.
-    """
-    kind = NUMPY_DTYPES[dtype if dtype.is_half else DType.F16]
-    numbers = np.unique(np.linspace(-9, -0.1, 20_000).astype(kind)).astype(np.float64)
-    terms = np.exp(numbers)
-    error = sign * (as_held(terms, output) / terms - 1)
-    order = np.argsort(error)
-    most, one = order[-FARTHEST_UP:, None], order[None, :FARTHEST_DOWN]
-    held = as_held(terms, output)
-    due = terms[one] / (1 + (cols - 2) * terms[most] + terms[one])
-    got = held[one] / (1 + (cols - 2) * held[most] + held[one])
-    spacing = np.ldexp(1.0, np.frexp(due)[1] - 1 - output.mantissa_bits)
-    numbers_apart = np.abs(as_held(got, output) - as_held(due, output)) / spacing
-    score = np.where(due >= output.smallest_normal, numbers_apart + np.abs(got - due) / spacing, 0)
-    row, col = np.unravel_index(np.argmax(score), score.shape)
-    return float(numbers[most[row, 0]]), float(numbers[one[0, col]])
-
-
-def _alike_but_one(most: float, one: float) -> Pattern:
-    """Return a row of one number, with one element of another and a maximum of 0."""
-
-    def make(rng: np.random.Generator, cols: int) -> Row:
-        row = np.full(cols, most)
-        places = rng.choice(cols, 2, replace=False)
-        row[places] = 0.0, one
-        return row
-
-    return Pattern("all alike but one", make)
-
-
-def _lone_maxima(dtype: DType, op: Op, *, few: bool) -> list[Pattern]:
-    """Return rows of one maximum of each size and sign, and of others that are all far below it.
-
-    With `few`, only a third of the sizes have one.
-
-    A kernel that compares numbers by their bits, and errs in some of them, takes another element
-    for the maximum, and overflows. Near to each other the elements would hide that.
-    """
-    if op.is_backward:
-        return []
-    nearest = DEEPEST_GAP[dtype.arithmetic]
-    return [_lone_maximum(value, nearest) for value in LONE_MAXIMA[:: 3 if few else 1]]
-
-
-LONE_MAXIMA = (-1.3, 0.7, -0.011, 1e-5, 37.0, -37.0, 2900.0, -2900.0)
-
-
-def _lone_maximum(value: float, nearest: float) -> Pattern:
-    def make(rng: np.random.Generator, cols: int) -> Row:
-        row = value - nearest * (FARTHEST_GAP / nearest) ** rng.random(cols)
-        row[rng.integers(0, cols)] = value
-        return row
-
-    return Pattern(f"maximum {value:g}", make)
-
-
-def _ladder(
-    name: str, nearest: float, farthest: float, number: int, rows: int, order: str, bits: int
-) -> Pattern:
-    """Return ladder `number` of `rows` that divide the distances among them.
-
-    Its steps are as long on average, and each a little longer or shorter: of no round number.
-    Its maximum lies between -16 and 16; where it is not the order's first or last element, it is
-    at a random place.
-    """
-
-    def make(rng: np.random.Generator, cols: int) -> Row:
-        steps = (np.arange(1, cols) * rows - number) / ((cols - 1) * rows)
-        moved = np.clip(steps - rng.uniform(0, 0.5, cols - 1) / ((cols - 1) * rows), 0, 1)
-        gaps = np.concatenate([[0.0], nearest + (farthest - nearest) * moved])
-        unit = 2.0 ** (ceil(np.log2(farthest + 16)) - bits)
-        gaps = np.round(gaps / unit) * unit
-        if order == "ascending":
-            gaps = gaps[::-1]
-        elif order == "shuffled":
-            rng.shuffle(gaps)
-        return np.asarray(rng.integers(-64, 64) / 4 - gaps, np.float64)
-
-    return Pattern(name, make)
-
-
-def _outweighed(cols: int, dtype: DType, op: Op, *, keeps_small: bool, few: bool) -> list[Pattern]:
-    """Return rows of one maximum and of elements far below it, which together still weigh.
-
-    A kernel that drops a partial sum because its maximum is far below the row's, or takes e^x for
-    0 too soon, is wrong by what the dropped terms weigh: in these rows from as much as the maximum
-    to little more than what an element may be wrong by. The maximum's own result still shows that
-    in the type of the arithmetic, and the logarithm of softmax in every type. Threads that have a
-    maximum each drop what is far below theirs: of some rows every 32nd element is one. With `few`,
-    only half of the weights have rows. The smallest weights are for sums that are known not to lose
-    them, with `keeps_small`, and so are rows of many maxima: their sum is large.
-    """
-    if cols == 1:
-        return []
-    gaps = [float(np.log(cols / weight)) for weight in OTHERS_WEIGH[dtype.arithmetic]]
-    near = dict.fromkeys(min(gap, DEEPEST_OTHERS) for gap in gaps)
-    if op.is_backward or not keeps_small:
-        return [*map(_one_and_others, near)]
-    far = [gap for gap in gaps if gap > DEEPEST_OTHERS]
-    beside = [float(np.log(MAXIMUM_EACH / weight)) for weight in OTHERS_BESIDE]
-    return [
-        *map(_one_and_others, near),
-        *map(_one_behind_others, far[1::2] if few else far),
-        *map(_maxima_and_others, (beside[1::2] if few else beside) if cols > MAXIMUM_EACH else []),
-    ]
-
-
-_WEIGHTS = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 6e-6)
-
-OTHERS_WEIGH = {DType.F32: _WEIGHTS, DType.F64: (*_WEIGHTS, 1e-8, 1e-10, 1e-12)}
-"""The sum of e^x of all elements but the maximum, in multiples of the maximum's, by the type of the
-arithmetic."""
-
-OTHERS_BESIDE = (1e-2, 2.5e-3, 1e-4)
-"""The same where every 32nd element is a maximum, in multiples of all of these."""
-
-MAXIMUM_EACH = WARP
-"""Elements of which one is a maximum in such rows."""
-
-DEEPEST_OTHERS = 12.0
-"""How far below the maximum they lie at most where that is anywhere: e^-12 is 51 spacings of fp32
-at 1. Terms of less than one are lost in the sum of the thread that has the maximum, unless it comes
-to the maximum last; and that is no defect."""
-
-
-def _one_and_others(gap: float) -> Pattern:
-    """Return a row whose elements lie `gap` below its maximum, give or take a half."""
-
-    def make(rng: np.random.Generator, cols: int) -> Row:
-        row = rng.uniform(-0.5, 0.5, cols) - gap
-        row[rng.integers(0, cols)] = 0.0
-        return row
-
-    return Pattern("one and others", make)
-
-
-def _about(gap: float, rng: np.random.Generator, cols: int) -> Row:
-    """Return elements that lie `gap` below 0, give or take so little that they weigh the same."""
-    return rng.uniform(-0.05, 0.05, cols) - gap
-
-
-def _maxima_and_others(gap: float) -> Pattern:
-    """Return a row of which each 32nd element or so lies near the maximum; the others lie so far
-    below. Equal maxima, as many in each share, would make a serial sum of the shares err more than
-    it need.
-    """
-
-    def make(rng: np.random.Generator, cols: int) -> Row:
-        row = _about(gap, rng, cols)
-        row[rng.random(cols) < 1 / MAXIMUM_EACH] += gap
-        row[rng.integers(0, cols)] = 0.5
-        return row
-
-    return Pattern("maxima and others", make)
-
-
-ONE_BEHIND = "one behind others"
-
-
-def _one_behind_others(gap: float) -> Pattern:
-    """Return the same with the maximum at the row's end."""
-
-    def make(rng: np.random.Generator, cols: int) -> Row:
-        row = _about(gap, rng, cols)
-        row[-1] = 0.0
-        return row
-
-    return Pattern(ONE_BEHIND, make)
 
 
 # ------------------------------------------------------------------ huge values

@@ -1,0 +1,127 @@
+"""Gradients that tell right kernels from wrong ones, and outputs of the forward op beside them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.dtype import DType
+from explorer.problem import Op, Problem
+from explorer.reference.distances import PLATEAU
+from explorer.reference.influence import EXACT
+from explorer.reference.layout import held
+from explorer.reference.truth import truth_of
+
+Array = NDArray[Any]
+
+GRADIENT_SIZES = {DType.F16: (1e-3, 300.0), DType.BF16: (1e-7, 1e6)}
+"""Factors of some rows of gradients: a small one, as of a mean over many rows, and a large one."""
+
+OTHER_GRADIENT_SIZES = (3e-17, 3e10)
+"""The same for f32 and f64."""
+
+PLATEAU_GRADIENT = 3e4
+"""The gradient at each of a row's many maxima: the sum of so large ones, times e^-30 or less, is no
+more than the smallest f16 results."""
+
+TINY_SHARE = 1e-20
+"""An element's share of its row's sum, below which large gradients are not tried.
+
+A kernel may multiply the share with the scale first, and lose the product where it is below the
+smallest normal number.
+"""
+
+
+def vary_gradients(
+    problem: Problem,
+    arrays: dict[str, Array],
+    names: NDArray[np.str_],
+    matrix: Array,
+    rng: np.random.Generator,
+) -> None:
+    """Give gradients of noise all kinds of values, in place, by the `names` of the rows' patterns.
+
+    `matrix` has the patterns, of shape (rows, cols).
+    """
+    _vary_sizes(problem, arrays, names, matrix, rng)
+    _make_not_finite(problem, arrays, names, matrix)
+
+
+def _vary_sizes(
+    problem: Problem,
+    arrays: dict[str, Array],
+    names: NDArray[np.str_],
+    matrix: Array,
+    rng: np.random.Generator,
+) -> None:
+    """Make some gradients 0 but for one element, or throughout; in rows of subsets, exact shares.
+    Of the others half are much smaller or much greater than 1, and some have a NaN.
+
+    There y and dy are 1 in the subset and 0 elsewhere, or their logarithms: the sum is the number
+    of the subset's elements, which fp32 does not round. In the ladders of log_softmax dy is 1 at
+    the maximum and 0 elsewhere: beside a dy of 1, the share e^y * sum would be lost below e^-17.
+    """
+    grad, y = arrays["grad"], arrays["input"]
+    sizes = GRADIENT_SIZES.get(problem.dtype, OTHER_GRADIENT_SIZES)
+    for row, name in enumerate(names):
+        if name in EXACT:
+            chosen = matrix[row] == 0
+            grad[row] = chosen
+            y[row] = np.where(chosen, 0, -np.inf) if problem.op.is_log else chosen
+        elif name in ("ladder", "smallest normal") and problem.op.is_log:
+            grad[row] = 0
+            grad[row, np.argmax(matrix[row])] = 1
+        elif name == PLATEAU:
+            grad[row] = np.where(matrix[row] == matrix[row].max(), PLATEAU_GRADIENT, 0)
+        elif row % 7 == 5:
+            grad[row] = 0
+            grad[row, rng.integers(0, problem.cols)] = 1
+        elif row % 11 == 8:
+            grad[row] = 0
+        elif row % 11 == 4:
+            grad[row, rng.integers(0, problem.cols)] = np.nan
+        elif row % 4 < 2 and not _has_tiny(y[row], problem.op):
+            grad[row] = _sized(grad[row], sizes[row % 4])
+
+
+def _make_not_finite(
+    problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_], matrix: Array
+) -> None:
+    """Of the rows of one NaN, give it to the gradient, every fourth time to the output instead.
+
+    The forward op makes NaN of a row with one NaN throughout, in which none can be lost: here it
+    gets the row without. Every fourth gradient has both infinities instead, of which one is at the
+    place of the NaN: their sum is no number in whatever order, and neither is any result. What the
+    result is of one infinity alone, compensated sums see otherwise than plain ones.
+    """
+    rows = np.flatnonzero(names == "one NaN")
+    if not len(rows):
+        return
+    lost = np.isnan(matrix[rows].astype(np.float32))
+    places = lost.argmax(axis=1)
+    cleaned = np.where(lost, np.zeros_like(matrix[rows]), matrix[rows])
+    forward = Problem(len(rows), problem.cols, problem.dtype, problem.op.forward)
+    grad, y = arrays["grad"], arrays["input"]
+    y[rows] = truth_of(forward, {"input": cleaned}).values.astype(y.dtype)
+    for number, (row, place) in enumerate(zip(rows, places, strict=True)):
+        grad[row] = np.where(np.isfinite(grad[row].astype(np.float32)), grad[row], 1)
+        kind = (number + number // 32) % 4  # a lane has another one in the next warp
+        if kind == 0 and problem.cols > 1:
+            grad[row, (place + problem.cols // 2) % problem.cols] = -np.inf
+            grad[row, place] = np.inf
+        elif kind == 2:
+            y[row, place] = np.nan
+        else:
+            grad[row, place] = np.nan
+
+
+def _has_tiny(y: Array, op: Op) -> bool:
+    """Return whether an output of the forward op is so small that its products may underflow."""
+    values = y.astype(np.float64)
+    shares = np.exp(values) if op.is_log else values
+    return bool(((shares > 0) & (shares < TINY_SHARE)).any())
+
+
+def _sized(values: Array, factor: float) -> Array:
+    """Return numbers times a factor, in their type."""
+    return held(values.astype(np.float64) * factor, values.dtype)

@@ -1,0 +1,205 @@
+"""What lengths and masks hide of the rows, and what they add to them."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.dtype import DType
+from explorer.problem import Mask, Problem
+from explorer.reference.distances import ONE_BEHIND
+from explorer.reference.influence import EXACT, SUBSET, telling_count
+from explorer.reference.layout import NUMPY_DTYPES, held
+from explorer.reference.patterns import LEADING_COUNT
+from explorer.reference.truth import hidden_elements
+
+Array = NDArray[Any]
+
+INT32 = np.iinfo(np.int32)
+
+EDGE_LENGTHS = (8, 16, 31, 32, 33, 64)
+"""Lengths at which vectors and warps end; more than all columns where rows are shorter."""
+
+CUT_LENGTHS = (2**16, -(2**16), 2**24, INT32.min)
+"""Lengths of rows of which nothing or all is seen, and of which a part is if they are cut to fewer
+bits: half of the columns are added to each."""
+
+CANCELLED = {DType.F16: 6e4, DType.BF16: 1e6, DType.F32: 1e5, DType.F64: 1e5}
+"""The largest elements of masks that cancel an input's, by its type: a product of this size is
+rounded by 0.002 to 0.03 in fp32. Numbers of f16 end there; outputs of bf16 show no less."""
+
+MOST_CANCELLED = 64
+"""Elements of a mask that cancel, at most: the rest of a row under it is as it was."""
+
+CANCELLING = 64
+"""Pairs that are tried for one which cancels: numbers of 16 bits are far apart at such sizes."""
+
+
+def vary_masks(
+    problem: Problem,
+    arrays: dict[str, Array],
+    names: NDArray[np.str_],
+    rng: np.random.Generator,
+    *,
+    leading: bool,
+) -> None:
+    """Give lengths and masks all kinds of values, in place, by the `names` of the rows' patterns.
+
+    Of rows of subsets all is seen, and of the first rows if they are `leading`. Inputs change where
+    they depend on what is hidden.
+    """
+    whole = np.flatnonzero(names == SUBSET)
+    if problem.mask is Mask.LENGTHS:
+        _vary_lengths(problem, arrays["lengths"])
+        arrays["lengths"][whole] = problem.cols
+    if problem.mask is Mask.ADDITIVE:
+        _vary_mask(arrays["mask"], rng)
+        if problem.mask_rows > 1:
+            arrays["mask"][whole % problem.mask_rows] = 0
+    if leading:
+        _show_all(problem, arrays)
+    if problem.mask is Mask.ADDITIVE:
+        _cancel(problem, arrays, names)
+    _show_the_last(problem, arrays, names)
+    _tell_of_visible(problem, arrays, names)
+    _fill_hidden(problem, arrays)
+
+
+def _show_all(problem: Problem, arrays: dict[str, Array]) -> None:
+    """Hide nothing of the leading rows, unless one row of a mask is that of all of them."""
+    if problem.mask is Mask.LENGTHS:
+        arrays["lengths"][:LEADING_COUNT] = problem.cols
+    if problem.mask is Mask.ADDITIVE and problem.mask_rows > 1:
+        arrays["mask"][:LEADING_COUNT] = 0
+
+
+def _vary_lengths(problem: Problem, lengths: NDArray[np.int32]) -> None:
+    """Make every fourth row whole, and half of them as long as a row just can be, or cannot."""
+    cols = problem.cols
+    cut = [length + cols // 2 for length in CUT_LENGTHS]
+    edges = [0, 1, cols - 1, -1, cols + 1, INT32.min, INT32.max, *cut, *EDGE_LENGTHS, cols // 2]
+    lengths[::4] = cols
+    between = np.arange(len(lengths)) % 4
+    beside = np.flatnonzero((between == 1) | (between == 2))
+    lengths[beside] = np.clip(np.resize(edges, len(beside)), INT32.min, INT32.max)
+    lengths[-1:] = 0
+
+
+def _vary_mask(mask: Array, rng: np.random.Generator) -> None:
+    """Give the first row some large elements; make the others other kinds of masks.
+
+    These are 0, 0 and -inf, a large negative number in parts, -inf, numbers of all sizes; and some
+    with a NaN or an infinity.
+    """
+    cols = mask.shape[1]
+    some = rng.random(cols) < 0.05
+    mask[0] = np.where(some & np.isfinite(mask[0]), 20 * mask[0].astype(np.float64), mask[0])
+    largest = float(ml_dtypes.finfo(mask.dtype).max)
+    for row in range(1, len(mask)):
+        hidden = rng.random(cols) < 0.3
+        kinds = (
+            np.zeros(cols),
+            np.where(hidden, -np.inf, 0.0),
+            np.where(hidden, -min(1e9, largest), 0.0),
+            mask[row].astype(np.float64),
+            np.where(hidden, -largest, 0.0),
+            np.full(cols, -np.inf) if row % 14 == 6 else np.zeros(cols),
+            rng.choice([-1.0, 1.0], cols) * 10.0 ** rng.uniform(-3, 4, cols),
+            min(5e4, largest) - rng.integers(0, 20, cols) * 64.0,
+        )
+        mask[row] = kinds[row % len(kinds)].astype(mask.dtype)
+        if row % 21 in (10, 17):
+            mask[row, rng.integers(0, cols)] = np.nan if row % 21 == 10 else np.inf
+
+
+def _cancel(problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_]) -> None:
+    """Let large negative elements of a mask cancel what the scale makes of some rows' elements.
+
+    The product is rounded to a multiple of much more than the sum's last bit if it is rounded by
+    itself: here that moves e^x by up to a few thousandths. Of the rows that the last mask row goes
+    to, each eighth has such elements alone; in the others they are as good as hidden.
+    """
+    if not problem.scale:
+        return
+    matrix, mask = arrays["input"], arrays["mask"][-1]
+    finite = np.isfinite(matrix)
+    single = finite.sum(axis=1) == 1
+    needed = finite[single].any(axis=0)  # what a row is made for is to be seen
+    rng = np.random.default_rng([problem.rows, problem.cols])
+    places = rng.permutation(np.flatnonzero(np.isfinite(mask) & ~needed))
+    places = places[: min(MOST_CANCELLED, len(places) // 2)]
+    rows = np.arange(problem.rows)
+    rows = rows[(rows % problem.mask_rows == problem.mask_rows - 1) & ~np.isin(names, EXACT)]
+    rows = rows[~single[rows]][::-8]
+    if len(places) > 1 and len(rows):
+        elements, mask[places] = _that_cancel(problem, len(places), rng)
+        matrix[rows] = -np.inf
+        matrix[np.ix_(rows, places)] = elements
+
+
+def _that_cancel(
+    problem: Problem, count: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return elements and what is added to them: numbers of the input's type, nearly opposite.
+
+    Of some pairs for each, that which comes nearest to a number around 0.
+    """
+    kind, largest = NUMPY_DTYPES[problem.dtype], CANCELLED[problem.dtype]
+    added = -held(largest * 2.0 ** -rng.uniform(0, 4, (CANCELLING, count)), kind)
+    wanted = rng.standard_normal(count)
+    scale = float(problem.scale or 1.0)
+    with np.errstate(over="ignore"):
+        elements = held((wanted - added.astype(np.float64)) / scale, kind)
+        sums = elements.astype(np.float64) * scale + added.astype(np.float64)
+    best = np.argmin(np.abs(sums - wanted), axis=0), np.arange(count)
+    return elements[best].astype(np.float64), added[best].astype(np.float64)
+
+
+def _show_the_last(problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_]) -> None:
+    """Move a maximum at the end of a row to the last element that is seen."""
+    rows = np.flatnonzero(names == ONE_BEHIND)
+    hidden = hidden_elements(problem, arrays)
+    if hidden is None or not len(rows):
+        return
+    last = np.maximum(problem.cols - 1 - hidden[rows].sum(axis=1), 0)
+    arrays["input"][rows, last] = arrays["input"][rows, -1]
+
+
+def _tell_of_visible(problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_]) -> None:
+    """Mask some elements of exact rows: as many are seen as show that one is missing.
+
+    A pattern has as many of all elements; a mask leaves fewer.
+    """
+    rows = np.flatnonzero(np.isin(names, EXACT))
+    if not len(rows):
+        return
+    matrix = arrays["input"]
+    seen = matrix[rows] == 0
+    hidden = hidden_elements(problem, arrays)
+    if hidden is not None:
+        seen &= ~hidden[rows]
+    if problem.mask is Mask.ADDITIVE:
+        seen &= arrays["mask"][rows % problem.mask_rows] == 0
+    rng = np.random.default_rng([len(names), problem.cols])
+    for row, places in zip(rows, seen, strict=True):
+        count = int(places.sum())
+        told = telling_count(max(1, count), problem.op, problem.output_dtype, 1.0, -1)
+        dropped = rng.choice(np.flatnonzero(places), max(0, count - told), replace=False)
+        matrix[row, dropped] = -np.inf
+
+
+def _fill_hidden(problem: Problem, arrays: dict[str, Array]) -> None:
+    """Put into what is hidden, in three of four rows, what must not count: the greatest, no number.
+
+    A kernel reads whole vectors, and hides a part of the last one that it takes. Of rows of which
+    nothing is seen, those without it show that a kernel sees something: of infinities and NaN
+    nothing but NaN comes, which is right there.
+    """
+    hidden = hidden_elements(problem, arrays)
+    if hidden is None:
+        return
+    matrix = arrays["input"]
+    for number, value in enumerate((problem.dtype.greatest, np.inf, np.nan), start=1):
+        rows = np.arange(problem.rows) // 3 % 4 == number
+        matrix[hidden & rows[:, None]] = value
