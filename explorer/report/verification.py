@@ -3,7 +3,8 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import groupby
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,7 +18,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify import TimedFile
 from explorer.problem import Mask
 from explorer.ptx_emulator import Finding, SourceLine
-from explorer.reference import misalignment
+from explorer.reference import Check, misalignment
 from explorer.report.table import cell, notes
 from explorer.report.text import (
     count,
@@ -212,15 +213,31 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
     problem = verdict.program.problem
     title = f"{problem.op} {problem.dtype}, {verdict.program.cols} columns: "
     console.print(cell(title + brief_words(verdict.program.config)), style="bold")
-    for run in verdict.runs:
+    for times, run in _told_together(verdict):
         if not _is_told_at_the_end(run, verdict):
-            console.print(cell(f"  {_run_words(run, verdict)}"))
+            console.print(cell(f"  {times}{_run_words(run, verdict)}"))
         if run.left_out:
             console.print(cell(f"    left out: {run.left_out}"), style="yellow")
     _print_verdict(verdict, console, named=False)
     for remark in _remarks(verdict.program):
         console.print(cell(f"  {remark}"), style="yellow", soft_wrap=not console.is_terminal)
     console.print(cell(f"by {verdict.by}, {elapsed_s:.1f} s"), style="dim")
+
+
+def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
+    """Each run, and verified ones of a shape that follow each other as one, with how many times."""
+
+    def told(run: Emulation) -> tuple[object, ...]:
+        alone = () if run.status is Status.VERIFIED and not run.left_out else (id(run),)
+        return run.problem, run.misaligned_by, run.accuracy, bool(run.elements), *alone
+
+    for _, group in groupby(verdict.runs, told):
+        first, *others = group
+        checks = [run.check for run in (first, *others) if run.check is not None]
+        if others and len(checks) > len(others):
+            yield f"{1 + len(others)} times ", replace(first, check=Check.largest(checks))
+        else:
+            yield from (("", run) for run in (first, *others))
 
 
 def _remarks(program: ProgramUnderTest) -> Iterator[str]:
@@ -240,18 +257,25 @@ def _is_told_at_the_end(run: Emulation, verdict: Verdict) -> bool:
 
 
 def _run_words(run: Emulation, verdict: Verdict) -> str:
-    words = f"{_shape_words(run)}: {run.status}, {run.sentence}"
+    words = f"{_shape_words(run, verdict.program)}: {run.status}, {run.sentence}"
     is_looser = run.check is not None and run.accuracy is not verdict.runs[0].accuracy
     return f"{words} (held to {run.accuracy} here)" if is_looser else words
 
 
-def _shape_words(run: Emulation) -> str:
-    problem = run.problem
+def _shape_words(run: Emulation, program: ProgramUnderTest) -> str:
+    """Return the rows and columns of a run, and which run-time arguments are not the kernel's."""
+    problem, own = run.problem, program.problem
     words = f"{problem.rows} x {problem.cols}"
     if run.elements:
         words = f"{run.elements // problem.cols} rows of {words}, far from the first ones"
     if problem.mask is Mask.CAUSAL:
         words += f" under a mask of {problem.mask_rows} rows"
+    if problem.scale != own.scale:
+        words += f", scale {problem.scale:g}"
+    if problem.input_stride - problem.cols != own.input_stride - own.cols:
+        words += f", rows {problem.input_stride} elements apart"
+    if problem.mask is Mask.ADDITIVE and problem.mask_rows not in (own.mask_rows, problem.rows):
+        words += f", a mask of {counted(problem.mask_rows, 'row')}"
     return words + misalignment(run.misaligned_by)
 
 
@@ -261,7 +285,7 @@ def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) ->
     told = verdict.told
     line.append(" " + verdict.program.config.to_json(brief=True) if named else "")
     if told is not None and named:
-        line.append(f" on {_shape_words(told)}")
+        line.append(f" on {_shape_words(told, verdict.program)}")
     if verdict.status is Status.VERIFIED and not verdict.program.host_checked:
         line.append(", but for its host part")
     found = len(verdict.findings)

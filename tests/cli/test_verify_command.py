@@ -8,7 +8,11 @@ import pytest
 from by_hand import SHAPE
 
 from explorer.compile import CompileFailure
+from explorer.config import Config
 from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.problem import Problem
+from explorer.ptx_emulator import Finding, Kind, SourceLine
+from explorer.report.verification import finding_lines
 
 CONFIG = '{"threads_per_row":64}'
 BARRIER = "  __syncthreads();\n"
@@ -122,6 +126,35 @@ def test_the_closing_line_has_the_largest_error_of_all_lines(explorer):
     data = json.loads(explorer("verify", config, "--cols", "100", "--rows", "3", "--json").out)
     held = {run["accuracy"] for run in data["programs"][0]["runs"] if run["cols"] > 100}
     assert held == {"fast"}
+
+
+def test_a_run_says_which_arguments_are_not_the_kernels_own(explorer):
+    options = ("--cols", "40", "--rows", "64", "--scale", "0.5", "--input-stride", "48")
+    ran = explorer("verify", '{"threads":32,"threads_per_row":8}', *options)
+    assert ran.code == 0, ran.out
+    text = " ".join(ran.out.split())
+    assert ", scale 0, rows 40 elements apart: verified" in text
+    assert re.search(r", scale -\d+\.?\d*e\+07, rows 65648 elements apart: verified", text)
+    assert text.count(", scale 7.8901e-07: verified") == 1
+
+
+def test_runs_of_one_shape_are_told_together(explorer):
+    ran = explorer("verify", "{}", "--cols", "30000")
+    assert ran.code == 0, ran.out
+    own = [line for line in ran.out.splitlines() if " x 30000" in line and "far" not in line]
+    assert re.match(r"  \d+ times \d+ x 30000: verified", own[0])
+    runs = json.loads(explorer("verify", "{}", "--cols", "30000", "--json").out)
+    (program,) = runs["programs"]
+    assert len(program["runs"]) > len(own) + 1
+
+
+def test_a_line_of_a_header_is_named_by_the_header():
+    place = SourceLine("/usr/include/cuda_fp16.h", 5193, 3)
+    finding = Finding(Kind.SHARED_RACE, "a race", source=place, other=SourceLine("mine.cu", 2))
+    program = ProgramUnderTest.of_config(Problem(4, 64), Config(threads_per_row=32))
+    lines = finding_lines(finding, replace(program, file="mine.cu"))
+    assert lines[1] == "  at cuda_fp16.h:5193" and lines[2].startswith("  called in mine.cu:3: ")
+    assert lines[3].startswith("  against mine.cu:2: ")
 
 
 def test_what_does_not_compile_is_said_once_with_its_line(edit):
