@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from covering import covering
 from jinja2 import StrictUndefined
 from space_sample import space_sample
 
@@ -18,7 +19,6 @@ from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Mask, Op, Problem
 from explorer.space import Space
-from explorer.space.space import covering_array
 
 H200 = known_gpu("NVIDIA H200")
 REPOSITORY = Path(__file__).parents[2]
@@ -140,7 +140,7 @@ def test_the_sample_is_clean_under_clang_format(tmp_path):
 
 
 def check_format(problem, folder, fixed=None):
-    configs = covering_array(Space(problem, H200, fixed))
+    configs = covering(Space(problem, H200, fixed))
     check_formats([(problem, config) for config in configs], folder)
 
 

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 from as_planned import in_namespace
+from covering import covering
 from paired_sizes import IN_PAIRS
 
 from explorer.codegen import emit
@@ -16,7 +17,6 @@ from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu_for
 from explorer.problem import Problem
 from explorer.space import Space
-from explorer.space.space import covering_array
 from explorer.work_split import WorkSplit
 
 ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
@@ -74,7 +74,7 @@ def cases():
 @pytest.mark.parametrize(("arch", "dtype", "cols"), list(cases()))
 def test_each_choice_compiles(arch, dtype, cols, cache):
     problem = Problem(64, cols, dtype)
-    configs = covering_array(Space(problem, known_gpu_for(arch)))
+    configs = covering(Space(problem, known_gpu_for(arch)))
     if arch != "sm_90" and dtype is not DType.F32:
         configs = configs[::2]
     kernels = compiled(arch, problem, configs, cache)
@@ -89,7 +89,7 @@ def pairs_of(config):
 def covering_pairs(cols):
     """Every pair of choices that ragged rows have; for whole ones, those that these have beside."""
     problem = Problem(64, cols)
-    configs = covering_array(Space(problem, known_gpu_for("sm_90"), IN_PAIRS), strength=2)
+    configs = covering(Space(problem, known_gpu_for("sm_90"), IN_PAIRS), strength=2)
     if cols == RAGGED:
         return configs
     met = set().union(*map(pairs_of, covering_pairs(RAGGED)))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from covering import covering
 from virtual_arch import ARCH
 
 from explorer.codegen import emit
@@ -12,7 +13,6 @@ from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
 from explorer.reference import verification_inputs
 from explorer.space import Space, config_for
-from explorer.space.space import covering_array
 
 H200 = known_gpu("NVIDIA H200")
 
@@ -39,7 +39,7 @@ def test_no_choice_makes_a_row_depend_on_the_others(cols, dtype):
     arrays = verification_inputs(many)
     few = {name: array[:FEW] for name, array in arrays.items()}
     few_sizes = {"threads": (64, 256)} if cols > 1000 else {}
-    for config in covering_array(Space(many, H200, few_sizes))[::2]:
+    for config in covering(Space(many, H200, few_sizes))[::2]:
         expected = first_rows(many, config, arrays)
         got = first_rows(many.resized(rows=FEW), config, few)
         assert (got == expected).all(), config.to_json(brief=True)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from covering import covering
 from virtual_arch import ARCH
 
 from explorer.codegen import emit
@@ -15,7 +16,6 @@ from explorer.gpu_spec import known_gpu
 from explorer.problem import Mask, Op, Problem
 from explorer.ptx_emulator.findings import Kind
 from explorer.space import Space
-from explorer.space.space import covering_array
 
 H200 = known_gpu("NVIDIA H200")
 EMULATOR = Emulator(ARCH)
@@ -63,7 +63,7 @@ def problem_of(kind: str, cols: int) -> Problem:
 def test_a_kind_is_verified(kind, cols):
     """37 columns are ragged for every vector; of 128, rows start aligned where gaps let them."""
     problem = problem_of(kind, cols)
-    for config in covering_array(Space(problem, H200))[:: 20 if problem.dtype is DType.F64 else 10]:
+    for config in covering(Space(problem, H200))[:: 20 if problem.dtype is DType.F64 else 10]:
         verdict = EMULATOR.verify(ProgramUnderTest.of_config(problem, config))
         assert verdict.status in FAULTLESS, f"{config.to_json()}: {verdict.sentence}"
 

@@ -15,6 +15,7 @@ import pytest
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 
 from corpus_run import WRONG_NUMBERS, verdict_on  # noqa: E402
+from covering import covering as covering_array_of  # noqa: E402
 from paired_sizes import IN_PAIRS  # noqa: E402
 from verified import MOST_TERMS, threads_a_row  # noqa: E402
 
@@ -23,7 +24,6 @@ from explorer.evaluate.program_under_test import ProgramUnderTest  # noqa: E402
 from explorer.gpu_spec import known_gpu_for  # noqa: E402
 from explorer.problem import Problem  # noqa: E402
 from explorer.space import Space  # noqa: E402
-from explorer.space.space import covering_array  # noqa: E402
 
 pytestmark = pytest.mark.exhaustive  # test_sample_emulated.py is the quick twin
 
@@ -70,7 +70,7 @@ def covering(problem, strength, arch):
     drawn["threads_per_row"] = tuple(n for n in drawn["threads_per_row"] if n in shared)
     if problem.cols > MOST_TERMS:  # each thread folds the whole row
         drawn["arrangement"] = tuple(a for a in drawn["arrangement"] if a != "replicated")
-    return covering_array(Space(problem, space.gpu, drawn), strength)
+    return covering_array_of(Space(problem, space.gpu, drawn), strength)
 
 
 ARCHS = ("compute_75", "compute_100")

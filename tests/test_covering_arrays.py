@@ -1,0 +1,26 @@
+"""The covering arrays that are kept as data are those that would be drawn."""
+
+import pytest
+from covering import drawn, kept_arrays, space_of
+
+AGAIN = "draw them anew: python -m tests.covering"
+EACH = 12
+"""Of so many arrays one is drawn again, which takes some seconds of a minute and a half."""
+
+
+def test_each_config_is_legal():
+    for asked, configs in kept_arrays():
+        space, _ = space_of(asked)
+        assert all(map(space.is_legal, configs)), f"{asked}: {AGAIN}"
+
+
+def test_each_value_is_of_its_parameter():
+    for asked, configs in kept_arrays():
+        space, _ = space_of(asked)
+        assert not any(map(space.foreign_value, configs)), f"{asked}: {AGAIN}"
+
+
+@pytest.mark.exhaustive
+def test_some_are_what_is_drawn():
+    for asked, configs in [*kept_arrays()][::EACH]:
+        assert configs == drawn(asked), f"{asked}: {AGAIN}"
