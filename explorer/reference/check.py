@@ -137,7 +137,11 @@ def _ulps(values: Wide, off: Wide, truth: Truth, dtype: DType) -> tuple[float, f
 def _spacing(magnitude: Wide, dtype: DType) -> Wide:
     """From one number of `dtype` to the next at these magnitudes; of subnormals below normal."""
     more_bits = np.finfo(magnitude.dtype).nmant - dtype.mantissa_bits
-    return np.asarray(np.spacing(np.maximum(magnitude, dtype.smallest_normal)) * 2.0**more_bits)
+    with np.errstate(
+        invalid="ignore"
+    ):  # of an infinite magnitude, beside which nothing is an error
+        spacing = np.spacing(np.maximum(magnitude, dtype.smallest_normal)) * 2.0**more_bits
+    return np.asarray(np.where(np.isinf(magnitude), np.inf, spacing))
 
 
 def _is_beside(output: Array, truth: Truth, steps: int, dtype: DType) -> Flags:

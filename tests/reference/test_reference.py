@@ -170,6 +170,12 @@ def test_a_row_of_ones_and_zeros_shows_that_a_term_is_missing(dtype):
     assert missing.wrong == terms and missing.deviation == np.inf  # no matter of rounding
 
 
+def test_beside_an_infinite_magnitude_nothing_is_an_error_in_ulps():
+    truth = Truth(np.array([[1.0, 2.0]]), np.array([[np.inf, 2.0]]))
+    found = check(np.array([[1.5, 2.0]], np.float32), truth, DType.F32)
+    assert found.wrong == 0 and found.max_ulp == 0 and found.mean_ulp == 0
+
+
 def test_an_output_that_is_not_finite_has_no_error_in_ulps():
     values = np.array([[1.0, 2.0]])
     output = np.array([[np.nan, 2.0]], np.float32)
