@@ -265,7 +265,7 @@ def _shares(program: ProgramUnderTest) -> Shares:
 def _keeps_small(program: ProgramUnderTest) -> bool:
     """Return whether no thread adds up so much that small terms are lost beside it.
 
-    That is a few thousand terms, or what all other threads have.
+    That is more than a thousand terms, or what all other threads have.
     """
     terms = program.cols / _shares(program).workers(program.cols)
     return terms <= MOST_TERMS and program.config.reduction != "shared-serial"

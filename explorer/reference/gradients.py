@@ -39,22 +39,9 @@ def vary_gradients(
     matrix: Array,
     rng: np.random.Generator,
 ) -> None:
-    """Give gradients of noise all kinds of values, in place, by the `names` of the rows' patterns.
+    """Change gradients of noise in place, by the `names` of the rows' patterns; `matrix` has these.
 
-    `matrix` has the patterns, of shape (rows, cols).
-    """
-    _vary_sizes(problem, arrays, names, matrix, rng)
-    _make_not_finite(problem, arrays, names, matrix)
-
-
-def _vary_sizes(
-    problem: Problem,
-    arrays: dict[str, Array],
-    names: NDArray[np.str_],
-    matrix: Array,
-    rng: np.random.Generator,
-) -> None:
-    """Make some gradients 0 but for one element, or throughout; in rows of subsets, exact shares.
+    Some become 0 but for one element, or throughout; in rows of subsets, exact shares.
     Of the others half are much smaller or much greater than 1, and some have a NaN.
 
     There y and dy are 1 in the subset and 0 elsewhere, or their logarithms: the sum is the number
@@ -82,6 +69,7 @@ def _vary_sizes(
             grad[row, rng.integers(0, problem.cols)] = np.nan
         elif row % 4 < 2 and not _has_tiny(y[row], problem.op):
             grad[row] = _sized(grad[row], sizes[row % 4])
+    _make_not_finite(problem, arrays, names, matrix)
 
 
 def _make_not_finite(
