@@ -110,13 +110,16 @@ class Run:
     case: Case
     misaligned_by: int = 0
     """Where the matrices begin: `first_elements`."""
-    accuracy: Accuracy | None = None
-    """The limits that it is held to, where they are not those that the user asks for."""
 
     @property
     def problem(self) -> Problem:
         """What is computed."""
         return self.case.problem
+
+    @property
+    def accuracy(self) -> Accuracy | None:
+        """The limits that it is held to, where they are not those that the user asks for."""
+        return self.case.longer
 
 
 def emulated_runs(program: ProgramUnderTest, rows: int | None = None) -> tuple[Run, ...]:
@@ -227,14 +230,13 @@ def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
             Case(_that_fit(program, problem, min(each, count - first), each), first, shares)
             for first in range(0, count, max(1, each - 1 if per_block > 1 else each))
         ]
-    cases = [_suited(program, case) for case in cases]
-    return [cases[0], *(replace(case, compensated=False) for case in cases[1:])]
+    return [_suited(program, case) for case in cases]
 
 
 def _suited(program: ProgramUnderTest, case: Case) -> Case:
     """Return a case with the rows that the kernel's way to add up must stand."""
-    compensated, keeps = _is_compensated(program), _keeps_small(program)
-    return replace(case, compensated=compensated, keeps_small=keeps)
+    compensated = _is_compensated(program) and case.first == 0
+    return replace(case, compensated=compensated, keeps_small=_keeps_small(program))
 
 
 def _that_fit(program: ProgramUnderTest, problem: Problem, wanted: int, most: int) -> Problem:
@@ -345,7 +347,7 @@ def _few(program: ProgramUnderTest, problem: Problem, first: int = 0) -> Run:
     if problem.cols > program.cols:
         longer = Accuracy.DEFAULT if compensated else Accuracy.FAST
     case = Case(problem, first, leading_width=width, longer=longer, compensated=compensated)
-    return Run(case, accuracy=longer)
+    return Run(case)
 
 
 def _is_compensated(program: ProgramUnderTest) -> bool:

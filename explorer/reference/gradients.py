@@ -9,7 +9,7 @@ from explorer.dtype import DType
 from explorer.problem import Op, Problem
 from explorer.reference.distances import PLATEAU
 from explorer.reference.influence import EXACT
-from explorer.reference.layout import held
+from explorer.reference.layout import saturated
 from explorer.reference.truth import truth_of
 
 Array = NDArray[Any]
@@ -112,4 +112,4 @@ def _has_tiny(y: Array, op: Op) -> bool:
 
 def _sized(values: Array, factor: float) -> Array:
     """Return numbers times a factor, in their type."""
-    return held(values.astype(np.float64) * factor, values.dtype)
+    return saturated(values.astype(np.float64) * factor, values.dtype)

@@ -171,18 +171,17 @@ def peaks(cols: int, dtype: DType, op: Op, shares: Shares | None) -> list[Patter
     A kernel that leaves the element out of the maximum overflows; one that loses the NaN has
     numbers in its row. A row tells it of one element only, so that of wide rows a sample is tried:
     a place in each of as many shares as there are rows, of threads, of warps, of vectors or of
-    rounds of a loop. A thorough check tries every place, or else some of each vector, or else as
-    many as take some seconds.
+    rounds of a loop.
     """
     rows = min(cols, MOST_PEAKS, max(FEWEST_PEAKS, PEAK_ELEMENTS // cols))
     most_nans = min(rows, max(1, NAN_ELEMENTS // cols))
     nans = most_nans if shares is None else min(most_nans, shares.workers(cols))
-    places = places_of(cols, min(rows, GRADIENT_PEAKS) if op.is_backward else rows, shares)
-    if shares is not None and shares.thorough and not op.is_backward:
-        rounds = cols / (shares.workers(cols) * shares.width)
-        most = max(rows, int(THOROUGH_PEAKS / cols / max(1, rounds / FEW_ROUNDS)))
-        each = _some_of_each_vector(cols, shares.width, most)
-        places = each or places_of(cols, most, shares)
+    if op.is_backward:
+        places = places_of(cols, min(rows, GRADIENT_PEAKS), shares)
+    elif shares is not None and shares.thorough:
+        places = _thorough_places(cols, rows, shares)
+    else:
+        places = places_of(cols, rows, shares)
     return [
         *(_peak(place, number, dtype, shares) for number, place in enumerate(places)),
         *(_lone("one NaN", place, np.nan, 0.0) for place in places_of(cols, nans, shares, turn=1)),
@@ -221,11 +220,19 @@ PEAK_STEPS = {DType.F32: 9, DType.F64: 1}
 """Steps of a stair, by the type of the arithmetic: so many that e^x of a step is infinite."""
 
 
-def _some_of_each_vector(cols: int, width: int, most: int) -> list[int]:
-    """Return as many random places of each vector of a row as are `most` together, perhaps none."""
-    vectors = ceil(cols / width)
+def _thorough_places(cols: int, rows: int, shares: Shares) -> list[int]:
+    """Return every place of a row, or else some of each vector, or else some of each share.
+
+    They are as many as take some seconds, and `rows` at least. Which places of a vector they are
+    is drawn at random.
+    """
+    rounds = cols / (shares.workers(cols) * shares.width)
+    most = max(rows, int(THOROUGH_PEAKS / cols / max(1, rounds / FEW_ROUNDS)))
+    width, vectors = shares.width, ceil(cols / shares.width)
+    if most < vectors:
+        return places_of(cols, most, shares)
     order = np.random.default_rng([cols, width]).random((vectors, width)).argsort(axis=1)
-    places = (np.arange(vectors) * width)[:, None] + order[:, : min(width, most // vectors)]
+    places = (np.arange(vectors) * width)[:, None] + order[:, : most // vectors]
     return [int(place) for place in places.reshape(-1) if place < cols]
 
 

@@ -20,13 +20,9 @@ from explorer.problem import Mask, Problem
 from explorer.reference.distances import equal_terms
 from explorer.reference.gradients import vary_gradients
 from explorer.reference.influence import EXACT, OF_A_PLACE
-from explorer.reference.layout import NUMPY_DTYPES, held
+from explorer.reference.layout import NUMPY_DTYPES, saturated
 from explorer.reference.masks import vary_masks
-from explorer.reference.patterns import (
-    ONE_GREATEST,
-    leading_patterns,
-    patterns_for,
-)
+from explorer.reference.patterns import ONE_GREATEST, leading_patterns, patterns_for
 from explorer.reference.rows import Pattern, Shares
 from explorer.reference.truth import EXACT_TERMS, truth_of
 
@@ -246,7 +242,7 @@ def _pattern_matrix(dtype: DType, patterns: tuple[Pattern, ...], cols: int, seed
     matrix = np.empty((len(patterns), cols), NUMPY_DTYPES[dtype])
     for row, pattern in enumerate(patterns):
         width = min(cols, EXACT_TERMS if pattern.name in EXACT else PATTERN_COLS)
-        values = held(pattern.make(rng, width), matrix.dtype)
+        values = saturated(pattern.make(rng, width), matrix.dtype)
         matrix[row] = values if width == cols else np.resize(values, cols)
     return matrix
 
@@ -257,7 +253,7 @@ def _unscaled(problem: Problem, matrix: Array, names: NDArray[np.str_]) -> Array
         return matrix
     values = matrix.astype(np.float64)
     with np.errstate(over="ignore"):
-        scaled = held(np.where(np.isinf(values), values, values / problem.scale), matrix.dtype)
+        scaled = saturated(np.where(np.isinf(values), values, values / problem.scale), matrix.dtype)
     if abs(problem.scale) <= 1:
         return scaled
     # The greatest finite number stays in rows full of it, and where it is alone: what the scale

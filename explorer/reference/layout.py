@@ -83,7 +83,7 @@ def as_held(values: NDArray[np.float64], dtype: DType) -> NDArray[np.float64]:
     return values.astype(NUMPY_DTYPES[dtype]).astype(np.float64) if dtype.is_half else values
 
 
-def held(values: Array, dtype: Any) -> Array:
+def saturated(values: Array, dtype: Any) -> Array:
     """Return float64 numbers in a type, the largest for those that are finite but too large."""
     largest = float(ml_dtypes.finfo(dtype).max)
     finite = np.clip(values, -largest, largest)

@@ -10,7 +10,7 @@ from explorer.dtype import DType
 from explorer.problem import Mask, Problem
 from explorer.reference.distances import ONE_BEHIND
 from explorer.reference.influence import EXACT, SUBSET, telling_count
-from explorer.reference.layout import NUMPY_DTYPES, held
+from explorer.reference.layout import NUMPY_DTYPES, saturated
 from explorer.reference.patterns import LEADING_COUNT
 from explorer.reference.truth import hidden_elements
 
@@ -61,9 +61,12 @@ def vary_masks(
         _show_all(problem, arrays)
     if problem.mask is Mask.ADDITIVE:
         _cancel(problem, arrays, names)
-    _show_the_last(problem, arrays, names)
-    _tell_of_visible(problem, arrays, names)
-    _fill_hidden(problem, arrays)
+    hidden = hidden_elements(problem, arrays)
+    if hidden is not None:
+        _show_the_last(arrays["input"], names, hidden)
+    _tell_of_visible(problem, arrays, names, hidden)
+    if hidden is not None:
+        _fill_hidden(problem, arrays["input"], hidden)
 
 
 def _show_all(problem: Problem, arrays: dict[str, Array]) -> None:
@@ -146,27 +149,29 @@ def _that_cancel(
     Of some pairs for each, that which comes nearest to a number around 0.
     """
     kind, largest = NUMPY_DTYPES[problem.dtype], CANCELLED[problem.dtype]
-    added = -held(largest * 2.0 ** -rng.uniform(0, 4, (CANCELLING, count)), kind)
+    added = -saturated(largest * 2.0 ** -rng.uniform(0, 4, (CANCELLING, count)), kind)
     wanted = rng.standard_normal(count)
     scale = float(problem.scale or 1.0)
     with np.errstate(over="ignore"):
-        elements = held((wanted - added.astype(np.float64)) / scale, kind)
+        elements = saturated((wanted - added.astype(np.float64)) / scale, kind)
         sums = elements.astype(np.float64) * scale + added.astype(np.float64)
     best = np.argmin(np.abs(sums - wanted), axis=0), np.arange(count)
     return elements[best].astype(np.float64), added[best].astype(np.float64)
 
 
-def _show_the_last(problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_]) -> None:
+def _show_the_last(matrix: Array, names: NDArray[np.str_], hidden: NDArray[np.bool_]) -> None:
     """Move a maximum at the end of a row to the last element that is seen."""
     rows = np.flatnonzero(names == ONE_BEHIND)
-    hidden = hidden_elements(problem, arrays)
-    if hidden is None or not len(rows):
-        return
-    last = np.maximum(problem.cols - 1 - hidden[rows].sum(axis=1), 0)
-    arrays["input"][rows, last] = arrays["input"][rows, -1]
+    last = np.maximum(matrix.shape[1] - 1 - hidden[rows].sum(axis=1), 0)
+    matrix[rows, last] = matrix[rows, -1]
 
 
-def _tell_of_visible(problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_]) -> None:
+def _tell_of_visible(
+    problem: Problem,
+    arrays: dict[str, Array],
+    names: NDArray[np.str_],
+    hidden: NDArray[np.bool_] | None,
+) -> None:
     """Mask some elements of exact rows: as many are seen as show that one is missing.
 
     A pattern has as many of all elements; a mask leaves fewer.
@@ -176,7 +181,6 @@ def _tell_of_visible(problem: Problem, arrays: dict[str, Array], names: NDArray[
         return
     matrix = arrays["input"]
     seen = matrix[rows] == 0
-    hidden = hidden_elements(problem, arrays)
     if hidden is not None:
         seen &= ~hidden[rows]
     if problem.mask is Mask.ADDITIVE:
@@ -189,17 +193,13 @@ def _tell_of_visible(problem: Problem, arrays: dict[str, Array], names: NDArray[
         matrix[row, dropped] = -np.inf
 
 
-def _fill_hidden(problem: Problem, arrays: dict[str, Array]) -> None:
+def _fill_hidden(problem: Problem, matrix: Array, hidden: NDArray[np.bool_]) -> None:
     """Put into what is hidden, in three of four rows, what must not count: the greatest, no number.
 
     A kernel reads whole vectors, and hides a part of the last one that it takes. Of rows of which
     nothing is seen, those without it show that a kernel sees something: of infinities and NaN
     nothing but NaN comes, which is right there.
     """
-    hidden = hidden_elements(problem, arrays)
-    if hidden is None:
-        return
-    matrix = arrays["input"]
     for number, value in enumerate((problem.dtype.greatest, np.inf, np.nan), start=1):
         rows = np.arange(problem.rows) // 3 % 4 == number
         matrix[hidden & rows[:, None]] = value

@@ -35,7 +35,7 @@ class Shares:
     threads: int
     block_vectors: int
     thorough: bool = False
-    """Whether peaks are to lie in every vector of a row, and subsets to have all elements, as far
+    """Whether every element of a row is to be a peak, and subsets are to have all elements, as far
     as that is a matter of seconds: for text that a person has edited."""
 
     def workers(self, cols: int) -> int:

@@ -233,11 +233,11 @@ def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
 
     for _, group in groupby(verdict.runs, told):
         first, *others = group
-        checks = [run.check for run in (first, *others) if run.check is not None]
-        if others and len(checks) > len(others):
-            yield f"{1 + len(others)} times ", replace(first, check=Check.largest(checks))
+        if others:
+            largest = Check.largest([run.check for run in (first, *others) if run.check])
+            yield f"{1 + len(others)} times ", replace(first, check=largest)
         else:
-            yield from (("", run) for run in (first, *others))
+            yield "", first
 
 
 def _remarks(program: ProgramUnderTest) -> Iterator[str]:
