@@ -7,6 +7,7 @@ says how a document calls one.
 import ast
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
@@ -99,9 +100,10 @@ def beside_torch() -> str:
     return (
         f"On an {where.gpu}, eager PyTorch takes **{span('torch')} times** as long as these kernels"
         f"\nand torch.compile {span('torch-compile')} times. These are medians over "
-        f"{shapes.pop()} shapes for each of f32, bf16 and f16\n({versions['torch']}, driver "
-        f"{where.driver}, {where.date[:10]}; what each library computes was checked first,\nand "
-        "all of them were timed in turn)."
+        f"{shapes.pop()} shapes, chosen by hand, for each of\nf32, bf16 and f16 (version "
+        f"{where.explorer} of this package, {versions['torch']}, driver {where.driver}, "
+        f"{where.date[:10]}; what each\nlibrary computes was checked first, and all of them were "
+        "timed in turn)."
     )
 
 
@@ -111,8 +113,8 @@ def wins() -> str:
     found = result_counts(one for dtype in TYPES for one in compared(dtype).comparisons)
     total = sum(found.values())
     return (
-        f"At {total} problems, our kernel is faster than the fastest of them at {found['win']}, "
-        f"ties with it at {found['tie']},\nand is slower at {found['loss']}."
+        f"At these {total} problems, our kernel is faster than the fastest library "
+        f"at\n{found['win']}, ties with it at {found['tie']}, and is slower at {found['loss']}."
     )
 
 
@@ -180,16 +182,33 @@ def cells_of(loss: PeerLoss) -> tuple[str, str, str, str]:
     return shape, microseconds(loss.ours_us), microseconds(loss.peer_us), loss.peer
 
 
-@figure
-def losses() -> str:
+def losses_in_runs(*runs: PeerRun) -> str:
     """A table of the problems at which another library is faster."""
     columns = [*words("rows × cols", "type"), *numbers("ours, µs", "theirs, µs"), *words("library")]
     table = Table(columns)
-    for dtype in TYPES:
-        for loss in lost(compared(dtype)):
-            shape, *faster = cells_of(loss)
-            table.add(shape, dtype, *faster)
+    for loss in (loss for run in runs for loss in lost(run)):
+        shape, *faster = cells_of(loss)
+        table.add(shape, str(loss.problem.dtype), *faster)
     return as_markdown(table)
+
+
+@figure
+def losses() -> str:
+    """Those of the comparison on an H200."""
+    return losses_in_runs(*map(compared, TYPES))
+
+
+@figure
+def losses_h100() -> str:
+    """Those of the same shapes on an H100, and how many problems were compared."""
+    run = read_compared(RESULTS / "compare-h100.json")
+    found = result_counts(run.comparisons)
+    where = run.comparisons[0].circumstances
+    return (
+        f"On an {where.gpu}, {len(run.comparisons)} of the problems in f32 and bf16 were compared in "
+        f"{where.date[:7]}, without a search: {found['win']} wins, {found['tie']} ties and "
+        f"{found['loss']} losses.\n\n{losses_in_runs(run)}"
+    )
 
 
 @figure
@@ -198,15 +217,46 @@ def drawn_losses() -> str:
 
     They were drawn at random and measured on two GPUs.
     """
-    columns = [*words("GPU", "rows × cols"), *numbers("ours, µs", "theirs, µs"), *words("library")]
-    table, measured = Table(columns), []
+    columns = words("GPU", "rows × cols", "type")
+    table = Table([*columns, *numbers("ours, µs", "theirs, µs"), *words("library")])
+    measured = []
     for name in ("drawn-h200", "drawn-h100"):
         found = read_compared(RESULTS / f"{name}.json")
         gpu = found.comparisons[0].circumstances.gpu
-        measured.append(f"{len(found.comparisons)} on an {gpu}")
+        types = Counter(str(one.problem.dtype) for one in found.comparisons)
+        counts = " and ".join(f"{count} in {dtype}" for dtype, count in types.items())
+        measured.append(f"{counts} on an {gpu}")
         for loss in lost(found):
-            table.add(gpu, *cells_of(loss))
-    return f"{as_markdown(table)}\n\nThe shapes in f32 that were measured: {', '.join(measured)}."
+            shape, *faster = cells_of(loss)
+            table.add(gpu, shape, str(loss.problem.dtype), *faster)
+    return f"{as_markdown(table)}\n\nThe shapes that were measured: {'; '.join(measured)}."
+
+
+@figure
+def retimed() -> str:
+    """A table of problems that were lost on an H100, or are like those, and were timed again."""
+    columns = [*words("rows × cols", "type"), *numbers("ours, µs", "theirs, µs")]
+    table = Table([*columns, *words("library", "our kernel")])
+    for one in read_compared(RESULTS / "retimed-h100.json").comparisons:
+        shape = f"{one.problem.rows} × {one.problem.cols}"
+        times = map(microseconds, (one.time_us, one.best.time_us))
+        ours = "the heuristic's" if one.origin.startswith("the heuristic") else "a search's best"
+        table.add(shape, str(one.problem.dtype), *times, one.best.name, ours)
+    return as_markdown(table)
+
+
+@figure
+def drawn_wins() -> str:
+    """How many of the shapes that were drawn at random are won on an H100."""
+    comparisons = read_compared(RESULTS / "drawn-h100.json").comparisons
+    found = result_counts(comparisons)
+    where = comparisons[0].circumstances
+    shapes = len({(one.problem.rows, one.problem.cols) for one in comparisons})
+    return (
+        f"On an {where.gpu}, with {shapes}\nshapes drawn at random, in f32 and in bf16, the kernel "
+        f"that needs no search is faster at {found['win']} of {len(comparisons)} problems, ties "
+        f"at\n{found['tie']} and is slower at {found['loss']} ({where.date[:10]})."
+    )
 
 
 FEW_ROWS = 300

@@ -427,7 +427,7 @@ def test_few_short_rows_have_few_accesses_and_one_exchange():
         (2000, 128, DType.BF16, 16),
         (2000, 48, DType.F32, 16),
         (10_000, 63, DType.F32, 16),
-        (27, 679, DType.F16, 32),
+        (27, 679, DType.F16, 128),
         (13, 1110, DType.F16, 64),
     ):
         config = config_for(Problem(rows, cols, dtype), H200)

@@ -19,11 +19,14 @@ from tests.heuristic_losses import (
 
 REACHED = {
     "of the H200's table": (1.009, 1.091, 10),
-    "of the H100's table": (1.012, 1.144, 3),
-    "held out, H200": (1.012, 1.066, 9),
-    "held out, H100": (1.010, 1.101, 10),
+    "of the H100's table": (1.012, 1.144, 8),
+    "held out, H200": (1.014, 1.124, 11),
+    "held out, H100": (1.010, 1.120, 12),
 }
 """Geometric mean of the losses, the largest, and how many choices have no time of their own.
+
+Nine of these load narrow words, and are judged by wider ones, which take more time: before, the
+held-out problems lost 1.012 (1.066) and 1.010 (1.101). `test_narrow_words.py` has what they take.
 
 Rules are made on the problems of the tables (studies/LOG.md has what became of three exceptions):
 where a new one makes the held-out problems worse, it is wrong.

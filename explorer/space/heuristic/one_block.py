@@ -41,6 +41,17 @@ MAX_THREADS_OF_ONE_ACCESS_ODD = 384
 """The same of rows that start anywhere: on an H100, 4 x 2501 bf16 takes 6 % less time by 320
 threads than by 160, 8 x 3333 7 % more by 512 than by 224."""
 
+MIN_COLS_BY_HALVES = 400
+"""Elements of the shortest 16-bit row that has a block, whose threads load single elements."""
+
+MAX_ELEMENTS_PER_SM_NARROW_WORDS = 3400
+"""Elements of the rows that each SM has, at most, for blocks that load words of 2 or 4 bytes."""
+
+MAX_COLS_SHORT_ROW_FEW_F32 = 600
+"""Elements of the longest f32 row that is short if 16 bytes do not divide it and rows are no more
+than SMs: on an H100, 1 x 1153 takes 9 % less time by a block that loads 16 bytes than by single
+elements, 100 x 1153 6 %."""
+
 MAX_WAVES_ONE_WAVE = 1.05
 """Waves of blocks up to which 32-bit rows that start at whole accesses count as resident together.
 
@@ -189,9 +200,12 @@ def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     three, of which not all blocks are there at once. None for more rows, and for those of
     `of_short_rows` that 16 bytes do not divide: 64 x 540 bf16 takes 23 % more time by words of 16.
     """
+    narrow = _of_narrow_words(problem, gpu)
+    if narrow is not None:
+        return narrow
     odd = problem.row_bytes % 16 > 0
-    short = MAX_COLS_BY_HALVES if problem.row_bytes % 4 else MAX_COLS_SHORT_ROW
-    if problem.inner > 1 or problem.row_bytes < WARP * 16 or (odd and problem.cols <= short):
+    short = odd and problem.cols <= _longest_short_row(problem, gpu)
+    if problem.inner > 1 or problem.row_bytes < WARP * 16 or short:
         return None
     most_waves = 1.0 if odd or problem.dtype.is_half else MAX_WAVES_ONE_WAVE
     for threads, vector_bytes in _shapes_of_one_wave(problem, gpu):
@@ -206,6 +220,35 @@ def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     return None
 
 
+def _longest_short_row(problem: Problem, gpu: GpuSpec) -> int:
+    """Elements of the longest row, which 16 bytes do not divide, that is left to short rows."""
+    if problem.row_bytes % 4:
+        return MAX_COLS_BY_HALVES
+    few = problem.dtype is DType.F32 and problem.rows <= gpu.sm_count
+    return MAX_COLS_SHORT_ROW_FEW_F32 if few else MAX_COLS_SHORT_ROW
+
+
+def _of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """A block for each of a few 16-bit rows, by the words of 2 or 4 bytes that divide them.
+
+    Wider words would start elsewhere in each row. On an H100, 1 x 1153 bf16 takes 18 % less time by
+    single elements than by words of 16 bytes, 100 x 2501 9 %, and 1 x 2502 13 % by pairs. None for
+    rows that wider words divide, and for longer or more rows: by single elements, 1 x 4097 takes
+    3 % more time, 528 x 2501 7 %.
+    """
+    word = math.gcd(problem.row_bytes, problem.input_stride * problem.dtype.itemsize, 16)
+    elements = problem.cols * math.ceil(problem.rows / gpu.sm_count)
+    plain = problem.inner == 1 and problem.mask is Mask.NONE and not problem.op.is_backward
+    narrow = problem.dtype.is_half and word <= 4
+    if not (plain and narrow) or elements > MAX_ELEMENTS_PER_SM_NARROW_WORDS:
+        return None
+    if problem.cols < MIN_COLS_BY_HALVES or (word == 4 and problem.cols <= MAX_COLS_SHORT_ROW):
+        return None
+    longer = problem.cols > MAX_COLS_BY_HALVES
+    threads = 384 if word == 4 else 256 if longer else MIN_BLOCK_THREADS
+    return replace(_by(threads), algorithm="online-block-max", vector_bytes=word)
+
+
 def _shapes_of_one_wave(problem: Problem, gpu: GpuSpec) -> Iterator[tuple[int, int]]:
     """Threads of a row and bytes of their accesses, the fewest accesses first.
 
@@ -218,7 +261,7 @@ def _shapes_of_one_wave(problem: Problem, gpu: GpuSpec) -> Iterator[tuple[int, i
             threads = fewest_threads(problem, accesses, access_bytes=8)
             if threads <= MAX_THREADS_OF_ONE_ACCESS:
                 yield threads, 8
-    one_an_sm = halves and problem.rows <= gpu.sm_count
+    one_an_sm = problem.rows <= gpu.sm_count and (halves or _is_short_f32(problem))
     most_of_one = MAX_THREADS_OF_ONE_ACCESS_ODD if odd else MAX_THREADS_OF_ONE_ACCESS
     for accesses in range(1 if one_an_sm else 2, MAX_ACCESSES_PER_THREAD_ONE_WAVE + 1):
         threads = fewest_threads(problem, accesses)
@@ -230,6 +273,12 @@ def _shapes_of_one_wave(problem: Problem, gpu: GpuSpec) -> Iterator[tuple[int, i
         if halves and accesses > MAX_ACCESSES_PER_THREAD_ONE_WAVE_16_BIT - fewer:
             return
         yield threads, 16 if odd else _fullest_words(problem, threads)
+
+
+def _is_short_f32(problem: Problem) -> bool:
+    """Whether rows are of fp32 and short, but too few to be worked on as short rows."""
+    short = MAX_COLS_SHORT_ROW_FEW_F32 < problem.cols <= MAX_COLS_SHORT_ROW
+    return problem.dtype is DType.F32 and problem.row_bytes % 16 > 0 and short
 
 
 def _is_of_8_byte_words(problem: Problem) -> bool:
