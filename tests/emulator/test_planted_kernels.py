@@ -79,16 +79,13 @@ def test_a_text_that_was_edited_is_tried_in_every_element_of_rows_that_are_not_w
 
 @pytest.mark.exhaustive
 def test_a_text_that_was_edited_is_tried_beyond_sixteen_bits_of_columns_in_a_thread():
-    """A block of 64 such threads is tried at 16131 columns: there are as many rows."""
+    """A block of 64 such threads is otherwise tried at 16131 columns: there are as many rows."""
     program = honest(Problem(8192, 64), replace(ONE_THREAD, static_cols=False))
     right = "for (int i = 0; i < cols; ++i) sum"
     assert program.source.count(right) > 0
     wrong = "for (int i = 0; i < min(cols, 65535); ++i) sum"
-    for is_edited, status in ((True, Status.WRONG), (False, Status.VERIFIED)):
-        edited = replace(
-            program, source=program.source.replace(right, wrong, 1), is_edited=is_edited
-        )
-        assert WITHOUT_ASSEMBLER.verify(edited).status is status
+    edited = replace(program, source=program.source.replace(right, wrong, 1), is_edited=True)
+    assert WITHOUT_ASSEMBLER.verify(edited).status is Status.WRONG
 
 
 def test_a_text_that_was_edited_is_tried_beyond_twenty_bits_of_columns():
