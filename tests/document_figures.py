@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
-from math import isinf
+from math import isinf, prod
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -163,11 +163,11 @@ def slow_searches() -> str:
     table = Table([*words("problem"), *numbers("µs", "copy µs", "share of copy"), *words("date")])
     for path in sorted(RESULTS.glob("h200-*.json")):
         data = kept(path.stem)
-        best, where = data["best"], data["circumstances"]
-        if data["problem"].get("inner", 1) == 1 and "axis0" not in path.stem:
+        best, where, problem = data["best"], data["circumstances"], data["problem"]
+        if "axis0" not in path.stem:
             continue
         table.add(
-            path.stem.removeprefix("h200-"),
+            f"{problem['cols']} × {problem['rows']} {problem['dtype']}, axis 0",
             microseconds(best["time_us"]),
             microseconds(where["copy_us"]),
             percent(where["copy_us"] / best["time_us"]),
@@ -205,8 +205,8 @@ def losses_h100() -> str:
     found = result_counts(run.comparisons)
     where = run.comparisons[0].circumstances
     return (
-        f"On an {where.gpu}, {len(run.comparisons)} of the problems in f32 and bf16 were compared in "
-        f"{where.date[:7]}, without a search: {found['win']} wins, {found['tie']} ties and "
+        f"On an {where.gpu}, {len(run.comparisons)} of the problems in f32 and bf16 were compared "
+        f"in {where.date[:7]}, without a search: {found['win']} wins, {found['tie']} ties and "
         f"{found['loss']} losses.\n\n{losses_in_runs(run)}"
     )
 
@@ -298,22 +298,24 @@ def heuristic_losses() -> str:
     held_out, elsewhere = losses_in("held out, H200"), losses_in("of the H100's table")
     made_by = len(list(chosen_small_matrices()))
     untimed = sum(not one.measured for one in (*losses, *held_out, *elsewhere))
+    sums = Table([*words("problems"), *numbers("mean", "worst"), *words("rules made in view of")])
+    for name, some, made in (
+        (f"{len(losses)} of the {tuned_count()} of the table, H200", losses, "all of these"),
+        (f"{len(held_out)} random ones, H200", held_out, "some of these: three rules"),
+        (
+            f"{len(elsewhere)} of the table, H100",
+            elsewhere,
+            f"{made_by} of these: four rules; ten: three rules",
+        ),
+    ):
+        ratios = [one.ratio for one in some]
+        sums.add(name, f"{mean(ratios):.3f}", f"{max(ratios):.3f}", made)
     return (
-        f"{as_markdown(table)}\n\n{len(losses)} of the {tuned_count()} problems of the table were "
-        f"measured on an {tuned.gpu.name}, {' and '.join(dates)}. The heuristic's rules were made "
-        f"with these problems in view. On {len(held_out)} random problems that were set aside "
-        f"(three rules were changed after a look at some of them), {mean_and_worst(held_out)}. On "
-        f"{len(elsewhere)} problems of the table of an H100, by {made_by} of which four rules were "
-        f"made and by ten of which three others, {mean_and_worst(elsewhere)}. The heuristic's "
-        f"kernel was not timed at {untimed} of all these problems; there, the timed kernel most "
-        "like it stands for it."
+        f"{as_markdown(table)}\n\nAll problems of the tables (measured {' and '.join(dates)}), and "
+        f"how many of them the rules were made with in view:\n\n{as_markdown(sums)}\n\nThe "
+        f"heuristic's kernel was not timed at {untimed} of all these problems; there, the timed "
+        "kernel most like it stands for it."
     )
-
-
-def mean_and_worst(losses: list[Loss]) -> str:
-    """Say what the heuristic's kernels lose on some problems, in words."""
-    ratios = [one.ratio for one in losses]
-    return f"the mean is {mean(ratios):.3f} and the worst {max(ratios):.3f}"
 
 
 # ------------------------------------------------------------------ searches
@@ -444,41 +446,37 @@ def runtime_uses() -> str:
 def runtime_host() -> str:
     """A table of what a call costs the host."""
     data = kept("runtime-h200")
-    times, compiled = data["host_times"], data["under_torch_compile"]["f32"]
-    rows = (
-        ("a call with `out=`", "torch.softmax, out=", "explorer.softmax, out="),
-        ("a call without it", "torch.softmax", "explorer.softmax"),
-        (
-            "a tensor that requires a gradient",
-            "torch.softmax, x requires a gradient",
-            "explorer.softmax, x requires a gradient",
+    times, plain = data["host_times"], data["compiled_calls"]
+    compiled = data["under_torch_compile"]["f32"]
+    with_gradient = "x requires a gradient"
+    rows = {
+        "a call with `out=`": (plain["out="]["torch"], plain["out="]["compiled"]),
+        "a call without it": (plain["a new output"]["torch"], plain["a new output"]["compiled"]),
+        "a tensor that requires a gradient": (
+            times[f"torch.softmax, {with_gradient}"],
+            times[f"explorer.softmax, {with_gradient}"],
         ),
-    )
+        "through `torch.compile`": (compiled["inductor"], compiled["compiled"]),
+    }
     table = Table([*words("host time"), *numbers("PyTorch, µs", "ours, µs")])
-    for what, theirs, ours in rows:
-        table.add(what, f"{times[theirs]:.1f}", f"{times[ours]:.1f}")
-    both = compiled["inductor"], compiled["compiled"]
-    table.add("through `torch.compile`", *(f"{time_us:.1f}" for time_us in both))
+    for what, both in rows.items():
+        table.add(what, *(f"{time_us:.1f}" for time_us in both))
     return as_markdown(table)
 
 
 @figure
 def registered_host() -> str:
-    """What a call of `torch.softmax` costs the host after `register_torch()`."""
+    """What `register_torch()` adds to the host's time for small tensors, timed in turn."""
     data = kept("runtime-h100")
-    times = data["host_times"]
-    ours, theirs, alone = (
-        f"{times[name]:.1f} µs"
-        for name in (
-            "torch.softmax, registered, ours",
-            "torch.softmax, registered, PyTorch's",
-            "torch.softmax",
-        )
-    )
+    both = {k: v for k, v in data["small_tensors"].items() if k.startswith("softmax")}
+    longer = sum(registered > alone for alone, registered in both.values())
+    alone, registered = (median(times) for times in zip(*both.values(), strict=True))
+    sizes = [prod(map(int, re.findall(r"(\d+) x (\d+)", name)[0])) for name in both]
     return (
-        f"On an {data['gpu']} ({data['date']}), `torch.softmax` of this matrix then takes the host "
-        f"{ours}, {theirs} where PyTorch's own function serves it all the same, and {alone} "
-        "without `register_torch()`."
+        f"In a loop of calls on an {data['gpu']} ({data['date']}), timed in turn, `torch.softmax` "
+        f"of {min(sizes)} to {max(sizes)} elements in f32 and bf16 takes {registered:.1f} µs after "
+        f"`register_torch()` and {alone:.1f} µs without it in the median; with it, it takes longer "
+        f"at {longer} of {len(both)} shapes."
     )
 
 
