@@ -539,7 +539,8 @@ def _of_study(
         notice(age)
     name = gpu or study.circumstances.gpu
     limits = known_gpu(name) if gpu or is_known_gpu(name) else None
-    if limits is not None and name != study.circumstances.gpu:  # else it has been launched there
+    launched = limits is not None and limits.name == study.circumstances.gpu
+    if limits is not None and not launched:
         checked_config(variant.config, problem, limits)
     arch = limits.arch if limits else study.circumstances.arch
     return Chosen(variant, arch, limits)

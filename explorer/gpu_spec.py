@@ -118,9 +118,14 @@ DEFAULT_GPU = "NVIDIA H200"
 
 
 def known_gpu(name: str) -> GpuSpec:
-    """The limits of a GPU that is not here, by the driver's name for it; raises InvalidInput."""
+    """The limits of a GPU that is not here; raises InvalidInput.
+
+    Its name is the driver's, or a part of it that only one GPU has, or an architecture.
+    """
+    if name in _ARCH_LIMITS:
+        return known_gpu_for(name)
     if name not in _GPUS:
-        raise InvalidInput(f"GPU '{name}' is not known; there are {', '.join(_GPUS)}")
+        name = _full_name(name)
     arch, sm_count, memory_bytes, l2_bytes, peak_gbps = _GPUS[name]
     shared_block, shared_sm, threads, blocks = _ARCH_LIMITS[arch]
     return GpuSpec(
@@ -134,6 +139,19 @@ def known_gpu(name: str) -> GpuSpec:
         threads_per_sm=threads,
         blocks_per_sm=blocks,
         peak_gbps=peak_gbps,
+    )
+
+
+def _full_name(part: str) -> str:
+    """The driver's name of the one GPU whose name has a part, in capitals or not."""
+    found = [name for name in _GPUS if part and part.lower() in name.lower()]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InvalidInput(f"GPU '{part}' is one of several: {', '.join(found)}; name one of them")
+    raise InvalidInput(
+        f"GPU '{part}' is not known; there are {', '.join(_GPUS)}; of another GPU, name the "
+        "architecture, such as sm_89"
     )
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from explorer.devices import names
 from explorer.errors import InvalidInput
+from explorer.gpu_spec import known_gpu
 
 ABSENT = "no NVIDIA driver"
 
@@ -59,3 +60,16 @@ def test_other_names_are_refused_with_those_that_serve(driver, taken, device):
 def test_a_device_that_cannot_do_it_is_refused(driver, taken, device, says):
     with pytest.raises(InvalidInput, match=says):
         taken(device)
+
+
+def test_a_gpu_is_named_by_a_part_of_its_name_or_by_its_architecture():
+    assert known_gpu("a100") == known_gpu("NVIDIA A100-SXM4-80GB")
+    assert known_gpu("H200") == known_gpu("NVIDIA H200")
+    assert known_gpu("sm_89").name == "NVIDIA L4"
+    for name, says in (
+        ("4090", "name the architecture"),
+        ("nvidia", "one of several"),
+        ("", "not"),
+    ):
+        with pytest.raises(InvalidInput, match=says):
+            known_gpu(name)

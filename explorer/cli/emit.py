@@ -25,6 +25,7 @@ from explorer.tuning.objective import Goal, Objectives
 from explorer.user_files import check_writable
 
 if TYPE_CHECKING:
+    from explorer.api import Chosen
     from explorer.codegen import Variant
     from explorer.evaluate.emulation import Verdict
     from explorer.outcome import Resources
@@ -98,6 +99,7 @@ def emit(
     chosen = chosen_variant(
         what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant
     )
+    _say_for_which_gpu(what, gpu, chosen)
     variant, arch = chosen.variant, chosen.arch
     path = default_path(variant) if output is None else Path(output)
     if output != STDOUT:
@@ -119,6 +121,15 @@ def emit(
     print(f"{path}: {written}")
     if beside is not None:
         print(f"{beside[0]}: {beside[1]}")
+
+
+def _say_for_which_gpu(what: str, gpu: str | None, chosen: "Chosen") -> None:
+    """Say which GPU the heuristic chose for, where none is here and none is named."""
+    from explorer.devices.cuda import has_driver
+    from explorer.export import HEURISTIC
+
+    if what == HEURISTIC and gpu is None and chosen.gpu is not None and not has_driver():
+        say(f"no GPU here: the kernel is chosen for {chosen.gpu.name}; --gpu names another")
 
 
 def _check_stdout(*, json: bool, for_: str | None) -> None:

@@ -202,8 +202,8 @@ Gpu = Annotated[
     typer.Option(
         "--gpu",
         metavar="NAME",
-        help="GPU whose limits count, as its driver calls it; default: the one here, "
-        "else NVIDIA H200.",
+        help="GPU whose limits count: its driver's name for it, or a part of that such as A100, "
+        "or an architecture such as sm_89; default: the one here, else NVIDIA H200.",
         show_default=False,
         rich_help_panel=MEASUREMENT,
     ),

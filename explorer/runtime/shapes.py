@@ -6,7 +6,9 @@ import io
 import os
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,10 @@ from explorer.problem import Problem
 from explorer.user_files import check_writable, read_text, write_file
 
 COLUMNS = tuple(field.name for field in fields(Problem))
-"""Those of a file: a problem's fields; and after them `count`, the calls there were."""
+"""Those of a file: a problem's fields."""
+
+COUNT = "count"
+"""The last column: how many calls there were."""
 
 
 class ShapeLog:
@@ -49,7 +54,7 @@ class ShapeLog:
             return
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*COLUMNS, "count"])
+        writer.writerow([*COLUMNS, COUNT])
         for problem, count in counts.most_common():
             said = problem.as_dict()
             writer.writerow([*(_text(said.get(name)) for name in COLUMNS), count])
@@ -118,6 +123,7 @@ def read_shapes(path: Path) -> list[Problem]:
             f"{path} names no columns 'rows' and 'cols' in its first line; name a file that "
             "explorer.log_shapes wrote"
         )
+    _check_names(path, reader.fieldnames or ())
     problems, faults = [], []
     for number, row in enumerate(rows, 2):
         try:
@@ -128,6 +134,24 @@ def read_shapes(path: Path) -> list[Problem]:
         more = f"; and {len(faults) - MOST_FAULTS} more lines" if faults[MOST_FAULTS:] else ""
         raise InvalidInput(f"{path}, {'; '.join(faults[:MOST_FAULTS])}{more}")
     return problems
+
+
+def _check_names(path: Path, names: Iterable[str]) -> None:
+    """Raise InvalidInput for a column whose name is nearly known: its values would be left out.
+
+    Other columns are a user's own.
+    """
+    for name in (name for name in names if name not in (*COLUMNS, COUNT)):
+        near = get_close_matches(name or "", COLUMNS, 1, cutoff=NEARLY)
+        if near:
+            raise InvalidInput(
+                f"{path} has a column {shown(name)}, which is not known; call it {near[0]}, or "
+                "give it a name that is less like that"
+            )
+
+
+NEARLY = 0.75
+"""How alike two names are, from 0 to 1, of which one is taken for a misspelling of the other."""
 
 
 MOST_FAULTS = 20

@@ -142,7 +142,8 @@ USAGE = {
     "device that times nothing": ("search --cols 8 --device emulated", "explorer verify"),
     "no such GPU": ("search --cols 8 --device cuda:0", "no NVIDIA driver"),
     "no such recording": ("search --cols 8 --device recorded:x", "'x' does not exist; there are:"),
-    "gpu": ("space --cols 8 --gpu H100", "GPU 'H100' is not known; there are Tesla T4"),
+    "gpu": ("space --cols 8 --gpu 4090", "GPU '4090' is not known; there are Tesla T4"),
+    "several gpus": ("space --cols 8 --gpu nvidia", "GPU 'nvidia' is one of several: NVIDIA A100"),
     "what": ("emit worst --cols 8", "write best, a trial's number such as 12"),
     "rows of no heuristic": (
         "emit {} --cols 8 --batch-invariant",

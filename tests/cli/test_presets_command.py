@@ -51,7 +51,7 @@ def test_a_preset_is_verified_emitted_and_profiled_by_any_of_its_names(explorer,
             "it cannot do softmax_backward; it does softmax and log_softmax",
         ),
         (("presets", "--cols", "0"), "cols is '0'"),
-        (("presets", "--cols", "8", "--gpu", "H100"), "GPU 'H100' is not known"),
+        (("presets", "--cols", "8", "--gpu", "V100"), "GPU 'V100' is not known"),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(explorer, words, says):

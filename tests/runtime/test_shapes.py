@@ -161,6 +161,7 @@ BROKEN = {
     "binary": (b"\xff\xfe\0\1", "not text in UTF-8"),
     "zero bytes": (b"rows,cols\n\0,5\n", "met.csv"),
     "no cols": (b"rows,dtype\n3,f32\n", "names no columns"),
+    "a misspelled column": (b"rows,cols,dytpe\n3,5,bf16\n", "a column 'dytpe', which is not known"),
     "an empty cell": (b"rows,cols\n3,\n", "line 2: cols is missing"),
     "a short row": (b"rows,cols\n3,5\n3\n", "line 3: cols is missing"),
     "a word": (b"rows,cols\nmany,5\n", "line 2: rows is 'many'; it must be a number"),
