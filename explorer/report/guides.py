@@ -1,15 +1,16 @@
 """The guides that come with the package (`explorer/guide/*.md`): list them, or show one."""
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from rich.console import Console
-from rich.markdown import Markdown
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markdown import Markdown, TableElement
 
 from explorer.errors import InvalidInput
-from explorer.report.table import Table, print_table, prose, words
+from explorer.report.table import Cell, Column, Kind, Table, print_table, prose, whole_rows, words
 from explorer.user_files import read_text
 
 FOLDER = Path(__file__).resolve().parents[1] / "guide"
@@ -35,7 +36,9 @@ ORDER = (
 MOST_NEAREST = 3
 """How many guides a sentence names that resemble an unknown name."""
 
-_COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
+_COMMENT = re.compile(r"^<!--(?:(?!-->).)*-->\n|<!--.*?-->", re.DOTALL | re.MULTILINE)
+"""A comment: with the end of its line where nothing else stands on the line."""
+
 _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[(?P<text>[^\[\]]+)\]\((?P<target>[^()\s]+)\)")
 
@@ -80,8 +83,15 @@ def _reachable(text: str) -> str:
         here = "://" in target or (FOLDER / target.partition("#")[0]).exists()
         return found[0] if here else found["text"]
 
+    return _outside_code(_LINK, shown, text)
+
+
+def _outside_code(
+    pattern: re.Pattern[str], shown: Callable[[re.Match[str]], str], text: str
+) -> str:
+    """Return a guide in which `shown` has replaced what matches, but not in blocks of code."""
     parts = _FENCED.split(text)
-    parts[::2] = [_LINK.sub(shown, prose) for prose in parts[::2]]
+    parts[::2] = [pattern.sub(shown, prose) for prose in parts[::2]]
     return "".join(parts)
 
 
@@ -98,6 +108,51 @@ def print_guides(console: Console) -> None:
 def print_guide(guide: Guide, console: Console) -> None:
     """Print a guide: set for a terminal, else as the Markdown that it is."""
     if console.is_terminal:
-        console.print(Markdown(guide.text))
+        console.print(_Set(_with_paths(guide.text)))
     else:
         console.file.write(guide.text)
+
+
+# ------------------------------------------------------------------ for a terminal
+
+
+def _with_paths(text: str) -> str:
+    """Return a guide whose links to files say their paths: a terminal cannot follow them.
+
+    A path begins at the repository's root, or is a whole one where the package is installed.
+    """
+    package = FOLDER.parent
+    root = package.parent if (package.parent / "studies").is_dir() else None
+
+    def shown(found: re.Match[str]) -> str:
+        target = found["target"]
+        if "://" in target or target.startswith("#"):
+            return found[0]
+        path = (FOLDER / target.partition("#")[0]).resolve()
+        said = str(path.relative_to(root) if root else path)
+        return said if said == found["text"] else f"{found['text']} ({said})"
+
+    return _outside_code(_LINK, shown, text)
+
+
+class _WholeTable(TableElement):
+    """A table of a guide in which no word and no number is cut, however narrow a terminal is."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        headings = self.header.row.cells if self.header and self.header.row else []
+        columns = [
+            Column(one.content.plain, Kind.NUMBER if one.justify == "right" else Kind.PROSE)
+            for one in headings
+        ]
+        body = self.body.rows if self.body else []
+        rows: list[Sequence[Cell]] = [[one.content.plain for one in row.cells] for row in body]
+        numbers = [place for place, one in enumerate(columns) if one.kind is Kind.NUMBER]
+        # What stands before the first number says what a row is of.
+        table = Table(columns, rows, keys=max(1, numbers[0]) if numbers else 1)
+        yield from whole_rows(table, options.max_width)
+
+
+class _Set(Markdown):
+    """A guide as it is set for a terminal."""
+
+    elements = {**Markdown.elements, "table_open": _WholeTable}  # noqa: RUF012

@@ -3,13 +3,13 @@
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, TextIO
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -155,13 +155,23 @@ def print_table(table: Table, console: Console) -> None:
     measured = [_Measured.of(table, place) for place in range(len(table.columns))]
     parts = _parts([column.least for column in measured], table.keys, console.width)
     if parts is None:
-        _print_rows_as_lists(table, console)
+        for line in _rows_as_lists(table):
+            console.print(line)
         return
     for number, places in enumerate(parts):
         if number:
             console.print()
         columns = [measured[place] for place in places]
         console.print(_as_rich(table.only(places), _widths(columns, console.width)))
+
+
+def whole_rows(table: Table, width: int) -> Iterator[RenderableType]:
+    """A table whose rows stay whole: side by side, else each is a list of its cells."""
+    measured = [_Measured.of(table, place) for place in range(len(table.columns))]
+    if sum(column.least + GAP for column in measured) - GAP <= width:
+        yield _as_rich(table, _widths(measured, width))
+    else:
+        yield from _rows_as_lists(table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,15 +245,15 @@ def _rich_cell(cell: Cell, width: int) -> Text:
     return Text(text, cell.style) if isinstance(cell, Styled) else Text(text)
 
 
-def _print_rows_as_lists(table: Table, console: Console) -> None:
+def _rows_as_lists(table: Table) -> Iterator[RenderableType]:
     """Each row's keys on a line, and its other cells that are not empty as notes below it."""
     keys = table.keys
-    console.print(cell("  ".join(column.heading for column in table.columns[:keys])))
+    yield cell("  ".join(column.heading for column in table.columns[:keys]))
     for row in table.rows:
-        console.print(cell("  ".join(map(str, row[:keys]))), style="bold")
+        yield Text("  ".join(map(str, row[:keys])), style="bold")
         headed = zip(table.columns[keys:], row[keys:], strict=True)
         told = [(f"  {column.heading}", str(one)) for column, one in headed if str(one)]
-        console.print(notes(told))
+        yield notes(told)
 
 
 def folded(text: str, width: int) -> str:

@@ -244,6 +244,52 @@ def test_a_guide_is_set_for_a_terminal():
     assert not any(line.startswith(("#", "|--")) for line in lines)
 
 
+def set_guide(name, width):
+    """A guide as it is set for a terminal, without styles."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=width)
+    print_guide(read_guide(name), console)
+    return Text.from_ansi(console.file.getvalue()).plain
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_tables_of_guides_are_cut_nowhere(name):
+    rows = [line for line in read_guide(name).text.splitlines() if line.startswith("| ")]
+    marks = re.compile(r"[`*|\\]")
+    words = {word for row in rows for word in marks.sub("", row).split() if len(word) <= 24}
+    for width in (60, 80, 120):
+        text = set_guide(name, width)
+        assert max(map(cell_len, text.splitlines())) <= width
+        assert text.count("…") == read_guide(name).text.count("…")
+        assert not words - set(marks.sub("", text).split()), width
+
+
+def test_a_narrow_terminal_gets_a_row_of_a_guide_as_lines():
+    lines = [line.rstrip() for line in set_guide("slow-cases", 60).splitlines()]
+    assert "rows × cols  type" in lines and "  best peer takes  2.50 × (torch-compile)" in lines
+
+
+def test_a_comment_within_a_line_leaves_the_line_as_it_is():
+    assert "95 %\nfor all finalists" in read_guide("measurement").text
+    assert "`register_torch()`.\nWithout" in read_guide("pytorch").text
+    assert "confidence of 95 % for all" in " ".join(set_guide("measurement", 80).split())
+
+
+def test_a_terminal_gets_the_path_of_what_a_guide_links_to(monkeypatch, tmp_path):
+    console = Console(file=io.StringIO(), force_terminal=True, width=1000)
+    print_guide(read_guide("measurement"), console)
+    assert "\x1b]8;" not in console.file.getvalue()  # a link to a file that a terminal cannot find
+    told = " ".join(set_guide("measurement", 80).split())
+    assert "other ops (studies/results/ops-h200.md)" in told
+    assert "See studies/results. What" in told
+    assert "Semantics (explorer/reference/SEMANTICS.md)" in set_guide("problems", 1000)
+    installed = tmp_path / "explorer"
+    shutil.copytree(ROOT / "explorer" / "guide", installed / "guide")
+    (installed / "reference").mkdir()
+    (installed / "reference" / "SEMANTICS.md").write_text("")
+    monkeypatch.setattr("explorer.report.guides.FOLDER", installed / "guide")
+    assert f"Semantics ({installed}/reference/SEMANTICS.md)" in set_guide("problems", 1000)
+
+
 def test_a_guide_of_an_installed_package_links_to_nothing_that_is_not_there(tmp_path, monkeypatch):
     folder = ROOT / "explorer" / "guide"
     links = {name: re.findall(r"\]\(([^)]+)\)", read_guide(name).text) for name in ORDER}
