@@ -106,7 +106,10 @@ def _asked(
 
 def _needed(asked: AskedProblem | None) -> AskedProblem:
     if asked is None:
-        raise InvalidInput("cols is not said: give an explorer.Problem, or cols=4096")
+        raise InvalidInput(
+            "cols is missing; give an explorer.Problem, or the number of columns, for example "
+            "cols=4096"
+        )
     return asked
 
 
@@ -1080,7 +1083,7 @@ def _table_so_far(output: StrPath | None, gpu: "GpuSpec") -> "tuple[Path, TunedT
     from explorer.tuned_table import TunedTable, read_table, table_path
 
     path = table_path(gpu) if output is None else Path(output)
-    check_writable(path)
+    check_writable(path, "name another --output")
     if not is_there(path):
         return path, TunedTable(gpu, ())
     table = read_table(path)

@@ -15,8 +15,8 @@ from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Circumstances, Resources
-from explorer.plain_data import shown
-from explorer.presets import Preset, find_preset
+from explorer.plain_data import nearest, shown
+from explorer.presets import PRESETS, Preset, find_preset
 from explorer.problem import Problem
 from explorer.space import Space, can_emit
 from explorer.tuning.results import TrialRecord
@@ -77,8 +77,11 @@ def is_of_study(choice: Choice) -> TypeGuard[str | int]:
     return isinstance(choice, int) or choice == BEST
 
 
-def parse_choice(text: str) -> Choice:
-    """Read WHAT of `explorer emit`; raises InvalidInput saying its forms."""
+def parse_choice(text: str, *, or_file: bool = False) -> Choice:
+    """Read WHAT of `explorer emit`; raises InvalidInput saying its forms.
+
+    With `or_file` the sentence says that it may also be an emitted file.
+    """
     stripped = text.strip()
     if stripped in (BEST, HEURISTIC):
         return stripped
@@ -98,11 +101,23 @@ def parse_choice(text: str) -> Choice:
         )
     try:
         return find_preset(stripped)
-    except InvalidInput as error:
+    except InvalidInput:
+        names = (name for preset in PRESETS for name in (preset.name, *preset.other_names))
+        near = nearest(stripped, [BEST, HEURISTIC, *names])
         raise InvalidInput(
-            f"'{text}' cannot be emitted: write best, a trial's number such as 12, heuristic, "
-            f"a preset, or a config as JSON such as '{{\"threads\":256}}'; {error}"
+            f"{shown(text)} is no kernel: give {_OR_FILE if or_file else _FORMS}"
+            f"{near and '; '}{near}"
         ) from None
+
+
+_FORMS = (
+    "best, a trial's number such as 12, heuristic, a preset that explorer presets lists, or a "
+    "config as JSON such as '{\"threads\":256}'"
+)
+_OR_FILE = (
+    "best, a trial's number, heuristic, a preset, a config as JSON, or an emitted file whose name "
+    "ends in .cu"
+)
 
 
 # ------------------------------------------------------------------ destination

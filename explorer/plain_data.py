@@ -10,12 +10,13 @@ import math
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from explorer.errors import InvalidInput
 
@@ -64,8 +65,25 @@ def parse_name(kind: type[Name], what: str, text: str, written: str | None = Non
         ) from None
 
 
-def parse_json(text: str, what: str) -> Any:
+MOST_NEAREST = 3
+"""How many names a sentence offers that resemble an unknown one."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Say which names resemble an unknown one: `the nearest is pytorch`; empty where none does."""
+    near = get_close_matches(name.lower(), names, MOST_NEAREST, cutoff=0.6)
+    return nearest_are(near)
+
+
+def nearest_are(near: Sequence[str]) -> str:
+    """Say that these names are the nearest; empty where there is none."""
+    return f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}" if near else ""
+
+
+def parse_json(text: str, what: str, *, of: Literal["", "file", "line"] = "") -> Any:
     """Return what a JSON text says; `what` names the text in errors.
+
+    Of a file, or of a line of one, an error says the place at which it is no longer JSON.
 
     Raises InvalidInput for what is not JSON, and for NaN, the infinities, whole numbers of more
     than MAX_DIGITS digits, an object that gives a name twice, and what is nested deeper than
@@ -81,7 +99,15 @@ def parse_json(text: str, what: str) -> Any:
     except RecursionError:
         raise InvalidInput(f"{what} is not JSON: its values are nested too deeply") from None
     except ValueError as error:
-        raise InvalidInput(f"{what} is not JSON: {error}") from None
+        raise InvalidInput(f"{what} is not JSON{_place(error, of)}") from None
+
+
+def _place(error: ValueError, of: str) -> str:
+    """Where a text is not JSON, or else why it is not."""
+    if not of or not isinstance(error, json.JSONDecodeError):
+        return f": {error}"
+    line = f"line {error.lineno}, " if of == "file" else ""
+    return f" ({line}column {error.colno})"
 
 
 def _whole(digits: str) -> int:

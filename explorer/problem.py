@@ -237,7 +237,11 @@ class Problem:
     def _mask_fault(self) -> str:
         if self.mask is Mask.NONE or self.mask is Mask.LENGTHS:
             if self.mask_rows:
-                return f"mask_rows is {self.mask_rows}; a mask '{self.mask}' has none: leave it out"
+                there_is = "there is no mask" if self.mask is Mask.NONE else "lengths have no rows"
+                return (
+                    f"mask_rows is {self.mask_rows}, but {there_is}; leave it out, or add a causal "
+                    "or an additive mask"
+                )
         elif self.mask_rows < 1 or (self.rows % self.mask_rows and not self._begins_mask):
             more = ", or be more" if self.mask is Mask.CAUSAL else ""
             return (

@@ -27,13 +27,15 @@ from explorer.plain_data import (
 )
 from explorer.problem import Problem
 from explorer.user_files import (
+    TUNED_TABLE,
+    check_kind,
     is_there,
+    read_json,
     shipped_folder,
     studies_folder,
     whole_lines,
     write_file,
 )
-from explorer.user_files import read_text as read_text_file
 
 FORMAT = 1
 """Of the file; a reader refuses any other."""
@@ -248,9 +250,10 @@ def read_table(named: str | Path) -> TunedTable:
     """
     path = table_file(named)
     remedy = "name a table that explorer tune wrote, or one that explorer table list shows"
-    text = read_text_file(path, remedy=remedy)
+    values = read_json(path, remedy)
+    check_kind(path, values, TUNED_TABLE)
     try:
-        return _table(parse_json(text, "its text"))
+        return _table(values)
     except InvalidInput as error:
         raise InvalidInput(f"{path} is no tuned table of this version: {error}; {remedy}") from None
 
@@ -345,7 +348,7 @@ def read_journal(path: Path, gpu: GpuSpec) -> list[TunedProblem]:
     tables = []
     for number, line in enumerate(whole_lines(path), 1):
         try:
-            tables.append(_table(parse_json(line, "its text")))
+            tables.append(_table(parse_json(line, "it", of="line")))
         except InvalidInput as error:
             raise InvalidInput(
                 f"{path}, line {number}, is no tuned problem of this version: {error}; move the "

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from errno import ENOSPC
 from pathlib import Path
 from secrets import token_hex
+from shlex import quote
 from typing import Any, BinaryIO, TypeVar
 
 from explorer.errors import InvalidInput
@@ -122,14 +123,55 @@ def is_there(path: Path) -> bool:
     return True
 
 
+def read_json(path: Path, remedy: str) -> Any:
+    """Return what a file of JSON says. Raises InvalidInput, which ends in `remedy`."""
+    text = read_text(path, remedy=remedy)
+    if not text.strip():
+        raise InvalidInput(f"{path} is empty; {remedy}")
+    try:
+        return parse_json(text, str(path), of="file")
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}; {remedy}") from None
+
+
+COMPARISON, JOURNEY, TUNED_TABLE = "comparison", "journey", "tuned table"
+
+_SHOWN_BY = {
+    COMPARISON: "explorer compare --from",
+    JOURNEY: "explorer journey --from",
+    TUNED_TABLE: "explorer table show",
+}
+
+
+def kind_of(values: Any) -> str:
+    """Return whether a file's values are a comparison, a journey or a tuned table, or empty."""
+    if not isinstance(values, dict):
+        return ""
+    if "comparisons" in values:
+        return COMPARISON
+    if "steps" in values:
+        return JOURNEY
+    return TUNED_TABLE if "configs" in values and "gpu" in values else ""
+
+
+def check_kind(path: Path, values: Any, wanted: str) -> None:
+    """Raise InvalidInput for a result of another kind than wanted, with what shows that kind."""
+    kind = kind_of(values)
+    if kind and kind != wanted:
+        raise InvalidInput(
+            f"{path} is a {kind}, not a {wanted}; show it with {_SHOWN_BY[kind]} {quote(str(path))}"
+        )
+
+
 def read_kept(path: Path, read: Callable[[Any], Kept], what: str, command: str) -> Kept:
     """Read a result, of the kind that `what` names, which `explorer COMMAND --save` wrote as JSON.
 
     Raises InvalidInput for a file that keeps none.
     """
-    text = read_text(path, remedy=f"name a kept {what}")
+    values = read_json(path, f"name a file that explorer {command} --save wrote")
+    check_kind(path, values, what)
     try:
-        return read(parse_json(text, "its text"))
+        return read(values)
     except InvalidInput as error:
         raise InvalidInput(
             f"{path} keeps no {what} of this version: {error}; name a file that "
@@ -137,7 +179,7 @@ def read_kept(path: Path, read: Callable[[Any], Kept], what: str, command: str) 
         ) from None
 
 
-def write_file(path: Path, content: str | bytes, remedy: str = "name another --output") -> None:
+def write_file(path: Path, content: str | bytes, remedy: str = "name another file") -> None:
     """Write a file, and its folder, so that `path` holds all of `content` or what it held before.
 
     The content goes to a temporary file in the same folder, which then takes the name. A link to a
@@ -196,7 +238,7 @@ def whole_lines(path: Path) -> list[str]:
     return whole
 
 
-def check_writable(path: Path, remedy: str = "name another --output") -> None:
+def check_writable(path: Path, remedy: str = "name another file") -> None:
     """Make the folder of `path`, and see that a file can be written there: before it is measured.
 
     Raises InvalidInput as `write_file` does.

@@ -308,7 +308,7 @@ def test_a_comparison_tells_of_each_problem(monkeypatch):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: explorer.search(), "cols is not said"),
+        (lambda: explorer.search(), "cols is missing; give an explorer.Problem, or"),
         (lambda: explorer.search(4096), "problem is 4096; give an explorer.Problem"),
         (lambda: explorer.search(PROBLEM, cols=4), "the problem is said twice: leave cols out"),
         (lambda: explorer.search(cols="4096"), "cols is '4096'; it must be a whole number"),
@@ -333,7 +333,7 @@ def test_a_comparison_tells_of_each_problem(monkeypatch):
         (lambda: explorer.search(cols=8, accuracy="best"), "accuracy 'best' is not known"),
         (lambda: explorer.search(cols=8, storage=7), "storage is 7"),
         (lambda: explorer.search(cols=8, storage="s.db", device=0), "device is 0"),
-        (lambda: explorer.emit("fast", cols=8), "'fast' cannot be emitted"),
+        (lambda: explorer.emit("fast", cols=8), "'fast' is no kernel: give best"),
         (lambda: explorer.emit(True, cols=8), "what is True"),
         (lambda: explorer.emit("heuristic", cols=8, gpu="GeForce 2"), "GeForce 2"),
         (lambda: explorer.emit(explorer.Config(threads=7), cols=8), "threads"),

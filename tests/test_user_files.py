@@ -65,7 +65,7 @@ def test_what_is_no_file_is_not_written(tmp_path, make):
     path = tmp_path / "it"
     make(path)
     kind = path.lstat().st_mode
-    assert "name another --output" in refused(write_file, path, "text")
+    assert "name another file" in refused(write_file, path, "text")
     assert "take that" in refused(check_writable, path, "take that")
     assert path.lstat().st_mode == kind
     assert [one.name for one in tmp_path.iterdir()] == ["it"]

@@ -82,6 +82,8 @@ def benchmark(
         print_scores(scores, results())
 
 
+_T4_REMEDY = "name another --t4"
+
 T4 = Annotated[
     Path | None,
     typer.Option(
@@ -117,9 +119,9 @@ def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = 
     if (name is None) != (t4 is None):
         raise InvalidInput("give a recording's name and --t4 FILE.json together, or neither")
     if name is not None and t4 is not None:
-        check_writable(t4)
+        check_writable(t4, _T4_REMEDY)
         text = json_text.dumps(t4_data(load_recording(name)), separators=(",", ":"))
-        write_file(t4, f"{text}\n".encode())
+        write_file(t4, f"{text}\n".encode(), _T4_REMEDY)
         say(f"{t4}: recording {name} as T4")
         return
     files = list_recordings()

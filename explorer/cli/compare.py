@@ -48,7 +48,7 @@ Cols = Annotated[
         "--cols",
         metavar="C,C",
         help="Columns, one or several; with --draw a range such as 64:131072:log, by default "
-        f"{DRAWN_COLS}.",
+        f"{DRAWN_COLS} (needed, unless --draw or --from is given).",
         show_default=False,
         rich_help_panel=PROBLEM,
     ),
@@ -296,7 +296,10 @@ class _Shapes:
 def _named(cols: str | None, rows: str | None) -> _Shapes:
     """Each of --cols, with its own of --rows or the only one. Raises InvalidInput."""
     if cols is None:
-        raise InvalidInput("cols is not said: give --cols 4096,50257, or --draw 40")
+        raise InvalidInput(
+            "--cols is missing; give the numbers of columns, for example --cols 4096,50257, or "
+            "--draw 40"
+        )
     widths = extents("cols", MAX_COLS)(cols)
     heights: list[int | None] = [*extents("rows", MAX_ROWS)(rows)] if rows else [None]
     if len(heights) == 1:

@@ -4,6 +4,7 @@ Typer has Rich draw its groups as boxes. Here they are plain sections with the s
 (`rich_help_panel`): help needs no import of Rich, and a narrow terminal has its width for text.
 """
 
+import re
 from typing import Any
 
 import typer
@@ -30,7 +31,55 @@ HELP_NAMES: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """The context settings by which `-h` is `--help`."""
 
 
-class Command(TyperCommand):
+_TYPE = re.compile(r" <[^<>]*>$")
+"""What Typer puts behind the name of an argument: a type of Python's."""
+
+_HYPHEN = "\N{NON-BREAKING HYPHEN}"
+
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""The base of all errors of usage, which Typer does not export."""
+
+
+def _unbroken(ctx: typer.Context) -> Any:
+    """A formatter of help texts that breaks lines between words alone, and not at hyphens."""
+    formatter: Any = ctx.make_formatter()
+    kind = type(formatter)
+
+    def write_text(text: str) -> None:
+        kind.write_text(formatter, text.replace("-", _HYPHEN))
+
+    def write_dl(rows: Any, *more: Any, **options: Any) -> None:
+        whole = [tuple(text.replace("-", _HYPHEN) for text in row) for row in rows]
+        kind.write_dl(formatter, whole, *more, **options)
+
+    formatter.write_text, formatter.write_dl = write_text, write_dl
+    return formatter
+
+
+class _Help:
+    """The help of a command or of a group, without lines that end in the middle of a word.
+
+    An error of usage says of which command it is, so that it can name that command's help.
+    """
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the whole help."""
+        formatter = _unbroken(ctx)
+        self.format_help(ctx, formatter)  # type: ignore[attr-defined]
+        return str(formatter.getvalue()).rstrip("\n").replace(_HYPHEN, "-")
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of a command line."""
+        try:
+            read: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+        except UsageError as error:
+            if getattr(error, "ctx", None) is None:
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
+        return read
+
+
+class Command(_Help, TyperCommand):
     """A command whose help has its options in groups, and ends in an example."""
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
@@ -42,7 +91,7 @@ class Command(TyperCommand):
             if line is None:
                 continue
             if parameter.param_type_name == "argument":
-                arguments.append(line)
+                arguments.append((_TYPE.sub("", line[0]), line[1]))
             else:
                 groups[getattr(parameter, "rich_help_panel", None) or OPTIONS].append(line)
         for title, lines in {"Arguments": arguments, **groups}.items():
@@ -57,7 +106,7 @@ class Command(TyperCommand):
                 formatter.write(f"  {self.epilog}\n")
 
 
-class Group(TyperGroup):
+class Group(_Help, TyperGroup):
     """A group of commands whose help lists them in groups, each with its whole first sentence."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -23,7 +23,7 @@ from explorer.cli.options import (
     duration_s,
 )
 from explorer.cli.output import INTERRUPTED, say
-from explorer.cli.problem import needed, with_problem
+from explorer.cli.problem import needed, with_problem_unless
 from explorer.errors import InvalidInput, NotFound
 from explorer.problem import Problem
 from explorer.user_files import check_writable, studies_folder, write_file
@@ -69,7 +69,7 @@ Markdown = Annotated[
 ]
 
 
-@with_problem
+@with_problem_unless("--from names a file")
 def journey(
     asked: AskedProblem | None,
     budget: Budget = None,

@@ -20,6 +20,7 @@ from explorer.tuning.objective import Objectives
 # ------------------------------------------------------- numbers and durations as people write them
 
 
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|m|min|h)?")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
@@ -33,7 +34,7 @@ def whole_number(name: str, least: int, most: int = 2**31 - 1) -> Callable[[str 
 
     def read(text: str | int) -> int:
         text = str(text)
-        number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,30}", text.strip()) else None
+        number = int(text) if _WHOLE.fullmatch(text.strip()) else None
         if number is None or not least <= number <= most:
             raise InvalidInput(
                 f"{name} is {text!r}; it must be a whole number from {least} to {most}"
@@ -61,9 +62,16 @@ def extents(name: str, most: int) -> Callable[[str], list[int]]:
 
     def read(text: str) -> list[int]:
         parts = [part.strip() for part in text.split(",")]
-        if not all(parts):
-            raise InvalidInput(f"{name} is {text!r}; write whole numbers with commas, as 8,3,224")
-        return [extent(part) for part in parts]
+        if len(parts) == 1:
+            return [extent(text)]
+        try:
+            return [extent(part) for part in parts]
+        except InvalidInput:
+            are_whole = all(_WHOLE.fullmatch(part) for part in parts)
+            limits = f"from 1 to {most} " if are_whole else ""
+            raise InvalidInput(
+                f"{name} is {text!r}; write whole numbers {limits}with commas, such as 8,3,4096"
+            ) from None
 
     return read
 

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import typer
 
-from explorer.cli.help import Group
+from explorer.cli.help import Group, UsageError
 from explorer.errors import ExplorerError
 
 # ------------------------------------------------- what cannot be written ends a command in one way
@@ -121,9 +121,6 @@ MAX_SENTENCE = 2000
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-"""The base of all errors of usage, which Typer does not export."""
-
 
 _COMPLETING = "_EXPLORER_COMPLETE"
 """The environment variable by which a shell asks for completions."""
@@ -191,7 +188,7 @@ class SentenceErrors(Group):
             status = super().main(words, *more, **{**kwargs, "standalone_mode": False})
         except ExplorerError as error:
             return _Failure(type(error).__name__, str(error))
-        except _UsageError as error:
+        except UsageError as error:
             return _Failure("UsageError", _usage_sentence(error))
         except MemoryError as error:
             detail = str(error).rstrip(".") or "allocation failed"

@@ -5,7 +5,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,11 +36,12 @@ def _option(name: str, kind: Any, default: Any, help_text: str, **more: Any) -> 
     return Annotated[kind, typer.Option(option_of(name), help=help_text, **more)], default
 
 
-def _of_field(name: str) -> tuple[Any, Any]:
+def _of_field(name: str, remark: str = "") -> tuple[Any, Any]:
     """The option of a field; a stride or a number of mask rows that is 0 counts as left out."""
     option, usual = OPTIONS[name], USUAL[name] or None
     if option.kind is bool:
         return _option(name, bool, False, option.help)
+    told = f"{option.help.removesuffix('.')} ({remark})." if remark else option.help
     parser: Any = getattr(option.kind, "parse", None)
     if option.kind is int:
         parser = whole_number(name, 1, option.most)
@@ -50,7 +51,7 @@ def _of_field(name: str) -> tuple[Any, Any]:
     more: dict[str, Any] = {"metavar": option.metavar, "parser": parser}
     if issubclass(option.kind, StrEnum):
         more["autocompletion"] = completions.among(*option.kind)
-    return _option(name, kind, usual, option.help, **more)
+    return _option(name, kind, usual, told, **more)
 
 
 _SHAPE = _option(
@@ -83,6 +84,20 @@ def with_problem(command: Command) -> Command:
 
     A command with a parameter `rows` gets what was given for it, also where cols were not.
     """
+    return _with_problem(command, "needed, unless --shape says it")
+
+
+def with_problem_unless(other: str) -> Callable[[Command], Command]:
+    """As `with_problem`, for a command that needs no columns where `other` is so."""
+    return partial(_with_problem, needed_when=f"needed, unless --shape says it or {other}")
+
+
+def with_any_problem(command: Command) -> Command:
+    """As `with_problem`, for a command that may do without columns."""
+    return _with_problem(command, "")
+
+
+def _with_problem(command: Command, needed_when: str) -> Command:
     own = inspect.signature(command, eval_str=True).parameters
 
     @wraps(command)
@@ -95,7 +110,8 @@ def with_problem(command: Command) -> Command:
     parameters = []
     for parameter in own.values():
         if parameter.name == "asked":
-            parameters += [_keyword(name, *option) for name, option in _OPTIONS.items()]
+            options = _OPTIONS | {"cols": _of_field("cols", needed_when)}
+            parameters += [_keyword(name, *option) for name, option in options.items()]
         elif parameter.name not in _OPTIONS:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -131,7 +147,7 @@ def _asked(chosen: dict[str, Any]) -> AskedProblem | None:
 def needed(asked: AskedProblem | None) -> AskedProblem:
     """The problem asked for; raises InvalidInput where none is."""
     if asked is None:
-        raise InvalidInput("cols is not said: give --cols 4096")
+        raise InvalidInput("--cols is missing; give the number of columns, for example --cols 4096")
     return asked
 
 

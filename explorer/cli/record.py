@@ -131,5 +131,5 @@ def _path(output: str | None, evaluator: "Evaluator", *, force: bool) -> Path:
         raise InvalidInput(f"output is {str(path)!r}; a recording's name ends in {SUFFIX}")
     if is_there(path) and not force:
         raise InvalidInput(f"{path} exists; name another --output, or replace it with --force")
-    check_writable(path)
+    check_writable(path, "name another --output")
     return path

@@ -9,10 +9,12 @@ from explorer.asked import AskedProblem
 from explorer.cli.help import RESULTS
 from explorer.cli.options import AccuracyOrNone, Minimised, Storage
 from explorer.cli.output import say
-from explorer.cli.problem import with_problem
+from explorer.cli.problem import with_any_problem
 from explorer.errors import InvalidInput
 from explorer.tuning.objective import Goal, Objectives
 from explorer.user_files import check_writable, write_file
+
+_REMEDY = "name another --output"
 
 LARGE_MB = 1.5
 """Above this a page is said to be large; one of a study of 2500 trials has 1.41 MB."""
@@ -28,15 +30,15 @@ Kept = Annotated[
     typer.Option(
         "--from",
         metavar="FILE",
-        help="Show what a file keeps: a comparison, a journey or a tuned table. May be given "
-        "several times, and with --cols.",
+        help="Show what a file keeps: a comparison, a journey or a tuned table, which may also be "
+        "one that explorer table list shows. May be given several times, and with --cols.",
         show_default=False,
         rich_help_panel=RESULTS,
     ),
 ]
 
 
-@with_problem
+@with_any_problem
 def report(
     asked: AskedProblem | None,
     kept: Kept = None,
@@ -63,7 +65,7 @@ def report(
     from explorer.report.study_page import study_lead, study_sections
 
     altair()
-    check_writable(output)
+    check_writable(output, _REMEDY)
     pages = [kept_page(path) for path in kept or ()]
     if asked is not None:
         from explorer.tuning import load_history, open_storage, searching
@@ -77,7 +79,7 @@ def report(
         pages.insert(0, KeptPage(title, study_lead(history), study_sections(history, storage)))
     sections = [section for page in pages for section in page.sections]
     page = page_html(pages[0].title, " ".join(page.lead for page in pages), sections)
-    write_file(output, page)
+    write_file(output, page, _REMEDY)
     size = len(page.encode()) / 1e6
-    large = "; a page of fewer files is smaller" if size > LARGE_MB else ""
+    large = "; a page of fewer files is smaller" if size > LARGE_MB and len(pages) > 1 else ""
     say(f"{output}: written, {size:.2f} MB{large}")

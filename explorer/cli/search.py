@@ -85,7 +85,7 @@ def search(
     plot: Plot = None,
     json: Json = False,
 ) -> None:
-    """Find the fastest kernel of a problem. The same command again goes on."""
+    """Find the fastest kernel of a problem. To continue a search, give the same command again."""
     from explorer import api
     from explorer.report.charts import check_plot
     from explorer.report.progress import ProgressLine

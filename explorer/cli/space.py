@@ -7,7 +7,7 @@ import typer
 from explorer.asked import AskedProblem
 from explorer.cli import completions
 from explorer.cli.options import Csv, Gpu, Json, check_one_format, sub_space
-from explorer.cli.problem import needed, with_problem
+from explorer.cli.problem import needed, with_any_problem, with_problem
 from explorer.errors import InvalidInput
 
 # ------------------------------------------------------------------ explorer space
@@ -26,7 +26,7 @@ Where = Annotated[
 Parameters = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[PARAMETER]...",
+        metavar="PARAMETER",
         help="Only these parameters, and the rules that read one of them.",
         show_default=False,
         autocompletion=completions.parameters,
@@ -72,7 +72,7 @@ def space(
 Text = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TEXT]",
+        metavar="TEXT",
         help="Only presets with this text in a name or in what they are from.",
         show_default=False,
         autocompletion=completions.presets,
@@ -83,7 +83,7 @@ Legal = Annotated[
 ]
 
 
-@with_problem
+@with_any_problem
 def presets(
     context: typer.Context,
     asked: AskedProblem | None,

@@ -26,7 +26,8 @@ Cols = Annotated[
     typer.Option(
         "--cols",
         metavar="N,N or A:B:log[:N]",
-        help="Columns: numbers, or a range of powers of two, or of N steps of equal ratio.",
+        help="Columns: numbers, or a range of powers of two, or of N steps of equal ratio "
+        "(needed, unless --shapes names a file).",
         show_default=False,
         rich_help_panel=PROBLEM,
     ),
@@ -90,7 +91,7 @@ EffortOf = Annotated[
         metavar="EFFORT",
         parser=Effort.parse,
         help="quick: the candidates that all problems share; default: small changes to the best "
-        "three as well; full: as long as they help, six times at most.",
+        "three as well; full: repeats the small changes while they help, six times at most.",
         autocompletion=completions.among(*Effort),
     ),
 ]
@@ -193,7 +194,10 @@ def _problems(
             raise InvalidInput("--shapes names whole problems; drop --cols, --rows and --draw")
         return _in_file(shapes)
     if cols is None:
-        raise InvalidInput("cols is not said: give --cols 64:131072:log, or --shapes FILE.csv")
+        raise InvalidInput(
+            "--cols is missing; give the numbers of columns, for example --cols 64:131072:log, or "
+            "--shapes FILE.csv"
+        )
     widths = numbers_of("cols", cols, MAX_COLS)
     heights: list[int | None] = [*numbers_of("rows", rows, MAX_ROWS)] if rows else [None]
     sizes = [(width, height) for width in widths for height in heights]

@@ -18,7 +18,7 @@ from explorer.cli.options import (
     whole_number,
 )
 from explorer.cli.output import say
-from explorer.cli.problem import needed, with_problem
+from explorer.cli.problem import needed, with_problem_unless
 from explorer.errors import InvalidInput
 from explorer.problem import OPTIONS
 from explorer.tuning.objective import Goal, Objectives
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 What = Annotated[
     str | None,
     typer.Argument(
-        metavar="[WHAT]",
+        metavar="WHAT",
         help="best, a trial's number, heuristic, a preset, a config as JSON, or an emitted "
         "FILE.cu.",
         show_default=False,
@@ -77,7 +77,7 @@ NOT_OF_A_FILE = (
 """Parameters without a say where an emitted file is verified, whose text tells the problem."""
 
 
-@with_problem
+@with_problem_unless("WHAT is a file")
 def verify(
     context: typer.Context,
     asked: AskedProblem | None,
@@ -158,7 +158,9 @@ def _checks(
 
     if what.endswith(SOURCE_SUFFIX):
         return file_checks(what, None if asked is None else asked.cols, rows, gpu)
-    parse_choice(what)  # what it names is wrong, if anything is, before the problem is missing
+    parse_choice(
+        what, or_file=True
+    )  # what it names is wrong, if anything is, before the problem is missing
     return named_checks(
         what, needed(asked), rows, gpu, storage, goal, say, batch_invariant=batch_invariant
     )

@@ -151,7 +151,9 @@ def write_recording(recording: Recording, path: Path) -> None:
     if recording.comparison is not None:
         lines.append({"comparison": asdict(recording.comparison)})
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-    write_file(path, gzip.compress(text.encode(), compresslevel=9, mtime=0))
+    write_file(
+        path, gzip.compress(text.encode(), compresslevel=9, mtime=0), "name another --output"
+    )
 
 
 def read_recording(path: Path) -> Recording:
@@ -199,7 +201,7 @@ def _values(line: bytes) -> Values:
         text = line.decode()
     except UnicodeDecodeError:
         raise InvalidInput("a line is not text in UTF-8") from None
-    return read_object(parse_json(text, "a line"), "a line")
+    return read_object(parse_json(text, "a line", of="line"), "a line")
 
 
 def _header_line(header: RecordingHeader) -> dict[str, Any]:

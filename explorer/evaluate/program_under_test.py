@@ -350,13 +350,18 @@ def _with_entries_of(source: str, plan: LaunchPlan) -> LaunchPlan:
     Each kernel that the head launches must be in the file, and take as many arguments.
     """
     kernels = {name: _parameters(text) for name, text in _KERNEL.findall(_code(source))}
+    if not kernels:
+        raise InvalidInput(
+            f"it has no __global__ function, and its header says that {plan.steps[0].entry} is "
+            "launched; is the file complete?"
+        )
     if len(plan.steps) == 1 == len(kernels):
         plan = replace(plan, steps=(replace(plan.steps[0], entry=next(iter(kernels))),))
     for step in plan.steps:
         if step.entry not in kernels:
             raise InvalidInput(
                 f"its header launches {step.entry}, which is no __global__ function of it; it has "
-                f"{', '.join(kernels) or 'none'}"
+                f"{', '.join(kernels)}"
             )
         taken = kernels[step.entry]
         if len(taken) != len(step.arguments):

@@ -36,7 +36,7 @@ from explorer.tuning.peer_comparison import (
     PeerTime,
     losses,
 )
-from explorer.user_files import read_kept
+from explorer.user_files import COMPARISON, read_kept
 
 # ------------------------------------------------------------------ as JSON
 
@@ -173,7 +173,7 @@ def _means(found: Means) -> dict[str, Any]:
 
 def read_compared(path: Path) -> PeerRun:
     """The comparisons that a file keeps; raises InvalidInput for a file that keeps none."""
-    return read_kept(path, PeerRun.from_dict, "comparison", "compare")
+    return read_kept(path, PeerRun.from_dict, COMPARISON, "compare")
 
 
 # ------------------------------------------------------------------ as a table
@@ -202,7 +202,8 @@ OURS = 7
 def headings(columns: list[str]) -> list[Column]:
     """Of one table, with those of single peers."""
     figures = numbers("copy", "ours", "% of copy", "best peer")
-    return [*words("rows × cols"), *figures, *words(""), *numbers("ratio", *columns)]
+    name = Column("", follows=True)  # of the best peer, whose heading is above its time
+    return [*words("rows × cols"), *figures, name, *numbers("ratio", *columns)]
 
 
 def columns_of(comparisons: list[PeerComparison]) -> list[str]:

@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import Markdown, TableElement
 
 from explorer.errors import InvalidInput
+from explorer.plain_data import MOST_NEAREST, nearest_are
 from explorer.report.table import Cell, Column, Kind, Table, print_table, prose, whole_rows, words
 from explorer.user_files import read_text
 
@@ -32,9 +33,6 @@ ORDER = (
     "troubleshooting",
 )
 """The names of the guides, in the order in which they are listed: use first, then details."""
-
-MOST_NEAREST = 3
-"""How many guides a sentence names that resemble an unknown name."""
 
 _COMMENT = re.compile(r"^<!--(?:(?!-->).)*-->\n|<!--.*?-->", re.DOTALL | re.MULTILINE)
 """A comment: with the end of its line where nothing else stands on the line."""
@@ -66,8 +64,7 @@ def read_guide(name: str) -> Guide:
     if name not in ORDER:
         near = get_close_matches(name.lower(), ORDER, MOST_NEAREST, cutoff=0.6)
         near += [one for one in ORDER if name.lower() and name.lower() in one and one not in near]
-        verb = "is" if len(near) == 1 else "are"
-        named = f"the nearest {verb} {', '.join(near)}" if near else f"there are {', '.join(ORDER)}"
+        named = nearest_are(near) or f"there are {', '.join(ORDER)}"
         raise InvalidInput(f"there is no guide {name!r}; {named}")
     return Guide(name, _reachable(_COMMENT.sub("", read_text(FOLDER / f"{name}.md"))))
 

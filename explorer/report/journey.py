@@ -32,7 +32,7 @@ from explorer.report.text import (
     with_spread,
 )
 from explorer.tuning.journey import BEST, Journey, Step
-from explorer.user_files import read_kept
+from explorer.user_files import JOURNEY, read_kept
 
 # ------------------------------------------------------------------ as JSON
 
@@ -111,7 +111,7 @@ def _derived(journey: Journey, before: Step | None, step: Step) -> dict[str, Any
 
 def read_journey(path: Path) -> Journey:
     """The journey that a file keeps; raises InvalidInput for a file that keeps none."""
-    return read_kept(path, Journey.from_dict, "journey", "journey")
+    return read_kept(path, Journey.from_dict, JOURNEY, "journey")
 
 
 # ------------------------------------------------------------------ as Markdown

@@ -10,7 +10,6 @@ from typing import Any
 from explorer.config import Config
 from explorer.config_words import brief_words
 from explorer.errors import InvalidInput
-from explorer.plain_data import parse_json, read_object
 from explorer.problem import Problem
 from explorer.report.charts import (
     Chart,
@@ -43,10 +42,10 @@ from explorer.report.text import (
     times_as_fast,
     with_spread,
 )
-from explorer.tuned_table import TunedProblem, TunedTable, read_table
+from explorer.tuned_table import TunedProblem, TunedTable, read_table, table_file
 from explorer.tuning.journey import Journey
 from explorer.tuning.peer_comparison import PeerComparison, PeerRun
-from explorer.user_files import read_text
+from explorer.user_files import COMPARISON, JOURNEY, TUNED_TABLE, kind_of, read_json
 
 # ------------------------------------------------------------------ what a file is
 
@@ -60,23 +59,20 @@ class KeptPage:
     sections: list[Section]
 
 
-def kept_page(path: Path) -> KeptPage:
+def kept_page(named: Path) -> KeptPage:
     """Return the sections on what a file keeps. Raises InvalidInput for a file that keeps nothing.
 
-    A comparison, a journey and a tuned table are known by what stands in them.
+    A comparison, a journey and a tuned table are known by what stands in them. A tuned table may
+    also be named as `explorer table list` does.
     """
     remedy = "name a comparison, a journey or a tuned table"
-    try:
-        values = read_object(parse_json(read_text(path, remedy=remedy), "its text"), "file")
-    except InvalidInput as error:
-        if str(error).startswith(str(path)):
-            raise
-        raise InvalidInput(f"{path} cannot be shown: {error}; {remedy}") from None
-    if "comparisons" in values:
+    path = table_file(named)
+    kind = kind_of(read_json(path, remedy))
+    if kind == COMPARISON:
         return comparison_page(read_compared(path))
-    if "steps" in values:
+    if kind == JOURNEY:
         return journey_page(read_journey(path))
-    if "configs" in values and "gpu" in values:
+    if kind == TUNED_TABLE:
         return table_page(read_table(path))
     raise InvalidInput(
         f"{path} is none of the files that a report shows; name what explorer compare --save, "

@@ -33,6 +33,8 @@ class Column:
     share: int | None = None
     """Of prose: its share of the width that is left, beside those of other such columns."""
     least_width: int | None = None
+    follows: bool = False
+    """Whether it stands beside the column before it in each part of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,8 @@ def print_table(table: Table, console: Console) -> None:
         console.print()
         console.print(table.title, style="bold")
     measured = [_Measured.of(table, place) for place in range(len(table.columns))]
-    parts = _parts([column.least for column in measured], table.keys, console.width)
+    follows = [column.follows for column in table.columns]
+    parts = _parts([column.least for column in measured], follows, table.keys, console.width)
     if parts is None:
         for line in _rows_as_lists(table):
             console.print(line)
@@ -202,16 +205,21 @@ def _heading(column: Column) -> str:
     return column.heading.replace("-", "-\n") if column.kind is Kind.NUMBER else column.heading
 
 
-def _parts(least: Sequence[int], keys: int, width: int) -> list[list[int]] | None:
+def _parts(
+    least: Sequence[int], follows: Sequence[bool], keys: int, width: int
+) -> list[list[int]] | None:
     """Places of columns side by side, part below part; None where one fits in no part.
 
-    The keys are in each part.
+    The keys are in each part, and a column that follows another one is in its part.
     """
     parts = [list(range(keys))]
-    for place in range(keys, len(least)):
-        if sum(least[other] + GAP for other in parts[-1]) + least[place] > width:
+    places = range(keys, len(least))
+    while places:
+        end = next((place for place in places[1:] if not follows[place]), len(least))
+        together, places = list(range(places[0], end)), range(end, len(least))
+        if sum(least[place] + GAP for place in [*parts[-1], *together]) - GAP > width:
             parts.append(list(range(keys)))
-        parts[-1].append(place)
+        parts[-1] += together
     widths = (sum(least[place] + GAP for place in part) - GAP for part in parts)
     return parts if max(widths) <= width else None
 

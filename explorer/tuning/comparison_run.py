@@ -90,7 +90,7 @@ def read_journal(path: Path, asked: Asked, gpu: GpuSpec) -> list[PeerComparison]
     found = []
     for number, line in enumerate(whole_lines(path), 1):
         try:
-            values = read_object(parse_json(line, "its text"), "entry")
+            values = read_object(parse_json(line, "it", of="line"), "entry")
             before = read_fields(Asked, values.get("asked"), "asked")
             one = PeerComparison.from_dict(values.get("comparison"))
         except InvalidInput as error:

@@ -174,13 +174,15 @@ def read_unsaved(path: Path) -> Unsaved:
     text = read_file(path, most_bytes=MAX_TEXT_BYTES, remedy=_REMEDY)
     whole, _, rest = text.rpartition("\n")
     lines = whole.splitlines()
+    if not text.strip():
+        raise InvalidInput(f"{path} is empty; {_REMEDY}")
     trials: list[FrozenTrial] = []
     line = 1
     try:
-        study = StudyIdentity.from_dict(parse_json(lines[0] if lines else "", "its text"))
+        study = StudyIdentity.from_dict(parse_json(lines[0] if lines else rest, "it", of="line"))
         while line < len(lines):
             line += 1
-            trials.append(_trial_from(parse_json(lines[line - 1], "its text"), study))
+            trials.append(_trial_from(parse_json(lines[line - 1], "it", of="line"), study))
     except InvalidInput as error:
         raise InvalidInput(
             f"{path} holds no trials of this version: line {line}: {error}; {_REMEDY}"

@@ -3,12 +3,15 @@
 import gzip
 import json
 import os
+from pathlib import Path
 
 import optuna
 import pytest
 from by_hand import SHAPE
 
 from explorer.errors import NotFound
+
+STUDIES = Path(__file__).resolve().parents[2] / "studies"
 
 DTYPES = "choose one of f32, f16, bf16, f64"
 EXTENT = "it must be a whole number from 1 to"
@@ -27,9 +30,28 @@ USAGE = {
     "cols beyond 64 bits": ("space --cols 99999999999999999999", EXTENT),
     "cols in other digits": ("space --cols ١٢", f"cols is '١٢'; {EXTENT}"),
     "cols superscript": ("space --cols ²", f"cols is '²'; {EXTENT}"),
-    "cols missing": ("search", "cols is not said: give --cols 4096"),
+    "cols missing": (
+        "search",
+        "--cols is missing; give the number of columns, for example --cols 4096",
+    ),
     "cols empty": ("search --cols=", "cols is ''"),
-    "verify a folder": ("verify tests", "'tests' cannot be emitted: write best, a trial's number"),
+    "verify a folder": ("verify tests", "'tests' is no kernel: give best, a trial's number, heur"),
+    "verify nothing known": (
+        "verify nosuch",
+        "'nosuch' is no kernel: give best, a trial's number, heuristic, a preset, a config as "
+        "JSON, or an emitted file whose name ends in .cu",
+    ),
+    "verify misspelled": ("verify onefow-warp", ".cu; the nearest is oneflow-warp"),
+    "emit misspelled": ("emit heuristc --cols 8", "256}'; the nearest is heuristic"),
+    "option without a value": ("search --cols", "see explorer search --help"),
+    "option of a subcommand without a value": (
+        "table check x --problems",
+        "see explorer table check --help",
+    ),
+    "recording as T4 to nowhere": (
+        "recordings by-hand --t4 /proc/a.json",
+        "/proc/a.json cannot be written: No such file or directory; name another --t4",
+    ),
     "verify another file": ("verify a/b.json", "'a/b.json' names a file; explorer verify and"),
     "diff of a file": ("diff a.cu heuristic", "'a.cu' names a file; explorer verify and"),
     "guide unknown": ("guide nosuch", "there is no guide 'nosuch'; there are pytorch,"),
@@ -52,7 +74,14 @@ USAGE = {
         "search --cols 8 --rows 9 --mask additive --mask-rows 2",
         "mask_rows is 2; it must be at least 1 and divide rows, which is 9",
     ),
-    "mask rows without mask": ("search --cols 8 --mask-rows 2", "a mask 'none' has none"),
+    "mask rows without mask": (
+        "search --cols 8 --mask-rows 2",
+        "mask_rows is 2, but there is no mask; leave",
+    ),
+    "mask rows of lengths": (
+        "search --cols 8 --mask lengths --mask-rows 2",
+        "mask_rows is 2, but lengths have no rows; leave it out, or add a causal or an additive",
+    ),
     "mask and backward": (
         "search --cols 8 --op softmax_backward --mask causal",
         "softmax_backward needs none",
@@ -81,6 +110,14 @@ USAGE = {
     ),
     "axis": ("search --shape 8,3,4 --axis 3", "axis is 3; an array of 3 axes has -3 to 2"),
     "shape": ("search --shape 8x3", "shape is '8x3'"),
+    "shape of a word": (
+        "space --shape 8,3,x",
+        "shape is '8,3,x'; write whole numbers with commas, such as 8,3,4096",
+    ),
+    "shape of nothing": (
+        "space --shape 8,0",
+        "shape is '8,0'; write whole numbers from 1 to 8589934591 with commas, such as 8,3,4096",
+    ),
     "a missing extent": ("search --shape 8,,3", "shape is '8,,3'; write whole numbers"),
     "output stride": ("search --cols 8 --output-stride 0", "output_stride is '0'"),
     "axis of no array": (
@@ -144,7 +181,7 @@ USAGE = {
     "no such recording": ("search --cols 8 --device recorded:x", "'x' does not exist; there are:"),
     "gpu": ("space --cols 8 --gpu 4090", "GPU '4090' is not known; there are Tesla T4"),
     "several gpus": ("space --cols 8 --gpu nvidia", "GPU 'nvidia' is one of several: NVIDIA A100"),
-    "what": ("emit worst --cols 8", "write best, a trial's number such as 12"),
+    "what": ("emit worst --cols 8", "give best, a trial's number such as 12"),
     "rows of no heuristic": (
         "emit {} --cols 8 --batch-invariant",
         "batch-invariant configs are the heuristic's alone",
@@ -215,6 +252,60 @@ def refused(ran, says):
 def test_one_line_and_exit_code_2(explorer, case):
     arguments, says = USAGE[case]
     refused(explorer(*arguments.split()), says)
+
+
+TABLE = "name a table that explorer tune wrote, or one that explorer table list shows"
+KEPT = {
+    # command: what the line ends in
+    "table show": TABLE,
+    "compare --from": "name a file that explorer compare --save wrote",
+    "journey --from": "name a file that explorer journey --save wrote",
+    "report --from": "name a comparison, a journey or a tuned table",
+}
+
+
+@pytest.mark.parametrize("command", KEPT)
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is empty"),
+        ("\n", "is empty"),
+        ("{a}", "is not JSON (line 1, column 2)"),
+        ('{"a":\n1', "is not JSON (line 2, column 2)"),
+        ("[" * 100_000, "is not JSON: its values are nested too deeply"),
+        ('{"a":NaN}', "is not JSON: NaN is no number of JSON"),
+        ('{"a":1,"a":2}', "has 'a' 2 times; give it one value"),
+    ],
+)
+def test_a_damaged_result_is_said(explorer, tmp_path, command, text, says):
+    (tmp_path / "bad.json").write_text(text)
+    ran = explorer(*command.split(), "bad.json")
+    assert ran.code == 2 and ran.err == f"error: bad.json {says}; {KEPT[command]}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "says"),
+    [
+        (
+            "compare --from",
+            "tuned/nvidia-h200.json",
+            "is a tuned table, not a comparison; show it with explorer table show",
+        ),
+        (
+            "journey --from",
+            "results/compare-h200-f32.json",
+            "is a comparison, not a journey; show it with explorer compare --from",
+        ),
+        (
+            "table show",
+            "results/journey-h200-f32-4096.json",
+            "is a journey, not a tuned table; show it with explorer journey --from",
+        ),
+    ],
+)
+def test_a_result_of_another_kind_is_said_with_what_shows_it(explorer, command, name, says):
+    path = STUDIES / name
+    refused(explorer(*command.split(), path), f"error: {path} {says} {path}")
 
 
 def test_no_gpu_and_no_recording_names_those_there_are(explorer, recording):

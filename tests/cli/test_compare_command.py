@@ -15,6 +15,7 @@ from explorer.problem import Problem
 from explorer.report.tune import progress_text
 from explorer.tuning.tune import TuneProgress
 
+STUDIES = Path(__file__).resolve().parents[2] / "studies"
 SHAPES = ("--cols", "4096,1000", "--rows", "512", "--dtype", "f32,bf16")
 
 
@@ -250,8 +251,8 @@ def test_tracebacks_are_for_those_who_ask(explorer, gpu, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "cols is not said"),
-        (("--cols", "4096,many"), "cols is 'many'"),
+        ((), "--cols is missing; give the number"),
+        (("--cols", "4096,many"), "cols is '4096,many'; write whole numbers with commas"),
         (("--cols", "8,9", "--rows", "1,2,3"), "rows are 3 and cols 2"),
         (("--cols", "8", "--dtype", "f32,f8"), "dtype 'f8' is not known"),
         (("--cols", "8", "--op", "softmin"), "op 'softmin' is not known"),
@@ -274,6 +275,15 @@ def test_bad_words_are_refused_in_a_sentence(explorer, words, says):
     assert ran.code == 2 and says in ran.err
     assert ran.out == "" or "--json" in words
     assert len(ran.err.strip().splitlines()) == 1
+
+
+def test_the_best_peer_and_its_time_stand_in_one_block(explorer, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    out = explorer("compare", "--from", STUDIES / "results" / "compare-h200-f32.json").out
+    block = next(text for text in out.split("\n\n") if "best peer" in text)
+    heading, first, *_ = block.splitlines()
+    assert heading.split() == ["rows", "×", "cols", "best", "peer", "ratio"]
+    assert re.fullmatch(r"131072×64 +[0-9.]+  torch-compile +[0-9.]+", first)
 
 
 def test_a_file_of_another_kind_is_refused(explorer):

@@ -105,8 +105,8 @@ def test_times_come_from_a_recording_without_a_study(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((WARP, "worst", *SHAPE), "'worst' cannot be"),
-        ((WARP, WIDER), "give --cols 4096"),
+        ((WARP, "worst", *SHAPE), "'worst' is no kernel: give best"),
+        ((WARP, WIDER), "for example --cols 4096"),
         ((WARP, WIDER, *SHAPE, "--show", "cubin"), "write some of source, ptx, sass"),
         ((WARP, WIDER, *SHAPE, "--show", "sass"), "softmax-explorer[sass]"),
         ((WARP, WIDER, *SHAPE, "--batch-invariant"), "neither of the two is the heuristic"),

@@ -1,6 +1,7 @@
 """What helps at the prompt: help in groups with an example that parses, and completion."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from command_line import built
 
 from explorer.cli import app
 from explorer.cli.app import COMMANDS
-from explorer.cli.help import PANELS
+from explorer.cli.help import HELP_NAMES, PANELS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {
@@ -57,6 +58,48 @@ def test_the_example_of_a_help_parses(explorer, words, monkeypatch):
     assert program == "explorer" and tuple(typed[: len(words)]) == words
     assert f"Example:\n  {command.epilog}\n" in explorer(*words, "-h").out
     command.make_context(words[-1], typed[len(words) :])  # raises for an option that is not there
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("words", [words for words, _ in tree()], ids="-".join)
+def test_help_is_broken_between_words_alone(words, width):
+    typed = {**HELP_NAMES, "resilient_parsing": True, "terminal_width": width}
+    with dict(tree())[words].make_context(words[-1], [], **typed) as context:
+        text = context.get_help()
+    assert not [line for line in text.splitlines() if re.search(r"\w-$", line)]
+    assert "\u2011" not in text
+    assert max(map(len, text.partition("Example:")[0].splitlines())) <= width
+
+
+@pytest.mark.parametrize("words", [words for words, _ in tree()], ids="-".join)
+def test_help_names_arguments_without_types_of_python(explorer, words):
+    out = explorer(*words, "--help").out
+    assert "[[" not in out
+    assert not re.search(r"<(str|path|int|float|list)", out)
+
+
+def test_optional_arguments_stand_in_brackets(explorer):
+    named = {"verify": "[WHAT]", "presets": "[TEXT]", "space": "[PARAMETER]...", "guide": "[NAME]"}
+    for command, name in named.items():
+        assert f"Usage: explorer {command} [OPTIONS] {name}\n" in explorer(command, "-h").out
+
+
+@pytest.mark.parametrize(
+    ("says", "commands"),
+    [
+        (" (needed, unless --shape says it).", "search emit show space record diff profile"),
+        (" (needed, unless --shape says it or WHAT is a file).", "verify"),
+        (" (needed, unless --shape says it or --from names a file).", "journey"),
+        (" (needed, unless --shapes names a file).", "tune"),
+        (" (needed, unless --draw or --from is given).", "compare"),
+        (" of a row.", "report presets"),
+    ],
+)
+def test_help_says_where_columns_are_needed(explorer, says, commands):
+    for command in commands.split():
+        told = " ".join(explorer(command, "--help").out.split())
+        start = told.index("--cols ")
+        assert told[start : told.index("--rows ", start)].strip().endswith(says), command
 
 
 def test_every_command_has_an_example():

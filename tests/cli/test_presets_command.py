@@ -44,7 +44,7 @@ def test_a_preset_is_verified_emitted_and_profiled_by_any_of_its_names(explorer,
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("emit", "shared-three", "--cols", "300"), "but shared-tree"),
+        (("emit", "shared-three", "--cols", "300"), "the nearest are shared-tree,"),
         (("emit", "oneflow-warp", "--cols", "3000"), "preset 'oneflow-warp' is not for softmax"),
         (
             ("verify", "shared-tree", "--cols", "300", "--op", "softmax_backward"),

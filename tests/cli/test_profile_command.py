@@ -30,7 +30,7 @@ def test_as_json(explorer):
     [
         ((CONFIG, *SHAPE, "--device", "abacus"), "device 'abacus'"),
         ((CONFIG, *SHAPE, "--device", "cuda:0"), "no NVIDIA driver"),
-        (("worst", *SHAPE), "'worst' cannot be"),
+        (("worst", *SHAPE), "'worst' is no kernel: give best"),
         ((CONFIG, *SHAPE, "--gpu", "Abacus"), "GPU 'Abacus'"),
         (('{"threads":100}', *SHAPE), "threads is 100"),
     ],

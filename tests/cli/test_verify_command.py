@@ -197,7 +197,7 @@ def test_a_text_of_many_parentheses_is_told_with_its_file(edit):
     [
         ((), "what to verify is not said"),
         (("best", "--all"), "what to verify is not said"),
-        ((CONFIG,), "cols is not said"),
+        ((CONFIG,), "--cols is missing; give the number"),
         (("none.cu",), "cannot be read"),
         ((CONFIG, "--cols", "512", "--device", "abacus"), "device 'abacus'"),
         (("--all", "--cols", "64", "--strength", "3"), "strength is '3'"),

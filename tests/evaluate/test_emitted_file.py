@@ -242,7 +242,7 @@ def test_line_ends_and_a_mark_of_an_editor_say_nothing(tmp_path):
         ("kThreadsPerRow = 64;", "kThreadsPerRow = 0;", "from 1 to 1024"),
         ("using Word = float4;", "using Word = Wide;", "what one access moves"),
         ("long long rows)", "long long rows, int more)", "its header passes (input, output, rows)"),
-        ("__global__", "__device__", "is no __global__ function of it; it has none"),
+        ("__global__", "__device__", "it has no __global__ function, and its header says that"),
         ("--cols 512", "--cols many", "cols is 'many'; it must be a number"),
         ("--cols 512", '--cols 512 "', "must name a config as JSON"),
         ("--cols 512", "--cols 0", "cols is 0"),

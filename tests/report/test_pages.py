@@ -439,7 +439,7 @@ def test_the_command_writes_one_page_of_a_study_and_a_comparison(explorer, once,
         (["--cols", "4096", "--output", "report.pdf"], "name a file that ends in .html"),
         (["--from", "nothing.json"], "nothing.json cannot be read"),
         (["--from", "other.json"], "is none of the files that a report shows"),
-        (["--from", "torn.json"], "torn.json cannot be shown"),
+        (["--from", "torn.json"], "torn.json is not JSON (line 1, column 18); name a comparison"),
         (["--cols", "31"], "no study yet"),
     ],
 )
@@ -451,6 +451,19 @@ def test_bad_input_gets_one_sentence(explorer, tmp_path, words, said):
     assert said in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert not list(tmp_path.glob("*.html"))
+
+
+def test_a_shipped_table_is_named_as_table_list_does_and_fewer_files_need_several(
+    explorer, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("explorer.cli.report.LARGE_MB", 0)
+    monkeypatch.setattr("explorer.report.page.script", lambda: "")
+    ran = explorer("report", "--from", "held-out/nvidia-h100-80gb-hbm3")
+    assert ran.exit_code == 0 and ran.stderr.endswith(" MB\n"), ran.stderr
+    assert "NVIDIA H100 80GB HBM3" in (tmp_path / "report.html").read_text()
+    compared = RESULTS / "compare-h200-f32.json"
+    ran = explorer("report", "--from", "held-out/nvidia-h100-80gb-hbm3", "--from", compared)
+    assert ran.stderr.endswith(" MB; a page of fewer files is smaller\n")
 
 
 def test_without_the_extra_one_sentence_names_it(explorer, monkeypatch):
