@@ -179,9 +179,17 @@ def test_a_peer_of_other_values_is_refused(run, tmp_path, name, value):
         read_compared(path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 100_000])
-def test_a_file_without_a_comparison(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is empty; name a file that explorer compare --save wrote"),
+        ("[]", "keeps no comparison"),
+        ("{}", "keeps no comparison"),
+        ("[" * 100_000, "is not JSON: its values are nested too deeply"),
+    ],
+)
+def test_a_file_without_a_comparison(tmp_path, text, says):
     path = tmp_path / "none.json"
     path.write_text(text)
-    with pytest.raises(InvalidInput, match=r"none\.json keeps no comparison"):
+    with pytest.raises(InvalidInput, match=rf"none\.json {says}"):
         read_compared(path)
