@@ -176,6 +176,13 @@ def why_no_gpu(device: str) -> str | None:
     return driver_problem() if device == "auto" else None
 
 
+def assumes_gpu(name: str | None) -> bool:
+    """Whether the limits are those of the default GPU, as none is named and none is here."""
+    from explorer.devices.cuda import has_driver
+
+    return name is None and not has_driver()
+
+
 def gpu_limits(name: str | None) -> GpuSpec:
     """Those of the named GPU, else of the one that is here, else of the default one.
 
@@ -183,10 +190,10 @@ def gpu_limits(name: str | None) -> GpuSpec:
     """
     if name is not None:
         return known_gpu(name)
-    from explorer.devices.cuda import CudaDevice, has_driver
-
-    if not has_driver():
+    if assumes_gpu(name):
         return known_gpu(DEFAULT_GPU)
+    from explorer.devices.cuda import CudaDevice
+
     with CudaDevice(0) as device:
         return device.gpu
 

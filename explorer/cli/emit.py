@@ -25,7 +25,6 @@ from explorer.tuning.objective import Goal, Objectives
 from explorer.user_files import check_writable
 
 if TYPE_CHECKING:
-    from explorer.api import Chosen
     from explorer.codegen import Variant
     from explorer.evaluate.emulation import Verdict
     from explorer.outcome import Resources
@@ -89,8 +88,9 @@ def emit(
     json: Json = False,
 ) -> None:
     """Write the source of the best, a trial, the heuristic, a preset or a config."""
+    from explorer.api import assumes_gpu
     from explorer.cli.problem import chosen_variant
-    from explorer.export import REMEDY, default_path, write_beside, write_source
+    from explorer.export import HEURISTIC, REMEDY, default_path, write_beside, write_source
     from explorer.report.json_data import as_text, emission_data
 
     if output == STDOUT:
@@ -99,7 +99,8 @@ def emit(
     chosen = chosen_variant(
         what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant
     )
-    _say_for_which_gpu(what, gpu, chosen)
+    if what == HEURISTIC and assumes_gpu(gpu) and chosen.gpu is not None:
+        say(f"no GPU here: the kernel is chosen for {chosen.gpu.name}; --gpu names another")
     variant, arch = chosen.variant, chosen.arch
     path = default_path(variant) if output is None else Path(output)
     if output != STDOUT:
@@ -121,15 +122,6 @@ def emit(
     print(f"{path}: {written}")
     if beside is not None:
         print(f"{beside[0]}: {beside[1]}")
-
-
-def _say_for_which_gpu(what: str, gpu: str | None, chosen: "Chosen") -> None:
-    """Say which GPU the heuristic chose for, where none is here and none is named."""
-    from explorer.devices.cuda import has_driver
-    from explorer.export import HEURISTIC
-
-    if what == HEURISTIC and gpu is None and chosen.gpu is not None and not has_driver():
-        say(f"no GPU here: the kernel is chosen for {chosen.gpu.name}; --gpu names another")
 
 
 def _check_stdout(*, json: bool, for_: str | None) -> None:
