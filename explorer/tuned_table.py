@@ -114,9 +114,13 @@ class TunedProblem:
 
     @property
     def gain(self) -> float | None:
-        """The time of what is taken without a search over the best's; None if it failed."""
-        times = [f.time_us for f in self.finalists if f.config == self.untuned]
-        return times[0] / self.best.time_us if times else None
+        """The time of what is taken without a search over the fastest's; None if it failed.
+
+        The best is the simplest of those that tie with the fastest, and may have a longer time.
+        """
+        times = {f.config: f.time_us for f in self.finalists}
+        untuned_us = times.get(self.untuned)
+        return None if untuned_us is None else untuned_us / min(times.values())
 
     @property
     def torch_over_best(self) -> float | None:

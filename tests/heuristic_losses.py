@@ -87,7 +87,7 @@ def losses_of(table: TunedTable, choose: Callable[[TunedProblem], Config]) -> li
                 config=config,
                 ratio=times[judged] / best,
                 measured=config in times,
-                earlier_ratio=times[one.untuned] / best,
+                earlier_ratio=one.gain or times[one.untuned] / best,
             )
         )
     return found

@@ -20,7 +20,7 @@ from explorer.report.table import (
     words,
 )
 from explorer.report.text import count, counted, microseconds, percent, seconds, share_of_copy
-from explorer.tuned_table import TunedProblem, TunedTable
+from explorer.tuned_table import TunedProblem, TunedTable, shipped_tables, table_file
 from explorer.tuning.table_check import Fault
 from explorer.tuning.tune import TuneProgress, TuneRun
 
@@ -80,10 +80,13 @@ def times(ratio: float | None) -> str:
 def _notes(run: TuneRun, path: Path, *, with_torch: bool) -> list[tuple[str, str]]:
     problems = run.table.problems
     kernels = sum(len(one.timed) + len(one.failed) for one in problems)
-    lines = [("gain", _mean("the heuristic's kernel takes", [p.gain for p in problems]))]
+    gain = _mean("The heuristic of the day of the measurement took", [p.gain for p in problems])
+    if table_file(path).resolve() in {file.resolve() for file in shipped_tables().values()}:
+        gain += "; explorer guide slow-cases has today's"
+    lines = [("gain", f"{gain}.")]
     if with_torch:
-        mean = _mean("torch's own function takes", [p.torch_over_best for p in problems])
-        lines += [("torch", mean)]
+        mean = _mean("Torch's own function took", [p.torch_over_best for p in problems])
+        lines += [("torch", f"{mean}.")]
     lines += [("kernels", f"{kernels} verified or rejected on {counted(len(problems), 'problem')}")]
     if run.resumed:
         lines += [("resumed", f"{counted(run.resumed, 'problem')} of an earlier run")]
@@ -96,7 +99,7 @@ def _mean(who: str, ratios: list[float | None]) -> str:
     known = [ratio for ratio in ratios if ratio is not None]
     mean = geometric_mean(known)
     if mean is None:
-        return "not known: it has a time on no problem"
+        return "Not known: it has a time on no problem"
     return f"{who} {mean:.3f} × the time of the best in geometric mean, {max(known):.3f} × at worst"
 
 
