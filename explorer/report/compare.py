@@ -30,6 +30,7 @@ from explorer.tuning.peer_comparison import (
     LOSS,
     LOSS_THAT_COUNTS,
     TIE,
+    UNSEARCHED,
     Loss,
     PeerComparison,
     PeerRun,
@@ -97,6 +98,28 @@ def result_counts(comparisons: Iterable[PeerComparison]) -> dict[str, int]:
         if one.best is not None:
             counts[one.result_against(one.best)] += 1
     return counts
+
+
+def means_notes(run: PeerRun) -> list[str]:
+    """Say which peers' geometric means are of fewer problems than ours, and of how many."""
+    notes = []
+    for label, comparisons in groups(run).items():
+        by_number: dict[int, list[str]] = {}
+        for name, number in means(comparisons).counts.items():
+            by_number.setdefault(number, []).append(name)
+        notes += [
+            f"{label}: {_mean_of(names)} of the {counted(number, 'problem')}, of "
+            f"{len(comparisons)}, that {'it computes' if len(names) == 1 else 'they compute'}"
+            for number, names in sorted(by_number.items(), reverse=True)
+            if number < len(comparisons)
+        ]
+    return notes
+
+
+def _mean_of(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"the mean of {names[0]} is"
+    return f"the means of {', '.join(names[:-1])} and {names[-1]} are"
 
 
 def left_out_lines(run: PeerRun) -> list[tuple[str, str]]:
@@ -280,6 +303,7 @@ def notes_of(run: PeerRun) -> list[tuple[str, str]]:
     counts = result_counts(run.comparisons)
     lines = [("against the best peer", ", ".join(f"{n} {w}" for w, n in _plural(counts).items()))]
     lines += [("losses", losses_sentence(run))]
+    lines += [("means", text) for text in means_notes(run)]
     lines += [("ours", origin) for origin in _origins(run)]
     lines += [("heuristic", text) for text in _heuristic(run)]
     lines += [("peers", "; ".join(_versions(run)))] if run.peer_names else []
@@ -322,11 +346,18 @@ def _plural(counts: dict[str, int]) -> dict[str, int]:
 
 
 def _origins(run: PeerRun) -> list[str]:
-    """Where our configs come from, each origin once, with how many problems have it."""
+    """Where our configs come from: each origin once, or where they are many, how many there are."""
     origins = [one.origin for one in run.comparisons]
-    if len(set(origins)) > 3:
-        return [f"the best of {len(set(origins))} studies and configs, named in the JSON"]
-    return list(dict.fromkeys(origins))
+    if len(set(origins)) <= 3:
+        return list(dict.fromkeys(origins))
+    searched = len(origins) - origins.count(UNSEARCHED)
+    if searched == len(origins):
+        return [f"the best of a search at all {counted(searched, 'problem')}; the JSON names them"]
+    unsearched = counted(len(origins) - searched, "problem")
+    return [
+        f"the heuristic's kernel at {unsearched}; at {searched} the best of a search, which the "
+        "JSON names"
+    ]
 
 
 def _heuristic(run: PeerRun) -> list[str]:

@@ -118,11 +118,14 @@ def shares_figure(
 ) -> Figure:
     """Return the chart of shares of copy over columns, for one op and element type."""
     rows = share_rows(comparisons)
-    means = {
-        who: geometric_mean(row["share"] for row in rows if row["who"] == who) or 0.0
-        for who in dict.fromkeys(row["who"] for row in rows)
-    }
-    said = ", ".join(f"{who} {share:.0f} %" for who, share in means.items())
+    shares: dict[str, list[float]] = {}
+    for row in rows:
+        shares.setdefault(row["who"], []).append(row["share"])
+    said = ", ".join(
+        f"{who} {geometric_mean(found) or 0.0:.0f} %"
+        + (f" (of {counted(len(found), 'shape')})" if len(found) < len(comparisons) else "")
+        for who, found in shares.items()
+    )
     counts = result_counts(comparisons)
     says = (
         "Copy's time over that of each library; the dashed line at 100 is copy. Lines join "

@@ -195,6 +195,15 @@ class PeerRun:
     drawn: str = ""
     """How the shapes were drawn, in words; empty where they were named."""
 
+    def __repr__(self) -> str:
+        """Return a line for a notebook, without the samples."""
+        number, left = len(self.comparisons), len(self.unmeasured)
+        gpus = dict.fromkeys(one.circumstances.gpu for one in self.comparisons)
+        parts = [f"{number} problem{'' if number == 1 else 's'}"]
+        parts += [f"on {', '.join(gpus)}"] if gpus else []
+        parts += [f"beside {', '.join(self.peer_names)}"] if self.peer_names else []
+        return f"PeerRun({' '.join(parts)}{f'; {left} not compared' if left else ''})"
+
     def with_(self, one: PeerComparison | Unmeasured) -> "PeerRun":
         """With one problem more."""
         if isinstance(one, Unmeasured):
@@ -362,10 +371,14 @@ class Ours:
     origin: str
 
 
+UNSEARCHED = "the heuristic's config; nothing was searched"
+"""The origin of a config that is taken without a search."""
+
+
 def unsearched(bench: PeerBench) -> Ours:
     """What is taken where nothing was searched: the heuristic's config."""
     config = config_for(bench.problem, bench.gpu, accuracy=bench.circumstances.accuracy)
-    return Ours(config, "the heuristic's config; nothing was searched")
+    return Ours(config, UNSEARCHED)
 
 
 def compare_with_peers(

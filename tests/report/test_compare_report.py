@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from math import sqrt
+from pathlib import Path
 
 import pytest
 
@@ -10,11 +11,21 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.problem import Problem
-from explorer.report.compare import compare_data, compared_markdown, groups, means, read_compared
+from explorer.report.compare import (
+    compare_data,
+    compared_markdown,
+    groups,
+    means,
+    means_notes,
+    notes_of,
+    read_compared,
+)
 from explorer.tuning.contest import Absent
 from explorer.tuning.peer_comparison import PeerComparison, PeerRun, PeerTime, losses
 
 ROUNDS = 12
+
+RESULTS = Path(__file__).resolve().parents[2] / "studies" / "results"
 
 
 def row(time_us):
@@ -117,6 +128,28 @@ def test_geometric_means_are_over_what_has_times(run):
     assert found.of_copy == pytest.approx(sqrt(60 / 62 * 60 / 64), rel=1e-3)
     assert found.counts == {"torch": 2, "quack": 1}
     assert found.of_copy_by_name["quack"] == pytest.approx(60 / 62, rel=1e-3)
+
+
+def test_means_of_fewer_problems_say_of_how_many(run):
+    text = compared_markdown(run)
+    assert (
+        "- means: softmax f32: the mean of quack is of the 1 problem, of 2, that it computes"
+        in (text)
+    )
+    assert "softmax bf16: the mean" not in text
+    more = means_notes(read_compared(RESULTS / "compare-h200-f32.json"))
+    assert more[0] == (
+        "softmax f32: the means of quack and liger are of the 19 problems, of 25, that they compute"
+    )
+
+
+def test_the_origins_of_ours_are_counted_where_they_are_many():
+    text = dict(notes_of(read_compared(RESULTS / "compare-h200-f32.json")))["ours"]
+    assert text == (
+        "the heuristic's kernel at 22 problems; at 3 the best of a search, which the JSON names"
+    )
+    searched = dict(notes_of(read_compared(RESULTS / "compare-h200-before-f32.json")))["ours"]
+    assert searched == "the best of a search at all 21 problems; the JSON names them"
 
 
 def test_the_heuristic_is_ours_where_nothing_else_was_found(run):

@@ -20,12 +20,14 @@ from explorer.report import charts
 from explorer.report import page as report_page
 from explorer.report.journey import read_journey
 from explorer.report.kept_pages import (
+    contender_names,
     family_losses,
     journey_picture,
     kept_page,
     kinds,
     neighbour_losses,
     share_rows,
+    shares_figure,
     times_of,
 )
 from explorer.report.page import Figure, Section, page_html, table_html
@@ -251,6 +253,15 @@ def test_shares_are_copys_time_over_each_time():
     rows = share_rows([one])
     assert [row["who"] for row in rows] == ["ours", *(peer.name for peer in one.peers)]
     assert rows[0]["share"] == pytest.approx(100 * one.copy_time_us / one.time_us, abs=0.01)
+
+
+def test_a_mean_of_fewer_shapes_says_of_how_many():
+    from explorer.report.compare import read_compared
+
+    run = read_compared(RESULTS / "compare-h200-f32.json")
+    says = shares_figure("softmax f32", run.comparisons, contender_names(run)).says
+    assert "torch 42 %, torch-compile 57 %" in says
+    assert "quack 79 % (of 19 shapes), liger 48 % (of 19 shapes)" in says
 
 
 # ------------------------------------------------------------------ what a study does not hold
