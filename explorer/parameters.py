@@ -58,7 +58,8 @@ ROW_THREADS = (1, 2, 4, 8, 16, *WARPS)
 """Threads that may share a row."""
 
 MEANING = {
-    "algorithm": "how maximum and sum are found: in two passes, or online in one",
+    "algorithm": "three-pass has one pass for the maximum, one for the sum and one that "
+    "normalises; online finds maximum and sum in one pass",
     "threads": "threads a block",
     "threads_per_row": "threads that share a row; a block works on threads / "
     "threads_per_row * rows_per_thread rows",

@@ -213,7 +213,7 @@ def widths(traffic: Traffic) -> str:
 
 
 def _opcodes(profile: Profile) -> Table:
-    title = "PTX instructions, one for each warp that executes it"
+    title = "PTX instructions: the total counts one for each warp, an element's one for each thread"
     table = _table(title, "total", "an element", "share")
     counters = profile.counters
     listed = [

@@ -15,6 +15,14 @@ def test_a_profile_tells_traffic_and_occupancy(explorer):
         assert fact in ran.out, fact
 
 
+def test_the_heading_says_what_is_counted_for_a_warp_and_what_for_a_thread(explorer):
+    ran = explorer("profile", "heuristic", "--cols", "64", "--rows", "64")
+    heading = (
+        "PTX instructions: the total counts one for each warp, an element's one for each thread"
+    )
+    assert ran.code == 0 and heading in ran.out.splitlines()
+
+
 def test_as_json(explorer):
     data = json.loads(explorer("profile", CONFIG, *SHAPE, "--json", "--gpu", "Tesla T4").out)
     assert data["gpu"] == "Tesla T4" and data["arch"] == "sm_75"
