@@ -17,13 +17,19 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem, as_whole, asked_by, rows_notice
 from explorer.config import Config
-from explorer.errors import ExplorerError, InvalidInput, NotFound, WrongKernel
+from explorer.errors import (
+    ON_COMMAND_LINE,
+    ExplorerError,
+    InvalidInput,
+    NotFound,
+    WrongKernel,
+)
 from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, is_known_gpu, known_gpu, known_gpu_for
 from explorer.plain_data import shown
 from explorer.problem import Problem
 from explorer.tuning.objective import Effort, Goal, Objectives
 from explorer.tuning.results import Progress, SearchResult
-from explorer.user_files import check_writable, is_there
+from explorer.user_files import check_writable, is_there, is_writable_folder
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -196,6 +202,17 @@ def gpu_limits(name: str | None) -> GpuSpec:
 
     with CudaDevice(0) as device:
         return device.gpu
+
+
+def gpu_words(gpu: GpuSpec, named: str | None, *, with_arch: bool = False) -> str:
+    """What to print of a GPU whose limits count, where nothing runs on it: `for NVIDIA H200`."""
+    from explorer.devices.cuda import has_driver
+
+    is_stand_in = named is None and not has_driver()
+    facts = [gpu.arch] if with_arch else []
+    facts += ["no GPU here; --gpu names another"] if is_stand_in else []
+    told = f" ({'; '.join(facts)})" if facts else ""
+    return f"{'on' if named is None and not is_stand_in else 'for'} {gpu.name}{told}"
 
 
 # ------------------------------------------------------------------ search
@@ -579,6 +596,12 @@ class Emitted:
     notices: tuple[str, ...] = ()
     """What the command line says of it on stderr."""
 
+    def __repr__(self) -> str:
+        """Return a line for a notebook, without the source."""
+        checked = "not verified" if self.verdict is None else str(self.verdict.status)
+        parts = [str(self.problem), checked, *([str(self.path)] if self.path is not None else [])]
+        return f"Emitted({', '.join(parts)})"
+
     @property
     def problem(self) -> Problem:
         """What it computes."""
@@ -681,8 +704,28 @@ def compiled(variant: "Variant", arch: str, notice: Notice) -> "Resources | None
         notice(f"not compiled as a check: {error}")
         return None
     resources = compile_for(arch, variant)
+    for sentence in _cache_fault():
+        notice(sentence)
     notice(f"compiles for {arch} with NVRTC {version}: {resources_line(resources)}")
     return resources
+
+
+_told_of_cache: list[Path] = []
+"""Folders that cannot be written, of which a sentence was said in this process."""
+
+
+def _cache_fault() -> list[str]:
+    """Say, once a process, that no kernel can be kept and each is compiled anew."""
+    from explorer.compile import cache_dir
+
+    folder = cache_dir()
+    if folder in _told_of_cache or is_writable_folder(folder):
+        return []
+    _told_of_cache.append(folder)
+    return [
+        f"no kernel is kept, and each is compiled anew: {folder} cannot be written; set "
+        "EXPLORER_CACHE_DIR"
+    ]
 
 
 def verified(variant: "Variant", arch: str, accuracy: Accuracy, notice: Notice) -> "Verdict":
@@ -925,6 +968,11 @@ def compare(
         )
 
 
+def _named(function: str) -> str:
+    """A function of this module as the user calls it: a command, or a call."""
+    return f"explorer{' ' if ON_COMMAND_LINE.get() else '.'}{function}"
+
+
 def _several(problems: Any, keywords: Mapping[str, Any]) -> list[Problem]:
     """Raises InvalidInput for what is no problem, and where there is none."""
     if problems is None or isinstance(problems, Problem | AskedProblem):
@@ -966,6 +1014,15 @@ class Tuned:
     run: "TuneRun"
     path: Path
     notices: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return a line for a notebook, without the times."""
+        from explorer.report.text import counted
+
+        table, untuned = self.run.table, len(self.run.untuned)
+        left = f", {untuned} not tuned" if untuned else ""
+        problems = counted(len(table.problems), "problem")
+        return f"Tuned({problems} on {table.gpu.name}{left}, {self.path})"
 
 
 def tune(
@@ -1027,7 +1084,7 @@ def tune(
         _whole("seed", seed, 0),
         asked,
         wanted="tuning",
-        instead="without one, explorer search replays a recording",
+        instead=f"without one, {_named('search')} replays a recording",
     ) as benches:
         path, kept = _table_so_far(output, benches.gpu)
         journal = path.with_suffix(".partial.jsonl")
@@ -1097,6 +1154,6 @@ def _table_so_far(output: StrPath | None, gpu: "GpuSpec") -> "tuple[Path, TunedT
     if table.gpu != gpu:
         raise InvalidInput(
             f"{path} is of another GPU, {table.gpu.name}, and this one is {gpu.name}; name another "
-            "--output"
+            f"{'--output' if ON_COMMAND_LINE.get() else 'output'}"
         )
     return path, table

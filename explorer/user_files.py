@@ -238,6 +238,12 @@ def whole_lines(path: Path) -> list[str]:
     return whole
 
 
+def is_writable_folder(folder: Path) -> bool:
+    """Whether files can be written in a folder, or the folder made where it is not there."""
+    existing = next((path for path in (folder, *folder.parents) if is_there(path)), folder)
+    return os.access(existing, os.W_OK) and existing.is_dir()
+
+
 def check_writable(path: Path, remedy: str = "name another file") -> None:
     """Make the folder of `path`, and see that a file can be written there: before it is measured.
 

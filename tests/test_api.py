@@ -249,6 +249,76 @@ def test_a_comparison_needs_a_gpu(without_gpu):
         explorer.compare(cols=64)
 
 
+@pytest.mark.parametrize(
+    ("call", "says", "words", "command_says"),
+    [
+        (
+            lambda: explorer.compare(cols=64),
+            "explorer.PeerRun.from_dict(json.load(open(FILE)))",
+            ("compare", "--cols", "64"),
+            "--from FILE",
+        ),
+        (
+            lambda: explorer.search(cols=63, rows=8, dtype="bf16", scale=0.5, in_place=True),
+            'explorer.emit("heuristic", cols=63, rows=8, dtype="bf16", scale=0.5, in_place=True)',
+            ("search", "--cols", "63", "--rows", "8", "--storage", "s.db"),
+            "explorer emit heuristic --cols 63 --rows 8 --dtype f32",
+        ),
+        (
+            lambda: explorer.emit("best", cols=63, storage="s.db"),
+            'run explorer.search(cols=63, dtype="f32")',
+            ("emit", "best", "--cols", "63", "--storage", "s.db"),
+            "run explorer search --cols 63 --dtype f32",
+        ),
+        (
+            lambda: explorer.tune([explorer.Problem(8, 8)]),
+            "explorer.search replays",
+            ("tune", "--cols", "8"),
+            "explorer search replays",
+        ),
+    ],
+)
+def test_remedies_are_calls_in_a_program_and_commands_on_the_command_line(
+    call, says, words, command_says, without_gpu, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(explorer.ExplorerError) as caught:
+        call()
+    assert says in str(caught.value)
+    ran = CliRunner().invoke(app, words, prog_name="explorer")
+    assert ran.exit_code == 2 and command_says in ran.stderr and says not in ran.stderr
+    with pytest.raises(explorer.ExplorerError, match=re.escape(says)):
+        call()  # the command line leaves nothing behind
+
+
+def test_results_are_shown_on_a_line(result, emitted, tmp_path):
+    assert repr(result) == (
+        f"SearchResult({PROBLEM} recorded on {GPU}: best {result.time_us:.2f} µs, "
+        f"{100 * result.copy_us / result.time_us:.1f} % of copy, of {result.measured} kernels)"
+    )
+    assert repr(emitted) == f"Emitted({PROBLEM}, verified)"
+    assert repr(emitted.verdict) == f"Verdict({PROBLEM}: verified by emulation for sm_90)"
+    unchecked = dataclasses.replace(emitted, verdict=None, path=Path("k.cu"))
+    assert repr(unchecked) == f"Emitted({PROBLEM}, not verified, k.cu)"
+    from explorer.api import Tuned
+    from explorer.report.compare import read_compared
+    from explorer.tuned_table import read_table
+    from explorer.tuning.tune import TuneRun
+
+    run = read_compared(ROOT / "studies" / "results" / "retimed-h100.json")
+    assert re.fullmatch(r"PeerRun\(7 problems on NVIDIA H100 80GB HBM3 beside [^\n]*\)", repr(run))
+    tuned = Tuned(TuneRun(read_table("held-out/nvidia-h200"), (), 0), Path("mine.json"))
+    assert repr(tuned) == f"Tuned(60 problems on {GPU}, mine.json)"
+
+
+def test_a_cache_that_cannot_be_written_is_told_once(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("EXPLORER_CACHE_DIR", str(tmp_path / "file" / "x"))
+    first, second = (explorer.emit("heuristic", cols=64, rows=8, verify=False) for _ in range(2))
+    said = "file/x cannot be written; set EXPLORER_CACHE_DIR"
+    assert said in first.notices[0] and not any(said in one for one in second.notices)
+
+
 def test_a_comparison_on_a_gpu_that_is_not_there_is_refused(monkeypatch):
     """It is none of the problems' faults, of which each would be told as not compared."""
 

@@ -54,9 +54,9 @@ def diff(
     json: Json = False,
 ) -> None:
     """Show two kernels side by side: config, source, resources, counts, times if known."""
-    from explorer.api import known_times_of, two_variants
+    from explorer.api import gpu_words, known_times_of, two_variants
     from explorer.evaluate.profile import MISSING, inspect
-    from explorer.export import parse_choice
+    from explorer.export import is_of_study, parse_choice
     from explorer.gpu_spec import known_gpu_for
     from explorer.report.diff import SASS, Difference, difference_data, print_difference
     from explorer.report.json_data import as_text
@@ -75,7 +75,9 @@ def diff(
         raise InvalidInput(f"sass cannot be shown: {one.no_sass or other.no_sass or MISSING}")
     variants = (one.variant, other.variant)
     times = known_times_of(variants, limits, storage, goal)
-    difference = Difference((a, b), (one, other), times)
+    of_study = is_of_study(parse_choice(a)) or is_of_study(parse_choice(b))
+    where = f"on {limits.name}" if of_study and gpu is None else gpu_words(limits, gpu)
+    difference = Difference((a, b), (one, other), times, where)
     if json:
         print(as_text(difference_data(difference, shown)))
     else:

@@ -47,7 +47,7 @@ def space(
 
     With --csv it prints a line for each value of each parameter.
     """
-    from explorer.api import gpu_limits
+    from explorer.api import gpu_limits, gpu_words
     from explorer.report.csv_data import as_csv, parameter_rows
     from explorer.report.json_data import as_text, space_data
     from explorer.report.space import SpaceView, print_space
@@ -57,7 +57,9 @@ def space(
     check_one_format(json=json, csv=csv)
     problem = needed(asked).problem()
     fixed = sub_space(where or [], problem.dtype)
-    view = SpaceView(Space(problem, gpu_limits(gpu), fixed), fixed, tuple(parameter or ()))
+    limits = gpu_limits(gpu)
+    told = gpu_words(limits, gpu, with_arch=True)
+    view = SpaceView(Space(problem, limits, fixed), fixed, tuple(parameter or ()), told)
     if json:
         print(as_text(space_data(view)))
     elif csv:

@@ -93,6 +93,10 @@ class Verdict:
     runs: tuple[Emulation, ...] = ()
     """The emulated runs; none where a GPU judged."""
 
+    def __repr__(self) -> str:
+        """Return a line for a notebook, without the source and the runs."""
+        return f"Verdict({self.program.problem}: {self.status} by {self.by})"
+
     @classmethod
     def of_runs(cls, program: ProgramUnderTest, runs: tuple[Emulation, ...], by: str) -> "Verdict":
         """As good as the worst of the runs; unverified where there is none."""

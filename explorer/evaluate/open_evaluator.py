@@ -11,7 +11,7 @@ from explorer.accuracy import Accuracy
 from explorer.compile import CompilePool, Compiler, nvrtc_version
 from explorer.config import Config
 from explorer.devices.names import gpu_alone, gpu_or_recording
-from explorer.errors import ExplorerError, InvalidInput
+from explorer.errors import ON_COMMAND_LINE, ExplorerError, InvalidInput
 from explorer.evaluator import Evaluator
 from explorer.gpu_spec import GpuSpec
 from explorer.peer import PeerBench
@@ -151,13 +151,19 @@ def open_peer_benches(
     accuracy: Accuracy = Accuracy.DEFAULT,
     *,
     wanted: str = "a comparison",
-    instead: str = "show one that was kept: --from FILE",
+    instead: str | None = None,
 ) -> PeerBenches:
     """Of `auto` or `cuda:N`; kernels and peers must meet `accuracy`.
 
     Raises InvalidInput for what is no GPU, or where there is none: `wanted` needs it, and `instead`
-    says what to do.
+    says what to do; None: look at a comparison that was kept.
     """
     if timing not in TIMINGS:
         raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
+    if instead is None:
+        instead = (
+            "show one that was kept: --from FILE"
+            if ON_COMMAND_LINE.get()
+            else "read one that was kept: explorer.PeerRun.from_dict(json.load(open(FILE)))"
+        )
     return PeerBenches(gpu_alone(device, wanted, instead), timing, seed, accuracy)

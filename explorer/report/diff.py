@@ -44,6 +44,8 @@ class Difference:
     sides: tuple[Inspection, Inspection]
     times: KnownTimes | None
     """None where no source has a time of either."""
+    where: str = ""
+    """The GPU whose limits count, in words; empty: `on`, with its name."""
 
     @cached_property
     def texts(self) -> dict[str, "TextDiff"]:
@@ -188,7 +190,8 @@ def _of_copy(difference: Difference, place: int) -> float | None:
 def print_difference(difference: Difference, shown: Sequence[str], console: Console) -> None:
     """Names, config, what each takes and does, instructions, then the texts `shown`."""
     first = difference.sides[0]
-    console.print(f"{first.variant.problem} on {first.gpu.name}", style="bold")
+    where = difference.where or f"on {first.gpu.name}"
+    console.print(f"{first.variant.problem} {where}", style="bold")
     console.print()
     named = zip(SIDES, difference.names, difference.sides, strict=True)
     console.print(

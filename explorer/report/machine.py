@@ -28,7 +28,7 @@ from explorer.report.studies import PROGRAM, dashboard_program
 from explorer.report.table import Styled, Table, print_table, prose, words
 from explorer.tuning import open_storage, survey
 from explorer.tuning.storage import STORAGE_VARIABLE, default_storage
-from explorer.user_files import STUDIES, is_there, studies_folder, template_dir
+from explorer.user_files import STUDIES, is_writable_folder, studies_folder, template_dir
 
 # ------------------------------------------------------------------ one thing
 
@@ -178,8 +178,7 @@ def _place(url: str | None) -> str:
 
 def _cache() -> Answer:
     folder = cache_dir()
-    existing = next((path for path in (folder, *folder.parents) if is_there(path)), folder)
-    if not os.access(existing, os.W_OK) or not existing.is_dir():
+    if not is_writable_folder(folder):
         return False, f"{folder} cannot be written; set EXPLORER_CACHE_DIR"
     return True, str(folder)
 

@@ -10,6 +10,10 @@ from explorer.report.text import count, microseconds
 from explorer.tuning.main_effects import BLOCK_OF_A_ROW, LEAST_PAIRS, NEAR
 from explorer.tuning.results import Contrast, StudyView, Unpaired
 
+FIRST_TIMES = (
+    "times here are first times, each kernel by itself; the finals above timed the fastest again"
+)
+
 METHOD = (
     "matched pairs: two kernels of the study that differ in this parameter alone, the faster of "
     f"which takes at most {100 * (NEAR - 1):.0f} % more than the study's fastest. The figure is "
@@ -19,8 +23,9 @@ METHOD = (
 
 UNPAIRED = (
     f"fewer than {LEAST_PAIRS} pairs of fast kernels differ in one of these parameters alone, so "
-    "that it is not known what the parameter does by itself. For its two most frequent values the "
-    "table has the fastest kernel that was seen; the two kernels differ in other parameters, too"
+    "that it is not known what the parameter does by itself. For its two most frequent values, and "
+    "for that of the best kernel, the table has the fastest kernel that was seen; these kernels "
+    "differ in other parameters, too"
 )
 
 _PHRASES: dict[str, Callable[[Any], str]] = {
@@ -95,12 +100,13 @@ def contrast_sentence(contrast: Contrast, problem: Problem) -> str:
 
 def unpaired_sentence(told: Unpaired, problem: Problem) -> str:
     """Return what is known of a parameter that too few pairs tell apart."""
-    (one, one_us, _), (other, other_us, _) = told.one, told.other
+    seen = ", ".join(
+        f"{microseconds(us)} µs with {value_phrase(told.name, value, problem)}"
+        for value, us, _ in told.seen
+    )
     return (
         f"not known: fewer than {LEAST_PAIRS} pairs of fast kernels differ in {told.name} alone. "
-        f"Fastest seen: {microseconds(one_us)} µs with {value_phrase(told.name, one, problem)}, "
-        f"{microseconds(other_us)} µs with {value_phrase(told.name, other, problem)}; these "
-        "kernels differ in other parameters, too"
+        f"Fastest seen: {seen}; these kernels differ in other parameters, too"
     )
 
 
@@ -109,7 +115,7 @@ def unpaired_table(view: StudyView) -> Table:
     columns = [*words("parameter"), prose("value"), *numbers("best µs", "kernels")]
     table = Table(columns, title="Parameters that few pairs tell apart", keys=2)
     for told in view.unpaired:
-        for value, time_us, kernels in (told.one, told.other):
+        for value, time_us, kernels in told.seen:
             phrase = value_phrase(told.name, value, view.summary.problem)
             table.add(told.name, phrase, microseconds(time_us), count(kernels))
     return table

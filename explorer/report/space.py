@@ -35,6 +35,8 @@ class SpaceView:
     """The values to which parameters of it are narrowed."""
     names: tuple[str, ...] = ()
     """The parameters that are shown; all where there are none."""
+    where: str = ""
+    """The GPU whose limits count, in words; empty: `on`, with its name and architecture."""
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -68,7 +70,8 @@ def _share(part: int, whole: int) -> str:
 def print_space(view: SpaceView, console: Console) -> None:
     """The parameters with their values and meaning, the counts, and each rule with its sentence."""
     space = view.space
-    console.print(f"{space.problem} on {space.gpu.name} ({space.gpu.arch})", style="bold")
+    where = view.where or f"on {space.gpu.name} ({space.gpu.arch})"
+    console.print(f"{space.problem} {where}", style="bold")
     console.print()
     print_table(_parameters_table(view), console)
     console.print()

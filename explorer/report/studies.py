@@ -12,7 +12,13 @@ from explorer.errors import NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.evaluate.verify import FinalistCheck
 from explorer.report.finals import finals_notes, print_finals
-from explorer.report.main_effects import METHOD, UNPAIRED, headlines, unpaired_table
+from explorer.report.main_effects import (
+    FIRST_TIMES,
+    METHOD,
+    UNPAIRED,
+    headlines,
+    unpaired_table,
+)
 from explorer.report.table import Table, as_markdown, notes, numbers, print_table, prose, words
 from explorer.report.text import (
     CHANGED,
@@ -146,6 +152,8 @@ def print_study(view: StudyView, console: Console, storage: str | None = None) -
     if view.unpaired:
         print_table(unpaired_table(view), console)
         console.print(notes([("note", UNPAIRED)]))
+        if view.finals is not None:
+            console.print(notes([("times", FIRST_TIMES)]))
     console.print()
     command = reproducing_command(view.best, summary.problem, summary.goal, storage)
     console.print(command, style="bold", soft_wrap=True)

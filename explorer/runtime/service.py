@@ -18,6 +18,7 @@ from explorer.compile import CompileFailure
 from explorer.config import Config
 from explorer.errors import ExplorerError, InvalidInput
 from explorer.gpu_spec import GpuSpec
+from explorer.plain_data import shown
 from explorer.problem import Problem
 from explorer.runtime.kernels import find, make, tuned_config, tuned_configs
 from explorer.runtime.launcher import LoadedKernel, gpu
@@ -80,7 +81,7 @@ def set_options(
     fastest there; all others are, and with `batch_invariant` all are, served by the heuristic's.
     From the start where EXPLORER_TUNED names files, with a colon between them. An empty sequence
     takes no tables any longer. Say so before the first call, too. Raises InvalidInput for a file
-    that is no tuned table of this version.
+    that is no tuned table of this version, and for a switch that is neither True nor False.
     `compiled_calls`: whether plain calls on PyTorch's tensors (without gradient, mask and lengths)
     are served by a function in C instead of Python, which takes half of the host's time. This is
     on by default; EXPLORER_COMPILED_CALLS=0 turns it off from the start. A C compiler builds the
@@ -92,6 +93,14 @@ def set_options(
     None makes a kernel while a graph is being captured, into which nothing can be loaded: what
     is captured is then the framework's function. Call `explorer.warm_up` before.
     """
+    switches = {
+        "wait": wait,
+        "batch_invariant": batch_invariant,
+        "compiled_calls": compiled_calls,
+    }
+    for name, value in switches.items():
+        if value is not None and not isinstance(value, bool):
+            raise InvalidInput(f"{name} is {shown(value)}; it must be True or False")
     if wait is not None:
         options.wait = wait
     if batch_invariant is not None:

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from explorer.config import Config
 from explorer.parameters import Value
 from explorer.tuning.contest import ratio
 from explorer.tuning.results import Contrast, TrialRecord, Unpaired
@@ -52,15 +53,23 @@ def contrasts(trials: Sequence[TrialRecord]) -> tuple[Contrast, ...]:
     return tuple(found)
 
 
-def unpaired(trials: Sequence[TrialRecord], compared: Sequence[Contrast]) -> tuple[Unpaired, ...]:
-    """Return what can be said of the parameters that varied, but that no pairs tell apart."""
+def unpaired(
+    trials: Sequence[TrialRecord], compared: Sequence[Contrast], best: Config | None = None
+) -> tuple[Unpaired, ...]:
+    """Return what can be said of the parameters that varied, but that no pairs tell apart.
+
+    `best` is the config of the study's best kernel, whose values are told in any case.
+    """
     told = {contrast.name for contrast in compared}
     told |= set(TOGETHER) if BLOCK_OF_A_ROW in told else set()
     found = []
     for name in trials[0].config.as_dict() if trials else ():
         values = Counter(getattr(trial.config, name) for trial in trials)
         if name not in told and len(values) > 1:
-            found.append(Unpaired(name, *(_fastest(trials, name, v) for v in _two_usual(values))))
+            told_of = _two_usual(values)
+            if best is not None and getattr(best, name) not in told_of:
+                told_of.append(getattr(best, name))
+            found.append(Unpaired(name, *(_fastest(trials, name, v) for v in told_of)))
     return tuple(found)
 
 

@@ -123,6 +123,15 @@ class SearchResult:
     notices: tuple[str, ...] = ()
     """What the command line says of it on stderr: whose times a replay shows, rows left out."""
 
+    def __repr__(self) -> str:
+        """Return a line for a notebook, without the samples."""
+        of_copy = f", {100 * self.copy_us / self.time_us:.1f} % of copy" if self.copy_us else ""
+        kernels = "1 kernel" if self.measured == 1 else f"{self.measured} kernels"
+        return (
+            f"SearchResult({self.problem} {'recorded on' if self.replayed else 'on'} {self.gpu}: "
+            f"best {self.time_us:.2f} µs{of_copy}, of {kernels})"
+        )
+
     @property
     def goal(self) -> Goal:
         """What was searched for."""
@@ -247,12 +256,22 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class Unpaired:
-    """A parameter that too few pairs tell apart: the fastest kernel of its two usual values."""
+    """A parameter that too few pairs tell apart: the fastest kernels of some of its values.
+
+    They are its two usual values, and that of the study's best kernel.
+    """
 
     name: str
     one: tuple[Value, float, int]
     """The value, the time of its fastest kernel in microseconds, and how many have it."""
     other: tuple[Value, float, int]
+    best: tuple[Value, float, int] | None = None
+    """Those of the best kernel's value, where it is neither of the two."""
+
+    @property
+    def seen(self) -> tuple[tuple[Value, float, int], ...]:
+        """All that is known of its values, the most frequent first."""
+        return (self.one, self.other, *([self.best] if self.best is not None else []))
 
 
 @dataclass(frozen=True, slots=True)

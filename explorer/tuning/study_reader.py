@@ -2,7 +2,6 @@
 
 import random
 import re
-import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, create_trial
 from sqlalchemy.engine import Engine
 
-from explorer.asked import AskedProblem
+from explorer.asked import AskedProblem, command_or_call
 from explorer.config import Config
 from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.space_version import space_version
@@ -420,12 +419,13 @@ def _view(study: StoredStudy) -> StudyView:
 def _whole_view(study: StoredStudy) -> StudyView:
     """With what each parameter did."""
     measured = study.measured()
-    compared = contrasts(measured)
+    compared, best = contrasts(measured), study.best()
+    assert best is not None  # as in `_view`
     return replace(
         _view(study),
         effects=effects(measured),
         contrasts=compared,
-        unpaired=unpaired(measured, compared),
+        unpaired=unpaired(measured, compared, best.config),
     )
 
 
@@ -454,8 +454,8 @@ def _trial(study: StoredStudy, number: int) -> TrialRecord:
 
 
 def searching(problem: AskedProblem, goal: Goal) -> str:
-    """The command that searches a problem with that goal."""
-    return shlex.join(["explorer", "search", *problem.options, *goal.options])
+    """The command, or in a program the call, that searches a problem with that goal."""
+    return command_or_call("search", [], [*problem.options, *goal.options])
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,15 @@ def test_a_closed_pipe_is_no_traceback():
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("words", [("space",), ("diff", "heuristic", "heuristic")])
+def test_a_gpu_on_which_nothing_runs_is_named_as_such(explorer, words, monkeypatch):
+    monkeypatch.setattr("explorer.devices.cuda.has_driver", lambda: False)
+    first = explorer(*words, "--cols", "128", "--rows", "64").out.splitlines()[0]
+    assert "64x128 for NVIDIA H200 (" in first and "no GPU here; --gpu names another)" in first
+    named = explorer(*words, "--cols", "128", "--rows", "64", "--gpu", "NVIDIA H200")
+    assert "64x128 for NVIDIA H200" in named.out and "no GPU here" not in named.out
+
+
 def test_space_as_json(explorer):
     data = json.loads(explorer("space", "--cols", "64", "--op", "softmax_backward", "--json").out)
     assert data["gpu"] == "NVIDIA H200" and 0 < data["legal"] < data["points"]

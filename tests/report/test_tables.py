@@ -168,10 +168,14 @@ def test_study_says_what_each_parameter_does_by_itself(view):
         "pairs",
         "cluster no clusters 61.40 300 cluster clusters of 2 blocks 70.00 10",
         "fewer than 6 pairs of fast kernels differ in one of these parameters alone",
+        "times here are first times, each kernel by itself; the finals above timed the fastest "
+        "again",
         "matched pairs: two kernels of the study that differ in this parameter alone,",
     ):
         assert sentence in text, sentence
     assert "1.10 × faster" not in text  # of a parameter the values of most pairs alone are told
+    without = " ".join(printed(print_study, replace(view, finals=None), 100).split())
+    assert "finals above" not in without
 
 
 @pytest.mark.parametrize("width", [80, 120])

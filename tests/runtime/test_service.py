@@ -413,6 +413,12 @@ def test_a_table_that_is_none_is_refused_at_once(world, tmp_path):
     assert module.options.tuned == ()
 
 
+@pytest.mark.parametrize("name", ["wait", "batch_invariant", "compiled_calls"])
+def test_a_switch_is_true_or_false(name):
+    with pytest.raises(InvalidInput, match=f"{name} is 'x'; it must be True or False"):
+        set_options(**{name: "x"})
+
+
 def test_a_table_of_the_environment_that_is_none_is_said_and_left_out(
     service, chosen, monkeypatch, caplog
 ):

@@ -88,6 +88,21 @@ def test_what_always_changes_with_another_is_not_called_its_own_effect():
     assert f"fewer than {LEAST_PAIRS} pairs of fast kernels differ in cache alone" in told
 
 
+def test_the_value_of_the_best_is_told_although_few_kernels_have_it():
+    rare = Config(threads=512, threads_per_row=512, cache="shared")
+    trials = trials_of([*grid(), rare], lambda config: 9.0 if config == rare else planted(config))
+    (cache,) = [told for told in unpaired(trials, [], rare) if told.name == "cache"]
+    assert [(value, kernels) for value, _, kernels in cache.seen] == [
+        ("registers", 36),
+        ("none", 18),
+        ("shared", 1),
+    ]
+    told = unpaired_sentence(cache, load_recording(NAME).header.problem)
+    assert "9.000 µs with keeping the row in shared memory" in told
+    usual = next(told for told in unpaired(trials, [], trials[0].config) if told.name == "cache")
+    assert usual.best is None and len(usual.seen) == 2
+
+
 def test_threads_of_a_block_and_of_its_one_row_change_together():
     configs = [
         replace(config, threads=n, threads_per_row=n) for config in grid() for n in (128, 256)
