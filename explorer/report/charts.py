@@ -122,6 +122,7 @@ def theme(*, dark: bool, font: str = PAGE_FONT) -> Row:
             "tickColor": quiet,
             "titleFontWeight": "normal",
             "labelLimit": 260,
+            "labelSeparation": LABEL_SEPARATION,
         },
         "legend": {**labels, **_LEGEND},
         "header": labels,
@@ -183,20 +184,29 @@ def _above(field: str, title: str, channel: str = "x", **more: Any) -> Any:
     alt = altair()
     made = alt.X if channel == "x" else alt.Y
     scale = alt.Scale(type="symlog", constant=_LINEAR, nice=False, **more)
-    axis = alt.Axis(
-        values=list(_ABOVE), title=title, format=".1~f", labelOverlap="greedy", labelSeparation=4
-    )
+    axis = alt.Axis(values=list(_ABOVE), title=title, format=".1~f", labelOverlap="greedy")
     return made(f"{field}:Q", scale=scale, axis=axis)
 
+
+TICK_STEP = 90
+"""Pixels from one number of a linear axis to the next, about."""
+
+LABEL_SEPARATION = 8
+"""Pixels between two numbers of an axis at least: of those that come nearer, some are left out."""
 
 LABEL_LINE = 24
 """Characters of another label on one line where the window is narrow."""
 
-NARROW_STEP = 32
-"""Pixels that a row is high there, if a label is on two lines."""
+NARROW_LINE = 16
+"""Pixels that a row is high there for each line of the longest label."""
 
 HALF_LINE = 6.5
 """Pixels: Vega centres the first line of a label on its row, and not all of its lines."""
+
+
+def _linear(**more: Any) -> Any:
+    """Return an axis of round numbers, few enough that each of them has its label."""
+    return altair().Axis(tickCount={"expr": f"ceil(width / {TICK_STEP})"}, **more)
 
 
 def _on_lines(when: str = "true") -> Any:
@@ -222,7 +232,8 @@ def _labelled(chart: Chart, labels: Sequence[str], step: int) -> Chart:
     narrow = alt.param(name="narrow", value=False)
     made = chart.add_params(narrow, _lines(labels, LABEL_LINE))
     if max(map(len, labels)) > LABEL_LINE:
-        made = made.properties(usermeta={"narrowStep": NARROW_STEP})
+        lines = max(len(wrap(label, LABEL_LINE)) for label in labels)
+        made = made.properties(usermeta={"narrowStep": NARROW_LINE * lines})
     return made.properties(width=PLOT_WIDTH, height=alt.Step(step))
 
 
@@ -309,6 +320,7 @@ def kernels_chart(
             title="rank by first times"
             if title
             else "rank by first times: drag here to select kernels",
+            axis=_linear(),
         ),
         y=_above("above_best", "% above the best", "y"),
         **chosen,
@@ -319,7 +331,7 @@ def kernels_chart(
         align="right", dx=-4, dy=-7, baseline="middle"
     ).encode(x=alt.value("width"), text="text:N")
     search = points.encode(
-        x=alt.X("trial:Q", title="trial"),
+        x=alt.X("trial:Q", title="trial", axis=_linear()),
         y=_above("above_copy", "% above copy's time", "y"),
         **chosen,
     )
@@ -374,7 +386,8 @@ def intervals_chart(rows: Sequence[Row], title: str, noise: float | None = None)
     axis = _on_lines("narrow")
     base = alt.Chart(_data(rows)).encode(y=alt.Y("label:N", sort=labels, title=None, axis=axis))
     small = max(max(abs(row["low"]), abs(row["high"])) for row in rows) < LINEAR_BELOW
-    value = alt.X("value:Q", title=title) if small else _above("value", title)
+    linear = alt.X("value:Q", title=title, axis=_linear())
+    value = linear if small else _above("value", title)
     whole = [
         base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q"),
         base.mark_point(size=70).encode(
@@ -450,7 +463,7 @@ def bars_chart(rows: Sequence[Row], title: str) -> Chart:
             "value:Q",
             title=title,
             scale=alt.Scale(domainMin=0, domainMax={"expr": f"{most} / {_share_left(widest)}"}),
-            axis=alt.Axis(format=",.2~f", tickMinStep=1 if whole else 0),
+            axis=_linear(format=",.2~f", tickMinStep=1 if whole else 0),
         ),
     )
     text = base.mark_text(align="left", dx=5).encode(text="told:N")
