@@ -162,7 +162,7 @@ def comparison_page(run: PeerRun) -> KeptPage:
     for label, comparisons in groups(run).items():
         drawn.add(shares_figure(label, comparisons, names))
     told.add(*map(_with_all_headings, tables(run)))
-    told.say(LEGEND.replace("`", ""))
+    told.say(LEGEND)
     about = Section("Circumstances of the comparison")
     about.add(definitions(notes_of(run)))
     first, counts = run.comparisons[0].circumstances, result_counts(run.comparisons)

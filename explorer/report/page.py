@@ -1,6 +1,7 @@
 """A page of HTML that opens offline: sections, tables, charts, and the script that draws them."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -38,23 +39,49 @@ class Section:
     blocks: list[Block] = field(default_factory=list)
 
     def say(self, sentence: str) -> None:
-        """Add a paragraph of plain text."""
-        self.blocks.append(f"<p>{escape(sentence)}</p>")
+        """Add a paragraph of plain text, whose code stands between backticks."""
+        self.blocks.append(f"<p>{prose_html(sentence)}</p>")
 
     def add(self, *blocks: Block) -> None:
         """Add charts, tables or HTML."""
         self.blocks += blocks
 
 
+SHORT_CODE = 32
+"""Characters of code in a sentence that stands on one line: they fit on a telephone."""
+
+_CODE = re.compile(r"`([^`]+)`|(?<![\w-])(--[a-z][a-z-]*(?: [A-Z]{3,})?)")
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|×|[µm]?s|min|[KMG]iB|[kMG]?B|GB/s|MHz|bytes?|ulp)(?![\w/]))")
+
+
+def prose_html(text: str) -> str:
+    """Return a sentence as HTML: what stands between backticks, and options, are code.
+
+    No line ends within short code, or between a number and its unit.
+    """
+    parts, end = [], 0
+    for found in _CODE.finditer(text):
+        code = found[1] or found[2]
+        short = ' class="short"' if len(code) <= SHORT_CODE else ""
+        parts += [_plain(text[end : found.start()]), f"<code{short}>{escape(code)}</code>"]
+        end = found.end()
+    return "".join([*parts, _plain(text[end:])])
+
+
+def _plain(text: str) -> str:
+    return escape(_UNIT.sub("\N{NO-BREAK SPACE}", text))
+
+
 def definitions(lines: Iterable[tuple[str, str]]) -> str:
     """Return a list of words with a sentence for each."""
-    entries = (f"<dt>{escape(word)}</dt><dd>{escape(text)}</dd>" for word, text in lines)
+    entries = (f"<dt>{escape(word)}</dt><dd>{prose_html(text)}</dd>" for word, text in lines)
     return f"<dl>{''.join(entries)}</dl>"
 
 
 def command(text: str) -> str:
-    """Return a command to copy."""
-    return f'<pre class="command" tabindex="0"><code>{escape(text)}</code></pre>'
+    """Return a command to copy, which is not broken within an option."""
+    words = re.sub(r"(?<!\S)--[\w-]+", r'<span class="short">\g<0></span>', escape(text))
+    return f'<pre class="command" tabindex="0"><code>{words}</code></pre>'
 
 
 def source(text: str) -> str:
@@ -66,6 +93,9 @@ def source(text: str) -> str:
     code: str = highlight(text, CudaLexer(), HtmlFormatter(nowrap=True))
     return f'<pre class="source" tabindex="0" aria-label="CUDA source"><code>{code}</code></pre>'
 
+
+PROSE = Kind.PROSE.name.lower()
+"""The class of a cell of a column of sentences."""
 
 MOST_COLUMNS = 4
 """A table of more columns, or of sentences, has a block for each row where the window is narrow."""
@@ -82,7 +112,7 @@ def table_html(table: Table, *, title: str = "") -> str:
     body = "".join(
         "<tr>"
         + "".join(
-            f'<td class="{kind}">{escape(str(cell))}</td>'
+            f'<td class="{kind}">{(prose_html if kind == PROSE else escape)(str(cell))}</td>'
             for cell, kind in zip(row, kinds, strict=True)
         )
         + "</tr>"
@@ -91,7 +121,7 @@ def table_html(table: Table, *, title: str = "") -> str:
     said = title or table.title
     caption = f"<caption>{escape(said)}</caption>" if said else ""
     label = escape(said or "table")
-    stacks = Kind.PROSE.name.lower() in kinds or len(kinds) > MOST_COLUMNS
+    stacks = PROSE in kinds or len(kinds) > MOST_COLUMNS
     stacked = f' class="stack" style="{_labels(headings)}"' if stacks else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">'
@@ -150,7 +180,7 @@ def page_html(title: str, lead: str, sections: Sequence[Section]) -> str:
             '<html lang="en">',
             f"<head>{_HEAD}<title>{escape(title)}</title>",
             f"<style>{_STYLE.replace('LABELS', _label_rules())}{_code_styles()}</style></head>",
-            f"<body><header><h1>{escape(title)}</h1><p>{escape(lead)}</p>",
+            f"<body><header><h1>{escape(title)}</h1><p>{prose_html(lead)}</p>",
             f'<nav aria-label="Sections"><ul>{"".join(links)}</ul></nav></header>',
             '<noscript><p class="note">The charts need JavaScript. The tables have their figures.'
             "</p></noscript>",
@@ -188,7 +218,7 @@ def _figure(figure: Figure, figures: list[dict[str, Any]]) -> str:
         more += f"<details><summary>The figures as a table</summary>{inner}</details>"
     return (
         f'<figure><figcaption id="caption-{number}"><b>{escape(figure.title)}.</b> '
-        f"{escape(figure.says)}</figcaption>"
+        f"{prose_html(figure.says)}</figcaption>"
         f'<div class="chart" id="chart-{number}" role="group" '
         f'aria-labelledby="caption-{number}"></div>{more}</figure>'
     )
@@ -288,6 +318,8 @@ figcaption { max-width: 46rem; margin-bottom: 0.5rem; }
   linear-gradient(to left, var(--shade), transparent) right / 0.75rem 100% no-repeat scroll; }
 .hint { color: var(--quiet); font-size: 0.85rem; margin: 0.5rem 0 0; }
 .chart svg { display: block; }
+.short { white-space: nowrap; }
+p code, dd code, figcaption code, td code { font: 0.9em ui-monospace, monospace; }
 .selected { color: var(--quiet); }
 input { font: inherit; width: 5rem; color: var(--text); background: var(--box);
   border: 1px solid var(--line); border-radius: 4px; }

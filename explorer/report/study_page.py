@@ -118,6 +118,11 @@ def first_times_words(history: StudyHistory) -> str:
     )
 
 
+KERNELS = "Every kernel, and the search"
+
+FIRST_TIMES_TOO = f"Times in this section are first times, as in the section “{KERNELS}”."
+
+
 def _winner(history: StudyHistory, storage: str | None) -> Section:
     view, section = history.view, Section("What was found")
     problem, best = view.summary.problem, view.best
@@ -136,8 +141,9 @@ def _winner(history: StudyHistory, storage: str | None) -> Section:
         lines += [("code", CHANGED)]
     section.add(definitions(lines))
     section.say(
-        "A search times no other libraries. explorer compare --save FILE does, and explorer report "
-        "--from FILE draws that comparison, on this page too if it is given beside --cols."
+        "A search times no other libraries. `explorer compare --save FILE` does, and "
+        "`explorer report --from FILE` draws that comparison, on this page too if it is given "
+        "beside `--cols`."
     )
     section.say("This command writes the winner:")
     section.add(command(reproducing_command(best, problem, view.summary.goal, storage)))
@@ -335,7 +341,7 @@ def _near(rows: Sequence[Row]) -> dict[int, int]:
 
 
 def _kernels(history: StudyHistory) -> Section:
-    section = Section("Every kernel, and the search")
+    section = Section(KERNELS)
     rows = kernel_rows(history)
     lines, band, whose = progress_lines(history)
     _, reference = _reference_us(history)
@@ -462,7 +468,7 @@ def _parameters(history: StudyHistory) -> Section:
     if not rows:
         section.say("All measured kernels have the same parameters.")
         return section
-    section.say(first_times_words(history))
+    section.say(FIRST_TIMES_TOO)
     first = rows[0]["label"].split(" = ")[0]
     says = (
         "For each value of a parameter, the fastest kernel that has it: how far it is above the "
@@ -485,7 +491,7 @@ def _effects(history: StudyHistory) -> Section:
     if not (view.contrasts or view.unpaired):
         section.say("Too few kernels were measured to tell what a parameter does by itself.")
         return section
-    section.say(first_times_words(history))
+    section.say(FIRST_TIMES_TOO)
     if view.contrasts:
         section.add(_contrasts_figure(view.contrasts, problem))
         section.add(definitions(headlines(view)))
@@ -543,7 +549,7 @@ def _error(history: StudyHistory) -> Section:
     if not known:
         section.say("The errors of these kernels in ulps were not recorded.")
         return section
-    section.say(first_times_words(history))
+    section.say(FIRST_TIMES_TOO)
     fastest_us = min(trial.outcome.time_us for trial in known)
     front = front_trials(known)
     members = {trial.number for trial in front}

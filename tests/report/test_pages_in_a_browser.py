@@ -89,6 +89,39 @@ def test_a_page_draws_each_chart_and_says_nothing_to_the_console(
     assert max(in_each(browser, "(e) => e.clientWidth")) <= width
 
 
+LEAST_GAP = 6
+"""Pixels between two numbers of an axis: less than `LABEL_SEPARATION`, since texts are rounded."""
+
+LEAST_GAPS = """(chart) => {
+  const labels = [...chart.querySelectorAll('.role-axis-label text')]
+    .filter((e) => e.textContent && !/rotate\\((?!0)/.test(e.getAttribute('transform')))
+    .filter((e) => getComputedStyle(e).opacity !== '0')
+    .map((e) => e.getBoundingClientRect());
+  const gaps = labels.flatMap((one) => labels
+    .filter((other) => other.left > one.left && Math.abs(other.top - one.top) < 3)
+    .map((other) => other.left - one.right));
+  return Math.min(1000, ...gaps);
+}"""
+
+
+@pytest.mark.parametrize("width", [360, 400, 700, 1000, 1600])
+@pytest.mark.parametrize("name", PAGES)
+def test_numbers_of_an_axis_stand_apart(browser, pages, name, width):
+    browser.open(pages[name], width=width, scheme="light")
+    gaps = in_each(browser, LEAST_GAPS)
+    assert min(gaps) < 1000 and min(gaps) >= LEAST_GAP, gaps
+
+
+@pytest.mark.parametrize("width", [360, 1000])
+def test_no_line_ends_within_a_command_of_a_sentence(browser, pages, width):
+    browser.open(pages["study"], width=width, scheme="light")
+    lines = browser.run(
+        "[...document.querySelectorAll('.short')].map((e) => e.getClientRects().length)"
+    )
+    assert len(lines) > 3 and set(lines) == {1}
+    assert browser.run("document.documentElement.scrollWidth") <= width
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_is_as_light_as_is_preferred(browser, pages, scheme):
     browser.open(pages["study"], width=1000, scheme=scheme)
