@@ -52,8 +52,8 @@ def benchmark(
     """Compare search strategies on recordings in which every kernel was measured."""
     from explorer.devices.recorded import list_recordings, load_recording
     from explorer.report.benchmark import print_scores, scores_data
-    from explorer.report.json_data import as_text
     from explorer.report.table import results
+    from explorer.report.text import as_json
     from explorer.tuning.benchmark import STRATEGIES, Truth, score
 
     unknown = [name for name in strategy or () if name not in STRATEGIES]
@@ -77,7 +77,7 @@ def benchmark(
         say("stopped")
         raise typer.Exit(INTERRUPTED) from None
     if json:
-        print(as_text(scores_data(scores)))
+        print(as_json(scores_data(scores)))
     else:
         print_scores(scores, results())
 
@@ -110,9 +110,9 @@ def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = 
     from explorer.devices.recorded import list_recordings, load_recording
     from explorer.report.benchmark import t4_data
     from explorer.report.csv_data import as_csv, recording_rows
-    from explorer.report.json_data import as_text
     from explorer.report.space import print_recordings, recordings_data
     from explorer.report.table import results
+    from explorer.report.text import as_json
     from explorer.user_files import check_writable, write_file
 
     check_one_format(json=json, csv=csv)
@@ -126,7 +126,7 @@ def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = 
         return
     files = list_recordings()
     if json:
-        print(as_text({"recordings": recordings_data(files)}))
+        print(as_json({"recordings": recordings_data(files)}))
     elif csv:
         print(as_csv(recording_rows(files)), end="")
     else:

@@ -362,9 +362,9 @@ def _journal(save: Path) -> Path:
 
 def _keep(run: "PeerRun", save: Path, *, is_whole: bool) -> None:
     """Write what was compared. The journal goes where the file has every problem of the command."""
-    from explorer.report.json_data import as_text
+    from explorer.report.text import as_json
 
-    write_file(save, as_text(run.as_dict()) + "\n", "name another --save")
+    write_file(save, as_json(run.as_dict()) + "\n", "name another --save")
     say(f"{save}: {len(run.comparisons)} written")
     if is_whole:
         _journal(save).unlink(missing_ok=True)
@@ -393,11 +393,11 @@ def _tell(
 def _print(run: "PeerRun", *, json: bool, csv: bool, markdown: bool, kept: bool) -> None:
     from explorer.report.compare import compare_data, compared_markdown, print_compared
     from explorer.report.csv_data import as_csv, compare_rows
-    from explorer.report.json_data import as_text
     from explorer.report.table import results
+    from explorer.report.text import as_json
 
     if json:
-        print(as_text(compare_data(run)))
+        print(as_json(compare_data(run)))
     elif csv:
         print(as_csv(compare_rows(run)), end="")
     elif markdown:

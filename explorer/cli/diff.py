@@ -59,8 +59,8 @@ def diff(
     from explorer.export import is_of_study, parse_choice
     from explorer.gpu_spec import known_gpu_for
     from explorer.report.diff import SASS, Difference, difference_data, print_difference
-    from explorer.report.json_data import as_text
     from explorer.report.table import results
+    from explorer.report.text import as_json
 
     shown = _shown(show)
     for what in (a, b):
@@ -79,7 +79,7 @@ def diff(
     where = f"on {limits.name}" if of_study and gpu is None else gpu_words(limits, gpu)
     difference = Difference((a, b), (one, other), times, where)
     if json:
-        print(as_text(difference_data(difference, shown)))
+        print(as_json(difference_data(difference, shown)))
     else:
         print_difference(difference, shown, results())
 

@@ -15,13 +15,14 @@ BROKEN = 1
 
 def doctor(storage: Storage = None, json: Json = False) -> None:
     """Say what this machine has, what it lacks, and what that is needed for."""
-    from explorer.report.json_data import as_text, machine_data
+    from explorer.report.json_data import machine_data
     from explorer.report.machine import checks, print_machine
     from explorer.report.table import results
+    from explorer.report.text import as_json
 
     found = checks(storage)
     if json:
-        print(as_text(machine_data(found)))
+        print(as_json(machine_data(found)))
     else:
         print_machine(found, results())
     if any(check.required and not check.ok for check in found):

@@ -91,7 +91,6 @@ def emit(
     from explorer.api import assumes_gpu
     from explorer.cli.problem import chosen_variant
     from explorer.export import HEURISTIC, REMEDY, default_path, write_beside, write_source
-    from explorer.report.json_data import as_text, emission_data
 
     if output == STDOUT:
         _check_stdout(json=json, for_=for_)
@@ -117,7 +116,10 @@ def emit(
     if program is not None:
         beside = (program.path, write_beside(program.path, program.text, force=force))
     if json:
-        print(as_text(emission_data(variant, path, written, arch, resources, verdict, beside)))
+        from explorer.report.json_data import emission_data
+        from explorer.report.text import as_json
+
+        print(as_json(emission_data(variant, path, written, arch, resources, verdict, beside)))
         return
     print(f"{path}: {written}")
     if beside is not None:

@@ -127,11 +127,11 @@ class _Plan:
 def _print(told: "Journey", *, json: bool, csv: bool, markdown: bool, kept: bool) -> None:
     from explorer.report.csv_data import as_csv, journey_rows
     from explorer.report.journey import journey_data, journey_markdown, print_journey
-    from explorer.report.json_data import as_text
     from explorer.report.table import results
+    from explorer.report.text import as_json
 
     if json:
-        print(as_text(journey_data(told)))
+        print(as_json(journey_data(told)))
     elif csv:
         print(as_csv(journey_rows(told)), end="")
     elif markdown:
@@ -144,9 +144,9 @@ def _run(plan: _Plan) -> "Journey":
     from explorer.api import why_no_gpu
     from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.evaluate.replay import ReplayEvaluator
-    from explorer.report.json_data import as_text
     from explorer.report.progress import JourneyLine
     from explorer.report.table import notices
+    from explorer.report.text import as_json
     from explorer.tuning import run_journey
 
     why = why_no_gpu(plan.device)
@@ -166,7 +166,7 @@ def _run(plan: _Plan) -> "Journey":
         say("stopped; nothing was kept but what a search found")
         raise typer.Exit(INTERRUPTED) from None
     if path is not None:
-        write_file(path, as_text(told.as_dict()) + "\n", _FOLDER_REMEDY)
+        write_file(path, as_json(told.as_dict()) + "\n", _FOLDER_REMEDY)
         say(f"{path}: written")
     return told
 

@@ -60,9 +60,9 @@ def profile(
     from explorer.devices.names import gpu_or_emulator
     from explorer.evaluate.profile import profile as profile_variant
     from explorer.gpu_spec import known_gpu_for
-    from explorer.report.json_data import as_text
     from explorer.report.profile import print_profile, profile_data
     from explorer.report.table import results
+    from explorer.report.text import as_json
 
     index = gpu_or_emulator(device)
     goal = Goal.of(objectives, accuracy)
@@ -75,7 +75,7 @@ def profile(
     counted = profile_variant(chosen.variant, limits)
     nsight = None if index is None else _nsight(chosen.variant, index)
     if json:
-        print(as_text(profile_data(counted, nsight)))
+        print(as_json(profile_data(counted, nsight)))
     else:
         print_profile(counted, nsight, results())
 

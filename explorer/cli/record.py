@@ -72,8 +72,9 @@ def record(
     """Measure every config of a sub-space, or a sample of the space, or both, for replays."""
     from explorer.cli.options import sub_space
     from explorer.evaluate.open_evaluator import open_evaluator
-    from explorer.report.json_data import as_text, recording_data
+    from explorer.report.json_data import recording_data
     from explorer.report.space import recording_sentence
+    from explorer.report.text import as_json
 
     asked = needed(asked)
     problem = asked.problem()
@@ -89,7 +90,7 @@ def record(
     except KeyboardInterrupt:
         say("stopped; nothing was recorded")
         raise typer.Exit(INTERRUPTED) from None
-    print(as_text(recording_data(made, path)) if json else recording_sentence(made, path))
+    print(as_json(recording_data(made, path)) if json else recording_sentence(made, path))
 
 
 def _measure(

@@ -140,13 +140,14 @@ def _print(
     result: "SearchResult", storage: str | None, checked: "FinalistCheck | None", *, json: bool
 ) -> None:
     # What prints takes half a second to import, which the search need not wait for.
-    from explorer.report.json_data import as_text, search_data
+    from explorer.report.json_data import search_data
     from explorer.report.pareto_front import print_front
     from explorer.report.studies import print_search
     from explorer.report.table import results
+    from explorer.report.text import as_json
 
     if json:
-        print(as_text(search_data(result, storage, checked)))
+        print(as_json(search_data(result, storage, checked)))
     elif result.objectives is Objectives.TIME_ERROR:
         print_front(result, results(), storage, checked)
     else:

@@ -49,9 +49,10 @@ def space(
     """
     from explorer.api import gpu_limits, gpu_words
     from explorer.report.csv_data import as_csv, parameter_rows
-    from explorer.report.json_data import as_text, space_data
+    from explorer.report.json_data import space_data
     from explorer.report.space import SpaceView, print_space
     from explorer.report.table import results
+    from explorer.report.text import as_json
     from explorer.space import Space
 
     check_one_format(json=json, csv=csv)
@@ -61,7 +62,7 @@ def space(
     told = gpu_words(limits, gpu, with_arch=True)
     view = SpaceView(Space(problem, limits, fixed), fixed, tuple(parameter or ()), told)
     if json:
-        print(as_text(space_data(view)))
+        print(as_json(space_data(view)))
     elif csv:
         print(as_csv(parameter_rows(view.parameters)), end="")
     else:
@@ -102,9 +103,9 @@ def presets(
     """
     from explorer.api import gpu_limits
     from explorer.report.csv_data import as_csv, preset_rows
-    from explorer.report.json_data import as_text
     from explorer.report.space import PresetFilter, preset_lines, presets_data, print_presets
     from explorer.report.table import results
+    from explorer.report.text import as_json
 
     check_one_format(json=json, csv=csv)
     problem = None if asked is None else asked.problem()
@@ -116,7 +117,7 @@ def presets(
     every = preset_lines(problem, None if problem is None else gpu_limits(gpu))
     lines = [line for line in every if wanted.passes(line)]
     if json:
-        print(as_text({"presets": presets_data(lines)}))
+        print(as_json({"presets": presets_data(lines)}))
     elif csv:
         print(as_csv(preset_rows(lines)), end="")
     else:

@@ -38,9 +38,10 @@ def studies(
 ) -> None:
     """List what was searched so far."""
     from explorer.report.csv_data import as_csv, study_rows
-    from explorer.report.json_data import as_text, summary_data
+    from explorer.report.json_data import summary_data
     from explorer.report.studies import markdown_notices, markdown_table, print_studies
     from explorer.report.table import results
+    from explorer.report.text import as_json
     from explorer.tuning import list_views, open_storage, survey
 
     check_one_format(json=json, csv=csv, markdown=markdown)
@@ -52,7 +53,7 @@ def studies(
     for fault in found.faults:
         say(fault)
     if json:
-        print(as_text({"studies": [summary_data(summary) for summary in summaries]}))
+        print(as_json({"studies": [summary_data(summary) for summary in summaries]}))
     elif csv:
         print(as_csv(study_rows(summaries)), end="")
     elif markdown:
@@ -83,10 +84,11 @@ def show(
     """
     from explorer.report.charts import check_plot, write_chart
     from explorer.report.csv_data import as_csv, trial_rows
-    from explorer.report.json_data import as_text, study_data
+    from explorer.report.json_data import study_data
     from explorer.report.pareto_front import print_front_study
     from explorer.report.studies import print_study
     from explorer.report.table import results
+    from explorer.report.text import as_json
     from explorer.tuning import load_history, load_study, load_trials, open_storage, searching
 
     check_one_format(json=json, csv=csv)
@@ -102,7 +104,7 @@ def show(
         write_chart(study_chart(load_history(opened, asked, goal)), plot)
         say(f"{plot}: drawn")
     if json:
-        print(as_text(study_data(view, storage)))
+        print(as_json(study_data(view, storage)))
     elif csv:
         trials = load_trials(opened, asked, goal)
         print(as_csv(trial_rows(trials, view.summary.problem, view.circumstances.copy_us)), end="")
@@ -123,8 +125,7 @@ File = Annotated[
 
 def merge(file: File, storage: Storage = None, json: Json = False) -> None:
     """Store the trials that a search kept in a file because it could not write its database."""
-    from explorer.report.json_data import as_text
-    from explorer.report.text import counted
+    from explorer.report.text import as_json, counted
     from explorer.tuning import merge_trials, open_storage, read_unsaved
 
     unsaved = read_unsaved(file)
@@ -132,7 +133,7 @@ def merge(file: File, storage: Storage = None, json: Json = False) -> None:
     if unsaved.is_cut:
         say(f"the last line of {file} was cut off: its trial is lost")
     if json:
-        print(as_text(merged._asdict()))
+        print(as_json(merged._asdict()))
         return
     known = f"; {merged.known} were there before" if merged.known else ""
     say(f"{counted(merged.added, 'trial')} added to study '{merged.study}'{known}")

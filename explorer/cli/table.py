@@ -44,15 +44,15 @@ def tables(context: typer.Context) -> None:
 def list_(json: Json = False, csv: Csv = False) -> None:
     """List the tables that come with the package."""
     from explorer.report.csv_data import as_csv
-    from explorer.report.json_data import as_text
     from explorer.report.table import print_table, results
+    from explorer.report.text import as_json
     from explorer.report.tune import shipped_data, shipped_table
     from explorer.tuned_table import read_table, shipped_tables
 
     check_one_format(json=json, csv=csv)
     tables = {name: (path, read_table(path)) for name, path in shipped_tables().items()}
     if json:
-        print(as_text({"tables": shipped_data(tables)}))
+        print(as_json({"tables": shipped_data(tables)}))
     elif csv:
         print(as_csv(shipped_data(tables)), end="")
     else:
@@ -63,8 +63,8 @@ def list_(json: Json = False, csv: Csv = False) -> None:
 def show(file: File, json: Json = False, csv: Csv = False) -> None:
     """Print the best config of each problem of a table."""
     from explorer.report.csv_data import as_csv, tuned_rows
-    from explorer.report.json_data import as_text
     from explorer.report.table import results
+    from explorer.report.text import as_json
     from explorer.report.tune import print_tuned, tuned_data
     from explorer.tuned_table import read_table
     from explorer.tuning.tune import TuneRun
@@ -72,7 +72,7 @@ def show(file: File, json: Json = False, csv: Csv = False) -> None:
     check_one_format(json=json, csv=csv)
     run = TuneRun(read_table(file), (), 0)
     if json:
-        print(as_text(tuned_data(run, file)))
+        print(as_json(tuned_data(run, file)))
     elif csv:
         print(as_csv(tuned_rows(run, file)), end="")
     else:
@@ -87,7 +87,7 @@ def check(file: File, problems: Wanted = None, json: Json = False) -> None:
     with every candidate of this version, cold, at the default accuracy, on a GPU that was not
     throttled, and no candidate may be wrong.
     """
-    from explorer.report.json_data import as_text
+    from explorer.report.text import as_json
     from explorer.report.tune import check_data, print_check
     from explorer.runtime.shapes import read_shapes
     from explorer.tuned_table import read_table, table_file
@@ -99,7 +99,7 @@ def check(file: File, problems: Wanted = None, json: Json = False) -> None:
     of_its_own = path.parent if path.is_relative_to(shipped) else shipped
     faults = table_faults(read, read_shapes(problems or of_its_own / "problems.csv"))
     if json:
-        print(as_text(check_data(read, faults)))
+        print(as_json(check_data(read, faults)))
     else:
         print_check(read, faults)
     if faults:

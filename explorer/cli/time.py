@@ -68,15 +68,15 @@ def time(
     """
     from explorer.evaluate.program_under_test import read_emitted
     from explorer.evaluate.verify import time_file
-    from explorer.report.json_data import as_text
     from explorer.report.table import results
+    from explorer.report.text import as_json
     from explorer.report.verification import exit_code, print_timed_file, timed_file_data
 
     path = Path(file)
     program = read_emitted(path).at_cols(cols)
     timed = time_file(program, device, rows, timing, accuracy)
     if json:
-        print(as_text(timed_file_data(timed, path)))
+        print(as_json(timed_file_data(timed, path)))
     else:
         print_timed_file(timed, path, results())
     raise typer.Exit(exit_code([timed.verdict]))

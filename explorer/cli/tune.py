@@ -164,14 +164,14 @@ def tune(
 
 
 def _print(tuned: "Tuned", *, json: bool) -> None:
-    from explorer.report.json_data import as_text
     from explorer.report.table import results
+    from explorer.report.text import as_json
     from explorer.report.tune import print_tuned, tuned_data
 
     if not tuned.run.table.problems:
         raise NotFound("nothing was tuned: the lines above say why")
     if json:
-        print(as_text(tuned_data(tuned.run, tuned.path)))
+        print(as_json(tuned_data(tuned.run, tuned.path)))
     else:
         print_tuned(tuned.run, tuned.path, results())
 

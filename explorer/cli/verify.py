@@ -100,8 +100,8 @@ def verify(
     Exit code 1: a kernel is wrong. Exit code 2: a kernel could not be checked to the end.
     """
     from explorer.api import space_checks
-    from explorer.report.json_data import as_text
     from explorer.report.table import notices, results
+    from explorer.report.text import as_json
     from explorer.report.verification import (
         VerifyProgress,
         exit_code,
@@ -125,7 +125,7 @@ def verify(
     with VerifyProgress(len(checks.programs), notices()) as progress:
         found = [progress(verdict) for verdict in checks.verdicts(device, goal.accuracy)]
     if json:
-        print(as_text(verification_data(found)))
+        print(as_json(verification_data(found)))
     else:
         print_verdicts(found, results(), progress.elapsed_s)
     raise typer.Exit(exit_code(found))

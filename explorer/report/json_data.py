@@ -4,7 +4,6 @@ Times are microseconds (`_us`), bandwidths 1e9 bytes a second (`gbps`), shares f
 what is not known is null. Keys may be added in a later version, never renamed or removed.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -30,11 +29,6 @@ from explorer.tuning.objective import Objectives
 from explorer.tuning.results import SearchResult, StudySummary, StudyView
 
 Data = dict[str, Any]
-
-
-def as_text(data: Data | list[Data]) -> str:
-    """Indented JSON, as it goes to stdout."""
-    return json.dumps(data, indent=2, ensure_ascii=False)
 
 
 def search_data(

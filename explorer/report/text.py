@@ -1,5 +1,6 @@
 """Numbers, resources and circumstances as text; the keys of a problem in every `--json`."""
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -71,6 +72,11 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 def count(number: int) -> str:
     """A count with thin groups of three digits: 11 199 744."""
     return f"{number:,}".replace(",", " ")
+
+
+def as_json(data: Any) -> str:
+    """Indented JSON, as it goes to stdout."""
+    return json.dumps(data, indent=2, ensure_ascii=False)
 
 
 # ------------------------------------------------------------------ resources

@@ -22,9 +22,9 @@ from explorer.devices.recorded import (
 from explorer.errors import ExplorerError
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.problem import Problem
-from explorer.report.json_data import as_text, recording_data, search_data
+from explorer.report.json_data import recording_data, search_data
 from explorer.report.studies import print_search
-from explorer.report.text import replay_notice
+from explorer.report.text import as_json, replay_notice
 from explorer.tuning import open_storage, run_search
 
 PROBLEM = Problem(64, 4096)
@@ -73,7 +73,7 @@ def use(path, content, *, replay):
         if read is None:
             return
         assert header == read.header
-        as_text(recording_data(read, path)).encode()
+        as_json(recording_data(read, path)).encode()
         replay_notice(read.header.circumstances).encode()
         evaluator = told(ReplayEvaluator, read)
         if evaluator is None or not replay:
@@ -82,7 +82,7 @@ def use(path, content, *, replay):
         if result is not None:
             console = Console(file=io.StringIO(), width=100)
             print_search(result, console)
-            as_text(search_data(result)).encode()
+            as_json(search_data(result)).encode()
             console.file.getvalue().encode()
 
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
-from explorer.report.json_data import as_text, search_data, space_data, study_data, summary_data
+from explorer.report.json_data import search_data, space_data, study_data, summary_data
 from explorer.report.space import SpaceView
+from explorer.report.text import as_json
 from explorer.space import Space
 
 SEARCH_KEYS = (
@@ -25,7 +26,7 @@ SUMMARY_KEYS = (
 
 
 def test_search(result):
-    data = json.loads(as_text(search_data(result)))
+    data = json.loads(as_json(search_data(result)))
     assert list(data) == SEARCH_KEYS.split()
     assert list(data["problem"]) == ["op", "rows", "cols", "dtype", "bytes"]
     assert list(data["best"]) == FINALIST_KEYS.split()
@@ -38,7 +39,7 @@ def test_search(result):
 
 def test_study(view, summary):
     assert list(summary_data(summary)) == SUMMARY_KEYS.split()
-    data = json.loads(as_text(study_data(view)))
+    data = json.loads(as_json(study_data(view)))
     assert data["parameters"][0]["fastest_value"] == "256"
     assert data["reasons"][0] == {
         "stage": "compile",
@@ -71,7 +72,7 @@ def test_a_winner_has_the_time_of_the_finals_alone(result, view):
 
 def test_space():
     space = Space(Problem(8, 64, DType.F16), known_gpu("Tesla T4"), {"threads": (32,)})
-    data = json.loads(as_text(space_data(SpaceView(space))))
+    data = json.loads(as_json(space_data(SpaceView(space))))
     assert data["legal"] == space.legal_count() and data["points"] == space.point_count
     assert data["parameters"][1]["name"] == "threads"
     assert data["parameters"][1]["values"] == [32]

@@ -577,7 +577,7 @@ def test_a_picture_is_drawn_though_nobody_reads_what_is_printed(
     def closed(_):
         raise ReaderGone
 
-    monkeypatch.setattr("explorer.report.json_data.as_text", closed)
+    monkeypatch.setattr("explorer.report.text.as_json", closed)
     result = explorer(*PLOTTED[command], "--json", "--plot", "it.svg")
     assert result.exit_code == READER_GONE, result.stderr
     assert (tmp_path / "it.svg").read_text().startswith("<svg")

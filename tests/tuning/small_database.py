@@ -15,8 +15,9 @@ from explorer.config import Config
 from explorer.errors import ExplorerError
 from explorer.outcome import Rejected, Stage
 from explorer.problem import Problem
-from explorer.report.json_data import as_text, study_data, summary_data
+from explorer.report.json_data import study_data, summary_data
 from explorer.report.studies import markdown_table, print_studies, print_study
+from explorer.report.text import as_json
 from explorer.tuning import (
     list_views,
     load_study,
@@ -89,12 +90,12 @@ def look_into(storage):
     if found is not None:
         said += found.faults
         print_studies(found.summaries, console)
-        as_text([summary_data(summary) for summary in found.summaries]).encode()
+        as_json([summary_data(summary) for summary in found.summaries]).encode()
     markdown_table(said.tried(lambda: list_views(storage)) or []).encode()
     view = said.tried(lambda: load_study(storage, PROBLEM))
     if view is not None:
         print_study(view, console)
-        as_text(study_data(view)).encode()
+        as_json(study_data(view)).encode()
     for which in (0, 99):
         said.tried(lambda which=which: load_trial(storage, PROBLEM, which)[1])
     console.file.getvalue().encode()
