@@ -67,8 +67,9 @@ def unpaired(
         values = Counter(getattr(trial.config, name) for trial in trials)
         if name not in told and len(values) > 1:
             told_of = _two_usual(values)
-            if best is not None and getattr(best, name) not in told_of:
-                told_of.append(getattr(best, name))
+            of_best = [] if best is None else [getattr(best, name)]
+            # in a damaged study no kernel that was measured may have the best one's values
+            told_of += [value for value in of_best if value in values and value not in told_of]
             found.append(Unpaired(name, *(_fastest(trials, name, v) for v in told_of)))
     return tuple(found)
 

@@ -174,7 +174,10 @@ BROKEN = {
         "in_place is 'maybe'; it must be True or False",
     ),
     "no scale": (b"rows,cols,scale\n3,5,nan\n", "scale is nan"),
-    "contradiction": (b"rows,cols,mask_rows\n3,5,1\n", "line 2: mask_rows is 1; a mask 'none' has"),
+    "contradiction": (
+        b"rows,cols,mask_rows\n3,5,1\n",
+        "line 2: mask_rows is 1, but there is no mask",
+    ),
     "strides": (b"rows,cols,input_stride\n3,5,4\n", "line 2: input_stride is 4"),
 }
 
