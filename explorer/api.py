@@ -206,9 +206,7 @@ def gpu_limits(name: str | None) -> GpuSpec:
 
 def gpu_words(gpu: GpuSpec, named: str | None, *, with_arch: bool = False) -> str:
     """What to print of a GPU whose limits count, where nothing runs on it: `for NVIDIA H200`."""
-    from explorer.devices.cuda import has_driver
-
-    is_stand_in = named is None and not has_driver()
+    is_stand_in = assumes_gpu(named)
     facts = [gpu.arch] if with_arch else []
     facts += ["no GPU here; --gpu names another"] if is_stand_in else []
     told = f" ({'; '.join(facts)})" if facts else ""
@@ -566,8 +564,7 @@ def _of_study(
         notice(age)
     name = gpu or study.circumstances.gpu
     limits = known_gpu(name) if gpu or is_known_gpu(name) else None
-    launched = limits is not None and limits.name == study.circumstances.gpu
-    if limits is not None and not launched:
+    if limits is not None and limits.name != study.circumstances.gpu:  # else it was launched there
         checked_config(variant.config, problem, limits)
     arch = limits.arch if limits else study.circumstances.arch
     return Chosen(variant, arch, limits)
