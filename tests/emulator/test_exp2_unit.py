@@ -54,3 +54,13 @@ def test_special_arguments(x, expected):
 
 def test_nan_stays_nan():
     assert np.isnan(ex2_approx(np.float32([np.nan]))).all()
+
+
+@pytest.mark.exhaustive
+def test_no_fraction_makes_what_lies_near_the_middle_of_two_float32():
+    """So a power in float64 rounds to the right float32, though it is some 1e-16 off."""
+    fraction = np.arange(2**23, dtype=np.longdouble) / 2**23
+    mantissa = np.exp2(fraction) * 2**23
+    from_the_middle = np.abs(mantissa - np.floor(mantissa) - 0.5) / mantissa
+    assert from_the_middle.min() > 4e-15
+    assert (np.abs(np.exp2(fraction.astype(np.float64)) / np.exp2(fraction) - 1) < 1e-15).all()
