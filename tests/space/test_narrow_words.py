@@ -8,7 +8,7 @@ import pytest
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
 from explorer.space import config_for
-from tests.narrow_words import FOLDER
+from tests.narrow_words import FOLDER, PROBLEMS, blocks
 
 TIMED = json.loads((FOLDER / "narrow-words-h100.json").read_text())
 MAX_MEAN_LOSS = 1.012
@@ -40,3 +40,14 @@ def test_words_that_divide_a_row_take_less_time_than_wider_ones(cols, words):
         width: min(us for _, w, _, us in one["kernels"] if w == width) for width in (words, 16)
     }
     assert least[words] < 0.9 * least[16]
+
+
+def test_the_file_has_what_the_command_times():
+    gpu = known_gpu(TIMED["gpu"])
+    kept = {Problem(one["rows"], one["cols"], one["dtype"]): one for one in TIMED["problems"]}
+    assert set(kept) == set(PROBLEMS)
+    for problem, one in kept.items():
+        ideas = blocks(problem, config_for(problem, gpu))
+        now = {(idea.threads_per_row, idea.vector_bytes, idea.reduction) for idea in ideas}
+        _, *others = ((threads, width, name) for threads, width, name, _ in one["kernels"])
+        assert set(others) <= now
