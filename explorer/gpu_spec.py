@@ -122,7 +122,7 @@ def known_gpu(name: str) -> GpuSpec:
 
     Its name is the driver's, or a part of it that only one GPU has, or an architecture.
     """
-    if name in _ARCH_LIMITS:
+    if name.startswith("sm_"):
         return known_gpu_for(name)
     if name not in _GPUS:
         name = _full_name(name)

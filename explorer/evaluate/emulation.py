@@ -178,6 +178,8 @@ class Emulator:
     def verify(self, program: ProgramUnderTest, rows: int | None = None) -> Verdict:
         """Run a program on its small problems; ends with the first that is wrong or unknown.
 
+        `rows` are those of its first problem, unless they are more than are emulated: then it has
+        as many as tell a wrong kernel, and blocks of the program's own rows are run as well.
         Raises InvalidInput for cols that do not suit the kernel. What cannot be compiled is
         wrong, and what the emulator does not know unverified: both are results.
         """
@@ -185,6 +187,8 @@ class Emulator:
         if program.cols > MOST_ELEMENTS:  # to say which rows would be tried takes minutes
             return self._verdict(program, [Emulation(widest, reason=too_large(widest))])
         wanted = emulated_runs(program, rows)
+        if rows is not None and too_large(wanted[0].problem):
+            wanted = emulated_runs(program, None)
         first = wanted[0].problem
         large = too_large(first)
         if large:

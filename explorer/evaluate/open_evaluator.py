@@ -49,7 +49,14 @@ def open_evaluator(
     else:
         from explorer.evaluate.replay import ReplayEvaluator
 
-        yield ReplayEvaluator.open(problem, named or None, accuracy)
+        replay = ReplayEvaluator.open(problem, named or None, accuracy)
+        recorded = replay.circumstances.timing
+        if timing == "warm" and recorded != timing:
+            raise InvalidInput(
+                f"timing is {timing}, and the recording of {problem} was timed {recorded}; leave "
+                "timing out, or measure on a GPU"
+            )
+        yield replay
 
 
 def _started(index: int) -> "CudaDevice":

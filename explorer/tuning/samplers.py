@@ -108,8 +108,10 @@ def named_sampler(name: str) -> SamplerOf | None:
             "module:Class, such as optuna.samplers:RandomSampler"
         ) from None
     if not (isinstance(found, type) and issubclass(found, BaseSampler)):
-        raise InvalidInput(f"sampler {shown(name)} is no class of optuna.samplers.BaseSampler")
-
+        raise InvalidInput(
+            f"sampler {shown(name)} is no class of optuna.samplers.BaseSampler; write "
+            "module:Class, such as optuna.samplers:RandomSampler"
+        )
     if found is ExplorerSampler:
         return None
 

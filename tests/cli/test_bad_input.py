@@ -147,6 +147,10 @@ USAGE = {
     "axes too many": (f"space --shape {'1,' * 64}1", "shape has 65 axes; it may have 64 at most"),
     "shape too large": (f"space --shape {'2147483647,' * 63}8", "rows is a number of 1953 bits"),
     "seed": ("search --cols 8 --seed -1", "seed is '-1'"),
+    "timing of a recording": (
+        "search --cols 4096 --timing warm",
+        "timing is warm, and the recording of softmax f32 8192x4096 was timed cold",
+    ),
     "timing": ("search --cols 8 --timing hot", "timing is 'hot'; choose one of cold, warm"),
     "accuracy": (
         "search --cols 8 --accuracy exact",

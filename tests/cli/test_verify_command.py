@@ -101,6 +101,14 @@ def edit(explorer, tmp_path):
     return edited
 
 
+def test_rows_that_are_too_many_to_run_are_tried_on_fewer(explorer):
+    """As `emit` does, whose command ends in the rows of the problem."""
+    few = explorer("verify", "thread-per-row", "--cols", "64", "--rows", "10000000", "--json")
+    assert few.code == 0
+    rows = [run["rows"] for run in json.loads(few.out)["programs"][0]["runs"]]
+    assert rows[0] < 10_000 and 10_000_000 in rows  # of which some blocks are run
+
+
 @pytest.mark.parametrize("blocks", ["rows * 1000000000", "rows * 1000000", "0", "rows - 5"])
 def test_a_grid_that_cannot_be_is_refused_in_one_sentence(edit, blocks):
     ran = edit("blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock", f"blocks = {blocks}")
