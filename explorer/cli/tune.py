@@ -220,7 +220,4 @@ def _problems(
 def _in_file(path: Path) -> list[Problem]:
     from explorer.runtime.shapes import read_shapes
 
-    problems = read_shapes(path)
-    if not problems:
-        raise InvalidInput(f"{path} names no problem; give a line for each after the first")
-    return problems
+    return read_shapes(path)

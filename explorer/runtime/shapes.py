@@ -4,6 +4,7 @@ import atexit
 import csv
 import io
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterable
@@ -52,6 +53,10 @@ class ShapeLog:
             counts, self._counts = self._counts, None
         if counts is None:
             return
+        kept = _counts_in(self.path)
+        if kept and not counts:
+            return
+        counts = kept + counts
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*COLUMNS, COUNT])
@@ -87,11 +92,14 @@ def log_shapes(path: str | Path) -> ShapeLog:
 
     It has a row a problem: op, rows, cols, types, mask and strides, and how many calls there were.
     It is written when the process ends, or when what is returned is closed, which may be used in a
-    `with` statement. `explorer.warm_up` reads it. Raises InvalidInput where it cannot be written.
+    `with` statement. `explorer.warm_up` reads it. Where the file is there from an earlier process,
+    the counts are added to its own. Raises InvalidInput where it cannot be written, and for another
+    file than this function writes.
     """
     global _logs
-    path = Path(path).absolute()  # a program may change its folder
+    named, path = Path(path), Path(path).absolute()  # a program may change its folder
     check_writable(path, _REMEDY)
+    _counts_in(named)
     log = ShapeLog(path)
     _logs = (*_logs, log)
     return log
@@ -133,7 +141,40 @@ def read_shapes(path: Path) -> list[Problem]:
     if faults:
         more = f"; and {len(faults) - MOST_FAULTS} more lines" if faults[MOST_FAULTS:] else ""
         raise InvalidInput(f"{path}, {'; '.join(faults[:MOST_FAULTS])}{more}")
+    if not problems:
+        raise InvalidInput(f"{path} names no problem; give a line for each after the first")
     return problems
+
+
+def _counts_in(path: Path) -> Counter[Problem]:
+    """Return the counts of a file of an earlier log; none where there is no file, or an empty one.
+
+    Raises InvalidInput for a file of another kind, and for a line that is wrong.
+    """
+    if not path.exists():
+        return Counter()
+    text = read_text(path, remedy=_REMEDY).removeprefix("\ufeff")
+    if not text.strip():
+        return Counter()
+    first, _, rest = text.partition("\n")
+    if first.strip() != ",".join((*COLUMNS, COUNT)):
+        raise InvalidInput(f"{path} exists and is no file of explorer.log_shapes; {_REMEDY}")
+    if not rest.strip():
+        return Counter()
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    counts: Counter[Problem] = Counter()
+    for problem, row in zip(read_shapes(path), rows, strict=True):
+        counts[problem] += _count(path, rows.line_num, row[COUNT])
+    return counts
+
+
+def _count(path: Path, line: int, text: str | None) -> int:
+    """Return a row's count. Raises InvalidInput."""
+    if not re.fullmatch("[0-9]{1,18}", text or ""):
+        raise InvalidInput(
+            f"{path}, line {line}: count is {shown(text)}; it must be a whole number; {_REMEDY}"
+        )
+    return int(text or "0")
 
 
 def _check_names(path: Path, names: Iterable[str]) -> None:

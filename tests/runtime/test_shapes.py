@@ -18,6 +18,7 @@ from explorer.runtime import shapes
 from explorer.runtime.shapes import log_shapes, met, read_shapes
 
 FIRST, SECOND = Problem(64, 96, DType.F16), Problem(3, 5, scale=1.0, in_place=True)
+THIRD = Problem(12, 7, mask=Mask.CAUSAL)
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +38,62 @@ def test_problems_are_counted_and_read_back(tmp_path):
     assert read_shapes(path) == [SECOND, FIRST]
     counts = [line.rpartition(",")[2] for line in path.read_text().splitlines()]
     assert counts == ["count", "2", "1"]
+
+
+def test_counts_are_added_to_those_of_an_earlier_log(tmp_path):
+    path = tmp_path / "met.csv"
+    for listed in ([FIRST, SECOND, SECOND], [FIRST, FIRST, THIRD, THIRD], []):
+        with log_shapes(path):
+            for problem in listed:
+                met(problem)
+    assert read_shapes(path) == [FIRST, SECOND, THIRD]
+    counts = [line.rpartition(",")[2] for line in path.read_text().splitlines()]
+    assert counts == ["count", "3", "2", "2"]
+
+
+def test_a_file_stays_as_it_is_where_nothing_was_counted(tmp_path):
+    path = tmp_path / "met.csv"
+    with log_shapes(path):
+        met(FIRST)
+    told = path.read_text().replace("\n", "\r\n")  # as a spreadsheet writes it
+    path.write_bytes(told.encode())
+    with log_shapes(path):
+        pass
+    assert path.read_bytes() == told.encode()
+    with log_shapes(path):
+        met(FIRST)
+    assert path.read_text().endswith(",2\n")
+
+
+@pytest.mark.parametrize("content", ["", "\n", ",".join([*shapes.COLUMNS, shapes.COUNT]) + "\n"])
+def test_an_empty_file_is_written(content, tmp_path):
+    path = tmp_path / "met.csv"
+    path.write_text(content)
+    with log_shapes(path):
+        met(FIRST)
+    assert read_shapes(path) == [FIRST]
+
+
+def test_another_file_is_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for content in ("__global__ void mine() {}\n", "rows,cols\n3,5\n"):
+        (tmp_path / "edited.cu").write_text(content)
+        with pytest.raises(InvalidInput) as told:
+            log_shapes("edited.cu")
+        assert str(told.value) == (
+            "edited.cu exists and is no file of explorer.log_shapes; name another file"
+        )
+        assert (tmp_path / "edited.cu").read_text() == content and not shapes._logs
+
+
+@pytest.mark.parametrize("count", ["", "many", "-1", "1.5"])
+def test_a_wrong_count_is_told_at_once(count, tmp_path):
+    path = tmp_path / "met.csv"
+    with log_shapes(path):
+        met(FIRST)
+    path.write_text(path.read_text().removesuffix("1\n") + f"{count}\n")
+    with pytest.raises(InvalidInput, match=f"line 2: count is '{count}'; it must be a whole"):
+        log_shapes(path)
 
 
 def test_without_a_log_nothing_is_counted():
@@ -125,7 +182,7 @@ def problems(draw):
     return problem
 
 
-@given(st.lists(problems(), unique=True, max_size=5))
+@given(st.lists(problems(), unique=True, min_size=1, max_size=5))
 @settings(max_examples=60, deadline=None)
 def test_every_field_of_every_problem_is_read_back(tmp_path_factory, listed):
     path = tmp_path_factory.mktemp("shapes") / "met.csv"
@@ -160,6 +217,10 @@ BROKEN = {
     "no table": (b"once upon a time\nthere was a kernel\n", "names no columns"),
     "binary": (b"\xff\xfe\0\1", "not text in UTF-8"),
     "zero bytes": (b"rows,cols\n\0,5\n", "met.csv"),
+    "a first line alone": (
+        b"rows,cols\n",
+        "met.csv names no problem; give a line for each after the first",
+    ),
     "no cols": (b"rows,dtype\n3,f32\n", "names no columns"),
     "a misspelled column": (b"rows,cols,dytpe\n3,5,bf16\n", "a column 'dytpe', which is not known"),
     "an empty cell": (b"rows,cols\n3,\n", "line 2: cols is missing"),
