@@ -20,7 +20,8 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import say
 from explorer.cli.problem import needed, with_problem
-from explorer.errors import WrongKernel
+from explorer.errors import InvalidInput, WrongKernel
+from explorer.plain_data import shown
 from explorer.tuning.objective import Goal, Objectives
 from explorer.user_files import check_writable
 
@@ -94,6 +95,8 @@ def emit(
 
     if output == STDOUT:
         _check_stdout(json=json, for_=for_)
+    elif output is not None:
+        _check_name(output)
     goal = Goal.of(objectives, accuracy)
     chosen = chosen_variant(
         what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant
@@ -132,6 +135,14 @@ def _check_stdout(*, json: bool, for_: str | None) -> None:
         raise typer.BadParameter("--json and --output - both want stdout; drop one of them")
     if for_ is not None:
         raise typer.BadParameter("--for writes a program beside a file; name one with --output")
+
+
+def _check_name(output: str) -> None:
+    """Raises InvalidInput for a file that `explorer verify` would not take."""
+    if not output:
+        raise InvalidInput("output is '', which names nothing; name a FILE.cu")
+    if not output.endswith(".cu"):
+        raise InvalidInput(f"output is {shown(output)}; name a FILE.cu")
 
 
 def _program(framework: str, variant: "Variant", path: Path, *, force: bool) -> "Program":

@@ -123,7 +123,14 @@ MOST_POINTS = 100_000
 
 def sub_space(conditions: list[str], dtype: DType) -> dict[str, tuple[Value, ...]]:
     """The values that are left of each parameter named; raises InvalidInput."""
-    return dict(_condition(text, dtype) for text in conditions)
+    fixed: dict[str, tuple[Value, ...]] = {}
+    for text in conditions:
+        name, values = _condition(text, dtype)
+        if name in fixed:
+            both = ",".join(map(str, dict.fromkeys((*fixed[name], *values))))
+            raise InvalidInput(f"where has {name} twice; write --where {name}={both}")
+        fixed[name] = values
+    return fixed
 
 
 def check_size(space: Space) -> None:

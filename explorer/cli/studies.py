@@ -19,7 +19,7 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import say
 from explorer.cli.problem import needed, with_problem
-from explorer.errors import InvalidInput
+from explorer.errors import InvalidInput, NotFound
 from explorer.tuning.objective import Goal, Objectives
 
 # ------------------------------------------------------------------ explorer studies
@@ -43,6 +43,8 @@ def studies(
     from explorer.report.table import results
     from explorer.report.text import as_json
     from explorer.tuning import list_views, open_storage, survey
+    from explorer.tuning.storage import SEARCH
+    from explorer.tuning.study_reader import name_of
 
     check_one_format(json=json, csv=csv, markdown=markdown)
     opened = open_storage(storage, read_only=True)
@@ -50,6 +52,8 @@ def studies(
     summaries = found.summaries
     if found.faults and not summaries:
         raise InvalidInput(f"the storage has no study that can be read: {found.faults[0]}")
+    if not summaries:
+        raise NotFound(f"no study yet: storage {name_of(opened)} has none; run {SEARCH}")
     for fault in found.faults:
         say(fault)
     if json:

@@ -110,13 +110,11 @@ def verify(
     )
 
     goal = Goal.of(objectives, accuracy)
-    if (what is not None) + all_ + (sample is not None) != 1:
-        raise InvalidInput(
-            "what to verify is not said: give one of best, a trial's number, heuristic, a preset, "
-            "a config as JSON, an emitted FILE.cu, --all, or --sample 20"
-        )
+    _check_said_once(what, sample, all_=all_)
     if what is not None and what.endswith(".cu"):
         _check_file_says_the_rest(context)
+    if not all_ and _is_given(context, "strength"):
+        raise InvalidInput("--strength belongs to --all; leave it out")
     if what is None:
         drawn = None if sample is None else (sample, seed)
         checks = space_checks(needed(asked), rows, gpu, drawn=drawn, strength=strength)
@@ -131,11 +129,34 @@ def verify(
     raise typer.Exit(exit_code(found))
 
 
+def _check_said_once(what: str | None, sample: int | None, *, all_: bool) -> None:
+    """Raises InvalidInput where nothing is said to be verified, or more than one thing."""
+    said = [
+        *([what] if what is not None else []),
+        *(["--all"] if all_ else []),
+        *([f"--sample {sample}"] if sample is not None else []),
+    ]
+    if not said:
+        raise InvalidInput(
+            "what to verify is not said: give one of best, a trial's number, heuristic, a preset, "
+            "a config as JSON, an emitted FILE.cu, --all, or --sample 20"
+        )
+    if len(said) > 1:
+        often = "twice" if len(said) == 2 else "three times"
+        listed = f"{', '.join(said[:-1])} and {said[-1]}"
+        raise InvalidInput(f"what to verify is said {often}: {listed}; give one")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether a parameter stands on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def _check_file_says_the_rest(context: typer.Context) -> None:
     """Raises InvalidInput for an option that would change nothing."""
     for name in NOT_OF_A_FILE:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
+        if _is_given(context, name):
             raise InvalidInput(
                 f"--{name.replace('_', '-')} says nothing of an emitted file, whose text tells "
                 "what it computes; leave it out (--cols, --rows, --accuracy, --device and --gpu "

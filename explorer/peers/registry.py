@@ -104,6 +104,6 @@ def _named(word: str, known: dict[str, PeerName]) -> list[PeerName]:
     if module and attribute.isidentifier():
         return [PeerName(module.rpartition(".")[2], word)]
     near = get_close_matches(word, known, n=1)
-    but = f"; did you mean {near[0]}?" if near else ""
-    names = ", ".join(known)
-    raise InvalidInput(f"peer '{word}' is not known{but} There are {names}, and module:attribute")
+    names = f"{', '.join(known)}, and module:attribute"
+    there_are = f"did you mean {near[0]}? There are {names}" if near else f"there are {names}"
+    raise InvalidInput(f"peer '{word}' is not known; {there_are}")

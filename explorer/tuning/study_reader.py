@@ -488,7 +488,7 @@ def _choose(storage: BaseStorage, wanted: _Wanted) -> StoredStudy:
         if damaged:
             raise NotFound(f"no study of {wanted}, but {damaged}")
         raise NotFound(
-            f"no study of {wanted} yet in {_name_of(storage)}; run {wanted.command}, or take a "
+            f"no study of {wanted} yet in {name_of(storage)}; run {wanted.command}, or take a "
             f"kernel that needs no search: {wanted.problem.without_search}"
         )
     usable = [study for study in matching if _is_usable(study)]
@@ -506,7 +506,7 @@ def _choose(storage: BaseStorage, wanted: _Wanted) -> StoredStudy:
     return max(same, key=lambda study: (not study.replayed, study.searched_at))
 
 
-def _name_of(storage: BaseStorage) -> str:
+def name_of(storage: BaseStorage) -> str:
     """Return the file or the URL of a storage, without its password."""
     engine: Engine | None = getattr(storage, "engine", None)
     if engine is None:

@@ -222,6 +222,14 @@ USAGE = {
     "json and source": ("emit {} --cols 8 --json --output -", "drop one of them"),
     "where": ("record --cols 8 --where threads", "write NAME=VALUE,VALUE"),
     "where value": ("record --cols 8 --where threads=5", "threads has no value '5'"),
+    "where twice": (
+        "record --cols 8 --where threads=128 --where threads=256",
+        "where has threads twice; write --where threads=128,256",
+    ),
+    "where twice of a space": (
+        "space --cols 8 --where threads=128,256 --where threads=256",
+        "where has threads twice; write --where threads=128,256",
+    ),
     "record what": ("record --cols 8", "give --sample 500, --where, or both"),
     "record where": ("record --cols 8 --sample 5", "device cuda:0 cannot be used"),
     "port": ("dashboard --port 99999", "port is '99999'"),
@@ -354,6 +362,19 @@ def test_a_file_that_is_no_database_is_left_alone(explorer, recording, tmp_path,
     path.write_bytes(content or b"text")
     refused(explorer("search", *SHAPE, "--storage", "mine.db"), "mine.db")
     assert path.read_bytes() == (content or b"text")
+
+
+@pytest.mark.parametrize("more", [(), ("--json",), ("--csv",), ("--markdown",)])
+def test_a_database_without_a_study_is_told_as_a_missing_one_is(explorer, tmp_path, more):
+    optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/a.db")
+    ran = explorer("studies", "--storage", "a.db", *more)
+    missing = explorer("studies", "--storage", "b.db")
+    assert ran.code == missing.code == 2
+    assert (
+        ran.err
+        == "error: no study yet: storage a.db has none; run "
+        + (missing.err.rpartition("; run ")[2])
+    )
 
 
 def test_studies_is_a_file(explorer, tmp_path):

@@ -56,9 +56,17 @@ def test_emit_refuses_an_output_that_is_no_file_before_it_compiles(explorer, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["it.cu"]
 
 
-@pytest.mark.parametrize("output", ["", ".", "/dev/full", "/dev/null", "/proc/x.cu", "x" * 300])
+@pytest.mark.parametrize("output", ["/dev/null/x.cu", "/proc/x.cu", "x" * 300 + ".cu"])
 def test_emit_refuses_an_output_that_cannot_be(explorer, output):
     refused(explorer(*EMIT, "--output", output), "cannot be written: ")
+
+
+@pytest.mark.parametrize("output", ["", ".", "/dev/full", "/dev/null", "softmax.txt", "x" * 300])
+def test_emit_refuses_an_output_that_verify_would_not_take(explorer, tmp_path, output):
+    said = "'', which names nothing" if not output else "'"
+    ran = explorer(*EMIT, "--output", output)
+    refused(ran, f"output is {said}")
+    assert "; name a FILE.cu" in ran.err and not list(tmp_path.iterdir())
 
 
 def test_emit_says_where_its_folder_is_a_file(explorer, tmp_path):

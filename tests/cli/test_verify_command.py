@@ -204,7 +204,27 @@ def test_a_text_of_many_parentheses_is_told_with_its_file(edit):
     ("words", "says"),
     [
         ((), "what to verify is not said"),
-        (("best", "--all"), "what to verify is not said"),
+        (("best", "--all"), "what to verify is said twice: best and --all; give one"),
+        (
+            ("heuristic", "--sample", "3", "--cols", "64"),
+            "what to verify is said twice: heuristic and --sample 3; give one",
+        ),
+        (
+            ("--sample", "2", "--all"),
+            "what to verify is said twice: --all and --sample 2; give one",
+        ),
+        (
+            ("best", "--sample", "2", "--all"),
+            "what to verify is said three times: best, --all and --sample 2; give one",
+        ),
+        (
+            ("heuristic", "--cols", "64", "--strength", "2"),
+            "--strength belongs to --all; leave it out",
+        ),
+        (
+            ("--sample", "2", "--cols", "64", "--strength", "1"),
+            "--strength belongs to --all; leave it out",
+        ),
         ((CONFIG,), "--cols is missing; give the number"),
         (("none.cu",), "cannot be read"),
         ((CONFIG, "--cols", "512", "--device", "abacus"), "device 'abacus'"),

@@ -63,3 +63,5 @@ def test_peers_are_chosen_by_name_family_and_target():
     assert (own.name, own.target) == ("softmax", "mine.softmax:prepare")
     with pytest.raises(InvalidInput, match="'troch' is not known; did you mean torch"):
         chosen_peers(["troch"])
+    with pytest.raises(InvalidInput, match=r"'foo' is not known; there are .*, and module:attr"):
+        chosen_peers(["foo"])
