@@ -8,6 +8,7 @@ callback `notice`, or with the result. Libraries are imported when a function ne
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import partial
 from math import isfinite
 from numbers import Real
@@ -95,6 +96,15 @@ class ProblemKeywords(TypedDict, total=False):
     """Of that array; negative counts from the last."""
 
 
+def _check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
+    """Raise TypeError for a keyword that is nearly one of a function, or of a problem."""
+    for name in keywords.keys() - ProblemKeywords.__annotations__.keys():
+        own = function.__annotations__.keys() - {"return", "keywords"}
+        near = get_close_matches(name, [*own, *ProblemKeywords.__annotations__], 1)
+        if near:
+            raise TypeError(f"{function.__name__} has no keyword {name!r}; did you mean {near[0]}?")
+
+
 def _asked(
     problem: Problem | AskedProblem | None, keywords: Mapping[str, Any]
 ) -> AskedProblem | None:
@@ -117,6 +127,16 @@ def _needed(asked: AskedProblem | None) -> AskedProblem:
             "cols=4096"
         )
     return asked
+
+
+def _asked_of(
+    function: Callable[..., Any],
+    problem: Problem | AskedProblem | None,
+    keywords: Mapping[str, Any],
+) -> AskedProblem:
+    """What a call of a function is about. Raises InvalidInput, and TypeError for a keyword."""
+    _check_keywords(function, keywords)
+    return _needed(_asked(problem, keywords))
 
 
 # ------------------------------------------------------------------ other arguments
@@ -271,7 +291,7 @@ def search(
         DeviceLost: where the GPU's process cannot be brought back.
         KeyboardInterrupt: by Ctrl-C, with all finished trials kept in the storage.
     """
-    asked = _needed(_asked(problem, keywords))
+    asked = _asked_of(search, problem, keywords)
     goal = _goal(objectives, accuracy)
     trials = None if trials is None else _whole("trials", trials, 1)
     budget_s = None if budget_s is None else _seconds("budget_s", budget_s)
@@ -667,7 +687,7 @@ def emit(
     from explorer.export import REMEDY, write_source
     from explorer.user_files import check_writable
 
-    asked = _needed(_asked(problem, keywords))
+    asked = _asked_of(emit, problem, keywords)
     goal = _goal(objectives, accuracy)
     heard = _Heard(notice)
     chosen = chosen_variant(
@@ -801,6 +821,7 @@ def verify(
         InvalidInput: for a value that cannot be used, a file that was not emitted, or no GPU.
         NotFound: where there is no such study or trial.
     """
+    _check_keywords(verify, keywords)
     goal, gpu = _goal(objectives, accuracy), _gpu(gpu)
     heard = _Heard(notice)
     named = os.fspath(what) if isinstance(what, os.PathLike) else what
@@ -938,6 +959,7 @@ def compare(
         InvalidInput: where there is no GPU, and for a value that cannot be used.
         KeyboardInterrupt: by Ctrl-C.
     """
+    _check_keywords(compare, keywords)
     wanted = _several(problems, keywords)
     limit_s = _seconds("peer_limit_s", peer_limit_s)
     seed = _whole("seed", seed, 0)
@@ -974,10 +996,18 @@ def _several(problems: Any, keywords: Mapping[str, Any]) -> list[Problem]:
     """Raises InvalidInput for what is no problem, and where there is none."""
     if problems is None or isinstance(problems, Problem | AskedProblem):
         return [_needed(_asked(problems, keywords)).problem()]
-    wanted = list(problems) if isinstance(problems, Iterable) else [problems]
+    is_several = isinstance(problems, Iterable) and not isinstance(problems, str)
+    wanted = list(problems) if is_several else [problems]
     if not wanted:
         raise InvalidInput("problems is empty; give one explorer.Problem at least")
     return [_needed(_asked(problem, keywords)).problem() for problem in wanted]
+
+
+def _listed(problems: Any) -> list[Any]:
+    """Raises InvalidInput for what is no list, nor any other iterable of problems."""
+    if isinstance(problems, str) or not isinstance(problems, Iterable):
+        raise InvalidInput(f"problems is {shown(problems)}; give a list of explorer.Problem")
+    return list(problems)
 
 
 def _ours(bench: "PeerBench", storage: str | None, notice: Notice, *, heuristic: bool) -> "Ours":
@@ -1066,7 +1096,7 @@ def tune(
             no table or of another GPU.
         KeyboardInterrupt: by Ctrl-C, with all finished problems kept.
     """
-    wanted = _several(list(problems), {})
+    wanted = _several(_listed(problems), {})
     level = Effort.parse(_text("effort", effort))
     asked = Accuracy.parse(_text("accuracy", accuracy)) if accuracy else Accuracy.DEFAULT
     from explorer.evaluate.open_evaluator import open_peer_benches

@@ -414,6 +414,9 @@ def test_a_comparison_tells_of_each_problem(monkeypatch):
         (lambda: explorer.compare([]), "problems is empty"),
         (lambda: explorer.compare([PROBLEM], cols=8), "leave cols out"),
         (lambda: explorer.compare(cols=8, peers=["troch"]), "did you mean torch?"),
+        (lambda: explorer.compare("no.csv"), "problem is 'no.csv'; give an explorer.Problem"),
+        (lambda: explorer.tune("no.csv"), "problems is 'no.csv'; give a list of explorer.Problem"),
+        (lambda: explorer.tune(5), "problems is 5; give a list of explorer.Problem"),
     ],
 )
 def test_bad_input_is_told_in_a_sentence(call, says, tmp_path, monkeypatch):
@@ -425,8 +428,26 @@ def test_bad_input_is_told_in_a_sentence(call, says, tmp_path, monkeypatch):
 
 
 def test_a_keyword_that_is_none_is_a_type_error():
-    with pytest.raises(TypeError, match="a problem has no keyword 'colls'; it has rows, cols"):
-        explorer.search(colls=8)
+    with pytest.raises(TypeError, match="a problem has no keyword 'xyzzy'; it has rows, cols"):
+        explorer.search(xyzzy=8)
+
+
+@pytest.mark.parametrize(
+    ("function", "keyword", "near"),
+    [
+        ("search", "colls", "cols"),
+        ("search", "budget", "budget_s"),
+        ("emit", "ouput_dtype", "out_dtype"),
+        ("emit", "notices", "notice"),
+        ("compare", "peer", "peers"),
+        ("verify", "gpus", "gpu"),
+    ],
+)
+def test_a_keyword_that_is_nearly_one_is_told(function, keyword, near):
+    what = ["heuristic"] if function in ("emit", "verify") else []
+    says = f"{function} has no keyword '{keyword}'; did you mean {near}\\?"
+    with pytest.raises(TypeError, match=says):
+        getattr(explorer, function)(*what, **{"cols": 8, keyword: "20s"})
 
 
 def test_words_of_a_problem_may_be_plain_text():
