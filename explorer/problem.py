@@ -1,8 +1,10 @@
 """What to compute: op, rows, cols, dtypes, mask, and how the matrices lie in memory."""
 
 import math
+import operator
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
+from numbers import Real
 from typing import Any
 
 from explorer.dtype import DType
@@ -27,6 +29,17 @@ def check_extent(name: str, value: int, limit: int) -> None:
     """Raises InvalidInput for what is not from 1 to the limit."""
     if not 1 <= value <= limit:
         raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number from 1 to {limit}")
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number that a float can hold, NaN and infinities included."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
 
 
 def power_of_two(count: int) -> int:
@@ -92,6 +105,19 @@ DEFAULT_TRAFFIC_BYTES = 256 * 2**20
 
 MAX_STRIDE = 2**40
 """Elements from a row to the next: more than any memory holds."""
+
+_WHOLE = {
+    "rows": MAX_ROWS,
+    "cols": MAX_COLS,
+    "mask_rows": MAX_ROWS,
+    "inner": MAX_INNER,
+    "input_stride": MAX_STRIDE,
+    "output_stride": MAX_STRIDE,
+}
+"""The fields that are whole numbers, with the largest."""
+
+_WHOLE_OR_NONE = ("mask_rows", "input_stride", "output_stride")
+"""Those of which None says nothing, as 0 does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +225,13 @@ class Problem:
     )
 
     def __post_init__(self) -> None:
+        if not (  # the usual case, in one glance: problems are made often
+            type(self.rows) is type(self.cols) is type(self.inner) is int
+            and type(self.mask_rows) is type(self.input_stride) is type(self.output_stride) is int
+            and type(self.in_place) is bool
+            and (self.scale is None or type(self.scale) is float)
+        ):
+            self._check_types()
         check_extent("rows", self.rows, MAX_ROWS)
         check_extent("cols", self.cols, MAX_COLS)
         self._default("out_dtype", self.out_dtype or self.dtype)
@@ -215,6 +248,26 @@ class Problem:
         for fault in (self._layout_fault(), self._mask_fault(), self._kind_fault()):
             if fault:
                 raise InvalidInput(fault)
+
+    def _check_types(self) -> None:
+        """Make plain numbers of NumPy's; raises InvalidInput for what is no number or flag."""
+        for name, most in _WHOLE.items():
+            value = getattr(self, name)
+            if value is None and name in _WHOLE_OR_NONE:
+                value = 0
+            try:
+                whole = None if isinstance(value, bool) else operator.index(value)
+            except TypeError:
+                whole = None
+            if whole is None:
+                raise InvalidInput(
+                    f"{name} is {shown(value)}; it must be a whole number from 1 to {most}"
+                )
+            self._default(name, whole)
+        if not isinstance(self.in_place, bool):
+            raise InvalidInput(f"in_place is {shown(self.in_place)}; it must be True or False")
+        if self.scale is not None and not _is_number(self.scale):
+            raise InvalidInput(f"scale is {shown(self.scale)}; it must be a finite number")
 
     def _default(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
