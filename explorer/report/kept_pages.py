@@ -429,7 +429,7 @@ def _families(large: Sequence[Kind]) -> Section:
             for one in kind.problems
         ]
         wins = {name: sum(row["family"] == name for row in rows) for name in _families_of(rows)}
-        told = ", ".join(f"{name} on {n}" for name, n in sorted(wins.items(), key=lambda w: -w[1]))
+        told = "; ".join(f"{name} on {n}" for name, n in sorted(wins.items(), key=lambda w: -w[1]))
         says = f"The family of the best kernel of each of {len(rows)} problems: {told}."
         section.add(
             Figure(f"Best family, {kind.label}", says, map_chart(rows, kind.label, FAMILIES))

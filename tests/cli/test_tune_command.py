@@ -241,6 +241,15 @@ def test_the_tables_that_come_with_the_package_are_sound(path, explorer):
     assert f"| `{name}` | {table.gpu.name} {counts}" in text
 
 
+def test_a_table_is_not_checked_by_a_list_without_a_problem(explorer, tmp_path):
+    (tmp_path / "hdr.csv").write_text("rows,cols\n")
+    for words in (("table", "check", "nvidia-h200", "--problems"), ("tune", "--shapes")):
+        ran = explorer(*words, "hdr.csv")
+        assert ran.code == 2 and ran.err == (
+            "error: hdr.csv names no problem; give a line for each after the first\n"
+        )
+
+
 def test_a_table_is_shown_and_checked(explorer, tmp_path):
     path = HELD_OUT / "nvidia-h200.json"
     ran = explorer("table", "show", path)

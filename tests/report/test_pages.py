@@ -253,6 +253,19 @@ def test_a_family_loses_nothing_where_it_is_the_best_and_neighbours_lose_what_wa
         )
 
 
+def test_families_whose_names_have_commas_are_told_apart_by_semicolons():
+    figures = [
+        block
+        for section in kept_page(TUNED / "nvidia-h200.json").sections
+        for block in section.blocks
+        if isinstance(block, Figure) and block.title.startswith("Best family")
+    ]
+    assert figures
+    for figure in figures:
+        told = figure.says.partition(": ")[2].removesuffix(".")
+        assert all(entry.rpartition(" on ")[2].isdigit() for entry in told.split("; "))
+
+
 def test_shares_are_copys_time_over_each_time():
     from explorer.report.compare import read_compared
 

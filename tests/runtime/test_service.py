@@ -315,6 +315,13 @@ def test_warm_up_reads_what_log_shapes_wrote(public, world, tmp_path):
     assert world.made == [OTHER]
 
 
+def test_warm_up_refuses_a_file_without_a_problem(public, tmp_path):
+    path = tmp_path / "hdr.csv"
+    path.write_text("rows,cols\n")
+    with pytest.raises(ExplorerError, match=r"hdr\.csv names no problem; give a line for each"):
+        explorer.warm_up(str(path))
+
+
 def test_warm_up_says_which_problem_has_no_kernel(public, world):
     world.fails[OTHER] = RuntimeError("CUDA_ERROR_INVALID_IMAGE")
     with pytest.raises(ExplorerError, match=r"no kernel for softmax f32 3x5 .* on GPU 0: CUDA_ERR"):
