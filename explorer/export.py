@@ -16,7 +16,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Circumstances, Resources
 from explorer.plain_data import nearest, shown
-from explorer.presets import PRESETS, Preset, find_preset
+from explorer.presets import PRESET_NAMES, Preset, find_preset
 from explorer.problem import Problem
 from explorer.space import Space, can_emit
 from explorer.tuning.results import TrialRecord
@@ -102,8 +102,7 @@ def parse_choice(text: str, *, or_file: bool = False) -> Choice:
     try:
         return find_preset(stripped)
     except InvalidInput:
-        names = (name for preset in PRESETS for name in (preset.name, *preset.other_names))
-        near = nearest(stripped, [BEST, HEURISTIC, *names])
+        near = nearest(stripped, [BEST, HEURISTIC, *PRESET_NAMES])
         raise InvalidInput(
             f"{shown(text)} is no kernel: give {_OR_FILE if or_file else _FORMS}"
             f"{near and '; '}{near}"

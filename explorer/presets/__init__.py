@@ -7,7 +7,15 @@ from explorer.errors import InvalidInput
 from explorer.presets import aitemplate, fast_softmax, llm_c, oneflow, pytorch, survey, triton
 from explorer.presets.preset import Preset, Source
 
-__all__ = ["PRESETS", "REPORTED", "Preset", "ReportedRatio", "Source", "find_preset"]
+__all__ = [
+    "PRESETS",
+    "PRESET_NAMES",
+    "REPORTED",
+    "Preset",
+    "ReportedRatio",
+    "Source",
+    "find_preset",
+]
 
 PRESETS: tuple[Preset, ...] = (
     *survey.PRESETS,
@@ -21,6 +29,9 @@ PRESETS: tuple[Preset, ...] = (
 """Every published kernel that the space holds, the simplest first."""
 
 _BY_NAME = {name: preset for preset in PRESETS for name in (preset.name, *preset.other_names)}
+
+PRESET_NAMES = tuple(_BY_NAME)
+"""Their names, and the other names by which some of them are known."""
 
 
 def find_preset(name: str) -> Preset:

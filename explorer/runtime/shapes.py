@@ -120,7 +120,15 @@ def read_shapes(path: Path) -> list[Problem]:
 
     Raises InvalidInput, which names every line that is wrong.
     """
-    text = read_text(path).removeprefix("\ufeff")  # which spreadsheets write first
+    return [problem for problem, _ in _lines(path, _text_of(path))]
+
+
+def _text_of(path: Path) -> str:
+    return read_text(path, remedy=_REMEDY).removeprefix("\ufeff")  # which spreadsheets write first
+
+
+def _lines(path: Path, text: str) -> list[tuple[Problem, dict[str, Any]]]:
+    """Return the problem of each line of a file after the first, and all that the line says."""
     try:
         reader = csv.DictReader(io.StringIO(text, newline=""))
         rows = list(reader)
@@ -132,18 +140,18 @@ def read_shapes(path: Path) -> list[Problem]:
             "explorer.log_shapes wrote"
         )
     _check_names(path, reader.fieldnames or ())
-    problems, faults = [], []
+    found, faults = [], []
     for number, row in enumerate(rows, 2):
         try:
-            problems.append(_problem(row))
+            found.append((_problem(row), row))
         except InvalidInput as error:
             faults.append(f"line {number}: {error}")
     if faults:
         more = f"; and {len(faults) - MOST_FAULTS} more lines" if faults[MOST_FAULTS:] else ""
         raise InvalidInput(f"{path}, {'; '.join(faults[:MOST_FAULTS])}{more}")
-    if not problems:
+    if not found:
         raise InvalidInput(f"{path} names no problem; give a line for each after the first")
-    return problems
+    return found
 
 
 def _counts_in(path: Path) -> Counter[Problem]:
@@ -151,20 +159,13 @@ def _counts_in(path: Path) -> Counter[Problem]:
 
     Raises InvalidInput for a file of another kind, and for a line that is wrong.
     """
-    if not path.exists():
-        return Counter()
-    text = read_text(path, remedy=_REMEDY).removeprefix("\ufeff")
-    if not text.strip():
-        return Counter()
-    first, _, rest = text.partition("\n")
-    if first.strip() != ",".join((*COLUMNS, COUNT)):
-        raise InvalidInput(f"{path} exists and is no file of explorer.log_shapes; {_REMEDY}")
-    if not rest.strip():
-        return Counter()
-    rows = csv.DictReader(io.StringIO(text, newline=""))
     counts: Counter[Problem] = Counter()
-    for problem, row in zip(read_shapes(path), rows, strict=True):
-        counts[problem] += _count(path, rows.line_num, row[COUNT])
+    text = _text_of(path) if path.exists() else ""
+    first, _, rest = text.strip().partition("\n")
+    if first and first.strip() != ",".join((*COLUMNS, COUNT)):
+        raise InvalidInput(f"{path} exists and is no file of explorer.log_shapes; {_REMEDY}")
+    for number, (problem, row) in enumerate(_lines(path, text) if rest else (), 2):
+        counts[problem] += _count(path, number, row[COUNT])
     return counts
 
 

@@ -13,7 +13,7 @@ from explorer.config import Config
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.parameters import ROW_THREADS, WARPS
 from explorer.problem import Problem
-from explorer.space.design_rules import WIDE_ROW
+from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic.regimes import adapted, promising
 from explorer.space.space import Space
 
@@ -104,9 +104,9 @@ def _ideas(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
 
 def _widths(problem: Problem) -> list[int]:
     """Bytes of an access: the widest at which all rows start, and what is half as wide or less."""
-    widest = math.gcd(problem.row_bytes, problem.input_stride * problem.dtype.itemsize, 16)
     least = problem.dtype.itemsize
-    return [width for width in (16, 8, 4, 2) if least <= width <= max(widest, least)]
+    widest = max(widest_word(problem), least)
+    return [width for width in (16, 8, 4, 2) if least <= width <= widest]
 
 
 def _registers(problem: Problem) -> int:

@@ -1,5 +1,7 @@
 """What rules out designs: staging, copies, arrangements, clusters and split rows."""
 
+import math
+
 from explorer.config import Config
 from explorer.gpu_spec import WARP
 from explorer.problem import Mask, Op, Problem
@@ -10,6 +12,11 @@ STATIC_SHARED_BYTES = 48 * 1024
 
 MOST_STAGED = 64
 """Elements of a thread that pass through shared memory in a span: each has code of its own."""
+
+
+def widest_word(problem: Problem) -> int:
+    """Bytes of the widest word, up to 16, at whose multiples all rows start."""
+    return math.gcd(problem.row_bytes, problem.input_stride * problem.dtype.itemsize, 16)
 
 
 def is_plain(problem: Problem) -> bool:

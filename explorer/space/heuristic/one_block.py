@@ -8,7 +8,7 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.problem import Mask, Problem
-from explorer.space.design_rules import WIDE_ROW
+from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic import gradients
 from explorer.space.heuristic.residency import fastest_reduction, resident_blocks, waves
 from explorer.space.heuristic.row_threads import fewest_threads, starts_anywhere, threads_for
@@ -232,11 +232,11 @@ def _of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A block for each of a few 16-bit rows, by the words of 2 or 4 bytes that divide them.
 
     Wider words would start elsewhere in each row. On an H100, 1 x 1153 bf16 takes 18 % less time by
-    single elements than by words of 16 bytes, 100 x 2501 9 %, and 1 x 2502 13 % by pairs. None for
+    single elements than by words of 16 bytes, 100 x 2501 5 %, and 1 x 2502 13 % by pairs. None for
     rows that wider words divide, and for longer or more rows: by single elements, 1 x 4097 takes
     3 % more time, 528 x 2501 7 %.
     """
-    word = math.gcd(problem.row_bytes, problem.input_stride * problem.dtype.itemsize, 16)
+    word = widest_word(problem)
     elements = problem.cols * math.ceil(problem.rows / gpu.sm_count)
     plain = problem.inner == 1 and problem.mask is Mask.NONE and not problem.op.is_backward
     narrow = problem.dtype.is_half and word <= 4
@@ -276,7 +276,7 @@ def _shapes_of_one_wave(problem: Problem, gpu: GpuSpec) -> Iterator[tuple[int, i
 
 
 def _is_short_f32(problem: Problem) -> bool:
-    """Whether rows are of fp32 and short, but too few to be worked on as short rows."""
+    """Whether rows are of fp32, and of a length that only many rows are worked on as short at."""
     short = MAX_COLS_SHORT_ROW_FEW_F32 < problem.cols <= MAX_COLS_SHORT_ROW
     return problem.dtype is DType.F32 and problem.row_bytes % 16 > 0 and short
 

@@ -7,7 +7,7 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.problem import Problem, power_of_two
-from explorer.space.design_rules import has_spans
+from explorer.space.design_rules import has_spans, widest_word
 from explorer.space.heuristic.residency import fastest_reduction, resident_blocks, waves
 
 MAX_COLS_SHORT_ROW = 1280
@@ -85,7 +85,7 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     99 at 33; in bf16 92, 88 and 93 %. With 20 to 40 times as many rows, 17, 24, 33 and 48 columns
     come to 97 to 99 %, as do most of 400 to 1280.
     """
-    word = _widest_word(problem)
+    word = widest_word(problem)
     if problem.inner > 1 or problem.cols > MAX_COLS_SHORT_ROW:
         return None
     few = _of_few_rows(problem, word, gpu)
@@ -159,11 +159,6 @@ def _by_elements(problem: Problem) -> Config:
         vector_bytes=problem.dtype.itemsize,
         exp="ex2.approx",
     )
-
-
-def _widest_word(problem: Problem) -> int:
-    """Bytes of the widest word at whose multiples all rows start."""
-    return math.gcd(problem.row_bytes, problem.input_stride * problem.dtype.itemsize, 16)
 
 
 def _divides(word: int, problem: Problem) -> bool:
