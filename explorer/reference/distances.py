@@ -214,12 +214,15 @@ def _ladder(
     at a random place.
     """
 
+    unit = 2.0 ** (ceil(np.log2(farthest + 16)) - bits)
+
     def make(rng: np.random.Generator, cols: int) -> Row:
         steps = (np.arange(1, cols) * rows - number) / ((cols - 1) * rows)
-        moved = np.clip(steps - rng.uniform(0, 0.5, cols - 1) / ((cols - 1) * rows), 0, 1)
-        gaps = np.concatenate([[0.0], nearest + (farthest - nearest) * moved])
-        unit = 2.0 ** (ceil(np.log2(farthest + 16)) - bits)
-        gaps = np.round(gaps / unit) * unit
+        moved = steps - rng.uniform(0, 0.5, cols - 1) / ((cols - 1) * rows)
+        gaps = np.zeros(cols)
+        # Of small arrays these two take half of what np.clip does.
+        gaps[1:] = nearest + (farthest - nearest) * np.minimum(np.maximum(moved, 0), 1)
+        gaps = np.rint(gaps / unit) * unit
         if order == "ascending":
             gaps = gaps[::-1]
         elif order == "shuffled":

@@ -232,6 +232,10 @@ def normal_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
     return _with_other_arrays(problem, matrix, rng)
 
 
+TOGETHER = 2**16
+"""Elements of rows that are converted together: what a core's cache holds."""
+
+
 @lru_cache(maxsize=2)
 def _pattern_matrix(dtype: DType, patterns: tuple[Pattern, ...], cols: int, seed: int) -> Array:
     """Return a matrix of a row for each pattern. Large numbers stay finite in every dtype.
@@ -240,11 +244,30 @@ def _pattern_matrix(dtype: DType, patterns: tuple[Pattern, ...], cols: int, seed
     """
     rng = np.random.default_rng([seed, len(patterns), min(cols, PATTERN_COLS)])
     matrix = np.empty((len(patterns), cols), NUMPY_DTYPES[dtype])
-    for row, pattern in enumerate(patterns):
-        width = min(cols, EXACT_TERMS if pattern.name in EXACT else PATTERN_COLS)
-        values = saturated(pattern.make(rng, width), matrix.dtype)
-        matrix[row] = values if width == cols else np.resize(values, cols)
+    for first, width, alike in _of_one_width(patterns, cols):
+        rows = np.stack([pattern.make(rng, width) for pattern in alike])
+        for row, values in enumerate(saturated(rows, matrix.dtype), first):
+            matrix[row] = values if width == cols else np.resize(values, cols)
     return matrix
+
+
+def _of_one_width(
+    patterns: tuple[Pattern, ...], cols: int
+) -> Iterator[tuple[int, int, tuple[Pattern, ...]]]:
+    """Yield neighbouring patterns that are made of as many elements: first row, elements, patterns.
+
+    They are converted to their type together, which for narrow rows takes a quarter of the time
+    of a verification less.
+    """
+    widths = [min(cols, EXACT_TERMS if p.name in EXACT else PATTERN_COLS) for p in patterns]
+    first = 0
+    while first < len(patterns):
+        width, end = widths[first], first + 1
+        most = first + max(1, TOGETHER // width)
+        while end < min(most, len(patterns)) and widths[end] == width:
+            end += 1
+        yield first, width, patterns[first:end]
+        first = end
 
 
 def _unscaled(problem: Problem, matrix: Array, names: NDArray[np.str_]) -> Array:
