@@ -654,6 +654,7 @@ def emit(
     objectives: str = "time",
     storage: StrPath | None = None,
     batch_invariant: bool = False,
+    overlapped: bool = False,
     verify: bool = True,
     path: StrPath | None = None,
     force: bool = False,
@@ -673,6 +674,8 @@ def emit(
         storage: The Optuna storage that has the study; None: $EXPLORER_STORAGE,
             else explorer.db in studies/ or in the user's data folder.
         batch_invariant: Of the heuristic: one config whatever the rows are.
+        overlapped: Whether the launch begins before the one before it on its stream has ended, and
+            waits for that in its code: of small kernels each takes 1 us less. On sm_90 and later.
         verify: Whether the kernel is checked; a wrong one raises WrongKernel.
         path: A file to write; None: none is written.
         force: Replace a file that holds other code.
@@ -684,7 +687,7 @@ def emit(
         NotFound: where there is no such study or trial.
         WrongKernel: where the kernel is wrong; its `verdict` has the findings. Nothing is written.
     """
-    from explorer.export import REMEDY, write_source
+    from explorer.export import REMEDY, overlapping, write_source
     from explorer.user_files import check_writable
 
     asked = _asked_of(emit, problem, keywords)
@@ -694,6 +697,8 @@ def emit(
         what, asked, _gpu(gpu), _storage(storage), goal, heard, batch_invariant=batch_invariant
     )
     variant, arch = chosen.variant, chosen.arch
+    if overlapped:
+        variant = overlapping(variant, arch)
     file = None if path is None else Path(path)
     if file is not None:
         check_writable(file, REMEDY)

@@ -13,7 +13,7 @@ from explorer.config import Config
 from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.gpu_spec import GpuSpec
+from explorer.gpu_spec import GpuSpec, known_gpu_for
 from explorer.outcome import Circumstances, Resources
 from explorer.plain_data import nearest, shown
 from explorer.presets import PRESET_NAMES, Preset, find_preset
@@ -45,6 +45,20 @@ def variant_of(trial: TrialRecord, problem: Problem, *, replayed: bool = False) 
         f"{variant.digest} for its config: run the search again, or emit the config as it is now: "
         f"{command_of('emit', trial.config.to_json(brief=True), problem)}"
     )
+
+
+def overlapping(variant: Variant, arch: str) -> Variant:
+    """Return the same kernel for a launch that begins before the one before it has ended.
+
+    `emit` of `codegen` says what that is. Raises InvalidInput where the architecture, such as
+    sm_80, or the config cannot have it.
+    """
+    if not known_gpu_for(arch).overlaps_launches:
+        raise InvalidInput(
+            f"launches overlap on sm_90 and later, and the kernel is for {arch}: choose another "
+            "GPU, or a launch that does not overlap"
+        )
+    return emit(variant.problem, variant.config, overlapped=True)
 
 
 def age_of(variant: Variant, trial: TrialRecord, recorded: Circumstances) -> str:

@@ -32,6 +32,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """The values of each parameter that is a word. The templates know these and no others."""
 
+COHERENT_HINTS = ("default", "cs")
+"""Values of load_hint whose loads see what others write while the kernel runs."""
+
 RANGES: dict[str, tuple[int, int]] = {
     "threads": (1, 1024),
     "threads_per_row": (1, 1024),

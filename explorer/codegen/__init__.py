@@ -2,7 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from explorer.codegen.variant import Launch, Variant, launches, scratch_bytes, split_source
+from explorer.codegen.variant import (
+    Launch,
+    Variant,
+    can_overlap,
+    launches,
+    scratch_bytes,
+    split_source,
+)
 from explorer.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -13,6 +20,7 @@ __all__ = [
     "Launch",
     "LaunchPlan",
     "Variant",
+    "can_overlap",
     "emit",
     "launches",
     "scratch_bytes",

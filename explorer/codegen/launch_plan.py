@@ -15,7 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from explorer.codegen.element_types import TYPE_BYTES
-from explorer.codegen.variant import Launch, arguments, entries, has_one_row
+from explorer.codegen.variant import (
+    Launch,
+    arguments,
+    entries,
+    has_one_row,
+    overlaps_before,
+)
 from explorer.config import Config
 from explorer.errors import InvalidInput
 from explorer.problem import Problem
@@ -74,14 +80,14 @@ class LaunchPlan:
     """Expressions of the file's constants, and `sizeof` of its types in bytes."""
 
     @classmethod
-    def of(cls, problem: Problem, config: Config) -> "LaunchPlan":
+    def of(cls, problem: Problem, config: Config, overlapped: bool = False) -> "LaunchPlan":
         """Return the plan that a config's file has, its constants not known yet."""
         taken = arguments(problem, config)
-        names = entries(problem, config)
-        overlapped = config.launches == "two-overlapped"
         steps = tuple(
-            PlannedLaunch(name, "kThreads", taken, overlapped and number > 0)
-            for number, name in enumerate(names)
+            PlannedLaunch(name, "kThreads", taken, overlaps)
+            for name, overlaps in zip(
+                entries(problem, config), overlaps_before(config, overlapped), strict=True
+            )
         )
         return cls(steps, _numbers(problem, config))
 

@@ -35,6 +35,8 @@ class Traits:
 
     problem: Problem
     config: Config
+    overlapped: bool = False
+    """The launch may begin before the one before it on its stream has ended, whatever that is."""
 
     def context(self) -> dict[str, Any]:
         """Return all that templates may name."""
@@ -121,6 +123,7 @@ class Traits:
             # Of two launches each block has a part of a row; what these come to waits in between.
             "split_launches": config.splits_launches,
             "overlapped": config.launches == "two-overlapped",
+            "waits_for_others": self.overlapped,
         }
 
     @property
@@ -291,7 +294,9 @@ class Traits:
         problem, config = self.problem, self.config
         taken = arguments(problem, config)
         real, out = names["real"], names["out"]
-        restrict = "" if problem.in_place else "__restrict__ "
+        restrict = "" if problem.in_place or self.overlapped else "__restrict__ "
+        # What an earlier launch may still write must not be loaded as a constant.
+        read_only = "" if self.overlapped else "__restrict__ "
         scratch = "State* scratch" if config.splits_launches else f"{real}* __restrict__ scratch"
         # A vector at a row's end may hold elements of its neighbours, but not at the matrix's end.
         placing = (*PLACING, "rows") if names["borrows"] else PLACING
@@ -309,8 +314,8 @@ class Traits:
             "declarations": {
                 "input": f"const Element* {restrict}input",
                 "grad": f"const Element* {restrict}grad",
-                "mask": "const Element* __restrict__ mask",
-                "lengths": "const int* __restrict__ lengths",
+                "mask": f"const Element* {read_only}mask",
+                "lengths": f"const int* {read_only}lengths",
                 "output": f"{out}Element* {restrict}output",
                 "scratch": scratch,
                 "scale": f"{real} scale",
@@ -385,7 +390,7 @@ class Traits:
             "c_passed": [
                 f"static_cast<{arrays[name]}>({name})" if name in arrays else name for name in asked
             ],
-            "needed_arch": needed_arch(config),
+            "needed_arch": needed_arch(config, self.overlapped),
         }
 
     def _expressions(self, names: Mapping[str, Any]) -> dict[str, Any]:

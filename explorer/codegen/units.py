@@ -28,9 +28,16 @@ from jinja2 import BaseLoader, Environment, StrictUndefined, Template, TemplateN
 from explorer.asked import AskedProblem
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.traits import Traits, each_of, renamed
-from explorer.codegen.variant import HOST_HEADING, Variant, launches, scratch_bytes
+from explorer.codegen.variant import (
+    HOST_HEADING,
+    Variant,
+    can_overlap,
+    launches,
+    scratch_bytes,
+)
 from explorer.config import Config
-from explorer.errors import ExplorerError
+from explorer.errors import ExplorerError, InvalidInput
+from explorer.parameters import COHERENT_HINTS
 from explorer.problem import Problem
 from explorer.user_files import template_dir
 
@@ -360,26 +367,34 @@ KEPT = 512
 
 
 @lru_cache(maxsize=KEPT)
-def emit(problem: Problem, config: Config) -> Variant:
+def emit(problem: Problem, config: Config, *, overlapped: bool = False) -> Variant:
     """Return the variant of a config; one that a rule excludes may not compile.
 
-    Raises InvalidInput for a value that no template knows.
+    If it is `overlapped`, its launch may begin before the one before it on its stream has ended,
+    whatever that is, and waits in its code for the end of that (programmatic dependent launch, in
+    the CUDA Programming Guide). Raises InvalidInput for a value that no template knows, and for an
+    overlapped config that `can_overlap` refuses.
     """
+    if overlapped and not can_overlap(config):
+        raise InvalidInput(
+            f"launches is {config.launches} and load_hint {config.load_hint}; to be overlapped, a "
+            f"config needs one launch, and loads with hint {' or '.join(COHERENT_HINTS)}"
+        )
     return Variant(
         problem,
         config,
-        assembled(problem, config).program(),
-        launches(problem, config),
+        assembled(problem, config, overlapped).program(),
+        launches(problem, config, overlapped),
         scratch_bytes(problem, config),
     )
 
 
-def assembled(problem: Problem, config: Config) -> "Assembled":
+def assembled(problem: Problem, config: Config, overlapped: bool = False) -> "Assembled":
     """Return a config's program in its parts. Raises InvalidInput as `emit` does."""
     config.check_known()
-    context = Traits(problem, config).context() | {
+    context = Traits(problem, config, overlapped).context() | {
         "options": shlex.join(AskedProblem.of(problem).options),
-        "launch_lines": LaunchPlan.of(problem, config).lines,
+        "launch_lines": LaunchPlan.of(problem, config, overlapped).lines,
     }
     macros = library().environment.get_template("fragments.cu.j2").make_module(context)
     context |= {name: getattr(macros, name) for name in MACROS}

@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass, fields
 
 from explorer.config import Config
+from explorer.parameters import COHERENT_HINTS
 from explorer.problem import Mask, Problem
 from explorer.work_split import WorkSplit, borrows_ends
 
@@ -128,7 +129,7 @@ class NeededArch:
     """What older ones lack, in the plural."""
 
 
-def needed_arch(config: Config) -> NeededArch | None:
+def needed_arch(config: Config, overlapped: bool = False) -> NeededArch | None:
     """The first architecture for a config's kernel; None where every one that CUDA has serves.
 
     `GpuSpec` has the same features of each GPU, by which rules exclude configs.
@@ -137,11 +138,29 @@ def needed_arch(config: Config) -> NeededArch | None:
         return NeededArch(90, "clusters of blocks")
     if config.staging == "bulk":
         return NeededArch(90, "bulk copies")
-    if config.launches == "two-overlapped":
+    if overlapped or config.launches == "two-overlapped":
         return NeededArch(90, "launches that overlap")
     if config.uses_redux:
         return NeededArch(80, "maxima of a warp by redux")
     return NeededArch(80, "asynchronous copies") if config.staging == "async" else None
+
+
+def can_overlap(config: Config) -> bool:
+    """Return whether a config's launch can begin before that of another kernel has ended.
+
+    Loads by the read-only path cannot: they are of what nothing writes as long as the kernel runs,
+    and that other one may.
+    """
+    return config.launches == "one" and config.load_hint in COHERENT_HINTS
+
+
+def overlaps_before(config: Config, overlapped: bool = False) -> tuple[bool, ...]:
+    """Return of each launch, in order, whether it may begin before the one before it has ended."""
+    if config.launches == "one":
+        return (overlapped,)
+    if config.launches == "three":
+        return (False, False, False)
+    return (False, config.launches == "two-overlapped")
 
 
 def reads_rows(problem: Problem, config: Config) -> bool:
@@ -180,7 +199,7 @@ def operand_names(problem: Problem, config: Config) -> tuple[str, ...]:
     )
 
 
-def launches(problem: Problem, config: Config) -> tuple[Launch, ...]:
+def launches(problem: Problem, config: Config, overlapped: bool = False) -> tuple[Launch, ...]:
     """Grid, block, shared bytes and arguments of each launch, in order."""
     split = WorkSplit(problem, config)
     blocks = -(-problem.rows // split.block_rows) * config.cluster * split.parts
@@ -193,9 +212,11 @@ def launches(problem: Problem, config: Config) -> tuple[Launch, ...]:
             arguments=arguments(problem, config),
             blocks_per_sm=config.persistent,
             cluster=config.cluster,
-            overlaps=config.launches == "two-overlapped" and number > 0,
+            overlaps=overlaps,
         )
-        for number, entry in enumerate(entries(problem, config))
+        for entry, overlaps in zip(
+            entries(problem, config), overlaps_before(config, overlapped), strict=True
+        )
     )
 
 

@@ -176,6 +176,9 @@ def _said_of_header(file: str) -> Iterator[None]:
 LARGEST_FILE_BYTES = 2**20
 """Bytes of a file that is read; emitted ones have some 30,000."""
 
+_OVERLAPPED = "--overlapped"
+"""What the line has of the launch, which the head's `Launch` lines say too."""
+
 _COMMAND = re.compile(r"^//\s+(explorer emit .*)$", re.MULTILINE)
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -246,7 +249,7 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     program = ProgramUnderTest(source, problem, config, plan, path.name)
     program.launches(problem)  # its numbers can be worked out
     program.scratch_bytes(problem)
-    emitted = _emitted(problem, config)
+    emitted = _emitted(problem, config, overlapped=plan.steps[0].overlaps)
     is_edited = emitted is None or emitted.source != source
     has_host = emitted is not None and _has_host_of(program, emitted)
     return replace(program, host_checked=has_host, is_edited=is_edited, header_cols=header_cols)
@@ -260,10 +263,10 @@ def _read_source(path: Path) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
-def _emitted(problem: Problem, config: Config) -> Variant | None:
+def _emitted(problem: Problem, config: Config, overlapped: bool = False) -> Variant | None:
     """What this version emits; None for a config that none of its templates knows."""
     try:
-        return emit(problem, config)
+        return emit(problem, config, overlapped=overlapped)
     except InvalidInput:
         return None
 
@@ -277,7 +280,7 @@ def _from_header(source: str) -> tuple[Problem, Config]:
             "computes: verify a file that explorer emit wrote, or put the line back"
         )
     try:
-        words = shlex.split(commands[-1])
+        words = [word for word in shlex.split(commands[-1]) if word != _OVERLAPPED]
         asked = asked_from(words[3:])
         return asked.of_rows(1 if asked.rows is None else asked.rows), Config.from_json(words[2])
     except (KeyError, IndexError, ValueError):

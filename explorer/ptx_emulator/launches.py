@@ -116,6 +116,7 @@ def launch(
     step_limit: int = STEP_LIMIT,
     schedule: Schedule | str = Schedule.LOCKSTEP,
     overlaps: bool = False,
+    others_write: bool = False,
     counting: bool = True,
     blocks: Sequence[int] | Numbers | None = None,
     limits: LaunchLimits | None = None,
@@ -127,7 +128,8 @@ def launch(
     to the size of its parameter. `shared_bytes` is the dynamic shared memory of a block. Blocks of
     a kernel that waits for other blocks all run together, but no more than `resident_blocks`, if
     given. A launch that `overlaps` may begin before the launch before it has ended: its threads
-    wait for that by griddepcontrol.wait. Without `counting`, no traffic or instructions are
+    wait for that by griddepcontrol.wait. If `others_write`, that launch is of another program, and
+    may write all memory. Without `counting`, no traffic or instructions are
     counted, which saves time. `step_limit` bounds the instructions of one batch of blocks, each
     counted once for a group of lanes. `blocks` are the numbers of the only blocks to execute: of
     whole clusters, ascending, in launch order (of a grid along x, %ctaid.x). The grid may then have
@@ -157,6 +159,7 @@ def launch(
     if len(log.findings):
         return LaunchResult(tuple(log.findings), Counters(), complete=False)
     state = LaunchState(kernel, geometry, numbers, memory, layout, params, log, overlaps)
+    state.others_write = overlaps and others_write
     state.schedule, state.reproducible = Schedule(schedule), reproducible
     complete = _run_batches(state, resident_blocks, batch_lanes, step_limit)
     _note_written(state)

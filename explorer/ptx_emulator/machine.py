@@ -58,6 +58,8 @@ class LaunchState:
     log: LaunchLog
     overlaps: bool = False
     """The launch before may not have ended yet."""
+    others_write: bool = False
+    """That launch is of another program, and may write all memory."""
     schedule: Schedule = Schedule.LOCKSTEP
     reproducible: bool = False
     """Sums of floats whose order is not fixed are findings."""
@@ -90,6 +92,7 @@ class Machine(Batch):
             launch.layout.global_granule,
             launch.shadows,
             overlaps=launch.overlaps,
+            others_write=launch.others_write,
         )
         self.shared_space = SharedSpace(self, launch.layout)
         self.local_space = LocalSpace(self, launch.layout)

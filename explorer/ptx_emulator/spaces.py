@@ -154,10 +154,12 @@ class GlobalSpace(Space):
         shadows: dict[int, Shadow],
         *,
         overlaps: bool,
+        others_write: bool = False,
     ) -> None:
         """`shadows` are those of the launch by address; all its batches share them.
 
-        With `overlaps`, the launch before may not have ended when this one begins.
+        With `overlaps`, the launch before may not have ended when this one begins. If that is of
+        another program and `others_write`, it may write all memory.
         """
         super().__init__(batch)
         self._memory = memory
@@ -167,6 +169,7 @@ class GlobalSpace(Space):
             shadow.attach(batch)
         self._unordered = np.ones(batch.ordering.lanes, np.bool_) if overlaps else None
         """Threads that have not waited for the launch before; None if it has ended."""
+        self._others_write = others_write
 
     def wait_for_launch_before(self, lanes: Lanes) -> None:
         """Note that these threads go on once the launch before has ended."""
@@ -227,7 +230,7 @@ class GlobalSpace(Space):
                     return []
         data = self._memory.arena[allocation.offset :]
         data = data[: len(data) // 32 * 32]
-        if self._unordered is not None and allocation.writable:
+        if self._unordered is not None and (allocation.writable or self._others_write):
             self._check_waited(allocation, self._unordered, index, lanes, access)
             if access.non_coherent:
                 self._check_read_only(allocation, index, lanes, access)
@@ -263,8 +266,7 @@ class GlobalSpace(Space):
         """Report accesses to what earlier launches wrote by threads that did not wait for them."""
         if not any_of(unordered[lanes.flat]):
             return
-        touched = _touched(allocation.written, index, access)
-        bad = touched & unordered[lanes.flat]
+        bad = self._written_before(allocation, index, access) & unordered[lanes.flat]
         if any_of(bad):
             message = (
                 f"{access.action} of {allocation.name} without a wait for the launch before, which "
@@ -279,13 +281,21 @@ class GlobalSpace(Space):
 
         That cache is for what is only read as long as a kernel runs, and waiting does not end it.
         """
-        touched = _touched(allocation.written, index, access)
+        touched = self._written_before(allocation, index, access)
         if any_of(touched):
             message = (
                 f"load through the non-coherent cache (ld.global.nc) of {allocation.name}, which "
                 "the launch before writes, and this one may begin before that has ended"
             )
             self._report(Kind.NON_COHERENT, message, lanes, access, touched)
+
+    def _written_before(
+        self, allocation: Allocation, index: Addresses, access: Access
+    ) -> NDArray[np.bool_]:
+        """Return for each access whether launches before may write what it touches."""
+        if self._others_write:
+            return np.ones(len(index), np.bool_)
+        return _touched(allocation.written, index, access)
 
     def _check_gaps(
         self, gaps: NDArray[np.bool_], index: Addresses, lanes: Lanes, access: Access

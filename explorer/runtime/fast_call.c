@@ -47,13 +47,25 @@ typedef struct Exchange {
   int (*current_stream)(int32_t device_type, int32_t device, void** stream);
 } Exchange;
 
-// CUlaunchConfig of cuda.h. The launches of this file have no attributes: these are for a launch
-// that may begin before the one before it has ended, and ours are alone.
+// CUlaunchAttribute of cuda.h: an identifier, and 64 bytes from its eighth on.
+typedef struct {
+  int id;
+  char pad[4];
+  int value[16];
+} Attribute;
+
+enum { OVERLAPS = 6 };  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
+// The only attribute of our launches: each may begin before the one before it has ended. Its kernel
+// waits for that.
+static Attribute overlap = {OVERLAPS, {0}, {1}};
+
+// CUlaunchConfig of cuda.h.
 typedef struct {
   unsigned grid[3], block[3];
   unsigned shared_bytes;
   void* stream;
-  void* attributes;
+  Attribute* attributes;
   unsigned attribute_count;
 } LaunchConfig;
 
@@ -425,22 +437,24 @@ static int read_arguments(PyObject* kinds, PyObject* constants, Entry* entry) {
   return 1;
 }
 
-// remember(call, function, context, grid, block, shared_bytes, kinds, constants, mask,
+// remember(call, function, context, grid, block, shared_bytes, overlaps, kinds, constants, mask,
 //          input_bytes, output_bytes, allocate, allocate_arguments, alive)
 static PyObject* remember(PyObject* module, PyObject* told) {
   (void)module;
   PyObject *plain_call, *kinds, *constants;
   unsigned long long function, context, mask;
+  int overlaps;
   Entry* entry = PyMem_Calloc(1, sizeof *entry);
   if (!entry) return PyErr_NoMemory();
   LaunchConfig* config = &entry->config;
   for (int i = 0; i < 3; i++) config->grid[i] = config->block[i] = 1;
   int is_read = PyArg_ParseTuple(
-      told, "O!KKIIISSKnnOO!O", &PyTuple_Type, &plain_call, &function, &context, &config->grid[0],
-      &config->block[0], &config->shared_bytes, &kinds, &constants, &mask, &entry->input_bytes,
-      &entry->output_bytes, &entry->allocate, &PyTuple_Type, &entry->allocate_arguments,
-      &entry->alive);
+      told, "O!KKIIIpSSKnnOO!O", &PyTuple_Type, &plain_call, &function, &context, &config->grid[0],
+      &config->block[0], &config->shared_bytes, &overlaps, &kinds, &constants, &mask,
+      &entry->input_bytes, &entry->output_bytes, &entry->allocate, &PyTuple_Type,
+      &entry->allocate_arguments, &entry->alive);
   if (!is_read) return PyMem_Free(entry), NULL;
+  if (overlaps) config->attributes = &overlap, config->attribute_count = 1;
   Py_INCREF(entry->allocate), Py_INCREF(entry->allocate_arguments), Py_INCREF(entry->alive);
   entry->users = 1;
   entry->function = (void*)(uintptr_t)function;

@@ -207,6 +207,7 @@ def _remember(library: ModuleType, call: Call, recipe: Recipe, result: Tensor) -
         launch.grid,
         launch.block,
         launch.shared_bytes,
+        launch.overlaps,
         bytes(kinds[a] if isinstance(a, str) else 0 for a in arguments),
         b"".join((b"" if isinstance(a, str) else a).ljust(8, b"\0") for a in arguments),
         recipe.plan.mask,

@@ -1,6 +1,7 @@
 """What rules out kernels of an op, a mask, a layout or a middle axis."""
 
 from explorer.gpu_spec import WARP
+from explorer.parameters import COHERENT_HINTS
 from explorer.problem import Mask, Op
 from explorer.space.rules import Point, rule
 
@@ -76,7 +77,7 @@ def read_only_in_place(p: Point) -> bool:
     # Nothing else can go wrong in place. A thread reads only vectors that it alone writes, and
     # writes each after its last read of it; parts of vectors at a row's ends are read and written
     # element by element; and threads past the last row, which otherwise work on it too, read none.
-    return not p.problem.in_place or p.config.load_hint in ("default", "cs")
+    return not p.problem.in_place or p.config.load_hint in COHERENT_HINTS
 
 
 # ------------------------------------------------------------------ rows over a middle axis

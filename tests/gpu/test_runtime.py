@@ -11,7 +11,9 @@ import pytest
 
 import explorer
 from explorer.codegen import emit
+from explorer.compile import Compiler
 from explorer.config import Config
+from explorer.devices.cuda.program import Program, bound
 from explorer.problem import Op, Problem
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'softmax-explorer[torch]'")
@@ -26,6 +28,7 @@ from explorer.runtime import (  # noqa: E402
 )
 
 CLOSE = {torch.float32: 4e-6, torch.float64: 1e-13, torch.float16: 4e-3, torch.bfloat16: 1.6e-2}
+ARCH = "sm_{}{}".format(*torch.cuda.get_device_capability()) if torch.cuda.is_available() else ""
 FUNCTIONS = [explorer.softmax, explorer.log_softmax]
 
 
@@ -272,6 +275,61 @@ def test_compiled_calls_are_on_the_current_stream(in_python):
         explorer.softmax(x, out=out)
         torch.cuda.current_stream().synchronize()
     assert not in_python and torch.equal(y, expected) and torch.equal(out, expected)
+
+
+LATE = r"""
+extern "C" __global__ void late(float* x, int count, float value) {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  const long long begin = clock64();
+  while (clock64() - begin < 300000) {
+  }
+  for (int i = blockIdx.x * 256 + threadIdx.x; i < count; i += gridDim.x * 256) {
+    x[i] = value * (i % 7);
+  }
+}
+"""
+"""It lets the next launch begin at once, and writes some 150 us later."""
+
+
+def write_late(program, x, value):
+    told = (x.data_ptr(), x.numel(), value), (ctypes.c_void_p, ctypes.c_int, ctypes.c_float)
+    stream = torch.cuda.current_stream().cuda_stream
+    program.launch_raw("late", 16, 256, 0, *told, stream)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["python", "compiled"])
+def test_a_launch_waits_for_what_the_one_before_writes(compiled):
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("launches overlap from sm_90 on")
+    explorer.set_options(compiled_calls=compiled)
+    x = torch.zeros(64, 1024, device="cuda")
+    y = torch.empty_like(x)
+    for _ in range(3):
+        explorer.softmax(x, out=y)
+    (loaded,) = service.service._loaded.values()
+    assert [launch.overlaps for launch in loaded.kernel.launches] == [True]
+    program = Program(Compiler(ARCH).compile(LATE).cubin)
+    pattern = (torch.arange(x.numel(), device="cuda") % 7).view_as(x)
+    for value in range(1, 21):
+        write_late(program, x, value / 4)
+        explorer.softmax(x, out=y)
+        assert torch.allclose(y, torch.softmax(pattern * (value / 4), -1), rtol=1e-5)
+
+
+def test_a_kernel_that_does_not_wait_reads_what_was_there_before():
+    """So that the test above can fail: launches do overlap."""
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("launches overlap from sm_90 on")
+    problem, config = Problem(64, 1024), Config(threads=256, threads_per_row=256)
+    variant = emit(problem, config, overlapped=True)
+    hasty = variant.source.replace("  wait_for_launch_before();\n", "")
+    programs = [Program(Compiler(ARCH).compile(text).cubin) for text in (LATE, hasty)]
+    x, y = (torch.zeros(64, 1024, device="cuda") for _ in range(2))
+    values = bound(problem, {"input": x.data_ptr(), "output": y.data_ptr()})
+    torch.cuda.synchronize()
+    write_late(programs[0], x, 1.0)
+    programs[1].launch(variant.launches[0], values, torch.cuda.current_stream().cuda_stream)
+    assert torch.equal(y, torch.full_like(y, 1 / 1024))
 
 
 def test_threads_share_compiled_calls(in_python):

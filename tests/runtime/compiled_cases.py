@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from emulated_plans import H200, EmulatedPlan
 from torch_cases import serve_cpu
 
-from explorer.codegen import emit
 from explorer.runtime import (
     fast_call,
     functions,
@@ -17,7 +16,7 @@ from explorer.runtime import (
     torch_fast_calls,
     torch_inductor,
 )
-from explorer.runtime.kernels import ReadyKernel, alignment
+from explorer.runtime.kernels import ReadyKernel, alignment, variant_on
 from explorer.runtime.launcher import LoadedKernel
 from explorer.space import config_for
 
@@ -28,7 +27,7 @@ CONTEXT = 0x700
 def ready(problem):
     """A problem's kernel without machine code: how it is launched."""
     config = config_for(problem, H200)
-    variant = emit(problem, config)
+    variant = variant_on(H200, problem, config)
     return ReadyKernel(b"", variant.launches, variant.scratch_bytes, alignment(problem, config))
 
 

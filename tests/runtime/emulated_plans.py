@@ -11,13 +11,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from explorer.codegen import emit
 from explorer.compile import Compiler
 from explorer.devices.emulated.device import EmulatedKernel, output_of
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Mask, Problem
 from explorer.reference import NUMPY_DTYPES
-from explorer.runtime.kernels import alignment
+from explorer.runtime.kernels import alignment, variant_on
 from explorer.space import config_for
 
 ARCH = "compute_90"
@@ -31,7 +30,7 @@ def kernel(problem: Problem) -> tuple[EmulatedKernel, int]:
     Problems that differ in their rows alone often have the same code, which is compiled once.
     """
     config = config_for(problem, H200)
-    variant = emit(problem, config)
+    variant = variant_on(H200, problem, config)
     ptx = Compiler(ARCH).compile(variant.code).ptx
     made = EmulatedKernel.of(ptx, variant.launches, variant.scratch_bytes)
     return made, alignment(problem, config)

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from explorer.codegen import emit
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
 from explorer.operands import inputs, output, scalars
 from explorer.problem import Mask, Op, Problem
 from explorer.runtime import kernels
-from explorer.runtime.kernels import find, make, tuned_config
+from explorer.runtime.kernels import find, make, tuned_config, variant_on
 from explorer.space import config_for
 from explorer.tuned_table import read_table
 
@@ -102,7 +101,7 @@ def test_what_is_made_is_found(problem, no_compiler):
     no_compiler()
     assert find(problem, H200) == made
     assert make(problem, H200) == made  # and the compiler is not asked again
-    variant = emit(problem, config_for(problem, H200))
+    variant = variant_on(H200, problem, config_for(problem, H200))
     assert (made.launches, made.scratch_bytes) == (variant.launches, variant.scratch_bytes)
     assert made.alignment in (1, 2, 4, 8, 16, 32)
 

@@ -278,7 +278,7 @@ def launched(
     """
     findings: list[Finding] = []
     counters, steps = Counters(), 0
-    for step in kernel.launches:
+    for number, step in enumerate(kernel.launches):
         with refusals():
             result = launch(
                 kernel.module,
@@ -291,6 +291,7 @@ def launched(
                 step_limit=step_limit,
                 schedule=schedule,
                 overlaps=step.overlaps,
+                others_write=number == 0,
                 counting=counting,
                 blocks=blocks,
                 limits=kernel.limits,
