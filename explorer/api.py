@@ -304,8 +304,16 @@ def search(
     why = why_no_gpu(device)
     heard = _Heard(notice)
     wanted = asked.problem()
+
+    def counted(gpu: GpuSpec) -> int:
+        from explorer.space import Space
+
+        return Space.searched(wanted, gpu).count()  # without which nothing is drawn from it
+
     try:
-        with open_evaluator(wanted, device, timing, seed, goal.accuracy) as evaluator:
+        with open_evaluator(
+            wanted, device, timing, seed, goal.accuracy, meanwhile=counted
+        ) as evaluator:
             opened = opening.result()
             from explorer.tuning import run_search  # no two threads may import Optuna at once
 

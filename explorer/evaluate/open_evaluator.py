@@ -1,6 +1,6 @@
 """From a device's name to what evaluates there: kernels, or comparisons with peers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
@@ -30,10 +30,14 @@ def open_evaluator(
     timing: str = "cold",
     seed: int = 0,
     accuracy: Accuracy = Accuracy.DEFAULT,
+    *,
+    meanwhile: Callable[[GpuSpec], object] | None = None,
 ) -> Iterator[Evaluator]:
     """The evaluator of `auto`, `cuda:N` or `recorded:NAME` for a problem, closed at the end.
 
-    `auto` is cuda:0 where a driver answers, else the recording of the problem. Raises
+    `auto` is cuda:0 where a driver answers, else the recording of the problem. What is to be done
+    `meanwhile` is called in another thread, and waited for, while a GPU is prepared for the
+    problem: that takes its process a second, for which this one has nothing to do. Raises
     InvalidInput for an unknown device or timing, a GPU that is not there or a problem that does
     not fit it, and NotFound where there is no recording.
     """
@@ -44,7 +48,11 @@ def open_evaluator(
         opened = _started(named)
         from explorer.evaluate.live import LiveEvaluator
 
-        with LiveEvaluator(problem, opened, timing, seed, accuracy) as live:
+        with ThreadPoolExecutor(1) as aside:
+            if meanwhile is not None:
+                aside.submit(meanwhile, opened.gpu)
+            evaluator = LiveEvaluator(problem, opened, timing, seed, accuracy)
+        with evaluator as live:
             yield live
     else:
         from explorer.evaluate.replay import ReplayEvaluator
