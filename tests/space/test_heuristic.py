@@ -321,6 +321,10 @@ def hints(rows, cols, dtype=DType.F32, **more):
         (4, 1048576, DType.BF16, "default"),
         (400_000, 17, DType.BF16, "default"),
         (2000, 2047, DType.F32, "default"),  # its rows share lines
+        (1369, 1501, DType.F32, "default"),
+        (721, 2999, DType.BF16, "cs"),
+        (100, 50257, DType.F32, "cs"),
+        (40, 202048, DType.F32, "cs"),
     ],
 )
 def test_what_is_on_the_gpu_at_once_is_evicted_first_and_no_more(rows, cols, dtype, hint):

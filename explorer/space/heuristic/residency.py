@@ -92,22 +92,29 @@ def fastest_reduction(gpu: GpuSpec) -> str:
 MAX_WAVES_EVICT_FIRST = 1.4
 """Waves of blocks up to which loads and stores are evicted first, where no two rows share a line.
 
-Of 48 kernels of the H200's table that have 0.9 to 1.4 waves and were timed with both hints, 44 take
-up to 14 % less time with this one, and 4 up to 1 % more. Of 253 that have more than 3 waves, 250
-take up to 13 % more.
+Of 149 kernels of the H200's table that have 0.9 to 1.4 waves and were timed with both hints, 124
+take up to 19 % less time with this one, and 25 up to 8 % more. Of 705 that have more than 3 waves,
+670 take up to 38 % more.
 """
 
-MAX_WAVES_EVICT_FIRST_UNALIGNED = 1.0
+MAX_WAVES_EVICT_FIRST_CLUSTERS = 1.7
+"""The same of clusters: of 22 such kernels with 1.4 to 1.7 waves, 19 take up to 8 % less time, of
+the H100's 17 10 up to 4 %; of 66 with 1.7 to 4 waves, 55 take up to 6 % more."""
+
+MAX_WAVES_EVICT_FIRST_UNALIGNED = 1.02
 """The same where a row's ends share lines of memory with its neighbours.
 
-A line that is evicted between two rows is read twice. On an H200, of 33 such kernels with 0.4 to
-1.0 waves, 26 take up to 8 % less time with the hint; of 14 with 1.0 to 1.4, 9 take up to 11 % more.
+A line that is evicted between two rows is read twice. On an H200, of 94 such kernels with 0.4 to
+1.02 waves, 87 take up to 19 % less time with the hint; of 19 with 1.02 to 1.4, 14 take up to 13 %
+more.
 """
 
 MAX_WAVES_EVICT_FIRST_SHORT_UNALIGNED = 0.7
-"""The same of rows below SHORT_ROW_BYTES, which share more of their lines.
+"""The same of rows of 32 bits below SHORT_ROW_BYTES, which share more of their lines.
 
-On an H200, 2000 x 1001 takes 1 to 5 % less time without hints, 528 x 1001 4 to 15 % more.
+On an H200, 2000 x 1001 takes 1 to 5 % less time without hints, 528 x 1001 4 to 15 % more. With 0.7
+to 1.02 waves, 10 of 11 kernels of such rows take up to 7 % more time with hints on an H100, but 12
+of 15 of rows of 16 bits up to 4 % less, and 11 of 14 on an H200.
 """
 
 SHORT_ROW_BYTES = 8192
@@ -134,8 +141,8 @@ def _fits(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     """Whether the blocks, of two launches those of both, are few enough for evict-first hints."""
     launches = 2 if idea.splits_launches else 1
     if WorkSplit(problem, idea).aligned or idea.staging == "span":
-        most = MAX_WAVES_EVICT_FIRST
-    elif problem.row_bytes < SHORT_ROW_BYTES:
+        most = MAX_WAVES_EVICT_FIRST_CLUSTERS if idea.cluster > 1 else MAX_WAVES_EVICT_FIRST
+    elif problem.row_bytes < SHORT_ROW_BYTES and not problem.dtype.is_half:
         most = MAX_WAVES_EVICT_FIRST_SHORT_UNALIGNED
     else:
         most = MAX_WAVES_EVICT_FIRST_UNALIGNED
