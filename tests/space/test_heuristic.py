@@ -262,9 +262,27 @@ def test_longer_rows_of_16_bits_do_not_if_pairs_divide_them():
         assert config_for(Problem(100_000, 333, dtype), H200).staging == "span"
 
 
+def test_the_more_threads_a_row_in_a_span_the_longer_it_is_and_the_nearer_to_whole_banks():
+    for rows, cols, threads_per_row in (
+        (29_748, 55, 1),
+        (200_000, 63, 2),
+        (200_000, 119, 4),
+        (200_000, 127, 8),
+        (200_000, 149, 4),
+        (10_000, 297, 16),
+    ):
+        config = config_for(Problem(rows, cols, DType.BF16), H200)
+        assert (config.staging, config.threads_per_row) == ("span", threads_per_row)
+
+
 def test_few_odd_rows_go_straight_to_their_threads():
     """A span takes one block longer, which counts where blocks are few."""
-    for rows, cols, threads_per_row in ((3000, 9, 4), (300, 17, 8), (6000, 177, 32)):
+    for rows, cols, threads_per_row in (
+        (3000, 9, 2),
+        (300, 17, 4),
+        (10_000, 127, 16),
+        (6000, 177, 32),
+    ):
         config = config_for(Problem(rows, cols, DType.BF16), H200)
         assert (config.staging, config.vector_bytes) == ("direct", 2)
         assert config.threads_per_row == threads_per_row
