@@ -368,6 +368,12 @@ def test_blocks_of_a_cluster_have_parts_that_are_worth_a_block():
     assert (config.cluster, config.threads) == (4, 256)
 
 
+def test_few_16_bit_rows_have_the_most_blocks_where_8_bytes_divide_them():
+    for rows, cols, blocks in ((1, 14004, 16), (4, 18404, 16), (1, 18402, 8), (8, 18404, 8)):
+        config = config_for(Problem(rows, cols, DType.BF16), H200)
+        assert (config.cluster, config.threads) == (blocks, 192)
+
+
 def test_packed_rows_start_anywhere_by_sizes_between_powers_of_two():
     shapes = {
         cols: config_for(Problem(400_000_000 // cols, cols, DType.BF16), H200)
