@@ -110,6 +110,7 @@ def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = 
     from explorer.devices.recorded import list_recordings, load_recording
     from explorer.report.benchmark import t4_data
     from explorer.report.csv_data import as_csv, recording_rows
+    from explorer.report.own_files import T4_RESULTS, check_replaceable
     from explorer.report.space import print_recordings, recordings_data
     from explorer.report.table import results
     from explorer.report.text import as_json
@@ -120,6 +121,7 @@ def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = 
         raise InvalidInput("give a recording's name and --t4 FILE.json together, or neither")
     if name is not None and t4 is not None:
         check_writable(t4, _T4_REMEDY)
+        check_replaceable(t4, T4_RESULTS, _T4_REMEDY)
         text = json_text.dumps(t4_data(load_recording(name)), separators=(",", ":"))
         write_file(t4, f"{text}\n".encode(), _T4_REMEDY)
         say(f"{t4}: recording {name} as T4")

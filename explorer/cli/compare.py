@@ -169,6 +169,8 @@ Verbose = Annotated[
 ]
 
 
+_SAVE_REMEDY = "name another --save"
+
 SLOWER = 1
 """The exit code where ours is slower than in the run that it is held against."""
 
@@ -200,6 +202,7 @@ def compare(
     from explorer import api
     from explorer.report.charts import check_plot
     from explorer.report.compare import read_compared
+    from explorer.report.own_files import KEPT_COMPARISON, check_replaceable
 
     check_one_format(json=json, csv=csv, markdown=markdown)
     check_plot(plot)
@@ -211,7 +214,8 @@ def compare(
         raise typer.Exit(_held_against(again, before))
     shapes = _named(cols, rows) if draw is None else _drawn(cols, rows, draw, seed)
     if save is not None:
-        check_writable(save, "name another --save")
+        check_writable(save, _SAVE_REMEDY)
+        check_replaceable(save, KEPT_COMPARISON, _SAVE_REMEDY)
     measured = partial(
         api.compare,
         _problems(shapes, words("dtype", dtype), op),
@@ -364,7 +368,7 @@ def _keep(run: "PeerRun", save: Path, *, is_whole: bool) -> None:
     """Write what was compared. The journal goes where the file has every problem of the command."""
     from explorer.report.text import as_json
 
-    write_file(save, as_json(run.as_dict()) + "\n", "name another --save")
+    write_file(save, as_json(run.as_dict()) + "\n", _SAVE_REMEDY)
     say(f"{save}: {len(run.comparisons)} written")
     if is_whole:
         _journal(save).unlink(missing_ok=True)

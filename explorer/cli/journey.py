@@ -197,10 +197,12 @@ def _best(plan: _Plan, evaluator: "Evaluator") -> "Found":
 def _path(evaluator: "Evaluator") -> Path:
     """Where the journey is kept; asked before it is measured. Raises InvalidInput."""
     from explorer.devices.recorded import SUFFIX, local_path
+    from explorer.report.own_files import KEPT_JOURNEY, check_replaceable
 
     made = evaluator.circumstances
     file = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)
     name = file.name.removesuffix(SUFFIX)
     path = studies_folder() / "results" / f"journey-{name}.json"
     check_writable(path, _FOLDER_REMEDY)
+    check_replaceable(path, KEPT_JOURNEY, _FOLDER_REMEDY)
     return path

@@ -22,7 +22,10 @@ LARGE_MB = 1.5
 Output = Annotated[
     Path,
     typer.Option(
-        "--output", metavar="FILE.html", help="The page to write.", rich_help_panel=RESULTS
+        "--output",
+        metavar="FILE.html",
+        help="The page to write; only another page of ours is replaced.",
+        rich_help_panel=RESULTS,
     ),
 ]
 Kept = Annotated[
@@ -61,11 +64,13 @@ def report(
         raise InvalidInput(f"output is {str(output)!r}; name a file that ends in .html")
     from explorer.report.charts import altair
     from explorer.report.kept_pages import KeptPage, kept_page
+    from explorer.report.own_files import PAGE, check_replaceable
     from explorer.report.page import page_html
     from explorer.report.study_page import study_lead, study_sections
 
     altair()
     check_writable(output, _REMEDY)
+    check_replaceable(output, PAGE, _REMEDY)
     pages = [kept_page(path) for path in kept or ()]
     if asked is not None:
         from explorer.tuning import load_history, open_storage, searching

@@ -11,6 +11,7 @@ from textwrap import wrap
 from typing import Any
 
 from explorer.errors import InvalidInput
+from explorer.report.own_files import PICTURE, check_replaceable, marked_png, marked_svg
 from explorer.user_files import check_writable, write_file
 
 Row = dict[str, Any]
@@ -146,12 +147,16 @@ _REMEDY = "name another --plot"
 
 
 def check_plot(path: Path | None) -> None:
-    """Raise InvalidInput where no picture can be written to `path`: before anything is measured."""
+    """Raise InvalidInput where no picture can be written to `path`: before anything is measured.
+
+    A file that is there is replaced only if it is a picture that this program drew.
+    """
     if path is None:
         return
     if path.suffix not in SUFFIXES:
         raise InvalidInput(f"plot is {str(path)!r}; name a FILE.svg or a FILE.png")
     check_writable(path, _REMEDY)
+    check_replaceable(path, PICTURE, _REMEDY)
     altair()
 
 
@@ -162,10 +167,11 @@ def write_chart(chart: Chart, path: Path) -> None:
     spec, config = chart.to_dict(), theme(dark=False, font=PICTURE_FONT)
     config["padding"] = PICTURE_PADDING
     if path.suffix == ".svg":
-        write_file(path, vl_convert.vegalite_to_svg(spec, config=config), _REMEDY)
+        svg = vl_convert.vegalite_to_svg(spec, config=config)
+        write_file(path, marked_svg(svg), _REMEDY)
     else:
         png = vl_convert.vegalite_to_png(spec, config=config, scale=PIXELS)
-        write_file(path, png, _REMEDY)
+        write_file(path, marked_png(png), _REMEDY)
 
 
 # ------------------------------------------------------------------ axes

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from explorer.report.charts import PLOT_WIDTH, Chart, script, theme
+from explorer.report.own_files import GENERATOR
 from explorer.report.table import Kind, Table
 from explorer.report.text import counted
 
@@ -282,6 +283,7 @@ def _label_rules() -> str:
 
 _HEAD = (
     '<meta charset="utf-8">'
+    f"{GENERATOR}"
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
     '<meta name="color-scheme" content="light dark">'
     # Nothing may be loaded. Vega compiles its expressions, which takes eval.
