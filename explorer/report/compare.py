@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from explorer.report.left_out import few_of, left_out_lines
 from explorer.report.table import (
     Column,
     Table,
@@ -120,20 +121,6 @@ def _mean_of(names: list[str]) -> str:
     if len(names) == 1:
         return f"the mean of {names[0]} is"
     return f"the means of {', '.join(names[:-1])} and {names[-1]} are"
-
-
-def left_out_lines(run: PeerRun) -> list[tuple[str, str]]:
-    """Each peer and reason once, with the problems that it was left out of."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for one in run.comparisons:
-        for entry in one.left_out:
-            key = (entry.name, entry.why)
-            found.setdefault(key, []).append(str(one.problem))
-    total = len(run.comparisons)
-    return [
-        (name, f"{reason} ({'all' if len(of) == total else ', '.join(of)})")
-        for (name, reason), of in found.items()
-    ]
 
 
 def compare_data(run: PeerRun) -> dict[str, Any]:
@@ -400,7 +387,7 @@ def _forms(run: PeerRun) -> list[str]:
     for name, forms in found.items():
         (most, of), *fewer = sorted(forms.items(), key=lambda pair: -len(pair[1]))
         parts = [f"{name} is {most} at {counted(len(of), 'problem')}"]
-        parts += [f"{form} at {', '.join(problems)}" for form, problems in fewer]
+        parts += [f"{form} at {few_of(problems)}" for form, problems in fewer]
         lines.append("; ".join(parts))
     return lines
 

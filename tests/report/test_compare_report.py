@@ -20,6 +20,7 @@ from explorer.report.compare import (
     notes_of,
     read_compared,
 )
+from explorer.report.left_out import NAMED_CHARACTERS, few_of, left_out_lines
 from explorer.tuning.contest import Absent
 from explorer.tuning.peer_comparison import PeerComparison, PeerRun, PeerTime, losses
 
@@ -81,6 +82,73 @@ def test_ties_losses_and_inexact_peers_are_marked(run):
     assert "1 win, 1 tie, 1 loss" in text
     assert "4097 is not (softmax f32 8192x4097)" in text
     assert "NVIDIA H200" in text and "torch: torch 1.0" in text
+
+
+def left_out_of(run, cases):
+    """The run with a problem for each of the cases: columns, rows, a peer and its reason."""
+    first = run.comparisons[0]
+    return replace(
+        run,
+        comparisons=tuple(
+            replace(first, problem=Problem(rows, cols), left_out=(Absent(peer, why, stage),))
+            for cols, rows, peer, why, stage in cases
+        ),
+    )
+
+
+def test_a_reason_with_the_number_of_columns_is_told_once_for_all_problems(run):
+    why = "quack needs cols that 4 divides; {} is not"
+    cases = [(cols, 64, "quack", why.format(cols), "refused") for cols in range(1001, 1081, 2)]
+    other = [(22, 8, "quack", "quack needs cols that 8 divides; 22 is not", "refused")]
+    more = left_out_of(run, cases + other)
+    first, second = left_out_lines(more)
+    assert first[0] == "quack"
+    assert first[1].startswith(
+        "refused: quack needs cols that 4 divides (softmax f32 64x1001, softmax f32 64x1003, "
+    )
+    named = first[1].count("softmax f32")
+    assert first[1].endswith(f" and {40 - named} more)") and len(first[1]) < 280
+    assert second[1] == ("refused: quack needs cols that 8 divides; 22 is not (softmax f32 8x22)")
+    data = compare_data(more)
+    assert len([one for one in data["comparisons"] if one["left_out"]]) == 41
+    assert "1079 is not" in json.dumps(data) and "1079 is not" in json.dumps(more.as_dict())
+
+
+def test_numbers_that_are_of_no_problem_stay_in_a_reason(run):
+    large = "n = {} exceeds 65536, as in triton 3.6.0"
+    needs = "shared memory, Required: {}, Hardware limit: 232448"
+    both = [
+        left_out_of(
+            run, [(cols, 1, "one", text.format(number), "failed") for cols, number in found]
+        )
+        for text, found in (
+            (large, ((85589, 85589), (124105, 124105))),
+            (needs, ((33369, 393248), (49403, 786464), (7, 786464))),
+        )
+    ]
+    (first,), (second,) = map(left_out_lines, both)
+    assert first[1] == "failed: n = … exceeds 65536, as in triton 3.6.0 (all)"
+    assert second[1] == "failed: shared memory, Required: …, Hardware limit: 232448 (all)"
+
+
+def test_a_reason_without_numbers_of_its_own_is_as_it_was(run):
+    cases = [(8, 4, "liger", "not installed", "missing"), (16, 4, "cupy", "no; 8 at most", "")]
+    lines = left_out_lines(left_out_of(run, cases))
+    assert lines == [
+        ("liger", "missing: not installed (softmax f32 4x8)"),
+        ("cupy", "no; 8 at most (softmax f32 4x16)"),
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 60])
+def test_as_many_names_are_listed_as_some_lines_hold(count):
+    names = [f"softmax bf16 {number}x131072" for number in range(count)]
+    text = few_of(names)
+    listed = text.split(" and ")[0].split(", ")
+    assert listed == names[: len(listed)] and len(text) <= NAMED_CHARACTERS + len(" and 60 more")
+    more = count - len(listed)
+    assert text.endswith(f" and {more} more") if more else "more" not in text
+    assert few_of(["x" * 500]) == "x" * 500
 
 
 def test_losses_to_right_peers_are_listed_worst_first(run):
