@@ -9,7 +9,7 @@ from typing import Any
 
 from explorer.report.charts import PLOT_WIDTH, Chart, script, theme
 from explorer.report.own_files import GENERATOR
-from explorer.report.table import Kind, Table
+from explorer.report.table import BEFORE_UNIT, Kind, Table
 from explorer.report.text import counted
 
 # ------------------------------------------------------------------ what a page holds
@@ -52,7 +52,6 @@ SHORT_CODE = 32
 """Characters of code in a sentence that stands on one line: they fit on a telephone."""
 
 _CODE = re.compile(r"`([^`]+)`|(?<![\w-])(--[a-z][a-z-]*(?: [A-Z]{3,})?)")
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|×|[µm]?s|min|[KMG]iB|[kMG]?B|GB/s|MHz|bytes?|ulp)(?![\w/]))")
 
 
 def prose_html(text: str) -> str:
@@ -70,7 +69,7 @@ def prose_html(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return escape(_UNIT.sub("\N{NO-BREAK SPACE}", text))
+    return escape(BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text))
 
 
 def definitions(lines: Iterable[tuple[str, str]]) -> str:

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.containers import Lines
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -264,14 +266,23 @@ def _rows_as_lists(table: Table) -> Iterator[RenderableType]:
         yield notes(told)
 
 
+BEFORE_UNIT = re.compile(
+    r"(?<=\d) (?=(?:%|×|[µm]?s|min|[KMG]iB|[kMG]?B|GB/s|MHz|bytes?|ulp)(?![\w/]))"
+)
+"""The space between a number and its unit, at which no line ends."""
+
+_HELD = "\ue000"
+"""What stands for such a space while lines are broken, at white space: of Unicode's private use."""
+
+
 def folded(text: str, width: int) -> str:
-    """Text on lines of at most `width` characters, broken between words.
+    """Text on lines of at most `width` characters, broken between words, but before no unit.
 
     A word that is longer than a line is broken after a stroke, a dash or an underscore, if it has
     one: paths are such words.
     """
     lines: list[str] = []
-    for paragraph in text.split("\n"):
+    for paragraph in BEFORE_UNIT.sub(_HELD, text).split("\n"):
         if len(paragraph) <= width:
             lines.append(paragraph)
             continue
@@ -288,7 +299,36 @@ def folded(text: str, width: int) -> str:
                 word = word[place or width :]
             line = word
         lines.append(line)
-    return "\n".join(lines)
+    return "\n".join(lines).replace(_HELD, " ")
+
+
+class _Sentence(Text):
+    """Text of which no line ends between a number and its unit."""
+
+    def __rich__(self) -> "_AsItIs":
+        return _AsItIs(self)
+
+    def wrap(self, console: Console, width: int, **options: Any) -> Lines:
+        """Break as the base class does, which takes a no-break space for any other."""
+        held = self.copy()
+        held.plain = BEFORE_UNIT.sub(_HELD, self.plain)
+        lines = held.wrap(console, width, **options)
+        for line in lines:
+            line.plain = line.plain.replace(_HELD, " ")
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class _AsItIs:
+    """A sentence to print: a console would make plain text of one, joined to what is beside it."""
+
+    sentence: _Sentence
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self.sentence.__rich_console__(console, options)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return self.sentence.__rich_measure__(console, options)
 
 
 def notes(lines: Sequence[tuple[str, str]]) -> RichTable:
@@ -302,8 +342,8 @@ def notes(lines: Sequence[tuple[str, str]]) -> RichTable:
 
 
 def cell(text: str) -> Text:
-    """Text taken as it is: brackets are no markup."""
-    return Text(text)
+    """Text taken as it is: brackets are no markup, and no line ends before a unit."""
+    return _Sentence(text)
 
 
 def _console(stream: TextIO) -> Console:

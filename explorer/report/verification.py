@@ -186,7 +186,7 @@ def print_verdicts(verdicts: Sequence[Verdict], console: Console, elapsed_s: flo
             _print_verdict(verdict, console)
     if any(v.status is not Status.VERIFIED for v in verdicts):
         console.print()
-    console.print(summary(verdicts, elapsed_s), soft_wrap=not console.is_terminal)
+    console.print(cell(summary(verdicts, elapsed_s)), soft_wrap=not console.is_terminal)
 
 
 def summary(verdicts: Sequence[Verdict], elapsed_s: float) -> str:

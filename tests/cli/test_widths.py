@@ -3,6 +3,7 @@
 Nothing is cut, and no word is broken that a line can hold.
 """
 
+import itertools
 import re
 from collections import Counter
 from pathlib import Path
@@ -61,3 +62,27 @@ def test_nothing_is_cut(explorer, searched, monkeypatch, name):
         assert text.count("…") == whole.count("…")
         missing = words(whole, name) - words(text, name)
         assert not missing, (width, missing)
+
+
+UNITS = ("ulp", "s", "MHz", "B", "MiB", "µs", "%", "GB/s")
+
+
+@pytest.mark.parametrize("name", ["verify", "compare"])
+def test_no_line_ends_between_a_number_and_its_unit(explorer, monkeypatch, name):
+    words = {"verify": ("verify", "heuristic", "--cols", "1000"), **COMMANDS}[name]
+    ends, begins, whole = re.compile(r"(?:^|\s)[\d.e+-]*\d\s*$"), set(), set()
+    for width in (*range(60, 100, 3), *range(100, 201, 20)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        ran = explorer(*words)
+        assert ran.code == 0, ran.err
+        lines = ran.out.splitlines()
+        assert "\N{NO-BREAK SPACE}" not in ran.out and "\ue000" not in ran.out
+        whole.add(re.sub(r"in \S+ s|, [\d.]+ s$", "", " ".join(ran.out.split())))
+        begins |= {
+            (width, after)
+            for line, after in itertools.pairwise(lines)
+            if ends.search(line) and after.split() and after.split()[0].strip(",;.)") in UNITS
+        }
+    assert not begins
+    if name == "verify":
+        assert len(whole) == 1
