@@ -195,7 +195,9 @@ def print_difference(difference: Difference, shown: Sequence[str], console: Cons
     console.print()
     named = zip(SIDES, difference.names, difference.sides, strict=True)
     console.print(
-        notes([(side, f"{name}: {brief_words(of.variant.config)}") for side, name, of in named])
+        notes(
+            [(side, f"{_name(name)}: {brief_words(of.variant.config)}") for side, name, of in named]
+        )
     )
     print_table(_config_table(difference), console)
     print_table(figures_table(difference), console)
@@ -206,6 +208,11 @@ def print_difference(difference: Difference, shown: Sequence[str], console: Cons
     console.print(notes(_remarks(difference)))
     for name in shown:
         _print_text(difference, name, console)
+
+
+def _name(what: str) -> str:
+    """Return how a variant was named, a trial of a study with what its number is of."""
+    return f"trial {what}" if what.isdigit() else what
 
 
 def _config_table(difference: Difference) -> Table:
@@ -437,7 +444,7 @@ def _print_text(difference: Difference, name: str, console: Console) -> None:
     if not lines:
         return
     console.print()
-    one, other = (f"{side} {of}" for side, of in zip(SIDES, difference.names, strict=True))
+    one, other = (f"{side} {_name(of)}" for side, of in zip(SIDES, difference.names, strict=True))
     console.print(cell(f"--- {one} ({name})"), style="bold red", soft_wrap=True)
     console.print(cell(f"+++ {other} ({name})"), style="bold green", soft_wrap=True)
     for line in lines:

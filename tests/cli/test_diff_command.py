@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,16 @@ def test_times_come_from_a_recording_without_a_study(
     assert data["a"]["of_other_code"] is False
     other_gpu = ("--gpu", "Tesla T4", "--json", "--show", "none")
     assert data_of(explorer("diff", WARP, WIDER, *SHAPE, *other_gpu))["times"] is None
+
+
+def test_a_trial_is_named_as_one(explorer, searched, without_disassembler):
+    ran = explorer("diff", "4", WARP, *SHAPE[:2])
+    assert ran.code == 0, ran.err
+    assert re.search(r"^A  trial 4: ", ran.out, re.MULTILINE)
+    assert "\n--- A trial 4 (source)\n" in ran.out
+    assert re.search(r"^B  \{", ran.out, re.MULTILINE)
+    data = data_of(explorer("diff", "4", "best", *SHAPE[:2], "--json", "--show", "none"))
+    assert (data["a"]["name"], data["b"]["name"]) == ("4", "best")
 
 
 @pytest.mark.parametrize(
