@@ -1,5 +1,7 @@
 """`explorer journey`: every published kernel, and the search's best, in one run."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -142,7 +144,6 @@ def _print(told: "Journey", *, json: bool, csv: bool, markdown: bool, kept: bool
 
 def _run(plan: _Plan) -> "Journey":
     from explorer.api import why_no_gpu
-    from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.evaluate.replay import ReplayEvaluator
     from explorer.report.progress import JourneyLine
     from explorer.report.table import notices
@@ -151,9 +152,7 @@ def _run(plan: _Plan) -> "Journey":
 
     why = why_no_gpu(plan.device)
     try:
-        with open_evaluator(
-            plan.problem, plan.device, plan.timing, plan.seed, plan.accuracy
-        ) as evaluator:
+        with _opened(plan, why) as evaluator:
             path = _path(evaluator) if plan.save else None
             replayed = evaluator.notices if isinstance(evaluator, ReplayEvaluator) else []
             for notice in [*replayed, *rows_notice(plan.problem, plan.rows)]:
@@ -169,6 +168,29 @@ def _run(plan: _Plan) -> "Journey":
         write_file(path, as_json(told.as_dict()) + "\n", _FOLDER_REMEDY)
         say(f"{path}: written")
     return told
+
+
+@contextmanager
+def _opened(plan: _Plan, why: str | None) -> "Iterator[Evaluator]":
+    """Open what measures; `why` says that there is no GPU.
+
+    Raises InvalidInput if there is neither a GPU nor a recording of the problem. The shipped
+    recordings lack the presets, so that naming them would help nobody.
+    """
+    from explorer.evaluate.open_evaluator import open_evaluator
+
+    with ExitStack() as stack:
+        opening = open_evaluator(plan.problem, plan.device, plan.timing, plan.seed, plan.accuracy)
+        try:
+            evaluator = stack.enter_context(opening)
+        except NotFound:
+            if not why:
+                raise
+            raise InvalidInput(
+                f"a journey needs a GPU, and there is none: {why}; show one that was kept, as the "
+                "repository's studies/results/journey-*.json: --from FILE"
+            ) from None
+        yield evaluator
 
 
 def _best(plan: _Plan, evaluator: "Evaluator") -> "Found":

@@ -1,6 +1,7 @@
 """The journey from the command line: measured by a fake, kept, shown again, refused."""
 
 import json
+import re
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from fake_evaluator import FakeEvaluator
 
 from explorer.tuning.journey import BEST
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SHAPE = ("--cols", "1000", "--rows", "4096")
 
@@ -61,6 +64,7 @@ def test_it_is_kept_and_shown_again(explorer, gpu, tmp_path):
         ((*SHAPE, "--budget", "soon"), "budget is 'soon'"),
         ((*SHAPE, "--device", "emulated"), "times none"),
         (("--cols", "512", "--rows", "256"), "lacks"),
+        ((*SHAPE, "--device", "recorded:none"), "recording 'none' does not exist"),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(explorer, recording, words, says):
@@ -68,3 +72,13 @@ def test_bad_input_is_refused_in_a_sentence(explorer, recording, words, says):
     assert ran.code == 2 and says in ran.err
     assert ran.out == "" or "--json" in words
     assert len(ran.err.strip().splitlines()) == 1
+
+
+def test_without_a_gpu_the_way_out_is_one_that_works(explorer):
+    """No shipped recording has the presets, so that none is named."""
+    ran = explorer("journey", *SHAPE)
+    assert ran.code == 2 and ran.out == "" and "recording" not in ran.err
+    assert "a journey needs a GPU, and there is none: no NVIDIA driver" in ran.err
+    pattern = re.search(r"the repository's (\S+): --from FILE$", ran.err.strip())[1]
+    kept = sorted(ROOT.glob(pattern))
+    assert kept and explorer("journey", "--from", kept[0]).code == 0
