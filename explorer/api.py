@@ -29,6 +29,7 @@ from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, is_known_gpu, known_gpu, kno
 from explorer.plain_data import shown
 from explorer.problem import Problem
 from explorer.tuning.objective import Effort, Goal, Objectives
+from explorer.tuning.remedies import another_output, named_thread
 from explorer.tuning.results import Progress, SearchResult
 from explorer.user_files import check_writable, is_there, is_writable_folder
 
@@ -182,10 +183,31 @@ def _storage(storage: StrPath | None) -> str | None:
     return _text("storage", os.fspath(storage) if isinstance(storage, os.PathLike) else storage)
 
 
-class _Heard:
-    """Keeps the sentences that it is told, and hands them on."""
+def _path(name: str, value: StrPath | None) -> Path | None:
+    if value is None:
+        return None
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str) or not text:
+        raise InvalidInput(f"{name} is {shown(value)}; it must be the path of a file")
+    return Path(text)
 
-    def __init__(self, notice: Notice | None) -> None:
+
+def _check_called(**functions: object) -> None:
+    """Raise InvalidInput for what is to be called, unless it is None or can be."""
+    for name, value in functions.items():
+        if value is not None and not callable(value):
+            raise InvalidInput(f"{name} is {shown(value)}; it must be a function, or None")
+
+
+class _Heard:
+    """Keeps the sentences that it is told, and hands them on.
+
+    `others` are the further functions that a call was given, by the names of their parameters.
+    Raises InvalidInput for what is neither a function nor None.
+    """
+
+    def __init__(self, notice: Notice | None, **others: object) -> None:
+        _check_called(notice=notice, **others)
         self._notice = notice
         self.sentences: list[str] = []
 
@@ -297,12 +319,12 @@ def search(
     budget_s = None if budget_s is None else _seconds("budget_s", budget_s)
     level = _effort(effort, trials, budget_s)
     seed = _whole("seed", seed, 0)
+    heard = _Heard(notice, progress=progress)
     from explorer.evaluate.open_evaluator import open_evaluator
 
     device = _text("device", device)
     opening = _opening(_storage(storage))
     why = why_no_gpu(device)
-    heard = _Heard(notice)
     wanted = asked.problem()
 
     def counted(gpu: GpuSpec) -> int:
@@ -365,14 +387,13 @@ def _opening(storage: str | None) -> "Future[Any]":
 
     On an H200's host Optuna takes a second to import, for which the GPU's process need not wait.
     """
-    from concurrent.futures import ThreadPoolExecutor
 
     def opened() -> Any:
         from explorer.tuning import open_storage
 
         return open_storage(storage)
 
-    with_one = ThreadPoolExecutor(1, thread_name_prefix="storage")
+    with_one = named_thread("storage")
     opening = with_one.submit(opened)
     with_one.shutdown(wait=False)
     return opening
@@ -438,7 +459,12 @@ def _choice(what: What) -> "Choice":
         return what
     if isinstance(what, int) and not isinstance(what, bool):
         what = str(what)
-    return parse_choice(_text("what", what))
+    if not isinstance(what, str):
+        raise InvalidInput(
+            f"what is {shown(what)}; it must be text such as 'heuristic', a trial's number or an "
+            "explorer.Config"
+        )
+    return parse_choice(what)
 
 
 def chosen_variant(
@@ -695,21 +721,20 @@ def emit(
         NotFound: where there is no such study or trial.
         WrongKernel: where the kernel is wrong; its `verdict` has the findings. Nothing is written.
     """
-    from explorer.export import REMEDY, overlapping, write_source
+    from explorer.export import another_file, overlapping, write_source
     from explorer.user_files import check_writable
 
+    _choice(what)
     asked = _asked_of(emit, problem, keywords)
-    goal = _goal(objectives, accuracy)
+    goal, file = _goal(objectives, accuracy), _path("path", path)
     heard = _Heard(notice)
     chosen = chosen_variant(
         what, asked, _gpu(gpu), _storage(storage), goal, heard, batch_invariant=batch_invariant
     )
-    variant, arch = chosen.variant, chosen.arch
-    if overlapped:
-        variant = overlapping(variant, arch)
-    file = None if path is None else Path(path)
+    arch = chosen.arch
+    variant = overlapping(chosen.variant, arch) if overlapped else chosen.variant
     if file is not None:
-        check_writable(file, REMEDY)
+        check_writable(file, another_file())
     resources = compiled(variant, arch, heard)
     unchecked = not verify or resources is None
     verdict = None if unchecked else verified(variant, arch, goal.accuracy, heard)
@@ -981,9 +1006,11 @@ def compare(
     from explorer.peers.ahead import PeersAhead
     from explorer.tuning.comparison_run import Asked, Listeners, compare_all
 
-    chosen = chosen_peers([_text("peer", name) for name in peers or ()])
+    heard = _Heard(notice, progress=progress, on_progress=on_progress, on_peer=on_peer)
+    kept = _path("journal", journal)
+    chosen = chosen_peers(_names("peers", peers or ()))
     level = Accuracy.parse(_text("accuracy", accuracy))
-    heard, stored = _Heard(notice), _storage(storage)
+    stored = _storage(storage)
     asked = Asked(tuple(chosen), heuristic, timing, level, seed)
     told = Listeners(heard, on_peer, progress or (lambda _: None), on_progress)
     opened = open_peer_benches(_text("device", device), timing, seed, level)
@@ -993,11 +1020,17 @@ def compare(
             wanted,
             asked,
             partial(_ours, storage=stored, notice=heard, heuristic=heuristic),
-            journal=None if journal is None else Path(journal),
+            journal=kept,
             ahead=ahead,
             limit_s=limit_s,
             tell=told,
         )
+
+
+def _names(what: str, names: Any) -> list[str]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise InvalidInput(f"{what} is {shown(names)}; it must be a list of names")
+    return [_text(f"one of {what}", name) for name in names]
 
 
 def _named(function: str) -> str:
@@ -1110,14 +1143,14 @@ def tune(
         KeyboardInterrupt: by Ctrl-C, with all finished problems kept.
     """
     wanted = _several(_listed(problems), {})
-    level = Effort.parse(_text("effort", effort))
+    level, file = Effort.parse(_text("effort", effort)), _path("output", output)
     asked = Accuracy.parse(_text("accuracy", accuracy)) if accuracy else Accuracy.DEFAULT
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.peers import known_peers
     from explorer.tuned_table import write_table
     from explorer.tuning.tune import tune as tune_all
 
-    heard = _Heard(notice)
+    heard = _Heard(notice, progress=progress)
     with open_peer_benches(
         _text("device", device),
         timing,
@@ -1126,7 +1159,7 @@ def tune(
         wanted="tuning",
         instead=f"without one, {_named('search')} replays a recording",
     ) as benches:
-        path, kept = _table_so_far(output, benches.gpu)
+        path, kept = _table_so_far(file, benches.gpu)
         journal = path.with_suffix(".partial.jsonl")
         resumes = partial(_is_as_asked, timing=timing, accuracy=asked, effort=level)
         try:
@@ -1179,21 +1212,21 @@ def _is_as_asked(one: "TunedProblem", *, timing: str, accuracy: Accuracy, effort
     return of_today and (made.timing, made.accuracy, one.effort) == (timing, accuracy, effort)
 
 
-def _table_so_far(output: StrPath | None, gpu: "GpuSpec") -> "tuple[Path, TunedTable]":
+def _table_so_far(output: Path | None, gpu: "GpuSpec") -> "tuple[Path, TunedTable]":
     """Return the path of the table that is added to, and the table, perhaps empty.
 
     Raises InvalidInput for a path that cannot be written and for a table of another GPU.
     """
     from explorer.tuned_table import TunedTable, read_table, table_path
 
-    path = table_path(gpu) if output is None else Path(output)
-    check_writable(path, "name another --output")
+    path = table_path(gpu) if output is None else output
+    check_writable(path, another_output())
     if not is_there(path):
         return path, TunedTable(gpu, ())
     table = read_table(path)
     if table.gpu != gpu:
         raise InvalidInput(
-            f"{path} is of another GPU, {table.gpu.name}, and this one is {gpu.name}; name another "
-            f"{'--output' if ON_COMMAND_LINE.get() else 'output'}"
+            f"{path} is of another GPU, {table.gpu.name}, and this one is {gpu.name}; "
+            f"{another_output()}"
         )
     return path, table

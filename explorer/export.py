@@ -10,7 +10,7 @@ from explorer.asked import command_of
 from explorer.codegen import Variant, emit
 from explorer.compile import CompileFailure, Compiler
 from explorer.config import Config
-from explorer.errors import InvalidInput, NotFound
+from explorer.errors import ON_COMMAND_LINE, InvalidInput, NotFound
 from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import GpuSpec, known_gpu_for
@@ -19,6 +19,7 @@ from explorer.plain_data import nearest, shown
 from explorer.presets import PRESET_NAMES, Preset, find_preset
 from explorer.problem import Problem
 from explorer.space import Space, can_emit
+from explorer.tuning.remedies import said
 from explorer.tuning.results import TrialRecord
 from explorer.user_files import check_writable, read_text, write_file
 
@@ -141,8 +142,17 @@ FOLDER = Path("generated")
 
 DIGEST_DIGITS = 12
 
-REMEDY = "name a file with --output, or - for stdout"
-"""What to do where a file cannot be written."""
+
+def another_file() -> str:
+    """What to do where a file cannot be written."""
+    on_command_line = "name a file with --output, or - for stdout"
+    return on_command_line if ON_COMMAND_LINE.get() else "name another path"
+
+
+def _or_force() -> str:
+    """What to do where a file holds something else."""
+    force = said("force=True", "--force")
+    return f"choose another {said('path', '--output')}, or replace it with {force}"
 
 
 class Written(StrEnum):
@@ -166,16 +176,15 @@ def write_source(variant: Variant, path: Path, *, force: bool = False) -> Writte
     The header comment does not count: it names the config, and several emit the same code.
     Raises InvalidInput where the file holds other code, or cannot be written.
     """
-    check_writable(path, REMEDY)
+    check_writable(path, another_file())
     present = _present(path)
     if present == variant.source:
         return Written.SAME
     if present is not None and _code(present) != variant.code and not force:
         raise InvalidInput(
-            f"{path} exists and holds other code; nothing was written: choose another --output, "
-            "or replace it with --force"
+            f"{path} exists and holds other code; nothing was written: {_or_force()}"
         )
-    write_file(path, variant.source, REMEDY)
+    write_file(path, variant.source, another_file())
     return Written.NEW if present is None else Written.REPLACED
 
 
@@ -188,17 +197,16 @@ def write_beside(path: Path, text: str, *, force: bool = False) -> Written:
     present = _present(path)
     if present == text:
         return Written.SAME
-    write_file(path, text, REMEDY)
+    write_file(path, text, another_file())
     return Written.NEW if present is None else Written.REPLACED
 
 
 def check_beside(path: Path, text: str, *, force: bool = False) -> None:
     """See that `write_beside` will write, before the source is written; raises InvalidInput."""
-    check_writable(path, REMEDY)
+    check_writable(path, another_file())
     if _present(path) not in (None, text) and not force:
         raise InvalidInput(
-            f"{path} exists and holds another text; nothing was written: choose another --output, "
-            "or replace it with --force"
+            f"{path} exists and holds another text; nothing was written: {_or_force()}"
         )
 
 

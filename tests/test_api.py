@@ -177,7 +177,8 @@ def test_a_file_is_written_where_a_path_is_given(tmp_path, capfd):
     path = tmp_path / "new" / "it.cu"
     first = explorer.emit("heuristic", cols=64, gpu=GPU, verify=False, path=path)
     assert path.read_text() == first.source and first.path == path and first.written == "written"
-    with pytest.raises(explorer.InvalidInput, match="holds other code"):
+    other = "holds other code; .* choose another path, or replace it with force=True$"
+    with pytest.raises(explorer.InvalidInput, match=other):
         explorer.emit("heuristic", cols=4096, gpu=GPU, verify=False, path=path)
     second = explorer.emit("heuristic", cols=4096, gpu=GPU, verify=False, path=path, force=True)
     assert path.read_text() == second.source
@@ -269,6 +270,24 @@ def test_a_comparison_needs_a_gpu(without_gpu):
             'run explorer.search(cols=63, dtype="f32")',
             ("emit", "best", "--cols", "63", "--storage", "s.db"),
             "run explorer search --cols 63 --dtype f32",
+        ),
+        (
+            lambda: explorer.search(PROBLEM, storage="no/s.db"),
+            "create it, or name another storage, such as sqlite:",
+            ("search", "--cols", "4096", "--storage", "no/s.db"),
+            "create it, or name another --storage, such as sqlite:",
+        ),
+        (
+            lambda: explorer.emit("best", PROBLEM, storage="no://s"),
+            "is not known to SQLAlchemy; name another storage",
+            ("emit", "best", "--cols", "4096", "--storage", "no://s"),
+            "is not known to SQLAlchemy; name another --storage",
+        ),
+        (
+            lambda: explorer.emit("heuristic", cols=64, gpu=GPU, path="/proc/x.cu"),
+            "; name another path",
+            ("emit", "heuristic", "--cols", "64", "--output", "/proc/x.cu"),
+            "; name a file with --output, or - for stdout",
         ),
         (
             lambda: explorer.tune([explorer.Problem(8, 8)]),
@@ -417,6 +436,20 @@ def test_a_comparison_tells_of_each_problem(monkeypatch):
         (lambda: explorer.compare("no.csv"), "problem is 'no.csv'; give an explorer.Problem"),
         (lambda: explorer.tune("no.csv"), "problems is 'no.csv'; give a list of explorer.Problem"),
         (lambda: explorer.tune(5), "problems is 5; give a list of explorer.Problem"),
+        (lambda: explorer.emit("heuristic", PROBLEM, path=5), "path is 5; it must be the path of"),
+        (lambda: explorer.emit("heuristic", PROBLEM, path=""), "path is ''; it must be the path"),
+        (lambda: explorer.emit(None), "what is None; it must be text such as 'heuristic', a tria"),
+        (lambda: explorer.emit(5.0, PROBLEM), "what is 5.0; it must be text"),
+        (lambda: explorer.verify(None, PROBLEM), "what is None; it must be text"),
+        (lambda: explorer.search(PROBLEM, progress=5), "progress is 5; it must be a function"),
+        (lambda: explorer.search(PROBLEM, notice=5), "notice is 5; it must be a function, or None"),
+        (lambda: explorer.compare(PROBLEM, on_peer=5), "on_peer is 5; it must be a function"),
+        (lambda: explorer.compare(PROBLEM, journal=5), "journal is 5; it must be the path of a"),
+        (lambda: explorer.compare(PROBLEM, peers=5), "peers is 5; it must be a list of names"),
+        (lambda: explorer.compare(PROBLEM, peers="torch"), "peers is 'torch'; it must be a list"),
+        (lambda: explorer.compare(PROBLEM, peers=[5]), "one of peers is 5; it must be text"),
+        (lambda: explorer.tune([PROBLEM], output=5), "output is 5; it must be the path of a file"),
+        (lambda: explorer.tune([PROBLEM], progress=5), "progress is 5; it must be a function"),
     ],
 )
 def test_bad_input_is_told_in_a_sentence(call, says, tmp_path, monkeypatch):

@@ -102,7 +102,7 @@ def emit(
     from explorer.cli.problem import chosen_variant
     from explorer.export import (
         HEURISTIC,
-        REMEDY,
+        another_file,
         default_path,
         overlapping,
         write_beside,
@@ -119,12 +119,11 @@ def emit(
     )
     if what == HEURISTIC and assumes_gpu(gpu) and chosen.gpu is not None:
         say(f"no GPU here: the kernel is chosen for {chosen.gpu.name}; --gpu names another")
-    variant, arch = chosen.variant, chosen.arch
-    if overlapped:
-        variant = overlapping(variant, arch)
+    arch = chosen.arch
+    variant = overlapping(chosen.variant, arch) if overlapped else chosen.variant
     path = default_path(variant) if output is None else Path(output)
     if output != STDOUT:
-        check_writable(path, REMEDY)
+        check_writable(path, another_file())
     program = None if for_ is None else _program(for_, variant, path, force=force)
     resources = _resources(variant, arch)
     unchecked = no_verify or resources is None

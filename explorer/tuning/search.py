@@ -27,6 +27,7 @@ from explorer.tuning.executor import Evaluation, Evaluations
 from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals, time_in_turn
 from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
 from explorer.tuning.proposer import Origin, Proposal, Proposer, seeds_of
+from explorer.tuning.remedies import said
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
 from explorer.tuning.study_writer import UNWRITTEN, UNWRITTEN_OF_REPLAYS, Claim, Heard, Ledger
 from explorer.tuning.surrogate import SamplerOf, distributions
@@ -540,5 +541,6 @@ def _nothing_usable(evaluator: Evaluator, tally: Tally) -> str:
     stages = ", ".join(f"{count} {stage}" for stage, count in tally.rejected.most_common())
     return (
         f"no kernel for {evaluator.problem} could be used: {tally.told} tried "
-        f"({stages or 'none rejected'}); give the search more --trials or --budget"
+        f"({stages or 'none rejected'}); give the search more {said('trials')} or "
+        f"{said('budget_s', '--budget')}"
     )

@@ -50,6 +50,7 @@ from sqlalchemy.pool import StaticPool
 
 from explorer.errors import ExplorerError, InvalidInput, NotFound
 from explorer.plain_data import shown
+from explorer.tuning.remedies import said
 from explorer.user_files import studies_folder
 
 # ------------------------------------------------------------------ statements
@@ -329,7 +330,10 @@ _TABLES = frozenset(BaseModel.metadata.tables)
 
 
 _SQLITE_MAGIC = b"SQLite format 3\0"
-_REMEDY = "name another with --storage, such as sqlite:///studies/explorer.db"
+
+
+def _remedy() -> str:
+    return f"name another {said('storage')}, such as sqlite:///studies/explorer.db"
 
 
 def open_storage(
@@ -348,7 +352,7 @@ def open_storage(
     if _is_sqlite_file(parsed):
         is_default = url is None and not os.environ.get(STORAGE_VARIABLE)
         _check_file(Path(str(parsed.database)), missing, default=is_default)
-    with said_of(f"storage {name} cannot be opened", _REMEDY):
+    with said_of(f"storage {name} cannot be opened", _remedy()):
         try:
             if _is_in_memory(parsed):  # it is one connection's: all threads share it
                 options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
@@ -384,7 +388,7 @@ def _is_in_memory(url: URL) -> bool:
 
 def _parse(url: str) -> URL:
     if not url.strip() or not url.isprintable():
-        raise InvalidInput(f"storage is {shown(url)}, which names nothing; {_REMEDY}")
+        raise InvalidInput(f"storage is {shown(url)}, which names nothing; {_remedy()}")
     if "://" not in url:
         return URL.create("sqlite", database=url)
     try:
@@ -393,10 +397,10 @@ def _parse(url: str) -> URL:
     except NoSuchModuleError:
         scheme = url.split("://")[0]
         raise InvalidInput(
-            f"storage scheme '{scheme}' is not known to SQLAlchemy; {_REMEDY}"
+            f"storage scheme '{scheme}' is not known to SQLAlchemy; {_remedy()}"
         ) from None
     except (ArgumentError, ValueError):
-        raise InvalidInput(f"storage '{url}' is no URL; {_REMEDY}") from None
+        raise InvalidInput(f"storage '{url}' is no URL; {_remedy()}") from None
     except ImportError as error:
         raise InvalidInput(_missing_driver(parsed, error)) from None
     return parsed
@@ -422,13 +426,13 @@ def _check_file(path: Path, missing: str | None, *, default: bool) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
         if not path.parent.is_dir():
             raise InvalidInput(
-                f"storage folder {path.parent} does not exist; create it, or {_REMEDY}"
+                f"storage folder {path.parent} does not exist; create it, or {_remedy()}"
             )
         if path.exists():
             _check_is_database(path)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise InvalidInput(f"storage {path} cannot be opened: {why}; {_REMEDY}") from None
+        raise InvalidInput(f"storage {path} cannot be opened: {why}; {_remedy()}") from None
     if missing is None:
         _check_writable(path)
 
@@ -437,13 +441,13 @@ def _check_is_database(path: Path) -> None:
     """Raises InvalidInput for what is no file, and for a file with other content than SQLite's."""
     found = path.stat()
     if stat.S_ISDIR(found.st_mode):
-        raise InvalidInput(f"storage {path} is a folder, not a database; {_REMEDY}")
+        raise InvalidInput(f"storage {path} is a folder, not a database; {_remedy()}")
     if not stat.S_ISREG(found.st_mode):
-        raise InvalidInput(f"storage {path} is a pipe or a device, not a database; {_REMEDY}")
+        raise InvalidInput(f"storage {path} is a pipe or a device, not a database; {_remedy()}")
     if found.st_size > 0:
         with path.open("rb") as file:
             if file.read(len(_SQLITE_MAGIC)) != _SQLITE_MAGIC:
-                raise InvalidInput(f"storage {path} is no SQLite database; {_REMEDY}")
+                raise InvalidInput(f"storage {path} is no SQLite database; {_remedy()}")
 
 
 def _check_writable(path: Path) -> None:
@@ -451,7 +455,7 @@ def _check_writable(path: Path) -> None:
     for place in (path.parent, path):
         if place.exists() and not os.access(place, os.W_OK):
             raise InvalidInput(
-                f"storage {path} is read-only ({place} cannot be written); {_REMEDY}"
+                f"storage {path} is read-only ({place} cannot be written); {_remedy()}"
             )
 
 
@@ -477,7 +481,7 @@ def _is_new(url: URL, storage: str, options: dict[str, Any], missing: str | None
     if tables and _is_sqlite_file(url):
         raise InvalidInput(
             f"storage {storage} is a database of another program: it has the table "
-            f"{shown(min(tables))} and none of Optuna's; {_REMEDY}"
+            f"{shown(min(tables))} and none of Optuna's; {_remedy()}"
         )
     if missing is not None:
         raise NotFound(f"no study yet: storage {storage} is empty; {missing}")
@@ -548,7 +552,7 @@ def _open(url: URL, name: str, options: dict[str, Any], *, is_new: bool) -> Base
     if lacking:
         raise InvalidInput(
             f"storage {name} is damaged or of another version of Optuna: it lacks {lacking}; "
-            f"restore a copy of it, or {_REMEDY}"
+            f"restore a copy of it, or {_remedy()}"
         )
     if is_file:
         event.listen(storage.engine, "connect", _set_pragmas)
@@ -584,7 +588,7 @@ def _missing_driver(url: URL, error: ImportError) -> str:
     how = "it by pip install 'softmax-explorer[postgresql]'" if module == "psycopg" else "it"
     return (
         f"storage scheme '{url.drivername}' needs the Python package {module}, which is not "
-        f"installed; install {how}, or {_REMEDY}"
+        f"installed; install {how}, or {_remedy()}"
     )
 
 

@@ -26,6 +26,7 @@ from explorer.problem import Problem
 from explorer.tuning.finals import front_trials
 from explorer.tuning.main_effects import contrasts, unpaired
 from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives
+from explorer.tuning.remedies import said
 from explorer.tuning.results import (
     Attempt,
     Finals,
@@ -42,7 +43,8 @@ from explorer.tuning.study_attributes import finals_text, passed_over, to_outcom
 # ------------------------------------------------------------------ a study as it lies in a storage
 
 
-_REMEDY = "restore a copy of the storage, or name another with --storage"
+def _remedy() -> str:
+    return f"restore a copy of the storage, or name another {said('storage')}"
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class DamagedStudy:
     fault: str
 
     def __str__(self) -> str:
-        return f"study '{self.name}' is damaged: {self.fault}; {_REMEDY}"
+        return f"study '{self.name}' is damaged: {self.fault}; {_remedy()}"
 
 
 def stored_studies(storage: BaseStorage) -> Iterator[StoredStudy]:
@@ -153,7 +155,7 @@ def stored_studies(storage: BaseStorage) -> Iterator[StoredStudy]:
 
 def read_studies(storage: BaseStorage) -> Iterator[StoredStudy | DamagedStudy]:
     """This program's studies in a storage; raises InvalidInput where it cannot be read at all."""
-    with said_of("the studies of the storage cannot be read", _REMEDY):
+    with said_of("the studies of the storage cannot be read", _remedy()):
         found = storage.get_all_studies()
     for study in found:
         if study.user_attrs.keys() >= {"problem", "circumstances"}:

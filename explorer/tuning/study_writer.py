@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from explorer.outcome import Circumstances, Outcome, Rejected, Stage
 from explorer.plain_data import read_text, read_whole, shown
 from explorer.tuning.claims import Claims
 from explorer.tuning.objective import Objectives
+from explorer.tuning.remedies import again, named_thread, said
 from explorer.tuning.results import Finals, TrialRecord
 from explorer.tuning.storage import LOCKED, BulkStorage, Stored, said_of
 from explorer.tuning.study_attributes import (
@@ -36,9 +37,16 @@ from explorer.tuning.study_attributes import (
 )
 from explorer.tuning.unsaved import StudyIdentity, Unsaved, UnsavedTrials
 
-_REMEDY = "mend the storage or name another with --storage, and run the same command again"
+_UNWRITABLE = "the study cannot be written"
 
-_UNWRITABLE, _KEPT = "the study cannot be written", f"what finished before is kept: {_REMEDY}"
+
+def _remedy() -> str:
+    return f"mend the storage or name another {said('storage')}, and {again()}"
+
+
+def _kept() -> str:
+    return f"what finished before is kept: {_remedy()}"
+
 
 UNWRITTEN = 1
 """Trials that wait to be stored at most, so that hardly more than what is measured is ever lost."""
@@ -107,7 +115,7 @@ class Ledger:
         self._most_unwritten = most_unwritten
         self._storage = storage
         self._objectives = study.objectives
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self._writer = named_thread("ledger")
         self._finished: deque[tuple[FrozenTrial, Future[int]]] = deque()
         self._unwritten: deque[Future[int]] = deque()
         self._unsaved = UnsavedTrials(study)
@@ -145,7 +153,7 @@ class Ledger:
         What cannot be read, and a config that the search does not hold, is passed over.
         """
         states = (TrialState.COMPLETE, TrialState.PRUNED)
-        with said_of(f"study '{self.name}' cannot be read", _REMEDY):
+        with said_of(f"study '{self.name}' cannot be read", _remedy()):
             found = self._storage.get_all_trials(self._study_id, deepcopy=False, states=states)
         self._last_id = max((trial._trial_id for trial in found), default=-1)
         for trial in found:
@@ -272,7 +280,7 @@ class Ledger:
                 return self.put(trials)
             except ExplorerError as error:
                 self._give_up(str(error))
-        raise self._kept(trials) or InvalidInput(f"{self._lost}; {_KEPT}")
+        raise self._kept(trials) or InvalidInput(f"{self._lost}; {_kept()}")
 
     def _kept(self, trials: Sequence[FrozenTrial]) -> InvalidInput | None:
         """Keep each trial in a file; returns why one could not be kept, if there was such."""
@@ -334,7 +342,7 @@ class Ledger:
     def _claimed(self, claims: Claims, wanted: Sequence[str], attempts: int) -> frozenset[str]:
         """Return what is ours of what is wanted, and hear of what others have stored."""
         if self._lost:
-            raise InvalidInput(f"{self._lost}; {_KEPT}")
+            raise InvalidInput(f"{self._lost}; {_kept()}")
         self._may_claim = True
         try:
             with _writing():
@@ -430,7 +438,7 @@ def _open_study(storage: BaseStorage, name: str, objectives: Objectives) -> int:
 
 def _writing() -> AbstractContextManager[None]:
     """A full disk, a lock held too long or a read-only file is the user's to mend."""
-    return said_of(_UNWRITABLE, _KEPT)
+    return said_of(_UNWRITABLE, _kept())
 
 
 # ------------------------------------------------------------------ trials that were kept in a file
@@ -454,7 +462,7 @@ def merge_trials(storage: BaseStorage, unsaved: Unsaved) -> Merged:
     fails.
     """
     study, trials = unsaved.study, unsaved.trials
-    with said_of(f"study '{study.name}' cannot be read", _REMEDY):
+    with said_of(f"study '{study.name}' cannot be read", _remedy()):
         _check_is_same(storage, study)
     ledger = Ledger(storage, study)
     there = {_kernel(trial) for trial in ledger.trials()}
@@ -487,7 +495,7 @@ def _check_is_same(storage: BaseStorage, study: StudyIdentity) -> None:
         ):
             raise InvalidInput(
                 f"study '{study.name}' of the storage is of another problem or has other "
-                "objectives; name another --storage"
+                f"objectives; name another {said('storage')}"
             )
 
 

@@ -16,6 +16,7 @@ from optuna.trial import Trial, TrialState, create_trial
 from explorer.config import Config
 from explorer.errors import ExplorerError, InvalidInput
 from explorer.parameters import Value
+from explorer.tuning.remedies import again, said
 
 # ------------------------------------------------------------------ samplers of Optuna
 # They learn from an in-memory mirror of the study, because to ask and to tell costs a database 25
@@ -53,7 +54,7 @@ def blamed(name: str) -> Iterator[None]:
         told = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InvalidInput(
             f"sampler {name} raised {told}; what finished before is kept: mend it, or leave "
-            "--sampler out, and run the same command again"
+            f"{said('sampler')} out, and {again()}"
         ) from error
 
 

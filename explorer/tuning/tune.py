@@ -35,6 +35,7 @@ from explorer.tuned_table import (
 from explorer.tuning.contest import Contest, ratio
 from explorer.tuning.objective import Effort
 from explorer.tuning.recorder import Kernels, evaluate_each
+from explorer.tuning.remedies import another_output
 from explorer.user_files import append_line
 
 NEIGHBOURS = 3
@@ -201,7 +202,7 @@ class _Run:
 
     def add(self, one: TunedProblem) -> None:
         """Keep a problem, on disk as well."""
-        append_line(self._journal, journal_line(one, self.table.gpu), "name another --output")
+        append_line(self._journal, journal_line(one, self.table.gpu), another_output())
         self.table = self.table.with_([one])
 
     def counted(self, number: int) -> None:

@@ -39,7 +39,7 @@ def refused(path, says):
         with pytest.raises(InvalidInput) as raised:
             open_storage(str(path), read_only=read_only)
         message = str(raised.value)
-        assert says in message and "\n" not in message and "--storage" in message
+        assert says in message and "\n" not in message and "name another storage" in message
     with pytest.raises(InvalidInput):
         dashboard_command(str(path), 8080)
     assert path.read_bytes() == before
