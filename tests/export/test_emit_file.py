@@ -63,7 +63,7 @@ def test_other_code_is_not_replaced_unless_forced(tmp_path):
     path = tmp_path / "softmax.cu"
     path.write_text("// mine\nint x;\n")
     variant = emit(PROBLEM, Config())
-    with pytest.raises(InvalidInput, match="--force"):
+    with pytest.raises(InvalidInput, match="force=True"):
         write_source(variant, path)
     assert path.read_text() == "// mine\nint x;\n"
     assert write_source(variant, path, force=True) == "written over"

@@ -113,7 +113,7 @@ def test_another_text_is_not_replaced_unless_forced(tmp_path):
     path = tmp_path / "k_torch.py"
     assert write_beside(path, "x = 1\n") == "written"
     assert write_beside(path, "x = 1\n") == "already there, unchanged"
-    with pytest.raises(InvalidInput, match="--force"):
+    with pytest.raises(InvalidInput, match="force=True"):
         write_beside(path, "x = 2\n")
     assert path.read_text() == "x = 1\n"
     assert write_beside(path, "x = 2\n", force=True) == "written over"
