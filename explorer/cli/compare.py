@@ -208,7 +208,9 @@ def compare(
     check_plot(plot)
     before = read_compared(against) if against is not None else None
     if kept is not None:
-        _check_nothing_is_measured(cols, draw, save)
+        _check_nothing_is_measured(
+            cols=cols, rows=rows, draw=draw, peers=peers, heuristic=heuristic or None, save=save
+        )
         again = read_compared(kept)
         _tell(again, plot, json=json, csv=csv, markdown=markdown, kept=True)
         raise typer.Exit(_held_against(again, before))
@@ -278,11 +280,11 @@ def _until_stopped(measured: "Callable[..., PeerRun]") -> "tuple[PeerRun, int]":
     raise NotFound("nothing was compared: the lines above say why")
 
 
-def _check_nothing_is_measured(cols: str | None, draw: int | None, save: Path | None) -> None:
-    if cols is not None or draw is not None or save is not None:
-        raise InvalidInput(
-            "--from shows a file and measures nothing; drop --cols and --save, and --draw"
-        )
+def _check_nothing_is_measured(**options: object) -> None:
+    """Raise InvalidInput for an option that was given, which would change nothing."""
+    given = [f"--{name}" for name, value in options.items() if value is not None]
+    if given:
+        raise InvalidInput(f"--from shows a file and measures nothing; drop {' and '.join(given)}")
 
 
 # ------------------------------------------------------------------ the list of problems

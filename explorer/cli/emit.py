@@ -19,7 +19,7 @@ from explorer.cli.options import (
     one_of,
 )
 from explorer.cli.output import say
-from explorer.cli.problem import needed, with_problem
+from explorer.cli.problem import with_problem
 from explorer.errors import InvalidInput, WrongKernel
 from explorer.plain_data import shown
 from explorer.tuning.objective import Goal, Objectives
@@ -114,9 +114,7 @@ def emit(
     elif output is not None:
         _check_name(output)
     goal = Goal.of(objectives, accuracy)
-    chosen = chosen_variant(
-        what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant
-    )
+    chosen = chosen_variant(what, asked, gpu, storage, goal, batch_invariant=batch_invariant)
     if what == HEURISTIC and assumes_gpu(gpu) and chosen.gpu is not None:
         say(f"no GPU here: the kernel is chosen for {chosen.gpu.name}; --gpu names another")
     arch = chosen.arch

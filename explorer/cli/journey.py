@@ -92,8 +92,10 @@ def journey(
     from explorer.report.journey import read_journey
 
     check_one_format(json=json, csv=csv, markdown=markdown)
-    if kept is not None and (asked is not None or save):
-        raise InvalidInput("--from says the problem and measures nothing; drop --cols and --save")
+    if kept is not None and (asked is not None or save or budget is not None):
+        raise InvalidInput(
+            "--from says the problem and measures nothing; drop --cols, --save and --budget"
+        )
     check_plot(plot)
     if kept is not None:
         told = read_journey(kept)

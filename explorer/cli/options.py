@@ -14,6 +14,7 @@ from explorer.cli.help import MEASUREMENT, RESULTS
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.parameters import Value
+from explorer.plain_data import nearest
 from explorer.space import Space, parameters
 from explorer.tuning.objective import Objectives
 
@@ -146,6 +147,9 @@ def check_size(space: Space) -> None:
 def _condition(text: str, dtype: DType) -> tuple[str, tuple[Value, ...]]:
     known = parameters(dtype)
     name, equals, written = text.partition("=")
+    near = nearest(name, known)
+    if equals and name not in known and near:
+        raise InvalidInput(f"where is {text!r}, and there is no parameter {name!r}; {near}")
     if not equals or name not in known:
         raise InvalidInput(
             f"where is {text!r}; write NAME=VALUE,VALUE with one of {', '.join(known)}"

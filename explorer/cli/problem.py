@@ -224,14 +224,22 @@ if TYPE_CHECKING:
 
 def chosen_variant(
     what: str,
-    asked: AskedProblem,
+    asked: AskedProblem | None,
     gpu: str | None,
     storage: str | None,
     goal: Goal,
     *,
     batch_invariant: bool = False,
 ) -> "Chosen":
-    """What WHAT names, as `api.chosen_variant`, having said what there is to notice."""
-    from explorer import api
+    """What WHAT names, as `api.chosen_variant`, having said what there is to notice.
 
-    return api.chosen_variant(what, asked, gpu, storage, goal, say, batch_invariant=batch_invariant)
+    A WHAT that names nothing is told before a problem that is missing. Raises InvalidInput.
+    """
+    from explorer import api
+    from explorer.export import parse_choice
+
+    parse_choice(what)
+    problem = needed(asked)
+    return api.chosen_variant(
+        what, problem, gpu, storage, goal, say, batch_invariant=batch_invariant
+    )

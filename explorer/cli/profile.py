@@ -15,7 +15,7 @@ from explorer.cli.options import (
     Minimised,
     Storage,
 )
-from explorer.cli.problem import needed, with_problem
+from explorer.cli.problem import with_problem
 from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
@@ -66,9 +66,7 @@ def profile(
 
     index = gpu_or_emulator(device)
     goal = Goal.of(objectives, accuracy)
-    chosen = chosen_variant(
-        what, needed(asked), gpu, storage, goal, batch_invariant=batch_invariant
-    )
+    chosen = chosen_variant(what, asked, gpu, storage, goal, batch_invariant=batch_invariant)
     limits = chosen.gpu or known_gpu_for(chosen.arch)
     if index is not None:
         limits = gpu_limits(None)

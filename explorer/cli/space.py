@@ -121,7 +121,7 @@ def presets(
     elif csv:
         print(as_csv(preset_rows(lines)), end="")
     else:
-        print_presets(lines, problem, results())
+        print_presets(lines, problem, results(), text or "")
 
 
 def _given(context: typer.Context, name: str) -> Any:

@@ -13,7 +13,7 @@ from explorer.gpu_spec import Occupancy
 from explorer.problem import Mask
 from explorer.ptx_emulator import SECTOR_BYTES, Traffic
 from explorer.report.table import Table, notes, numbers, print_table, words
-from explorer.report.text import count, percent, resources_line
+from explorer.report.text import count, counted, percent, resources_line
 
 # ------------------------------------------------------------------ as JSON
 
@@ -122,7 +122,7 @@ def print_profile(profile: Profile, nsight: NsightFigures | str | None, console:
 
 def _lines(profile: Profile) -> list[tuple[str, str]]:
     launch = profile.variant.launches[0]
-    grid = count(launch.grid_on(profile.gpu.sm_count))
+    grid = counted(launch.grid_on(profile.gpu.sm_count), "block")
     code = f", {count(profile.resources.code_bytes)} bytes of code"
     return [
         ("counted", counted_sentence(profile)),
@@ -131,7 +131,7 @@ def _lines(profile: Profile) -> list[tuple[str, str]]:
             resources_line(profile.resources) + code + f" ({profile.gpu.arch}, "
             f"NVRTC {profile.nvrtc})",
         ),
-        ("launch", f"{grid} blocks of {launch.block} threads"),
+        ("launch", f"{grid} of {counted(launch.block, 'thread')}"),
         ("occupancy", occupancy_sentence(profile.occupancy, profile)),
     ]
 

@@ -15,8 +15,8 @@ from explorer.errors import InvalidInput
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Measured
 from explorer.parameters import MEANING, REFUTED, Value
-from explorer.plain_data import shown
-from explorer.presets import PRESETS, Preset
+from explorer.plain_data import nearest, shown
+from explorer.presets import PRESET_NAMES, PRESETS, Preset
 from explorer.problem import Op, Problem
 from explorer.report.table import Styled, Table, cell, numbers, print_table, prose, words
 from explorer.report.text import count, counted, microseconds, percent
@@ -41,8 +41,9 @@ class SpaceView:
     def __post_init__(self) -> None:
         for name in self.names:
             if name not in self.space.parameters:
-                known = ", ".join(self.space.parameters)
-                raise InvalidInput(f"parameter {shown(name)} is not known; choose of {known}")
+                known = self.space.parameters
+                instead = nearest(name, known) or f"choose one of {', '.join(known)}"
+                raise InvalidInput(f"parameter {shown(name)} is not known; {instead}")
 
     @property
     def parameters(self) -> dict[str, tuple[Value, ...]]:
@@ -156,8 +157,13 @@ def preset_lines(problem: Problem | None, gpu: GpuSpec | None) -> list[PresetLin
     return lines
 
 
-def print_presets(lines: Sequence[PresetLine], problem: Problem | None, console: Console) -> None:
-    """Names on the left; beside each its sentence, its source and, for a problem, its config."""
+def print_presets(
+    lines: Sequence[PresetLine], problem: Problem | None, console: Console, text: str = ""
+) -> None:
+    """Names on the left; beside each its sentence, its source and, for a problem, its config.
+
+    `text` is what the names were to have: if none has, the nearest names are told.
+    """
     table = Table([*words("preset"), prose("what it does, where it is from")])
     for line in lines:
         name = Styled(line.preset.name, "dim" if line.fault else "bold")
@@ -171,7 +177,9 @@ def print_presets(lines: Sequence[PresetLine], problem: Problem | None, console:
     cols = 4096 if problem is None else problem.cols
     hint = f"; explorer emit NAME --cols {cols} writes one" if legal or problem is None else ""
     if not lines:
+        near = nearest(text, PRESET_NAMES)
         hint = "; none of the published kernels that are known here is of this kind"
+        hint += f": {near}" if near else ""
     console.print(cell(told + hint))
 
 

@@ -216,6 +216,8 @@ USAGE = {
         f"emit {'9' * 5000} --cols 8",
         "number has 15 digits at most",
     ),
+    "what before cols": ("emit worst", "'worst' is no kernel: give best"),
+    "file before cols": ("profile it.cu", "'it.cu' names a file; explorer verify and"),
     "config unknown": ('emit {"warps":1} --cols 8', "config parameter 'warps' is not known"),
     "config illegal": ('emit {"threads":96} --cols 4096', "threads_per_row divides threads"),
     "config foreign": ('emit {"threads":100} --cols 8', "threads is 100; its values for f32 are"),

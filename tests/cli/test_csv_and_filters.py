@@ -133,4 +133,9 @@ def test_a_space_by_parameters_and_values(explorer, monkeypatch):
     assert data["rules"] and all({"exp", "sum"} & {*reads[r["name"]]} for r in data["rules"])
     assert "exp2f" in explorer(*words).out and "threads a block" not in explorer(*words).out
     refused = explorer("space", "expo", "--cols", "64")
-    assert refused.code == 2 and "parameter 'expo' is not known; choose of algorithm" in refused.err
+    assert refused.code == 2 and "parameter 'expo' is not known; the nearest is exp" in refused.err
+    refused = explorer("space", "zzz", "--cols", "64")
+    assert refused.code == 2 and "'zzz' is not known; choose one of algorithm, " in refused.err
+    refused = explorer("space", "--cols", "64", "--where", "thread=64")
+    assert refused.code == 2 and len(refused.err.splitlines()) == 1
+    assert "there is no parameter 'thread'; the nearest is threads" in refused.err

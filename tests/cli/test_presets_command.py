@@ -58,3 +58,10 @@ def test_bad_input_is_refused_in_a_sentence(explorer, words, says):
     ran = explorer(*words)
     assert ran.code == 2 and says in ran.err and ran.out == ""
     assert len(ran.err.strip().splitlines()) == 1
+
+
+def test_a_text_that_is_in_no_name_is_answered_with_the_nearest(explorer):
+    ran = explorer("presets", "oneflow-wrap")
+    assert ran.code == 0
+    assert "is of this kind: the nearest is oneflow-warp" in " ".join(ran.out.split())
+    assert explorer("presets", "zzz").out.rstrip().endswith("is of this kind")

@@ -23,6 +23,11 @@ def test_the_heading_says_what_is_counted_for_a_warp_and_what_for_a_thread(explo
     assert ran.code == 0 and heading in ran.out.splitlines()
 
 
+def test_a_launch_of_one_block_is_told_as_one(explorer):
+    ran = explorer("profile", CONFIG, "--cols", "512", "--rows", "2")
+    assert ran.code == 0 and " 1 block of 256 threads" in ran.out
+
+
 def test_as_json(explorer):
     data = json.loads(explorer("profile", CONFIG, *SHAPE, "--json", "--gpu", "Tesla T4").out)
     assert data["gpu"] == "Tesla T4" and data["arch"] == "sm_75"
