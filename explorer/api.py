@@ -324,18 +324,10 @@ def search(
 
     device = _text("device", device)
     opening = _opening(_storage(storage))
-    why = why_no_gpu(device)
-    wanted = asked.problem()
-
-    def counted(gpu: GpuSpec) -> int:
-        from explorer.space import Space
-
-        return Space.searched(wanted, gpu).count()  # without which nothing is drawn from it
-
+    why, wanted = why_no_gpu(device), asked.problem()
+    told, count = (wanted, device, timing, seed, goal.accuracy), partial(_count, wanted)
     try:
-        with open_evaluator(
-            wanted, device, timing, seed, goal.accuracy, meanwhile=counted
-        ) as evaluator:
+        with open_evaluator(*told, meanwhile=count) as evaluator:
             opened = opening.result()
             from explorer.tuning import run_search  # no two threads may import Optuna at once
 
@@ -361,6 +353,13 @@ def search(
         heard(sentence)
     check = check_replayed(result, heard) if verify and result.replayed else None
     return replace(result, verification=check, notices=tuple(heard.sentences))
+
+
+def _count(problem: Problem, gpu: GpuSpec) -> None:
+    """Count the configs that a search may try, of which it draws by these counts."""
+    from explorer.space import Space
+
+    Space.searched(problem, gpu).legal_count()
 
 
 def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> Effort:

@@ -26,6 +26,7 @@ from explorer.tuning.objective import Goal, Objectives
 from explorer.user_files import check_writable
 
 if TYPE_CHECKING:
+    from explorer.api import Chosen
     from explorer.codegen import Variant
     from explorer.evaluate.emulation import Verdict
     from explorer.outcome import Resources
@@ -98,27 +99,14 @@ def emit(
     json: Json = False,
 ) -> None:
     """Write the source of the best, a trial, the heuristic, a preset or a config."""
-    from explorer.api import assumes_gpu
     from explorer.cli.problem import chosen_variant
-    from explorer.export import (
-        HEURISTIC,
-        another_file,
-        default_path,
-        overlapping,
-        write_beside,
-        write_source,
-    )
+    from explorer.export import another_file, default_path, write_beside, write_source
 
-    if output == STDOUT:
-        _check_stdout(json=json, for_=for_)
-    elif output is not None:
-        _check_name(output)
+    _check_output(output, json=json, for_=for_)
     goal = Goal.of(objectives, accuracy)
     chosen = chosen_variant(what, asked, gpu, storage, goal, batch_invariant=batch_invariant)
-    if what == HEURISTIC and assumes_gpu(gpu) and chosen.gpu is not None:
-        say(f"no GPU here: the kernel is chosen for {chosen.gpu.name}; --gpu names another")
-    arch = chosen.arch
-    variant = overlapping(chosen.variant, arch) if overlapped else chosen.variant
+    _say_assumed_gpu(what, gpu, chosen)
+    variant, arch = _as_launched(chosen, overlapped), chosen.arch
     path = default_path(variant) if output is None else Path(output)
     if output != STDOUT:
         check_writable(path, another_file())
@@ -142,6 +130,29 @@ def emit(
     print(f"{path}: {written}")
     if beside is not None:
         print(f"{beside[0]}: {beside[1]}")
+
+
+def _say_assumed_gpu(what: str, gpu: str | None, chosen: "Chosen") -> None:
+    from explorer.api import assumes_gpu
+    from explorer.export import HEURISTIC
+
+    if what == HEURISTIC and assumes_gpu(gpu) and chosen.gpu is not None:
+        say(f"no GPU here: the kernel is chosen for {chosen.gpu.name}; --gpu names another")
+
+
+def _as_launched(chosen: "Chosen", overlapped: bool) -> "Variant":
+    """Return the variant; raises InvalidInput where its launch is to overlap and cannot."""
+    from explorer.export import overlapping
+
+    return overlapping(chosen.variant, chosen.arch) if overlapped else chosen.variant
+
+
+def _check_output(output: str | None, *, json: bool, for_: str | None) -> None:
+    """Raise a usage error or InvalidInput where the source cannot be written there."""
+    if output == STDOUT:
+        _check_stdout(json=json, for_=for_)
+    elif output is not None:
+        _check_name(output)
 
 
 def _check_stdout(*, json: bool, for_: str | None) -> None:

@@ -75,7 +75,7 @@ def variant_on(gpu: GpuSpec, problem: Problem, config: Config) -> Variant:
     """
     from explorer.codegen import can_overlap, emit
 
-    is_small = problem.traffic_bytes <= gpu.l2_bytes
+    is_small = problem.bytes <= gpu.l2_bytes
     overlapped = is_small and gpu.overlaps_launches and can_overlap(config)
     return emit(problem, config, overlapped=overlapped)
 
