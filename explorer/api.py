@@ -708,7 +708,8 @@ def emit(
             else explorer.db in studies/ or in the user's data folder.
         batch_invariant: Of the heuristic: one config whatever the rows are.
         overlapped: Whether the launch begins before the one before it on its stream has ended, and
-            waits for that in its code: of small kernels each takes 1 us less. On sm_90 and later.
+            waits for that in its code, which narrows the gap between small kernels. On sm_90 and
+            later.
         verify: Whether the kernel is checked; a wrong one raises WrongKernel.
         path: A file to write; None: none is written.
         force: Replace a file that holds other code.

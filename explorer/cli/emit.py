@@ -66,7 +66,7 @@ Overlapped = Annotated[
     typer.Option(
         "--overlapped",
         help="Let the launch begin before the one before it on its stream has ended, and wait for "
-        "that in its code: saves 1 us between small kernels, on sm_90 and later.",
+        "that in its code: narrows the gap between small kernels, on sm_90 and later.",
     ),
 ]
 For = Annotated[

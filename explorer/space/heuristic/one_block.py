@@ -44,11 +44,18 @@ threads than by 160, 8 x 3333 7 % more by 512 than by 224."""
 MIN_COLS_BY_HALVES = 400
 """Elements of the shortest 16-bit row that has a block, whose threads load single elements."""
 
-MAX_ELEMENTS_PER_SM_NARROW_WORDS = {2: 3400, 4: 4000}
+MAX_ELEMENTS_PER_SM_NARROW_WORDS = {2: 4096, 4: 5600}
 """Elements of the rows that each SM has, at most, for blocks that load words of so many bytes.
 
-On an H100, single elements take 8 % less time than the best wider words at 1 x 2501, and 3 % more
-at 1 x 3333. Pairs take 10 % less at 1 x 2502, and a thread has a third as many of them.
+On an H200, single elements take 11 % less time than words of 16 bytes at 1 x 4095, and 3 % more at
+1 x 4097, which 256 threads load 17 times instead of 16. Pairs take 10 % less at 1 x 5002, and 2 %
+more at 1 x 6002.
+"""
+
+MAX_COLS_PAIRS_OF_384 = 3400
+"""Elements of the longest row of which 384 threads load pairs; of longer ones 512 do.
+
+On an H200, 1 x 2050 takes as long by either, and 1 x 3554 4 % less by 512.
 """
 
 MAX_COLS_SHORT_ROW_FEW_F32 = 600
@@ -248,9 +255,20 @@ def _of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
         return None
     if problem.cols < MIN_COLS_BY_HALVES or (word == 4 and problem.cols <= MAX_COLS_SHORT_ROW):
         return None
-    longer = problem.cols > MAX_COLS_BY_HALVES
-    threads = 384 if word == 4 else 256 if longer else MIN_BLOCK_THREADS
-    return replace(_by(threads), algorithm="online-block-max", vector_bytes=word)
+    narrow_block = replace(
+        _by(_threads_of_narrow_words(problem, word)),
+        algorithm="online-block-max",
+        vector_bytes=word,
+    )
+    # The maximum of four warps is as quickly exchanged by itself: 1 x 901 takes 3 % less time.
+    short = word == 2 and problem.cols <= MAX_COLS_BY_HALVES
+    return replace(narrow_block, reduction="shuffle") if short else narrow_block
+
+
+def _threads_of_narrow_words(problem: Problem, word: int) -> int:
+    if word == 2:
+        return MIN_BLOCK_THREADS if problem.cols <= MAX_COLS_BY_HALVES else 256
+    return 384 if problem.cols <= MAX_COLS_PAIRS_OF_384 else 512
 
 
 def _shapes_of_one_wave(problem: Problem, gpu: GpuSpec) -> Iterator[tuple[int, int]]:
