@@ -177,8 +177,17 @@ def write_chart(chart: Chart, path: Path) -> None:
 # ------------------------------------------------------------------ axes
 
 
+DIGITS = 6
+"""Significant digits of a drawn value: more cannot be seen, and a page has thousands of values."""
+
+
 def _data(rows: Iterable[Row]) -> Any:
-    return altair().Data(values=list(rows))
+    drawn = ({name: _rounded(value) for name, value in row.items()} for row in rows)
+    return altair().Data(values=list(drawn))
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def _above(field: str, title: str, channel: str = "x", **more: Any) -> Any:

@@ -112,7 +112,9 @@ def table_html(table: Table, *, title: str = "") -> str:
     body = "".join(
         "<tr>"
         + "".join(
-            f'<td class="{kind}">{(prose_html if kind == PROSE else escape)(str(cell))}</td>'
+            f"<td>{prose_html(str(cell))}</td>"  # without a class: a long table has 1500 of them
+            if kind == PROSE
+            else f'<td class="{kind}">{escape(str(cell))}</td>'
             for cell, kind in zip(row, kinds, strict=True)
         )
         + "</tr>"
@@ -333,7 +335,7 @@ th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.75rem 0.25rem
 th { position: sticky; top: 0; background: var(--page); }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .word { white-space: nowrap; }
-td.prose { min-width: 14rem; }
+td:not([class]) { min-width: 14rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.25rem 1rem; }
 dt { font-weight: 600; } dd { margin: 0; }
 @media (max-width: 40rem) {

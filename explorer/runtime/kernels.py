@@ -69,9 +69,10 @@ def variant_on(gpu: GpuSpec, problem: Problem, config: Config) -> Variant:
     """Return a config's variant as a GPU's programs launch it.
 
     A small problem's launch begins before the one before it has ended, where GPU and config can,
-    and waits for that in its code. A call takes an H200's host 0.8 us less, and the GPU 10.1 instead
-    of 10.3 us at 65536 x 128 bf16. What does not fit the L2 takes the GPU longer than the host, and
-    there loads that must not count as constant may cost more than is gained: 1 % at 8192 x 4097.
+    and waits for that in its code. A call takes an H200's host 0.8 us less, and 65536 x 128 bf16
+    the GPU 10.1 us instead of 10.3. What does not fit the L2 takes the GPU longer than the host,
+    and there loads that must not count as constant may cost more than is gained: 1 % of 8192 x 4097
+    bf16.
     """
     from explorer.codegen import can_overlap, emit
 

@@ -53,7 +53,8 @@ def _check(variant: Variant) -> None:
     if any(launch.overlaps for launch in variant.launches):
         raise InvalidInput(
             "CuPy cannot launch a kernel that overlaps the one before it: write the program --for "
-            'torch, jax or cpp, or emit a config with "launches":"two"'
+            "torch, jax or cpp, or emit a kernel whose launches do not overlap, such as one with "
+            '"launches":"two" instead of "two-overlapped", or one without --overlapped'
         )
     cluster = max(launch.cluster for launch in variant.launches)
     if cluster > LARGEST_CLUSTER:

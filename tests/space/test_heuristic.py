@@ -468,7 +468,8 @@ def test_few_16_bit_rows_have_the_words_that_divide_them():
     assert config_for(Problem(40, 1500, DType.BF16), H200).vector_bytes == 8
     assert config_for(Problem(40, 1504, DType.BF16), H200).vector_bytes == 16
     assert config_for(Problem(2, 3554, DType.BF16), H200).vector_bytes == 4
-    assert config_for(Problem(2, 3553, DType.BF16), H200).vector_bytes == 16
+    assert config_for(Problem(2, 4095, DType.BF16), H200).vector_bytes == 2
+    assert config_for(Problem(2, 4097, DType.BF16), H200).vector_bytes == 16
 
 
 def test_16_bit_rows_with_lengths_have_32_elements_a_thread():
