@@ -251,12 +251,12 @@ def drawn_wins() -> str:
         comparisons = read_compared(RESULTS / f"{name}.json").comparisons
         found, gpu = result_counts(comparisons), comparisons[0].circumstances.gpu.split()[1]
         told.append(
-            f"{found['win']} of {len(comparisons)} problems on an {gpu}, ties at {found['tie']} and "
-            f"is slower at {found['loss']}"
+            f"{found['win']} of {len(comparisons)} problems on an {gpu} "
+            f"(ties at {found['tie']}, slower at {found['loss']})"
         )
     return (
-        "With 40 shapes drawn at random\nfor each GPU, in f32 and in bf16, the kernel that needs no "
-        f"search is faster at\n{'; at '.join(told)}."
+        "With 40 shapes drawn at\nrandom for each GPU, in f32 and in bf16, the kernel that needs "
+        f"no search is faster than the fastest library at\n{' and at '.join(told)}."
     )
 
 
