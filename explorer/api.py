@@ -1204,11 +1204,10 @@ def _say_of(run: "TuneRun", heard: Notice) -> None:
 
 def _is_as_asked(one: "TunedProblem", *, timing: str, accuracy: Accuracy, effort: Effort) -> bool:
     """Whether a problem that an earlier run tuned is what this run would come to."""
-    from explorer.codegen import template_digest
-    from explorer.evaluate.space_version import space_version
+    from explorer.evaluate.space_version import space_version, template_version
 
     made = one.circumstances
-    of_today = (made.space_version, made.template_digest) == (space_version(), template_digest())
+    of_today = (made.space_version, made.template_digest) == (space_version(), template_version())
     return of_today and (made.timing, made.accuracy, one.effort) == (timing, accuracy, effort)
 
 

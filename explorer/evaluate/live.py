@@ -10,7 +10,7 @@ from types import TracebackType
 
 from explorer import __version__
 from explorer.accuracy import Accuracy
-from explorer.codegen import emit, template_digest
+from explorer.codegen import emit
 from explorer.compile import (
     SOURCE_NAME,
     CompileFailure,
@@ -26,7 +26,7 @@ from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Verdict, exceeded_resource
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import gpu_runs
-from explorer.evaluate.space_version import space_version
+from explorer.evaluate.space_version import space_version, template_version
 from explorer.evaluator import Comparison
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Circumstances, Measured, Outcome, Rejected, Stage
@@ -83,7 +83,7 @@ class LiveEvaluator:
             timing=timing,
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             space_version=space_version(),
-            template_digest=template_digest(),
+            template_digest=template_version(),
             explorer=__version__,
             copy_us=self.facts.copy_us,
             copy_name=self.facts.copy_name,

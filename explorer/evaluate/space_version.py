@@ -8,6 +8,21 @@ from explorer.dtype import DType
 from explorer.parameters import REFUTED
 from explorer.space import RULES, parameters
 
+SAME_CODE = {"b4f7d189073e": "40eea7c8412b"}
+"""Digests of templates, and of earlier ones that emit the same text for every config.
+
+What was measured with the earlier ones is of today's kernels. An edit may only be put here where
+emitted texts were compared; a test does that with the kernels of recordings, by their digests. The
+templates of today have a wait besides, which none but overlapped launches take.
+"""
+
+
+@cache
+def template_version() -> str:
+    """Return the digest of the templates, or of the first ones that emit the same code."""
+    digest = template_digest()
+    return SAME_CODE.get(digest, digest)
+
 
 @cache
 def space_version() -> str:
@@ -15,5 +30,5 @@ def space_version() -> str:
     lines = [f"{dtype} {parameters(dtype)}" for dtype in DType]
     lines.append(f"not searched: {REFUTED}")
     lines += [f"{rule.name}: {rule.sentence}" for rule in RULES]
-    lines.append(template_digest())
+    lines.append(template_version())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from explorer.accuracy import Accuracy
-from explorer.codegen import template_digest
 from explorer.errors import ExplorerError, InvalidInput
+from explorer.evaluate.space_version import template_version
 from explorer.gpu_spec import GpuSpec
 from explorer.peer import Entered, NotEntered, PeerBench, PeerName
 from explorer.plain_data import parse_json, read_fields, read_object
@@ -73,7 +73,7 @@ class Asked:
             gpu.name,
             self.timing,
             self.accuracy,
-            template_digest(),
+            template_version(),
         )
 
 

@@ -11,9 +11,10 @@ from statistics import median
 
 from optuna.storages import BaseStorage
 
-from explorer.codegen import Variant, template_digest
+from explorer.codegen import Variant
 from explorer.devices.recorded import Recording, list_recordings, read_recording
 from explorer.errors import ExplorerError, NotFound
+from explorer.evaluate.space_version import template_version
 from explorer.gpu_spec import GpuSpec
 from explorer.outcome import Circumstances, Measured
 from explorer.tuned_table import TunedProblem, read_table, table_path
@@ -95,7 +96,7 @@ def _looked_up(
     """What the kernels of a source say of the variants: by digest, else by config."""
     by_digest = {kernel.digest: kernel for kernel in reversed(kernels) if kernel.digest}
     by_config = {kernel.config: kernel for kernel in reversed(kernels)}
-    same_templates = circumstances.template_digest == template_digest()
+    same_templates = circumstances.template_digest == template_version()
     times: list[float | None] = []
     other: list[bool] = []
     for variant in variants:

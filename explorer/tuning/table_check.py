@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from explorer.accuracy import Accuracy
-from explorer.codegen import emit, template_digest
+from explorer.codegen import emit
 from explorer.config import Config
-from explorer.evaluate.space_version import space_version
+from explorer.evaluate.space_version import space_version, template_version
 from explorer.outcome import Stage
 from explorer.problem import Problem
 from explorer.space.candidates import listed
@@ -71,7 +71,7 @@ def _of_all(table: TunedTable) -> Iterator[Fault]:
 
 def _is_of_another_code(one: TunedProblem) -> bool:
     made = one.circumstances
-    return made.space_version != space_version() or made.template_digest != template_digest()
+    return made.space_version != space_version() or made.template_digest != template_version()
 
 
 def _was_throttled(one: TunedProblem) -> bool:

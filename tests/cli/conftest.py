@@ -10,7 +10,7 @@ from by_hand import EXACT, GPU, KERNELS, PROBLEM, RECORDING, SEARCH
 from command_line import command_line, keep_search, kept_search
 
 from explorer import __version__
-from explorer.codegen import emit, template_digest
+from explorer.codegen import emit
 from explorer.devices.recorded import (
     RecordedKernel,
     Recording,
@@ -19,7 +19,7 @@ from explorer.devices.recorded import (
     write_recording,
 )
 from explorer.evaluate.emulation import Emulator
-from explorer.evaluate.space_version import space_version
+from explorer.evaluate.space_version import space_version, template_version
 from explorer.outcome import Circumstances, Measured, Rejected, Resources, Stage
 from explorer.space import Space
 
@@ -98,7 +98,7 @@ def header(count):
         timing="cold",
         date="2026-03-04T05:06:07+00:00",
         space_version=space_version(),
-        template_digest=template_digest(),
+        template_digest=template_version(),
         explorer=__version__,
         copy_us=1.9,
         sm_clock_mhz=1980,

@@ -11,9 +11,9 @@ import pytest
 from fake_peers import FakePeerBench
 
 from explorer.cli.tune import _problems
-from explorer.codegen import template_digest
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
+from explorer.evaluate.space_version import template_version
 from explorer.problem import Op
 from explorer.tuned_table import read_table, write_table
 from tests import heuristic_losses
@@ -124,7 +124,7 @@ class Benches:
             raise self.error
         bench = FakePeerBench(problem)
         made = replace(
-            bench.circumstances, throttle_reasons=self.throttled, template_digest=template_digest()
+            bench.circumstances, throttle_reasons=self.throttled, template_digest=template_version()
         )
         kind = type("Bench", (FakePeerBench,), {"circumstances": made})
         yield kind(problem)

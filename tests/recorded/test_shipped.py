@@ -6,10 +6,10 @@ from statistics import median
 import pytest
 
 from explorer.asked import AskedProblem
-from explorer.codegen import emit
+from explorer.codegen import emit, template_digest
 from explorer.devices.cuda.limits import is_plain_copy
 from explorer.devices.recorded import find_recording, list_recordings, load_recording
-from explorer.evaluate.space_version import space_version
+from explorer.evaluate.space_version import SAME_CODE, space_version, template_version
 from explorer.gpu_spec import DEFAULT_GPU
 from explorer.outcome import Measured
 from explorer.space import Space
@@ -55,6 +55,20 @@ def test_every_config_of_the_sub_space_was_measured(name):
     few = random.Random(0).sample(absent, min(20, len(absent)))
     assert len(absent) < 0.1 * space.legal_count() and len(recorded) > 1000
     assert all(emit(header.problem, config).digest in digests for config in few)
+
+
+@pytest.mark.skipif(template_version() == template_digest(), reason="templates are as recorded")
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_templates_emit_what_those_did_that_they_pass_for(name):
+    recording = load_recording(name)
+    assert recording.header.circumstances.template_digest == template_version()
+    for kernel in random.Random(1).sample(recording.kernels, 60):
+        assert emit(recording.header.problem, kernel.config).digest == kernel.digest
+
+
+def test_no_other_templates_pass_for_recorded_ones():
+    assert set(SAME_CODE) <= {template_digest()}
 
 
 @pytest.mark.exhaustive
