@@ -149,6 +149,21 @@ def test_it_tells_launches_resources_and_the_verdict(emitted):
     assert any(sentence.startswith("compiles for sm_90") for sentence in emitted.notices)
 
 
+def test_a_launch_may_overlap_the_one_before_it(emitted, tmp_path):
+    config, path = {"threads_per_row": 64}, tmp_path / "kernel.cu"
+    told = {"cols": 512, "gpu": GPU, "overlapped": True}
+    kernel = explorer.emit(json.dumps(config), path=path, **told)
+    assert [launch.overlaps for launch in kernel.launches] == [True]
+    assert kernel.verdict.status == "verified" and "--overlapped\n" in kernel.source
+    assert not any(launch.overlaps for launch in emitted.launches)
+    words = ("emit", json.dumps(config), "--cols", "512", "--gpu", GPU, "--overlapped")
+    assert command(*words, "--output", "-") == kernel.source
+    assert command("verify", path).splitlines()[-1].startswith("by emulation for sm_90")
+    for refused in ({"gpu": "NVIDIA A100-SXM4-80GB"}, {"cols": 2**20, "rows": 2}):
+        with pytest.raises(explorer.InvalidInput, match="overlap"):
+            explorer.emit("heuristic", **told | refused)
+
+
 def test_a_config_may_be_said_in_three_ways(emitted, result, folder):
     of = {"gpu": GPU, "verify": False}
     same = explorer.emit(emitted.config, PROBLEM, **of)

@@ -1,0 +1,66 @@
+"""What is opened for a problem, and what is done while a GPU is prepared for it."""
+
+import random
+import threading
+from contextlib import nullcontext
+
+import pytest
+
+from explorer.api import _count
+from explorer.evaluate import open_evaluator as opening
+from explorer.gpu_spec import known_gpu
+from explorer.problem import Problem
+from explorer.space import Space, legal_points
+
+H200 = known_gpu("NVIDIA H200")
+PROBLEM = Problem(64, 1000)
+
+
+class Device:
+    gpu = H200
+
+
+@pytest.fixture
+def prepared(monkeypatch):
+    """A GPU that is prepared once `prepared` is set."""
+    ready = threading.Event()
+
+    def live(problem, device, *_):
+        assert ready.wait(10), "what is to be done meanwhile was not begun"
+        return nullcontext(device)
+
+    monkeypatch.setattr(opening, "gpu_or_recording", lambda _: 0)
+    monkeypatch.setattr(opening, "_started", lambda _: Device())
+    monkeypatch.setattr("explorer.evaluate.live.LiveEvaluator", live)
+    return ready
+
+
+def test_it_is_done_while_the_gpu_is_prepared_and_waited_for(prepared):
+    done = []
+
+    def slow(gpu):
+        prepared.set()
+        threading.Event().wait(0.05)
+        done.append(gpu)
+
+    with opening.open_evaluator(PROBLEM, meanwhile=slow):
+        assert done == [H200]
+
+
+def test_its_failure_is_not_that_of_opening(prepared):
+    def failing(_):
+        prepared.set()
+        raise ValueError
+
+    with opening.open_evaluator(PROBLEM, meanwhile=failing) as opened:
+        assert opened.gpu == H200
+
+
+def test_a_search_draws_what_was_counted_without_counting_again(monkeypatch):
+    _count(PROBLEM, H200)
+    counted = []
+    monkeypatch.setattr(
+        legal_points.LegalPoints, "_completions", lambda *_: counted.append(1) or (0, 0, ())
+    )
+    assert Space.searched(PROBLEM, H200).legal_draws({}, 3, random.Random(0))
+    assert not counted
