@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 from explorer.accuracy import Accuracy
 from explorer.asked import command_of
-from explorer.codegen import Variant, emit
+from explorer.codegen import Variant, can_overlap, emit
 from explorer.compile import CompileFailure, Compiler
 from explorer.config import Config
 from explorer.errors import ON_COMMAND_LINE, InvalidInput, NotFound
@@ -15,6 +15,7 @@ from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.gpu_spec import GpuSpec, known_gpu_for
 from explorer.outcome import Circumstances, Resources
+from explorer.parameters import COHERENT_HINTS
 from explorer.plain_data import nearest, shown
 from explorer.presets import PRESET_NAMES, Preset, find_preset
 from explorer.problem import Problem
@@ -54,10 +55,19 @@ def overlapping(variant: Variant, arch: str) -> Variant:
     `emit` of `codegen` says what that is. Raises InvalidInput where the architecture, such as
     sm_80, or the config cannot have it.
     """
+    without = said("set overlapped=False", "leave out --overlapped")
     if not known_gpu_for(arch).overlaps_launches:
         raise InvalidInput(
-            f"launches overlap on sm_90 and later, and the kernel is for {arch}: choose another "
-            "GPU, or a launch that does not overlap"
+            f"launches overlap on sm_90 and later, and the kernel is for {arch}: {without}, or "
+            f"name a newer GPU with {said('gpu')}"
+        )
+    config = variant.config
+    if not can_overlap(config):
+        raise InvalidInput(
+            f"the kernel's config has launches {config.launches} and load_hint "
+            f"{config.load_hint}, but only a kernel of one launch, whose loads have the hint "
+            f"{' or '.join(COHERENT_HINTS)}, may begin before the launch before it has ended: "
+            f"{without}, or choose such a config"
         )
     return emit(variant.problem, variant.config, overlapped=True)
 

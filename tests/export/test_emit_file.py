@@ -9,11 +9,12 @@ from explorer.asked import asked_from
 from explorer.codegen import emit
 from explorer.config import Config
 from explorer.dtype import DType
-from explorer.errors import InvalidInput, NotFound
+from explorer.errors import ON_COMMAND_LINE, InvalidInput, NotFound
 from explorer.export import (
     checked_config,
     compile_for,
     default_path,
+    overlapping,
     parse_choice,
     variant_of,
     write_source,
@@ -44,6 +45,34 @@ def test_an_illegal_config_is_refused_with_the_rules_sentence():
         checked_config(Config(threads=96, threads_per_row=64), PROBLEM, H200)
     with pytest.raises(InvalidInput, match="threads is 100; its values"):
         checked_config(Config(threads=100), PROBLEM, H200)
+
+
+@pytest.mark.parametrize(
+    ("arch", "config", "why"),
+    [
+        ("sm_80", Config(), "the kernel is for sm_80"),
+        (
+            "sm_90",
+            Config(load_hint="nc"),
+            "launches one and load_hint nc, but only a kernel of one",
+        ),
+        (
+            "sm_90",
+            Config(launches="three", cache="none", cache_holds="input"),
+            "launches three and load_hint default, but",
+        ),
+    ],
+)
+def test_a_launch_that_cannot_overlap_is_refused_in_the_users_words(arch, config, why):
+    variant = emit(PROBLEM, config)
+    with pytest.raises(InvalidInput, match=f"{why}.*: set overlapped=False, or "):
+        overlapping(variant, arch)
+    before = ON_COMMAND_LINE.set(True)
+    try:
+        with pytest.raises(InvalidInput, match=f"{why}.*: leave out --overlapped, or "):
+            overlapping(variant, arch)
+    finally:
+        ON_COMMAND_LINE.reset(before)
 
 
 def test_name_tells_problem_and_code():
