@@ -18,6 +18,7 @@ from explorer.report.text import (
     ulps,
     with_spread,
 )
+from explorer.tuning.contest import CONFIDENCE
 from explorer.tuning.results import Finalist, Finals, TrialRecord
 
 # ------------------------------------------------------------------ as JSON
@@ -204,7 +205,8 @@ def _last_cell(finalist: Finalist, finals: Finals, width: int) -> str:
 
 
 def _ties_sentence(finals: Finals, *, replayed: bool) -> str:
-    how = f"Noise {percent(finals.noise, 2)}; {_how(finals, replayed=replayed)}."
+    """Say how many tie, what decides a tie, and why the first of several is the first."""
+    how = f"Noise {percent(finals.noise, 2)}; {_how(finals, replayed=replayed)}. {_rule(finals)}"
     if len(finals.ties) <= 1:  # none, in a damaged database
         return f"No other finalist ties with the best. {how}"
     ratios = [finalist.ratio_to_best for finalist in finals.ties]
@@ -212,6 +214,25 @@ def _ties_sentence(finals: Finals, *, replayed: bool) -> str:
     others = counted(len(finals.ties) - 1, "other config")
     verb = "ties" if len(finals.ties) == 2 else "tie"
     return f"{others} {verb} with the best (=), at most {apart} apart. {how} {_choice(finals)}"
+
+
+def _rule(finals: Finals) -> str:
+    """Say what decides a tie; with the intervals that did, where a tie's ratio is beyond noise."""
+    interval = f"{percent(CONFIDENCE, 0)} confidence interval, for all finalists together,"
+    rule = f"A config ties if its ratio is within the noise of 1, or if the ratio's {interval}"
+    furthest = max(finals.ties, key=lambda f: f.ratio_to_best, default=None)
+    if furthest is None or abs(furthest.ratio_to_best - 1) <= finals.noise:
+        return f"{rule} includes 1."
+    told = f"as trial {furthest.trial.number}'s {_interval(furthest)} does"
+    others = [f for f in finals.finalists if not f.tied]
+    if others:
+        nearest = min(others, key=lambda f: f.ratio_to_best)
+        told += f" and trial {nearest.trial.number}'s {_interval(nearest)} does not"
+    return f"{rule} includes 1, {told}."
+
+
+def _interval(finalist: Finalist) -> str:
+    return f"({finalist.ratio_low:.4f} to {finalist.ratio_high:.4f})"
 
 
 def _choice(finals: Finals) -> str:

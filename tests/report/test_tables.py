@@ -99,6 +99,22 @@ def test_finals_say_how_they_were_compared(result):
     assert "not interleaved: recorded one after another" in how(interleaved=False, replayed=True)
 
 
+def test_finals_say_what_decides_a_tie(result):
+    text = " ".join(printed(print_search, result, 100).split())
+    assert "ties if its ratio is within the noise of 1, or if the ratio's 95 % confidence" in text
+    assert "interval, for all finalists together, includes 1." in text
+    best, second, third = result.finals.finalists
+    finalists = (
+        best,
+        replace(second, ratio_to_best=1.003, ratio_low=0.9999, ratio_high=1.0044),
+        replace(third, ratio_to_best=1.0027, ratio_low=1.0001, ratio_high=1.0048),
+    )
+    beyond_noise = replace(result, finals=replace(result.finals, finalists=finalists))
+    text = " ".join(printed(print_search, beyond_noise, 100).split())
+    assert "includes 1, as trial 7's (0.9999 to 1.0044) does" in text
+    assert "does and trial 230's (1.0001 to 1.0048) does not." in text
+
+
 def test_a_copy_that_was_not_timed_in_turn_has_no_spread(result):
     finals = replace(result.finals, copy_spread=None)
     text = printed(print_search, replace(result, finals=finals), 100)
