@@ -1,5 +1,6 @@
 """The sections of a page on what a file keeps: a comparison, a journey, or a tuned table."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import log
@@ -7,8 +8,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from explorer.asked import AskedProblem
 from explorer.config import Config
 from explorer.config_words import brief_words
+from explorer.devices.recorded import SUFFIX, read_header
 from explorer.errors import InvalidInput
 from explorer.problem import Problem
 from explorer.report.charts import (
@@ -67,6 +70,8 @@ def kept_page(named: Path) -> KeptPage:
     """
     remedy = "name a comparison, a journey or a tuned table"
     path = table_file(named)
+    if path.name.endswith(SUFFIX):
+        raise InvalidInput(_of_a_recording(path))
     kind = kind_of(read_json(path, remedy))
     if kind == COMPARISON:
         return comparison_page(read_compared(path))
@@ -77,6 +82,16 @@ def kept_page(named: Path) -> KeptPage:
     raise InvalidInput(
         f"{path} is none of the files that a report shows; name what explorer compare --save, "
         "explorer journey --save or explorer tune wrote"
+    )
+
+
+def _of_a_recording(path: Path) -> str:
+    """Say which commands show what a recording holds; raises its own error for a damaged one."""
+    options = shlex.join(AskedProblem.of(read_header(path).problem).options)
+    device = shlex.join(["--device", f"recorded:{path}"])
+    return (
+        f"{path} is a recording, which a report shows once a search has replayed it: give "
+        f"explorer search {options} {device}, and then explorer report {options}"
     )
 
 

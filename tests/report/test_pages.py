@@ -485,6 +485,9 @@ def test_the_command_writes_one_page_of_a_study_and_a_comparison(explorer, once,
     assert page.count("vegaEmbed=") == 1
 
 
+OF_F32 = RESULTS.parent / "recorded" / "h200-f32-4096.json.gz"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -494,11 +497,18 @@ def test_the_command_writes_one_page_of_a_study_and_a_comparison(explorer, once,
         (["--from", "other.json"], "is none of the files that a report shows"),
         (["--from", "torn.json"], "torn.json is not JSON (line 1, column 18); name a comparison"),
         (["--cols", "31"], "no study yet"),
+        (
+            ["--from", OF_F32],
+            f"--cols 4096 --rows 8192 --dtype f32 --device recorded:{OF_F32}",
+        ),
+        (["--from", OF_F32], "and then explorer report --cols 4096 --rows 8192 --dtype f32"),
+        (["--from", "torn.json.gz"], "recording torn.json.gz is damaged or no recording"),
     ],
 )
 def test_bad_input_gets_one_sentence(explorer, tmp_path, words, said):
     (tmp_path / "other.json").write_text('{"something": 1}')
     (tmp_path / "torn.json").write_text('{"comparisons": [')
+    (tmp_path / "torn.json.gz").write_text("no gzip")
     result = explorer("report", *words)
     assert result.exit_code == 2
     assert said in result.stderr
