@@ -8,7 +8,7 @@ import typer
 from explorer.accuracy import Accuracy
 from explorer.asked import AskedProblem
 from explorer.cli import completions
-from explorer.cli.help import RESULTS
+from explorer.cli.help import RESULTS, UsageError
 from explorer.cli.options import (
     AccuracyOrNone,
     BatchInvariant,
@@ -158,9 +158,9 @@ def _check_output(output: str | None, *, json: bool, for_: str | None) -> None:
 def _check_stdout(*, json: bool, for_: str | None) -> None:
     """Raise a usage error for what does not go with a source on stdout."""
     if json:
-        raise typer.BadParameter("--json and --output - both want stdout; drop one of them")
+        raise UsageError("--json and --output - both want stdout; drop one of them")
     if for_ is not None:
-        raise typer.BadParameter("--for writes a program beside a file; name one with --output")
+        raise UsageError("--for writes a program beside a file; name one with --output")
 
 
 def _check_name(output: str) -> None:

@@ -283,7 +283,7 @@ def _held_figures(difference: Difference) -> list[_Figure]:
     of("blocks", lambda s: s.variant.launches[0].grid_on(s.gpu.sm_count), _whole)
     of("blocks an SM", lambda s: s.occupancy.blocks_per_sm, _whole)
     of("occupancy", lambda s: s.occupancy.share, lambda share: percent(share, 0))
-    of("waves", lambda s: s.occupancy.waves, lambda waves: f"{waves:.2f}")
+    of("waves", lambda s: s.occupancy.waves, _waves)
     return figures
 
 
@@ -309,6 +309,11 @@ def _counted_figures(difference: Difference) -> list[_Figure]:
 
 def _whole(value: float) -> str:
     return count(round(value))
+
+
+def _waves(value: float) -> str:
+    """Return two decimals, or of less than one wave two significant digits: 12.34, 0.12, 0.0076."""
+    return f"{value:.2f}" if value >= 1 or value == 0 else f"{value:#.2g}"
 
 
 def _few(value: float) -> str:

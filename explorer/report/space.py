@@ -162,8 +162,11 @@ def print_presets(
 ) -> None:
     """Names on the left; beside each its sentence, its source and, for a problem, its config.
 
-    `text` is what the names were to have: if none has, the nearest names are told.
+    `text` is what the names were to have: if no preset is left, a sentence says why.
     """
+    if not lines:
+        console.print(cell(_no_preset(text)), soft_wrap=not console.is_terminal)
+        return
     table = Table([*words("preset"), prose("what it does, where it is from")])
     for line in lines:
         name = Styled(line.preset.name, "dim" if line.fault else "bold")
@@ -176,11 +179,17 @@ def print_presets(
         told += f", {legal} of them legal for {problem}"
     cols = 4096 if problem is None else problem.cols
     hint = f"; explorer emit NAME --cols {cols} writes one" if legal or problem is None else ""
-    if not lines:
-        near = nearest(text, PRESET_NAMES)
-        hint = "; none of the published kernels that are known here is of this kind"
-        hint += f": {near}" if near else ""
     console.print(cell(told + hint))
+
+
+def _no_preset(text: str) -> str:
+    """Say what no preset has: the text in its name or source, or else all that was asked for."""
+    every = f"explorer presets lists all {len(PRESETS)}"
+    if any(PresetFilter(text).passes(line) for line in preset_lines(None, None)):
+        return f"no preset is all that was asked for; {every}"
+    near = nearest(text, PRESET_NAMES)
+    told = f"no preset has {shown(text)} in its name or in what it is from"
+    return f"{told}; {near and f'{near}; '}{every}"
 
 
 def presets_data(lines: Sequence[PresetLine]) -> list[dict[str, Any]]:

@@ -290,7 +290,8 @@ def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) ->
         line.append(", but for its host part")
     found = len(verdict.findings)
     line.append(f": {counted(found, 'finding') if found else verdict.sentence}")
-    console.print(line, soft_wrap=not console.is_terminal)
+    is_one_line = named or verdict.status is not Status.VERIFIED
+    console.print(line, soft_wrap=is_one_line and not console.is_terminal)
     print_findings(verdict, console)
 
 

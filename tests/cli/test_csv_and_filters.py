@@ -115,9 +115,7 @@ def test_presets_by_what_they_are_for_a_problem(explorer):
     }
     assert shared == kept and shared
     assert "give --cols" in explorer("presets", "--legal").err
-    assert explorer("presets", "nobody").out.strip().startswith("preset") and not names(
-        explorer, "q9"
-    )
+    assert not names(explorer, "q9")
 
 
 def test_a_space_by_parameters_and_values(explorer, monkeypatch):

@@ -30,7 +30,10 @@ def test_without_it_there_is_none(explorer, tmp_path):
     ("words", "says"),
     [
         (("--for", "numpy"), "for is 'numpy'; choose one of torch, cupy, jax, cpp"),
-        (("--for", "torch", "--output", "-"), "name one with --output"),
+        (
+            ("--for", "torch", "--output", "-"),
+            "error: --for writes a program beside a file; name one",
+        ),
         (("--for", "torch", "--output", "k.txt"), "output is 'k.txt'; name a FILE.cu"),
         (("--for", "cupy", "--dtype", "bf16"), "CuPy's own softmax knows no bf16"),
     ],

@@ -60,8 +60,14 @@ def test_bad_input_is_refused_in_a_sentence(explorer, words, says):
     assert len(ran.err.strip().splitlines()) == 1
 
 
-def test_a_text_that_is_in_no_name_is_answered_with_the_nearest(explorer):
-    ran = explorer("presets", "oneflow-wrap")
-    assert ran.code == 0
-    assert "is of this kind: the nearest is oneflow-warp" in " ".join(ran.out.split())
-    assert explorer("presets", "zzz").out.rstrip().endswith("is of this kind")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("oneflw",), "no preset has 'oneflw' in its name or in what it is from; the nearest is"),
+        (("nosuch",), f"in what it is from; explorer presets lists all {len(PRESETS)}"),
+        (("--op", "softmax_backward", "--dtype", "f64"), "no preset is all that was asked for;"),
+    ],
+)
+def test_where_no_preset_is_left_a_sentence_says_why(explorer, words, says):
+    ran = explorer("presets", *words)
+    assert ran.code == 0 and says in ran.out and len(ran.out.splitlines()) == 1

@@ -37,6 +37,12 @@ def test_a_config_is_verified(explorer):
     assert "by emulation for sm_90" in ran.out
 
 
+def test_the_closing_line_is_as_wide_as_the_others(explorer, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    ran = explorer("verify", "heuristic", "--cols", "100", "--rows", "8")
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 60
+
+
 def test_an_edited_file_is_wrong_at_its_line(explorer, tmp_path):
     assert explorer("emit", CONFIG, "--cols", "512", "--output", "mine.cu").code == 0
     assert explorer("verify", "mine.cu").code == 0
