@@ -539,7 +539,7 @@ def registered_host() -> str:
         f"of {min(sizes)} to {max(sizes)} elements in f32 and bf16 takes longer after "
         f"`register_torch()` than without it at {sum(ratio > 1 for ratio in ratios)} of "
         f"{len(both)} shapes. In the median over these shapes, it takes {median(ratios):.2f} times "
-        f"as long, {min(ratios):.2f} to {max(ratios):.2f} times."
+        f"as long, and at single shapes {min(ratios):.2f} to {max(ratios):.2f} times."
     )
 
 
