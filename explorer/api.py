@@ -71,11 +71,11 @@ class ProblemKeywords(TypedDict, total=False):
     rows: int | None
     """Rows of the matrix; left out: as many as make 256 MiB of traffic. Where `best` or a trial is
     asked for, rows left out mean whichever were searched last with these columns."""
-    dtype: str
-    """f32, f16, bf16 or f64."""
+    dtype: Any
+    """f32, f16, bf16 or f64; also float16, half and so on, torch.float16 and numpy.float16."""
     op: str
     """softmax, log_softmax, softmax_backward or log_softmax_backward."""
-    out_dtype: str | None
+    out_dtype: Any
     """Element type of the output; left out: the input's."""
     scale: float | None
     """What kernels multiply an input with, at run time: 1 / temperature; left out: they do not."""

@@ -239,6 +239,8 @@ def _value(name: str, value: Any, option: Option) -> Any:
             raise InvalidInput(f"{name} is {shown(value)}; it must be a finite number")
         return float(value)
     kind: Any = option.kind
+    if kind is DType and not isinstance(value, str):
+        value = DType.meant_by(value) or value
     if not isinstance(value, str):
         raise InvalidInput(f"{name} is {shown(value)}; it must be one of {', '.join(kind)}")
     return kind.parse(value)

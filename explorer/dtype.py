@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+from explorer.errors import InvalidInput
 from explorer.plain_data import parse_name
 
 
@@ -79,6 +81,29 @@ class DType(StrEnum):
         """
         plain = text.lower().removeprefix("torch.")
         return _OTHER_NAMES.get(plain) or parse_name(cls, "dtype", plain, text)
+
+    @classmethod
+    def meant_by(cls, value: Any) -> "DType | None":
+        """Return the type that a value of a program stands for; None if there is none.
+
+        Such values are the names that `parse` reads, and the types of PyTorch, NumPy and ml_dtypes:
+        torch.float16, numpy.float16, numpy.dtype("float16"). They are known by their names, since
+        those libraries may be absent.
+        """
+        try:
+            return cls.parse(value if isinstance(value, str) else _name_of(value))
+        except InvalidInput:
+            return None
+
+
+def _name_of(value: Any) -> str:
+    """Return the name of a library's type of elements; an empty one for any other value."""
+    if isinstance(value, type):  # numpy.float16; Python's own float is left out: it has 64 bits
+        return "" if value.__module__ == "builtins" else value.__name__
+    kind = type(value)
+    if kind.__module__.partition(".")[0] == "numpy":
+        return str(getattr(value, "name", ""))
+    return str(value) if (kind.__module__, kind.__name__) == ("torch", "dtype") else ""
 
 
 _FORMATS = {

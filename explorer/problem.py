@@ -153,6 +153,7 @@ def _option(*option: Any, **more: Any) -> dict[str, Option]:
 class Problem:
     """An op over each row of a (rows, cols) matrix. Raises InvalidInput.
 
+    Types are `DType` members, or whatever `DType.meant_by` knows: "half", torch.float16.
     Rows lie one after the other, `input_stride` and `output_stride` elements apart (0: `cols`),
     unless `inner` is more than 1: then the matrix is an array (rows / inner, cols, inner), of
     which the op runs over the middle axis. An input x counts as scale * x + mask.
@@ -238,7 +239,8 @@ class Problem:
         for name, kind in _NAMED.items():  # they may be said as text: bf16 for DType.BF16
             value = getattr(self, name)
             if not isinstance(value, kind):
-                self._default(name, read_word(kind, value, name))
+                meant = DType.meant_by(value) if kind is DType else None
+                self._default(name, meant or read_word(kind, value, name))
         self._default("input_stride", self.input_stride or self.cols)
         self._default("output_stride", self.output_stride or self.cols)
         if self.mask is Mask.CAUSAL:

@@ -1,8 +1,11 @@
 """What a problem is made of: numbers and flags, and nothing that only looks like them."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+from explorer.asked import asked_by
+from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.problem import Problem
 
@@ -48,3 +51,55 @@ def test_numbers_of_numpy_are_taken_as_plain_ones():
     assert type(problem.rows) is type(problem.cols) is type(problem.inner) is int
     assert problem.bytes == 2**30 * 5 * 8
     assert Problem(4, 5, scale=2) == Problem(4, 5, scale=2.0)
+
+
+class TorchType:
+    """Stands for PyTorch's torch.dtype, which is known by these names and its text."""
+
+    __slots__ = ("name_in_torch",)
+
+    def __init__(self, name_in_torch):
+        self.name_in_torch = name_in_torch
+
+    def __repr__(self):
+        return f"torch.{self.name_in_torch}"
+
+
+TorchType.__module__, TorchType.__name__ = "torch", "dtype"
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        *((name, DType.F32) for name in ("f32", "float32", "fp32", "FP32", "torch.float")),
+        *((name, DType.F16) for name in ("f16", "float16", "fp16", "half", "torch.half")),
+        *((name, DType.BF16) for name in ("bf16", "bfloat16", "torch.bfloat16")),
+        *((name, DType.F64) for name in ("f64", "float64", "fp64", "double")),
+        (np.float16, DType.F16),
+        (np.double, DType.F64),
+        (np.dtype("float32"), DType.F32),
+        (ml_dtypes.bfloat16, DType.BF16),
+        (np.dtype(ml_dtypes.bfloat16), DType.BF16),
+        (TorchType("bfloat16"), DType.BF16),
+        (TorchType("float64"), DType.F64),
+    ],
+    ids=repr,
+)
+def test_types_are_said_as_libraries_say_them(said, meant):
+    assert Problem(4, 5, said).dtype is meant
+    assert Problem(4, 5, meant, out_dtype=said).out_dtype is meant
+    assert Problem(4, 5, meant, out_dtype=said) == Problem(4, 5, meant)
+    assert asked_by({"cols": 5, "dtype": said, "out_dtype": said}).problem().dtype is meant
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float, np.int32, np.longdouble, np.float16(1), 5, b"half", ["half"], "f8", TorchType("int8")],
+)
+def test_what_is_no_type_of_elements_is_told(value):
+    for name in ("dtype", "out_dtype"):
+        with pytest.raises(InvalidInput, match=f"^{name} is .*; it must be one of f32, f16, bf16"):
+            Problem(4, 5, **{name: value})
+        if not isinstance(value, str):
+            with pytest.raises(InvalidInput, match=f"^{name} is .*; it must be one of f32, f16"):
+                asked_by({"cols": 5, name: value})
