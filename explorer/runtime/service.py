@@ -3,6 +3,7 @@
 import atexit
 import logging
 import math
+import operator
 import os
 import queue
 import threading
@@ -11,8 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from explorer.compile import CompileFailure
 from explorer.config import Config
@@ -22,7 +22,7 @@ from explorer.plain_data import shown
 from explorer.problem import Problem
 from explorer.runtime.kernels import find, make, tuned_config, tuned_configs
 from explorer.runtime.launcher import LoadedKernel, gpu
-from explorer.runtime.shapes import read_shapes
+from explorer.runtime.shapes import StrPath, named_file, read_shapes
 from explorer.tuned_table import table_file
 
 log = logging.getLogger("explorer")
@@ -63,7 +63,7 @@ def set_options(
     *,
     wait: bool | None = None,
     batch_invariant: bool | None = None,
-    tuned: str | Path | Sequence[str | Path] | None = None,
+    tuned: StrPath | Iterable[StrPath] | None = None,
     compiled_calls: bool | None = None,
 ) -> None:
     """Change what holds for all calls of this process, from the next on.
@@ -80,8 +80,9 @@ def set_options(
     has, with the same rows, columns, type, op and layout, is served by the kernel that was the
     fastest there; all others are, and with `batch_invariant` all are, served by the heuristic's.
     From the start where EXPLORER_TUNED names files, with a colon between them. An empty sequence
-    takes no tables any longer. Say so before the first call, too. Raises InvalidInput for a file
-    that is no tuned table of this version, and for a switch that is neither True nor False.
+    takes no tables any longer. Say so before the first call, too. Raises InvalidInput for what
+    names no file, for a file that is no tuned table of this version, and for a switch that is
+    neither True nor False.
     `compiled_calls`: whether plain calls on PyTorch's tensors (without gradient, mask and lengths)
     are served by a function in C instead of Python, which takes half of the host's time. This is
     on by default; EXPLORER_COMPILED_CALLS=0 turns it off from the start. A C compiler builds the
@@ -106,8 +107,7 @@ def set_options(
     if batch_invariant is not None:
         options.batch_invariant = batch_invariant
     if tuned is not None:
-        named = [tuned] if isinstance(tuned, str | Path) else tuned
-        tables = tuple(str(table_file(path).absolute()) for path in named)
+        tables = _tables(tuned)
         tuned_configs.cache_clear()  # a file may have been written anew
         tuned_configs(tables)
         options.tuned = tables
@@ -116,6 +116,17 @@ def set_options(
         for change in _on_compiled_calls:
             change()
 
+
+def _tables(tuned: Any) -> tuple[str, ...]:
+    """Return the paths of the tables that `set_options` is told. Raises InvalidInput."""
+    is_one = isinstance(tuned, str | bytes | os.PathLike) or not isinstance(tuned, Iterable)
+    return tuple(
+        str(table_file(named_file("tuned", one, _TABLE)).absolute())
+        for one in ([tuned] if is_one else tuned)
+    )
+
+
+_TABLE = "a file that explorer tune wrote, or a name that explorer table list shows"
 
 _on_compiled_calls: list[Callable[[], None]] = []
 """What is to be done where that option changes: modules of frameworks add to it."""
@@ -338,19 +349,25 @@ def say_once(reason: str) -> None:
         log.debug("served by the framework: %s", reason)
 
 
-def warm_up(problems: Iterable[Problem] | Problem | str | Path, device: int = 0) -> None:
+def warm_up(problems: Iterable[Problem] | Problem | StrPath, device: int = 0) -> None:
     """Compile and load kernels ahead of the calls that will want them, on GPU `device`.
 
     `problems` are `explorer.Problem` objects, or one of them, or the name of a file that
     `explorer.log_shapes` wrote. What is on disk already is only loaded. Raises ExplorerError where
-    a problem has no kernel, and InvalidInput for a file that cannot be read.
+    a problem has no kernel, and InvalidInput for a file that cannot be read and for what is no
+    problem.
     """
+    if isinstance(device, bool) or not hasattr(device, "__index__"):
+        raise InvalidInput(f"device is {shown(device)}; it must be the number of a GPU, such as 0")
     if isinstance(problems, Problem):
         problems = [problems]
-    if isinstance(problems, str | Path):
-        problems = read_shapes(Path(problems))
+    if isinstance(problems, str | bytes | os.PathLike) or not isinstance(problems, Iterable):
+        problems = read_shapes(named_file("problems", problems, _SHAPES))
     listed = list(problems)
-    wrong = next((problem for problem in listed if not isinstance(problem, Problem)), None)
-    if wrong is not None:
-        raise ExplorerError(f"warm_up wants explorer.Problem objects; one is {wrong!r}")
-    service.warm_up(listed, device)
+    for problem in listed:
+        if not isinstance(problem, Problem):
+            raise InvalidInput(f"warm_up wants explorer.Problem objects; one is {shown(problem)}")
+    service.warm_up(listed, operator.index(device))
+
+
+_SHAPES = "explorer.Problem objects, or a file that explorer.log_shapes wrote"

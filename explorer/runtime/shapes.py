@@ -18,6 +18,8 @@ from explorer.plain_data import shown
 from explorer.problem import Problem
 from explorer.user_files import check_writable, read_text, write_file
 
+StrPath = str | os.PathLike[str]
+
 COLUMNS = tuple(field.name for field in fields(Problem))
 """Those of a file: a problem's fields."""
 
@@ -87,20 +89,33 @@ os.register_at_fork(after_in_child=_forget)
 _REMEDY = "name another file"
 
 
-def log_shapes(path: str | Path) -> ShapeLog:
+def named_file(name: str, value: Any, what: str) -> Path:
+    """Return the path that an argument of a call names; `what` says what it must be.
+
+    Raises InvalidInput for what is neither text nor a path, and for an empty text, which would name
+    the current folder.
+    """
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str) or not text:
+        raise InvalidInput(f"{name} is {shown(value)}; it must be {what}")
+    return Path(text)
+
+
+def log_shapes(path: StrPath) -> ShapeLog:
     """Write the problems that explorer's functions meet from now on to a CSV file, with counts.
 
     It has a row a problem: op, rows, cols, types, mask and strides, and how many calls there were.
     It is written when the process ends, or when what is returned is closed, which may be used in a
     `with` statement. `explorer.warm_up` reads it. Where the file is there from an earlier process,
-    the counts are added to its own. Raises InvalidInput where it cannot be written, and for another
-    file than this function writes.
+    the counts are added to its own. Raises InvalidInput where it cannot be written, for another
+    file than this function writes, and for what is no path.
     """
     global _logs
-    named, path = Path(path), Path(path).absolute()  # a program may change its folder
-    check_writable(path, _REMEDY)
+    named = named_file("path", path, "the path of a CSV file")
+    file = named.absolute()  # a program may change its folder
+    check_writable(file, _REMEDY)
     _counts_in(named)
-    log = ShapeLog(path)
+    log = ShapeLog(file)
     _logs = (*_logs, log)
     return log
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import threading
 import time
 from dataclasses import replace
@@ -344,6 +345,20 @@ def test_warm_up_wants_problems(public, tmp_path):
         explorer.warm_up(tmp_path / "none.csv")
 
 
+@pytest.mark.parametrize("problems", [5, None, "", b"met.csv"])
+def test_warm_up_of_neither_problems_nor_a_file_is_told(public, problems):
+    sentence = f"problems is {problems!r}; it must be explorer.Problem objects, or a file that"
+    with pytest.raises(InvalidInput, match=re.escape(sentence)):
+        explorer.warm_up(problems)
+
+
+@pytest.mark.parametrize("device", ["cuda:0", None, 1.0, True])
+def test_warm_up_wants_the_number_of_a_gpu(public, device):
+    sentence = f"device is {device!r}; it must be the number of a GPU, such as 0"
+    with pytest.raises(InvalidInput, match=re.escape(sentence)):
+        explorer.warm_up(PROBLEM, device)
+
+
 # ------------------------------------------------------------------ options
 
 
@@ -417,6 +432,15 @@ def test_a_table_that_is_none_is_refused_at_once(world, tmp_path):
     set_options(tuned="nvidia-h200")
     assert module.options.tuned == (str(TABLE),)
     set_options(tuned=[])
+    assert module.options.tuned == ()
+
+
+@pytest.mark.parametrize("tuned", [5, "", b"mine.json", [5], ["nvidia-h200", ""]])
+def test_what_names_no_table_is_told(world, tuned):
+    wrong = tuned[-1] if isinstance(tuned, list) else tuned
+    sentence = f"tuned is {wrong!r}; it must be a file that explorer tune wrote, or a name that"
+    with pytest.raises(InvalidInput, match=re.escape(sentence)):
+        set_options(tuned=tuned)
     assert module.options.tuned == ()
 
 

@@ -212,6 +212,14 @@ def test_a_place_that_cannot_be_written_is_told_at_once(tmp_path):
     assert not shapes._logs
 
 
+@pytest.mark.parametrize("path", [5, None, "", b"met.csv", []])
+def test_what_is_no_path_is_told(path):
+    with pytest.raises(InvalidInput) as told:
+        log_shapes(path)
+    assert str(told.value) == f"path is {path!r}; it must be the path of a CSV file"
+    assert not shapes._logs
+
+
 BROKEN = {
     "empty": (b"", "names no columns 'rows' and 'cols'"),
     "no table": (b"once upon a time\nthere was a kernel\n", "names no columns"),
