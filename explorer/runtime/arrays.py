@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from explorer.errors import InvalidInput
+from explorer.plain_data import shown
 from explorer.problem import Op, Problem
 from explorer.runtime import shapes
 from explorer.runtime.launcher import gpu, plan_of
@@ -17,8 +18,10 @@ from explorer.runtime.layout import (
     is_causal,
     is_converted,
     matrix_of,
+    plain_scale,
     positive,
     problem_of,
+    whole_axis,
 )
 from explorer.runtime.service import say_once, service
 
@@ -111,12 +114,14 @@ class Arrays(ABC):
         out: Any,
     ) -> Any:
         """Softmax or log_softmax of an array, as `explorer.softmax` documents it."""
+        if dim.__class__ is not int or (scale is not None and scale.__class__ is not float):
+            dim, scale = whole_axis(dim), None if scale is None else plain_scale(scale)
         causal = is_causal(mask)
         mask = None if causal else mask
         masking = Masking(
             causal, self._described("mask", mask), self._described("lengths", lengths)
         )
-        name = None if dtype is None else self.dtype_name(dtype)
+        name = None if dtype is None else self._told_dtype(dtype)
         call = Call(op, positive(dim, x.ndim), scale, mask, lengths, masking, name)
         masking.check(tuple(x.shape), call.dim)
         self._check(call, x, out)
@@ -136,14 +141,39 @@ class Arrays(ABC):
             raise TypeError(f"{name} is a {type(array).__qualname__}; it must be an array")
         return Described(tuple(array.shape), self.dtype_name(array.dtype))
 
+    def _told_dtype(self, dtype: Any) -> str:
+        """Return the name of the type that a call asks for. Raises TypeError for no type."""
+        try:
+            return self.dtype_name(dtype)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"dtype is {shown(dtype)}; it must be a type of NumPy, such as 'float32'"
+            ) from None
+
     def _check(self, call: Call, x: Any, out: Any) -> None:
-        """Raise InvalidInput for whole numbers, and for an output that no result goes into."""
+        """Raise InvalidInput for whole numbers, and for an output that no result goes into.
+
+        Raises TypeError for an output that is no array.
+        """
         wanted = call.dtype or self.dtype_name(x.dtype)
         if not ("float" in wanted or "complex" in wanted):
+            if call.dtype:
+                raise InvalidInput(
+                    f"dtype is {wanted}; it must be a type of floating-point numbers, such as "
+                    "'float32'"
+                )
             raise InvalidInput(f"x is of {wanted}; give dtype='float32', say, to convert it")
-        if out is not None and self.lying(out).device != self.lying(x).device:
+        if out is None:
+            return
+        try:
+            device = self.lying(out).device
+        except AttributeError:
+            raise TypeError(
+                f"out is a {type(out).__qualname__}; it must be an array of x's library"
+            ) from None
+        if device != self.lying(x).device:
             raise InvalidInput("out lies on another GPU than x; both must lie on one")
-        if out is not None and (out.shape != x.shape or self.dtype_name(out.dtype) != wanted):
+        if out.shape != x.shape or self.dtype_name(out.dtype) != wanted:
             raise InvalidInput(
                 f"out is {out.dtype} of shape {tuple(out.shape)}; it must be {wanted} of shape "
                 f"{tuple(x.shape)}"

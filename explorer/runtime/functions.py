@@ -33,7 +33,8 @@ def softmax(
              the type of the result before it is added.
     lengths  Of each row, the number of elements from its start that count: integers, of a shape
              that broadcasts to x.shape[:-1].
-    dtype    The type of the result; x is converted to it before anything is computed.
+    dtype    The type of the result, such as torch.float16; x is converted to it before anything is
+             computed.
     out      An array that the result is written to, which may be x itself, and is returned.
 
     The result comes from the kernel that the heuristic chooses for the problem. Where there is none
@@ -43,8 +44,9 @@ def softmax(
     waited for. A tensor of PyTorch has its gradient, and may be traced by `torch.compile` and
     `torch.export`.
 
-    Raises TypeError for another kind of array or under `jax.jit`, IndexError for an axis that x
-    has not, and `explorer.InvalidInput` for arguments that contradict each other.
+    Raises TypeError for another kind of array or of argument and under `jax.jit`, IndexError for an
+    axis that x has not, and `explorer.InvalidInput` for arguments that contradict each other, for a
+    type of whole numbers, and for a sparse tensor.
     """
     if _is_traced():
         return _traced(False, x, dim, scale, mask, lengths, dtype, out)

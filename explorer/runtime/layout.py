@@ -2,11 +2,13 @@
 
 import itertools
 import math
+import operator
 from dataclasses import dataclass
 from typing import Any
 
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
+from explorer.plain_data import shown
 from explorer.problem import Mask, Op, Problem
 
 Shape = tuple[int, ...]
@@ -40,6 +42,36 @@ def positive(dim: int, rank: int) -> int:
     if not -axes <= dim < axes:
         raise IndexError(f"dim is {dim}; an array of {rank} axes has {-axes} to {axes - 1}")
     return dim % axes
+
+
+def whole_axis(dim: Any) -> int:
+    """Return a call's axis as a plain whole number. Raises TypeError for what is none.
+
+    True counts as none, as in PyTorch: it would silently be the axis 1.
+    """
+    try:
+        if not isinstance(dim, bool):
+            return operator.index(dim)
+    except TypeError:
+        pass
+    raise TypeError(f"dim is {shown(dim)}; it must be a whole number, such as -1")
+
+
+def plain_scale(scale: Any) -> float:
+    """Return a call's scale as a plain number. Raises TypeError for what is none.
+
+    Raises InvalidInput for a whole number that no float holds.
+    """
+    try:
+        if hasattr(scale, "__float__"):
+            return float(scale)
+    except OverflowError:
+        raise InvalidInput(
+            f"scale is {shown(scale)}; it must be a number of at most 1.8e308"
+        ) from None
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"scale is {shown(scale)}; it must be a number, such as 0.5")
 
 
 def matrix_of(shape: Shape, strides: Shape, dim: int) -> Matrix | None:

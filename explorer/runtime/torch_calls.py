@@ -20,6 +20,7 @@ from explorer.runtime.layout import (
     dense_matrix,
     is_converted,
     matrix_of,
+    plain_scale,
     positive,
     problem_of,
 )
@@ -81,13 +82,42 @@ def _described(tensor: Tensor | None) -> Described | None:
     return Described(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
 
 
+def check_kind(target: torch.dtype, *, is_told: bool) -> None:
+    """Raise InvalidInput for a result of whole numbers; `is_told` says that the call has `dtype`.
+
+    Without that, the type is x's own.
+    """
+    if target.is_floating_point or target.is_complex:
+        return
+    if is_told:
+        raise InvalidInput(
+            f"dtype is {target}; it must be a type of floating-point numbers, such as torch.float32"
+        )
+    raise InvalidInput(f"x is of {target}; give dtype=torch.float32, say, to convert it")
+
+
+def check_dense(**tensors: Tensor | None) -> None:
+    """Raise InvalidInput for a sparse tensor, which PyTorch's own softmax refuses, too."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.layout in _SPARSE:
+            raise InvalidInput(
+                f"{name} is of layout {tensor.layout}; it must be dense: give {name}.to_dense()"
+            )
+
+
+_SPARSE = (
+    *(torch.sparse_coo, torch.sparse_csr, torch.sparse_csc),
+    *(torch.sparse_bsr, torch.sparse_bsc),
+)
+"""Layouts of tensors that do not store each element."""
+
+
 def framework(asked: Asked, x: Tensor) -> Tensor:
     """What PyTorch's own functions make of a call: what no kernel of ours does is done so."""
     if asked.dtype is not None:
         x = x.to(asked.dtype)
     target = x.dtype
-    if not (target.is_floating_point or target.is_complex):
-        raise InvalidInput(f"x is of {target}; give dtype=torch.float32, say, to convert it")
+    check_kind(target, is_told=asked.dtype is not None)
     if target.itemsize == 2 and (asked.scale is not None or asked.mask is not None):
         x = x.float()  # as kernels do, which round the result alone
     if asked.scale is not None:
@@ -398,22 +428,29 @@ def call(
 
     Where a kernel has served the call, `keep` is called with its recipe and the result.
     """
-    recipe = recipe_of(log, x, dim, dtype, scale, mask, causal, lengths, out)
-    if recipe is not None:
-        result = recipe.serve(x, out, scale, mask, lengths)
-        if result is not None:
-            if keep is not None:
-                keep(recipe, result)
-            return result
-    asked = Asked(log, x.shape, dim, scale, mask, causal, lengths, dtype)
-    result = framework(asked, x)
-    return result if out is None else out.copy_(result)
+    try:
+        recipe = recipe_of(log, x, dim, dtype, scale, mask, causal, lengths, out)
+        if recipe is not None:
+            result = recipe.serve(x, out, scale, mask, lengths)
+            if result is not None:
+                if keep is not None:
+                    keep(recipe, result)
+                return result
+        asked = Asked(log, x.shape, dim, scale, mask, causal, lengths, dtype)
+        result = framework(asked, x)
+        return result if out is None else out.copy_(result)
+    except (RuntimeError, OverflowError):  # why is asked now, where it costs no other call
+        check_dense(x=x, mask=mask, lengths=lengths, out=out)
+        if scale is not None:
+            plain_scale(scale)
+        raise
 
 
 def check_out(x: Tensor, dtype: torch.dtype, out: Tensor) -> None:
     """Raise InvalidInput for an output that cannot be a call's."""
     fits = out.dtype is dtype and out.get_device() == x.get_device() and out.shape == x.shape
     if not fits:
+        check_kind(dtype, is_told=dtype is not x.dtype)
         raise InvalidInput(
             f"out is {out.dtype} of shape {tuple(out.shape)} on {out.device}; it must be {dtype} "
             f"of shape {tuple(x.shape)} on {x.device}"

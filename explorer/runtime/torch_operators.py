@@ -11,11 +11,13 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from explorer.errors import InvalidInput
-from explorer.runtime.layout import is_causal
+from explorer.plain_data import shown
+from explorer.runtime.layout import is_causal, plain_scale, whole_axis
 from explorer.runtime.torch_calls import (
     Asked,
     backward,
     call,
+    check_kind,
     check_out,
     framework,
     hidden_elements,
@@ -250,7 +252,31 @@ def _wants_own_formulas(x: Tensor) -> bool:
     return _transforms() is not None or forward_ad._current_level >= 0 or has_own
 
 
-def _check_out(x: Tensor, mask: Tensor | None, dtype: torch.dtype | None, out: Tensor) -> None:
+def _no_tensor(name: str, given: Any) -> TypeError:
+    return TypeError(f"{name} is a {type(given).__qualname__}; it must be a tensor")
+
+
+_DTYPE = torch.dtype
+"""Kept here, since each call that has a type reads it."""
+
+
+def _plain(dim: Any, scale: Any, dtype: Any) -> tuple[int, float | None, torch.dtype | None]:
+    """Return a call's numbers and type as PyTorch's operators take them.
+
+    Raises TypeError for what is no number or no type, and InvalidInput for too large a number.
+    """
+    if isinstance(scale, Tensor):
+        raise TypeError("scale is a tensor; it must be a number: or give x * scale for x")
+    if dtype is float:  # which PyTorch takes for this type, too
+        dtype = torch.float64
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype is {shown(dtype)}; it must be a torch.dtype, such as torch.float16")
+    return whole_axis(dim), None if scale is None else plain_scale(scale), dtype
+
+
+def _check_out(x: Tensor, mask: Tensor | None, dtype: torch.dtype | None, out: Any) -> None:
+    if not isinstance(out, Tensor):
+        raise _no_tensor("out", out)
     check_out(x, dtype or x.dtype, out)
     if _wants_gradient(x, mask):
         raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
@@ -303,18 +329,23 @@ def softmax_of(
     """Softmax or log_softmax, as `explorer.softmax` documents it, of a tensor."""
     causal = mask is not None and is_causal(mask)
     added = None if causal else mask
-    for name, given in (("mask", added), ("lengths", lengths)):
-        if given is not None and not isinstance(given, Tensor):
-            raise TypeError(f"{name} is a {type(given).__qualname__}; it must be a tensor")
+    if added is not None and not isinstance(added, Tensor):
+        raise _no_tensor("mask", added)
+    if lengths is not None and not isinstance(lengths, Tensor):
+        raise _no_tensor("lengths", lengths)
     if dtype is None and x.is_cuda and x.dtype in HALF and _autocast_type() is not None:
-        dtype = torch.float32 if out is None else out.dtype
+        dtype = torch.float32 if out is None else getattr(out, "dtype", None)
     if torch.compiler.is_compiling():
         if out is not None:
             _check_out(x, added, dtype, out)
         result = torch.ops.explorer.softmax(x, dim, scale, added, causal, lengths, dtype, log)
         return result if out is None else out.copy_(result)
-    if scale is not None and isinstance(scale, Tensor):
-        raise TypeError("scale is a tensor; it must be a number: or give x * scale for x")
+    if (
+        dim.__class__ is not int
+        or (scale is not None and scale.__class__ is not float and scale.__class__ is not int)
+        or (dtype is not None and dtype.__class__ is not _DTYPE)
+    ):
+        dim, scale, dtype = _plain(dim, scale, dtype)
     wants_gradient = _wants_gradient(x, added)
     is_bare = _are_bare(x, added, lengths)
     if is_bare and not wants_gradient and (out is None or _is_memory(out)):
@@ -324,6 +355,7 @@ def softmax_of(
     if x.is_nested and x.layout is torch.strided:  # it has no shape by which to check others
         if causal or any(given is not None for given in (scale, added, lengths)):
             raise InvalidInput("x is a nested tensor: give neither scale nor mask nor lengths")
+        check_kind(dtype or x.dtype, is_told=dtype is not None)
         result = (torch.log_softmax if log else torch.softmax)(x, dim, dtype=dtype)
     elif _wants_own_formulas(x):
         result = framework(Asked(log, x.shape, dim, scale, added, causal, lengths, dtype), x)

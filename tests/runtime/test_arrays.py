@@ -320,9 +320,27 @@ X = randn(2, 3, 5)
         (np.arange(4), {}, InvalidInput, "x is of int64; give dtype='float32', say"),
         (X, {"out": np.empty((2, 3), np.float32)}, InvalidInput, "out is float32 of shape"),
         (X, {"out": np.empty((2, 3, 5))}, InvalidInput, "out is float64 .*; it must be float32"),
+        (X, {"out": 5}, TypeError, "out is a int; it must be an array of x's library"),
+        (X, {"dtype": "int32"}, InvalidInput, "dtype is int32; it must be a type of floating-poi"),
+        (X, {"dtype": 5}, TypeError, "dtype is 5; it must be a type of NumPy, such as 'float32'"),
+        (X, {"dtype": "half a byte"}, TypeError, "dtype is 'half a byte'; it must be a type of"),
+        (X, {"dim": None}, TypeError, "dim is None; it must be a whole number, such as -1"),
+        (X, {"dim": "1"}, TypeError, "dim is '1'; it must be a whole number"),
+        (X, {"dim": True}, TypeError, "dim is True; it must be a whole number"),
+        (X, {"dim": 1.0}, TypeError, "dim is 1.0; it must be a whole number"),
+        (X, {"scale": "2"}, TypeError, "scale is '2'; it must be a number, such as 0.5"),
+        (X, {"scale": np.ones(2)}, TypeError, r"scale is array\(\[1., 1.\]\); it must be a number"),
+        (X, {"scale": 10**400}, InvalidInput, "scale is a number of 1329 bits; it must be"),
     ],
 )
-def test_what_contradicts_itself_is_told(ours, x, told, error, sentence):
+@OPS
+def test_what_contradicts_itself_is_told(ours, op, x, told, error, sentence):
     for _ in range(2):
         with pytest.raises(error, match=sentence):
-            call(np.asarray(x), **told)
+            call(np.asarray(x), op=op, **told)
+
+
+def test_numbers_of_other_libraries_are_taken(ours):
+    close(call(X, np.int64(1)), expected(X, 1))
+    for scale in (2, np.float32(2), np.array(2.0)):
+        close(call(X, scale=scale), expected(X, scale=2.0))

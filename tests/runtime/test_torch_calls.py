@@ -7,12 +7,14 @@ import subprocess
 import sys
 import warnings
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch_cases import serve_cpu, torch
 
 import explorer
+from explorer.asked import asked_by
 from explorer.errors import InvalidInput
 from explorer.problem import Mask, Op
 from explorer.runtime import torch_calls, torch_operators
@@ -707,6 +709,93 @@ def test_what_contradicts_itself_is_told(monkeypatch, x, told, error, sentence, 
                 explorer.softmax(one, **told)
 
 
+def test_a_problem_takes_the_types_of_pytorch():
+    for name in ("float32", "float16", "bfloat16", "float64", "half", "double"):
+        said, plain = getattr(torch, name), explorer.Problem(4, 5, name)
+        assert explorer.Problem(4, 5, said) == explorer.Problem(4, 5, said, out_dtype=said) == plain
+        assert asked_by({"cols": 5, "dtype": said}) == asked_by({"cols": 5, "dtype": name})
+
+
+TYPE = r"it must be a torch\.dtype, such as torch\.float16"
+WHOLE = "it must be a whole number, such as -1"
+NUMBER = "it must be a number, such as 0.5"
+OF_NO_KIND = [
+    ({"dtype": "float16"}, TypeError, f"dtype is 'float16'; {TYPE}"),
+    ({"dtype": 0}, TypeError, f"dtype is 0; {TYPE}"),
+    ({"dtype": ["f16"]}, TypeError, rf"dtype is \['f16'\]; {TYPE}"),
+    ({"dtype": np.float32}, TypeError, f"dtype is <class 'numpy.float32'>; {TYPE}"),
+    ({"dtype": torch.int32}, InvalidInput, r"dtype is torch\.int32; it must be a type of floating"),
+    (
+        {"dtype": torch.int32, "out": torch.empty(2, 3, 5)},
+        InvalidInput,
+        r"dtype is torch\.int32; it must be a type of floating",
+    ),
+    ({"dim": None}, TypeError, f"dim is None; {WHOLE}"),
+    ({"dim": "1"}, TypeError, f"dim is '1'; {WHOLE}"),
+    ({"dim": True}, TypeError, f"dim is True; {WHOLE}"),
+    ({"dim": np.True_}, TypeError, f"dim is np.True_; {WHOLE}"),
+    ({"dim": 1.0}, TypeError, f"dim is 1.0; {WHOLE}"),
+    ({"dim": [1]}, TypeError, rf"dim is \[1\]; {WHOLE}"),
+    ({"scale": "2"}, TypeError, f"scale is '2'; {NUMBER}"),
+    ({"scale": [2]}, TypeError, rf"scale is \[2\]; {NUMBER}"),
+    ({"scale": 10**400}, InvalidInput, "scale is a number of 1329 bits; it must be a number of at"),
+    ({"out": 5}, TypeError, "out is a int; it must be a tensor"),
+    ({"out": np.empty((2, 3, 5), "f4")}, TypeError, "out is a ndarray; it must be a tensor"),
+]
+
+
+@BOTH
+@pytest.mark.parametrize(("told", "error", "sentence"), OF_NO_KIND)
+@pytest.mark.parametrize("after", [False, True], ids=["first", "after a call that was served"])
+def test_an_argument_of_another_kind_is_told(monkeypatch, name, told, error, sentence, after):
+    if after:  # such a call is found by what equals: 1 and True, say
+        serve_cpu(monkeypatch)
+        for dim in (0, 1):
+            FUNCTIONS[name](X, dim)
+        FUNCTIONS[name](X, scale=0.5)
+        FUNCTIONS[name](X, out=torch.empty(2, 3, 5))
+    for x in (X, X.clone().requires_grad_()):
+        with pytest.raises(error, match=sentence) as found:
+            FUNCTIONS[name](x, **told)
+        assert "\n" not in str(found.value)
+
+
+def test_numbers_of_other_libraries_are_taken(ours):
+    for dim in (np.int64(1), torch.tensor(1)):
+        close(explorer.softmax(X, dim), torch.softmax(X, 1))
+    for scale in (2, np.float32(2), np.float64(2), np.int64(2)):
+        close(explorer.softmax(X, scale=scale), torch.softmax(2 * X, -1))
+    close(explorer.softmax(X, dtype=float), torch.softmax(X.double(), -1))
+    assert len(ours) == 7
+
+
+@BOTH
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc"])
+@pytest.mark.parametrize("after", [False, True], ids=["first", "after a call that was served"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_tensor_is_told(monkeypatch, name, layout, after):
+    dense = torch.randn(3, 5)
+    if after:
+        serve_cpu(monkeypatch)
+        FUNCTIONS[name](dense)
+    layout = getattr(torch, f"sparse_{layout}")
+    for x in (dense, dense.clone().requires_grad_()):
+        with pytest.raises(InvalidInput, match=rf"x is of layout {layout}; it must be dense: give"):
+            FUNCTIONS[name](x.to_sparse(layout=layout))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_output_is_told():
+    x = torch.randn(3, 5)
+    with pytest.raises(InvalidInput, match=r"out is of layout torch\.sparse_csr; it must be dense"):
+        explorer.softmax(x, out=x.to_sparse_csr())
+
+
+def test_whole_numbers_are_told_before_an_output_of_another_type():
+    with pytest.raises(InvalidInput, match=r"x is of torch\.int32; give dtype=torch\.float32, say"):
+        explorer.softmax(X.int(), out=torch.empty(2, 3, 5))
+
+
 def test_a_gradient_and_an_output_exclude_each_other(ours):
     x = torch.randn(3, 5, requires_grad=True)
     with pytest.raises(InvalidInput, match="out is given, and a gradient is asked for"):
@@ -928,6 +1017,8 @@ def test_a_nested_tensor_is_pytorchs():
         assert torch.equal(ours, own)
     with pytest.raises(InvalidInput, match="x is a nested tensor: give neither"):
         explorer.softmax(x, scale=2.0)
+    with pytest.raises(InvalidInput, match=r"dtype is torch\.int32; it must be a type of floating"):
+        explorer.softmax(x, dtype=torch.int32)
 
 
 class Watched(torch.Tensor):

@@ -11,6 +11,7 @@ import threading
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 from compiled_cases import CONTEXT, Driver, serve_compiled
 from hypothesis import given, settings
@@ -300,8 +301,9 @@ OTHERS = {
     "a negated tensor": negated,
     "over a part of the input": over_a_part,
     "an output of another shape": lambda x: refused(x, torch.empty(5, 3)),
-    "an axis that is no number": lambda x: explorer.softmax(x, True),
-    "a number that is no scale": lambda x: explorer.softmax(x, scale=True),
+    "an axis of NumPy's": lambda x: explorer.softmax(x, np.int64(1)),
+    "a scale of NumPy's": lambda x: explorer.softmax(x, scale=np.float32(1)),
+    "a truth that is a scale": lambda x: explorer.softmax(x, scale=True),
     "nine axes": lambda x: explorer.softmax(x[(None,) * 7])[(0,) * 7],
 }
 
@@ -337,7 +339,7 @@ def test_other_kinds_of_tensors_are_pytorchs(driver):
         assert torch.equal(ours, own)
     meta = explorer.softmax(torch.empty(2, 2, device="meta"))
     assert meta.shape == (2, 2) and meta.is_meta
-    with pytest.raises(RuntimeError):
+    with pytest.raises(InvalidInput, match=r"x is of layout torch\.sparse_coo; it must be dense"):
         explorer.softmax(torch.randn(2, 2).to_sparse())
     with pytest.raises(RuntimeError):
         explorer.softmax(torch.randn(2, 2, dtype=torch.complex64))
@@ -412,7 +414,12 @@ ERRORS = [
     ({"dim": 2**80}, IndexError, "dim is 1208925819614629174706176"),
     ({"out": torch.empty(3, 5, dtype=F16)}, InvalidInput, "it must be torch.float32"),
     ({"scale": torch.tensor(2.0)}, TypeError, "scale is a tensor"),
-    ({"scale": 10**400}, OverflowError, "too large"),
+    ({"scale": 10**400}, InvalidInput, "scale is a number of 1329 bits; it must be a number of at"),
+    ({"scale": "2"}, TypeError, "scale is '2'; it must be a number"),
+    ({"dim": True}, TypeError, "dim is True; it must be a whole number"),
+    ({"dtype": "float16"}, TypeError, r"dtype is 'float16'; it must be a torch\.dtype"),
+    ({"dtype": torch.int32}, InvalidInput, r"dtype is torch\.int32; it must be a type of floating"),
+    ({"out": 5}, TypeError, "out is a int; it must be a tensor"),
     ({"lengths": [1]}, TypeError, "lengths is a list"),
     ({"mask": "casual"}, InvalidInput, "mask is 'casual'"),
 ]
