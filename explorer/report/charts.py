@@ -554,15 +554,17 @@ def map_chart(rows: Sequence[Row], title: str, names: Sequence[str]) -> Chart:
     `names` are all families, so that each has one mark in all charts; the legend has those drawn.
     """
     alt = altair()
-    powers = alt.Axis(format="d", labelOverlap=True, values=[4**n for n in range(12)])
-    scale = alt.Scale(type="log", base=2, nice=False, padding=10)
+    told = {"format": "d", "labelOverlap": True, "values": [4**n for n in range(12)]}
+    padding = 10
+    across = alt.Axis(**told, labelFlush=padding)  # else the last label is cut in a narrow window
+    scale = alt.Scale(type="log", base=2, nice=False, padding=padding)
     legend = alt.Legend(title=None, columns=2, values=_present(names, rows, "family"))
     return (
         alt.Chart(_data(rows))
         .mark_point(size=60)
         .encode(
-            x=alt.X("cols:Q", title="columns", scale=scale, axis=powers),
-            y=alt.Y("rows:Q", title="rows", scale=scale, axis=powers),
+            x=alt.X("cols:Q", title="columns", scale=scale, axis=across),
+            y=alt.Y("rows:Q", title="rows", scale=scale, axis=alt.Axis(**told)),
             shape=_shape("family", names, legend),
             color=_colour("family", names, legend),
             tooltip=_told(("problem", "=problem"), ("family", "=kernel"), ("told", "=")),
