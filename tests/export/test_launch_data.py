@@ -65,3 +65,9 @@ def test_an_array_has_its_bytes_and_a_number_its_value():
     )
     assert wide["arguments"]["scratch"]["bytes"] == wide["scratch_bytes"] > 0
     assert wide["needed_arch"] == "sm_90" and wide["launches"][1]["overlaps"]
+
+
+def test_a_launch_that_overlaps_another_kernels_needs_the_same():
+    variant = emit(Problem(64, 1000), RUN_TIME, overlapped=True)
+    data = emission_data(variant, Path("k.cu"), "written", "sm_90", None)
+    assert data["needed_arch"] == "sm_90" and data["launches"][0]["overlaps"]
