@@ -31,7 +31,13 @@ from explorer.problem import Problem
 from explorer.tuning.objective import Effort, Goal, Objectives
 from explorer.tuning.remedies import another_output, named_thread
 from explorer.tuning.results import Progress, SearchResult
-from explorer.user_files import check_writable, is_there, is_writable_folder
+from explorer.user_files import (
+    StrPath,
+    check_writable,
+    is_there,
+    is_writable_folder,
+    named_file,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -54,7 +60,6 @@ if TYPE_CHECKING:
 Notice = Callable[[str], None]
 """Told each sentence that the command line would print on stderr."""
 
-StrPath = str | os.PathLike[str]
 
 # ------------------------------------------------------------------ the problem of a call
 
@@ -184,12 +189,7 @@ def _storage(storage: StrPath | None) -> str | None:
 
 
 def _path(name: str, value: StrPath | None) -> Path | None:
-    if value is None:
-        return None
-    text = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(text, str) or not text:
-        raise InvalidInput(f"{name} is {shown(value)}; it must be the path of a file")
-    return Path(text)
+    return None if value is None else named_file(name, value, "the path of a file")
 
 
 def _check_called(**functions: object) -> None:
@@ -722,7 +722,6 @@ def emit(
         WrongKernel: where the kernel is wrong; its `verdict` has the findings. Nothing is written.
     """
     from explorer.export import another_file, overlapping, write_source
-    from explorer.user_files import check_writable
 
     _choice(what)
     asked = _asked_of(emit, problem, keywords)

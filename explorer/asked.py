@@ -1,7 +1,6 @@
 """A problem as a user names it, by options or by keywords: rows may be left out."""
 
 import json
-import operator
 import shlex
 from collections.abc import Mapping, Sequence
 from math import isfinite, lcm, prod
@@ -10,7 +9,7 @@ from typing import Any
 
 from explorer.dtype import DType
 from explorer.errors import ON_COMMAND_LINE, InvalidInput
-from explorer.plain_data import shown
+from explorer.plain_data import shown, whole_of
 from explorer.problem import OPTIONS, USUAL, Mask, Option, Problem, check_extent, default_rows
 
 # ------------------------------------------------------------------ the problem asked for
@@ -248,12 +247,10 @@ def _value(name: str, value: Any, option: Option) -> Any:
 
 def as_whole(name: str, value: Any) -> int:
     """A keyword's whole number, also NumPy's. Raises InvalidInput."""
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)
-    except TypeError:
-        pass
-    raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number")
+    number = whole_of(value)
+    if number is None:
+        raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number")
+    return number
 
 
 def _shape(shape: Any) -> list[int]:

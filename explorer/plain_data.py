@@ -7,6 +7,7 @@ where the data lies.
 
 import json
 import math
+import operator
 import re
 import reprlib
 from collections import Counter
@@ -150,6 +151,17 @@ def read_text(value: Any, name: str) -> str:
     if _UNPRINTABLE.search(value):
         raise InvalidInput(f"{name} is {shown(value)}; it must be text without control characters")
     return value
+
+
+def whole_of(value: Any) -> int | None:
+    """Return a whole number of Python's or NumPy's as a plain one; None for anything else.
+
+    A flag is none: True would silently be 1.
+    """
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
 
 
 def read_whole(value: Any, name: str, least: int = 0, most: int = MAX_WHOLE) -> int:

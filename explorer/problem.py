@@ -1,7 +1,6 @@
 """What to compute: op, rows, cols, dtypes, mask, and how the matrices lie in memory."""
 
 import math
-import operator
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from numbers import Real
@@ -9,7 +8,15 @@ from typing import Any
 
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.plain_data import parse_name, read_fields, read_number, read_object, read_word, shown
+from explorer.plain_data import (
+    parse_name,
+    read_fields,
+    read_number,
+    read_object,
+    read_word,
+    shown,
+    whole_of,
+)
 
 # ------------------------------------------------------------------ numbers of elements
 
@@ -257,10 +264,7 @@ class Problem:
             value = getattr(self, name)
             if value is None and name in _WHOLE_OR_NONE:
                 value = 0
-            try:
-                whole = None if isinstance(value, bool) else operator.index(value)
-            except TypeError:
-                whole = None
+            whole = whole_of(value)
             if whole is None:
                 raise InvalidInput(
                     f"{name} is {shown(value)}; it must be a whole number from 1 to {most}"

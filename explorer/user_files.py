@@ -15,7 +15,9 @@ from shlex import quote
 from typing import Any, BinaryIO, TypeVar
 
 from explorer.errors import InvalidInput
-from explorer.plain_data import parse_json
+from explorer.plain_data import parse_json, shown
+
+StrPath = str | os.PathLike[str]
 
 Kept = TypeVar("Kept")
 
@@ -29,6 +31,18 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
+
+
+def named_file(name: str, value: Any, what: str) -> Path:
+    """Return the path that an argument of a call names; `what` says what it must be.
+
+    Raises InvalidInput for what is neither text nor a path, and for an empty text, which would name
+    the current folder.
+    """
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str) or not text:
+        raise InvalidInput(f"{name} is {shown(value)}; it must be {what}")
+    return Path(text)
 
 
 def shipped_folder(name: str, in_checkout: str) -> Path:

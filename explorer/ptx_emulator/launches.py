@@ -159,7 +159,7 @@ def launch(
     if len(log.findings):
         return LaunchResult(tuple(log.findings), Counters(), complete=False)
     state = LaunchState(kernel, geometry, numbers, memory, layout, params, log, overlaps)
-    state.others_write = overlaps and others_write
+    state.others_write = others_write
     state.schedule, state.reproducible = Schedule(schedule), reproducible
     complete = _run_batches(state, resident_blocks, batch_lanes, step_limit)
     _note_written(state)

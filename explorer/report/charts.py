@@ -190,6 +190,11 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
+def _powers(**more: Any) -> Any:
+    """Return an axis of columns or rows, with a label at each power of four."""
+    return altair().Axis(format="d", labelOverlap=True, values=[4**n for n in range(12)], **more)
+
+
 def _above(field: str, title: str, channel: str = "x", **more: Any) -> Any:
     """Return an axis of per cent above something: logarithmic, but linear below 0.5 %.
 
@@ -528,7 +533,7 @@ def shares_chart(rows: Sequence[Row], title: str, names: Sequence[str]) -> Chart
             "cols:Q",
             title="columns",
             scale=alt.Scale(type="log", base=2, nice=False),
-            axis=alt.Axis(format="d", labelOverlap=True, values=[4**n for n in range(12)]),
+            axis=_powers(),
         ),
         y=alt.Y("share:Q", title="% of copy's speed", scale=alt.Scale(zero=True)),
         color=_colour("who", names, legend),
@@ -554,9 +559,8 @@ def map_chart(rows: Sequence[Row], title: str, names: Sequence[str]) -> Chart:
     `names` are all families, so that each has one mark in all charts; the legend has those drawn.
     """
     alt = altair()
-    told = {"format": "d", "labelOverlap": True, "values": [4**n for n in range(12)]}
     padding = 10
-    across = alt.Axis(**told, labelFlush=padding)  # else the last label is cut in a narrow window
+    across = _powers(labelFlush=padding)  # else the last label is cut in a narrow window
     scale = alt.Scale(type="log", base=2, nice=False, padding=padding)
     legend = alt.Legend(title=None, columns=2, values=_present(names, rows, "family"))
     return (
@@ -564,7 +568,7 @@ def map_chart(rows: Sequence[Row], title: str, names: Sequence[str]) -> Chart:
         .mark_point(size=60)
         .encode(
             x=alt.X("cols:Q", title="columns", scale=scale, axis=across),
-            y=alt.Y("rows:Q", title="rows", scale=scale, axis=alt.Axis(**told)),
+            y=alt.Y("rows:Q", title="rows", scale=scale, axis=_powers()),
             shape=_shape("family", names, legend),
             color=_colour("family", names, legend),
             tooltip=_told(("problem", "=problem"), ("family", "=kernel"), ("told", "=")),

@@ -2,13 +2,12 @@
 
 import itertools
 import math
-import operator
 from dataclasses import dataclass
 from typing import Any
 
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.plain_data import shown
+from explorer.plain_data import shown, whole_of
 from explorer.problem import Mask, Op, Problem
 
 Shape = tuple[int, ...]
@@ -49,12 +48,10 @@ def whole_axis(dim: Any) -> int:
 
     True counts as none, as in PyTorch: it would silently be the axis 1.
     """
-    try:
-        if not isinstance(dim, bool):
-            return operator.index(dim)
-    except TypeError:
-        pass
-    raise TypeError(f"dim is {shown(dim)}; it must be a whole number, such as -1")
+    axis = whole_of(dim)
+    if axis is None:
+        raise TypeError(f"dim is {shown(dim)}; it must be a whole number, such as -1")
+    return axis
 
 
 def plain_scale(scale: Any) -> float:

@@ -3,7 +3,6 @@
 import atexit
 import logging
 import math
-import operator
 import os
 import queue
 import threading
@@ -18,12 +17,13 @@ from explorer.compile import CompileFailure
 from explorer.config import Config
 from explorer.errors import ExplorerError, InvalidInput
 from explorer.gpu_spec import GpuSpec
-from explorer.plain_data import shown
+from explorer.plain_data import shown, whole_of
 from explorer.problem import Problem
 from explorer.runtime.kernels import find, make, tuned_config, tuned_configs
 from explorer.runtime.launcher import LoadedKernel, gpu
-from explorer.runtime.shapes import StrPath, named_file, read_shapes
+from explorer.runtime.shapes import read_shapes
 from explorer.tuned_table import table_file
+from explorer.user_files import StrPath, named_file
 
 log = logging.getLogger("explorer")
 
@@ -357,7 +357,8 @@ def warm_up(problems: Iterable[Problem] | Problem | StrPath, device: int = 0) ->
     a problem has no kernel, and InvalidInput for a file that cannot be read and for what is no
     problem.
     """
-    if isinstance(device, bool) or not hasattr(device, "__index__"):
+    index = whole_of(device)
+    if index is None:
         raise InvalidInput(f"device is {shown(device)}; it must be the number of a GPU, such as 0")
     if isinstance(problems, Problem):
         problems = [problems]
@@ -367,7 +368,7 @@ def warm_up(problems: Iterable[Problem] | Problem | StrPath, device: int = 0) ->
     for problem in listed:
         if not isinstance(problem, Problem):
             raise InvalidInput(f"warm_up wants explorer.Problem objects; one is {shown(problem)}")
-    service.warm_up(listed, operator.index(device))
+    service.warm_up(listed, index)
 
 
 _SHAPES = "explorer.Problem objects, or a file that explorer.log_shapes wrote"

@@ -16,9 +16,7 @@ from typing import Any
 from explorer.errors import InvalidInput
 from explorer.plain_data import shown
 from explorer.problem import Problem
-from explorer.user_files import check_writable, read_text, write_file
-
-StrPath = str | os.PathLike[str]
+from explorer.user_files import StrPath, check_writable, named_file, read_text, write_file
 
 COLUMNS = tuple(field.name for field in fields(Problem))
 """Those of a file: a problem's fields."""
@@ -87,18 +85,6 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 _REMEDY = "name another file"
-
-
-def named_file(name: str, value: Any, what: str) -> Path:
-    """Return the path that an argument of a call names; `what` says what it must be.
-
-    Raises InvalidInput for what is neither text nor a path, and for an empty text, which would name
-    the current folder.
-    """
-    text = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(text, str) or not text:
-        raise InvalidInput(f"{name} is {shown(value)}; it must be {what}")
-    return Path(text)
 
 
 def log_shapes(path: StrPath) -> ShapeLog:

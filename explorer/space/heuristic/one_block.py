@@ -260,7 +260,7 @@ def _of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
         algorithm="online-block-max",
         vector_bytes=word,
     )
-    # The maximum of four warps is as quickly exchanged by itself: 1 x 901 takes 3 % less time.
+    # On an H200, 1 x 901 takes 3 % less time by shuffles alone than by redux.
     short = word == 2 and problem.cols <= MAX_COLS_BY_HALVES
     return replace(narrow_block, reduction="shuffle") if short else narrow_block
 
