@@ -7,6 +7,7 @@ callback `notice`, or with the result. Libraries are imported when a function ne
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -320,14 +321,11 @@ def search(
     level = _effort(effort, trials, budget_s)
     seed = _whole("seed", seed, 0)
     heard = _Heard(notice, progress=progress)
-    from explorer.evaluate.open_evaluator import open_evaluator
-
     device = _text("device", device)
     opening = _opening(_storage(storage))
     why, wanted = why_no_gpu(device), asked.problem()
-    told, count = (wanted, device, timing, seed, goal.accuracy), partial(_count, wanted)
     try:
-        with open_evaluator(*told, meanwhile=count) as evaluator:
+        with _for_search(wanted, device, timing, seed, goal) as evaluator:
             opened = opening.result()
             from explorer.tuning import run_search  # no two threads may import Optuna at once
 
@@ -355,11 +353,18 @@ def search(
     return replace(result, verification=check, notices=tuple(heard.sentences))
 
 
-def _count(problem: Problem, gpu: GpuSpec) -> None:
-    """Count the configs that a search may try, of which it draws by these counts."""
-    from explorer.space import Space
+@contextmanager
+def _for_search(
+    problem: Problem, device: str, timing: str, seed: int, goal: Goal
+) -> "Iterator[Evaluator]":
+    """Open what evaluates for a search, and what else a search needs before it begins."""
+    from explorer.evaluate.open_evaluator import open_evaluator
+    from explorer.tuning.executor import without_collection
+    from explorer.tuning.seeds import prepare
 
-    Space.searched(problem, gpu).legal_count()
+    told, first = (problem, device, timing, seed), partial(prepare, problem, goal, seed)
+    with without_collection(), open_evaluator(*told, goal.accuracy, meanwhile=first) as evaluator:
+        yield evaluator
 
 
 def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> Effort:

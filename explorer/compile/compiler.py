@@ -366,6 +366,10 @@ class CompilePool:
         """Start to compile; the future holds the kernel or raises CompileFailure."""
         return self._executor.submit(self._compile, source)
 
+    def leave(self) -> None:
+        """Compile what has begun, without waiting for it, and nothing else."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
     def _compile(self, source: str) -> Kernel:
         with self.spent.measured():
             return self.compiler.compile(source)

@@ -21,7 +21,8 @@ from explorer.parameters import Value
 from explorer.space import Space
 from explorer.tuning.candidates import Catalogue
 from explorer.tuning.objective import Goal
-from explorer.tuning.proposer import Proposal, Proposer, seeds_of
+from explorer.tuning.proposer import Proposal, Proposer
+from explorer.tuning.seeds import seeds_of
 from explorer.tuning.surrogate import OptunaSampler
 
 # ------------------------------------------------------------------ the truth

@@ -18,7 +18,8 @@ from explorer.plain_data import shown
 from explorer.space import Space
 from explorer.tuning.candidates import OpenOffer
 from explorer.tuning.objective import Goal
-from explorer.tuning.proposer import Proposer, seeds_of
+from explorer.tuning.proposer import Proposer
+from explorer.tuning.seeds import seeds_of
 from explorer.tuning.surrogate import SamplerOf, blamed, distributions
 
 # ------------------------------------------------------------------ the mixture as a sampler

@@ -26,9 +26,10 @@ from explorer.tuning.candidates import Catalogue, Offer, OpenOffer
 from explorer.tuning.executor import Evaluation, Evaluations
 from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals, time_in_turn
 from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
-from explorer.tuning.proposer import Origin, Proposal, Proposer, seeds_of
+from explorer.tuning.proposer import Origin, Proposal, Proposer
 from explorer.tuning.remedies import said
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
+from explorer.tuning.seeds import seeds_of
 from explorer.tuning.study_writer import UNWRITTEN, UNWRITTEN_OF_REPLAYS, Claim, Heard, Ledger
 from explorer.tuning.surrogate import SamplerOf, distributions
 from explorer.tuning.unsaved import StudyIdentity

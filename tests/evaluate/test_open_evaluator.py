@@ -6,11 +6,14 @@ from contextlib import nullcontext
 
 import pytest
 
-from explorer.api import _count
+from explorer.codegen import emit
+from explorer.compile import Compiler
 from explorer.evaluate import open_evaluator as opening
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
 from explorer.space import Space, legal_points
+from explorer.tuning.objective import Goal
+from explorer.tuning.seeds import prepare, seeds_of
 
 H200 = known_gpu("NVIDIA H200")
 PROBLEM = Problem(64, 1000)
@@ -56,11 +59,16 @@ def test_its_failure_is_not_that_of_opening(prepared):
         assert opened.gpu == H200
 
 
-def test_a_search_draws_what_was_counted_without_counting_again(monkeypatch):
-    _count(PROBLEM, H200)
+def test_a_search_finds_what_was_prepared(monkeypatch, tmp_path):
+    monkeypatch.setenv("EXPLORER_CACHE_DIR", str(tmp_path))
+    prepare(PROBLEM, Goal(), 0, H200)
     counted = []
     monkeypatch.setattr(
         legal_points.LegalPoints, "_completions", lambda *_: counted.append(1) or (0, 0, ())
     )
-    assert Space.searched(PROBLEM, H200).legal_draws({}, 3, random.Random(0))
-    assert not counted
+    space = Space.searched(PROBLEM, H200)
+    assert space.legal_draws({}, 3, random.Random(0)) and not counted
+    compiler = Compiler(H200.arch)
+    monkeypatch.setattr("explorer.compile.compiler.compile_source", None)
+    first, *_ = seeds_of(Goal(), space, random.Random(0))
+    assert compiler.compile(emit(PROBLEM, first).source).cubin

@@ -1,5 +1,6 @@
 """The search on a fake device with a known optimum."""
 
+import gc
 import json
 import os
 import random
@@ -26,7 +27,7 @@ from explorer.errors import InvalidInput, NotFound
 from explorer.outcome import Rejected, Stage
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
-from explorer.tuning.executor import LONGEST_TURN_S, Evaluations
+from explorer.tuning.executor import LONGEST_TURN_S, Evaluations, without_collection
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
 from explorer.tuning.samplers import named_sampler
 from explorer.tuning.search import MOST_BEGUN
@@ -556,3 +557,20 @@ def test_of_overlapping_searches_the_last_restores_how_long_threads_take_turns()
     assert sys.getswitchinterval() == pytest.approx(LONGEST_TURN_S)
     second.__exit__(None, None, None)
     assert sys.getswitchinterval() == before
+
+
+def test_of_overlapping_searches_the_last_lets_cycles_be_collected_again():
+    assert gc.isenabled()
+    first, second = without_collection(), without_collection()
+    first.__enter__()
+    with second:
+        first.__exit__(None, None, None)
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    try:  # a program that collects none has none collected afterwards
+        with without_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

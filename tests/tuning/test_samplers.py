@@ -19,8 +19,9 @@ from explorer.space import Space
 from explorer.tuning import open_storage, run_search
 from explorer.tuning.candidates import OpenOffer
 from explorer.tuning.objective import Goal
-from explorer.tuning.proposer import Proposer, seeds_of
+from explorer.tuning.proposer import Proposer
 from explorer.tuning.samplers import ExplorerSampler, named_sampler
+from explorer.tuning.seeds import seeds_of
 from explorer.tuning.surrogate import distributions
 
 NAME = "explorer.tuning.samplers:ExplorerSampler"

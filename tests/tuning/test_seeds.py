@@ -10,7 +10,7 @@ from explorer.gpu_spec import known_gpu
 from explorer.problem import Op, Problem
 from explorer.space import Space, config_for
 from explorer.tuning.objective import Goal, Objectives
-from explorer.tuning.proposer import seeds, seeds_of
+from explorer.tuning.seeds import seeds, seeds_of
 
 H200 = known_gpu("NVIDIA H200")
 

@@ -1,0 +1,126 @@
+"""What a search tries first, and what it needs of these kernels before it begins.
+
+Optuna, which takes half a second to import, is not needed for it.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain, zip_longest
+
+from explorer.accuracy import Accuracy
+from explorer.codegen import emit
+from explorer.compile import CompilePool, Compiler
+from explorer.config import Config
+from explorer.gpu_spec import GpuSpec
+from explorer.problem import Problem, power_of_two
+from explorer.space import Space
+from explorer.space.design_rules import WIDE_ROW
+from explorer.space.heuristic import exact, promising
+from explorer.tuning.objective import Goal, Objectives
+
+REGISTERS_FOR_A_ROW = 32
+"""Registers of cached row a thread: beyond this, occupancy falls faster than passes get shorter."""
+
+
+def seeds(space: Space, rng: random.Random, accuracy: Accuracy = Accuracy.DEFAULT) -> list[Config]:
+    """Legal configs, most promising first, as exact as asked; illegal ideas are repaired."""
+    ideas = (exact(idea, space.problem, accuracy) for idea in _ideas(space))
+    repaired = [space.repair(_into(space, idea), rng) for idea in ideas]
+    return list(dict.fromkeys(repaired))
+
+
+def seeds_of(goal: Goal, space: Space, rng: random.Random) -> list[Config]:
+    """What a search with that goal tries first: of a front, its fast and its exact end by turns."""
+    first = seeds(space, rng, goal.accuracy)
+    if goal.objectives is Objectives.TIME:
+        return first
+    most = _shaped(Config(exp="expf", normalise="divide", sum="compensated"), space.problem, 16)
+    last = [space.repair(_into(space, most), rng), *seeds(space, rng, Accuracy.STRICT)]
+    by_turns = chain.from_iterable(zip_longest(first, last))
+    return list(dict.fromkeys(config for config in by_turns if config))
+
+
+def _ideas(space: Space) -> Iterator[Config]:
+    """The heuristic; then a row in registers, 32, 16 or 8 elements a thread; other caches."""
+    problem = space.problem
+    best = promising(problem, space.gpu)
+    yield best
+    plain = Config(exp="ex2.approx", load_hint=best.load_hint, store_hint=best.store_hint)
+    other = "default" if best.load_hint == "cs" else "cs"
+    shares = [_shaped(plain, problem, share) for share in (REGISTERS_FOR_A_ROW, 16, 8)]
+    yield shares[0]
+    yield replace(shares[1], load_hint="nc", store_hint="default")
+    yield replace(shares[0], algorithm="online-block-max", exp="exp2f")
+    yield shares[2]
+    yield replace(
+        shares[0],
+        threads=max(shares[0].threads_per_row, 256),
+        load_hint=other,
+        store_hint=other,
+    )
+    yield replace(shares[1], cache="shared", cache_holds="input", unroll=8)
+    yield replace(
+        shares[0], algorithm="online-block-max", cache="none", cache_holds="input", unroll=4
+    )
+    yield replace(shares[0], vector_bytes=8, cache_holds="input")
+    if problem.cols >= WIDE_ROW and problem.inner == 1:
+        yield from _of_wide_rows(best)
+
+
+def _of_wide_rows(idea: Config) -> Iterator[Config]:
+    """Fewer and larger blocks; packed 16-bit elements; asynchronous copies; two launches."""
+    if idea.cluster > 2:
+        twice = 2 * idea.threads
+        yield replace(idea, cluster=idea.cluster // 2)
+        yield replace(idea, cluster=idea.cluster // 2, threads=twice, threads_per_row=twice)
+    yield replace(idea, cache_holds="input", min_blocks=max(1, 1024 // idea.threads))
+    copied = replace(
+        idea, cache="shared", cache_holds="input", staging="async", unroll=4, min_blocks=1
+    )
+    yield copied
+    shared = replace(copied, cluster=max(2, idea.cluster), exchange="barrier")
+    yield replace(shared, threads=256, threads_per_row=256)
+    yield replace(
+        idea,
+        algorithm="online-block-max",
+        threads=256,
+        threads_per_row=256,
+        cache="none",
+        cache_holds="input",
+        unroll=4,
+        min_blocks=1,
+        launches="two-overlapped",
+        cluster=1,
+        exchange="barrier",
+    )
+
+
+def _shaped(config: Config, problem: Problem, share: int) -> Config:
+    """Threads for about `share` elements of the row each, in blocks of 128 threads or more."""
+    per_row = min(1024, power_of_two(problem.cols // share))
+    return replace(config, threads=max(per_row, 128), threads_per_row=per_row)
+
+
+def _into(space: Space, config: Config) -> Config:
+    """Values that a narrowed space leaves out give way to its first."""
+    changes = {
+        name: values[0]
+        for name, values in space.parameters.items()
+        if getattr(config, name) not in values
+    }
+    return replace(config, **changes)  # type: ignore[arg-type]
+
+
+def prepare(problem: Problem, goal: Goal, seed: int, gpu: GpuSpec) -> None:
+    """Compile what a search tries first, and count the configs of which it draws.
+
+    The kernels lie on disk then, where the search finds them. To be called while a GPU is prepared,
+    which takes its process a second.
+    """
+    space = Space.searched(problem, gpu)
+    pool = CompilePool(Compiler(gpu.arch))
+    for config in seeds_of(goal, space, random.Random(seed)):
+        pool.submit(emit(problem, config).source)
+    space.legal_count()
+    pool.leave()
