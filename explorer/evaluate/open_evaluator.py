@@ -109,11 +109,12 @@ class PeerBenches:
         evaluated, and is told there.
         """
         from explorer.codegen import emit
-        from explorer.devices.cuda.limits import tools_source
+        from explorer.devices.cuda.limits import tools_sources
 
         if self._ahead is None:
             self._ahead = CompilePool(Compiler(self.gpu.arch))
-        self._ahead.submit(tools_source(problem))
+        for source in tools_sources(problem):
+            self._ahead.submit(source)
         for config in configs:
             self._ahead.submit(emit(problem, config).source)
 

@@ -1,5 +1,7 @@
 """The explorer's own inputs, and the kernels that are a limit, executed on the emulator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,10 +10,11 @@ from explorer.devices.cuda.limits import (
     Kind,
     LimitShape,
     Rows,
+    contiguous_source,
     launch_copy,
     launch_rows,
-    limit_source,
     row_shapes,
+    rows_source,
 )
 from explorer.devices.cuda.tools import check_source
 from explorer.dtype import DType
@@ -20,14 +23,14 @@ from explorer.problem import Mask, Op, Problem
 ROWS, COLS = 64, 512
 
 
-def without_instances(problem):
+def without_instances(source_of, problem):
     """Return a limit's source without its many kernels, to which a test adds one."""
-    lines = limit_source(problem).splitlines()
+    lines = source_of(problem).splitlines()
     of_kernels = tuple(f"{kind.upper()}({kind}_" for kind in Kind)
     return "\n".join(line for line in lines if not line.startswith(of_kernels))
 
 
-STREAM = without_instances(Problem(ROWS, COLS, mask=Mask.CAUSAL))
+STREAM = without_instances(contiguous_source, Problem(ROWS, COLS, mask=Mask.CAUSAL))
 
 
 @pytest.fixture
@@ -97,12 +100,12 @@ class Launched:
 
 
 BY_FIELDS = """
-extern "C" __global__ void k(const WORD* in, const WORD* second, const int* lengths, WORD* out,
+extern "C" __global__ void k(const void* in, const void* second, const int* lengths, void* out,
                              long long rows, long long mask_rows, int cols, int in_words,
-                             int out_words, int threads_per_row, int last_first) {
-  move_rows<UNROLL, Load::kPlain, Store::kPlain, Masked::MASKED, SECOND>(
+                             int out_words, int threads_per_row, int last_first, int waits) {
+  move_rows<WORD, UNROLL, Load::kPlain, Store::kPlain, Masked::MASKED, SECOND>(
       {in, second, lengths, out, rows, mask_rows, cols, in_words, out_words, threads_per_row,
-       last_first});
+       last_first, waits});
 }
 """
 """The kernel that moves rows, which takes its pointers one by one: the emulator places them."""
@@ -154,10 +157,14 @@ def moved(problem, operands, word):
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "after all loads"])
 @pytest.mark.parametrize("shape", [0, -1], ids=["many threads a row", "few threads a row"])
 @pytest.mark.parametrize("problem", ROW_PROBLEMS, ids=str)
-def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(run, out, problem, shape):
-    shape, operands, launched = row_shapes(problem)[shape], operands_of(problem), Launched()
+def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(
+    run, out, problem, shape, waits
+):
+    shape = replace(row_shapes(problem)[shape], waits=waits)
+    operands, launched = operands_of(problem), Launched()
     places = dict(zip(("input", "grad", "mask", "lengths", "output"), range(1, 6), strict=True))
     launch_rows(launched, shape, problem, places)
     into = out(problem.written_bytes, np.uint8)
@@ -166,7 +173,9 @@ def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(run, out, p
     pointers = (given.get(getattr(rows, name), np.int64(0)) for name, _ in Rows._fields_[:4])
     numbers = (np.int64(getattr(rows, name)) for name in ("rows", "mask_rows"))
     counts = (np.int32(getattr(rows, name)) for name, _ in Rows._fields_[6:])
-    source = without_instances(problem) + BY_FIELDS.replace("UNROLL", str(shape.unroll))
+    kernel = BY_FIELDS.replace("UNROLL", str(shape.unroll))
+    word = {2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}[shape.word_bytes]
+    source = without_instances(rows_source, problem) + kernel.replace("WORD", word)
     ran = run(source, *pointers, *numbers, *counts, grid=launched.grid, block=launched.block)
     assert not ran.findings, ran.text
     expected = moved(problem, operands, shape.word_bytes)
@@ -174,14 +183,15 @@ def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(run, out, p
     assert ran.counters.global_stores.bytes == problem.written_bytes
 
 
-def test_two_matrices_are_mixed_word_by_word(run, out):
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "after all loads"])
+def test_two_matrices_are_mixed_word_by_word(run, out, waits):
     problem = Problem(10, 50, op=Op.SOFTMAX_BACKWARD)
-    shape, launched = LimitShape(Kind.PAIR, 16, 2, 64), Launched()
+    shape, launched = LimitShape(Kind.PAIR, 16, 2, 64, waits=waits), Launched()
     launch_copy(launched, shape, problem, {"input": 1, "grad": 2, "output": 3})
     operands = operands_of(problem)
     arguments = (operands["input"], operands["grad"], out(problem.written_bytes, np.uint8))
-    source = f"{without_instances(problem)}\nPAIR(k, uint4, 2, kPlain, kPlain)"
-    words = np.int64(launched.arguments[-1])
-    ran = run(source, *arguments, words, grid=launched.grid, block=launched.block)
+    source = f"{without_instances(contiguous_source, problem)}\nPAIR(k, uint4, 2, kPlain, kPlain)"
+    words, awaited = np.int64(launched.arguments[-2]), np.int32(launched.arguments[-1])
+    ran = run(source, *arguments, words, awaited, grid=launched.grid, block=launched.block)
     assert not ran.findings, ran.text
     assert (ran["out0"].reshape(10, -1) == operands["input"] ^ operands["grad"]).all()

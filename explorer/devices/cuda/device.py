@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from explorer.accuracy import Accuracy
-from explorer.compile import Compiler
-from explorer.devices.cuda.limits import tools_source
+from explorer.compile import CompilePool, Compiler
+from explorer.devices.cuda.limits import tools_sources
 from explorer.devices.cuda.messages import (
     Bug,
     Compare,
@@ -111,8 +111,10 @@ class CudaDevice:
         What was open before is closed, peers included.
         """
         self._entered = []
-        tools = Compiler(self.gpu.arch).compile(tools_source(problem))
-        self._opened = Open(problem, timing, tools.cubin, seed, accuracy)
+        with CompilePool(Compiler(self.gpu.arch)) as pool:
+            compiling = [pool.submit(source) for source in tools_sources(problem)]
+            cubins = tuple(one.result().cubin for one in compiling)
+        self._opened = Open(problem, timing, cubins, seed, accuracy)
         facts = self._open_again()
         self._limit_s = max(self._kernel_limit_s, round(facts.copy_us * COPIES_ALLOWED * 1e-6))
         return facts

@@ -57,3 +57,24 @@ __device__ uint4 mixed(uint4 a, uint4 b) { return {a.x ^ b.x, a.y ^ b.y, a.z ^ b
 __device__ unsigned short mixed(unsigned short a, unsigned short b) {
   return static_cast<unsigned short>(a ^ b);
 }
+
+// The bits of a word, so that they depend on all of it.
+__device__ unsigned folded(unsigned short a) { return a; }
+__device__ unsigned folded(unsigned a) { return a; }
+__device__ unsigned folded(uint2 a) { return a.x ^ a.y; }
+__device__ unsigned folded(uint4 a) { return a.x ^ a.y ^ a.z ^ a.w; }
+
+// Waits for what a group of threads has loaded, as the reduction of a softmax does: a block, or the
+// threads of a warp. The answer to a question about the words is not used, but takes all of them.
+__device__ void await_loads(int group_threads, unsigned loaded) {
+  const int any = group_threads > 32 ? __syncthreads_or(loaded) : __any_sync(0xffffffffu, loaded);
+  asm volatile("" ::"r"(any));
+}
+
+template <typename Word, int kUnroll>
+__device__ void await_words(int group_threads, const Word (&held)[kUnroll]) {
+  Word all = held[0];
+#pragma unroll
+  for (int u = 1; u < kUnroll; ++u) all = mixed(all, held[u]);
+  await_loads(group_threads, folded(all));
+}

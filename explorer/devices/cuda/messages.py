@@ -17,7 +17,7 @@ class Open:
 
     problem: Problem
     timing: str
-    tools_cubin: bytes
+    tools_cubins: tuple[bytes, ...]
     seed: int
     accuracy: Accuracy = Accuracy.DEFAULT
 

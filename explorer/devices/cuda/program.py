@@ -143,6 +143,11 @@ class Program:
         else:
             self.launch_raw(launch.entry, grid, launch.block, shared, arguments, types, stream)
 
+    def has(self, entry: str) -> bool:
+        """Whether there is such an entry."""
+        status, _ = driver.cuModuleGetFunction(self._module, entry.encode())
+        return entry in self._functions or int(status) == 0
+
     def function(self, launch: Launch) -> Any:
         """The entry of a launch, allowed the shared memory and the cluster that it takes."""
         if launch.cluster > PORTABLE_CLUSTER:

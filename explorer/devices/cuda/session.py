@@ -46,7 +46,7 @@ class Session:
         self._stream = stream
         self._seed = request.seed
         self._clocks = ClockReader(device)
-        self._tools = Tools(request.tools_cubin, stream, request.accuracy)
+        self._tools = Tools(request.tools_cubins, stream, request.accuracy)
         self._verifier = Verifier(request.problem, self._tools, stream, request.seed)
         self._verifier.check_the_check()
         self._verifier.settle()

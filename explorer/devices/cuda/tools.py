@@ -1,7 +1,7 @@
 """The explorer's own kernels that fill inputs and check outputs."""
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -148,19 +148,21 @@ _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int
 
 
 class Tools:
-    """The explorer's own kernels on one stream: those of `limits.tools_source`."""
+    """The explorer's own kernels on one stream: those of `limits.tools_sources`."""
 
-    def __init__(self, cubin: bytes, stream: Any, accuracy: Accuracy) -> None:
+    def __init__(self, cubins: Sequence[bytes], stream: Any, accuracy: Accuracy) -> None:
+        """The first of the `cubins` is that of `check_source`."""
         self.accuracy = accuracy
         """What outputs are to meet."""
-        self._program = Program(cubin)
+        self._programs = [Program(cubin) for cubin in cubins]
         self.stream = stream
         self._report = checked(driver.cuMemAlloc(NOTHING_FOUND.nbytes))
 
     def free(self) -> None:
         """Unload the kernels."""
         checked(driver.cuMemFree(self._report))
-        self._program.__exit__(None, None, None)
+        for program in self._programs:
+            program.__exit__(None, None, None)
 
     def fill(self, problem: Problem, operand: Operand, address: int, count: int, seed: int) -> None:
         """Fill `count` elements of an operand: about normal noise with some outliers, or lengths.
@@ -177,13 +179,14 @@ class Tools:
         arguments = (address, count, *cols, seed & 0xFFFFFFFF)
         types = (_POINTER, _LONG, *(_INT for _ in cols), ctypes.c_uint)
         blocks = min(4096, -(-count // 256))
-        self._program.launch_raw(entry, blocks, 256, 0, arguments, types, self.stream)
+        self.launch(entry, blocks, 256, arguments, types)
 
     def launch(
         self, entry: str, blocks: int, threads: int, arguments: Any, types: tuple[Any, ...]
     ) -> None:
         """Launch any entry by plain numbers."""
-        self._program.launch_raw(entry, blocks, threads, 0, arguments, types, self.stream)
+        program = next(one for one in self._programs if one.has(entry))
+        program.launch_raw(entry, blocks, threads, 0, arguments, types, self.stream)
 
     def write_truths(self, problem: Problem, addresses: Addresses, truths: int) -> None:
         """Write the float64 truth of every element, (rows, cols), to address `truths`."""
@@ -216,4 +219,4 @@ class Tools:
         blocks, threads = check_grid(problem)
         arguments = (Question.of(problem, addresses, accuracy or self.accuracy), result)
         types = (None, _POINTER)
-        self._program.launch_raw(entry, blocks, threads, 0, arguments, types, self.stream)
+        self.launch(entry, blocks, threads, arguments, types)
