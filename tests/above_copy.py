@@ -1,0 +1,65 @@
+"""Tuned kernels that beat the copies of their day, timed anew beside today's.
+
+`python -m tests.above_copy FILE` times them in turn on the first GPU, two seconds a problem, and
+writes the file. The guide `measurement` shows what the committed files of each GPU say.
+"""
+
+import json
+import sys
+from pathlib import Path
+from statistics import median
+
+from explorer.devices.cuda import CudaDevice
+from explorer.evaluate.live import LiveEvaluator
+from explorer.outcome import Measured, spread
+from explorer.tuned_table import TunedProblem, read_table, table_path
+
+ABOVE = 1.005
+"""Problems whose kernel took less than this share of copy's time are timed anew."""
+
+ROUNDS = 30
+
+
+def share(one: TunedProblem) -> float:
+    """Copy's time over the kernel's, as its table has them."""
+    return one.circumstances.copy_us / one.best.time_us
+
+
+def timed(one: TunedProblem, device: CudaDevice) -> dict:
+    """What the problem's kernel takes, and the fastest copy beside it, in microseconds."""
+    problem, config = one.problem, one.best.config
+    with LiveEvaluator(problem, device, keep_device=True) as live:
+        outcome = live.evaluate(config)
+        assert isinstance(outcome, Measured), (problem, outcome)
+        contest = live.compare([config], ROUNDS)
+        (kernel,) = contest.samples_us
+        return {
+            "problem": str(problem),
+            "of_copy_before": round(share(one), 4),
+            "copy_name_before": one.circumstances.copy_name,
+            "kernel_us": round(median(kernel), 4),
+            "copy_us": round(median(contest.copy_us), 4),
+            "of_copy": round(
+                median(c / k for c, k in zip(contest.copy_us, kernel, strict=True)), 4
+            ),
+            "copy_spread": round(spread(contest.copy_us), 4),
+            "copy_name": live.circumstances.copy_name,
+            "date": live.circumstances.date,
+            "driver": live.circumstances.driver,
+            "throttle_reasons": live.circumstances.throttle_reasons,
+        }
+
+
+def main(path: Path) -> None:
+    """Time all of them and write the file, one problem a line."""
+    with CudaDevice(0) as device:
+        table = read_table(table_path(device.gpu))
+        above = sorted(filter(lambda one: share(one) > ABOVE, table.problems), key=share)
+        found = [timed(one, device) for one in reversed(above)]
+        gpu = device.gpu.name
+    lines = ",\n".join(json.dumps(one) for one in found)
+    path.write_text(f'{{"gpu": "{gpu}", "problems": [\n{lines}\n]}}\n', encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
