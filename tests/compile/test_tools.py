@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from explorer.compile import Compiler
+from explorer.devices.cuda import limits
 from explorer.devices.cuda.limits import (
     Kind,
+    LimitShape,
     contiguous_kind,
     limit_shapes,
     row_shapes,
@@ -87,16 +89,13 @@ def test_rows_are_also_moved_by_whole_warps_and_by_narrower_words():
         (s.threads, s.threads_per_row, s.unroll) for s in row_shapes(Problem(1056, 4096))
     }
     varied = row_shapes(Problem(2112, 2048))[0].variations()
-    assert {(s.word_bytes, s.unroll) for s in varied} == {(16, 1), (8, 2)}
-    assert len({str(one) for one in varied}) == len(varied) == 8
-
-
-def test_all_but_streams_also_store_once_all_is_loaded():
-    for problem in KINDS:
-        shapes = limit_shapes(problem)
-        at_once = [s for s in shapes if s.kind is not Kind.STREAM and not s.waits]
-        assert [replace(s, waits=True) for s in at_once] == [s for s in shapes if s.waits]
-        assert len({str(one) for one in shapes}) == len(shapes)
+    assert {(s.word_bytes, s.unroll, s.waits) for s in varied} == {
+        (16, 1, False),
+        (16, 1, True),
+        (8, 2, False),
+        (8, 2, True),
+    }
+    assert len({str(one) for one in varied}) == len(varied) == 16
 
 
 def test_under_a_causal_mask_the_longest_rows_are_moved_first_as_well():
@@ -104,6 +103,38 @@ def test_under_a_causal_mask_the_longest_rows_are_moved_first_as_well():
     assert {one.last_first for one in causal} == {False, True}
     assert len({str(one) for one in causal}) == len(causal)
     assert not any(one.last_first for one in row_shapes(Problem(64, 64, mask=Mask.LENGTHS)))
+
+
+class Timed(limits.Limits):
+    """Limits that take what a test says, in place of a GPU."""
+
+    def __init__(self, problem, us):
+        self._problem, self._kind, self._us = problem, contiguous_kind(problem), us
+
+    def fastest(self):
+        return super().fastest(
+            lambda enqueue, count: [self._us(*getattr(enqueue, "args", ()))] * count
+        )
+
+    def _by_driver(self, index):
+        raise AssertionError("it is not launched here")
+
+
+@pytest.mark.parametrize("hints", [("default", "default"), ("no-allocate", "cs")])
+def test_the_limit_is_found_also_where_a_shape_is_fast_with_other_hints_alone(hints):
+    fast = LimitShape(Kind.COPY, 16, 4, 256, load_hint=hints[0], store_hint=hints[1])
+
+    def us(shape=None, *_):
+        if shape == fast:
+            return 9.6
+        if shape is not None and replace(shape, load_hint="cs", store_hint="cs") == replace(
+            fast, load_hint="cs", store_hint="cs"
+        ):
+            return 9.7 if shape.store_hint == "cs" else 10.5
+        return 10.0
+
+    (name, _, samples), *_ = Timed(Problem(2112, 2048), us).fastest()
+    assert name == str(fast) and set(samples) == {9.6}
 
 
 def test_few_rows_are_not_moved_by_row():

@@ -10,11 +10,10 @@ from explorer.devices.cuda.limits import (
     Kind,
     LimitShape,
     Rows,
-    contiguous_source,
     launch_copy,
     launch_rows,
+    limit_sources,
     row_shapes,
-    rows_source,
 )
 from explorer.devices.cuda.tools import check_source
 from explorer.dtype import DType
@@ -23,14 +22,15 @@ from explorer.problem import Mask, Op, Problem
 ROWS, COLS = 64, 512
 
 
-def without_instances(source_of, problem):
-    """Return a limit's source without its many kernels, to which a test adds one."""
-    lines = source_of(problem).splitlines()
+def without_instances(problem, kind):
+    """Return the source of a kind of limit without its many kernels, to which a test adds one."""
+    of_kind = f"{kind.upper()}({kind}_"
+    lines = next(text for text in limit_sources(problem) if of_kind in text).splitlines()
     of_kernels = tuple(f"{kind.upper()}({kind}_" for kind in Kind)
     return "\n".join(line for line in lines if not line.startswith(of_kernels))
 
 
-STREAM = without_instances(contiguous_source, Problem(ROWS, COLS, mask=Mask.CAUSAL))
+STREAM = without_instances(Problem(ROWS, COLS, mask=Mask.CAUSAL), Kind.STREAM)
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(
     counts = (np.int32(getattr(rows, name)) for name, _ in Rows._fields_[6:])
     kernel = BY_FIELDS.replace("UNROLL", str(shape.unroll))
     word = {2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}[shape.word_bytes]
-    source = without_instances(rows_source, problem) + kernel.replace("WORD", word)
+    source = without_instances(problem, Kind.ROWS) + kernel.replace("WORD", word)
     ran = run(source, *pointers, *numbers, *counts, grid=launched.grid, block=launched.block)
     assert not ran.findings, ran.text
     expected = moved(problem, operands, shape.word_bytes)
@@ -183,15 +183,14 @@ def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(
     assert ran.counters.global_stores.bytes == problem.written_bytes
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["at once", "after all loads"])
-def test_two_matrices_are_mixed_word_by_word(run, out, waits):
+def test_two_matrices_are_mixed_word_by_word(run, out):
     problem = Problem(10, 50, op=Op.SOFTMAX_BACKWARD)
-    shape, launched = LimitShape(Kind.PAIR, 16, 2, 64, waits=waits), Launched()
+    shape, launched = LimitShape(Kind.PAIR, 16, 2, 64), Launched()
     launch_copy(launched, shape, problem, {"input": 1, "grad": 2, "output": 3})
     operands = operands_of(problem)
     arguments = (operands["input"], operands["grad"], out(problem.written_bytes, np.uint8))
-    source = f"{without_instances(contiguous_source, problem)}\nPAIR(k, uint4, 2, kPlain, kPlain)"
-    words, awaited = np.int64(launched.arguments[-2]), np.int32(launched.arguments[-1])
-    ran = run(source, *arguments, words, awaited, grid=launched.grid, block=launched.block)
+    source = f"{without_instances(problem, Kind.PAIR)}\nPAIR(k, uint4, 2, kPlain, kPlain)"
+    words = np.int64(launched.arguments[-1])
+    ran = run(source, *arguments, words, grid=launched.grid, block=launched.block)
     assert not ran.findings, ran.text
     assert (ran["out0"].reshape(10, -1) == operands["input"] ^ operands["grad"]).all()

@@ -23,34 +23,31 @@ __device__ void store_words(Word* __restrict__ out, long long words, const Word 
 }
 
 template <typename Word, int kUnroll, Load kLoad, Store kStore>
-__device__ void copy_words(const Word* __restrict__ in, Word* __restrict__ out, long long words,
-                           int waits) {
+__device__ void copy_words(const Word* __restrict__ in, Word* __restrict__ out, long long words) {
   Word held[kUnroll];
   load_words<Word, kUnroll, kLoad>(in, words, held);
-  if (waits) await_words(blockDim.x, held);
   store_words<Word, kUnroll, kStore>(out, words, held);
 }
 
 template <typename Word, int kUnroll, Load kLoad, Store kStore>
 __device__ void mix_words(const Word* __restrict__ in, const Word* __restrict__ second,
-                          Word* __restrict__ out, long long words, int waits) {
+                          Word* __restrict__ out, long long words) {
   Word held[kUnroll], more[kUnroll];
   load_words<Word, kUnroll, kLoad>(in, words, held);
   load_words<Word, kUnroll, kLoad>(second, words, more);
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) held[u] = mixed(held[u], more[u]);
-  if (waits) await_words(blockDim.x, held);
   store_words<Word, kUnroll, kStore>(out, words, held);
 }
 
 #define COPY(name, Word, unroll, load, store)                                                    \
   extern "C" __global__ void __launch_bounds__(1024)                                             \
-      name(const Word* __restrict__ in, Word* __restrict__ out, long long words, int waits) {    \
-    copy_words<Word, unroll, Load::load, Store::store>(in, out, words, waits);                   \
+      name(const Word* __restrict__ in, Word* __restrict__ out, long long words) {               \
+    copy_words<Word, unroll, Load::load, Store::store>(in, out, words);                          \
   }
 #define PAIR(name, Word, unroll, load, store)                                                    \
   extern "C" __global__ void __launch_bounds__(1024)                                             \
       name(const Word* __restrict__ in, const Word* __restrict__ second, Word* __restrict__ out, \
-           long long words, int waits) {                                                         \
-    mix_words<Word, unroll, Load::load, Store::store>(in, second, out, words, waits);            \
+           long long words) {                                                                    \
+    mix_words<Word, unroll, Load::load, Store::store>(in, second, out, words);                   \
   }

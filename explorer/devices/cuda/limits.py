@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from statistics import median
 
 from cuda.bindings import driver
@@ -35,6 +35,10 @@ class Kind(StrEnum):
 HINTS = tuple(product(("default", "cs", "no-allocate"), ("default", "cs", "cg")))
 """Cache hints of loads and stores."""
 
+FIRST_HINTS = (("default", "default"), ("cs", "cs"))
+"""Those that every shape is timed with. Which shape is best differs between the two: by the first
+alone, copies of 17 MB came to be 4 % slower than the best of all on an H200."""
+
 ROW_HINTS = (("default", "default"), ("default", "cg"), ("cs", "cs"), ("no-allocate", "cs"))
 """Those of kernels that move rows: with all of them, these kernels would take twice as long to
 compile as all others."""
@@ -57,7 +61,7 @@ class LimitShape:
     last_first: bool = False
     """Of Kind.ROWS alone: whether the first blocks move the last rows."""
     waits: bool = False
-    """Whether nothing is stored before all threads of a row, or of a block, have loaded theirs."""
+    """Of Kind.ROWS alone: whether nothing of a row is stored before all of it is loaded."""
     load_hint: str = "default"
     store_hint: str = "default"
 
@@ -87,16 +91,20 @@ class LimitShape:
     def variations(self) -> list["LimitShape"]:
         """The same shape with all cache hints of its kind.
 
-        One that moves rows by words of 16 bytes also with twice as many of 8.
+        One that moves rows also with all loads before any store, as kernels do whose threads wait
+        for a row's sum (0.8 % less time under a causal mask on an H200); and by words of 16 bytes
+        also by twice as many of 8.
         """
-        by_row = self.kind is Kind.ROWS
+        if self.kind is not Kind.ROWS:
+            return [replace(self, load_hint=load, store_hint=store) for load, store in HINTS]
         shapes = [self]
-        if by_row and self.word_bytes == 16:
+        if self.word_bytes == 16:
             shapes.append(replace(self, word_bytes=8, unroll=2 * self.unroll))
         return [
-            replace(one, load_hint=load, store_hint=store)
+            replace(one, load_hint=load, store_hint=store, waits=waits)
             for one in shapes
-            for load, store in (ROW_HINTS if by_row else HINTS)
+            for load, store in ROW_HINTS
+            for waits in (False, True)
         ]
 
 
@@ -115,16 +123,10 @@ def is_plain_copy(problem: Problem) -> bool:
 
 
 def limit_shapes(problem: Problem) -> list[LimitShape]:
-    """All shapes of a problem's limit, without their variations.
-
-    Each that is no stream also stores only once all is loaded, as kernels do whose threads wait for
-    a row's sum: on an H200, kernels that load 17 MB in one wave took 4 % less time than every copy
-    whose blocks load and store beside each other.
-    """
+    """All shapes of a problem's limit, without their variations."""
     kind = contiguous_kind(problem)
     sizes = product((8, 16), (1, 2, 4, 8), (64, 128, 256, 512, 1024))
-    at_once = [LimitShape(kind, *size) for size in sizes] + row_shapes(problem)
-    return at_once + [replace(one, waits=True) for one in at_once if one.kind is not Kind.STREAM]
+    return [*(LimitShape(kind, *size) for size in sizes), *row_shapes(problem)]
 
 
 _MOST_THREADS = 512
@@ -189,40 +191,39 @@ def _second(problem: Problem) -> str:
 # ------------------------------------------------------------------ source
 
 
-def contiguous_source(problem: Problem) -> str:
-    """CUDA C++ of what moves a problem's bytes from one end of its matrices to the other."""
-    part = "streams" if contiguous_kind(problem) is Kind.STREAM else "copies"
-    return "\n".join(
-        [source_part("hints"), source_part(part), *_instances(problem, is_by_row=False)]
-    )
+def limit_sources(problem: Problem) -> list[str]:
+    """CUDA C++ of every shape of a problem's limit, in all variations.
+
+    One text is of what moves the matrices from end to end, and one of what moves rows by words of
+    each size: beside each other they take half as long to compile as together.
+    """
+    texts: dict[tuple[bool, int], dict[str, LimitShape]] = {}
+    for one in chain.from_iterable(shape.variations() for shape in limit_shapes(problem)):
+        by_row = one.kind is Kind.ROWS
+        texts.setdefault((by_row, one.word_bytes * by_row), {})[one.entry] = one
+    return [_source(problem, list(kernels.values())) for kernels in texts.values()]
 
 
-def rows_source(problem: Problem) -> str:
-    """CUDA C++ of what moves a problem's rows."""
+def _source(problem: Problem, kernels: list[LimitShape]) -> str:
+    parts = {Kind.STREAM: "streams", Kind.ROWS: "rows"}
+    macros = {
+        "ITEM_BYTES": problem.dtype.itemsize,
+        "MASKED": f"k{problem.mask.name.title()}",
+        "SECOND": str(bool(_second(problem))).lower(),
+    }
     return "\n".join(
         [
+            *(f"#define {name} {value}" for name, value in macros.items()),
             source_part("hints"),
-            f"#define ITEM_BYTES {problem.dtype.itemsize}",
-            f"#define MASKED k{problem.mask.name.title()}",
-            f"#define SECOND {str(bool(_second(problem))).lower()}",
-            source_part("rows"),
-            *_instances(problem, is_by_row=True),
+            source_part(parts.get(kernels[0].kind, "copies")),
+            *(kernel.instance for kernel in kernels),
         ]
     )
 
 
-def _instances(problem: Problem, *, is_by_row: bool) -> list[str]:
-    shapes = [s for s in limit_shapes(problem) if (s.kind is Kind.ROWS) == is_by_row]
-    kernels = {one.entry: one for shape in shapes for one in (shape, *shape.variations())}
-    return [kernel.instance for kernel in kernels.values()]
-
-
 def tools_sources(problem: Problem) -> tuple[str, ...]:
-    """CUDA C++ that fills inputs and checks an output, and that moves what the limit moves.
-
-    They are several texts, which take half as long to compile beside each other.
-    """
-    return check_source(problem), contiguous_source(problem), rows_source(problem)
+    """CUDA C++ that fills inputs and checks an output, then what the limit moves bytes by."""
+    return check_source(problem), *limit_sources(problem)
 
 
 # ------------------------------------------------------------------ the fastest
@@ -232,11 +233,11 @@ Enqueue = Callable[[int], None]
 Sampler = Callable[[Enqueue, int], list[float]]
 """Times launches: (what enqueues one, how many samples) to microseconds a launch."""
 
-FIRST_SAMPLES = 3
+VARIED_SAMPLES = 3
 SAMPLES = 15
 VARIED_SHAPES = 2
-"""Of those that move rows and of the others, and of those that wait and that do not: which cache
-hints suit differs between these four."""
+"""Of those that move rows, and of the others: the best of both are timed in all variations."""
+
 FINALISTS = 4
 BY_DRIVER = "cuMemcpyDtoDAsync"
 
@@ -276,15 +277,20 @@ class Limits:
     def fastest(self, sample: Sampler) -> list[tuple[str, Enqueue, list[float]]]:
         """The fastest limits, best first, and the driver's copy: name, how to enqueue it, samples.
 
-        The limit is itself the winner of a search, as every softmax beside it is: all shapes,
-        then the best of each sort in all variations, then the best of those once more.
+        The limit is itself the winner of a search, as every softmax beside it is: all shapes once,
+        then the best in all variations, then the best of those once more.
         """
-        timed = {shape: self._median(shape, sample) for shape in limit_shapes(self._problem)}
-        for by_row, waits in product((False, True), repeat=2):
-            alike = (s for s in timed if (s.kind is Kind.ROWS, s.waits) == (by_row, waits))
-            for shape in sorted(alike, key=lambda s: timed[s])[:VARIED_SHAPES]:
-                for varied in shape.variations():
-                    timed[varied] = self._median(varied, sample)
+        first = {
+            replace(shape, load_hint=load, store_hint=store): shape
+            for shape in limit_shapes(self._problem)
+            for load, store in FIRST_HINTS
+        }
+        timed = {shape: self._median(shape, sample, 1) for shape in first}
+        ranked = list(dict.fromkeys(first[one] for one in sorted(timed, key=lambda s: timed[s])))
+        for by_row in (False, True):
+            alike = [shape for shape in ranked if (shape.kind is Kind.ROWS) == by_row]
+            for varied in chain.from_iterable(s.variations() for s in alike[:VARIED_SHAPES]):
+                timed[varied] = self._median(varied, sample)
         best = sorted(timed, key=lambda s: timed[s])[:FINALISTS]
         named: dict[str, Enqueue] = {str(s): partial(self._enqueue, s) for s in best}
         if self._kind is Kind.COPY:
@@ -292,8 +298,8 @@ class Limits:
         final = [(name, enqueue, sample(enqueue, SAMPLES)) for name, enqueue in named.items()]
         return sorted(final, key=lambda entry: median(entry[2]))
 
-    def _median(self, shape: LimitShape, sample: Sampler) -> float:
-        return median(sample(partial(self._enqueue, shape), FIRST_SAMPLES))
+    def _median(self, shape: LimitShape, sample: Sampler, count: int = VARIED_SAMPLES) -> float:
+        return median(sample(partial(self._enqueue, shape), count))
 
     def _by_driver(self, index: int) -> None:
         target, source = self._sets.output(index), self._sets.input(index)
@@ -317,8 +323,8 @@ def launch_copy(
     """Copy the input, or mix it with the gradient; bytes are rounded up to whole words."""
     words = -(-problem.written_bytes // shape.word_bytes)
     names = ("input", *(("grad",) if shape.kind is Kind.PAIR else ()), "output")
-    arguments = (*(addresses[name] for name in names), words, shape.waits)
-    types = (*(_POINTER for _ in names), _LONG, ctypes.c_int)
+    arguments = (*(addresses[name] for name in names), words)
+    types = (*(_POINTER for _ in names), _LONG)
     blocks = -(-words // (shape.threads * shape.unroll))
     tools.launch(shape.entry, blocks, shape.threads, arguments, types)
 
