@@ -359,12 +359,13 @@ def _for_search(
 ) -> "Iterator[Evaluator]":
     """Open what evaluates for a search, and what else a search needs before it begins."""
     from explorer.evaluate.open_evaluator import open_evaluator
-    from explorer.tuning.executor import without_collection
+    from explorer.tuning.executor import with_rare_collection
     from explorer.tuning.seeds import prepare
 
     told, first = (problem, device, timing, seed), partial(prepare, problem, goal, seed)
-    with without_collection(), open_evaluator(*told, goal.accuracy, meanwhile=first) as evaluator:
-        yield evaluator
+    evaluator = open_evaluator(*told, goal.accuracy, meanwhile=first)
+    with with_rare_collection(), evaluator as opened:
+        yield opened
 
 
 def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> Effort:

@@ -27,7 +27,12 @@ from explorer.errors import InvalidInput, NotFound
 from explorer.outcome import Rejected, Stage
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
-from explorer.tuning.executor import LONGEST_TURN_S, Evaluations, without_collection
+from explorer.tuning.executor import (
+    LONGEST_TURN_S,
+    MOST_UNLOOKED,
+    Evaluations,
+    with_rare_collection,
+)
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
 from explorer.tuning.samplers import named_sampler
 from explorer.tuning.search import MOST_BEGUN
@@ -559,18 +564,23 @@ def test_of_overlapping_searches_the_last_restores_how_long_threads_take_turns()
     assert sys.getswitchinterval() == before
 
 
-def test_of_overlapping_searches_the_last_lets_cycles_be_collected_again():
-    assert gc.isenabled()
-    first, second = without_collection(), without_collection()
-    first.__enter__()
-    with second:
-        first.__exit__(None, None, None)
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    gc.disable()
-    try:  # a program that collects none has none collected afterwards
-        with without_collection():
-            pass
-        assert not gc.isenabled()
+@pytest.mark.parametrize(
+    ("before", "meanwhile"),
+    [
+        ((700, 10, 10), (MOST_UNLOOKED, 10, 10)),
+        ((2 * MOST_UNLOOKED, 20, 50), (2 * MOST_UNLOOKED, 20, 50)),
+        ((0, 10, 10), (0, 10, 10)),  # a program that wants none looked for has none
+    ],
+)
+def test_of_overlapping_searches_the_last_has_cycles_looked_for_as_before(before, meanwhile):
+    ours = gc.get_threshold()
+    gc.set_threshold(*before)
+    try:
+        first, second = with_rare_collection(), with_rare_collection()
+        first.__enter__()
+        with second:
+            first.__exit__(None, None, None)
+            assert gc.get_threshold() == meanwhile
+        assert gc.get_threshold() == before
     finally:
-        gc.enable()
+        gc.set_threshold(*ours)
