@@ -4,7 +4,6 @@
 writes the file. The guide `measurement` shows what the committed files of each GPU say.
 """
 
-import json
 import sys
 from pathlib import Path
 from statistics import median
@@ -13,6 +12,7 @@ from explorer.devices.cuda import CudaDevice
 from explorer.evaluate.live import LiveEvaluator
 from explorer.outcome import Measured, spread
 from explorer.tuned_table import TunedProblem, read_table, table_path
+from tests.narrow_words import write_timed
 
 ABOVE = 1.005
 """Problems whose kernel took less than this share of copy's time are timed anew."""
@@ -51,14 +51,13 @@ def timed(one: TunedProblem, device: CudaDevice) -> dict:
 
 
 def main(path: Path) -> None:
-    """Time all of them and write the file, one problem a line."""
+    """Time all of them and write the file."""
     with CudaDevice(0) as device:
         table = read_table(table_path(device.gpu))
         above = sorted(filter(lambda one: share(one) > ABOVE, table.problems), key=share)
         found = [timed(one, device) for one in reversed(above)]
         gpu = device.gpu.name
-    lines = ",\n".join(json.dumps(one) for one in found)
-    path.write_text(f'{{"gpu": "{gpu}", "problems": [\n{lines}\n]}}\n', encoding="utf-8")
+    write_timed(path, gpu, found)
 
 
 if __name__ == "__main__":

@@ -420,10 +420,7 @@ def above_copy_elsewhere() -> str:
 
 def timed_anew(gpu: str) -> dict[str, float]:
     """Shares of copy that `python -m tests.above_copy` found on a GPU, by the problem's name."""
-    path = RESULTS / f"above-copy-{gpu.lower()}.json"
-    if not path.is_file():
-        return {}
-    problems = json.loads(path.read_text(encoding="utf-8"))["problems"]
+    problems = kept(f"above-copy-{gpu.lower()}")["problems"]
     return {one["problem"]: one["of_copy"] for one in problems}
 
 

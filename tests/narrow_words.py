@@ -96,6 +96,11 @@ def main(path: Path) -> None:
     with CudaDevice(0) as device:
         found = [timed(problem, device) for problem in PROBLEMS]
         gpu = device.gpu.name
+    write_timed(path, gpu, found)
+
+
+def write_timed(path: Path, gpu: str, found: list[dict]) -> None:
+    """Write what was found out about problems on a GPU, one problem a line."""
     lines = ",\n".join(json.dumps(one) for one in found)
     path.write_text(f'{{"gpu": "{gpu}", "problems": [\n{lines}\n]}}\n', encoding="utf-8")
 

@@ -1,6 +1,6 @@
 """What executes evaluations: one thread, in order, while others are proposed and compiled.
 
-And how Python's interpreter is set meanwhile, which other threads of the program share.
+It also changes settings of Python's interpreter meanwhile, which all threads of the program share.
 """
 
 import gc
@@ -45,7 +45,7 @@ class _Setting:
     def __init__(self, change: Callable[[], Callable[[], None]]) -> None:
         """`change` returns what restores the setting."""
         self._change = change
-        self._restore: Callable[[], None] | None = None
+        self._restore: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._asked = 0
 
@@ -61,7 +61,7 @@ class _Setting:
         finally:
             with self._lock:
                 self._asked -= 1
-                if self._asked == 0 and self._restore is not None:
+                if self._asked == 0:
                     self._restore()
 
 

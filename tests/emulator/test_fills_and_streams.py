@@ -174,7 +174,7 @@ def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(
     numbers = (np.int64(getattr(rows, name)) for name in ("rows", "mask_rows"))
     counts = (np.int32(getattr(rows, name)) for name, _ in Rows._fields_[6:])
     kernel = BY_FIELDS.replace("UNROLL", str(shape.unroll))
-    word = {2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}[shape.word_bytes]
+    _, word, *_ = shape.instance.split(", ")
     source = without_instances(problem, Kind.ROWS) + kernel.replace("WORD", word)
     ran = run(source, *pointers, *numbers, *counts, grid=launched.grid, block=launched.block)
     assert not ran.findings, ran.text
