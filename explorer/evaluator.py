@@ -1,8 +1,9 @@
 """The contract between what searches and what evaluates: a GPU, a recording, a test's fake."""
 
 from collections.abc import Collection, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
@@ -56,8 +57,8 @@ class Evaluator(Protocol):
     def submit(self, config: Config) -> None:
         """Start, in the background, what needs no GPU: emit and compile."""
 
-    def is_ready(self, config: Config) -> bool:
-        """Whether a submitted config would be evaluated at once, without waiting for its code."""
+    def compiling(self, config: Config) -> Future[Any] | None:
+        """What is done once a submitted config's code is there, or None where it needs none."""
 
     def evaluate(self, config: Config) -> Outcome:
         """Verify and time a config, once it is compiled; a variant's failures are outcomes.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 
 from explorer import __version__
@@ -23,6 +24,7 @@ from explorer.compile import (
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice, Job, SmallRun
 from explorer.devices.emulated.result import Status
+from explorer.errors import DeviceLost
 from explorer.evaluate.emulation import Verdict, exceeded_resource
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import gpu_runs
@@ -71,7 +73,7 @@ class LiveEvaluator:
         self._space = Space(problem, self.gpu)
         self._pool = CompilePool(Compiler(self.gpu.arch))
         self._identities: dict[Config, str] = {}
-        self._compiling: dict[Config, Future[Kernel]] = {}
+        self._compiling: dict[Config, Future[Job | Rejected]] = {}
         self._by_cubin: dict[str, Outcome] = {}
         self._best_us = 0.0
         self._evaluated = Mean()
@@ -113,12 +115,12 @@ class LiveEvaluator:
         if config not in self._compiling and self._space.is_legal(config):
             variant = emit(self.problem, config)
             self._identities[config] = variant.digest
-            self._compiling[config] = self._pool.submit(variant.source)
+            prepared = partial(self._prepared, ProgramUnderTest.of(variant), variant.digest)
+            self._compiling[config] = self._pool.submit_then(variant.source, prepared)
 
-    def is_ready(self, config: Config) -> bool:
-        """Whether a submitted config has been compiled, or will not be."""
-        compiling = self._compiling.get(config)
-        return compiling is None or compiling.done()
+    def compiling(self, config: Config) -> Future[Job | Rejected] | None:
+        """What is done once `config` is compiled, or has failed to; None where it is illegal."""
+        return self._compiling.get(config)
 
     def evaluate(self, config: Config) -> Outcome:
         """Compile if that was not started yet, verify, time; failures are outcomes."""
@@ -129,22 +131,16 @@ class LiveEvaluator:
         if rule is not None:
             return Rejected(Stage.INVALID, rule.reason(config))
         self.submit(config)
-        try:
-            kernel = self._compiling.pop(config).result()
-        except CompileFailure as failure:
-            return Rejected(Stage.COMPILE, str(failure))
-        variant = emit(self.problem, config)
-        with self._evaluated.measured():
-            return self._run(ProgramUnderTest.of(variant), kernel, variant.digest)
+        return self._evaluated_once(self._compiling.pop(config))
 
     def measure(self, program: ProgramUnderTest) -> Outcome:
         """Compile, verify and time a program, also one that was edited; failures are outcomes."""
-        try:
-            kernel = self._pool.submit(program.source).result()
-        except CompileFailure as failure:
-            told = str(failure).replace(SOURCE_NAME, program.file)
+        prepared = partial(self._prepared, program, "")
+        outcome = self._evaluated_once(self._pool.submit_then(program.source, prepared))
+        if isinstance(outcome, Rejected) and outcome.stage is Stage.COMPILE:
+            told = outcome.reason.replace(SOURCE_NAME, program.file)
             return Rejected(Stage.COMPILE, f"it does not compile for {self.gpu.arch}: {told}")
-        return self._run(program, kernel)
+        return outcome
 
     def judge(self, program: ProgramUnderTest) -> Verdict:
         """Verify a program, also one that was edited, on small problems and on this one."""
@@ -162,11 +158,7 @@ class LiveEvaluator:
         """As `compare`, with all peers that entered."""
         for config in configs:
             self.submit(config)
-        variants = [emit(self.problem, config) for config in configs]
-        contenders = [
-            self._job(ProgramUnderTest.of(variant), self._compiling[c].result(), variant.digest)
-            for c, variant in zip(configs, variants, strict=True)
-        ]
+        contenders = [_launchable(self._compiling[config].result()) for config in configs]
         for config in set(configs):
             del self._compiling[config]
         compared = self._device.compare(contenders, rounds, self._seed)
@@ -179,42 +171,53 @@ class LiveEvaluator:
         )
         return PeerTimes(Comparison(compared.samples_us, compared.copy_us), compared.peers)
 
-    def _run(self, program: ProgramUnderTest, kernel: Kernel, digest: str = "") -> Outcome:
-        """Verify and time a compiled program, unless the same machine code was run before."""
+    def _evaluated_once(self, compiling: Future[Job | Rejected]) -> Outcome:
+        """Verify and time a kernel once it is compiled, unless the same code was run before."""
+        try:
+            job = compiling.result()
+        except CompileFailure as failure:
+            return Rejected(Stage.COMPILE, str(failure))
+        if isinstance(job, Rejected):
+            return job
+        key = hashlib.sha256(job.cubin + repr(job.launches).encode()).hexdigest()
+        if key not in self._by_cubin:
+            with self._evaluated.measured():
+                self._by_cubin[key] = self._device.evaluate(replace(job, best_us=self._best_us))
+        outcome = self._by_cubin[key]
+        if isinstance(outcome, Measured):
+            self._best_us = min(self._best_us or outcome.time_us, outcome.time_us)
+            return replace(outcome, digest=job.digest)
+        return outcome
+
+    def _prepared(self, program: ProgramUnderTest, digest: str, kernel: Kernel) -> Job | Rejected:
+        """Work out what the GPU's process is asked, or why it need not be asked.
+
+        The threads that compile do so: the one that waits for the GPU would take 3 ms more for each
+        kernel, in which the GPU had nothing to do.
+        """
         launched = program.launches(self.problem)
         shared = max(launch.shared_bytes for launch in launched)
         resources = replace(kernel.resources, dynamic_shared_bytes=shared)
         exceeded = exceeded_resource(resources, launched, self.gpu)
         if exceeded is not None:
             return Rejected(Stage.RESOURCES, exceeded)
-        key = hashlib.sha256(kernel.cubin + repr(launched).encode()).hexdigest()
-        if key not in self._by_cubin:
-            job = self._job(program, replace(kernel, resources=resources), digest)
-            self._by_cubin[key] = self._device.evaluate(job)
-        outcome = self._by_cubin[key]
-        if isinstance(outcome, Measured):
-            self._best_us = min(self._best_us or outcome.time_us, outcome.time_us)
-            return replace(outcome, digest=digest)
-        return outcome
-
-    def _job(self, program: ProgramUnderTest, kernel: Kernel, digest: str) -> Job:
+        small_runs = tuple(
+            SmallRun(
+                run.case,
+                program.launches(run.problem),
+                program.scratch_bytes(run.problem),
+                run.misaligned_by,
+                run.accuracy,
+            )
+            for run in gpu_runs(program)
+        )
         return Job(
             cubin=kernel.cubin,
             digest=digest,
-            resources=kernel.resources,
-            small_runs=tuple(
-                SmallRun(
-                    run.case,
-                    program.launches(run.problem),
-                    program.scratch_bytes(run.problem),
-                    run.misaligned_by,
-                    run.accuracy,
-                )
-                for run in gpu_runs(program)
-            ),
-            launches=program.launches(self.problem),
+            resources=resources,
+            small_runs=small_runs,
+            launches=launched,
             scratch_bytes=program.scratch_bytes(self.problem),
-            best_us=self._best_us,
         )
 
     def __enter__(self) -> "LiveEvaluator":
@@ -229,6 +232,13 @@ class LiveEvaluator:
         self._pool.__exit__(kind, error, trace)
         if not self._keep_device:
             self._device.close()
+
+
+def _launchable(job: Job | Rejected) -> Job:
+    """The job of a kernel that was measured before; raises DeviceLost if it cannot be launched."""
+    if isinstance(job, Rejected):
+        raise DeviceLost(f"a kernel that was measured cannot be launched now: {job.reason}")
+    return job
 
 
 def verdict_on(program: ProgramUnderTest, outcome: Outcome, gpu: str) -> Verdict:

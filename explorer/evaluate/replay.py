@@ -121,9 +121,8 @@ class ReplayEvaluator:
     def submit(self, config: Config) -> None:
         """Nothing is compiled."""
 
-    def is_ready(self, config: Config) -> bool:
-        """Always: so proposals are evaluated in their order, and one seed gives the same trials."""
-        return True
+    def compiling(self, config: Config) -> None:
+        """Nothing, so that proposals are evaluated in their order: a seed gives the same trials."""
 
     def evaluate(self, config: Config) -> Outcome:
         """The recorded outcome; raises InvalidInput for a config that was not recorded.

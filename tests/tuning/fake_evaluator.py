@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
 
 from explorer.accuracy import Accuracy
 from explorer.codegen import emit
@@ -126,8 +128,8 @@ class FakeEvaluator:
     def submit(self, config: Config) -> None:
         self.submitted.append(config)
 
-    def is_ready(self, config: Config) -> bool:
-        return True
+    def compiling(self, config: Config) -> Future[Any] | None:
+        return None
 
     def evaluate(self, config: Config) -> Outcome:
         self.evaluated.append(config)

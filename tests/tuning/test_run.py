@@ -9,7 +9,9 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -124,28 +126,95 @@ def test_everything_is_submitted_before_it_is_evaluated_and_ahead_of_it(storage)
     assert evaluator.evaluated == evaluator.submitted[:30]
 
 
+class CompilesInTurn(FakeEvaluator):
+    """Its code is there when a test says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.codes = {}
+
+    def submit(self, config):
+        super().submit(config)
+        self.codes[config] = Future()
+
+    def compiling(self, config):
+        return self.codes[config]
+
+    def compile(self, *numbers):
+        for number in numbers:
+            code = self.codes[self.submitted[number]]
+            if not code.done():
+                code.set_result(None)
+
+
 def test_what_is_compiled_is_evaluated_before_what_is_not():
-    class Slow(FakeEvaluator):
+    class Slow(CompilesInTurn):
         """Its first proposal compiles until ten others are evaluated."""
 
-        def is_ready(self, config):
-            return config != self.submitted[0] or len(self.evaluated) >= 10
+        def submit(self, config):
+            super().submit(config)
+            if len(self.submitted) > 1:
+                self.compile(-1)
+
+        def evaluate(self, config):
+            if len(self.evaluated) == 10:
+                self.compile(0)
+            return super().evaluate(config)
 
     slow = Slow()
     run_search(slow, InMemoryStorage(), trials=20, ahead=6)
-    assert slow.evaluated.index(slow.submitted[0]) in (10, 11)  # two are handed over at once
+    assert slow.evaluated.index(slow.submitted[0]) in (11, 12)  # two are handed over at once
     others = [config for config in slow.evaluated if config != slow.submitted[0]]
     assert others == slow.submitted[1:20]
 
 
-def test_the_first_is_waited_for_where_nothing_is_compiled():
-    class NeverReady(FakeEvaluator):
-        def is_ready(self, config):
-            return False
+def test_what_is_compiled_first_is_evaluated_where_nothing_was():
+    class LastFirst(CompilesInTurn):
+        """Compiles nothing until the first seven proposals are there, and then the last of them."""
 
-    evaluator = NeverReady()
-    run_search(evaluator, InMemoryStorage(), trials=20, ahead=6)
-    assert evaluator.evaluated == evaluator.submitted[:20]
+        def submit(self, config):
+            super().submit(config)
+            if len(self.submitted) == 7:
+                threading.Timer(0.2, self.compile, [6]).start()
+
+        def evaluate(self, config):
+            self.compile(*range(len(self.submitted)))
+            return super().evaluate(config)
+
+    evaluator = LastFirst()
+    run_search(evaluator, InMemoryStorage(), trials=7, ahead=6)
+    assert evaluator.evaluated == [evaluator.submitted[6], *evaluator.submitted[:6]]
+
+
+def test_what_is_compiled_meanwhile_is_handed_over_before_the_first_is_done(monkeypatch):
+    handed, begin = [], Evaluations.begin
+
+    def counted(self, config):
+        handed.append(config)
+        return begin(self, config)
+
+    class OneByOne(CompilesInTurn):
+        """Compiles the first, and the others while that one is evaluated."""
+
+        def submit(self, config):
+            super().submit(config)
+            if len(self.submitted) == 5:
+                self.compile(0)
+
+        def evaluate(self, config):
+            if not self.evaluated:
+                self.compile(*range(5))
+                end = time.monotonic() + 20
+                while len(handed) < 2 and time.monotonic() < end:
+                    time.sleep(0.001)
+                self.handed = len(handed)
+            return super().evaluate(config)
+
+    monkeypatch.setattr(Evaluations, "begin", counted)
+    evaluator = OneByOne()
+    run_search(evaluator, InMemoryStorage(), trials=5, ahead=4)
+    assert evaluator.handed == MOST_BEGUN
+    assert evaluator.evaluated == evaluator.submitted[:5]
 
 
 def test_the_next_kernel_is_evaluated_while_an_outcome_is_stored_and_told():
