@@ -108,19 +108,18 @@ def _plateau(number: int, rows: int, bits: int) -> Pattern:
     return Pattern(PLATEAU, make)
 
 
-def equal_terms() -> Pattern:
+def _equal_terms(rng: np.random.Generator, cols: int) -> Row:
     """Return a row of equal elements below one maximum, of whose sum plain addition loses the most.
 
     Each term is rounded as the one before it while the sum does not double, so that the errors
     add up instead of cancelling: 4096 such terms, one after another, come to 60 roundings.
     """
+    row = np.full(cols, -0.3)
+    row[rng.integers(0, cols)] = 0.0
+    return row
 
-    def make(rng: np.random.Generator, cols: int) -> Row:
-        row = np.full(cols, -0.3)
-        row[rng.integers(0, cols)] = 0.0
-        return row
 
-    return Pattern("equal terms", make)
+EQUAL_TERMS = Pattern("equal terms", _equal_terms)
 
 
 def rounded_apart(cols: int, dtype: DType, output: DType, op: Op) -> list[Pattern]:

@@ -132,7 +132,7 @@ def _subset(name: str, start: int, count: int) -> Pattern:
     return Pattern(name, make)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _random_order(cols: int, name: str) -> NDArray[np.int64]:
     """Return the order of a row's elements, the same for all rows of a name."""
     return np.random.default_rng([cols, len(name)]).permutation(cols)
@@ -198,11 +198,10 @@ def _peak(place: int, number: int, dtype: DType, shares: Shares | None) -> Patte
     Where each thread subtracts its own maximum so far, as online sums do, a row tells of each step
     of every stair, whose e^x overflows where the maximum leaves it out.
     """
-    lone = _lone("peak", place, PEAK, -PEAK)
     steps = PEAK_STEPS[dtype.arithmetic]
 
     def make(rng: np.random.Generator, cols: int) -> Row:
-        row = lone.make(rng, cols)
+        row = _alone(rng, cols, place, PEAK, -PEAK)
         if shares is not None:
             places, level = shares.steps_of_each(cols, number, steps)
             below = places != place
@@ -237,11 +236,12 @@ def _thorough_places(cols: int, rows: int, shares: Shares) -> list[int]:
 
 
 def _lone(name: str, place: int, value: float, offset: float) -> Pattern:
+    """Return the pattern of `_alone`."""
+    return Pattern(name, lambda rng, cols: _alone(rng, cols, place, value, offset))
+
+
+def _alone(rng: np.random.Generator, cols: int, place: int, value: float, offset: float) -> Row:
     """Return a row of noise around `offset` with one element of another value."""
-
-    def make(rng: np.random.Generator, cols: int) -> Row:
-        row = rng.standard_normal(cols) + offset
-        row[place % cols] = value  # a row may repeat narrower ones
-        return row
-
-    return Pattern(name, make)
+    row = rng.standard_normal(cols) + offset
+    row[place % cols] = value  # a row may repeat narrower ones
+    return row

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from explorer.accuracy import Accuracy
 from explorer.dtype import DType
 from explorer.problem import Mask, Problem
-from explorer.reference.distances import equal_terms
+from explorer.reference.distances import EQUAL_TERMS
 from explorer.reference.gradients import vary_gradients
 from explorer.reference.influence import EXACT, OF_A_PLACE
 from explorer.reference.layout import NUMPY_DTYPES, saturated
@@ -65,19 +65,25 @@ class Case:
     longer: Accuracy | None = None
     """What the case is held to where its rows are longer than the kernel's own."""
     compensated: bool = False
-    """Whether the first row is `equal_terms`, of which compensated sums lose nothing."""
+    """Whether the first row is `EQUAL_TERMS`, of which compensated sums lose nothing."""
 
     @property
     def patterns(self) -> Iterator[Pattern]:
         """The pattern of each row; they repeat, with other random numbers."""
-        known = patterns_for(self.problem, self.shares, keeps_small=self.keeps_small)
+        known, leading = self._known, self._leading[: self.problem.rows]
+        yield from leading
+        for row in range(self.problem.rows - len(leading)):
+            yield known[(self.first + row) % len(known)]
+
+    @property
+    def _known(self) -> tuple[Pattern, ...]:
+        return patterns_for(self.problem, self.shares, keeps_small=self.keeps_small)
+
+    @property
+    def _leading(self) -> tuple[Pattern, ...]:
         width = self.leading_width
         leading = leading_patterns(self.problem, width, self.longer) if width else ()
-        if self.compensated:
-            leading = (equal_terms(), *leading)
-        for row in range(self.problem.rows):
-            number = self.first + row - len(leading)
-            yield leading[row] if row < len(leading) else known[number % len(known)]
+        return (EQUAL_TERMS, *leading) if self.compensated else leading
 
     def arrays(self, seed: int = 0) -> dict[str, Array]:
         """Return every array that a kernel reads, by the names of `operands.inputs`.
@@ -85,9 +91,9 @@ class Case:
         A backward op gets the forward's output on the patterns, as the forward would have rounded
         it, and a gradient.
         """
-        problem, patterns = self.problem, tuple(self.patterns)
-        names = np.array([pattern.name for pattern in patterns])
-        matrix = _pattern_matrix(problem.dtype, patterns, problem.cols, seed)
+        problem = self.problem
+        names = np.array([pattern.name for pattern in self.patterns])
+        matrix = self._matrix(seed)
         if not problem.op.is_backward:
             matrix = _unscaled(problem, matrix, names)
         rng = np.random.default_rng([seed, problem.rows, problem.cols, 1])
@@ -98,6 +104,16 @@ class Case:
             arrays["input"] = arrays["input"].copy()  # the patterns are kept for other cases
             vary_masks(problem, arrays, names, rng, leading=self.leading_width > 0)
         return arrays
+
+    def _matrix(self, seed: int) -> Array:
+        """Return a row of each pattern. Large numbers stay finite in every dtype."""
+        problem, leading = self.problem, self._leading[: self.problem.rows]
+        count = problem.rows - len(leading)
+        known = _rows_in_turn(problem.dtype, self._known, self.first, count, problem.cols, seed)
+        if not leading:
+            return known
+        first = _rows_in_turn(problem.dtype, leading, 0, len(leading), problem.cols, seed)
+        return np.concatenate([first, known])
 
 
 def verification_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
@@ -236,19 +252,49 @@ TOGETHER = 2**16
 """Elements of rows that are converted together: what a core's cache holds."""
 
 
-@lru_cache(maxsize=2)
-def _pattern_matrix(dtype: DType, patterns: tuple[Pattern, ...], cols: int, seed: int) -> Array:
-    """Return a matrix of a row for each pattern. Large numbers stay finite in every dtype.
+ROWS_TOGETHER = 16
+"""Rows are made in multiples of this, and a matrix takes as many of them as it has: kernels differ
+in the rows of a block, and each would have a matrix of its own made."""
 
-    It is kept: kernels with as many rows a block ask for the same once more.
+WIDE_COLS = 2**13
+"""Columns of rows above which no more of them are made than are asked for."""
+
+KEPT_ELEMENTS = 2**20
+"""Elements of a matrix up to which KEPT of them are kept, and of larger ones KEPT_LARGE."""
+
+KEPT = 32
+KEPT_LARGE = 4
+
+
+def _rows_in_turn(
+    dtype: DType, known: tuple[Pattern, ...], first: int, count: int, cols: int, seed: int
+) -> Array:
+    """Return `count` rows of patterns in turn, from number `first` on; nobody may write to them.
+
+    They are kept, for the kernels that follow ask for the same once more.
     """
-    rng = np.random.default_rng([seed, len(patterns), min(cols, PATTERN_COLS)])
-    matrix = np.empty((len(patterns), cols), NUMPY_DTYPES[dtype])
-    for first, width, alike in _of_one_width(patterns, cols):
+    together = ROWS_TOGETHER if cols <= WIDE_COLS else 1
+    rounded = -(-count // together) * together
+    make = _kept if rounded * cols <= KEPT_ELEMENTS else _kept_large
+    return make(dtype, known, first, rounded, cols, seed)[:count]
+
+
+def _make_in_turn(
+    dtype: DType, known: tuple[Pattern, ...], first: int, count: int, cols: int, seed: int
+) -> Array:
+    patterns = tuple(known[number % len(known)] for number in range(first, first + count))
+    rng = np.random.default_rng([seed, first, count, len(known), min(cols, PATTERN_COLS)])
+    matrix = np.empty((count, cols), NUMPY_DTYPES[dtype])
+    for start, width, alike in _of_one_width(patterns, cols):
         rows = np.stack([pattern.make(rng, width) for pattern in alike])
-        for row, values in enumerate(saturated(rows, matrix.dtype), first):
+        for row, values in enumerate(saturated(rows, matrix.dtype), start):
             matrix[row] = values if width == cols else np.resize(values, cols)
+    matrix.flags.writeable = False
     return matrix
+
+
+_kept = lru_cache(KEPT)(_make_in_turn)
+_kept_large = lru_cache(KEPT_LARGE)(_make_in_turn)
 
 
 def _of_one_width(

@@ -37,10 +37,14 @@ def patterns_for(
     has more rows of them: one in which a large share does not come before many small ones.
     """
     scale = problem.scale if problem.op.is_backward else None
-    alike = Problem(
+    return _patterns(_of_one_row(problem, scale), shares, keeps_small)
+
+
+def _of_one_row(problem: Problem, scale: float | None) -> Problem:
+    """Return what patterns depend on of a problem, so that they are made once for all alike."""
+    return Problem(
         1, problem.cols, problem.dtype, problem.op, out_dtype=problem.output_dtype, scale=scale
     )
-    return _patterns(alike, shares, keeps_small)
 
 
 def leading_patterns(
@@ -55,6 +59,11 @@ def leading_patterns(
     power of two, shows in the rows of one element. Where rows begin anywhere in a vector of `width`
     elements, that is the vector with the element so many before the end; else `width` is 1.
     """
+    return _leading_patterns(_of_one_row(problem, problem.scale), width, longer)
+
+
+@lru_cache(maxsize=128)
+def _leading_patterns(problem: Problem, width: int, longer: Accuracy | None) -> tuple[Pattern, ...]:
     seam = int(2 ** (problem.cols.bit_length() - 1))
     exact = [pattern for pattern in patterns_for(problem) if pattern.name in EXACT]
     first, last = (Pattern(_words(make), make) for make in (_first_left, _last_left))
@@ -91,7 +100,7 @@ LEADING_COUNT = 8
 """The most of them that there are."""
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=128)
 def _patterns(problem: Problem, shares: Shares | None, keeps_small: bool) -> tuple[Pattern, ...]:
     cols, dtype, output, op = problem.cols, problem.dtype, problem.output_dtype, problem.op
     return (

@@ -19,7 +19,7 @@ from explorer.problem import Problem
 from explorer.ptx_emulator import Kind, LaunchLimits, Schedule
 from explorer.reference import verification_inputs
 
-PROBLEM = Problem(3, 512)
+PROBLEM = Problem(16, 512)
 
 SOFTMAX = """
 __device__ float larger(float a, float b) { return a > b || a != a ? a : b; }
