@@ -40,7 +40,7 @@ LEAST_AHEAD = 4
 """Configs that compile ahead before times are known, and where compiling takes no time."""
 
 
-SPARE_AHEAD = 4
+SPARE_AHEAD = 6
 """Configs that compile ahead beyond what the mean times ask for. With two, the GPU waited for code
 during a quarter of the evaluations of a search on an H200's host."""
 

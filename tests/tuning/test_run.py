@@ -115,12 +115,12 @@ def test_everything_is_submitted_before_it_is_evaluated_and_ahead_of_it(storage)
         def evaluate(self, config):
             assert config in self.submitted
             self.depths.append(len(self.submitted) - len(self.evaluated))
+            time.sleep(0.02)  # as long as a GPU takes
             return super().evaluate(config)
 
     evaluator = Watching()
     run_search(evaluator, storage, trials=30, ahead=6)
-    # Meanwhile others are proposed, at the same time as the depth is looked at; and of the two that
-    # are handed over at once, the second may have begun too.
+    # Meanwhile others are proposed, at the same time as the depth is looked at.
     assert max(evaluator.depths) in (6, 7)
     assert sum(depth >= 5 for depth in evaluator.depths) >= 23
     assert evaluator.evaluated == evaluator.submitted[:30]
@@ -363,7 +363,7 @@ def test_a_killed_run_leaves_a_study_that_goes_on(path):
     assert killed.returncode == -signal.SIGKILL
     storage = open_storage(str(path))
     finished = _finished(storage)
-    assert finished >= 8  # the last two may have been on their way to the file
+    assert finished >= 10 - MOST_BEGUN  # these may have been on their way to the file
     run_search(FakeEvaluator(), storage, trials=10)
     assert _finished(storage) == finished + 10
 
