@@ -359,12 +359,12 @@ def _for_search(
 ) -> "Iterator[Evaluator]":
     """Open what evaluates for a search, and what else a search needs before it begins."""
     from explorer.evaluate.open_evaluator import open_evaluator
-    from explorer.tuning.executor import with_rare_collection
+    from explorer.tuning.executor import threads_of_a_search
     from explorer.tuning.seeds import prepare
 
     told, first = (problem, device, timing, seed), partial(prepare, problem, goal, seed)
     evaluator = open_evaluator(*told, goal.accuracy, meanwhile=first)
-    with with_rare_collection(), evaluator as opened:
+    with threads_of_a_search(), evaluator as opened:
         yield opened
 
 

@@ -37,7 +37,7 @@ def open_evaluator(
 
     `auto` is cuda:0 where a driver answers, else the recording of the problem. What is to be done
     `meanwhile` is called in another thread, and waited for, while a GPU is prepared for the
-    problem: that takes its process a second, for which this one has nothing to do. Raises
+    problem: that takes its process more than a second, for which this one has little to do. Raises
     InvalidInput for an unknown device or timing, a GPU that is not there or a problem that does
     not fit it, and NotFound where there is no recording.
     """
@@ -45,12 +45,15 @@ def open_evaluator(
         raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
     named = gpu_or_recording(device)
     if isinstance(named, int):
-        opened = _started(named)
-        from explorer.evaluate.live import LiveEvaluator
+        with ThreadPoolExecutor(2) as aside:
+            gpu = _asked(named)
+            if gpu is not None:
+                aside.submit(_compile_tools, problem, gpu.arch)
+            if gpu is not None and meanwhile is not None:
+                aside.submit(meanwhile, gpu)
+            opened = _started(named)
+            from explorer.evaluate.live import LiveEvaluator
 
-        with ThreadPoolExecutor(1) as aside:
-            if meanwhile is not None:
-                aside.submit(meanwhile, opened.gpu)
             evaluator = LiveEvaluator(problem, opened, timing, seed, accuracy)
         with evaluator as live:
             yield live
@@ -65,6 +68,27 @@ def open_evaluator(
                 "timing out, or measure on a GPU"
             )
         yield replay
+
+
+def _asked(index: int) -> GpuSpec | None:
+    """What the driver says of a GPU in this process; None where it cannot be used."""
+    from explorer.devices.cuda.program import CudaError, device_spec, has_driver
+
+    try:
+        return device_spec(index) if has_driver() else None
+    except CudaError:
+        return None
+
+
+def _compile_tools(problem: Problem, arch: str) -> None:
+    """Begin to compile what a GPU's process needs for a problem, so that it lies on disk then."""
+    from explorer.devices.cuda.limits import tools_sources
+
+    sources = tools_sources(problem)
+    pool = CompilePool(Compiler(arch), threads=len(sources))
+    for source in sources:
+        pool.submit(source)
+    pool.leave()
 
 
 def _started(index: int) -> "CudaDevice":

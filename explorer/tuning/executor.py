@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -89,9 +89,11 @@ _short_turns = _Setting(_take_short_turns)
 _rare_looks = _Setting(_look_rarely)
 
 
-def with_rare_collection() -> AbstractContextManager[None]:
-    """Have Python look less often for cycles of unused objects, until the block ends."""
-    return _rare_looks.changed()
+@contextmanager
+def threads_of_a_search() -> Iterator[None]:
+    """Have threads take turns quickly, and cycles of unused objects looked for less often."""
+    with _short_turns.changed(), _rare_looks.changed():
+        yield
 
 
 class Evaluations:
@@ -116,8 +118,8 @@ class Evaluations:
         return Evaluation(outcome, started, time.monotonic() - clock)
 
     def __enter__(self) -> "Evaluations":
-        """Let threads take turns quickly, until the end of the block."""
-        self._settings.enter_context(_short_turns.changed())
+        """Change the interpreter's settings until the end of the block."""
+        self._settings.enter_context(threads_of_a_search())
         return self
 
     def __exit__(

@@ -2,12 +2,15 @@
 
 import random
 import threading
+import time
 from contextlib import nullcontext
 
 import pytest
 
 from explorer.codegen import emit
 from explorer.compile import Compiler
+from explorer.devices.cuda.limits import tools_sources
+from explorer.errors import InvalidInput
 from explorer.evaluate import open_evaluator as opening
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
@@ -24,8 +27,9 @@ class Device:
 
 
 @pytest.fixture
-def prepared(monkeypatch):
+def prepared(monkeypatch, tmp_path):
     """A GPU that is prepared once `prepared` is set."""
+    monkeypatch.setenv("EXPLORER_CACHE_DIR", str(tmp_path))
     ready = threading.Event()
 
     def live(problem, device, *_):
@@ -33,6 +37,7 @@ def prepared(monkeypatch):
         return nullcontext(device)
 
     monkeypatch.setattr(opening, "gpu_or_recording", lambda _: 0)
+    monkeypatch.setattr(opening, "_asked", lambda _: H200)
     monkeypatch.setattr(opening, "_started", lambda _: Device())
     monkeypatch.setattr("explorer.evaluate.live.LiveEvaluator", live)
     return ready
@@ -57,6 +62,33 @@ def test_its_failure_is_not_that_of_opening(prepared):
 
     with opening.open_evaluator(PROBLEM, meanwhile=failing) as opened:
         assert opened.gpu == H200
+
+
+def test_what_the_gpu_needs_is_compiled_while_its_process_starts(prepared, monkeypatch):
+    compiler, seen = Compiler(H200.arch), []
+
+    def started(_):
+        end = time.monotonic() + 60
+        for source in tools_sources(PROBLEM):
+            key = compiler.key(source)
+            while compiler.cache.load(key) is None and time.monotonic() < end:
+                time.sleep(0.01)
+            seen.append(compiler.cache.load(key))
+        return Device()
+
+    prepared.set()
+    monkeypatch.setattr(opening, "_started", started)
+    with opening.open_evaluator(PROBLEM):
+        assert len(seen) == 4 and all(seen)
+
+
+def test_a_gpu_that_is_not_there_is_for_its_process_to_refuse(monkeypatch):
+    def refusing(_):
+        raise InvalidInput("device cuda:7 cannot be used")
+
+    monkeypatch.setattr(opening, "_started", refusing)
+    with pytest.raises(InvalidInput, match="cuda:7"), opening.open_evaluator(PROBLEM, "cuda:7"):
+        pass
 
 
 def test_a_search_finds_what_was_prepared(monkeypatch, tmp_path):

@@ -33,7 +33,7 @@ from explorer.tuning.executor import (
     LONGEST_TURN_S,
     MOST_UNLOOKED,
     Evaluations,
-    with_rare_collection,
+    threads_of_a_search,
 )
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
 from explorer.tuning.samplers import named_sampler
@@ -645,7 +645,7 @@ def test_of_overlapping_searches_the_last_has_cycles_looked_for_as_before(before
     ours = gc.get_threshold()
     gc.set_threshold(*before)
     try:
-        first, second = with_rare_collection(), with_rare_collection()
+        first, second = threads_of_a_search(), threads_of_a_search()
         first.__enter__()
         with second:
             first.__exit__(None, None, None)
