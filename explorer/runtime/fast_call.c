@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { MOST_AXES = 8, MOST_ARGUMENTS = 16, SLOTS = 1 << 13 };
+enum { MOST_AXES = 8, MOST_ARGUMENTS = 16, MOST_QUESTIONS = 8, SLOTS = 1 << 13 };
 
 // ---------------------------------------------------------------- other libraries' structures
 
@@ -71,13 +71,23 @@ typedef struct {
 
 // ---------------------------------------------------------------- what Python has given
 
+// A function without arguments, and what it returns if nothing looks on. If it is a function of C
+// that takes none, `direct` is that one, which is called in less time than the object.
+typedef struct {
+  PyObject *function, *self, *expected;
+  PyCFunction direct;
+} Question;
+
 static struct Given {
   PyObject* objects;  // the tuple that owns all of the following ones
   PyObject *tensor, *parameter;  // torch.Tensor and torch.nn.Parameter
   PyObject* dtype;  // torch.dtype
-  PyObject *requires_grad, *cuda;  // the texts
-  PyObject *is_negated, *gradients_enabled, *autocast_enabled, *bump_version;  // functions
-  PyObject* answers;  // pairs (function, what it returns if nothing looks on)
+  PyObject* cuda;  // the text
+  PyMethodDescrObject* is_negated;  // a method of tensors
+  PyGetSetDescrObject* requires_grad;  // a property of tensors
+  PyObject *gradients_enabled, *autocast_enabled, *bump_version;  // functions
+  Question questions[MOST_QUESTIONS];
+  Py_ssize_t question_count;
   PyObject* values;  // triples (namespace, name, the value if nothing looks on)
   PyObject *otherwise, *learn;  // what serves the calls that this file does not
   PyObject* operator;  // what serves those of generated code that this file does not
@@ -92,20 +102,24 @@ enum { LOG, X, DIM, SCALE, MASK, LENGTHS, DTYPE, OUT, ARGUMENT_COUNT };
 
 // ---------------------------------------------------------------- 1. Is it a plain call?
 
-// Whether a function returns a certain object: true, false, none and small integers exist once.
-static int returns(PyObject* function, PyObject* argument, PyObject* expected) {
-  PyObject* result =
-      argument ? PyObject_CallOneArg(function, argument) : PyObject_CallNoArgs(function);
+// Whether a result is a certain object: true, false, none and small integers exist once.
+static int is_expected(PyObject* result, PyObject* expected) {
   Py_XDECREF(result);  // the expected object lives on
   return result == expected;
 }
 
+static int returns(PyObject* function, PyObject* argument, PyObject* expected) {
+  return is_expected(
+      argument ? PyObject_CallOneArg(function, argument) : PyObject_CallNoArgs(function), expected);
+}
+
 // Whether no mode, transform or tracer looks on. Most calls get past this, so each question must be
-// cheap: it takes 15 to 20 ns, and 50 with PyTorch 2.11.
+// cheap: it takes 10 to 20 ns, and 40 to 100 with PyTorch 2.11.
 static int answers_are_plain(void) {
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given.answers); i++) {
-    PyObject* pair = PyTuple_GET_ITEM(given.answers, i);
-    if (!returns(PyTuple_GET_ITEM(pair, 0), NULL, PyTuple_GET_ITEM(pair, 1))) return 0;
+  for (const Question* one = given.questions; one < given.questions + given.question_count; one++) {
+    PyObject* answer =
+        one->direct ? one->direct(one->self, NULL) : PyObject_CallNoArgs(one->function);
+    if (!is_expected(answer, one->expected)) return 0;
   }
   return 1;
 }
@@ -125,13 +139,14 @@ static int values_are_plain(void) {
 static int is_memory(PyObject* x) {
   PyObject* type = (PyObject*)Py_TYPE(x);
   return (type == given.tensor || type == given.parameter) &&
-      returns(given.is_negated, x, Py_False);
+      is_expected(given.is_negated->d_method->ml_meth(x, NULL), Py_False);
 }
 
 // Whether besides nobody wants to know how the elements came about.
 static int is_plain_tensor(PyObject* x) {
   if (!is_memory(x)) return 0;
-  PyObject* wanted = PyObject_GetAttr(x, given.requires_grad);
+  const PyGetSetDef* property = given.requires_grad->d_getset;
+  PyObject* wanted = property->get(x, property->closure);
   Py_XDECREF(wanted);
   return wanted == Py_False || (wanted && returns(given.gradients_enabled, NULL, Py_False));
 }
@@ -307,6 +322,24 @@ static int launch(
   return status;
 }
 
+// A tuple of one object, which is None between calls: to make one takes 20 ns of each call.
+static PyObject* spare;
+
+// Tells autograd that a tensor was written, as PyTorch tells it. If it cannot, sets the error.
+static int tell_written(PyObject* tensor) {
+  PyObject* told = spare ? spare : PyTuple_Pack(1, Py_None);
+  spare = NULL;  // until this call gives it back, other threads take another
+  if (!told) return 0;
+  Py_DECREF(PyTuple_GET_ITEM(told, 0));
+  PyTuple_SET_ITEM(told, 0, Py_NewRef(tensor));
+  int is_told = returns(given.bump_version, told, Py_None);
+  if (spare || Py_REFCNT(told) > 1) return Py_DECREF(told), is_told;
+  Py_DECREF(tensor);
+  PyTuple_SET_ITEM(told, 0, Py_NewRef(Py_None));
+  spare = told;
+  return is_told;
+}
+
 static double scale_of(PyObject* scale) {
   if (scale == Py_None) return 0;  // no kernel reads it
   return PyFloat_CheckExact(scale) ? PyFloat_AS_DOUBLE(scale) : PyLong_AsDouble(scale);
@@ -330,12 +363,7 @@ static PyObject* run(
   int has_stream = x->device_type == DEVICE_CPU ||
       !given.exchange->current_stream(x->device_type, x->device, &stream);
   *has_launched = !is_misplaced && has_stream && !launch(entry, stream, source, target, scale);
-  int is_done = *has_launched;
-  if (is_done && is_given) {  // autograd learns that the tensor was written, as PyTorch tells it
-    PyObject* written = PyTuple_Pack(1, output);
-    is_done = written && returns(given.bump_version, written, Py_None);
-    Py_XDECREF(written);
-  }
+  int is_done = *has_launched && (!is_given || tell_written(output));
   if (!is_done) Py_CLEAR(output);
   return output;
 }
@@ -486,6 +514,24 @@ static PyObject* size(PyObject* module, PyObject* nothing) {
   return PyLong_FromSsize_t(entry_count);
 }
 
+// Reads pairs of a function and what it returns if nothing looks on; if it cannot, sets the error.
+static int read_questions(PyObject* answers, struct Given* next) {
+  next->question_count = PyTuple_GET_SIZE(answers);
+  if (next->question_count > MOST_QUESTIONS)
+    return PyErr_Format(PyExc_ValueError, "there are more than %d answers", MOST_QUESTIONS), 0;
+  for (Py_ssize_t i = 0; i < next->question_count; i++) {
+    Question* one = &next->questions[i];
+    PyObject* pair = PyTuple_GET_ITEM(answers, i);
+    if (!PyArg_ParseTuple(pair, "OO", &one->function, &one->expected)) return 0;
+    if (PyCFunction_CheckExact(one->function) &&
+        PyCFunction_GET_FLAGS(one->function) == METH_NOARGS) {
+      one->direct = PyCFunction_GET_FUNCTION(one->function);
+      one->self = PyCFunction_GET_SELF(one->function);
+    }
+  }
+  return 1;
+}
+
 // configure(objects, exchange, launch, current_context, most): what calls need of PyTorch, the
 // driver and Python. `objects` has those of `given`, in order; functions of the driver are
 // addresses.
@@ -510,11 +556,17 @@ static PyObject* configure(PyObject* module, PyObject* told) {
     return PyErr_Format(PyExc_ValueError, "most is %zd; it must be 1 to %d", most, SLOTS / 2);
   }
   struct Given next = {.objects = objects, .exchange = found, .most = most};
+  PyObject* answers;
   if (!PyArg_ParseTuple(
-          objects, "OOOOOOOOOO!O!OOO", &next.tensor, &next.parameter, &next.dtype,
-          &next.requires_grad, &next.cuda, &next.is_negated, &next.gradients_enabled,
-          &next.autocast_enabled, &next.bump_version, &PyTuple_Type, &next.answers, &PyTuple_Type,
-          &next.values, &next.otherwise, &next.learn, &next.operator)) {
+          objects, "OOOOO!O!OOOO!O!OOO", &next.tensor, &next.parameter, &next.dtype, &next.cuda,
+          &PyGetSetDescr_Type, &next.requires_grad, &PyMethodDescr_Type, &next.is_negated,
+          &next.gradients_enabled, &next.autocast_enabled, &next.bump_version, &PyTuple_Type,
+          &answers, &PyTuple_Type, &next.values, &next.otherwise, &next.learn, &next.operator) ||
+      !read_questions(answers, &next)) {
+    return NULL;
+  }
+  if (next.is_negated->d_method->ml_flags != METH_NOARGS) {
+    PyErr_SetString(PyExc_ValueError, "PyTorch's is_neg takes arguments");
     return NULL;
   }
   next.launch = (int (*)(const LaunchConfig*, void*, void**, void**))(uintptr_t)launch_address;

@@ -146,7 +146,8 @@ def configure(library: ModuleType, launch: int, current_context: int) -> None:
     """Tell the compiled function what it needs of PyTorch and of the driver's two functions.
 
     Raises AttributeError for a PyTorch without DLPack's C exchange API, which 2.11 and 2.13 have,
-    and ValueError for one with another version of it.
+    ValueError for one with another version of it, and ValueError or TypeError for one whose tensors
+    have `requires_grad` and `is_neg` of another kind.
     """
     from explorer.runtime import functions, torch_inductor
 
@@ -163,8 +164,8 @@ def configure(library: ModuleType, launch: int, current_context: int) -> None:
         (vars(shapes), "_logs", ()),
     )
     objects = (
-        *(Tensor, torch.nn.Parameter, torch.dtype, "requires_grad", "cuda"),
-        *(Tensor.is_neg, torch.is_grad_enabled, torch.is_autocast_enabled, _version_counter()),
+        *(Tensor, torch.nn.Parameter, torch.dtype, "cuda", Tensor.requires_grad, Tensor.is_neg),
+        *(torch.is_grad_enabled, torch.is_autocast_enabled, _version_counter()),
         *(answers, values, functions.uncompiled, functools.partial(_learn, library)),
         torch_inductor.softmax_in_python,
     )

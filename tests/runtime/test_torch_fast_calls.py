@@ -397,6 +397,26 @@ def test_an_error_after_the_launch_is_raised_and_nothing_is_launched_again(drive
     close(y, expected)
 
 
+def test_each_call_tells_of_its_own_output_and_keeps_none(driver, monkeypatch):
+    """Also of calls within a call, as of another thread, and of tuples that somebody keeps."""
+    x, outs, told = torch.randn(3, 5), [torch.empty(3, 5) for _ in range(4)], []
+
+    def tell(tensors):
+        told.append(tensors)
+        if len(told) == 2:
+            explorer.softmax(x, out=outs[2])
+
+    monkeypatch.setattr(torch_fast_calls, "_version_counter", lambda: tell)
+    torch_fast_calls.configure(driver.library, *driver.addresses())
+    explorer.softmax(x, out=torch.empty(3, 5))
+    for out in (outs[0], outs[1], outs[3]):
+        explorer.softmax(x, out=out)
+    assert [one for (one,) in told] == [outs[0], outs[1], outs[2], outs[3]]
+    kept = [sys.getrefcount(out) for out in outs]
+    told.clear()
+    assert [sys.getrefcount(out) for out in outs] == [count - 1 for count in kept]
+
+
 def test_autocast_is_asked_of_halves_on_cuda_alone(driver):
     x = torch.randn(3, 5, dtype=F16)
     before = torch.is_autocast_enabled("cuda")
