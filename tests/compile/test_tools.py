@@ -137,5 +137,17 @@ def test_the_limit_is_found_also_where_a_shape_is_fast_with_other_hints_alone(hi
     assert name == str(fast) and set(samples) == {9.6}
 
 
+def test_the_limit_is_found_also_where_it_waits_for_its_loads():
+    fast = LimitShape(Kind.COPY, 16, 12, 80, waits=True, load_hint="no-allocate", store_hint="cs")
+
+    def us(shape=None, *_):
+        if shape is None or not shape.waits or shape.unroll != 12:
+            return 11.4
+        return 10.9 if shape == fast else 11.0
+
+    (name, _, samples), *_ = Timed(Problem(100, 50257), us).fastest()
+    assert name == str(fast) and set(samples) == {10.9}
+
+
 def test_few_rows_are_not_moved_by_row():
     assert not row_shapes(Problem(15, 2**20)) and row_shapes(Problem(16, 2**20))

@@ -72,13 +72,17 @@ def test_a_quarter_of_the_lengths_is_whole(filled):
     assert (lengths == COLS).mean() == pytest.approx(1 / 4, abs=0.02)
 
 
+WAITS = pytest.mark.parametrize("waits", [False, True], ids=["at once", "after all loads"])
+
+
+@WAITS
 @pytest.mark.parametrize("word", ["uint2", "uint4"])
 @pytest.mark.parametrize(
     ("first", "second", "written"), [(1000, 0, 1000), (4096, 131, 77), (5, 3001, 3001), (1, 0, 1)]
 )
-def test_a_stream_reads_and_writes_each_word_once(run, out, word, first, second, written):
+def test_a_stream_reads_and_writes_each_word_once(run, out, word, first, second, written, waits):
     threads, unroll = 64, 2
-    source = f"{STREAM}\nSTREAM(k, {word}, {unroll}, kPlain, kPlain)"
+    source = f"{STREAM}\nSTREAM(k, {word}, 1024, {unroll}, kPlain, kPlain)"
     size = 8 if word == "uint2" else 16
     rng = np.random.default_rng(0)
     ins = [rng.integers(1, 256, words * size, np.uint8) for words in (first, max(1, second))]
@@ -86,7 +90,7 @@ def test_a_stream_reads_and_writes_each_word_once(run, out, word, first, second,
     blocks = -(-max(first, second, written) // (threads * unroll))
     counts = (np.int64(words) for words in (first, second, written))
     arguments = (ins[0], next(counts), ins[1], next(counts), to, next(counts))
-    ran = run(source, *arguments, grid=blocks, block=threads)
+    ran = run(source, *arguments, np.int32(waits), grid=blocks, block=threads)
     assert not ran.findings, ran.text
     assert ran.counters.global_loads.bytes == (first + second) * size
     assert ran.counters.global_stores.bytes == written * size
@@ -102,10 +106,11 @@ class Launched:
 BY_FIELDS = """
 extern "C" __global__ void k(const void* in, const void* second, const int* lengths, void* out,
                              long long rows, long long mask_rows, int cols, int in_words,
-                             int out_words, int threads_per_row, int last_first, int waits) {
+                             int out_words, int threads_per_row, int row_shift, int last_first,
+                             int waits) {
   move_rows<WORD, UNROLL, Load::kPlain, Store::kPlain, Masked::MASKED, SECOND>(
       {in, second, lengths, out, rows, mask_rows, cols, in_words, out_words, threads_per_row,
-       last_first, waits});
+       row_shift, last_first, waits});
 }
 """
 """The kernel that moves rows, which takes its pointers one by one: the emulator places them."""
@@ -157,7 +162,7 @@ def moved(problem, operands, word):
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("waits", [False, True], ids=["at once", "after all loads"])
+@WAITS
 @pytest.mark.parametrize("shape", [0, -1], ids=["many threads a row", "few threads a row"])
 @pytest.mark.parametrize("problem", ROW_PROBLEMS, ids=str)
 def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(
@@ -183,14 +188,35 @@ def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(
     assert ran.counters.global_stores.bytes == problem.written_bytes
 
 
-def test_two_matrices_are_mixed_word_by_word(run, out):
+@WAITS
+def test_two_matrices_are_mixed_word_by_word(run, out, waits):
     problem = Problem(10, 50, op=Op.SOFTMAX_BACKWARD)
-    shape, launched = LimitShape(Kind.PAIR, 16, 2, 64), Launched()
+    shape, launched = LimitShape(Kind.PAIR, 16, 2, 64, waits=waits), Launched()
     launch_copy(launched, shape, problem, {"input": 1, "grad": 2, "output": 3})
     operands = operands_of(problem)
     arguments = (operands["input"], operands["grad"], out(problem.written_bytes, np.uint8))
-    source = f"{without_instances(problem, Kind.PAIR)}\nPAIR(k, uint4, 2, kPlain, kPlain)"
-    words = np.int64(launched.arguments[-1])
-    ran = run(source, *arguments, words, grid=launched.grid, block=launched.block)
+    source = f"{without_instances(problem, Kind.PAIR)}\nPAIR(k, uint4, 1024, 2, kPlain, kPlain)"
+    *_, words, told = launched.arguments
+    numbers = np.int64(words), np.int32(told)
+    ran = run(source, *arguments, *numbers, grid=launched.grid, block=launched.block)
     assert not ran.findings, ran.text
     assert (ran["out0"].reshape(10, -1) == operands["input"] ^ operands["grad"]).all()
+
+
+@pytest.mark.parametrize("unroll, threads", [(12, 80), (2, 64)])
+@pytest.mark.parametrize("rows", [61, 30])
+def test_a_copy_that_waits_copies_all(run, out, unroll, threads, rows):
+    problem = Problem(rows, 500)
+    shape, launched = LimitShape(Kind.COPY, 16, unroll, threads, waits=True), Launched()
+    launch_copy(launched, shape, problem, {"input": 1, "output": 2})
+    *_, words, told = launched.arguments
+    rng = np.random.default_rng(0)
+    data = rng.integers(0, 256, problem.written_bytes, np.uint8)
+    kernel = f"COPY(k, uint4, 512, {unroll}, kPlain, kPlain)"
+    source = f"{without_instances(problem, Kind.COPY)}\n{kernel}"
+    into = out(problem.written_bytes, np.uint8)
+    numbers = np.int64(words), np.int32(told)
+    ran = run(source, data, into, *numbers, grid=launched.grid, block=launched.block)
+    assert not ran.findings, ran.text
+    assert (ran["out0"] == data).all()
+    assert launched.grid == -(-words // (unroll * threads))

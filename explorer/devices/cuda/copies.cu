@@ -1,6 +1,6 @@
 // The limit of problems whose matrices are all as large: a plain copy or, where two matrices are read,
 // a stream that mixes them. Every word that is read changes what is written, or the compiler would
-// drop it.
+// drop it. A block may wait for all that it loads before it stores anything, as those of a softmax do.
 
 template <typename Word, int kUnroll, Load kLoad>
 __device__ void load_words(const Word* __restrict__ in, long long words, Word (&held)[kUnroll]) {
@@ -8,7 +8,7 @@ __device__ void load_words(const Word* __restrict__ in, long long words, Word (&
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const long long i = first + u * blockDim.x;
-    if (i < words) held[u] = load_word<kLoad>(in + i);
+    held[u] = i < words ? load_word<kLoad>(in + i) : Word{};
   }
 }
 
@@ -23,31 +23,34 @@ __device__ void store_words(Word* __restrict__ out, long long words, const Word 
 }
 
 template <typename Word, int kUnroll, Load kLoad, Store kStore>
-__device__ void copy_words(const Word* __restrict__ in, Word* __restrict__ out, long long words) {
+__device__ void copy_words(const Word* __restrict__ in, Word* __restrict__ out, long long words,
+                           bool waits) {
   Word held[kUnroll];
   load_words<Word, kUnroll, kLoad>(in, words, held);
+  if (waits) await_words(blockDim.x, held);
   store_words<Word, kUnroll, kStore>(out, words, held);
 }
 
 template <typename Word, int kUnroll, Load kLoad, Store kStore>
 __device__ void mix_words(const Word* __restrict__ in, const Word* __restrict__ second,
-                          Word* __restrict__ out, long long words) {
+                          Word* __restrict__ out, long long words, bool waits) {
   Word held[kUnroll], more[kUnroll];
   load_words<Word, kUnroll, kLoad>(in, words, held);
   load_words<Word, kUnroll, kLoad>(second, words, more);
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) held[u] = mixed(held[u], more[u]);
+  if (waits) await_words(blockDim.x, held);
   store_words<Word, kUnroll, kStore>(out, words, held);
 }
 
-#define COPY(name, Word, unroll, load, store)                                                    \
-  extern "C" __global__ void __launch_bounds__(1024)                                             \
-      name(const Word* __restrict__ in, Word* __restrict__ out, long long words) {               \
-    copy_words<Word, unroll, Load::load, Store::store>(in, out, words);                          \
+#define COPY(name, Word, threads, unroll, load, store)                                      \
+  extern "C" __global__ void __launch_bounds__(threads)                                     \
+      name(const Word* __restrict__ in, Word* __restrict__ out, long long words, int waits) { \
+    copy_words<Word, unroll, Load::load, Store::store>(in, out, words, waits);              \
   }
-#define PAIR(name, Word, unroll, load, store)                                                    \
-  extern "C" __global__ void __launch_bounds__(1024)                                             \
+#define PAIR(name, Word, threads, unroll, load, store)                                           \
+  extern "C" __global__ void __launch_bounds__(threads)                                          \
       name(const Word* __restrict__ in, const Word* __restrict__ second, Word* __restrict__ out, \
-           long long words) {                                                                    \
-    mix_words<Word, unroll, Load::load, Store::store>(in, second, out, words);                   \
+           long long words, int waits) {                                                         \
+    mix_words<Word, unroll, Load::load, Store::store>(in, second, out, words, waits);            \
   }

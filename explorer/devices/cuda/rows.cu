@@ -15,6 +15,7 @@ struct Rows {
   int in_words;   // of a row
   int out_words;  // of a row
   int threads_per_row;
+  int row_shift;   // a power of two of threads a row, or more than a block has: then one row a block
   int last_first;  // whether the first block moves the last rows
   int waits;       // whether nothing of a row is stored before all of it is loaded
 };
@@ -32,13 +33,14 @@ __device__ int words_seen(const Rows& m, long long row) {
 
 template <typename Word, int kUnroll, Load kLoad, Store kStore, Masked kMasked, bool kSecond>
 __device__ void move_rows(const Rows& m) {
-  const long long block_rows = blockDim.x / m.threads_per_row;
+  // By shifts: divisions would take 0.1 us, of 4 that a small problem's launch takes.
+  const unsigned block_rows = max(blockDim.x >> m.row_shift, 1u);
   const long long block = m.last_first ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
-  const long long row = block * block_rows + threadIdx.x / m.threads_per_row;
+  const long long row = block * block_rows + (threadIdx.x >> m.row_shift);
   const bool is_row = row < m.rows;  // other threads wait with the block's, and move nothing
   const int seen = is_row ? words_seen<Word, kMasked>(m, row) : 0;
   const int read = is_row ? m.in_words : 0, written = is_row ? m.out_words : 0;
-  const int lane = threadIdx.x % m.threads_per_row;
+  const int lane = threadIdx.x & ((1u << m.row_shift) - 1);
   const Word* in = static_cast<const Word*>(m.in) + row * m.in_words;
   const Word* second = static_cast<const Word*>(m.second) + row % m.mask_rows * m.in_words;
   Word* out = static_cast<Word*>(m.out) + row * m.out_words;

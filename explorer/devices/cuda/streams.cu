@@ -39,7 +39,8 @@ __device__ Word read_rest(const Word* in, Share s, Word all) {
 
 template <typename Word, int kUnroll, Load kLoad, Store kStore>
 __device__ void stream_words(const Word* in, long long in_words, const Word* second,
-                             long long second_words, Word* out, long long out_words) {
+                             long long second_words, Word* out, long long out_words,
+                             bool waits) {
   const Share ours = share_of<Word>(in_words), also = share_of<Word>(second_words);
   const Share written = share_of<Word>(out_words);
   Word held[kUnroll], more[kUnroll];
@@ -49,16 +50,17 @@ __device__ void stream_words(const Word* in, long long in_words, const Word* sec
   all = read_rest<Word, kUnroll, kLoad>(second, also, all);
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) all = mixed(all, mixed(held[u], more[u]));
+  if (waits) await_loads(blockDim.x, folded(all));
 #pragma unroll 4
   for (long long i = written.first; i < written.end; i += blockDim.x) {
     store_word<kStore>(out + i, all);
   }
 }
 
-#define STREAM(name, Word, unroll, load, store)                                                  \
-  extern "C" __global__ void __launch_bounds__(1024)                                             \
+#define STREAM(name, Word, threads, unroll, load, store)                                         \
+  extern "C" __global__ void __launch_bounds__(threads)                                          \
       name(const Word* __restrict__ in, long long in_words, const Word* __restrict__ second,     \
-           long long second_words, Word* __restrict__ out, long long out_words) {                \
+           long long second_words, Word* __restrict__ out, long long out_words, int waits) {     \
     stream_words<Word, unroll, Load::load, Store::store>(in, in_words, second, second_words, out, \
-                                                         out_words);                             \
+                                                         out_words, waits);                      \
   }
