@@ -331,9 +331,9 @@ class _Search:
             self._tell_progress("search")
         try:
             with Evaluations(self._evaluator) as evaluations:
-                self._fill(evaluations, ahead)
-                while self._begun or (self._pending and self._may_begin()):
-                    self._fill(evaluations, ahead)
+                has_more = self._fill(evaluations, ahead)
+                while self._begun or (self._may_begin() and (self._pending or has_more)):
+                    has_more = self._fill(evaluations, ahead)
                     self._await_first(evaluations)
                     if self._begun:
                         done = self._begun[0].evaluation.result()
@@ -455,11 +455,12 @@ class _Search:
             self._proposer.learn(config, digest, self._objectives.values(outcome))
             self._tally.recall(number, config, outcome)
 
-    def _fill(self, evaluations: Evaluations, ahead: int | None) -> None:
+    def _fill(self, evaluations: Evaluations, ahead: int | None) -> bool:
         """Keep `ahead` proposals compiling, but none that would never be evaluated.
 
         All seeds at once, and then two for each that is evaluated: what comes first is not kept
         waiting for proposals that know of no outcome yet. What is compiled meanwhile is begun.
+        Returns whether there may be more to propose.
         """
         self._begin(evaluations)
         most = len(self._begun) + max(self._proposer.waiting, len(self._pending) + 2)
@@ -467,10 +468,11 @@ class _Search:
         while self._on_their_way < min(most, wanted) and self._budget.room(self._on_their_way):
             proposal = self._offered_again() or self._proposer.propose()
             if proposal is None:
-                return
+                return False
             self._evaluator.submit(proposal.config)
             self._pending.append(_Pending(proposal, self._ledger.claim(proposal.digest)))
             self._begin(evaluations)
+        return True
 
     @property
     def _on_their_way(self) -> int:

@@ -7,7 +7,6 @@ from statistics import median
 import pytest
 from kinds import HELD, KINDS, SABOTAGE, problem_of, sabotaged
 
-from explorer.compile import Compiler
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
@@ -75,10 +74,10 @@ def test_a_kind_is_right(evaluator, kind, cols):
 @pytest.mark.parametrize("kind", sorted({kind for kind, *_ in SABOTAGE.values()}))
 def test_a_wrong_kernel_of_a_kind_is_rejected(evaluator, kind):
     with evaluator(problem_of(kind, 2000, 1000)) as live:
-        program, compiler = ProgramUnderTest.of_config(live.problem, HELD), Compiler(live.gpu.arch)
+        program = ProgramUnderTest.of_config(live.problem, HELD)
         for name in (name for name, (its, *_) in SABOTAGE.items() if its == kind):
             source = sabotaged(name, program.source)
-            outcome = live._run(replace(program, source=source), compiler.compile(source))
+            outcome = live.measure(replace(program, source=source))
             assert isinstance(outcome, Rejected), (name, outcome)
             assert outcome.stage is Stage.VERIFY, (name, outcome)
             print(f"\n{name}: {outcome.reason}")
@@ -96,8 +95,7 @@ def test_a_kernel_in_place_is_checked_on_the_whole_problem(evaluator):
         source = program.source.replace(
             PLACE, PLACE.replace("kRowVectors", "index < 7000 ? kRowVectors : 0")
         )
-        kernel = Compiler(live.gpu.arch).compile(source)
-        outcome = live._run(replace(program, source=source), kernel)
+        outcome = live.measure(replace(program, source=source))
         assert isinstance(outcome, Rejected) and "on the whole problem" in outcome.reason, outcome
         assert "row 7000" in outcome.reason
         compared = live.compare([HELD, HELD], 5)

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from explorer.codegen import emit
-from explorer.compile import Compiler
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice
 from explorer.dtype import DType
@@ -87,7 +86,7 @@ def evaluator():
 
 def run_source(evaluator, config, source):
     program = replace(ProgramUnderTest.of_config(evaluator.problem, config), source=source)
-    return evaluator._run(program, Compiler(evaluator.gpu.arch).compile(source))
+    return evaluator.measure(program)
 
 
 @pytest.mark.parametrize("name", SABOTAGE)

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
 import optuna
 import pytest
@@ -39,6 +40,7 @@ from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
 from explorer.tuning.samplers import named_sampler
 from explorer.tuning.search import MOST_BEGUN
 from explorer.tuning.study_attributes import finals_text, finals_to_attributes
+from explorer.tuning.study_writer import Ledger
 from explorer.tuning.surrogate import MIRROR_LIMIT, OptunaSampler
 
 
@@ -231,6 +233,28 @@ def test_the_next_kernel_is_evaluated_while_an_outcome_is_stored_and_told():
 
     run_search(evaluator, InMemoryStorage(), trials=20, on_progress=watch)
     assert len(seen) > 5 and all(seen)
+
+
+def test_a_search_goes_on_where_all_that_it_proposes_first_is_claimed_by_others(monkeypatch):
+    class Slow(CompilesInTurn):
+        """Compiles for a while, so that claims are heard of when all first proposals are made."""
+
+        def submit(self, config):
+            super().submit(config)
+            threading.Timer(0.1, self.codes[config].set_result, [None]).start()
+
+    claims, refused = [], 7
+
+    def claim(self, digest):
+        claims.append(digest)
+        is_granted = len(claims) > refused
+        return SimpleNamespace(is_granted=lambda: is_granted)
+
+    monkeypatch.setattr(Ledger, "claim", claim)
+    evaluator = Slow()
+    run_search(evaluator, InMemoryStorage(), trials=10, ahead=6)
+    assert len(evaluator.evaluated) == 10
+    assert not set(evaluator.evaluated) & set(evaluator.submitted[:refused])
 
 
 def test_equal_code_is_evaluated_once():
