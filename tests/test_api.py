@@ -21,6 +21,7 @@ from explorer.api import ProblemKeywords
 from explorer.cli import app
 from explorer.gpu_spec import known_gpu
 from explorer.problem import OPTIONS
+from explorer.tuning.search import MOST_BEGUN
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -120,7 +121,7 @@ def test_ctrl_c_keeps_finished_trials(folder):
     import optuna
 
     (study,) = optuna.get_all_study_summaries(stopped)
-    assert study.n_trials in (3, 4)  # and the one that was under way, if it had begun
+    assert 3 <= study.n_trials <= 3 + MOST_BEGUN  # those that were evaluated meanwhile are kept
 
 
 # ------------------------------------------------------------------ emit
