@@ -258,11 +258,20 @@ class _Pending(NamedTuple):
     """By which this process is to evaluate it, and no other one."""
 
 
-class _Begun(NamedTuple):
+@dataclass(slots=True)
+class _Begun:
     """A proposal that is being evaluated, or waits for the one before it."""
 
     proposal: Proposal
     evaluation: Future[Evaluation]
+    number: Future[int] | None = None
+    """Of its trial, once its outcome is on the way to the storage."""
+
+    @property
+    def has_outcome(self) -> bool:
+        """Whether it was evaluated, and without an error."""
+        done = self.evaluation.done() and not self.evaluation.cancelled()
+        return done and self.evaluation.exception() is None
 
 
 MOST_BEGUN = 4
@@ -336,8 +345,8 @@ class _Search:
                     has_more = self._fill(evaluations, ahead)
                     self._await_first(evaluations)
                     if self._begun:
-                        done = self._begun[0].evaluation.result()
-                        self._finish(self._begun.popleft().proposal, done)
+                        self._begun[0].evaluation.result()  # raises what went wrong
+                        self._finish(self._begun.popleft())
                     self._learn(self._ledger.heard())
                     self._tell_progress("search", len(self._pending))
         finally:
@@ -374,11 +383,11 @@ class _Search:
 
     def _keep(self, begun: Iterable[_Begun]) -> None:
         """Store, and tell of, the outcomes that came after an error or Ctrl-C ended the search."""
-        for proposal, evaluation in begun:
-            if evaluation.cancelled() or evaluation.exception():
+        for one in begun:
+            if not one.has_outcome:
                 continue
             with suppress(InvalidInput):  # the storage's error, which has ended the search
-                self._store(proposal, evaluation.result())
+                self._count(one)
                 self._tell_progress("search")
 
     def _may_begin(self, running: int = 0) -> bool:
@@ -459,8 +468,9 @@ class _Search:
         """Keep `ahead` proposals compiling, but none that would never be evaluated.
 
         All seeds at once, and then two for each that is evaluated: what comes first is not kept
-        waiting for proposals that know of no outcome yet. What is compiled meanwhile is begun.
-        Returns whether there may be more to propose.
+        waiting for proposals that know of no outcome yet. What is compiled meanwhile is begun, and
+        what was evaluated is stored: else it would be lost if the search were killed. Returns
+        whether there may be more to propose.
         """
         self._begin(evaluations)
         most = len(self._begun) + max(self._proposer.waiting, len(self._pending) + 2)
@@ -472,6 +482,9 @@ class _Search:
             self._evaluator.submit(proposal.config)
             self._pending.append(_Pending(proposal, self._ledger.claim(proposal.digest)))
             self._begin(evaluations)
+            if not is_replay(self._evaluator):  # whose trials have the same numbers each time
+                for one in self._begun:
+                    self._store(one)
         return True
 
     @property
@@ -495,26 +508,44 @@ class _Search:
         """Proposals that were not evaluated here: their code was known, or is another process's."""
         return self._proposer.duplicates + len(self._refused)
 
-    def _finish(self, proposal: Proposal, done: Evaluation) -> None:
-        """Count, store and learn what became of a proposal."""
+    def _finish(self, one: _Begun) -> None:
+        """Count, store and learn what became of a proposal that was evaluated."""
+        proposal, done = one.proposal, one.evaluation.result()
         self._budget.spend(done.seconds)
-        self._store(proposal, done)
+        self._count(one)
         values = self._objectives.values(done.outcome)
         self._proposer.learn(proposal.config, proposal.digest, values)
         self._gain.note(self._tally.best_us)
 
-    def _store(self, proposal: Proposal, done: Evaluation) -> None:
-        origin = str(proposal.origin)
-        self._add(proposal.config, done.outcome, proposal.digest, origin, done.started)
+    def _count(self, one: _Begun) -> None:
+        """Store an outcome, unless it is, and count it."""
+        number = self._store(one)
+        assert number is not None, "it was evaluated"
+        self._tally.count(number, one.proposal.config, one.evaluation.result().outcome)
+
+    def _store(self, one: _Begun) -> Future[int] | None:
+        """Store an outcome, unless it is; None where there is none yet."""
+        if one.number is None and one.has_outcome:
+            proposal, done = one.proposal, one.evaluation.result()
+            try:
+                one.number = self._ledger.add(
+                    proposal.config,
+                    done.outcome,
+                    digest=proposal.digest,
+                    origin=str(proposal.origin),
+                    started=done.started,
+                )
+            except InvalidInput as error:  # the ledger keeps this trial with the others
+                one.number = Future()
+                one.number.set_exception(error)
+                raise
+        return one.number
 
     def _add_illegal(self, config: Config, rule: Rule, origin: Origin) -> None:
         outcome = Rejected(Stage.INVALID, rule.reason(config))
-        self._add(config, outcome, "", str(origin), datetime.now())
-
-    def _add(
-        self, config: Config, outcome: Outcome, digest: str, origin: str, started: datetime
-    ) -> None:
-        number = self._ledger.add(config, outcome, digest=digest, origin=origin, started=started)
+        number = self._ledger.add(
+            config, outcome, digest="", origin=str(origin), started=datetime.now()
+        )
         self._tally.count(number, config, outcome)
 
     def _tell_progress(self, phase: str, pending: int = 0) -> None:

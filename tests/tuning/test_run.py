@@ -257,6 +257,27 @@ def test_a_search_goes_on_where_all_that_it_proposes_first_is_claimed_by_others(
     assert not set(evaluator.evaluated) & set(evaluator.submitted[:refused])
 
 
+def test_what_is_evaluated_is_stored_before_the_next_proposals_are_made(monkeypatch):
+    """Else a search that is killed would lose more than what is measured."""
+    stored, unstored, add = [], [], Ledger.add
+
+    class SlowlyProposed(FakeEvaluator):
+        """Proposals take longer than evaluations."""
+
+        def identity(self, config):
+            unstored.append(len(self.evaluated) - len(stored))
+            time.sleep(0.02)
+            return super().identity(config)
+
+    def counted(self, config, outcome, **told):
+        stored.extend([config] if told["digest"] else [])
+        return add(self, config, outcome, **told)
+
+    monkeypatch.setattr(Ledger, "add", counted)
+    run_search(SlowlyProposed(), InMemoryStorage(), trials=30, ahead=6)
+    assert median(unstored) <= 1
+
+
 def test_equal_code_is_evaluated_once():
     evaluator = FakeEvaluator(identity=lambda c: f"{c.threads_per_row} {c.exp} {c.cache}")
     result = run_search(evaluator, InMemoryStorage(), trials=40)
