@@ -85,10 +85,10 @@ def _compile_tools(problem: Problem, arch: str) -> None:
     from explorer.devices.cuda.limits import tools_sources
 
     sources = tools_sources(problem)
-    pool = CompilePool(Compiler(arch), threads=len(sources))
+    pool = ThreadPoolExecutor(len(sources), thread_name_prefix="tools")
     for source in sources:
-        pool.submit(source)
-    pool.leave()
+        pool.submit(Compiler(arch).compile, source)
+    pool.shutdown(wait=False)
 
 
 def _started(index: int) -> "CudaDevice":

@@ -327,9 +327,10 @@ static PyObject* spare;
 
 // Tells autograd that a tensor was written, as PyTorch tells it. If it cannot, sets the error.
 static int tell_written(PyObject* tensor) {
-  PyObject* told = spare ? spare : PyTuple_Pack(1, Py_None);
+  PyObject* told = spare;
   spare = NULL;  // until this call gives it back, other threads take another
-  if (!told) return 0;
+  if (told && Py_REFCNT(told) > 1) Py_CLEAR(told);  // somebody has found it
+  if (!told && !(told = PyTuple_Pack(1, Py_None))) return 0;
   Py_DECREF(PyTuple_GET_ITEM(told, 0));
   PyTuple_SET_ITEM(told, 0, Py_NewRef(tensor));
   int is_told = returns(given.bump_version, told, Py_None);

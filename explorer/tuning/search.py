@@ -77,10 +77,18 @@ class Budget:
         self._evaluating_s += seconds
 
     def allows_another(self, running: int = 0) -> bool:
-        """Whether one more kernel may be evaluated now, beside the `running` ones."""
+        """Whether one more kernel may be evaluated now, beside the `running` ones.
+
+        Of a time those take their part, as long as kernels take in the mean. Before that is known,
+        one may run beside it.
+        """
         if self.remaining_trials is not None and self.remaining_trials <= running:
             return False
-        return self.remaining_s is None or self.remaining_s > self._finals_s()
+        if self.remaining_s is None:
+            return True
+        if not self._evaluated and running > 1:
+            return False
+        return self.remaining_s > self._finals_s() + running * self._mean_s
 
     def room(self, pending: int) -> bool:
         """Whether a proposal beyond the `pending` ones would still be evaluated."""
@@ -88,9 +96,12 @@ class Budget:
 
     def _finals_s(self) -> float:
         budget_s = self._budget_s or 0.0
-        mean_s = self._evaluating_s / self._evaluated if self._evaluated else 0.0
-        estimate_s = max(FINALS_SHARE * budget_s, EVALUATIONS_OF_FINALS * mean_s)
+        estimate_s = max(FINALS_SHARE * budget_s, EVALUATIONS_OF_FINALS * self._mean_s)
         return min(FINALS_SHARE_MAX * budget_s, estimate_s)
+
+    @property
+    def _mean_s(self) -> float:
+        return self._evaluating_s / self._evaluated if self._evaluated else 0.0
 
 
 # ------------------------------------------------------------------ what is counted meanwhile
@@ -348,7 +359,7 @@ class _Search:
                         self._begun[0].evaluation.result()  # raises what went wrong
                         self._finish(self._begun.popleft())
                     self._learn(self._ledger.heard())
-                    self._tell_progress("search", len(self._pending))
+                    self._tell_progress("search", self._on_their_way)
         finally:
             self._keep(self._begun)
         self._exhausted = not self._pending and self._budget.allows_another()
@@ -468,24 +479,37 @@ class _Search:
         """Keep `ahead` proposals compiling, but none that would never be evaluated.
 
         All seeds at once, and then two for each that is evaluated: what comes first is not kept
-        waiting for proposals that know of no outcome yet. What is compiled meanwhile is begun, and
-        what was evaluated is stored: else it would be lost if the search were killed. Returns
-        whether there may be more to propose.
+        waiting for proposals that know of no outcome yet. Returns whether there may be more to
+        propose. What another process has claimed ends it, so that its outcome is heard of first.
         """
         self._begin(evaluations)
         most = len(self._begun) + max(self._proposer.waiting, len(self._pending) + 2)
         wanted = (ahead or self._evaluator.ahead) + 1
+        refused = len(self._refused)
         while self._on_their_way < min(most, wanted) and self._budget.room(self._on_their_way):
             proposal = self._offered_again() or self._proposer.propose()
             if proposal is None:
+                self._begin(evaluations)
                 return False
             self._evaluator.submit(proposal.config)
             self._pending.append(_Pending(proposal, self._ledger.claim(proposal.digest)))
-            self._begin(evaluations)
-            if not is_replay(self._evaluator):  # whose trials have the same numbers each time
-                for one in self._begun:
-                    self._store(one)
+            self._go_on(evaluations)
+            if len(self._refused) > refused:
+                break
+        self._begin(evaluations)
         return True
+
+    def _go_on(self, evaluations: Evaluations) -> None:
+        """On a GPU, between proposals: begin what is compiled, and store what was evaluated.
+
+        What is not stored would be lost if the search were killed. A replay compiles nothing: it
+        claims what it proposes together, and its trials have the same numbers each time.
+        """
+        if is_replay(self._evaluator):
+            return
+        self._begin(evaluations)
+        for one in self._begun:
+            self._store(one)
 
     @property
     def _on_their_way(self) -> int:

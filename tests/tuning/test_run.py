@@ -1,6 +1,7 @@
 """The search on a fake device with a known optimum."""
 
 import gc
+import itertools
 import json
 import os
 import random
@@ -255,6 +256,37 @@ def test_a_search_goes_on_where_all_that_it_proposes_first_is_claimed_by_others(
     run_search(evaluator, InMemoryStorage(), trials=10, ahead=6)
     assert len(evaluator.evaluated) == 10
     assert not set(evaluator.evaluated) & set(evaluator.submitted[:refused])
+
+
+def test_what_others_found_out_is_heard_of_before_much_more_is_claimed(monkeypatch):
+    claims, at_hearing = [], []
+
+    def claim(self, digest):
+        claims.append(digest)
+        is_granted = len(claims) > 40
+        return SimpleNamespace(is_granted=lambda: is_granted)
+
+    def heard(self):
+        at_hearing.append(len(claims))
+        return iter(())
+
+    monkeypatch.setattr(Ledger, "claim", claim)
+    monkeypatch.setattr(Ledger, "heard", heard)
+    evaluator = FakeEvaluator()
+    run_search(evaluator, InMemoryStorage(), trials=10, ahead=6)
+    assert len(evaluator.evaluated) == 10
+    gaps = [after - before for before, after in itertools.pairwise([0, *at_hearing])]
+    assert max(gaps) <= 12
+
+
+def test_what_is_begun_ends_within_a_time_budget():
+    class Slow(FakeEvaluator):
+        def evaluate(self, config):
+            time.sleep(0.5)
+            return super().evaluate(config)
+
+    result = run_search(Slow(), InMemoryStorage(), budget_s=2.5)
+    assert result.trials > 1 and result.elapsed_s < 2.7
 
 
 def test_what_is_evaluated_is_stored_before_the_next_proposals_are_made(monkeypatch):
