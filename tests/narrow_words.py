@@ -37,9 +37,6 @@ PROBLEMS = (
     Problem(2, 3554, "f32"),
 )
 
-ON_BOTH_GPUS = 33
-"""Of these problems, the first ones; the others were timed on an H200 alone."""
-
 ROUNDS = 11
 
 SIZES = (32, 64, 128, 192, 256, 320, 384, 512, 768)

@@ -8,7 +8,7 @@ import pytest
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
 from explorer.space import config_for
-from tests.narrow_words import FOLDER, ON_BOTH_GPUS, PROBLEMS, blocks
+from tests.narrow_words import FOLDER, PROBLEMS, blocks
 
 TIMED = {
     gpu: json.loads((FOLDER / f"narrow-words-{gpu}.json").read_text()) for gpu in ("h100", "h200")
@@ -53,7 +53,7 @@ def test_the_file_has_what_the_command_times(name):
     gpu = known_gpu(TIMED[name]["gpu"])
     found = TIMED[name]["problems"]
     kept = {Problem(one["rows"], one["cols"], one["dtype"]): one for one in found}
-    assert set(kept) == set(PROBLEMS if name == "h200" else PROBLEMS[:ON_BOTH_GPUS])
+    assert set(kept) == set(PROBLEMS)
     for problem, one in kept.items():
         ideas = blocks(problem, config_for(problem, gpu))
         now = {(idea.threads_per_row, idea.vector_bytes, idea.reduction) for idea in ideas}
