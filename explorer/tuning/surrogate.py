@@ -50,7 +50,7 @@ def blamed(name: str) -> Iterator[None]:
         yield
     except (ExplorerError, KeyboardInterrupt, MemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         told = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InvalidInput(
             f"sampler {name} raised {told}; what finished before is kept: mend it, or leave "
@@ -102,7 +102,7 @@ class OptunaSampler:
             trial = self._study.ask(self._distributions)  # type: ignore[arg-type]
         config = Config(**trial.params)
         if config in self._asked:
-            self._study.tell(trial, state=TrialState.FAIL)
+            self._fail(trial)
         else:
             self._asked[config] = trial
         return config
@@ -125,6 +125,10 @@ class OptunaSampler:
         """Take back an asked config that will not be told: samplers ignore failed trials."""
         trial = self._asked.pop(config, None)
         if trial is not None:
+            self._fail(trial)
+
+    def _fail(self, trial: Trial) -> None:
+        with blamed(type(self._study.sampler).__name__):
             self._study.tell(trial, state=TrialState.FAIL)
 
     def _add(self, config: Config, values: tuple[float, ...]) -> None:

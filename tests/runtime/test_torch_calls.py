@@ -566,6 +566,26 @@ def test_an_exported_program(ours):
         close(program.module()(x), exact("softmax", x, scale=0.5))
 
 
+def test_an_exported_program_is_loaded_by_a_new_process(tmp_path):
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return explorer.softmax(x, dim=1)
+
+    x = torch.randn(4, 5)
+    torch.export.save(torch.export.export(Module(), (x,)), tmp_path / "program.pt2")
+    torch.save(x, tmp_path / "x.pt")
+    script = (
+        "import sys, torch\n"
+        "from explorer import softmax\n"
+        "program = torch.export.load(sys.argv[1] + '/program.pt2').module()\n"
+        "x = torch.load(sys.argv[1] + '/x.pt')\n"
+        "assert torch.allclose(program(x), torch.softmax(x, 1))\n"
+    )
+    told = [sys.executable, "-c", script, str(tmp_path)]
+    ran = subprocess.run(told, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_a_traced_function_computes_anew_what_it_is_given(ours):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

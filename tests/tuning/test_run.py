@@ -624,6 +624,14 @@ class Raises(optuna.samplers.RandomSampler):
     def sample_independent(self, *_):
         raise ZeroDivisionError("oh")
 
+class FailsAfter(optuna.samplers.RandomSampler):
+    def after_trial(self, *_):
+        raise ZeroDivisionError("oh")
+
+class Exits(optuna.samplers.RandomSampler):
+    def sample_independent(self, *_):
+        raise SystemExit(3)
+
 class Nonsense(optuna.samplers.RandomSampler):
     def sample_independent(self, *_):
         return "moon"
@@ -660,6 +668,8 @@ def test_a_sampler_of_the_users_proposes_what_follows_the_seeds(samplers, name):
     ("name", "said"),
     [
         ("my_samplers:Raises", "sampler Raises raised ZeroDivisionError: oh; what finished before"),
+        ("my_samplers:FailsAfter", "sampler FailsAfter raised ZeroDivisionError: oh; what"),
+        ("my_samplers:Exits", "sampler Exits raised SystemExit: 3; what finished before"),
         ("my_samplers:Nonsense", "sampler Nonsense raised ValueError: 'moon' not in"),
         ("my_samplers:Refuses", "sampler my_samplers:Refuses raised OSError: not today"),
         ("my_samplers:thing", "sampler 'my_samplers:thing' is no class of optuna.samplers"),
@@ -673,7 +683,7 @@ def test_a_sampler_that_fails_costs_nothing_that_finished(samplers, name, said):
     with pytest.raises(InvalidInput, match=said) as raised:
         run_search(FakeEvaluator(), storage, trials=40, sampler=named_sampler(name))
     assert "\n" not in str(raised.value)
-    if name.endswith(("Raises", "Nonsense")):
+    if name.endswith(("Raises", "FailsAfter", "Exits", "Nonsense")):
         (study,) = storage.get_all_studies()
         assert len(storage.get_all_trials(study._study_id)) >= 1
 
