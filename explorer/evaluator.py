@@ -58,7 +58,7 @@ class Evaluator(Protocol):
         """Start, in the background, what needs no GPU: emit and compile."""
 
     def compiling(self, config: Config) -> Future[Any] | None:
-        """What is done once a submitted config's code is there, or None where it needs none."""
+        """Return a future that is done once a submitted config is compiled; None where none is."""
 
     def evaluate(self, config: Config) -> Outcome:
         """Verify and time a config, once it is compiled; a variant's failures are outcomes.

@@ -119,7 +119,7 @@ class LiveEvaluator:
             self._compiling[config] = self._pool.submit_then(variant.source, prepared)
 
     def compiling(self, config: Config) -> Future[Job | Rejected] | None:
-        """What is done once `config` is compiled, or has failed to; None where it is illegal."""
+        """Return a future that is done once `config` is compiled or refused; None if illegal."""
         return self._compiling.get(config)
 
     def evaluate(self, config: Config) -> Outcome:

@@ -49,8 +49,8 @@ def open_evaluator(
             gpu = _asked(named)
             if gpu is not None:
                 aside.submit(_compile_tools, problem, gpu.arch)
-            if gpu is not None and meanwhile is not None:
-                aside.submit(meanwhile, gpu)
+                if meanwhile is not None:
+                    aside.submit(meanwhile, gpu)
             opened = _started(named)
             from explorer.evaluate.live import LiveEvaluator
 

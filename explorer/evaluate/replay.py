@@ -122,7 +122,7 @@ class ReplayEvaluator:
         """Nothing is compiled."""
 
     def compiling(self, config: Config) -> None:
-        """Nothing, so that proposals are evaluated in their order: a seed gives the same trials."""
+        """Return None: proposals are evaluated in their order, and a seed gives the same trials."""
 
     def evaluate(self, config: Config) -> Outcome:
         """The recorded outcome; raises InvalidInput for a config that was not recorded.

@@ -356,12 +356,11 @@ class _Search:
                     has_more = self._fill(evaluations, ahead)
                     self._await_first(evaluations)
                     if self._begun:
-                        self._begun[0].evaluation.result()  # raises what went wrong
                         self._finish(self._begun.popleft())
                     self._learn(self._ledger.heard())
                     self._tell_progress("search", self._on_their_way)
         finally:
-            self._keep(self._begun)
+            self._keep()
         self._exhausted = not self._pending and self._budget.allows_another()
 
     def _begin(self, evaluations: Evaluations) -> None:
@@ -392,9 +391,9 @@ class _Search:
             wait(awaited, return_when=FIRST_COMPLETED)
             self._begin(evaluations)
 
-    def _keep(self, begun: Iterable[_Begun]) -> None:
+    def _keep(self) -> None:
         """Store, and tell of, the outcomes that came after an error or Ctrl-C ended the search."""
-        for one in begun:
+        for one in self._begun:
             if not one.has_outcome:
                 continue
             with suppress(InvalidInput):  # the storage's error, which has ended the search
@@ -485,22 +484,22 @@ class _Search:
         self._begin(evaluations)
         most = len(self._begun) + max(self._proposer.waiting, len(self._pending) + 2)
         wanted = (ahead or self._evaluator.ahead) + 1
-        refused = len(self._refused)
+        refused, has_more = len(self._refused), True
         while self._on_their_way < min(most, wanted) and self._budget.room(self._on_their_way):
             proposal = self._offered_again() or self._proposer.propose()
             if proposal is None:
-                self._begin(evaluations)
-                return False
+                has_more = False
+                break
             self._evaluator.submit(proposal.config)
             self._pending.append(_Pending(proposal, self._ledger.claim(proposal.digest)))
             self._go_on(evaluations)
             if len(self._refused) > refused:
                 break
         self._begin(evaluations)
-        return True
+        return has_more
 
     def _go_on(self, evaluations: Evaluations) -> None:
-        """On a GPU, between proposals: begin what is compiled, and store what was evaluated.
+        """Begin what is compiled and store what was evaluated, between two proposals on a GPU.
 
         What is not stored would be lost if the search were killed. A replay compiles nothing: it
         claims what it proposes together, and its trials have the same numbers each time.
@@ -533,7 +532,7 @@ class _Search:
         return self._proposer.duplicates + len(self._refused)
 
     def _finish(self, one: _Begun) -> None:
-        """Count, store and learn what became of a proposal that was evaluated."""
+        """Count, store and learn what became of a proposal; raises what its evaluation raised."""
         proposal, done = one.proposal, one.evaluation.result()
         self._budget.spend(done.seconds)
         self._count(one)

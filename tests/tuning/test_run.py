@@ -166,7 +166,7 @@ def test_what_is_compiled_is_evaluated_before_what_is_not():
 
     slow = Slow()
     run_search(slow, InMemoryStorage(), trials=20, ahead=6)
-    assert slow.evaluated.index(slow.submitted[0]) in (11, 12)  # two are handed over at once
+    assert slow.evaluated.index(slow.submitted[0]) in (11, 12)  # others were handed over first
     others = [config for config in slow.evaluated if config != slow.submitted[0]]
     assert others == slow.submitted[1:20]
 
@@ -440,7 +440,7 @@ def test_a_killed_run_leaves_a_study_that_goes_on(path):
     assert killed.returncode == -signal.SIGKILL
     storage = open_storage(str(path))
     finished = _finished(storage)
-    assert finished >= 10 - MOST_BEGUN  # these may have been on their way to the file
+    assert finished >= 8  # the last two may have been on their way to the file
     run_search(FakeEvaluator(), storage, trials=10)
     assert _finished(storage) == finished + 10
 
