@@ -278,7 +278,7 @@ class Traits:
             and not (names["parted"] or names["counts_vectors"] or names["copied"])
             and (config.launches, config.rows_per_thread, config.persistent) == ("one", 1, 0)
         )
-        whole_gradient = names["backward"] and split.aligned and config.static_cols
+        whole_gradient = names["backward"] and split.aligned and not names["counts_vectors"]
         each = config.threads_per_row * (1 if config.cache == "registers" else config.unroll)
         return {
             # Two pointers are all that there is to know of a row.
@@ -333,7 +333,7 @@ class Traits:
     def _gradient(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """How a gradient's kernel names its matrices and sums, along rows and across them."""
         across = names["across_rows"]
-        row = "row, " if not (names["aligned"] and names["static"]) else ""
+        row = "row, " if names["counts_vectors"] or not names["aligned"] else ""
         return {
             # A row that may start anywhere has vectors that lie in it in part.
             "ragged": not (names["aligned"] or across),

@@ -159,18 +159,28 @@ def _by_blocks(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
 
 
 def _by_clusters(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
-    """A row by a cluster, of every size, whose threads keep 8 to 128 registers of it."""
+    """A row by a cluster, of every size, whose threads keep 8 to 128 registers of it.
+
+    Where words of 8 bytes divide all rows, and 16 bytes do not, by both. Gradients, whose two rows
+    take twice the registers, also from shared memory, and read twice by large blocks.
+    """
     plain = Config(exp="ex2.approx", algorithm="online-block-max", exchange="mbarrier")
+    widths = (16, 8) if widest_word(problem) == 8 else (16,)
     blocks = 2
     while blocks <= gpu.cluster_blocks:
         for threads in (128, 192, 256, 384, 512):
             each = _registers(problem) / (blocks * threads)
             idea = replace(plain, cluster=blocks, threads=threads, threads_per_row=threads)
             if 8 <= each <= MOST_KEPT:
-                yield idea
+                yield from (replace(idea, vector_bytes=width) for width in widths)
             if problem.dtype.is_half and 16 <= each <= 2 * MOST_KEPT:
                 for resident in (2, 4) if threads <= WARP * 8 else (2,):
                     yield replace(idea, cache_holds="input", min_blocks=resident)
+            if problem.op.is_backward and threads >= 256:
+                yield replace(idea, cache="shared", unroll=4)
+        if problem.op.is_backward:
+            large = replace(plain, cluster=blocks, threads=1024, threads_per_row=1024)
+            yield replace(large, cache="none", unroll=4)
         blocks *= 2
 
 

@@ -437,11 +437,9 @@ def clusters_of_wide_rows(p: Point) -> bool:
     return p.config.cluster == 1 or p.split.across_rows or p.problem.cols >= WIDE_ROW
 
 
-@rule("cluster", says="the blocks of a cluster share no masked rows, and no rows of a gradient")
+@rule("cluster", says="the blocks of a cluster share no masked rows")
 def clusters_of_whole_rows(p: Point) -> bool:
-    if p.config.cluster == 1 or p.split.across_rows:
-        return True
-    return not p.problem.op.is_backward and p.problem.mask is Mask.NONE
+    return p.config.cluster == 1 or p.split.across_rows or p.problem.mask is Mask.NONE
 
 
 @rule(

@@ -52,6 +52,54 @@ def test_rows_of_every_kind(emulator, changes):
     verify_all(emulator, problem, mended(Space(problem, H200, CLUSTERS), 3))
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
+@pytest.mark.parametrize(
+    ("cols", "changes"),
+    [
+        (8192, {}),
+        (8193, {}),
+        (16392, {"dtype": DType.BF16}),
+        (16391, {"dtype": DType.F16, "out_dtype": DType.F32}),
+        (8195, {"dtype": DType.F64, "scale": 0.5}),
+        (8200, {"input_stride": 8300, "output_stride": 8208}),
+        (8200, {"input_stride": 8301, "output_stride": 8203}),
+    ],
+)
+def test_gradients_by_clusters(emulator, cols, changes, op):
+    problem = Problem(3, cols, op=op, **changes)
+    configs = covering_array(Space(problem, H200, CLUSTERS))
+    assert {config.cache for config in configs} == {"registers", "shared", "none"}
+    verify_all(emulator, problem, configs)
+
+
+GRADIENT = Config(exp="exp2f", cache_holds="input", cluster=4, exchange="mbarrier")
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    ("problem", "config"),
+    [
+        (Problem(3, 8192, op=Op.SOFTMAX_BACKWARD), GRADIENT),
+        (Problem(3, 9001, DType.BF16, Op.SOFTMAX_BACKWARD), GRADIENT),
+        (Problem(3, 8193, op=Op.LOG_SOFTMAX_BACKWARD), replace(GRADIENT, cache="shared")),
+        (Problem(3, 8193, op=Op.SOFTMAX_BACKWARD), replace(GRADIENT, cache="none", unroll=4)),
+        (Problem(3, 8200, op=Op.SOFTMAX_BACKWARD), replace(GRADIENT, exchange="barrier")),
+        (
+            Problem(3, 12304, DType.F16, Op.SOFTMAX_BACKWARD),
+            replace(GRADIENT, cache="shared", static_cols=False),
+        ),
+        (
+            Problem(3, 12305, op=Op.SOFTMAX_BACKWARD),
+            replace(GRADIENT, cache="none", static_cols=False),
+        ),
+    ],
+    ids=str,
+)
+def test_a_gradient_of_each_kind_by_clusters(emulator, problem, config):
+    verify_all(emulator, problem, [config])
+
+
 @pytest.mark.parametrize("rows", [1, 5])
 def test_several_rows_are_exchanged_at_once(emulator, rows):
     """The last rows of a cluster's share may be past the end."""
@@ -108,6 +156,30 @@ CLUSTER_OF_8 = Config(algorithm="online-block-max", cluster=8, threads=128, thre
 def test_defects_are_found_out(emulator, defect):
     program = ProgramUnderTest.of_config(Problem(3, 8193), CLUSTER_OF_8)
     edited = planted(program, DEFECTS[defect])
+    assert emulator.verify(edited).status is Status.WRONG
+
+
+OPENED = "row_at(input, grad, output, index);\n  expect_values();\n  arrive_at_cluster();\n"
+
+GRADIENT_DEFECTS = {
+    "blocks that may not have begun are written to": [
+        (OPENED, OPENED.replace("  arrive_at_cluster();\n", "")),
+        (BEGUN, ""),
+    ],
+    "the sum is of one block's part": [("  sum = reduce_row(sum);\n", "")],
+    "the exchange is not waited for": [("  wait_for_values();\n", "")],
+    "parts overlap": [("% kCluster * kBlockVectors", "% kCluster * (kBlockVectors - 1)")],
+    "parts begin within each other's": [("begin - first, end", "begin - first - 1, end")],
+    "parts of the gradient are all the first one's": [("grad + first", "grad")],
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("defect", GRADIENT_DEFECTS)
+def test_defects_of_a_gradient_are_found_out(emulator, defect):
+    problem = Problem(3, 8193, op=Op.SOFTMAX_BACKWARD)
+    program = ProgramUnderTest.of_config(problem, GRADIENT)
+    edited = planted(program, GRADIENT_DEFECTS[defect])
     assert emulator.verify(edited).status is Status.WRONG
 
 

@@ -9,7 +9,13 @@ from explorer.asked import AskedProblem
 from explorer.codegen import emit, template_digest
 from explorer.devices.cuda.limits import is_plain_copy
 from explorer.devices.recorded import find_recording, list_recordings, load_recording
-from explorer.evaluate.space_version import SAME_CODE, space_version, template_version
+from explorer.evaluate.space_version import (
+    GROWN,
+    SAME_CODE,
+    space_digest,
+    space_version,
+    template_version,
+)
 from explorer.gpu_spec import DEFAULT_GPU
 from explorer.outcome import Measured
 from explorer.space import Space
@@ -69,6 +75,18 @@ def test_the_templates_emit_what_those_did_that_they_pass_for(name):
 
 def test_no_other_templates_pass_for_recorded_ones():
     assert set(SAME_CODE) <= {template_digest()}
+
+
+def test_no_other_space_passes_for_a_recorded_one():
+    assert set(GROWN) <= {space_digest()}
+
+
+@pytest.mark.skipif(space_version() == space_digest(), reason="the space is as recorded")
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_space_that_has_grown_has_every_recorded_config(name):
+    recording = load_recording(name)
+    space = Space(recording.header.problem, recording.header.gpu)
+    assert all(space.is_legal(kernel.config) for kernel in recording.kernels)
 
 
 @pytest.mark.exhaustive

@@ -59,6 +59,7 @@ def test_a_rule_reads_only_what_it_declares(rule):
 def test_every_rule_excludes_something_somewhere(rule):
     problems = [Problem(64, cols) for cols in (100000, 4096, 5)]
     problems.append(Problem(64, 100000, op=Op.LOG_SOFTMAX_BACKWARD))
+    problems.append(Problem(64, 100000, mask=Mask.LENGTHS))
     problems += [Problem(64, 64, DType.F64), Problem(64, 64, in_place=True)]
     problems.append(Problem(64, 64, DType.F16, op=Op.LOG_SOFTMAX, scale=2.0))
     problems += [Problem(96, 64, DType.F16, op, inner=6, scale=2.0) for op in Op]
