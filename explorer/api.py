@@ -1212,8 +1212,9 @@ def _is_as_asked(one: "TunedProblem", *, timing: str, accuracy: Accuracy, effort
     from explorer.evaluate.space_version import space_version, template_version
 
     made = one.circumstances
-    of_today = (made.space_version, made.template_digest) == (space_version(), template_version())
-    return of_today and (made.timing, made.accuracy, one.effort) == (timing, accuracy, effort)
+    of_today = space_version(one.problem), template_version(one.problem)
+    is_of_today = (made.space_version, made.template_digest) == of_today
+    return is_of_today and (made.timing, made.accuracy, one.effort) == (timing, accuracy, effort)
 
 
 def _table_so_far(output: Path | None, gpu: "GpuSpec") -> "tuple[Path, TunedTable]":

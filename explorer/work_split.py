@@ -271,7 +271,7 @@ def borrows_ends(problem: Problem, config: Config) -> bool:
         return False
     dense = problem.is_dense and not problem.in_place and problem.mask is Mask.NONE
     in_registers = config.cache == "registers" and config.rows_per_thread == 1
-    once = config.staging == "direct" and config.persistent == 0 and not problem.op.is_backward
+    once = config.staging == "direct" and config.persistent == 0
     return dense and in_registers and once and config.static_cols and problem.cols >= split.width
 
 

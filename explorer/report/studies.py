@@ -112,7 +112,7 @@ def _measured_where(result: SearchResult) -> list[tuple[str, str]]:
 
 def _age(result: SearchResult) -> list[tuple[str, str]]:
     """What a reader must know of an older recording: its kernels may not be those of today."""
-    if not result.replayed or result.circumstances.space_version == space_version():
+    if not result.replayed or result.circumstances.space_version == space_version(result.problem):
         return []
     return [
         (

@@ -73,7 +73,7 @@ class Asked:
             gpu.name,
             self.timing,
             self.accuracy,
-            template_version(),
+            template_version(one.problem),
         )
 
 

@@ -96,7 +96,7 @@ def _looked_up(
     """What the kernels of a source say of the variants: by digest, else by config."""
     by_digest = {kernel.digest: kernel for kernel in reversed(kernels) if kernel.digest}
     by_config = {kernel.config: kernel for kernel in reversed(kernels)}
-    same_templates = circumstances.template_digest == template_version()
+    same_templates = circumstances.template_digest == template_version(variants[0].problem)
     times: list[float | None] = []
     other: list[bool] = []
     for variant in variants:

@@ -591,9 +591,9 @@ def evaluator_study(evaluator: Evaluator, objectives: Objectives = Objectives.TI
     """The name of the study that a search with `evaluator` belongs to."""
     circumstances, replayed = evaluator.circumstances, is_replay(evaluator)
     version = circumstances.space_version
-    if replayed and version != space_version():
+    if replayed and version != space_version(evaluator.problem):
         # Parameters' values may differ between the two: such trials fit no common study.
-        version += f" in {space_version()}"
+        version += f" in {space_version(evaluator.problem)}"
     return study_name(evaluator.problem, circumstances, version, objectives, replayed=replayed)
 
 

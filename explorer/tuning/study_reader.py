@@ -83,7 +83,7 @@ class StoredStudy:
     @property
     def is_current(self) -> bool:
         """Whether the installed space and templates are the study's."""
-        return self.circumstances.space_version == space_version()
+        return self.circumstances.space_version == space_version(self.problem)
 
     @property
     def passed_over(self) -> str:
@@ -525,7 +525,7 @@ def _is_usable(study: StoredStudy) -> bool:
 def _outdated(study: StoredStudy, wanted: _Wanted) -> str:
     return (
         f"study '{study.name}' is of space version {study.circumstances.space_version}, the "
-        f"installed one is {space_version()}: its times are not of today's kernels; "
+        f"installed one is {space_version(study.problem)}: its times are not of today's kernels; "
         f"run {wanted.command} to search again (the old study is kept)"
     )
 

@@ -71,7 +71,8 @@ def _of_all(table: TunedTable) -> Iterator[Fault]:
 
 def _is_of_another_code(one: TunedProblem) -> bool:
     made = one.circumstances
-    return made.space_version != space_version() or made.template_digest != template_version()
+    of_today = space_version(one.problem), template_version(one.problem)
+    return (made.space_version, made.template_digest) != of_today
 
 
 def _was_throttled(one: TunedProblem) -> bool:

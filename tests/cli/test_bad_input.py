@@ -350,7 +350,7 @@ def test_a_study_of_an_older_space(explorer, recording, monkeypatch):
     monkeypatch.setattr("explorer.tuning.search.is_replay", lambda _: False)
     assert explorer("search", *SHAPE, "--trials", "20").code == 0
     assert explorer("show", *SHAPE).code == 0
-    monkeypatch.setattr("explorer.tuning.study_reader.space_version", lambda: "ffffffff")
+    monkeypatch.setattr("explorer.tuning.study_reader.space_version", lambda _: "ffffffff")
     for command in (("show",), ("emit", "best"), ("emit", "0")):
         refused(explorer(*command, *SHAPE), "run explorer search --cols 512")
     assert "made by an older version" in explorer("studies").out

@@ -124,7 +124,9 @@ class Benches:
             raise self.error
         bench = FakePeerBench(problem)
         made = replace(
-            bench.circumstances, throttle_reasons=self.throttled, template_digest=template_version()
+            bench.circumstances,
+            throttle_reasons=self.throttled,
+            template_digest=template_version(problem),
         )
         kind = type("Bench", (FakePeerBench,), {"circumstances": made})
         yield kind(problem)

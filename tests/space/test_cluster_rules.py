@@ -13,7 +13,7 @@ from explorer.work_split import WorkSplit
 
 WIDE = Problem(4, 131072)
 GRADIENT = Problem(4, 131072, op=Op.SOFTMAX_BACKWARD)
-KEPT_INPUT = {"cache_holds": "input", "exp": "exp2f", "unroll": 4}
+OF_GRADIENTS = {"exp": "exp2f", "unroll": 4}
 SHARED = Config(cluster=8, cache="shared", threads=512, threads_per_row=512)
 
 
@@ -40,9 +40,9 @@ def test_each_gpu_has_clusters_up_to_its_own_size(arch, largest):
         (Problem(4, 8191), {}, "clusters-of-wide-rows"),
         (Problem(4, 131072, mask=Mask.LENGTHS), {}, "clusters-of-whole-rows"),
         (Problem(4, 131072, mask=Mask.CAUSAL), {}, "clusters-of-whole-rows"),
-        (GRADIENT, {**KEPT_INPUT, "cluster": 4}, "shared-fits"),
-        (GRADIENT, {**KEPT_INPUT, "staging": "async"}, "asynchronous-rows"),
-        (GRADIENT, KEPT_INPUT, None),
+        (GRADIENT, {**OF_GRADIENTS, "cluster": 4}, "shared-fits"),
+        (GRADIENT, {**OF_GRADIENTS, "staging": "async"}, "asynchronous-rows"),
+        (GRADIENT, OF_GRADIENTS, None),
         (WIDE, {"threads": 512, "threads_per_row": 256}, "whole-block-of-a-cluster"),
         (WIDE, {"reduction": "shared-tree"}, "clusters-shuffle"),
         (WIDE, {"sum": "compensated"}, "clusters-do-the-usual"),

@@ -104,7 +104,7 @@ class FakeEvaluator:
         self._noise = noise
         self._rng = random.Random(seed)
         self._identity = identity
-        self._version = version or space_version()
+        self._version = version or space_version(self.problem)
 
     @property
     def circumstances(self) -> Circumstances:
