@@ -41,6 +41,154 @@ none, of which an SM holds fewer threads."""
 SIZES = tuple(n for n in WARPS if n & (n - 1) or n in POWERS_THAT_FILL_AN_SM)
 
 
+# ------------------------------------------------------------------ rows that a cluster shares
+
+
+MIN_ROW_BYTES_8_BLOCKS = 32 * 1024
+"""Bytes of the shortest row that eight blocks share; four share shorter ones. On an H200, 4096 x
+8192 bf16 takes 58 % more time by eight blocks, with 2 KiB of each matrix for each."""
+
+MAX_REGISTERS_OF_8_BLOCKS = {2: 14 * 1024, 4: 16 * 1024}
+"""Registers of each of eight blocks that hold its part of both rows, at most, by the bytes of an
+element: wider rows have the largest cluster. On an H200, 262 x 128256 bf16 takes 9 % more time by
+eight blocks, 8 x 65536 f32 10 % less."""
+
+MAX_REGISTERS_PER_THREAD = {2: 64, 4: 56}
+"""Registers of a thread that hold its share of both rows, at most, by the bytes of an element."""
+
+MAX_REGISTERS_PER_THREAD_LARGEST = 64
+"""The same for elements of 32 bits in the largest cluster."""
+
+MAX_REGISTERS_PER_THREAD_LOGARITHM = 40
+"""The same where exponentials are computed, too: on an H200, the gradient of log_softmax at 131 x
+128256 f32 takes 30 % more time by 256 threads, which hold 62, than by 512."""
+
+MAX_REGISTERS_PER_THREAD_UNALIGNED = 100
+"""The same of 32-bit rows that start anywhere: on an H200, 32 x 50257 takes 12 % more time by 256
+threads than by 128, which hold 98."""
+
+MAX_REGISTERS_KEPT = 96
+"""Registers of a thread that hold its share, at most, in the largest blocks: others read rows
+twice."""
+
+MANY_REGISTERS = 40
+"""Registers of a thread's share of 16-bit rows beyond which the compiler is told to leave room for
+MIN_THREADS_PER_SM. On an H200, 400 x 100001 bf16 takes 36 % more time without it."""
+
+MIN_THREADS_PER_SM = 512
+
+MAX_REGISTERS_PER_THREAD_FEW_ROWS = 40
+"""Registers of a thread's share where 16-bit rows are so few that eight blocks for each have an SM
+of their own: on an H200, 8 x 131072 bf16 takes 10 % less time by 8 blocks of 512 threads than by 16
+of 256."""
+
+MAX_REGISTERS_KEPT_FEW_ROWS = 80
+"""Registers of a thread's share then, at most, where blocks cannot be larger."""
+
+MIN_ROW_BYTES_LARGEST_FEW_ROWS = 64 * 1024
+"""Bytes of the shortest of those rows that the largest cluster shares, if three of its blocks in
+four find an SM."""
+
+BLOCK_THREADS = (128, 192, 256, 384, 512)
+
+MIN_THREADS_FIRST_WARP = 384
+"""Threads of a block from which its first warp alone combines what a cluster's warps found."""
+
+
+def of_wide_rows(problem: Problem, gpu: GpuSpec) -> Config:
+    """A row by a cluster, which keeps both matrices, or by large blocks that read them twice.
+
+    On an H200, a block a row takes 1.0 to 1.3 times as long at 8192 to 32768 columns, 1.7 times at
+    128256, and 7 times for 1 x 262144.
+    """
+    few = problem.dtype.is_half and 8 * problem.rows <= gpu.sm_count
+    kept = _of_few_rows(problem, gpu) if few else None
+    return kept or _of_many_rows(problem, gpu)
+
+
+def _of_few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """Many threads for each row; None where they would keep more than they should."""
+    most = gpu.cluster_blocks
+    fewest = 4 * problem.rows * most <= 3 * gpu.sm_count
+    largest = fewest and problem.row_bytes >= MIN_ROW_BYTES_LARGEST_FEW_ROWS
+    sizes = {min(8, most): not largest, most: True}
+    for blocks in (blocks for blocks, applies in sizes.items() if applies):
+        threads = _threads_of_a_part(problem, blocks, MAX_REGISTERS_PER_THREAD_FEW_ROWS)
+        if _registers(problem, blocks, threads) <= MAX_REGISTERS_KEPT_FEW_ROWS:
+            return _shared_by(blocks, threads)
+    return None
+
+
+def _of_many_rows(problem: Problem, gpu: GpuSpec) -> Config:
+    most, size = gpu.cluster_blocks, min(4, problem.dtype.itemsize)
+    blocks = min(most, 8 if problem.row_bytes >= MIN_ROW_BYTES_8_BLOCKS else 4)
+    if _registers(problem, blocks, 1) > MAX_REGISTERS_OF_8_BLOCKS[size]:
+        blocks = most
+    threads = _threads_of_a_part(problem, blocks, _most_registers(problem, gpu, blocks))
+    share = _registers(problem, blocks, threads)
+    if threads == BLOCK_THREADS[-1] and share > MAX_REGISTERS_KEPT:
+        return _of_rows_too_wide(problem, gpu)
+    kept = _shared_by(blocks, threads)
+    if problem.dtype.is_half and share > MANY_REGISTERS:
+        return replace(kept, min_blocks=max(1, MIN_THREADS_PER_SM // threads))
+    return kept
+
+
+def _most_registers(problem: Problem, gpu: GpuSpec, blocks: int) -> int:
+    """Registers of a thread's share of both rows for which its block is large enough."""
+    largest = blocks == gpu.cluster_blocks > 8
+    if problem.op.is_log and largest:
+        return MAX_REGISTERS_PER_THREAD_LOGARITHM
+    if problem.dtype.is_half:
+        return MAX_REGISTERS_PER_THREAD[2]
+    if starts_anywhere(problem):
+        return MAX_REGISTERS_PER_THREAD_UNALIGNED
+    return MAX_REGISTERS_PER_THREAD_LARGEST if largest else MAX_REGISTERS_PER_THREAD[4]
+
+
+def _of_rows_too_wide(problem: Problem, gpu: GpuSpec) -> Config:
+    """Few rows from the shared memory of the largest clusters, others read twice.
+
+    On an H200, 3 x 767895 bf16 takes 15 % less time so than by blocks of 256 threads, and 8 x
+    262144 f32 10 % less if 8 blocks read it twice than if 16 keep it.
+    """
+    most = gpu.cluster_blocks
+    in_shared = replace(_shared_by(most, 512), cache="shared", cache_holds="input", unroll=4)
+    fits = WorkSplit(problem, in_shared).shared_bytes <= gpu.shared_per_block_bytes
+    if problem.rows * most <= gpu.sm_count and fits:
+        return in_shared
+    twice = _shared_by(min(8, most), MAX_BLOCK_THREADS)
+    return replace(twice, cache="none", cache_holds="input", unroll=4)
+
+
+def _threads_of_a_part(problem: Problem, blocks: int, most_registers: int) -> int:
+    """The smallest block whose threads hold no more than that, or the largest."""
+    skipped = (192, 384) if problem.dtype.is_half else (192,)
+    sizes = [threads for threads in BLOCK_THREADS if threads not in skipped]
+    fitting = (n for n in sizes if _registers(problem, blocks, n) <= most_registers)
+    return next(fitting, sizes[-1])
+
+
+def _registers(problem: Problem, blocks: int, threads: int) -> float:
+    """Registers of a thread that hold its share of both rows, as they were loaded."""
+    return 2 * problem.row_bytes / 4 / (blocks * threads)
+
+
+def _shared_by(blocks: int, threads: int) -> Config:
+    """A row over a cluster, in registers, exchanged by asynchronous stores."""
+    first_warp = threads >= MIN_THREADS_FIRST_WARP
+    return Config(
+        threads=threads,
+        threads_per_row=threads,
+        reduction="shuffle-first-warp" if first_warp else "shuffle",
+        cluster=blocks,
+        exchange="mbarrier" if blocks > 1 else "barrier",
+    )
+
+
+# ------------------------------------------------------------------ rows of one block
+
+
 def are_by_elements(problem: Problem) -> bool:
     """Whether rows are so short, and start anywhere, that threads load them by single elements."""
     odd = problem.row_bytes % ACCESS_BYTES > 0

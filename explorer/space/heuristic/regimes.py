@@ -114,6 +114,8 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
         return of_middle_axis(problem, gpu)
     splits = is_plain(problem) and not _asks_exact(problem, accuracy)
     if problem.cols >= WIDE_ROW and _are_shared(problem, gpu):
+        if problem.op.is_backward:
+            return gradients.of_wide_rows(problem, gpu)
         return of_wide_rows(problem, gpu, splits=splits)
     whole = of_one_block(problem, gpu, wave)
     # Blocks of whole rows would leave SMs idle, and read the rows twice as well.
@@ -136,5 +138,5 @@ def adapted(idea: Config, problem: Problem) -> Config:
 
 def _are_shared(problem: Problem, gpu: GpuSpec) -> bool:
     """Whether rules let the blocks of a cluster share rows that lie along memory."""
-    plain = problem.mask is Mask.NONE and not problem.op.is_backward
-    return gpu.cluster_blocks > 1 and problem.inner == 1 and plain
+    along_memory = problem.inner == 1 and problem.mask is Mask.NONE
+    return gpu.cluster_blocks > 1 and along_memory
