@@ -23,6 +23,9 @@ SHAPES = [
     (1, 131072),  # one row
 ]
 
+GRADIENT_SHAPES = [*SHAPES[:4], (40, 50257), (6, 16384)]
+"""The last two have rows that clusters share, whole vectors and misaligned ones."""
+
 MISCOMPILED = Config(
     vector_bytes=4,
     cache_holds="input",
@@ -55,7 +58,7 @@ def test_choices_are_right(device, rows, cols, dtype):
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", list(DType))
-@pytest.mark.parametrize(("rows", "cols"), SHAPES[:4])
+@pytest.mark.parametrize(("rows", "cols"), GRADIENT_SHAPES)
 @pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
 def test_choices_of_gradients_are_right(device, op, rows, cols, dtype):
     check_choices(device, Problem(rows, cols, dtype, op), strength=1)
