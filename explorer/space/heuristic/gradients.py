@@ -48,10 +48,14 @@ MIN_ROW_BYTES_8_BLOCKS = 32 * 1024
 """Bytes of the shortest row that eight blocks share; four share shorter ones. On an H200, 4096 x
 8192 bf16 takes 58 % more time by eight blocks, with 2 KiB of each matrix for each."""
 
-MAX_REGISTERS_OF_8_BLOCKS = {2: 14 * 1024, 4: 16 * 1024}
-"""Registers of each of eight blocks that hold its part of both rows, at most, by the bytes of an
-element: wider rows have the largest cluster. On an H200, 262 x 128256 bf16 takes 9 % more time by
-eight blocks, 8 x 65536 f32 10 % less."""
+MAX_REGISTERS_OF_A_BLOCK = {2: 14 * 1024, 4: 16 * 1024}
+"""Registers of a block that hold its part of both rows, at most, by the bytes of an element, where
+eight share them or less: wider rows have the largest cluster. On an H200, 262 x 128256 bf16 takes
+9 % more time by eight blocks, 8 x 65536 f32 10 % less."""
+
+MIN_BLOCKS_PER_SM_UNALIGNED = 4
+"""Blocks for each SM that 16-bit rows which start anywhere are to have by the fewest blocks that
+hold them: on an H200, 34 x 27674 f16 takes 12 % more time by 2 blocks than by 8."""
 
 MAX_REGISTERS_PER_THREAD = {2: 64, 4: 56}
 """Registers of a thread that hold its share of both rows, at most, by the bytes of an element."""
@@ -67,9 +71,14 @@ MAX_REGISTERS_PER_THREAD_UNALIGNED = 100
 """The same of 32-bit rows that start anywhere: on an H200, 32 x 50257 takes 12 % more time by 256
 threads than by 128, which hold 98."""
 
-MAX_REGISTERS_KEPT = 96
-"""Registers of a thread that hold its share, at most, in the largest blocks: others read rows
-twice."""
+MAX_REGISTERS_KEPT = 80
+"""Registers of a thread that hold its share, at most, in the largest blocks: on an H100, 3 x 767895
+bf16 takes 24 % less time from shared memory than if threads hold 94."""
+
+MAX_REGISTERS_KEPT_BY_FEW_ROWS = 60
+"""The same of rows of which four blocks each find an SM, but not sixteen: on an H200, 8 x 262144
+f32 takes 17 % less time by 8 blocks that read it twice than by 16 of whose threads each holds 64,
+32 x 524288 bf16 12 % less."""
 
 MANY_REGISTERS = 40
 """Registers of a thread's share of 16-bit rows beyond which the compiler is told to leave room for
@@ -78,18 +87,19 @@ MIN_THREADS_PER_SM. On an H200, 400 x 100001 bf16 takes 36 % more time without i
 MIN_THREADS_PER_SM = 512
 
 MAX_REGISTERS_PER_THREAD_FEW_ROWS = 40
-"""Registers of a thread's share where 16-bit rows are so few that eight blocks for each have an SM
-of their own: on an H200, 8 x 131072 bf16 takes 10 % less time by 8 blocks of 512 threads than by 16
-of 256."""
-
-MAX_REGISTERS_KEPT_FEW_ROWS = 80
-"""Registers of a thread's share then, at most, where blocks cannot be larger."""
+"""Registers of a thread's share where rows are so few that eight blocks for each have an SM of
+their own: on an H200, 8 x 131072 bf16 takes 10 % less time by 8 blocks of 512 threads than by 16 of
+256."""
 
 MIN_ROW_BYTES_LARGEST_FEW_ROWS = 64 * 1024
 """Bytes of the shortest of those rows that the largest cluster shares, if three of its blocks in
 four find an SM."""
 
-BLOCK_THREADS = (128, 192, 256, 384, 512)
+BLOCK_THREADS = {2: (128, 256, 512), 4: (128, 256, 384, 512)}
+"""Threads of a block, by the bytes of an element: on an H200, 16-bit rows take up to 45 % more time
+by blocks of 384 than by 256."""
+
+MAX_CLUSTER_THREADS = 512
 
 MIN_THREADS_FIRST_WARP = 384
 """Threads of a block from which its first warp alone combines what a cluster's warps found."""
@@ -101,37 +111,59 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec) -> Config:
     On an H200, a block a row takes 1.0 to 1.3 times as long at 8192 to 32768 columns, 1.7 times at
     128256, and 7 times for 1 x 262144.
     """
-    few = problem.dtype.is_half and 8 * problem.rows <= gpu.sm_count
-    kept = _of_few_rows(problem, gpu) if few else None
-    return kept or _of_many_rows(problem, gpu)
+    few = 8 * problem.rows <= gpu.sm_count
+    if few and (problem.dtype.is_half or not _are_fewest(problem, gpu)):
+        kept = _of_few_rows(problem, gpu)
+        if kept is not None:
+            return kept
+    return _of_many_rows(problem, gpu)
+
+
+def _are_fewest(problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether the blocks of the largest clusters find an SM each, with a quarter of them left."""
+    return 4 * problem.rows * gpu.cluster_blocks <= 3 * gpu.sm_count
 
 
 def _of_few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     """Many threads for each row; None where they would keep more than they should."""
-    most = gpu.cluster_blocks
-    fewest = 4 * problem.rows * most <= 3 * gpu.sm_count
+    most, fewest = gpu.cluster_blocks, _are_fewest(problem, gpu)
     largest = fewest and problem.row_bytes >= MIN_ROW_BYTES_LARGEST_FEW_ROWS
-    sizes = {min(8, most): not largest, most: True}
+    sizes = {min(8, most): not largest, most: fewest}
     for blocks in (blocks for blocks, applies in sizes.items() if applies):
         threads = _threads_of_a_part(problem, blocks, MAX_REGISTERS_PER_THREAD_FEW_ROWS)
-        if _registers(problem, blocks, threads) <= MAX_REGISTERS_KEPT_FEW_ROWS:
+        if _registers(problem, blocks, threads) <= MAX_REGISTERS_KEPT:
             return _shared_by(blocks, threads)
     return None
 
 
 def _of_many_rows(problem: Problem, gpu: GpuSpec) -> Config:
-    most, size = gpu.cluster_blocks, min(4, problem.dtype.itemsize)
-    blocks = min(most, 8 if problem.row_bytes >= MIN_ROW_BYTES_8_BLOCKS else 4)
-    if _registers(problem, blocks, 1) > MAX_REGISTERS_OF_8_BLOCKS[size]:
-        blocks = most
+    blocks = _blocks_of_a_row(problem, gpu)
     threads = _threads_of_a_part(problem, blocks, _most_registers(problem, gpu, blocks))
     share = _registers(problem, blocks, threads)
-    if threads == BLOCK_THREADS[-1] and share > MAX_REGISTERS_KEPT:
+    few = 4 * problem.rows <= gpu.sm_count and not _are_fewest(problem, gpu)
+    most = MAX_REGISTERS_KEPT_BY_FEW_ROWS if few else MAX_REGISTERS_KEPT
+    if threads == MAX_CLUSTER_THREADS and share > most:
         return _of_rows_too_wide(problem, gpu)
     kept = _shared_by(blocks, threads)
     if problem.dtype.is_half and share > MANY_REGISTERS:
         return replace(kept, min_blocks=max(1, MIN_THREADS_PER_SM // threads))
     return kept
+
+
+def _blocks_of_a_row(problem: Problem, gpu: GpuSpec) -> int:
+    """Eight, if they hold the row; and fewer for shorter rows, or for 16-bit rows that start
+    anywhere where these are many.
+
+    On an H200, 668 x 50257 bf16 takes 1 to 3 % less time by 4 blocks than by 8, 406 x 8943 9 % less
+    by 2 than by 4.
+    """
+    most, size = gpu.cluster_blocks, min(4, problem.dtype.itemsize)
+    sizes = [min(most, 8 if problem.row_bytes >= MIN_ROW_BYTES_8_BLOCKS else 4)]
+    if problem.dtype.is_half and starts_anywhere(problem):
+        least = MIN_BLOCKS_PER_SM_UNALIGNED * gpu.sm_count / problem.rows
+        sizes = [n for n in (2, 4) if least <= n <= most] + sizes
+    held = MAX_REGISTERS_OF_A_BLOCK[size]
+    return next((n for n in sizes if _registers(problem, n, 1) <= held), most)
 
 
 def _most_registers(problem: Problem, gpu: GpuSpec, blocks: int) -> int:
@@ -149,13 +181,14 @@ def _most_registers(problem: Problem, gpu: GpuSpec, blocks: int) -> int:
 def _of_rows_too_wide(problem: Problem, gpu: GpuSpec) -> Config:
     """Few rows from the shared memory of the largest clusters, others read twice.
 
-    On an H200, 3 x 767895 bf16 takes 15 % less time so than by blocks of 256 threads, and 8 x
-    262144 f32 10 % less if 8 blocks read it twice than if 16 keep it.
+    On an H200, 3 x 767895 bf16 takes 15 % less time so than by blocks of 256 threads.
     """
     most = gpu.cluster_blocks
-    in_shared = replace(_shared_by(most, 512), cache="shared", cache_holds="input", unroll=4)
+    in_shared = replace(
+        _shared_by(most, MAX_CLUSTER_THREADS), cache="shared", cache_holds="input", unroll=4
+    )
     fits = WorkSplit(problem, in_shared).shared_bytes <= gpu.shared_per_block_bytes
-    if problem.rows * most <= gpu.sm_count and fits:
+    if _are_fewest(problem, gpu) and fits:
         return in_shared
     twice = _shared_by(min(8, most), MAX_BLOCK_THREADS)
     return replace(twice, cache="none", cache_holds="input", unroll=4)
@@ -163,10 +196,9 @@ def _of_rows_too_wide(problem: Problem, gpu: GpuSpec) -> Config:
 
 def _threads_of_a_part(problem: Problem, blocks: int, most_registers: int) -> int:
     """The smallest block whose threads hold no more than that, or the largest."""
-    skipped = (192, 384) if problem.dtype.is_half else (192,)
-    sizes = [threads for threads in BLOCK_THREADS if threads not in skipped]
+    sizes = BLOCK_THREADS[min(4, problem.dtype.itemsize)]
     fitting = (n for n in sizes if _registers(problem, blocks, n) <= most_registers)
-    return next(fitting, sizes[-1])
+    return next(fitting, MAX_CLUSTER_THREADS)
 
 
 def _registers(problem: Problem, blocks: int, threads: int) -> float:
