@@ -19,10 +19,13 @@ class PeerBuffers:
     """Device memory that launches rotate over: addresses of dense (rows, cols) matrices.
 
     Launch i reads `inputs[i % len(inputs)]`; a peer that can writes `outputs[i % len(outputs)]`.
+    For a backward op, inputs are the forward's outputs, and launch i reads their gradient at
+    `grads[i % len(grads)]`, too.
     """
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    grads: tuple[int, ...] = ()
 
 
 class Contender(Protocol):

@@ -20,7 +20,7 @@ from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 from torch._subclasses import FakeTensorMode, fake_tensor
 
 from explorer.gpu_spec import GpuSpec
-from explorer.peers.registry import FOUR, check_scope
+from explorer.peers.registry import EVERY, FOUR, check_scope
 from explorer.peers.torch_softmax import TORCH_TYPES, compiled
 from explorer.peers.triton_softmax import stand_in
 from explorer.problem import Problem
@@ -28,11 +28,13 @@ from explorer.problem import Problem
 
 def ahead(problem: Problem, gpu: GpuSpec) -> None:
     """Compile the kernels that torch.compile would try."""
-    check_scope("torch.compile", problem, dtypes=FOUR)
+    check_scope("torch.compile", problem, ops=EVERY, dtypes=FOUR)
     _pretend(gpu)
     with FakeTensorMode(), suppress(RuntimeError):  # what is compiled cannot be launched here
         shape, dtype = (problem.rows, problem.cols), TORCH_TYPES[problem.dtype]
-        compiled(problem)(torch.empty(shape, dtype=dtype, device="cuda:0"))
+        matrices = 2 if problem.op.is_backward else 1
+        read = [torch.empty(shape, dtype=dtype, device="cuda:0") for _ in range(matrices)]
+        compiled(problem)(*read)
 
 
 @cache

@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from quack.cute_dsl_utils import torch2cute_dtype_map
-from quack.softmax import Softmax, softmax_fwd
+from quack.softmax import Softmax, SoftmaxBackward, softmax_bwd, softmax_fwd
 from torch import Tensor
 
 from explorer.gpu_spec import GpuSpec
@@ -14,28 +14,36 @@ from explorer.problem import Op, Problem
 
 
 def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
-    """Its forward function, which returns tensors of its own."""
+    """Its forward or backward function, which return tensors of their own."""
     _check_scope(problem)
 
     def call(x: Tensor, _: Tensor) -> Tensor:
         result: Tensor = softmax_fwd(x)
         return result
 
-    contender = TorchContender(problem, buffers, stream, call)
+    def gradient(y: Tensor, dy: Tensor, _: Tensor) -> Tensor:
+        result: Tensor = softmax_bwd(dy, y)
+        return result
+
+    backward = problem.op.is_backward
+    contender = TorchContender(problem, buffers, stream, gradient if backward else call)
     contender.version = f"quack-kernels {version('quack-kernels')}"
     return contender
 
 
 def ahead(problem: Problem, gpu: GpuSpec) -> None:
-    """Compile the kernel that its forward function will look for in its cache on disk."""
+    """Compile the kernel that its function will look for in its cache on disk."""
     _check_scope(problem)
     element = torch2cute_dtype_map[TORCH_TYPES[problem.dtype]]
-    Softmax.compile(element, element, problem.cols)
+    if problem.op.is_backward:
+        SoftmaxBackward.compile(element, element, element, problem.cols)
+    else:
+        Softmax.compile(element, element, problem.cols)
 
 
 def _check_scope(problem: Problem) -> None:
     """Raises PeerRefuses."""
-    check_scope("quack", problem, ops=(Op.SOFTMAX,))
+    check_scope("quack", problem, ops=(Op.SOFTMAX, Op.SOFTMAX_BACKWARD))
     vector = 16 // problem.dtype.itemsize
     if problem.cols % vector:
         raise PeerRefuses(f"quack needs cols that {vector} divides; {problem.cols} is not")

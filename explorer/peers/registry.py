@@ -15,6 +15,7 @@ from explorer.problem import Op, Problem
 THREE = (DType.F32, DType.F16, DType.BF16)
 FOUR = (*THREE, DType.F64)
 FORWARD = (Op.SOFTMAX, Op.LOG_SOFTMAX)
+EVERY = tuple(Op)
 
 
 def check_scope(
@@ -26,7 +27,7 @@ def check_scope(
     """Raises PeerRefuses for another op or dtype, and for what is more than a plain op."""
     plain = Problem(problem.rows, problem.cols, problem.dtype, problem.op)
     if problem.op not in ops:
-        raise PeerRefuses(f"{peer} is adapted for {' and '.join(ops)}, not for {problem.op}")
+        raise PeerRefuses(f"{peer} is adapted for {', '.join(ops)}, not for {problem.op}")
     if problem.dtype not in dtypes:
         raise PeerRefuses(f"{peer} computes in {', '.join(dtypes)}, not in {problem.dtype}")
     if problem != plain:

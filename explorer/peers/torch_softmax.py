@@ -10,7 +10,7 @@ from torch import Tensor
 
 from explorer.dtype import DType
 from explorer.peer import Contender, PeerBuffers, PeerRefuses
-from explorer.peers.registry import FOUR, check_scope
+from explorer.peers.registry import EVERY, FOUR, check_scope
 from explorer.problem import Op, Problem
 
 # ------------------------------------------------------------------ contenders on tensors
@@ -33,8 +33,11 @@ def _settle_triton() -> None:
 
 _settle_triton()
 
-Call = Callable[[Tensor, Tensor], Tensor]
-"""(input, output that may be written) to the tensor that holds the result: that, or one's own."""
+Call = Callable[..., Tensor]
+"""(input, output that may be written) to the tensor that holds the result: that, or one's own.
+
+For a backward op (the forward's output, its gradient, output that may be written).
+"""
 
 TORCH_TYPES = {dtype: getattr(torch, dtype.array_name) for dtype in DType}
 
@@ -55,6 +58,10 @@ class TorchContender:
         self._problem = problem
         self.inputs = [_wrapped(problem, address) for address in buffers.inputs]
         self.outputs = [_wrapped(problem, address) for address in buffers.outputs]
+        grads = [_wrapped(problem, address) for address in buffers.grads]
+        read = [self.inputs, grads] if grads else [self.inputs]
+        self.matrices = list(zip(*read, self.outputs, strict=True))
+        """What `call` is given for each set."""
         self._results: dict[int, Tensor] = {}
         self._call = call
         self._graph: Any = None
@@ -66,7 +73,7 @@ class TorchContender:
     def launch(self, index: int) -> None:
         """Put one launch on the stream."""
         place = index % len(self.inputs)
-        self._results[place] = self._call(self.inputs[place], self.outputs[place])
+        self._results[place] = self._call(*self.matrices[place])
 
     def output(self, index: int) -> int:
         """Address of the result; raises PeerRefuses where it is not dense or of another type."""
@@ -122,13 +129,26 @@ def _wrapped(problem: Problem, address: int) -> Tensor:
 
 def prepare_eager(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
     """The op written to a given tensor: no allocation takes part."""
-    check_scope("torch", problem, dtypes=FOUR)
+    check_scope("torch", problem, ops=EVERY, dtypes=FOUR)
     op = torch.log_softmax if problem.op is Op.LOG_SOFTMAX else torch.softmax
 
     def call(x: Tensor, out: Tensor) -> Tensor:
         return op(x, -1, out=out)  # type: ignore[call-overload, no-any-return, unused-ignore]
 
-    return TorchContender(problem, buffers, stream, call)
+    def gradient(y: Tensor, dy: Tensor, out: Tensor) -> Tensor:
+        return _gradient_into(problem, y, dy, out)
+
+    return TorchContender(problem, buffers, stream, gradient if problem.op.is_backward else call)
+
+
+def _gradient_into(problem: Problem, y: Tensor, dy: Tensor, out: Tensor) -> Tensor:
+    """What autograd calls, with a tensor for the result: `y` is the forward's output."""
+    ops: Any = torch.ops.aten
+    if problem.op.is_log:
+        result = ops._log_softmax_backward_data.out(dy, y, -1, y.dtype, out=out)
+    else:
+        result = ops._softmax_backward_data.out(dy, y, -1, y.dtype, grad_input=out)
+    return result  # type: ignore[no-any-return, unused-ignore]
 
 
 # ------------------------------------------------------------------ compiled
@@ -140,22 +160,30 @@ MODE = "max-autotune-no-cudagraphs"
 
 def prepare_compiled(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
     """Compiled with static shapes; it returns tensors of its own."""
-    check_scope("torch.compile", problem, dtypes=FOUR)
+    check_scope("torch.compile", problem, ops=EVERY, dtypes=FOUR)
     call = compiled(problem)
-    contender = TorchContender(problem, buffers, stream, lambda x, _: call(x))
+    contender = TorchContender(problem, buffers, stream, lambda *matrices: call(*matrices[:-1]))
     contender.note = MODE
     return contender
 
 
-def compiled(problem: Problem) -> Callable[[Tensor], Tensor]:
-    """Return the op behind torch.compile, which compiles at its first call."""
+def compiled(problem: Problem) -> Callable[..., Tensor]:
+    """Return the op behind torch.compile, which compiles at its first call.
+
+    It takes what the op reads: a matrix, or the forward's output and its gradient.
+    """
     torch._dynamo.reset()  # shapes of other problems count against its limit of recompilations
     op = torch.log_softmax if problem.op is Op.LOG_SOFTMAX else torch.softmax
+    ops: Any = torch.ops.aten
+    backward = ops._log_softmax_backward_data if problem.op.is_log else ops._softmax_backward_data
 
     def forward(x: Tensor) -> Tensor:
         return op(x, -1)
 
-    found: Callable[[Tensor], Tensor] = torch.compile(
-        forward, mode=MODE, dynamic=False, fullgraph=True
+    def gradient(y: Tensor, dy: Tensor) -> Tensor:
+        return backward(dy, y, -1, y.dtype)  # type: ignore[no-any-return, unused-ignore]
+
+    found: Callable[..., Tensor] = torch.compile(
+        gradient if problem.op.is_backward else forward, mode=MODE, dynamic=False, fullgraph=True
     )
     return found

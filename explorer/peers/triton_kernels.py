@@ -1,4 +1,7 @@
-"""Softmax kernels in Triton: persistent programs over many rows, and one program a row, twice."""
+"""Softmax kernels in Triton: persistent programs over many rows, and one program a row, twice.
+
+And the gradient by one program a row, twice.
+"""
 
 import triton
 import triton.language as tl
@@ -57,3 +60,35 @@ def one_row_of_any_length(output, input, cols, log: tl.constexpr, block: tl.cons
     x = tl.load(input + start + columns, mask=inside, other=-float("inf"))
     y = _row(x, log)
     tl.store(output + start + columns, y.to(output.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _gradient_of_row(y, dy, log: tl.constexpr):
+    """Gradient of the input of one row, in fp32, by the forward's output and its gradient."""
+    y = y.to(tl.float32)
+    dy = dy.to(tl.float32)
+    return dy - tl.exp(y) * tl.sum(dy, axis=0) if log else y * (dy - tl.sum(y * dy, axis=0))
+
+
+@triton.jit
+def one_gradient(output, input, grad, cols: tl.constexpr, log: tl.constexpr, block: tl.constexpr):
+    """As `one_row`, of a gradient."""
+    columns = tl.arange(0, block)
+    inside = columns < cols
+    start = tl.program_id(0).to(tl.int64) * cols
+    y = tl.load(input + start + columns, mask=inside, other=0.0)
+    dy = tl.load(grad + start + columns, mask=inside, other=0.0)
+    dx = _gradient_of_row(y, dy, log)
+    tl.store(output + start + columns, dx.to(output.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def one_gradient_of_any_length(output, input, grad, cols, log: tl.constexpr, block: tl.constexpr):
+    """As `one_row_of_any_length`, of a gradient."""
+    columns = tl.arange(0, block)
+    inside = columns < cols
+    start = tl.program_id(0).to(tl.int64) * cols
+    y = tl.load(input + start + columns, mask=inside, other=0.0)
+    dy = tl.load(grad + start + columns, mask=inside, other=0.0)
+    dx = _gradient_of_row(y, dy, log)
+    tl.store(output + start + columns, dx.to(output.dtype.element_ty), mask=inside)

@@ -13,9 +13,15 @@ from triton.testing import do_bench
 
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.peer import Contender, PeerBuffers
-from explorer.peers.registry import check_scope
+from explorer.peers.registry import EVERY, check_scope
 from explorer.peers.torch_softmax import TORCH_TYPES, TorchContender
-from explorer.peers.triton_kernels import one_row, one_row_of_any_length, persistent
+from explorer.peers.triton_kernels import (
+    one_gradient,
+    one_gradient_of_any_length,
+    one_row,
+    one_row_of_any_length,
+    persistent,
+)
 from explorer.problem import Op, Problem
 
 # ------------------------------------------------------------------ a program a row
@@ -27,7 +33,7 @@ MOST_ELEMENTS = 64
 
 def prepare_constexpr(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
     """The kernel that is compiled for the length of a row, with the fastest number of warps."""
-    return _tuned(problem, buffers, stream, one_row)
+    return _tuned(problem, buffers, stream, _of_known_length(problem))
 
 
 def prepare_runtime(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
@@ -36,45 +42,52 @@ def prepare_runtime(problem: Problem, buffers: PeerBuffers, stream: int) -> Cont
     No form is the faster one everywhere: `explorer compare` verifies and times both, and reports
     the faster one of each problem as triton-tuned.
     """
-    return _tuned(problem, buffers, stream, one_row_of_any_length)
+    return _tuned(problem, buffers, stream, _of_any_length(problem))
 
 
 def ahead_constexpr(problem: Problem, gpu: GpuSpec) -> None:
     """Compile what `prepare_constexpr` will time."""
-    _tuned_ahead(problem, gpu, one_row)
+    _tuned_ahead(problem, gpu, _of_known_length(problem))
 
 
 def ahead_runtime(problem: Problem, gpu: GpuSpec) -> None:
     """Compile what `prepare_runtime` will time."""
-    _tuned_ahead(problem, gpu, one_row_of_any_length)
+    _tuned_ahead(problem, gpu, _of_any_length(problem))
+
+
+def _of_known_length(problem: Problem) -> Any:
+    return one_gradient if problem.op.is_backward else one_row
+
+
+def _of_any_length(problem: Problem) -> Any:
+    return one_gradient_of_any_length if problem.op.is_backward else one_row_of_any_length
 
 
 def _tuned_ahead(problem: Problem, gpu: GpuSpec, kernel: Any) -> None:
-    check_scope("triton-tuned", problem)
-    with compiling_alone(gpu, problem) as (x, out):
+    check_scope("triton-tuned", problem, ops=EVERY)
+    with compiling_alone(gpu, problem) as matrices:
         for warps in _warps(triton.next_power_of_2(problem.cols)):
-            _launch(kernel, problem, warps, x, out)
+            _launch(kernel, problem, warps, *matrices)
 
 
-def _launch(kernel: Any, problem: Problem, warps: int, x: Tensor, out: Tensor) -> None:
-    """Launch a kernel of one program a row."""
-    log, block = problem.op is Op.LOG_SOFTMAX, triton.next_power_of_2(problem.cols)
-    kernel[(problem.rows,)](out, x, problem.cols, log, block, num_warps=warps)
+def _launch(kernel: Any, problem: Problem, warps: int, *matrices: Tensor) -> Tensor:
+    """Launch a kernel of one program a row, and return the last of the matrices, the output."""
+    *read, out = matrices
+    block = triton.next_power_of_2(problem.cols)
+    kernel[(problem.rows,)](out, *read, problem.cols, problem.op.is_log, block, num_warps=warps)
+    return out
 
 
 def _tuned(problem: Problem, buffers: PeerBuffers, stream: int, kernel: Any) -> Contender:
     """Every sensible number of warps, timed; the fastest is kept."""
-    check_scope("triton-tuned", problem)
+    check_scope("triton-tuned", problem, ops=EVERY)
+    run = partial(_launch, kernel, problem)
 
-    def run(warps: int, x: Tensor, out: Tensor) -> Tensor:
-        _launch(kernel, problem, warps, x, out)
-        return out
-
-    def call(x: Tensor, out: Tensor) -> Tensor:
-        return run(best, x, out)
+    def call(*matrices: Tensor) -> Tensor:
+        return run(best, *matrices)
 
     contender = TorchContender(problem, buffers, stream, call)
-    matrices = contender.inputs[0], contender.outputs[0]
+    matrices = contender.matrices[0]
     times = {
         warps: do_bench(partial(run, warps, *matrices), warmup=5, rep=20, return_mode="median")
         for warps in _warps(triton.next_power_of_2(problem.cols))
@@ -169,18 +182,19 @@ def stand_in(gpu: GpuSpec) -> None:
 
 
 @contextmanager
-def compiling_alone(gpu: GpuSpec, problem: Problem) -> Iterator[tuple[Tensor, Tensor]]:
+def compiling_alone(gpu: GpuSpec, problem: Problem) -> Iterator[list[Tensor]]:
     """Have launches of Triton's kernels compile them, and do nothing else.
 
-    Gives an input and an output of a few rows in the host's memory, to be launched on: what is
-    compiled depends on the alignment and the type of a matrix, not on its rows.
+    Gives what the op reads and an output, of a few rows in the host's memory, to be launched on:
+    what is compiled depends on the alignment and the type of a matrix, not on its rows.
     """
     stand_in(gpu)
     launch = triton.JITFunction.run
     triton.JITFunction.run = partialmethod(_compiled, launch)
     try:
         shape, dtype = (2, problem.cols), TORCH_TYPES[problem.dtype]
-        yield torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype)
+        matrices = 3 if problem.op.is_backward else 2
+        yield [torch.empty(shape, dtype=dtype) for _ in range(matrices)]
     finally:
         triton.JITFunction.run = launch
 

@@ -22,6 +22,8 @@ SHAPES = [
     Problem(2048, 4096),
     Problem(512, 1000, DType.BF16),
     Problem(512, 1000, op=Op.LOG_SOFTMAX),
+    Problem(512, 1000, DType.BF16, Op.SOFTMAX_BACKWARD),
+    Problem(64, 50257, op=Op.LOG_SOFTMAX_BACKWARD),
 ]
 
 
@@ -100,26 +102,28 @@ import sys
 from importlib import import_module
 from explorer.gpu_spec import known_gpu
 from explorer.peers.ahead import hide_gpus, sees_a_gpu
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 gpu = known_gpu(sys.argv[1])
 hide_gpus(gpu)
 assert not sees_a_gpu()
 module, _, name = sys.argv[2].partition(":")
-getattr(import_module(module), name)(Problem(2048, 3000), gpu)
+getattr(import_module(module), name)(Problem(2048, 3000, op=Op(sys.argv[3])), gpu)
 """
 
 
 @pytest.mark.parametrize(
-    ("name", "package"),
+    ("name", "package", "op"),
     [
-        ("triton-tuned.constexpr", "triton"),
-        ("triton-tuned.runtime", "triton"),
-        ("triton-tutorial", "triton"),
-        ("liger", "liger_kernel"),
-        ("torch-compile", "torch"),
+        ("triton-tuned.constexpr", "triton", Op.SOFTMAX),
+        ("triton-tuned.constexpr", "triton", Op.SOFTMAX_BACKWARD),
+        ("triton-tuned.runtime", "triton", Op.SOFTMAX),
+        ("triton-tutorial", "triton", Op.SOFTMAX),
+        ("liger", "liger_kernel", Op.SOFTMAX),
+        ("torch-compile", "torch", Op.SOFTMAX),
+        ("torch-compile", "torch", Op.LOG_SOFTMAX_BACKWARD),
     ],
 )
-def test_what_is_compiled_ahead_is_asked_for(benches, name, package, tmp_path, monkeypatch):
+def test_what_is_compiled_ahead_is_asked_for(benches, name, package, op, tmp_path, monkeypatch):
     """The worker, with a cache of its own, asks for every kernel that is compiled without a GPU.
 
     torch.compile then tries variants of what was fast, and which those are depends on the times.
@@ -127,13 +131,13 @@ def test_what_is_compiled_ahead_is_asked_for(benches, name, package, tmp_path, m
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     (peer,) = chosen_peers([name])
-    program = [sys.executable, "-c", AHEAD_OF_A_GPU, benches.gpu.name, AHEAD[peer.target]]
+    program = [sys.executable, "-c", AHEAD_OF_A_GPU, benches.gpu.name, AHEAD[peer.target], op]
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "ahead"))
     subprocess.run(program, check=True, timeout=300)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "worker"))
     with PeerBenches(0, "cold", 0, Accuracy.DEFAULT) as anew:  # its worker has the second folder
-        one = compared(anew, Problem(2048, 3000), [peer])
+        one = compared(anew, Problem(2048, 3000, op=op), [peer])
     assert one.peers, one.left_out
     ahead, asked = (kernels(tmp_path / folder) for folder in ("ahead", "worker"))
     assert ahead and ahead <= asked, ahead - asked

@@ -8,8 +8,9 @@ from explorer.devices.cuda import peer_entry
 from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.messages import Enter, Failed
 from explorer.devices.cuda.tools import DeviceCheck
+from explorer.operands import inputs, output
 from explorer.peer import Entered, NotEntered, PeerName, PeerRefuses
-from explorer.problem import Op, Problem
+from explorer.problem import Mask, Op, Problem
 
 PROBLEM = Problem(64, 8)
 RIGHT = DeviceCheck(0, 0, 0, 1e-7, 0, 1.0, 0.5, 512)
@@ -40,6 +41,14 @@ class Contender:
         self.closed = True
 
 
+class OfGradients(Contender):
+    """Is given the gradients of the forward's outputs, too."""
+
+    def __init__(self, problem, buffers, stream):
+        super().__init__(problem, buffers, stream)
+        assert buffers.inputs == (1000, 1001) and buffers.grads == (3000, 3001)
+
+
 made = []
 
 
@@ -63,7 +72,14 @@ class Bench:
             count=2,
             input=lambda index: 1000 + index,
             output=lambda index: 2000 + index,
-            at=lambda index: {"input": 1000 + index, "output": 2000 + index},
+            at=lambda index: {
+                operand.name: base + index
+                for operand, base in zip(
+                    (*inputs(problem), output(problem)),
+                    (1000, 3000, 2000) if problem.op.is_backward else (1000, 2000),
+                    strict=True,
+                )
+            },
             fill=self._fill,
         )
 
@@ -169,9 +185,14 @@ def test_what_is_not_installed_is_missing():
     assert reply.stage == "missing" and "no_such_package" in reply.reason
 
 
-def test_an_op_of_two_matrices_is_refused():
-    reply, _ = entered("Contender", problem=Problem(64, 8, op=Op.SOFTMAX_BACKWARD))
-    assert reply.stage == "refused" and "one matrix" in reply.reason
+def test_a_mask_is_refused():
+    reply, _ = entered("Contender", problem=Problem(64, 8, mask=Mask.LENGTHS))
+    assert reply.stage == "refused" and "no mask" in reply.reason
+
+
+def test_a_gradients_peer_is_given_both_matrices():
+    reply, _ = entered("OfGradients", problem=Problem(64, 8, op=Op.SOFTMAX_BACKWARD))
+    assert isinstance(reply, Entered), reply
 
 
 def test_a_lost_context_is_told(monkeypatch):

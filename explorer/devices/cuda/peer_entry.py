@@ -51,15 +51,16 @@ def wrong_rows(
     """
     problem, sets = bench.problem, bench.sets
     case = Case(problem.resized(rows=min(problem.rows, pattern_count(problem))))
-    data = case.arrays(seed)["input"].tobytes()
-    checked(driver.cuMemcpyHtoD(sets.input(0), data, len(data)))
+    arrays, read = case.arrays(seed), [operand.name for operand in inputs(problem)]
+    for name in read:
+        data = arrays[name].tobytes()
+        checked(driver.cuMemcpyHtoD(sets.at(0)[name], data, len(data)))
     replay()
     one, wrong = problem.resized(rows=1), []
     for row, pattern in enumerate(case.patterns):
-        addresses = {
-            "input": sets.input(0) + row * problem.row_bytes,
-            "output": output(0) + row * problem.cols * problem.output_dtype.itemsize,
-        }
+        addresses = {name: sets.at(0)[name] + row * problem.row_bytes for name in read}
+        written = row * problem.cols * problem.output_dtype.itemsize
+        addresses["output"] = output(0) + written
         found = tools.check_rows(one, addresses)
         if found.wrong and is_fault(found):
             wrong.append(pattern.name)
@@ -69,6 +70,9 @@ def wrong_rows(
 
 # ------------------------------------------------------------------ entry
 
+
+GIVEN = {"input", "grad"}
+"""The arrays that a peer is given to read (`PeerBuffers`)."""
 
 WARM_UPS = 2
 LEAST_US = 0.1
@@ -158,8 +162,8 @@ def enter(
     """Prepare, capture and verify a peer; every failure of it comes back as NotEntered."""
     contender, entry = None, None
     try:
-        if len(inputs(bench.problem)) > 1:
-            raise PeerRefuses(f"peers are given one matrix; {bench.problem} reads more")
+        if {operand.name for operand in inputs(bench.problem)} - GIVEN:
+            raise PeerRefuses(f"peers are given no mask; {bench.problem} reads one")
         contender = _loaded(peer.target)(bench.problem, _buffers(bench), int(stream))
         entry = PeerEntry(peer.name, contender, bench, stream)
         return entry.verified(tools, seed), entry
@@ -190,9 +194,11 @@ def _loaded(target: str) -> Prepare:
 
 def _buffers(bench: Bench) -> PeerBuffers:
     sets = bench.sets
+    every = [sets.at(index) for index in range(sets.count)]
     return PeerBuffers(
-        inputs=tuple(sets.input(index) for index in range(sets.count)),
+        inputs=tuple(one["input"] for one in every),
         outputs=tuple(sets.output(index) for index in range(sets.count)),
+        grads=tuple(one["grad"] for one in every if "grad" in one),
     )
 
 
