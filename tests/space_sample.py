@@ -117,6 +117,24 @@ KINDS = {
     "backward": (Problem(17, 97, op=BACKWARD), FEW_SIZES),
     "log backward, bf16, scaled": (Problem(17, 104, BF16, LOG_BACKWARD, scale=0.5), FEW_SIZES),
     "backward, f64": (Problem(17, 65, F64, BACKWARD), FEW_SIZES),
+    "backward, bf16, ragged, in registers": (
+        Problem(17, 301, BF16, BACKWARD),
+        {
+            "threads": (32,),
+            "threads_per_row": (32,),
+            "cache": ("registers",),
+            "vector_bytes": (8, 16),
+            "static_cols": (True,),
+        },
+    ),
+    "backward, wide": (
+        Problem(3, 16384, op=BACKWARD),
+        {"cluster": (2, 4, 8, 16), "threads": (128, 512)},
+    ),
+    "log backward, wide, ragged": (
+        Problem(3, 8193, BF16, LOG_BACKWARD),
+        {"cluster": (2, 4), "threads": (128,), "threads_per_row": (128,)},
+    ),
     "columns": (Problem(96, 37, inner=48), SMALL_BLOCKS),
     "columns, in a warp": (
         Problem(96, 37, inner=48),

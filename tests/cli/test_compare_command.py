@@ -69,7 +69,7 @@ def gpu(monkeypatch):
     told.clear()
     monkeypatch.setattr("explorer.peers.ahead.PeersAhead", Ahead)
     of_today = FakePeerBench().circumstances.template_digest
-    monkeypatch.setattr("explorer.tuning.comparison_run.template_version", lambda: of_today)
+    monkeypatch.setattr("explorer.tuning.comparison_run.template_version", lambda _: of_today)
     monkeypatch.setattr("explorer.evaluate.open_evaluator.open_peer_benches", lambda *_: benches)
     return benches
 
@@ -177,7 +177,7 @@ def test_a_run_goes_on_only_with_what_was_measured_in_the_same_way(explorer, gpu
         explorer(*words, *more)
         assert gpu.opened == 3
     later = "of later templates"
-    monkeypatch.setattr("explorer.tuning.comparison_run.template_version", lambda: later)
+    monkeypatch.setattr("explorer.tuning.comparison_run.template_version", lambda _: later)
     gpu.opened, gpu.stop_at = 0, 3
     explorer(*words, "--peers", "torch")
     assert gpu.opened == 3

@@ -368,10 +368,25 @@ def test_blocks_of_a_cluster_have_parts_that_are_worth_a_block():
     assert (config.cluster, config.threads) == (4, 256)
 
 
-def test_few_16_bit_rows_have_the_most_blocks_where_8_bytes_divide_them():
-    for rows, cols, blocks in ((1, 14004, 16), (4, 18404, 16), (1, 18402, 8), (8, 18404, 8)):
-        config = config_for(Problem(rows, cols, DType.BF16), H200)
-        assert (config.cluster, config.threads) == (blocks, 192)
+@pytest.mark.parametrize(
+    ("rows", "cols", "dtype", "blocks"),
+    [
+        (1, 14004, DType.BF16, 8),
+        (4, 18404, DType.BF16, 16),
+        (8, 18404, DType.F16, 8),
+        (1, 9002, DType.F32, 8),
+        (8, 12010, DType.F32, 8),
+    ],
+)
+def test_few_rows_that_8_bytes_divide_are_loaded_by_such_words(rows, cols, dtype, blocks):
+    config = config_for(Problem(rows, cols, dtype), H200)
+    assert (config.cluster, config.threads, config.vector_bytes) == (blocks, 128, 8)
+
+
+def test_other_few_rows_are_loaded_by_16_bytes():
+    for rows, cols, dtype in ((1, 18402, "bf16"), (1, 14008, "bf16"), (1, 9004, "f32")):
+        assert config_for(Problem(rows, cols, DType(dtype)), H200).vector_bytes == 16
+    assert config_for(Problem(1, 151_938), H200).vector_bytes == 16
 
 
 def test_packed_rows_start_anywhere_by_sizes_between_powers_of_two():
@@ -417,9 +432,39 @@ def test_gradients_stay_in_registers_while_these_suffice(op):
     def caches(dtype, *widths):
         return [config_for(Problem(1000, cols, dtype, op), H200).cache for cols in widths]
 
-    assert caches(DType.F32, 20_000, 32_000) == ["registers", "none"]
-    assert caches(DType.BF16, 32_768, 40_000, 50_257) == ["registers", "registers", "none"]
-    assert config_for(Problem(64, 32_000, DType.BF16, op), H200).cache == "registers"
+    def of_one_block(dtype, *widths):
+        gpu = known_gpu("NVIDIA A100")
+        return [config_for(Problem(1000, cols, dtype, op), gpu).cache for cols in widths]
+
+    assert caches(DType.F32, 20_000, 131_072, 500_000) == ["registers", "registers", "none"]
+    assert caches(DType.BF16, 50_257, 262_144, 1_500_000) == ["registers", "registers", "none"]
+    assert of_one_block(DType.F32, 20_000, 32_000) == ["registers", "none"]
+    assert of_one_block(DType.BF16, 32_768, 40_000, 50_257) == ["registers", "registers", "none"]
+
+
+@pytest.mark.parametrize("op", GRADIENTS)
+@pytest.mark.parametrize(
+    ("rows", "cols", "dtype", "blocks"),
+    [
+        (4096, 8192, DType.BF16, 4),
+        (1024, 16_384, DType.F32, 8),
+        (668, 50_257, DType.BF16, 4),
+        (334, 50_257, DType.F32, 8),
+        (131, 128_256, DType.F32, 16),
+        (8, 151_936, DType.F32, 8),
+        (1, 262_144, DType.F32, 16),
+    ],
+)
+def test_wide_rows_of_gradients_are_shared(rows, cols, dtype, blocks, op):
+    config = config_for(Problem(rows, cols, dtype, op), H200)
+    assert (config.cluster, config.cache) == (blocks, "registers")
+
+
+@pytest.mark.parametrize("op", GRADIENTS)
+def test_the_widest_rows_of_few_gradients_come_from_shared_memory(op):
+    config = config_for(Problem(3, 767_895, DType.BF16, op), H200)
+    assert (config.cluster, config.cache) == (16, "shared")
+    assert config_for(Problem(9, 767_895, DType.BF16, op), H200).cache == "none"
 
 
 @pytest.mark.parametrize("op", GRADIENTS)
