@@ -46,6 +46,8 @@ def _ideas(space: Space) -> Iterator[Config]:
     problem = space.problem
     best = promising(problem, space.gpu)
     yield best
+    if problem.op.is_backward:
+        yield _of_a_gradient(best, problem)
     plain = Config(exp="ex2.approx", load_hint=best.load_hint, store_hint=best.store_hint)
     other = "default" if best.load_hint == "cs" else "cs"
     shares = [_shaped(plain, problem, share) for share in (REGISTERS_FOR_A_ROW, 16, 8)]
@@ -66,6 +68,16 @@ def _ideas(space: Space) -> Iterator[Config]:
     yield replace(shares[0], vector_bytes=8, cache_holds="input")
     if problem.cols >= WIDE_ROW and problem.inner == 1:
         yield from _of_wide_rows(best)
+
+
+def _of_a_gradient(best: Config, problem: Problem) -> Config:
+    """Both rows read twice, by words of 8 bytes: the second time they are in a cache close by.
+
+    On an H200, 8192 x 4096 f32 takes 0.8 % less time so than by the best other seed, and is within
+    0.4 % of the best of a recorded sub-space. On no other gradient was it tried beside all kernels.
+    """
+    twice = replace(best, cache="none", cache_holds="input", vector_bytes=8, unroll=4, min_blocks=1)
+    return _shaped(twice, problem, 16)
 
 
 def _of_wide_rows(idea: Config) -> Iterator[Config]:
