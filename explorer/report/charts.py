@@ -571,7 +571,9 @@ def map_chart(rows: Sequence[Row], title: str, names: Sequence[str]) -> Chart:
             y=alt.Y("rows:Q", title="rows", scale=scale, axis=_powers()),
             shape=_shape("family", names, legend),
             color=_colour("family", names, legend),
-            tooltip=_told(("problem", "=problem"), ("family", "=kernel"), ("told", "=")),
+            tooltip=_told(
+                ("rows", "=rows"), ("cols", "=columns"), ("family", "=kernel"), ("told", "=")
+            ),
         )
         .properties(width=PLOT_WIDTH, height=300, title=title)
     )

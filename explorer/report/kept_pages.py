@@ -438,7 +438,6 @@ def _families(large: Sequence[Kind]) -> Section:
                 "cols": one.problem.cols,
                 "rows": one.problem.rows,
                 "family": family(one.best.config),
-                "problem": str(one.problem),
                 "told": brief_words(one.best.config),
             }
             for one in kind.problems
