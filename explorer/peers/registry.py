@@ -27,7 +27,9 @@ def check_scope(
     """Raises PeerRefuses for another op or dtype, and for what is more than a plain op."""
     plain = Problem(problem.rows, problem.cols, problem.dtype, problem.op)
     if problem.op not in ops:
-        raise PeerRefuses(f"{peer} is adapted for {', '.join(ops)}, not for {problem.op}")
+        *first, last = ops
+        adapted = f"{', '.join(first)} and {last}" if first else last
+        raise PeerRefuses(f"{peer} is adapted for {adapted}, not for {problem.op}")
     if problem.dtype not in dtypes:
         raise PeerRefuses(f"{peer} computes in {', '.join(dtypes)}, not in {problem.dtype}")
     if problem != plain:
