@@ -53,7 +53,7 @@ MIN_ELEMENTS_PER_BLOCK_8_BYTE_WORDS = 1000
 
 MAX_8_BYTE_WORDS_OF_FEW_ROWS = 6
 """Such words of a thread, at most: of more, no time by them is known. On an H200, few rows of 8192
-to 30004 elements take 5 to 19 % less time by them than by 16 bytes, for which each row starts
+to 30004 elements take 5 to 16 % less time by them than by 16 bytes, for which each row starts
 elsewhere."""
 
 THREADS_OF_8_BYTE_WORDS = (128, 192)
