@@ -8,6 +8,12 @@ from explorer.gpu_spec import WARP, GpuSpec
 from explorer.parameters import WARPS
 from explorer.problem import Op, Problem, power_of_two
 from explorer.space.heuristic.row_threads import ACCESS_BYTES, starts_anywhere
+from explorer.space.heuristic.wide_rows import (
+    THREADS_OF_FIRST_WARP,
+    are_fewest,
+    fewest_blocks,
+    shared_by,
+)
 from explorer.space.rules import Point, registers_fit
 from explorer.work_split import WorkSplit
 
@@ -101,9 +107,9 @@ by blocks of 384 than by 256."""
 
 MAX_CLUSTER_THREADS = 512
 
-MIN_THREADS_FIRST_WARP = 384
-"""Threads of a block from which its first warp alone combines what the warps of more than eight
-blocks found: of eight, the gradient of log_softmax at 8 x 151936 takes 8 to 13 % more time so."""
+MAX_BLOCKS_ALL_WARPS = 8
+"""Blocks of a cluster up to which all warps combine what they found, however many there are: by a
+first warp alone, the gradient of log_softmax at 8 x 151936 takes 8 to 13 % more time."""
 
 
 def of_wide_rows(problem: Problem, gpu: GpuSpec) -> Config:
@@ -113,21 +119,16 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec) -> Config:
     128256, and 7 times for 1 x 262144.
     """
     few = 8 * problem.rows <= gpu.sm_count
-    if few and (problem.dtype.is_half or not _are_fewest(problem, gpu)):
+    if few and (problem.dtype.is_half or not are_fewest(problem, gpu)):
         kept = _of_few_rows(problem, gpu)
         if kept is not None:
             return kept
     return _of_many_rows(problem, gpu)
 
 
-def _are_fewest(problem: Problem, gpu: GpuSpec) -> bool:
-    """Whether the blocks of the largest clusters find an SM each, with a quarter of them left."""
-    return 4 * problem.rows * gpu.cluster_blocks <= 3 * gpu.sm_count
-
-
 def _of_few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     """Many threads for each row; None where they would keep more than they should."""
-    most, fewest = gpu.cluster_blocks, _are_fewest(problem, gpu)
+    most, fewest = gpu.cluster_blocks, are_fewest(problem, gpu)
     largest = fewest and problem.row_bytes >= MIN_ROW_BYTES_LARGEST_FEW_ROWS
     sizes = {min(8, most): not largest, most: fewest}
     for blocks in (blocks for blocks, applies in sizes.items() if applies):
@@ -141,7 +142,7 @@ def _of_many_rows(problem: Problem, gpu: GpuSpec) -> Config:
     blocks = _blocks_of_a_row(problem, gpu)
     threads = _threads_of_a_part(problem, blocks, _most_registers(problem, gpu, blocks))
     share = _registers(problem, blocks, threads)
-    few = 4 * problem.rows <= gpu.sm_count and not _are_fewest(problem, gpu)
+    few = 4 * problem.rows <= gpu.sm_count and not are_fewest(problem, gpu)
     most = MAX_REGISTERS_KEPT_BY_FEW_ROWS if few else MAX_REGISTERS_KEPT
     if threads == MAX_CLUSTER_THREADS and share > most:
         return _of_rows_too_wide(problem, gpu)
@@ -158,13 +159,13 @@ def _blocks_of_a_row(problem: Problem, gpu: GpuSpec) -> int:
     On an H200, 668 x 50257 bf16 takes 1 to 3 % less time by 4 blocks than by 8, 406 x 8943 9 % less
     by 2 than by 4.
     """
-    most, size = gpu.cluster_blocks, min(4, problem.dtype.itemsize)
-    sizes = [min(most, 8 if problem.row_bytes >= MIN_ROW_BYTES_8_BLOCKS else 4)]
+    most = gpu.cluster_blocks
+    least = min(most, 8 if problem.row_bytes >= MIN_ROW_BYTES_8_BLOCKS else 4)
     if problem.dtype.is_half and starts_anywhere(problem):
-        least = MIN_BLOCKS_PER_SM_UNALIGNED * gpu.sm_count / problem.rows
-        sizes = [n for n in (2, 4) if least <= n <= most] + sizes
-    held = MAX_REGISTERS_OF_A_BLOCK[size]
-    return next((n for n in sizes if _registers(problem, n, 1) <= held), most)
+        each = MIN_BLOCKS_PER_SM_UNALIGNED * gpu.sm_count / problem.rows
+        least = next((blocks for blocks in (2, 4) if blocks >= each), least)
+    held = MAX_REGISTERS_OF_A_BLOCK[min(4, problem.dtype.itemsize)]
+    return fewest_blocks(problem.row_bytes // 2, held, least=least, most=most)
 
 
 def _most_registers(problem: Problem, gpu: GpuSpec, blocks: int) -> int:
@@ -189,7 +190,7 @@ def _of_rows_too_wide(problem: Problem, gpu: GpuSpec) -> Config:
         _shared_by(most, MAX_CLUSTER_THREADS), cache="shared", cache_holds="input", unroll=4
     )
     fits = WorkSplit(problem, in_shared).shared_bytes <= gpu.shared_per_block_bytes
-    if _are_fewest(problem, gpu) and fits:
+    if are_fewest(problem, gpu) and fits:
         return in_shared
     twice = _shared_by(min(8, most), MAX_BLOCK_THREADS)
     return replace(twice, cache="none", cache_holds="input", unroll=4)
@@ -208,15 +209,10 @@ def _registers(problem: Problem, blocks: int, threads: int) -> float:
 
 
 def _shared_by(blocks: int, threads: int) -> Config:
-    """A row over a cluster, in registers, exchanged by asynchronous stores."""
-    first_warp = blocks > 8 and threads >= MIN_THREADS_FIRST_WARP
-    return Config(
-        threads=threads,
-        threads_per_row=threads,
-        reduction="shuffle-first-warp" if first_warp else "shuffle",
-        cluster=blocks,
-        exchange="mbarrier" if blocks > 1 else "barrier",
-    )
+    """As rows of the forward, with the reduction that suits both rows of a gradient."""
+    first_warp = blocks > MAX_BLOCKS_ALL_WARPS and threads >= THREADS_OF_FIRST_WARP
+    reduction = "shuffle-first-warp" if first_warp else "shuffle"
+    return replace(shared_by(blocks, threads), reduction=reduction)
 
 
 # ------------------------------------------------------------------ rows of one block

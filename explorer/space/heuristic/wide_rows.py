@@ -136,6 +136,11 @@ def numbers_of_row(problem: Problem) -> int:
     return problem.cols * problem.dtype.arithmetic.itemsize // 4
 
 
+def are_fewest(problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether the blocks of the largest clusters find an SM each, with a quarter of them left."""
+    return 4 * problem.rows * gpu.cluster_blocks <= 3 * gpu.sm_count
+
+
 def fewest_blocks(row: int, part: int, *, least: int, most: int) -> int:
     """The fewest blocks, from `least` on and `most` at most, for parts of `part` at most."""
     blocks = least
@@ -168,7 +173,7 @@ def _few(problem: Problem, gpu: GpuSpec) -> Config:
     long as these are not many large ones.
     """
     cols, most = numbers_of_row(problem), gpu.cluster_blocks
-    fewest = 4 * problem.rows * most <= 3 * gpu.sm_count
+    fewest = are_fewest(problem, gpu)
     is_large = cols > most // 2 * 8192
     one_an_sm = not problem.dtype.is_half and problem.rows * most <= gpu.sm_count
     if fewest or (is_large and not one_an_sm):
