@@ -20,6 +20,7 @@ from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 from torch._subclasses import FakeTensorMode, fake_tensor
 
 from explorer.gpu_spec import GpuSpec
+from explorer.operands import inputs
 from explorer.peers.registry import EVERY, FOUR, check_scope
 from explorer.peers.torch_softmax import TORCH_TYPES, compiled
 from explorer.peers.triton_softmax import stand_in
@@ -32,8 +33,7 @@ def ahead(problem: Problem, gpu: GpuSpec) -> None:
     _pretend(gpu)
     with FakeTensorMode(), suppress(RuntimeError):  # what is compiled cannot be launched here
         shape, dtype = (problem.rows, problem.cols), TORCH_TYPES[problem.dtype]
-        matrices = 2 if problem.op.is_backward else 1
-        read = [torch.empty(shape, dtype=dtype, device="cuda:0") for _ in range(matrices)]
+        read = [torch.empty(shape, dtype=dtype, device="cuda:0") for _ in inputs(problem)]
         compiled(problem)(*read)
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +136,7 @@ def prepare_eager(problem: Problem, buffers: PeerBuffers, stream: int) -> Conten
     def call(x: Tensor, out: Tensor) -> Tensor:
         return op(x, -1, out=out)  # type: ignore[call-overload, no-any-return, unused-ignore]
 
-    def gradient(y: Tensor, dy: Tensor, out: Tensor) -> Tensor:
-        return _gradient_into(problem, y, dy, out)
-
+    gradient = partial(_gradient_into, problem)
     return TorchContender(problem, buffers, stream, gradient if problem.op.is_backward else call)
 
 

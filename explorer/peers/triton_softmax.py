@@ -12,6 +12,7 @@ from triton.backends.compiler import GPUTarget
 from triton.testing import do_bench
 
 from explorer.gpu_spec import WARP, GpuSpec
+from explorer.operands import inputs, output
 from explorer.peer import Contender, PeerBuffers
 from explorer.peers.registry import EVERY, check_scope
 from explorer.peers.torch_softmax import TORCH_TYPES, TorchContender
@@ -193,8 +194,8 @@ def compiling_alone(gpu: GpuSpec, problem: Problem) -> Iterator[list[Tensor]]:
     triton.JITFunction.run = partialmethod(_compiled, launch)
     try:
         shape, dtype = (2, problem.cols), TORCH_TYPES[problem.dtype]
-        matrices = 3 if problem.op.is_backward else 2
-        yield [torch.empty(shape, dtype=dtype) for _ in range(matrices)]
+        matrices = (*inputs(problem), output(problem))
+        yield [torch.empty(shape, dtype=dtype) for _ in matrices]
     finally:
         triton.JITFunction.run = launch
 
