@@ -1209,12 +1209,11 @@ def _say_of(run: "TuneRun", heard: Notice) -> None:
 
 def _is_as_asked(one: "TunedProblem", *, timing: str, accuracy: Accuracy, effort: Effort) -> bool:
     """Whether a problem that an earlier run tuned is what this run would come to."""
-    from explorer.evaluate.space_version import space_version, template_version
+    from explorer.evaluate.space_version import is_of_today
 
     made = one.circumstances
-    of_today = space_version(one.problem), template_version(one.problem)
-    is_of_today = (made.space_version, made.template_digest) == of_today
-    return is_of_today and (made.timing, made.accuracy, one.effort) == (timing, accuracy, effort)
+    as_asked = (made.timing, made.accuracy, one.effort) == (timing, accuracy, effort)
+    return is_of_today(made, one.problem) and as_asked
 
 
 def _table_so_far(output: Path | None, gpu: "GpuSpec") -> "tuple[Path, TunedTable]":

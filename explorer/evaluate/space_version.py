@@ -5,6 +5,7 @@ from functools import cache
 
 from explorer.codegen import template_digest
 from explorer.dtype import DType
+from explorer.outcome import Circumstances
 from explorer.parameters import REFUTED
 from explorer.problem import Problem
 from explorer.space import RULES, parameters
@@ -12,10 +13,10 @@ from explorer.space import RULES, parameters
 SAME_CODE = {"e839c20ae339": "40eea7c8412b"}
 """Digests of templates, and of earlier ones that emit the same text for every config they knew.
 
-What was measured with the earlier ones is of today's kernels, but for problems of which `is_mended`
-holds. An edit may only be put here where emitted texts were compared; a test does that with the
-kernels of recordings, by their digests. The templates of today have a wait besides, which none but
-overlapped launches take, and gradients whose rows are shared by a cluster.
+What was measured with the earlier ones is of today's kernels, but for problems of which
+`has_other_code` holds. An edit may only be put here where emitted texts were compared; a test does
+that with the kernels of recordings, by their digests. The templates of today have a wait besides,
+which none but overlapped launches take, and gradients whose rows are shared by a cluster.
 """
 
 GROWN = {"7130a09f": "d2aa9526"}
@@ -26,7 +27,7 @@ alone were relaxed. Since then clusters share rows of gradients, too.
 """
 
 
-def is_mended(problem: Problem) -> bool:
+def has_other_code(problem: Problem) -> bool:
     """Whether today's templates emit other code for the problem than those of `SAME_CODE` did.
 
     They do for gradients of 16-bit rows that start anywhere within an access: a row's first and
@@ -39,13 +40,19 @@ def is_mended(problem: Problem) -> bool:
 def template_version(problem: Problem) -> str:
     """Return the digest of the templates, or of the first ones that emit the problem's code."""
     digest = template_digest()
-    return digest if is_mended(problem) else SAME_CODE.get(digest, digest)
+    return digest if has_other_code(problem) else SAME_CODE.get(digest, digest)
 
 
 def space_version(problem: Problem) -> str:
-    """Return the digest of the space, or of the first one of which the problem's has grown."""
+    """Return the digest of the space, or of an earlier one whose results hold for the problem."""
     digest = space_digest()
-    return digest if is_mended(problem) else GROWN.get(digest, digest)
+    return digest if has_other_code(problem) else GROWN.get(digest, digest)
+
+
+def is_of_today(made: Circumstances, problem: Problem) -> bool:
+    """Whether what was measured of a problem is of the kernels and the space of this version."""
+    of_today = space_version(problem), template_version(problem)
+    return (made.space_version, made.template_digest) == of_today
 
 
 @cache

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from explorer.accuracy import Accuracy
 from explorer.codegen import emit
 from explorer.config import Config
-from explorer.evaluate.space_version import space_version, template_version
+from explorer.evaluate.space_version import is_of_today
 from explorer.outcome import Stage
 from explorer.problem import Problem
 from explorer.space.candidates import listed
@@ -70,9 +70,7 @@ def _of_all(table: TunedTable) -> Iterator[Fault]:
 
 
 def _is_of_another_code(one: TunedProblem) -> bool:
-    made = one.circumstances
-    of_today = space_version(one.problem), template_version(one.problem)
-    return (made.space_version, made.template_digest) != of_today
+    return not is_of_today(one.circumstances, one.problem)
 
 
 def _was_throttled(one: TunedProblem) -> bool:
