@@ -271,8 +271,8 @@ def gradient_wins() -> str:
     files = ("gradients-f32", "gradients-bf16", "log-gradients-f32")
     found = result_counts(one for name in files for one in compared(name).comparisons)
     return (
-        f"Of {sum(found.values())} gradients, it is\nfaster at {found['win']} (ties at "
-        f"{found['tie']}, slower at {found['loss']})."
+        f"At {sum(found.values())} gradients,\nit is faster than the fastest library at "
+        f"{found['win']} (ties at {found['tie']}, slower at {found['loss']})."
     )
 
 

@@ -33,18 +33,30 @@ SHORT_ROWS_16_BIT = """16000x21 24000x21 32000x21 40000x21 16000x29 24000x29 320
 SHORT_ROWS_F32 = "32000x21 24000x29"
 OTHER_OPS = "17 33 100 300 512 1000 1501 2048 4096 5001 8192 10000 16384 20000 32768 50257 128256"
 
-GRADIENTS_F32 = """1x8192 8x8192 100x8192 1024x8192 1x16384 100x16384 8x32768 32x32768 8x50257
-32x50257 100x50257 8x65536 32x65536 400x65536 1024x65536 32x100001 256x100001 1x131072 100x131072
-1x262144 8x262144 100x262144 256x262144 8x524288"""
-GRADIENTS_BF16 = """20000x777 528x1501 16384x2047 132x3001 400x5001 1x8192 256x8192 8x16384
-100x16384 256x16384 400x16384 1024x16384 100x32768 256x32768 100x50257 400x50257 1x65536 8x100001
+ADDED_LATER = (
+    (
+        Op.SOFTMAX_BACKWARD,
+        DType.F32,
+        """1x8192 8x8192 100x8192 1024x8192 1x16384 100x16384 8x32768 32x32768 8x50257 32x50257
+100x50257 8x65536 32x65536 400x65536 1024x65536 32x100001 256x100001 1x131072 100x131072 1x262144
+8x262144 100x262144 256x262144 8x524288""",
+    ),
+    (
+        Op.SOFTMAX_BACKWARD,
+        DType.BF16,
+        """20000x777 528x1501 16384x2047 132x3001 400x5001 1x8192 256x8192 8x16384 100x16384
+256x16384 400x16384 1024x16384 100x32768 256x32768 100x50257 400x50257 1x65536 8x100001
 100x100001 256x100001 400x100001 8x131072 256x131072 400x131072 8x262144 32x262144 32x524288
-100x524288"""
-GRADIENTS_F16 = "33000x1001 8192x4095"
-LOG_GRADIENTS_F32 = "1024x65536 400x100001 32x131072"
-LOG_GRADIENTS_BF16 = "256x16384 400x16384 100x50257 100x131072"
-WORDS_OF_8_BYTES_BF16 = "16x10004 2x16004 40x20004 1x30004"
-WORDS_OF_8_BYTES_F32 = "1x9002 8x12010"
+100x524288""",
+    ),
+    (Op.SOFTMAX_BACKWARD, DType.F16, "33000x1001 8192x4095"),
+    (Op.LOG_SOFTMAX_BACKWARD, DType.F32, "1024x65536 400x100001 32x131072"),
+    (Op.LOG_SOFTMAX_BACKWARD, DType.BF16, "256x16384 400x16384 100x50257 100x131072"),
+    (Op.SOFTMAX, DType.BF16, "16x10004 2x16004 40x20004 1x30004"),
+    (Op.SOFTMAX, DType.F32, "1x9002 8x12010"),
+)
+"""What rules were made by for gradients, and for few rows of whole words of 8 bytes."""
+
 HELD_OUT_GRADIENTS = {
     DType.F32: "4x10277 15x34914 95x35352 1355x9785 76x147653 1x250193",
     DType.BF16: """7x14595 406x8943 466x36858 422x50871 3x240377 73x309330 3x767895 5x819590""",
@@ -117,15 +129,9 @@ def named(text: str, dtype: DType, op: Op = Op.SOFTMAX) -> Iterator[Problem]:
         yield Problem(rows, cols, dtype, op)
 
 
-def wide_gradients() -> Iterator[Problem]:
-    """Those that rules for clusters of gradients were made by; and few rows by words of 8 bytes."""
-    yield from named(GRADIENTS_F32, DType.F32, Op.SOFTMAX_BACKWARD)
-    yield from named(GRADIENTS_BF16, DType.BF16, Op.SOFTMAX_BACKWARD)
-    yield from named(GRADIENTS_F16, DType.F16, Op.SOFTMAX_BACKWARD)
-    yield from named(LOG_GRADIENTS_F32, DType.F32, Op.LOG_SOFTMAX_BACKWARD)
-    yield from named(LOG_GRADIENTS_BF16, DType.BF16, Op.LOG_SOFTMAX_BACKWARD)
-    yield from named(WORDS_OF_8_BYTES_BF16, DType.BF16)
-    yield from named(WORDS_OF_8_BYTES_F32, DType.F32)
+def added_later() -> Iterator[Problem]:
+    for op, dtype, shapes in ADDED_LATER:
+        yield from named(shapes, dtype, op)
 
 
 def of_tables() -> list[Problem]:
@@ -139,7 +145,7 @@ def of_tables() -> list[Problem]:
     found += [*other_ops(), *masks_and_axes(), *chosen_small_matrices(), *drawn_small_matrices()]
     found = list(dict.fromkeys(found))
     random.Random(7).shuffle(found)
-    return [*found, *wide_gradients()]
+    return [*found, *added_later()]
 
 
 def held_out() -> list[Problem]:
