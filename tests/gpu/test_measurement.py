@@ -14,7 +14,8 @@ from explorer.dtype import DType
 from explorer.errors import InvalidInput
 from explorer.evaluate.live import LiveEvaluator
 from explorer.outcome import Measured
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
+from explorer.space import config_for
 
 
 @pytest.mark.alone
@@ -43,6 +44,14 @@ def test_what_is_timed_first_takes_no_less_time_than_later():
         later = median(compared.samples_us[0])
         assert abs(first / later - 1) < 0.04
         assert abs(live.facts.copy_us / median(compared.copy_us) - 1) < 0.04
+
+
+def test_a_kernel_whose_inputs_take_long_to_make_is_not_taken_to_hang():
+    """The first one waits for 82 million elements of gradients that it is verified on."""
+    problem = Problem(4, 524288, op=Op.SOFTMAX_BACKWARD)
+    with LiveEvaluator(problem, CudaDevice(0)) as live:
+        outcome = live.evaluate(config_for(problem, live.gpu))
+        assert isinstance(outcome, Measured), outcome
 
 
 @pytest.mark.alone

@@ -1,0 +1,27 @@
+"""How long a GPU may take for a kernel grows with what it is verified on."""
+
+from explorer.codegen import emit
+from explorer.compile import Compiler
+from explorer.config import Config
+from explorer.devices.cuda.device import KERNEL_LIMIT_S, making_s
+from explorer.devices.cuda.messages import Job, SmallRun
+from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.evaluate.runs import gpu_runs
+from explorer.problem import Op, Problem
+
+
+def _making_s(problem, config):
+    variant = emit(problem, config)
+    kernel = Compiler("sm_90").compile(variant.source)
+    program = ProgramUnderTest.of(variant)
+    runs = tuple(SmallRun(run.case, program.launches(run.problem)) for run in gpu_runs(program))
+    return making_s(Job(kernel.cubin, "", kernel.resources, runs, variant.launches))
+
+
+def test_a_kernel_may_take_longer_where_its_inputs_take_long_to_make():
+    """On two cores, inputs of such gradients took 9 s."""
+    usual = _making_s(Problem(8192, 4096), Config())
+    twice = Config(threads=1024, threads_per_row=1024, cache="none", cache_holds="input", unroll=4)
+    wide = _making_s(Problem(4, 524288, op=Op.SOFTMAX_BACKWARD), twice)
+    assert usual <= 1
+    assert 9 <= KERNEL_LIMIT_S + wide <= 20
