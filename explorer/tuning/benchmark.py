@@ -10,6 +10,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count as count_from
 from statistics import mean, median, quantiles
 
 from explorer.config import Config
@@ -22,6 +23,7 @@ from explorer.space import Space
 from explorer.tuning.candidates import Catalogue
 from explorer.tuning.objective import Goal
 from explorer.tuning.proposer import Proposal, Proposer
+from explorer.tuning.search import BEGUN_IN_REPLAY
 from explorer.tuning.seeds import seeds_of
 from explorer.tuning.surrogate import OptunaSampler
 
@@ -99,9 +101,15 @@ Strategy = Callable[[Truth, int], Tries]
 AHEAD = ReplayEvaluator.ahead
 """Proposals that wait while one is evaluated."""
 
+COMPILING = 8
+"""Evaluations that a kernel takes to compile on an H200's host: 165 ms, of 20 ms each."""
+
+AHEAD_OF_COMPILING = COMPILING + 6
+"""Proposals that compile or wait there while one is evaluated (`LiveEvaluator.ahead`)."""
+
 
 def ours(truth: Truth, seed: int) -> Tries:
-    """The search as `explorer search` runs it."""
+    """The search as `explorer search` replays a recording."""
     return _proposed(truth, seed, with_seeds=True)
 
 
@@ -110,24 +118,45 @@ def ours_without_seeds(truth: Truth, seed: int) -> Tries:
     return _proposed(truth, seed, with_seeds=False)
 
 
-def _proposed(truth: Truth, seed: int, *, with_seeds: bool) -> Tries:
-    """The configs of a search, in which the next ones are proposed while one is evaluated."""
+def ours_while_compiling(truth: Truth, seed: int) -> Tries:
+    """The same as on a GPU, where kernels compile while others are evaluated, without seeds."""
+    return _proposed(truth, seed, with_seeds=False, ahead=AHEAD_OF_COMPILING, compiling=COMPILING)
+
+
+def _proposed(
+    truth: Truth, seed: int, *, with_seeds: bool, ahead: int = AHEAD, compiling: int = 0
+) -> Tries:
+    """The configs of a search, in which others are proposed and chosen while one is evaluated.
+
+    A kernel can be chosen `compiling` evaluations after it was proposed, or where none other can.
+    """
     offer = _offer(truth)
     first = seeds_of(Goal(), truth.space, random.Random(seed)) if with_seeds else []
     proposer = Proposer(offer, truth.digests.__getitem__, first, seed, lambda *_: None)
-    pending: deque[Proposal] = deque()
+    waiting: dict[Proposal, int] = {}
+    begun: deque[Proposal] = deque()
 
-    def fill(running: int) -> None:
-        most = min(AHEAD + 1 - running, max(proposer.waiting, len(pending) + 2))
-        while len(pending) < most and (proposal := proposer.propose()) is not None:
-            pending.append(proposal)
+    def begin(evaluated: int) -> None:
+        while waiting and len(begun) < BEGUN_IN_REPLAY:
+            ready = [one for one, since in waiting.items() if since + compiling <= evaluated]
+            chosen = proposer.most_promising(ready or list(waiting)[:1])
+            del waiting[chosen]
+            begun.append(chosen)
 
-    fill(running=0)
-    while pending:
-        done = pending.popleft()
-        fill(running=1)
+    def fill(evaluated: int) -> None:
+        begin(evaluated)
+        while len(waiting) + len(begun) <= ahead and (proposal := proposer.propose()) is not None:
+            waiting[proposal] = evaluated
+        begin(evaluated)
+
+    fill(0)
+    for evaluated in count_from(1):
+        if not begun:
+            return
+        done = begun.popleft()
         yield done.config
         proposer.learn(done.config, done.digest, (truth.times_us[done.config],))
+        fill(evaluated)
 
 
 def random_order(truth: Truth, seed: int) -> Tries:
@@ -173,6 +202,7 @@ def plain_tpe(truth: Truth, seed: int) -> Tries:
 STRATEGIES: dict[str, Strategy] = {
     "explorer": ours,
     "explorer-without-seeds": ours_without_seeds,
+    "explorer-while-compiling": ours_while_compiling,
     "hill-climb": hill_climb,
     "tpe": plain_tpe,
     "random": random_order,

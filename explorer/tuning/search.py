@@ -274,6 +274,7 @@ class _Begun:
     """A proposal that is being evaluated, or waits for the one before it."""
 
     proposal: Proposal
+    claim: Claim
     evaluation: Future[Evaluation]
     number: Future[int] | None = None
     """Of its trial, once its outcome is on the way to the storage."""
@@ -287,8 +288,12 @@ class _Begun:
 
 MOST_BEGUN = 4
 """Kernels that are handed over for evaluation: the GPU goes on with the others while the outcome of
-the first is stored and learnt from, and two more are proposed. With two in all, an H200 had nothing
-to do for 1.6 of the 5.8 s in which 200 kernels were evaluated."""
+the first is stored and learnt from, and more are proposed. With two in all, an H200 had nothing to
+do for 1.6 of the 5.8 s in which 200 kernels were evaluated. All but the first two are chosen anew
+after each outcome."""
+
+BEGUN_IN_REPLAY = 2
+"""In a replay, the one that is evaluated and the one that was chosen meanwhile."""
 
 
 class _Search:
@@ -342,8 +347,8 @@ class _Search:
     def explore(self, ahead: int | None = None) -> None:
         """Evaluate proposals until the budget, or what there is to try, is used up.
 
-        Their order is that of their proposal, but what is compiled goes before what is not. While
-        one is evaluated the next ones are proposed, which know of those before it. What another
+        Of those that are compiled the most promising is evaluated first, by all that is known when
+        it is its turn. While one is evaluated the next ones are proposed. What another
         process has claimed is left to it, and what it found out is learnt. Where it has found out
         nothing a while later, the proposal is offered again: the process may have ended.
         """
@@ -358,6 +363,7 @@ class _Search:
                     if self._begun:
                         self._finish(self._begun.popleft())
                     self._learn(self._ledger.heard())
+                    self._take_back()
                     self._tell_progress("search", self._on_their_way)
         finally:
             self._keep()
@@ -365,13 +371,14 @@ class _Search:
 
     def _begin(self, evaluations: Evaluations) -> None:
         """Hand over for evaluation what is there; what another process has claimed is put aside."""
-        while len(self._begun) < MOST_BEGUN and self._may_begin(len(self._begun)):
+        while len(self._begun) < self._most_begun and self._may_begin(len(self._begun)):
             one = self._next()
             if one is None:
                 return
             proposal = one.proposal
             if one.claim.is_granted():
-                self._begun.append(_Begun(proposal, evaluations.begin(proposal.config)))
+                evaluation = evaluations.begin(proposal.config)
+                self._begun.append(_Begun(proposal, one.claim, evaluation))
             else:
                 self._refused[proposal.digest] = _Refused(proposal, self._tally.told)
 
@@ -383,7 +390,7 @@ class _Search:
         begun = self._begun
         while not (begun and begun[0].evaluation.done()):
             awaited: list[Future[Any]] = [one.evaluation for one in begun][:1]
-            if len(begun) < MOST_BEGUN and self._may_begin(len(begun)):
+            if len(begun) < self._most_begun and self._may_begin(len(begun)):
                 codes = (self._evaluator.compiling(one.proposal.config) for one in self._pending)
                 awaited += [code for code in codes if code is not None]
             if not awaited:
@@ -405,18 +412,36 @@ class _Search:
         return self._budget.allows_another(running) and not self._gain.reason
 
     def _next(self) -> _Pending | None:
-        """Take the first proposal whose code is there; None where there is no such.
+        """Take the most promising proposal whose code is there; None where there is no such.
 
         Kernels take 10 to 700 ms to compile. In the order of proposals the GPU waited for one while
         the next ones were ready, for a quarter of a search on an H200's host. To wait for a certain
         one where none was ready took 1.0 s of the 6.3 s in which 200 kernels were evaluated.
         """
-        for place, one in enumerate(self._pending):
-            code = self._evaluator.compiling(one.proposal.config)
-            if code is None or code.done():
-                del self._pending[place]
-                return one
-        return None
+        codes = ((one, self._evaluator.compiling(one.proposal.config)) for one in self._pending)
+        ready = {one.proposal: one for one, code in codes if code is None or code.done()}
+        if not ready:
+            return None
+        chosen = ready[self._proposer.most_promising(list(ready))]
+        self._pending.remove(chosen)
+        return chosen
+
+    def _take_back(self) -> None:
+        """Have what waits for the GPU chosen anew, for more is known than when it was handed over.
+
+        The next one stays, so that the GPU need not wait for the choice. In a replay it would
+        depend on a clock what has not begun.
+        """
+        while len(self._begun) > 2 and not is_replay(self._evaluator):
+            last = self._begun[-1]
+            if not last.evaluation.cancel():
+                return
+            self._begun.pop()
+            self._pending.appendleft(_Pending(last.proposal, last.claim))
+
+    @property
+    def _most_begun(self) -> int:
+        return BEGUN_IN_REPLAY if is_replay(self._evaluator) else MOST_BEGUN
 
     def conclude(self, rounds: int) -> SearchResult:
         """Re-measure the best, and sum up."""
@@ -475,17 +500,15 @@ class _Search:
             self._tally.recall(number, config, outcome)
 
     def _fill(self, evaluations: Evaluations, ahead: int | None) -> bool:
-        """Keep `ahead` proposals compiling, but none that would never be evaluated.
+        """Keep `ahead` proposals compiling.
 
-        All seeds at once, and then two for each that is evaluated: what comes first is not kept
-        waiting for proposals that know of no outcome yet. Returns whether there may be more to
-        propose. What another process has claimed ends it, so that its outcome is heard of first.
+        Returns whether there may be more to propose. What another process has claimed ends it, so
+        that its outcome is heard of first.
         """
         self._begin(evaluations)
-        most = len(self._begun) + max(self._proposer.waiting, len(self._pending) + 2)
         wanted = (ahead or self._evaluator.ahead) + 1
         refused, has_more = len(self._refused), True
-        while self._on_their_way < min(most, wanted) and self._budget.room(self._on_their_way):
+        while self._on_their_way < wanted and self._has_room():
             proposal = self._offered_again() or self._proposer.propose()
             if proposal is None:
                 has_more = False
@@ -497,6 +520,16 @@ class _Search:
                 break
         self._begin(evaluations)
         return has_more
+
+    def _has_room(self) -> bool:
+        """Whether it is worth while to propose one more kernel.
+
+        Where the most promising is chosen, there are to be as many to choose from until the end.
+        Without that the last kernels that are evaluated would be those that were never chosen.
+        """
+        if self._proposer.chooses:
+            return self._budget.room(len(self._begun))
+        return self._budget.room(self._on_their_way)
 
     def _go_on(self, evaluations: Evaluations) -> None:
         """Begin what is compiled and store what was evaluated, between two proposals on a GPU.

@@ -17,7 +17,16 @@ from explorer.outcome import Measured
 from explorer.report.benchmark import t4_data
 from explorer.space import Space
 from explorer.tuning import run_search
-from explorer.tuning.benchmark import AT, STRATEGIES, Truth, score
+from explorer.tuning.benchmark import (
+    AHEAD,
+    AHEAD_OF_COMPILING,
+    AT,
+    COMPILING,
+    STRATEGIES,
+    Truth,
+    score,
+)
+from explorer.tuning.proposer import Proposer
 
 
 def run(*words):
@@ -69,6 +78,29 @@ def test_the_benchmark_tries_what_a_search_tries(truths):
     searched = [Config.from_dict(trial.params) for trial in storage.get_all_trials(0)]
     tries = STRATEGIES["explorer"](truth, 7)
     assert [config for config, _ in zip(tries, range(60), strict=False)] == searched
+
+
+def test_a_kernel_that_compiles_is_told_of_later(truths, monkeypatch):
+    """What was learnt when a kernel is proposed is of kernels that were proposed long before."""
+    known, learnt, propose, learn = {}, [], Proposer.propose, Proposer.learn
+
+    def proposed(self):
+        proposal = propose(self)
+        known[proposal.config] = len(learnt)
+        return proposal
+
+    def learned(self, config, digest, values):
+        learnt.append(config)
+        learn(self, config, digest, values)
+
+    monkeypatch.setattr(Proposer, "propose", proposed)
+    monkeypatch.setattr(Proposer, "learn", learned)
+    for name, least in (("explorer-without-seeds", 1), ("explorer-while-compiling", COMPILING)):
+        known.clear(), learnt.clear()
+        tries = [c for c, _ in zip(STRATEGIES[name](truths[0], 3), range(60), strict=False)]
+        waited = [number - known[config] for number, config in enumerate(tries)]
+        assert min(waited[AHEAD_OF_COMPILING + 1 :]) >= least, name
+        assert min(waited[AHEAD_OF_COMPILING + 1 :]) < least + AHEAD, name
 
 
 SEEDS = range(4)

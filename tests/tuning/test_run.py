@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from explorer.errors import InvalidInput, NotFound
 from explorer.outcome import Rejected, Stage
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
+from explorer.tuning.candidates import OpenOffer
 from explorer.tuning.executor import (
     LONGEST_TURN_S,
     MOST_UNLOOKED,
@@ -38,6 +40,7 @@ from explorer.tuning.executor import (
     threads_of_a_search,
 )
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
+from explorer.tuning.proposer import Origin, Proposal, Proposer
 from explorer.tuning.samplers import named_sampler
 from explorer.tuning.search import MOST_BEGUN
 from explorer.tuning.study_attributes import finals_text, finals_to_attributes
@@ -95,10 +98,14 @@ def test_it_beats_random_points():
     assert model_us(result.finals.winner.trial.config) < best_random
 
 
-def test_one_seed_gives_one_sequence():
-    evaluated = []
+def test_one_seed_gives_one_sequence_where_configs_are_a_recordings():
+    """On a GPU what is compiled, and what waits for the GPU, depends on the clock."""
+    evaluated, rng = [], random.Random(5)
+    space = Space(FakeEvaluator().problem, FakeEvaluator().gpu)
+    recorded = list(dict.fromkeys(space.sample(rng) for _ in range(600)))
     for _ in range(2):
         evaluator = FakeEvaluator()
+        evaluator.catalogue = recorded
         run_search(evaluator, InMemoryStorage(), trials=40, seed=3, ahead=8)
         evaluated.append(evaluator.evaluated)
     assert evaluated[0] == evaluated[1]
@@ -118,15 +125,17 @@ def test_everything_is_submitted_before_it_is_evaluated_and_ahead_of_it(storage)
         def evaluate(self, config):
             assert config in self.submitted
             self.depths.append(len(self.submitted) - len(self.evaluated))
-            time.sleep(0.02)  # as long as a GPU takes
+            time.sleep(0.06)  # longer than a proposal takes, also beside other work
             return super().evaluate(config)
 
     evaluator = Watching()
     run_search(evaluator, storage, trials=30, ahead=6)
-    # Meanwhile others are proposed, at the same time as the depth is looked at.
+    # Meanwhile others are proposed, at the same time as the depth is looked at. It is less for the
+    # first one, while Optuna's sampler is asked for the first time, and at the end.
     assert max(evaluator.depths) in (6, 7)
-    assert sum(depth >= 5 for depth in evaluator.depths) >= 23
-    assert evaluator.evaluated == evaluator.submitted[:30]
+    assert sum(depth >= 5 for depth in evaluator.depths) >= 20
+    assert set(evaluator.evaluated) < set(evaluator.submitted)
+    assert len(set(evaluator.evaluated)) == 30 and len(evaluator.submitted) <= 30 + 6
 
 
 class CompilesInTurn(FakeEvaluator):
@@ -168,7 +177,7 @@ def test_what_is_compiled_is_evaluated_before_what_is_not():
     run_search(slow, InMemoryStorage(), trials=20, ahead=6)
     assert slow.evaluated.index(slow.submitted[0]) in (11, 12)  # others were handed over first
     others = [config for config in slow.evaluated if config != slow.submitted[0]]
-    assert others == slow.submitted[1:20]
+    assert len(set(others)) == 19 and set(others) <= set(slow.submitted)
 
 
 def test_what_is_compiled_first_is_evaluated_where_nothing_was():
@@ -218,6 +227,54 @@ def test_what_is_compiled_meanwhile_is_handed_over_before_the_first_is_done(monk
     run_search(evaluator, InMemoryStorage(), trials=5, ahead=4)
     assert evaluator.handed == MOST_BEGUN
     assert evaluator.evaluated == evaluator.submitted[:5]
+
+
+def test_what_waits_for_the_gpu_is_chosen_anew_after_each_outcome(monkeypatch):
+    """What was handed over, and not begun, may be chosen again, after others; and none is lost."""
+    most_promising, chosen = Proposer.most_promising, []
+
+    def noted(self, proposals):
+        chosen.append(most_promising(self, proposals))
+        return chosen[-1]
+
+    class Slow(FakeEvaluator):
+        def evaluate(self, config):
+            time.sleep(0.03)
+            return super().evaluate(config)
+
+    monkeypatch.setattr(Proposer, "most_promising", noted)
+    evaluator = Slow()
+    result = run_search(evaluator, InMemoryStorage(), trials=60, seed=3)
+    again = [one for one, times in Counter(chosen).items() if times > 1]
+    assert len(again) > 10
+    assert len(evaluator.evaluated) == len(set(evaluator.evaluated)) == 60
+    assert result.trials - result.rejected.get(Stage.INVALID, 0) - result.duplicates == 60
+
+
+def _proposer(origins):
+    """One that has learnt that accesses of 16 bytes are fast; and proposals of these kinds."""
+    rng = random.Random(0)
+    space = Space(FakeEvaluator().problem, FakeEvaluator().gpu)
+    proposer = Proposer(OpenOffer(space), Config.to_json, [], 0, lambda *_: None)
+    for number in range(60):
+        config = space.sample(rng)
+        slow = 1.0 if config.vector_bytes == 16 else 3.0
+        proposer.learn(config, str(number), (slow,))
+    configs = [space.sample(rng) for _ in origins]
+    return proposer, [Proposal(c, str(c), o) for c, o in zip(configs, origins, strict=True)]
+
+
+@pytest.mark.parametrize("origin", [Origin.SEED, Origin.RANDOM, Origin.SAMPLER])
+def test_seeds_random_configs_and_a_samplers_keep_their_order(origin):
+    proposer, proposals = _proposer([Origin.STEP, Origin.TPE, origin, origin, Origin.STEP])
+    assert proposer.most_promising(proposals) is proposals[2]
+
+
+def test_of_others_the_most_promising_is_evaluated_next():
+    proposer, proposals = _proposer([Origin.STEP, Origin.TPE] * 10)
+    widths = [proposer.most_promising(proposals).config.vector_bytes for _ in range(20)]
+    assert {one.config.vector_bytes for one in proposals} > {16}
+    assert widths.count(16) >= 18
 
 
 def test_the_next_kernel_is_evaluated_while_an_outcome_is_stored_and_told():
@@ -574,7 +631,9 @@ def test_a_search_ends_where_it_gains_no_more():
         min((t for t in times[: n + 1] if isinstance(t, float)), default=1e9) for n in range(60)
     ]
     patience = Effort.QUICK.patience
-    ends = (n for n in range(patience, 60) if best[n] >= best[n - patience] * (1 - LEAST_GAIN))
+    gained = [n < patience or best[n] < best[n - patience] * (1 - LEAST_GAIN) for n in range(60)]
+    # What was handed over is evaluated, and where it gains the search goes on.
+    ends = (n for n in range(60 - MOST_BEGUN) if not any(gained[n : n + MOST_BEGUN]))
     expected = next(ends, None)
     assert evaluated == (60 if expected is None else min(60, expected + MOST_BEGUN))
     assert bool(result.stopped) == (expected is not None)

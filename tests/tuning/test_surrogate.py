@@ -6,7 +6,15 @@ import numpy as np
 from fake_evaluator import FakeEvaluator, model_us
 
 from explorer.space import Space
-from explorer.tuning.surrogate import LEAST, Surrogate, _inverted, pick_between
+from explorer.tuning.surrogate import (
+    KEPT,
+    LEAST,
+    REFIT_EVERY,
+    Surrogate,
+    _Fit,
+    _inverted,
+    pick_between,
+)
 
 
 def test_the_inverse_and_determinant_are_right():
@@ -33,3 +41,27 @@ def test_what_it_picks_is_better_than_most():
         (picked,) = pick_between([surrogate], pool, rng)
         ranks.append(sorted(map(model_us, pool)).index(model_us(picked)))
     assert sum(ranks) / 10 < 10
+
+
+def test_what_is_added_one_by_one_is_known_as_if_all_were_fitted_together():
+    """Also where it looks at a part of what was learnt."""
+    evaluator, rng = FakeEvaluator(), random.Random(0)
+    space = Space(evaluator.problem, evaluator.gpu)
+    for number in (2 * LEAST, KEPT + 10):
+        surrogate = Surrogate(space.parameters, random.Random(1))
+        configs = [space.sample(rng) for _ in range(number + REFIT_EVERY - 1)]
+        for config in configs[:number]:
+            surrogate.learn(config, model_us(config))
+        before = surrogate._up_to_date()
+        for config in configs[number:]:
+            surrogate.learn(config, model_us(config))
+        one_by_one = surrogate._up_to_date()
+        assert len(one_by_one.rows) == len(before.rows) + REFIT_EVERY - 1
+        distances = surrogate._distances(one_by_one.rows, one_by_one.rows)
+        logs = np.append(before._logs, np.log([model_us(one) for one in configs[number:]]))
+        together = _Fit.of(one_by_one.rows, logs, distances, before.length)
+        assert np.allclose(one_by_one.inverse, together.inverse, atol=1e-6)
+        assert np.allclose(one_by_one.weights, together.weights, atol=1e-6)
+        assert np.isclose(one_by_one.scale, together.scale)
+        assert np.isclose(one_by_one.likelihood, together.likelihood)
+        assert surrogate._up_to_date() is one_by_one
