@@ -62,9 +62,8 @@ def likely_registers(problem: Problem, idea: Config) -> int:
 
 def resident_rows(problem: Problem, idea: Config, gpu: GpuSpec) -> int:
     """Rows that the blocks on the GPU at once work on."""
-    registers = min(likely_registers(problem, idea), MAX_REGISTERS)
-    if idea.min_blocks > 1:
-        registers = min(registers, registers_left(idea.threads, idea.min_blocks, gpu))
+    left = registers_left(idea.threads, idea.min_blocks, gpu)  # the compiler keeps to them
+    registers = min(likely_registers(problem, idea), MAX_REGISTERS, left)
     blocks = resident_blocks(gpu, idea.threads, registers)
     split = WorkSplit(problem, idea)
     return blocks // (idea.cluster * split.parts) * split.block_rows
