@@ -347,10 +347,10 @@ class _Search:
     def explore(self, ahead: int | None = None) -> None:
         """Evaluate proposals until the budget, or what there is to try, is used up.
 
-        Of those that are compiled the most promising is evaluated first, by all that is known when
-        it is its turn. While one is evaluated the next ones are proposed. What another
-        process has claimed is left to it, and what it found out is learnt. Where it has found out
-        nothing a while later, the proposal is offered again: the process may have ended.
+        Of those that are compiled one is chosen by all that is known when it is its turn
+        (`Proposer.most_promising`), and while it is evaluated the next ones are proposed. What
+        another process has claimed is left to it, and what it found out is learnt. Where it has
+        found out nothing a while later, the proposal is offered again: the process may have ended.
         """
         if self._offer.left() != 0:
             self._tell_progress("search")
