@@ -70,7 +70,7 @@ def _climb(space, config):
 
 
 @pytest.mark.exhaustive
-def test_a_search_comes_near_the_optimum(optimum_us):
+def test_a_search_comes_near_the_optimum(optimum_us, one_at_a_time):
     evaluator = FakeEvaluator(seed=0)
     result = run_search(evaluator, InMemoryStorage(), trials=150, seed=0, ahead=8)
     assert len(evaluator.evaluated) == 150
@@ -78,7 +78,7 @@ def test_a_search_comes_near_the_optimum(optimum_us):
 
 
 @pytest.mark.exhaustive
-def test_it_finds_the_optimum_within_one_percent(optimum_us):
+def test_it_finds_the_optimum_within_one_percent(optimum_us, one_at_a_time):
     found = []
     for seed in range(6):
         evaluator = FakeEvaluator(seed=seed)
