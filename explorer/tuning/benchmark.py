@@ -23,7 +23,7 @@ from explorer.space import Space
 from explorer.tuning.candidates import Catalogue
 from explorer.tuning.objective import Goal
 from explorer.tuning.proposer import Proposal, Proposer
-from explorer.tuning.search import BEGUN_IN_REPLAY
+from explorer.tuning.search import LEAST_BEGUN
 from explorer.tuning.seeds import seeds_of
 from explorer.tuning.surrogate import OptunaSampler
 
@@ -102,7 +102,7 @@ AHEAD = ReplayEvaluator.ahead
 """Proposals that wait while one is evaluated."""
 
 COMPILING = 8
-"""Evaluations that a kernel takes to compile on an H200's host: 165 ms, of 20 ms each."""
+"""Evaluations, of 20 ms each, that pass on an H200's host while a kernel compiles for 165 ms."""
 
 AHEAD_OF_COMPILING = COMPILING + 6
 """Proposals that compile or wait there while one is evaluated (`LiveEvaluator.ahead`)."""
@@ -137,7 +137,7 @@ def _proposed(
     begun: deque[Proposal] = deque()
 
     def begin(evaluated: int) -> None:
-        while waiting and len(begun) < BEGUN_IN_REPLAY:
+        while waiting and len(begun) < LEAST_BEGUN:
             ready = [one for one, since in waiting.items() if since + compiling <= evaluated]
             chosen = proposer.most_promising(ready or list(waiting)[:1])
             del waiting[chosen]

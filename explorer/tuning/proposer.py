@@ -192,7 +192,6 @@ class Proposer:
         self._on_illegal = on_illegal
         self._rng = random.Random(seed)
         self._sampler = OptunaSampler(offer.values, seed, objectives.number, sampler or tpe_of)
-        self._is_of_user = sampler is not None
         self._shares = SHARES if sampler is None else {Origin.SAMPLER: 1.0, Origin.RANDOM: 0.0}
         self._rejected = (math.inf,) * objectives.number
         self._waiting: deque[tuple[Config, Origin]] = deque((s, Origin.SEED) for s in seeds)
@@ -211,7 +210,11 @@ class Proposer:
     @property
     def chooses(self) -> bool:
         """Whether what it proposes now is evaluated in another order than that of proposals."""
-        return not self._waiting and self._surrogates[0].is_ready and not self._is_of_user
+        return (
+            not self._waiting
+            and self._surrogates[0].is_ready
+            and Origin.SAMPLER not in self._shares
+        )
 
     def learn(self, config: Config, digest: str, values: tuple[float, ...]) -> None:
         """What became of a config: a value for each objective, infinite where it was rejected."""

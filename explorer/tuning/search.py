@@ -289,11 +289,12 @@ class _Begun:
 MOST_BEGUN = 4
 """Kernels that are handed over for evaluation: the GPU goes on with the others while the outcome of
 the first is stored and learnt from, and more are proposed. With two in all, an H200 had nothing to
-do for 1.6 of the 5.8 s in which 200 kernels were evaluated. All but the first two are chosen anew
+do for 1.6 of the 5.8 s in which 200 kernels were evaluated. All but LEAST_BEGUN are chosen anew
 after each outcome."""
 
-BEGUN_IN_REPLAY = 2
-"""In a replay, the one that is evaluated and the one that was chosen meanwhile."""
+LEAST_BEGUN = 2
+"""The kernel that is evaluated, and the next one, for whose choice the GPU need not wait. A replay
+hands over no more: which of others had not begun would depend on a clock."""
 
 
 class _Search:
@@ -429,10 +430,9 @@ class _Search:
     def _take_back(self) -> None:
         """Have what waits for the GPU chosen anew, for more is known than when it was handed over.
 
-        The next one stays, so that the GPU need not wait for the choice. In a replay it would
-        depend on a clock what has not begun.
+        The next one stays (`LEAST_BEGUN`).
         """
-        while len(self._begun) > 2 and not is_replay(self._evaluator):
+        while len(self._begun) > LEAST_BEGUN:
             last = self._begun[-1]
             if not last.evaluation.cancel():
                 return
@@ -441,7 +441,7 @@ class _Search:
 
     @property
     def _most_begun(self) -> int:
-        return BEGUN_IN_REPLAY if is_replay(self._evaluator) else MOST_BEGUN
+        return LEAST_BEGUN if is_replay(self._evaluator) else MOST_BEGUN
 
     def conclude(self, rounds: int) -> SearchResult:
         """Re-measure the best, and sum up."""

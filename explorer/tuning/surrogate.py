@@ -218,8 +218,8 @@ class Surrogate:
         self._rows: list[list[int]] = []
         self._logs: list[float] = []
         self._fitted_at = 0
-        self._added = 0
-        """Measurements that were added to the fit since."""
+        self._known = 0
+        """Measurements that the fit was told of, when it was made or since."""
         self._length_at = 0
         self._length = LENGTHS[0]
         self._fit: _Fit | None = None
@@ -249,14 +249,11 @@ class Surrogate:
         fit = self._fit
         if fit is None or len(self._rows) >= self._fitted_at + REFIT_EVERY:
             fit = self._fitted()
-            self._fitted_at = len(self._rows)
-            self._added = 0
-        while self._fitted_at + self._added < len(self._rows):
-            place = self._fitted_at + self._added
+            self._fitted_at = self._known = len(self._rows)
+        for place in range(self._known, len(self._rows)):
             row = np.array(self._rows[place])
             fit = fit.with_one(row, self._logs[place], self._distances(fit.rows, row[None])[:, 0])
-            self._added += 1
-        self._fit = fit
+        self._fit, self._known = fit, len(self._rows)
         return fit
 
     def _fitted(self) -> "_Fit":

@@ -98,7 +98,7 @@ def test_it_beats_random_points():
     assert model_us(result.finals.winner.trial.config) < best_random
 
 
-def test_one_seed_gives_one_sequence_where_configs_are_a_recordings():
+def test_one_seed_gives_one_sequence_where_configs_are_of_a_recording():
     """On a GPU what is compiled, and what waits for the GPU, depends on the clock."""
     evaluated, rng = [], random.Random(5)
     space = Space(FakeEvaluator().problem, FakeEvaluator().gpu)

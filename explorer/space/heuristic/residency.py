@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from explorer.config import Config
-from explorer.gpu_spec import MAX_REGISTERS, GpuSpec, occupancy, registers_left
+from explorer.gpu_spec import GpuSpec, occupancy, registers_left
 from explorer.outcome import Resources
 from explorer.problem import Problem
 from explorer.work_split import WorkSplit
@@ -63,7 +63,7 @@ def likely_registers(problem: Problem, idea: Config) -> int:
 def resident_rows(problem: Problem, idea: Config, gpu: GpuSpec) -> int:
     """Rows that the blocks on the GPU at once work on."""
     left = registers_left(idea.threads, idea.min_blocks, gpu)  # the compiler keeps to them
-    registers = min(likely_registers(problem, idea), MAX_REGISTERS, left)
+    registers = min(likely_registers(problem, idea), left)
     blocks = resident_blocks(gpu, idea.threads, registers)
     split = WorkSplit(problem, idea)
     return blocks // (idea.cluster * split.parts) * split.block_rows
