@@ -1,5 +1,7 @@
 """`explorer record`: measure a sub-space, or a sample of it, and keep it as a file."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +13,7 @@ from explorer.cli import completions
 from explorer.cli.help import RESULTS
 from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, whole_number
 from explorer.cli.output import INTERRUPTED, say
-from explorer.cli.problem import needed, with_problem
+from explorer.cli.problem import needed, with_problem_unless
 from explorer.errors import InvalidInput
 from explorer.user_files import check_writable, is_there
 
@@ -40,6 +42,16 @@ Where = Annotated[
         autocompletion=completions.conditions,
     ),
 ]
+Again = Annotated[
+    str | None,
+    typer.Option(
+        "--again",
+        metavar="RECORDING",
+        help="Instead: time the best of this recording in turn once more; no problem is named.",
+        show_default=False,
+        autocompletion=completions.recordings,
+    ),
+]
 Output = Annotated[
     str | None,
     typer.Option(
@@ -56,11 +68,12 @@ Force = Annotated[
 ]
 
 
-@with_problem
+@with_problem_unless("--again names a recording")
 def record(
     asked: AskedProblem | None,
     sample: Sample = None,
     where: Where = None,
+    again: Again = None,
     output: Output = None,
     force: Force = False,
     device: RecordedDevice = "cuda:0",
@@ -75,30 +88,51 @@ def record(
     from explorer.report.json_data import recording_data
     from explorer.report.space import recording_sentence
     from explorer.report.text import as_json
+    from explorer.tuning.recorder import compare_again
 
-    asked = needed(asked)
-    problem = asked.problem()
-    fixed = sub_space(where or [], asked.dtype)
-    if sample is None and not fixed:
-        raise InvalidInput("what to record is not said: give --sample 500, --where, or both")
+    measure: Callable[..., Recording]
+    if again is not None:
+        recording = _to_compare(again, asked is None and sample is None and not where)
+        made_by = recording.header.circumstances
+        problem, timing, accuracy = recording.header.problem, made_by.timing, made_by.accuracy
+        said, measure = [], partial(compare_again, recording=recording)
+    else:
+        asked = needed(asked)
+        problem, fixed = asked.problem(), sub_space(where or [], asked.dtype)
+        if sample is None and not fixed:
+            raise InvalidInput("what to record is not said: give --sample 500, --where, or both")
+        said = rows_notice(problem, asked.rows)
+        measure = partial(_measure, sample=sample, fixed=fixed, seed=seed)
     try:
         with open_evaluator(problem, device, timing, seed, accuracy) as evaluator:
             path = _path(output, evaluator, force=force)
-            for notice in rows_notice(problem, asked.rows):
+            for notice in said:
                 say(notice)
-            made = _measure(evaluator, sample, fixed, seed, path)
+            made = measure(evaluator, path=path)
     except KeyboardInterrupt:
         say("stopped; nothing was recorded")
         raise typer.Exit(INTERRUPTED) from None
     print(as_json(recording_data(made, path)) if json else recording_sentence(made, path))
 
 
+def _to_compare(name: str, is_alone: bool) -> "Recording":
+    from explorer.devices.recorded import load_recording
+
+    if not is_alone:
+        raise InvalidInput(
+            f"--again {name} takes the problem and the configs of that recording; leave the "
+            "options of a problem, --sample and --where out"
+        )
+    return load_recording(name)
+
+
 def _measure(
     evaluator: "Evaluator",
+    path: Path,
+    *,
     sample: int | None,
     fixed: "dict[str, tuple[Value, ...]]",
     seed: int,
-    path: Path,
 ) -> "Recording":
     from explorer.cli.options import check_size
     from explorer.report.progress import ProgressLine

@@ -41,6 +41,8 @@ class RecordedComparison:
     again_us: tuple[float, ...]
     """The first contender's second entry."""
     copy_us: tuple[float, ...]
+    date: str = ""
+    """UTC, where they were compared later than they were measured one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ MAX_UNPACKED_BYTES = 128 * 2**20
 """Where unpacking stops. The 1700 kernels of a shipped recording take 1.5 MB: this is 150,000."""
 
 MAX_LINE_BYTES = 2**20
-"""Largest line. A comparison of 48 kernels takes 36 kB, a kernel 1 kB and its compiler's log."""
+"""Largest line. A comparison of 400 kernels takes 150 kB, a kernel 1 kB and its compiler's log."""
 
 _CHUNK_BYTES = 2**16
 _GZIP = 16 + zlib.MAX_WBITS

@@ -10,11 +10,12 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count as count_from
 from statistics import mean, median, quantiles
 
 from explorer.config import Config
-from explorer.devices.recorded import Recording
+from explorer.devices.recorded import RecordedComparison, Recording
 from explorer.errors import InvalidInput
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.outcome import Measured
@@ -38,10 +39,12 @@ class Truth:
     space: Space
     """The sub-space."""
     times_us: dict[Config, float]
-    """Medians; infinite for what was rejected."""
+    """Medians, which a search is told; infinite for what was rejected."""
+    true_us: dict[Config, float]
+    """What it is judged by: of those that were timed in turn with the best, the medians of these
+    samples, which its choices have not seen; of the others the same as above, times what the times
+    of the former changed by."""
     digests: dict[Config, str]
-    compared_us: dict[Config, float]
-    """Medians of the best, timed in turn once more: what selection is judged by."""
 
     @classmethod
     def of(cls, recording: Recording) -> "Truth":
@@ -55,38 +58,32 @@ class Truth:
         space = Space.searched(header.problem, header.gpu, dict(header.sub_space))
         kernels = [k for k in recording.kernels if space.is_legal(k.config)]
         outcomes = {k.config: k.outcome for k in kernels}
-        compared = recording.comparison
-        in_turn = (
-            {d: median(s) for d, s in zip(compared.digests, compared.samples_us, strict=True)}
-            if compared
-            else {}
-        )
-        return cls(
-            recording.name,
-            space,
-            {c: o.time_us if isinstance(o, Measured) else math.inf for c, o in outcomes.items()},
-            {k.config: k.digest for k in kernels},
-            {k.config: in_turn[k.digest] for k in kernels if k.digest in in_turn},
-        )
+        times = {c: o.time_us if isinstance(o, Measured) else math.inf for c, o in outcomes.items()}
+        digests = {kernel.config: kernel.digest for kernel in kernels}
+        true = _true_us(times, digests, recording.comparison)
+        return cls(recording.name, space, times, true, digests)
 
-    @property
+    @cached_property
     def best_us(self) -> float:
-        """The least time that was measured."""
-        return min(self.times_us.values())
+        """The least time there is."""
+        return min(self.true_us.values())
 
     def regret(self, config: Config) -> float:
         """How much slower a config is than the best, as a share: 0.01 is 1 %."""
-        return self.times_us[config] / self.best_us - 1.0
+        return self.true_us[config] / self.best_us - 1.0
 
-    def selection_error(self, chosen: Config) -> float:
-        """How much slower the chosen config is than the best, when both are timed in turn.
 
-        A search chooses by times that vary. 0 where it chose what is best in turn, too; where the
-        config was not among those timed in turn, its regret.
-        """
-        if chosen not in self.compared_us:
-            return self.regret(chosen)
-        return self.compared_us[chosen] / min(self.compared_us.values()) - 1.0
+def _true_us(
+    times_us: dict[Config, float],
+    digests: dict[Config, str],
+    compared: RecordedComparison | None,
+) -> dict[Config, float]:
+    if compared is None:
+        return times_us
+    in_turn = {d: median(s) for d, s in zip(compared.digests, compared.samples_us, strict=True)}
+    known = {c: in_turn[digest] for c, digest in digests.items() if digest in in_turn}
+    change = median(us / times_us[config] for config, us in known.items()) if known else 1.0
+    return {config: known.get(config, us * change) for config, us in times_us.items()}
 
 
 # ------------------------------------------------------------------ strategies
@@ -236,7 +233,7 @@ class Score:
     regrets: tuple[tuple[float, ...], ...]
     """For each seed, the regret after each of AT."""
     selection_errors: tuple[float, ...]
-    """For each seed, that of the config which was fastest in the search."""
+    """For each seed, the regret of the config which was fastest by what the search was told."""
 
     @property
     def median_evaluations(self) -> float:
@@ -268,18 +265,18 @@ def score(truth: Truth, name: str, seeds: Sequence[int]) -> Score:
         truth.name,
         tuple(reached for reached, _, _ in runs),
         tuple(regrets for _, regrets, _ in runs),
-        tuple(truth.selection_error(chosen) for _, _, chosen in runs),
+        tuple(truth.regret(chosen) for _, _, chosen in runs),
     )
 
 
 def _run(truth: Truth, tries: Tries) -> tuple[int, tuple[float, ...], Config]:
     """Evaluations to WITHIN, regrets at AT, and the fastest config of a search."""
-    best, reached, regrets = math.inf, AT[-1] + 1, []
+    best_us, regret, reached, regrets = math.inf, math.inf, AT[-1] + 1, []
     chosen = next(iter(truth.times_us))
     for number, config in enumerate(tries, 1):
-        if truth.times_us[config] < best:
-            best, chosen = truth.times_us[config], config
-        regret = best / truth.best_us - 1.0
+        if truth.times_us[config] < best_us:
+            best_us, chosen = truth.times_us[config], config
+        regret = min(regret, truth.regret(config))
         if regret <= WITHIN:
             reached = min(reached, number)
         if number in AT:

@@ -8,8 +8,9 @@ from fake_evaluator import FakeEvaluator, failure, model_us
 from optuna.storages import InMemoryStorage
 
 from explorer.devices.recorded import read_recording
-from explorer.errors import NotFound
+from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.replay import ReplayEvaluator
+from explorer.gpu_spec import known_gpu
 from explorer.outcome import Measured, Rejected, Stage
 from explorer.space import Space, parameters
 from explorer.tuning import (
@@ -22,6 +23,7 @@ from explorer.tuning import (
 from explorer.tuning.candidates import Catalogue
 from explorer.tuning.contest import ratio
 from explorer.tuning.finals import run_finals
+from explorer.tuning.recorder import compare_again
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
 
 
@@ -48,8 +50,54 @@ def test_a_sample_is_distinct_legal_and_says_its_rule(recorded):
 def test_a_recording_keeps_failures_and_the_comparison_of_the_best(recorded):
     for kernel in recorded.kernels:
         assert isinstance(kernel.outcome, Rejected) == (failure(kernel.config) is not None)
-    assert len(recorded.comparison.digests) == 48
+    times = {
+        kernel.digest: kernel.outcome.time_us
+        for kernel in recorded.kernels
+        if isinstance(kernel.outcome, Measured)
+    }
+    compared = recorded.comparison.digests
+    assert compared == tuple(sorted(times, key=times.__getitem__)[: len(compared)])
+    close = sum(time_us <= 1.03 * min(times.values()) for time_us in times.values())
+    assert len(compared) == max(48, close)
     assert len(recorded.comparison.again_us) == len(recorded.comparison.copy_us) == 40
+
+
+def test_all_close_to_the_fastest_are_compared_up_to_a_limit(tmp_path, monkeypatch):
+    space = Space(FakeEvaluator().problem, FakeEvaluator().gpu)
+    choice = choose_configs(space, sample=80, seed=0)
+    monkeypatch.setattr("explorer.tuning.recorder.CLOSE", 100.0)
+    every = record(FakeEvaluator(), choice, tmp_path / "every.json.gz")
+    measured = sum(isinstance(kernel.outcome, Measured) for kernel in every.kernels)
+    assert len(every.comparison.digests) == measured > 60
+    monkeypatch.setattr("explorer.tuning.recorder.MOST_COMPARED", 60)
+    few = record(FakeEvaluator(), choice, tmp_path / "few.json.gz")
+    assert few.comparison.digests == every.comparison.digests[:60]
+
+
+def test_the_best_are_compared_again(recorded, tmp_path):
+    """On another day: the kernels and what they took by themselves stay what they were."""
+    path = tmp_path / "again.json.gz"
+    made = compare_again(FakeEvaluator(seed=5), recorded, path, rounds=7)
+    assert read_recording(path) == made
+    assert made.comparison.digests == recorded.comparison.digests
+    assert made.comparison.samples_us != recorded.comparison.samples_us
+    assert len(made.comparison.again_us) == 7
+    assert made.comparison.date == "2026-01-02T03:04:05Z" and recorded.comparison.date == ""
+    assert replace(made, comparison=recorded.comparison, name=recorded.name) == recorded
+
+
+@pytest.mark.parametrize(
+    ("other", "fault"),
+    [
+        ({"gpu": known_gpu("NVIDIA B200")}, "is of an NVIDIA H200, and this GPU is an NVIDIA B200"),
+        ({"identity": lambda config: "0" * 16}, "is older than the templates: of .* other code"),
+    ],
+    ids=["gpu", "code"],
+)
+def test_what_cannot_be_compared_again(recorded, tmp_path, other, fault):
+    with pytest.raises(InvalidInput, match=fault):
+        compare_again(FakeEvaluator(**other), recorded, tmp_path / "again.json.gz")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_legal_config_of_a_sub_space():
