@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Protocol
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from explorer.config import Config
 from explorer.parameters import Value
-from explorer.space import Rule, Space
+from explorer.space import Rule, Space, spread_otherwise
 
 # ------------------------------------------------------------------ the legal configs of a space
 
@@ -172,8 +173,14 @@ class Catalogue:
         return self._pick(distances == distances[self._untried].min(), rng)
 
     def steps(self, config: Config, rng: random.Random) -> list[Config]:
-        """Untried configs that differ in one or two parameters, the nearer ones last."""
+        """Untried configs that differ in one or two parameters, the nearer ones last.
+
+        Among the others are those in which a row is spread over other blocks of a cluster.
+        """
         distances = self._distances(config)
+        spread = spread_otherwise(config, self._values["threads"])
+        others = [replace(config, **change) for change in spread]  # type: ignore[arg-type]
+        distances[[self._rows[other] for other in others if other in self._rows]] = NEAR
         rows = [int(row) for row in np.flatnonzero(self._untried & (distances <= NEAR))]
         rng.shuffle(rows)
         rows.sort(key=lambda row: -int(distances[row]))

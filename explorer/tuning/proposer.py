@@ -196,7 +196,8 @@ class Proposer:
         self._rejected = (math.inf,) * objectives.number
         self._waiting: deque[tuple[Config, Origin]] = deque((s, Origin.SEED) for s in seeds)
         self._surrogates = [Surrogate(offer.values, self._rng) for _ in range(objectives.number)]
-        self._known: dict[str, tuple[float, ...]] = {}
+        self._known: dict[str, tuple[float, ...] | None] = {}
+        """Values by digest; None for what was proposed and is not learnt yet."""
         self._elite: Elite = Fastest() if objectives is Objectives.TIME else Front()
         self._steps: dict[Config, list[Config]] = {}
         self._picked: deque[Config] = deque()
@@ -234,11 +235,18 @@ class Proposer:
             self._offer.take(config)
             digest = self._identity(config)
             if digest not in self._known:
-                self._known[digest] = self._rejected  # until it is learnt
+                self._known[digest] = None
                 return Proposal(config, digest, origin)
             self.duplicates += 1
-            self._sampler.tell(config, self._known[digest])
+            self._tell_again(config, self._known[digest])
         return None
+
+    def _tell_again(self, config: Config, values: tuple[float, ...] | None) -> None:
+        """What became of a config with the same code, once that is known."""
+        if values is None:
+            self._sampler.forget(config)
+        else:
+            self._sampler.tell(config, values)
 
     def most_promising(self, proposals: Sequence[Proposal]) -> Proposal:
         """The one of some proposals to evaluate next, by all that was learnt until now.

@@ -13,7 +13,7 @@ from explorer.errors import InvalidInput
 from explorer.gpu_spec import known_gpu, known_gpu_for
 from explorer.parameters import MEANING, REFUTED
 from explorer.problem import Mask, Op, Problem
-from explorer.space import RULES, Space, parameters
+from explorer.space import RULES, Space, config_for, parameters
 from explorer.space.rules import Point
 from explorer.space.space import MOST_JUDGED, covering_array
 
@@ -214,6 +214,23 @@ def test_neighbours_are_legal_and_one_step_away():
         changed = set(config.differences(step))
         assert len(changed) == 1 or changed == {"threads", "threads_per_row"}
         assert SPACE.is_legal(step)
+
+
+def test_a_row_is_spread_over_other_blocks_of_a_cluster():
+    """As many threads have the row, in blocks of which as many threads fit an SM."""
+    problem = Problem(100, 131072, dtype=DType.BF16)
+    heuristic = config_for(problem, H200)
+    config = replace(heuristic, threads=256, threads_per_row=256, cluster=8, min_blocks=4)
+    space = Space.searched(problem, H200)
+    assert space.is_legal(config)
+    spread = {
+        (step.threads, step.cluster, step.min_blocks)
+        for step in space.neighbours(config)
+        if {"threads", "cluster"} <= set(config.differences(step))
+    }
+    assert spread >= {(128, 16, 4), (128, 16, 8), (512, 4, 2)}
+    assert all(threads * cluster == 2048 for threads, cluster, _ in spread)
+    assert all(blocks == 4 or threads * blocks == 1024 for threads, _, blocks in spread)
 
 
 def test_a_value_of_no_parameter_is_named():

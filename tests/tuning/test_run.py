@@ -251,6 +251,22 @@ def test_what_waits_for_the_gpu_is_chosen_anew_after_each_outcome(monkeypatch):
     assert result.trials - result.rejected.get(Stage.INVALID, 0) - result.duplicates == 60
 
 
+def test_a_sampler_is_told_of_a_twin_once_its_code_was_evaluated(monkeypatch):
+    """Until then the config of the same code is forgotten: nothing says that it is rejected."""
+    told, forgotten = [], []
+    monkeypatch.setattr(OptunaSampler, "tell", lambda self, *outcome: told.append(outcome))
+    monkeypatch.setattr(OptunaSampler, "forget", lambda self, config: forgotten.append(config))
+    space = Space(FakeEvaluator().problem, FakeEvaluator().gpu)
+    seeds = [space.sample(random.Random(seed)) for seed in range(5)]
+    codes = dict(zip(seeds, ("one", "one", "two", "one", "three"), strict=True))
+    proposer = Proposer(OpenOffer(space), codes.__getitem__, seeds, 0, lambda *_: None)
+    assert [proposer.propose().digest, proposer.propose().digest] == ["one", "two"]
+    assert (told, forgotten, proposer.duplicates) == ([], [seeds[1]], 1)
+    proposer.learn(seeds[0], "one", (5.0,))
+    assert proposer.propose().digest == "three"
+    assert (told, forgotten) == ([(seeds[0], (5.0,)), (seeds[3], (5.0,))], [seeds[1]])
+
+
 def _proposer(origins):
     """One that has learnt that accesses of 16 bytes are fast; and proposals of these kinds."""
     rng = random.Random(0)
