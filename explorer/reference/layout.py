@@ -25,6 +25,11 @@ NUMPY_DTYPES: dict[DType, Any] = {
 Array = NDArray[Any]
 
 
+ALIGNED_INPUT = 3
+"""The distance of the output from the input at which the input alone is aligned. Of every access
+of 16 bytes to elements of 16 or 32 bits it is a run, and there the other two matrices are not."""
+
+
 def first_elements(misaligned_by: int) -> dict[str, int]:
     """Return how many elements past an aligned address each matrix begins; no entry means none.
 
@@ -32,11 +37,17 @@ def first_elements(misaligned_by: int) -> dict[str, int]:
     the output `misaligned_by` elements farther than the input, and the gradient farther by three
     times one less: of the numbers 1 to 8, each puts it at another place in a vector of 8 elements.
     For 1 the gradient lies in its vectors as the input does, and the output does not; where a
-    vector has so many elements, it is the other way round.
+    vector has so many elements, it is the other way round. For ALIGNED_INPUT all begin one element
+    earlier: what a kernel does for aligned matrices must not depend on the input alone.
     """
     if not misaligned_by:
         return {}
-    return {"input": 1, "grad": 3 * misaligned_by - 2, "output": 1 + misaligned_by}
+    first = 0 if misaligned_by == ALIGNED_INPUT else 1
+    return {
+        "input": first,
+        "grad": first + 3 * (misaligned_by - 1),
+        "output": first + misaligned_by,
+    }
 
 
 def misalignment(misaligned_by: int) -> str:
@@ -46,7 +57,8 @@ def misalignment(misaligned_by: int) -> str:
     """
     if not misaligned_by:
         return ""
-    return f" at odd elements, the output {misaligned_by} beyond the input"
+    where = "an aligned input" if misaligned_by == ALIGNED_INPUT else "odd elements"
+    return f" at {where}, the output {misaligned_by} beyond the input"
 
 
 def laid_out(problem: Problem, matrix: Array, stride: int, gap: Any = 0) -> Array:

@@ -130,6 +130,17 @@ def test_one_matrix_of_a_gradient_lies_as_the_input_does_and_the_other_does_not(
     assert any(first == 0 and second for first, second in apart)
 
 
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+@pytest.mark.parametrize("aligned", ["input", "grad"])
+def test_one_matrix_of_a_gradient_alone_begins_aligned(dtype, aligned):
+    problem = Problem(64, 513, dtype, Op.SOFTMAX_BACKWARD)
+    runs = emulated_runs(ProgramUnderTest.of_config(problem, Config(threads_per_row=32)))
+    begun = [first_elements(run.misaligned_by) for run in runs if run.misaligned_by]
+    width = 16 // dtype.itemsize
+    starts = [[name for name in at if at[name] % width == 0] for at in begun]
+    assert [aligned] in starts
+
+
 @pytest.mark.exhaustive
 def test_run_time_cols_are_run_beside_their_own(emulator):
     verdict = emulator.verify(program(RUN_TIME, cols=1001, threads_per_row=32))
