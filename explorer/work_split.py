@@ -230,12 +230,13 @@ class WorkSplit:
 
     @property
     def span_bytes(self) -> int:
-        """Static shared memory through which the span of a block's rows passes."""
+        """Static shared memory of the span of a block's rows, or of both spans of a gradient."""
         if self.config.staging != "span":
             return 0
         size = self.config.vector_bytes
         ends = 2 * (size - self.problem.dtype.itemsize)  # the worst start
-        return (self.config.rows_per_block * self.problem.row_bytes + ends) // size * size
+        span = (self.config.rows_per_block * self.problem.row_bytes + ends) // size * size
+        return self.cached_matrices * span
 
     @property
     def static_bytes(self) -> int:

@@ -127,6 +127,10 @@ KINDS = {
             "static_cols": (True,),
         },
     ),
+    "backward, f16, as spans": (
+        Problem(33, 37, F16, BACKWARD),
+        {**FEW_SIZES, "staging": ("span",)},
+    ),
     "backward, wide": (
         Problem(3, 16384, op=BACKWARD),
         {"cluster": (2, 4, 8, 16), "threads": (128, 512)},

@@ -337,6 +337,8 @@ class Traits:
         return {
             # A row that may start anywhere has vectors that lie in it in part.
             "ragged": not (names["aligned"] or across),
+            # Which of them are stored whole. In a span the results take the input's place.
+            "whole_output": "whole" if names["span"] else "whole && row.output_in_step",
             "of_input": "group, input" if across else f"{row}row.input",
             "of_grad": "group, grad" if across else f"{row}row.grad",
             "to_output": "group, output" if across else "row",

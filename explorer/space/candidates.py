@@ -116,13 +116,15 @@ def _registers(problem: Problem) -> int:
 
 
 def _short_rows(problem: Problem) -> Iterator[Config]:
-    """Spans by one to three warps, a row by a thread or more; and rows straight to their threads.
+    """Spans by one to four warps, a row by a thread or more; and rows straight to their threads.
 
-    Threads for a row are those that leave each 2 to 32 elements.
+    Threads for a row are those that leave each 2 to 32 elements. A gradient has spans only where
+    words of 16 bytes do not divide its rows, because its two spans take twice the shared memory.
     """
     plain = Config(exp="ex2.approx")
     shares = [t for t in ROW_THREADS if t <= WARP and 2 * t <= max(2, problem.cols) <= 64 * t]
-    if problem.cols <= LONGEST_STAGED_ROW:
+    staged = not problem.op.is_backward or widest_word(problem) < 16
+    if staged and problem.cols <= LONGEST_STAGED_ROW:
         for threads in (32, 64, 128):
             for each in shares:
                 yield replace(plain, threads=threads, threads_per_row=each, staging="span")

@@ -11,7 +11,8 @@ STATIC_SHARED_BYTES = 48 * 1024
 """Shared memory that a block can have without asking for more at its launch."""
 
 MOST_STAGED = 64
-"""Elements of a thread that pass through shared memory in a span: each has code of its own."""
+"""Elements of one matrix and thread that pass through shared memory in a span, at most: each has
+code of its own."""
 
 
 def widest_word(problem: Problem) -> int:
@@ -34,7 +35,7 @@ def is_plain(problem: Problem) -> bool:
 
 def has_spans(problem: Problem) -> bool:
     """Whether the results of whole rows can take their place in the words that a block loads."""
-    whole = problem.mask is Mask.NONE and problem.is_dense and not problem.op.is_backward
+    whole = problem.mask is Mask.NONE and problem.is_dense
     return whole and problem.inner == 1 and problem.output_dtype is problem.dtype
 
 
@@ -146,8 +147,8 @@ def persistent_blocks_fit(p: Point) -> bool:
 
 @rule(
     "staging",
-    says="a span is of one matrix of whole, dense rows, whose results take its place: no mask, "
-    "stride, second type or gradient",
+    says="a span is of whole, dense rows, whose results take their place: no mask, stride or "
+    "second type",
 )
 def span_of_whole_rows(p: Point) -> bool:
     return p.config.staging != "span" or has_spans(p.problem)
@@ -168,7 +169,8 @@ def span_to_registers(p: Point) -> bool:
     "threads_per_row",
     "rows_per_thread",
     "vector_bytes",
-    says="a span is staged for short rows: of one warp's threads, at most 64 elements a thread",
+    says="a span is staged for short rows: of one warp's threads, at most 64 elements of a matrix "
+    "a thread",
 )
 def span_of_short_rows(p: Point) -> bool:
     if p.config.staging != "span":
@@ -188,7 +190,8 @@ def span_of_short_rows(p: Point) -> bool:
     "sum",
     "cache",
     "arrangement",
-    says="the span of a block's rows fits the 48 KiB of shared memory that every launch may have",
+    says="the span of a block's rows, or both spans of a gradient, fit the 48 KiB of shared memory "
+    "that every launch may have",
 )
 def span_fits(p: Point) -> bool:
     return p.config.staging != "span" or p.split.static_bytes <= STATIC_SHARED_BYTES

@@ -135,6 +135,10 @@ CONFIGS = {
         {"threads_per_row": 32, "persistent": 1, **INPUT},
     ),
     "span staging": (Problem(64, 131), {"threads_per_row": 32, "staging": "span", **INPUT}),
+    "span staging, backward": (
+        Problem(64, 33, DType.BF16, Op.SOFTMAX_BACKWARD),
+        {"threads": 64, "threads_per_row": 2, "staging": "span", **INPUT},
+    ),
     "bulk staging": (Problem(64, 4096), {"staging": "bulk", **SHARED}),
     "async staging": (Problem(64, 4096), {"staging": "async", **SHARED}),
     "output as cache": (Problem(64, 4096), {"cache": "output"}),

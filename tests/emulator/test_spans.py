@@ -84,14 +84,72 @@ def test_other_ops(emulator, kind, threads_per_row, dtype):
 
 @pytest.mark.parametrize(
     "kind",
-    [{"out_dtype": DType.F32}, {"input_stride": 40}, {"op": Op.SOFTMAX_BACKWARD}],
+    [
+        {"out_dtype": DType.F32},
+        {"input_stride": 40},
+        {"op": Op.SOFTMAX_BACKWARD, "out_dtype": DType.F32},
+        {"op": Op.LOG_SOFTMAX_BACKWARD, "output_stride": 40},
+    ],
     ids=str,
 )
 def test_what_a_span_is_not_of(kind):
     space = Space(Problem(100, 33, DType.BF16, **kind), H200)
     config = replace(SPAN, **INPUT) if "op" in kind else SPAN
     broken = space.broken_rule(config)
-    assert broken is not None and "a span is of one matrix" in broken.reason(config)
+    assert broken is not None and "a span is of whole, dense rows" in broken.reason(config)
+
+
+GRADIENTS = [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD]
+
+
+@pytest.mark.sampled(7)
+@pytest.mark.parametrize("op", GRADIENTS)
+@pytest.mark.parametrize(
+    ("cols", "dtype", "choices"),
+    [
+        (1, DType.BF16, {}),
+        (1, DType.F32, {"vector_bytes": 4}),
+        (3, DType.F16, {"threads_per_row": 2}),
+        (3, DType.F32, {"threads": 32, "vector_bytes": 8}),
+        (8, DType.BF16, {"threads_per_row": 4}),
+        (16, DType.F32, {"threads_per_row": 4, "store_hint": "cg"}),
+        (17, DType.BF16, {}),
+        (17, DType.F32, {}),
+        (17, DType.F64, {"threads": 32, "threads_per_row": 4}),
+        (33, DType.F16, {"threads": 32, "load_hint": "no-allocate", "store_hint": "cs"}),
+        (33, DType.BF16, {"threads_per_row": 4, "vector_bytes": 2}),
+        (33, DType.BF16, {"threads": 96, "threads_per_row": 8, "reduction": "shared-serial"}),
+        (33, DType.F32, {"threads_per_row": 2, "reduction": "shared-tree", "load_hint": "cs"}),
+        (100, DType.F16, {"threads_per_row": 8, "vector_bytes": 4}),
+        (100, DType.BF16, {"threads": 32, "threads_per_row": 32}),
+        (100, DType.F32, {"threads": 32, "threads_per_row": 32}),
+        (64, DType.F32, {"threads": 32}),
+    ],
+)
+def test_gradients_of_every_kind(emulator, cols, dtype, choices, op):
+    config = replace(SPAN, **INPUT, **choices)
+    problem = Problem(64, cols, dtype, op)
+    assert Space(problem, H200).broken_rule(config) is None
+    verify(emulator, problem, config)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("op", GRADIENTS)
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+@pytest.mark.parametrize("threads_per_row", [1, 4])
+@pytest.mark.parametrize(("rows", "scale"), [(1, None), (63, -1.5), (130, None)])
+def test_gradients_by_blocks_that_are_not_full(emulator, rows, scale, threads_per_row, dtype, op):
+    config = replace(SPAN, threads_per_row=threads_per_row, **INPUT)
+    verify(emulator, Problem(rows, 19, dtype, op, scale=scale), config)
+
+
+def test_both_spans_of_a_gradient_fit_in_shared_memory():
+    config = replace(SPAN, threads=256, threads_per_row=4, **INPUT)
+    space = Space(Problem(64, 100, op=Op.SOFTMAX_BACKWARD), H200)
+    broken = space.broken_rule(config)
+    assert broken is not None and broken.name == "span-fits"
+    assert Space(Problem(64, 100), H200).is_legal(config)
+    assert space.is_legal(replace(config, threads=192))
 
 
 DEFECTS = {
@@ -112,6 +170,10 @@ DEFECTS = {
         "{first - begin, 0, kCols}",
     ),
     "ends forgotten": ("fills_words(span)) {\n    load_words", "true) {\n    load_words"),
+    "whole blocks stored by words wherever the output lies": (
+        "if (place_in_word(first) != span.begin)",
+        "if (!fills_words(span) && place_in_word(first) != span.begin)",
+    ),
     "the last words forgotten": (
         "k < kBlockElements / kSpanWidth",
         "k < kBlockElements / kSpanWidth - 1",
@@ -131,4 +193,50 @@ DEFECTS = {
 def test_defects_are_found_out(emulator, defect):
     program = ProgramUnderTest.of_config(Problem(100, 33, DType.BF16), SPAN)
     edited = planted(program, [DEFECTS[defect]])
+    assert emulator.verify(edited).status is Status.WRONG
+
+
+DEFECTS_OF_GRADIENTS = {
+    "a neighbour's gradient counts": (
+        "in_row ? matrix[place] : __float2bfloat16_rn(0.0f)",
+        "matrix[place]",
+    ),
+    "a gradient's pair is stored over a neighbour's element": (
+        "if (place >= row.begin && place < row.end) row.input[place]",
+        "row.input[place]",
+    ),
+    "the gradient's pairs lie where the output's do": ("whole && row.grad_in_step", "whole"),
+    "the gradient's span lies as the output's does": (
+        "span_at(grad + first_row * kCols, block_rows * kCols)",
+        "{grad + first_row * kCols - span.begin, span.begin, span.end}",
+    ),
+    "one matrix alone fills its words": (
+        "fills_words(span) && fills_words(grad_span)",
+        "fills_words(span)",
+    ),
+    "the other matrix alone fills its words": (
+        "fills_words(span) && fills_words(grad_span)",
+        "fills_words(grad_span)",
+    ),
+    "the gradient's ends forgotten": ("  load_ends(grad_span, grad_words);\n", ""),
+    "the results wait where the gradients did": (
+        "store_span(span, words",
+        "store_span(span, grad_words",
+    ),
+    "rows worked on before all are there": (
+        "  __syncthreads();\n  auto* const outputs",
+        "  auto* const outputs",
+    ),
+    "results stored before all are there": (
+        "  __syncthreads();\n  store_span",
+        "  store_span",
+    ),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS_OF_GRADIENTS)
+def test_defects_of_gradients_are_found_out(emulator, defect):
+    problem = Problem(100, 33, DType.BF16, Op.SOFTMAX_BACKWARD)
+    program = ProgramUnderTest.of_config(problem, replace(SPAN, **INPUT))
+    edited = planted(program, [DEFECTS_OF_GRADIENTS[defect]])
     assert emulator.verify(edited).status is Status.WRONG

@@ -38,6 +38,10 @@ CONFIGS = [
         Config(cache="shared", cache_holds="input", threads_per_row=8, static_cols=False),
     ),
     (Problem(8, 37, inner=8, op=Op.SOFTMAX_BACKWARD), Config(cache_holds="input")),
+    (
+        Problem(8, 37, DType.BF16, Op.LOG_SOFTMAX_BACKWARD, scale=0.5),
+        Config(threads=64, threads_per_row=2, staging="span", cache_holds="input"),
+    ),
 ]
 
 

@@ -111,7 +111,7 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
             return direct
         if problem.cols > MAX_COLS_SPAN_16_BIT:
             return _in_one_exchange(_by_narrow_words(problem, word), problem, gpu)
-    if has_spans(problem):
+    if has_spans(problem) and not problem.op.is_backward:  # which suit a gradient is not known
         spans = [_span(problem, gpu), *_spans_of_fewer_rows(problem)]
         filling = (span for span in spans if _fill(span, problem, gpu))
         return next(filling, _by_elements(problem))
