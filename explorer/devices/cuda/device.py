@@ -38,9 +38,11 @@ KERNEL_LIMIT_S = 5.0
 """How long a kernel may take to be verified and timed; what exceeds it is taken to hang."""
 
 MAKING_S = 2e-7
-"""How much longer, for each element of the inputs that it is verified on, which the first kernel of
-a kind waits for: on two cores an element takes 0.3e-7 s to be made, one of a gradient 1.1e-7. Of 75
-gradients of 524288 elements that is 9 s."""
+"""Seconds that a kernel may take longer for each element of the matrices that it is verified on.
+
+The first kernel of a problem waits until they are made. On two cores, an element takes 0.3e-7 s,
+and one of either matrix of a gradient 1.1e-7 s: 9 s for 78 rows of 524288 columns.
+"""
 
 ROUNDS_IN_LIMIT = 5
 """Rounds of one kernel in the time that it may take to be verified and timed.
@@ -56,9 +58,10 @@ COPIES_ALLOWED = 5000
 
 
 def making_s(job: Job) -> int:
-    """Whole seconds in which all inputs of a kernel's verification can be made."""
-    sizes = (run.case.problem.rows * run.case.problem.cols for run in job.small_runs)
-    return round(MAKING_S * sum(sizes))
+    """Return the whole seconds in which all inputs of a kernel's verification can be made."""
+    problems = [run.case.problem for run in job.small_runs]
+    elements = sum(p.rows * p.cols * (2 if p.op.is_backward else 1) for p in problems)
+    return round(MAKING_S * elements)
 
 
 @contextmanager
