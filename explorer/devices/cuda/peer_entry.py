@@ -49,22 +49,22 @@ def wrong_rows(
     They take the place of the first rows of set 0 meanwhile: it is the very launch that is timed,
     not one of another shape. All inputs are filled again afterwards.
     """
-    problem, sets = bench.problem, bench.sets
+    problem, first = bench.problem, bench.sets.at(0)
     case = Case(problem.resized(rows=min(problem.rows, pattern_count(problem))))
     arrays, read = case.arrays(seed), [operand.name for operand in inputs(problem)]
     for name in read:
         data = arrays[name].tobytes()
-        checked(driver.cuMemcpyHtoD(sets.at(0)[name], data, len(data)))
+        checked(driver.cuMemcpyHtoD(first[name], data, len(data)))
     replay()
     one, wrong = problem.resized(rows=1), []
     for row, pattern in enumerate(case.patterns):
-        addresses = {name: sets.at(0)[name] + row * problem.row_bytes for name in read}
+        addresses = {name: first[name] + row * problem.row_bytes for name in read}
         written = row * problem.cols * problem.output_dtype.itemsize
         addresses["output"] = output(0) + written
         found = tools.check_rows(one, addresses)
         if found.wrong and is_fault(found):
             wrong.append(pattern.name)
-    sets.fill(tools, seed)
+    bench.sets.fill(tools, seed)
     return tuple(dict.fromkeys(wrong))
 
 
