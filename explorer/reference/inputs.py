@@ -4,11 +4,12 @@ The emulator, the GPU and the reference take all of it from here. Matrices are a
 (rows, cols), whatever their layout in memory.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import count as count_from
 from math import isqrt
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -259,11 +260,9 @@ in the rows of a block, and each would have a matrix of its own made."""
 WIDE_COLS = 2**13
 """Columns of rows above which no more of them are made than are asked for."""
 
-KEPT_ELEMENTS = 2**20
-"""Elements of a matrix up to which KEPT of them are kept, and of larger ones KEPT_LARGE."""
-
-KEPT = 32
-KEPT_LARGE = 4
+MOST_KEPT_BYTES = 2**29
+"""Bytes of matrices that are kept, at most: three of 75 rows of 524288 f32, the largest matrices on
+which a kernel of such rows is verified. The last one that was made is kept, however large it is."""
 
 
 def _rows_in_turn(
@@ -275,26 +274,61 @@ def _rows_in_turn(
     """
     together = ROWS_TOGETHER if cols <= WIDE_COLS else 1
     rounded = -(-count // together) * together
-    make = _kept if rounded * cols <= KEPT_ELEMENTS else _kept_large
-    return make(dtype, known, first, rounded, cols, seed)[:count]
+    return _KEPT.rows(_RowsInTurn(dtype, known, first, rounded, cols, seed))[:count]
 
 
-def _make_in_turn(
-    dtype: DType, known: tuple[Pattern, ...], first: int, count: int, cols: int, seed: int
-) -> Array:
+@dataclass(frozen=True, slots=True)
+class _RowsInTurn:
+    """What rows of patterns are made of."""
+
+    dtype: DType
+    known: tuple[Pattern, ...]
+    first: int
+    count: int
+    cols: int
+    seed: int
+
+
+class _KeptRows:
+    """Matrices by what they are made of, those first that were asked for longest ago."""
+
+    def __init__(self) -> None:
+        self._matrices: OrderedDict[_RowsInTurn, Array] = OrderedDict()
+        self._lock = Lock()
+
+    def rows(self, asked: _RowsInTurn) -> Array:
+        """Return the rows, made now unless they are kept."""
+        with self._lock:
+            if asked in self._matrices:
+                self._matrices.move_to_end(asked)
+                return self._matrices[asked]
+        made = _made(asked)
+        with self._lock:
+            self._matrices[asked] = made
+            while len(self._matrices) > 1 and self.bytes > MOST_KEPT_BYTES:
+                self._matrices.popitem(last=False)
+        return made
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all matrices."""
+        return sum(matrix.nbytes for matrix in self._matrices.values())
+
+
+_KEPT = _KeptRows()
+
+
+def _made(asked: _RowsInTurn) -> Array:
+    first, count, cols, known = asked.first, asked.count, asked.cols, asked.known
     patterns = tuple(known[number % len(known)] for number in range(first, first + count))
-    rng = np.random.default_rng([seed, first, count, len(known), min(cols, PATTERN_COLS)])
-    matrix = np.empty((count, cols), NUMPY_DTYPES[dtype])
+    rng = np.random.default_rng([asked.seed, first, count, len(known), min(cols, PATTERN_COLS)])
+    matrix = np.empty((count, cols), NUMPY_DTYPES[asked.dtype])
     for start, width, alike in _of_one_width(patterns, cols):
         rows = np.stack([pattern.make(rng, width) for pattern in alike])
         for row, values in enumerate(saturated(rows, matrix.dtype), start):
             matrix[row] = values if width == cols else np.resize(values, cols)
     matrix.flags.writeable = False
     return matrix
-
-
-_kept = lru_cache(KEPT)(_make_in_turn)
-_kept_large = lru_cache(KEPT_LARGE)(_make_in_turn)
 
 
 def _of_one_width(

@@ -18,6 +18,7 @@ from explorer.reference import (
     Truth,
     check,
     counted,
+    inputs,
     pattern_count,
     patterns_for,
     truth_of,
@@ -475,3 +476,16 @@ def test_the_smallest_gradients_of_f16_are_no_gradient_of_their_own():
     values = truth_of(problem, arrays).values
     deep = (arrays["input"] < -25) & (arrays["grad"] == 0)
     assert (np.abs(values[deep]) > 2.0**-24).sum() > 50
+
+
+def test_kept_matrices_are_bounded_by_their_bytes(monkeypatch):
+    monkeypatch.setattr(inputs, "MOST_KEPT_BYTES", 100_000)
+    monkeypatch.setattr(inputs, "_KEPT", kept := inputs._KeptRows())
+    first = verification_inputs(Problem(16, 512))["input"]  # 32 KiB, as the others
+    assert verification_inputs(Problem(16, 512))["input"].base is first.base
+    for cols in (513, 514, 515):
+        verification_inputs(Problem(16, cols))
+        assert kept.bytes <= 100_000
+    assert verification_inputs(Problem(16, 512))["input"].base is not first.base
+    verification_inputs(Problem(64, 4096))
+    assert kept.bytes == 64 * 4096 * 4, "the last one is kept, however large"
