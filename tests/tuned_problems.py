@@ -54,15 +54,46 @@ ADDED_LATER = (
     (Op.LOG_SOFTMAX_BACKWARD, DType.BF16, "256x16384 400x16384 100x50257 100x131072"),
     (Op.SOFTMAX, DType.BF16, "16x10004 2x16004 40x20004 1x30004"),
     (Op.SOFTMAX, DType.F32, "1x9002 8x12010"),
+    (
+        Op.SOFTMAX_BACKWARD,
+        DType.F32,
+        "6452x2600 5592x3000 4934x3400 4369x3840 200000x21 20000x45",
+    ),
+    (
+        Op.SOFTMAX_BACKWARD,
+        DType.BF16,
+        """7626x4400 6452x5200 5592x6000 4934x6800 4369x7680 9068x3700 1000000x5 300000x21 24000x21
+60000x45 500000x65 100000x129""",
+    ),
+    (Op.LOG_SOFTMAX_BACKWARD, DType.F32, "5592x3000"),
+    (Op.LOG_SOFTMAX_BACKWARD, DType.BF16, "5592x6000 300000x21"),
 )
-"""What rules were made by for gradients, and for few rows of whole words of 8 bytes."""
+"""What rules were made by for gradients, and for few rows of whole words of 8 bytes. The last four
+lines are of rows that a block of hundreds of threads has, and of short rows as spans."""
 
-HELD_OUT_GRADIENTS = {
-    DType.F32: "4x10277 15x34914 95x35352 1355x9785 76x147653 1x250193",
-    DType.BF16: """7x14595 406x8943 466x36858 422x50871 3x240377 73x309330 3x767895 5x819590""",
-    DType.F16: "34x27674 14x43559",
-}
-"""Drawn by orders of magnitude, from 8192 to 1048576 columns, of 2^26 elements at most."""
+HELD_OUT_GRADIENTS = (
+    (
+        Op.SOFTMAX_BACKWARD,
+        DType.F32,
+        "4x10277 15x34914 95x35352 1355x9785 76x147653 1x250193 12646x39 1742x2198 12000x31",
+    ),
+    (
+        Op.SOFTMAX_BACKWARD,
+        DType.BF16,
+        """7x14595 406x8943 466x36858 422x50871 3x240377 73x309330 3x767895 5x819590 1709427x4
+62169x722 50629x9""",
+    ),
+    (
+        Op.SOFTMAX_BACKWARD,
+        DType.F16,
+        "34x27674 14x43559 143012x7 174756x209 49166x23 10692x1590 195267x91",
+    ),
+    (Op.LOG_SOFTMAX_BACKWARD, DType.F32, "179x1362"),
+    (Op.LOG_SOFTMAX_BACKWARD, DType.BF16, "1036x1357"),
+    (Op.LOG_SOFTMAX_BACKWARD, DType.F16, "97378x3"),
+)
+"""Drawn by orders of magnitude: from 8192 to 1048576 columns, of 2^26 elements at most, and from 3
+to 8192 columns, of 2^17 to 2^25 elements."""
 
 MATRIX_BYTES = 2**27
 """Of a matrix of many waves: with its output, 256 MiB of traffic."""
@@ -157,8 +188,8 @@ def held_out() -> list[Problem]:
         cols = round(math.exp(rng.uniform(math.log(16), math.log(200_000))))
         most = min(400_000, 2**28 / cols)
         found.append(Problem(round(math.exp(rng.uniform(0, math.log(most)))), cols, dtype))
-    for dtype, shapes in HELD_OUT_GRADIENTS.items():
-        found += named(shapes, dtype, Op.SOFTMAX_BACKWARD)
+    for op, dtype, shapes in HELD_OUT_GRADIENTS:
+        found += named(shapes, dtype, op)
     return found
 
 
