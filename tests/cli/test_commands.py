@@ -19,6 +19,7 @@ from rich.text import Text
 from explorer import __version__
 from explorer.cli.options import duration_s
 from explorer.codegen import split_source
+from explorer.devices.recorded import read_recording
 from explorer.errors import InvalidInput
 from explorer.evaluate.gpu_suite import RECORD, SuiteRun, write_run
 from explorer.report.guides import ORDER, print_guide, read_guide
@@ -201,6 +202,27 @@ def test_record(explorer, recording, monkeypatch, tmp_path, kernels):
     assert again.code == 2 and "--force" in again.err
     replaced = explorer(*command, "--force")
     assert replaced.code == 0 and "kernels measured, the best" in replaced.out
+
+
+def test_the_best_of_a_recording_are_compared_again(explorer, recording, monkeypatch):
+    monkeypatch.setattr("explorer.evaluate.replay.ReplayEvaluator.interleaves", True)
+    command = ("record", "--again", "by-hand", "--device", "recorded:by-hand")
+    refused = explorer(*command)
+    assert refused.code == 2 and "exists; name another --output, or" in refused.err
+    made = explorer(*command, "--output", "again.json.gz", "--json")
+    assert made.code == 0, made.err
+    data = json.loads(made.out)
+    assert data["file"] == "again.json.gz" and data["kernels"] == KERNELS
+    again = read_recording(Path("again.json.gz"))
+    assert again.comparison.date and again.kernels == read_recording(recording).kernels
+
+
+def test_a_recording_to_compare_again_stands_alone(explorer, recording):
+    for more in (SHAPE, ("--sample", "5"), ("--where", "threads=256")):
+        ran = explorer("record", "--again", "by-hand", *more)
+        assert ran.code == 2 and "leave the options of a problem, --sample and" in ran.err
+    missing = explorer("record", "--again", "none")
+    assert missing.code == 2 and "recording 'none' does not exist" in missing.err
 
 
 def test_a_sub_space_too_large_to_measure(explorer, recording, monkeypatch):

@@ -4,10 +4,14 @@ import math
 from dataclasses import replace
 
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.parameters import WARPS
 from explorer.problem import Op, Problem, power_of_two
+from explorer.space.design_rules import has_spans, widest_word
+from explorer.space.heuristic.residency import likely_registers, resident_blocks
 from explorer.space.heuristic.row_threads import ACCESS_BYTES, starts_anywhere
+from explorer.space.heuristic.short_rows import span_of
 from explorer.space.heuristic.wide_rows import (
     THREADS_OF_FIRST_WARP,
     are_fewest,
@@ -22,19 +26,6 @@ MAX_BLOCK_THREADS = 1024
 MIN_BLOCK_THREADS = 4 * WARP
 """Threads of a block, in which shorter rows share one."""
 
-MAX_COLS_BY_ELEMENTS = 64
-"""Columns of the longest row that is loaded by single elements, where 16 bytes do not divide it."""
-
-ELEMENTS_PER_THREAD = 4
-"""Single elements that a thread has of such a row, about.
-
-On an H200, rows of 33 bf16 take 21 to 29 % less time by 8 threads than by words of 16 bytes.
-"""
-
-ELEMENTS_PER_THREAD_NO_EXPONENTIAL = 2
-"""The same of 32-bit rows of softmax_backward, which computes no exponential: on an H200, 17
-columns take 14 % less time by 8 threads than by 4."""
-
 MAX_8_BYTE_ACCESSES_PER_THREAD = 12
 """Accesses to a 16-bit row that starts anywhere: words of 8 bytes cross fewer of the words that
 memory has. On an H200, 6710 x 5001 bf16 takes 12 to 16 % less time by 10 of them for each of 128
@@ -45,6 +36,14 @@ POWERS_THAT_FILL_AN_SM = (32, 512, 1024)
 none, of which an SM holds fewer threads."""
 
 SIZES = tuple(n for n in WARPS if n & (n - 1) or n in POWERS_THAT_FILL_AN_SM)
+
+LATENCY_NS = 1140
+"""Nanoseconds of the memory's bandwidth that the loads of an SM must have in flight together. On an
+H200, 6452 x 5200 bf16 takes 15 % more time by two blocks of 768 threads, with 1.0 of these, than by
+three of 384. On an H100, whose memory is slower, it takes less than 1 % more."""
+
+BLOCKS_NOT_LOADING = 0.7
+"""Blocks of an SM, in the mean, that store or wait for their threads."""
 
 
 # ------------------------------------------------------------------ rows that a cluster shares
@@ -130,8 +129,8 @@ def _of_few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     """Many threads for each row; None where they would keep more than they should."""
     most, fewest = gpu.cluster_blocks, are_fewest(problem, gpu)
     largest = fewest and problem.row_bytes >= MIN_ROW_BYTES_LARGEST_FEW_ROWS
-    sizes = {min(8, most): not largest, most: fewest}
-    for blocks in (blocks for blocks, applies in sizes.items() if applies):
+    sizes = ((min(8, most), not largest), (most, fewest))
+    for blocks in (blocks for blocks, applies in sizes if applies):
         threads = _threads_of_a_part(problem, blocks, MAX_REGISTERS_PER_THREAD_FEW_ROWS)
         if _registers(problem, blocks, threads) <= MAX_REGISTERS_KEPT:
             return _shared_by(blocks, threads)
@@ -215,31 +214,106 @@ def _shared_by(blocks: int, threads: int) -> Config:
     return replace(shared_by(blocks, threads), reduction=reduction)
 
 
+# ------------------------------------------------------------------ short rows that start anywhere
+
+
+MAX_COLS_SHORT = 64
+"""Columns of the longest row that is loaded by single elements or by way of a span, where 16 bytes
+do not divide it."""
+
+MAX_COLS_SHORT_16_BIT = 160
+"""The same of 16-bit rows that only single elements or pairs divide: on an H200, 100000 x 129 bf16
+takes 1 % more time by way of a span than by elements, on an H100 6 % less, and 174756 x 209 f16 1 %
+more than by words of 8 bytes on both."""
+
+ELEMENTS_PER_THREAD = 4
+"""Single elements of more than 16 bits that a thread has of such a row, about, at least."""
+
+ELEMENTS_PER_THREAD_NO_EXPONENTIAL = 2
+"""The same of softmax_backward, which computes no exponential: on an H200, 17 columns take 14 %
+less time by 8 threads than by 4."""
+
+ELEMENTS_PER_THREAD_16_BIT = 2.5
+"""The same of 16 bits: on an H200, 49166 x 23 f16 takes 38 % more time by 4 threads than by 8, on
+an H100 33 %, and 500000 x 65 bf16 22 and 6 % more by 32 than by 16."""
+
+L2_PER_BYTE_OF_SPANS = 2
+"""Matrices of 16 bits are brought by way of spans if all three together exceed the L2 cache over
+this: on an H200, 1973790 x 17 bf16 takes 37 % less time so, 1016801 x 33 30 %, 300000 x 21 15 %,
+but 60000 x 45, of 16 MB, 4 % more; on an H100 13, 14, 4 and 3 %."""
+
+BYTES_OF_SPANS_PER_L2 = 2
+"""The same of larger elements, the other way round: on an H200, 508400 x 33 f32 takes 2 to 4 % less
+time so and 986895 x 17 7 to 9 %, on an H100 1 % less to 2 % more. With 50 MB, 200000 x 21 takes 1 %
+more on both."""
+
+MAX_COLS_SPAN_F32 = 40
+"""Columns of the longest row of larger elements that was tried with so many rows."""
+
+
+def are_short(problem: Problem) -> bool:
+    """Whether rows are so short, and start anywhere, that words of 16 bytes do not suit them."""
+    word = widest_word(problem)
+    if problem.inner > 1 or word == ACCESS_BYTES:
+        return False
+    if problem.dtype.is_half:
+        return word < 8 and problem.cols <= MAX_COLS_SHORT_16_BIT
+    return problem.cols <= MAX_COLS_SHORT
+
+
+def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config:
+    """Many rows by way of spans, fewer of them straight to their threads, element by element."""
+    if has_spans(problem):
+        if problem.dtype.is_half and L2_PER_BYTE_OF_SPANS * problem.bytes > gpu.l2_bytes:
+            return span_of(problem, gpu)
+        is_f32 = problem.dtype is DType.F32 and problem.cols <= MAX_COLS_SPAN_F32
+        if is_f32 and problem.bytes > BYTES_OF_SPANS_PER_L2 * gpu.l2_bytes:
+            return replace(span_of(problem, gpu), threads=128, threads_per_row=2)
+    threads = min(_power_of_two_below(problem.cols / _least_elements(problem)), WARP)
+    return replace(_by(threads), vector_bytes=problem.dtype.itemsize)
+
+
+def _least_elements(problem: Problem) -> float:
+    if problem.dtype.is_half:
+        return ELEMENTS_PER_THREAD_16_BIT
+    exponentiates = problem.op is not Op.SOFTMAX_BACKWARD
+    return ELEMENTS_PER_THREAD if exponentiates else ELEMENTS_PER_THREAD_NO_EXPONENTIAL
+
+
+def _power_of_two_below(most: float) -> int:
+    return 1 << max(1, int(most)).bit_length() - 1
+
+
 # ------------------------------------------------------------------ rows of one block
 
 
-def are_by_elements(problem: Problem) -> bool:
-    """Whether rows are so short, and start anywhere, that threads load them by single elements."""
-    odd = problem.row_bytes % ACCESS_BYTES > 0
-    return odd and problem.inner == 1 and problem.cols <= MAX_COLS_BY_ELEMENTS
-
-
-def of_many_waves(problem: Problem) -> Config:
+def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
     """A row by a warp or block, each of whose threads has as few accesses as a block can have.
 
-    On an H200, from 300 to 4096 columns, 1 to 2 % less time with one access than with two.
+    On an H200, from 300 to 4096 columns, 1 to 2 % less time with one access than with two, unless
+    blocks are so large that their loads do not keep the memory busy.
     """
-    if are_by_elements(problem):
-        return _by_elements(problem)
-    if starts_anywhere(problem) and problem.dtype.is_half:
+    if problem.row_bytes % ACCESS_BYTES > 0 and problem.dtype.is_half:
         words = WorkSplit(problem, Config(vector_bytes=8)).row_vectors
         threads = power_of_two(math.ceil(words / MAX_8_BYTE_ACCESSES_PER_THREAD))
         return replace(_by(min(max(WARP, threads), MAX_BLOCK_THREADS)), vector_bytes=8)
     vectors = WorkSplit(problem, Config(vector_bytes=ACCESS_BYTES)).row_vectors
     if vectors <= WARP:
         return _by(power_of_two(vectors))
-    accesses = math.ceil(vectors / MAX_BLOCK_THREADS)
-    return _by(next((n for n in SIZES if n * accesses >= vectors), MAX_BLOCK_THREADS))
+    if vectors > MAX_BLOCK_THREADS:
+        accesses = math.ceil(vectors / MAX_BLOCK_THREADS)
+        return _by(next((n for n in SIZES if n * accesses >= vectors), MAX_BLOCK_THREADS))
+    by_one_access = next(place for place, n in enumerate(SIZES) if n >= vectors)
+    ideas = [_by(n) for n in reversed(SIZES[: by_one_access + 1])]
+    return next((idea for idea in ideas if _keeps_memory_busy(idea, problem, gpu)), ideas[0])
+
+
+def _keeps_memory_busy(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether the loads of an SM's blocks last for LATENCY_NS; on an unknown GPU they do."""
+    kept = replace(idea, cache_holds="input")
+    blocks = resident_blocks(gpu, kept.threads, likely_registers(problem, kept)) / gpu.sm_count
+    rows = (blocks - BLOCKS_NOT_LOADING) * kept.threads / kept.threads_per_row
+    return rows * 2 * problem.row_bytes >= LATENCY_NS * gpu.peak_gbps / gpu.sm_count
 
 
 def kept(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
@@ -260,14 +334,6 @@ def kept(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
         cache="none",
         unroll=4,
     )
-
-
-def _by_elements(problem: Problem) -> Config:
-    """Few elements for each thread of a row, one by one."""
-    exponentiates = problem.op is not Op.SOFTMAX_BACKWARD or problem.dtype.is_half
-    share = ELEMENTS_PER_THREAD if exponentiates else ELEMENTS_PER_THREAD_NO_EXPONENTIAL
-    threads = min(1 << max(1, problem.cols // share).bit_length() - 1, WARP)
-    return replace(_by(threads), vector_bytes=problem.dtype.itemsize)
 
 
 def _by(threads: int) -> Config:

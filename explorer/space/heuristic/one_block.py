@@ -88,7 +88,7 @@ On an H200, 2000 x 4000 bf16 takes 3 % less time by redux.
 def of_one_block(problem: Problem, gpu: GpuSpec, wave: Config | None) -> Config:
     """A row by one warp or block; as of `wave`, what `of_one_wave` says, of all rows at once."""
     if wave is None and problem.op.is_backward and problem.inner == 1:
-        return gradients.kept(gradients.of_many_waves(problem), problem, gpu)
+        return gradients.kept(gradients.of_many_waves(problem, gpu), problem, gpu)
     idea = wave or replace(
         _of_many_waves(problem),
         algorithm="online-block-max" if problem.cols >= 2000 else "three-pass",

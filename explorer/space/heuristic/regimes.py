@@ -105,8 +105,8 @@ def _share(problem: Problem, config: Config) -> float:
 
 def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
     wave = of_one_wave(problem, gpu)
-    if wave is None and problem.op.is_backward and gradients.are_by_elements(problem):
-        return gradients.of_many_waves(problem)
+    if wave is None and problem.op.is_backward and gradients.are_short(problem):
+        return gradients.of_short_rows(problem, gpu)
     short = None if wave else of_short_rows(problem, gpu)
     if short is not None:
         return short

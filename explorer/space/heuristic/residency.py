@@ -15,6 +15,9 @@ REGISTERS_BESIDE_NUMBERS = {2: 16, 4: 20, 8: 24}
 Of 8 bytes it was not measured.
 """
 
+REGISTERS_BESIDE_GRADIENTS_F32 = 16
+"""The same of gradients of 32-bit elements."""
+
 REGISTERS_FOR_A_CLUSTER = 8
 """Registers more in a cluster: of 16-bit rows, and of rows that start anywhere within an access."""
 
@@ -45,7 +48,10 @@ def likely_registers(problem: Problem, idea: Config) -> int:
     size = problem.dtype.itemsize
     kept = split.slots * split.width * idea.rows_per_thread if idea.cache == "registers" else 0
     kept *= max(1, problem.dtype.arithmetic.itemsize // 4) * split.cached_matrices
-    registers = kept + REGISTERS_BESIDE_NUMBERS[size]
+    is_gradient = problem.op.is_backward and size == 4
+    registers = kept + (
+        REGISTERS_BESIDE_GRADIENTS_F32 if is_gradient else REGISTERS_BESIDE_NUMBERS[size]
+    )
     if idea.staging == "span":
         registers += REGISTERS_FOR_A_SPAN if size == 4 else 0
     elif idea.cluster > 1 or split.across_rows:

@@ -112,7 +112,7 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
         if problem.cols > MAX_COLS_SPAN_16_BIT:
             return _in_one_exchange(_by_narrow_words(problem, word), problem, gpu)
     if has_spans(problem) and not problem.op.is_backward:  # which suit a gradient is not known
-        spans = [_span(problem, gpu), *_spans_of_fewer_rows(problem)]
+        spans = [span_of(problem, gpu), *_spans_of_fewer_rows(problem)]
         filling = (span for span in spans if _fill(span, problem, gpu))
         return next(filling, _by_elements(problem))
     return _direct(problem, word) if problem.cols <= WARP else None
@@ -227,7 +227,7 @@ def _by_narrow_words(problem: Problem, word: int) -> Config | None:
     return Config(threads=128, threads_per_row=threads, vector_bytes=vector_bytes, exp="ex2.approx")
 
 
-def _span(problem: Problem, gpu: GpuSpec) -> Config:
+def span_of(problem: Problem, gpu: GpuSpec) -> Config:
     """The more threads a row the longer it is; in small blocks, which wait at different times."""
     halves = problem.dtype.is_half
     threads, threads_per_row = (_pairs if halves else _elements)(problem.cols)
