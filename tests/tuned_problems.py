@@ -165,6 +165,14 @@ def named(text: str, dtype: DType, op: Op = Op.SOFTMAX) -> Iterator[Problem]:
 def added_later() -> Iterator[Problem]:
     for op, dtype, shapes in ADDED_LATER:
         yield from named(shapes, dtype, op)
+    yield Problem(23051, 89, DType.BF16, mask=Mask.CAUSAL, mask_rows=89)
+    yield Problem(150474, 62, DType.F16, mask=Mask.ADDITIVE, mask_rows=62)
+    yield Problem(61835, 149, DType.F16, mask=Mask.ADDITIVE, mask_rows=149)
+    yield Problem(100000, 45, DType.BF16, mask=Mask.LENGTHS)
+    yield Problem(104104, 12, DType.F32, inner=11)
+    yield Problem(752282, 18, DType.BF16, inner=106)
+    yield Problem(251314, 21, DType.F32, inner=406)
+    yield Problem(300200, 8, DType.BF16, Op.SOFTMAX_BACKWARD, inner=1501)
 
 
 def of_tables() -> list[Problem]:

@@ -14,7 +14,8 @@ from explorer.gpu_spec import WARP, GpuSpec
 from explorer.parameters import ROW_THREADS, WARPS
 from explorer.problem import Problem
 from explorer.space.design_rules import WIDE_ROW, widest_word
-from explorer.space.heuristic.regimes import adapted, promising
+from explorer.space.heuristic import config_for
+from explorer.space.heuristic.regimes import adapted
 from explorer.space.space import Space
 
 LONGEST_STAGED_ROW = 512
@@ -39,7 +40,7 @@ def candidates(problem: Problem, gpu: GpuSpec) -> list[Config]:
     Cache hints are those that are taken without a search; `variations` has the others.
     """
     space = Space(problem, gpu)
-    first = promising(problem, gpu)
+    first = config_for(problem, gpu)
     ideas = (
         replace(
             idea,
@@ -198,9 +199,15 @@ def _read_twice(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
 
 
 def _across_rows(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
-    """Tiles of rows side by side, by a block or a cluster, kept or read twice."""
+    """Tiles of rows side by side, by a block or a cluster, kept or read twice.
+
+    Rows of 32 elements or less are also kept by one to eight threads each.
+    """
     widest = math.gcd(16, problem.inner * problem.dtype.itemsize)
     plain = Config(exp="ex2.approx", algorithm="online-block-max", vector_bytes=widest)
+    if problem.cols <= WARP:
+        for each in (each for each in ROW_THREADS if 2 * each <= max(2, problem.cols)):
+            yield replace(plain, algorithm="three-pass", threads=128, threads_per_row=each)
     for threads in (256, 512):
         for each in (each for each in ROW_THREADS if 4 <= each <= threads):
             idea = replace(plain, threads=threads, threads_per_row=each)

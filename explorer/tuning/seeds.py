@@ -93,7 +93,13 @@ def _of_wide_rows(idea: Config) -> Iterator[Config]:
     if idea.cluster > 2:
         twice = 2 * idea.threads
         yield replace(idea, cluster=idea.cluster // 2)
-        yield replace(idea, cluster=idea.cluster // 2, threads=twice, threads_per_row=twice)
+        yield replace(
+            idea,
+            cluster=idea.cluster // 2,
+            threads=twice,
+            threads_per_row=twice,
+            min_blocks=max(1, idea.min_blocks // 2),  # as many threads on an SM
+        )
     copied = replace(
         idea, cache="shared", cache_holds="input", staging="async", unroll=4, min_blocks=1
     )

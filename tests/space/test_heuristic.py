@@ -10,6 +10,7 @@ from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec, known_gpu
 from explorer.problem import MAX_ROWS, Mask, Op, Problem
 from explorer.space import Space
+from explorer.space.candidates import candidates
 from explorer.space.heuristic import config_for, promising
 from explorer.space.heuristic.residency import resident_rows
 from explorer.work_split import WorkSplit
@@ -500,12 +501,43 @@ def test_threads_of_a_gradient_have_one_access(cols, dtype, threads, op):
 @pytest.mark.parametrize("op", GRADIENTS)
 def test_gradients_of_rows_that_start_anywhere_have_narrow_words(op):
     def words(cols, dtype):
-        config = config_for(Problem(60_000_000 // cols, cols, dtype, op), H200)
-        return config.vector_bytes
+        return config_for(Problem(60_000_000 // cols, cols, dtype, op), H200).vector_bytes
 
-    assert words(33, DType.BF16) == 2 and words(33, DType.F32) == 4
-    assert words(1501, DType.BF16) == words(5001, DType.BF16) == 8
+    assert words(65, DType.F32) == words(66, DType.BF16) == 4
+    assert words(1501, DType.BF16) == words(5001, DType.BF16) == words(209, DType.BF16) == 8
     assert words(5001, DType.F32) == 16
+
+
+@pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
+def test_spans_bring_many_short_rows_of_gradients(op):
+    """Fewer rows, which the L2 cache holds, go straight to their threads."""
+    for cols, dtype in ((17, DType.BF16), (91, DType.F16), (129, DType.BF16), (33, DType.F32)):
+        for gpu in (H200, known_gpu("NVIDIA H100 80GB HBM3")):
+            many = config_for(Problem(60_000_000 // cols, cols, dtype, op), gpu)
+            assert (many.staging, many.cache_holds) == ("span", "input"), cols
+            few = config_for(Problem(1_000_000 // cols, cols, dtype, op), gpu)
+            assert (few.staging, few.vector_bytes) == ("direct", dtype.itemsize), cols
+
+
+def test_blocks_of_gradients_keep_a_fast_memory_busy():
+    """Where few blocks of one access a thread fit an SM, smaller ones have more in flight."""
+    problem = Problem(6452, 5200, DType.BF16, Op.SOFTMAX_BACKWARD)
+    chosen = {
+        gbps: config_for(problem, replace(H200, peak_gbps=gbps)).threads
+        for gbps in (0.0, 3000.0, 4800.0, 100_000.0)
+    }
+    assert chosen[0.0] == chosen[3000.0] == 768  # of an unknown GPU nothing is assumed
+    assert chosen[4800.0] == 384
+    assert chosen[100_000.0] == 768  # no block suffices
+
+
+def test_16_bit_rows_that_no_span_can_bring_are_loaded_by_narrow_words():
+    for mask in (Mask.CAUSAL, Mask.LENGTHS):
+        rows = {"mask_rows": 89} if mask is Mask.CAUSAL else {}
+        by_elements = config_for(Problem(230_510, 89, DType.BF16, mask=mask, **rows), H200)
+        assert (by_elements.vector_bytes, by_elements.threads_per_row) == (2, 16)
+    in_pairs = Problem(150_474, 62, DType.F16, mask=Mask.ADDITIVE, mask_rows=62)
+    assert config_for(in_pairs, H200).vector_bytes == 4
 
 
 def test_few_short_rows_have_few_accesses_and_one_exchange():
@@ -569,3 +601,21 @@ def test_a_gpu_that_nobody_knows_is_described_by_its_limits():
     rows = 1000  # 7.6 blocks an SM: of 256 threads an H200 holds eight, an RTX 4090 six
     assert config_for(Problem(rows, 2048), H200).threads == 256
     assert config_for(Problem(rows, 2048), unknown).threads < 256
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(104_104, 12, inner=11),
+        Problem(300_200, 8, DType.BF16, Op.SOFTMAX_BACKWARD, inner=1501),
+        Problem(251_314, 21, inner=406),
+        Problem(23_051, 89, DType.BF16, mask=Mask.CAUSAL, mask_rows=89),
+        Problem(1, 1),
+    ],
+    ids=str,
+)
+def test_every_problem_has_candidates_with_the_heuristics_first(problem):
+    found = candidates(problem, H200)
+    assert found[0] == config_for(problem, H200)
+    assert len(found) == len(set(found)) and all(map(Space(problem, H200).is_legal, found))
+    assert len(found) >= min(3, problem.cols)
