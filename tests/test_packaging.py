@@ -120,7 +120,7 @@ def test_the_wheel_has_what_runs_without_a_checkout(wheel):
     for name in ("py.typed", "guide/pytorch.md", "_data/templates/program.cu.j2"):
         assert f"explorer/{name}" in held
     assert not [name for name in held if name.startswith(("tests/", "studies/"))]
-    assert wheel.stat().st_size < 4e6
+    assert wheel.stat().st_size < 5e6  # recordings take 2.2 MB of it, tuned tables 0.8
 
 
 @pytest.mark.exhaustive

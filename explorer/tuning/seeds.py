@@ -73,8 +73,9 @@ def _ideas(space: Space) -> Iterator[Config]:
 def _of_a_gradient(best: Config, problem: Problem) -> Config:
     """Both rows read twice, by words of 8 bytes: the second time they are in a cache close by.
 
-    On an H200, 8192 x 4096 f32 takes 0.8 % less time so than by the best other seed, and is within
-    0.4 % of the best of a recorded sub-space. On no other gradient was it tried beside all kernels.
+    On an H200, 8192 x 4096 f32 takes 0.8 % less time so than by the best other seed of a recorded
+    sub-space, whose blocks have 512 threads at most. By larger blocks, registers are as fast at
+    each of 15 gradients of 512 to 8000 columns.
     """
     twice = replace(best, cache="none", cache_holds="input", vector_bytes=8, unroll=4, min_blocks=1)
     return _shaped(twice, problem, 16)
