@@ -38,9 +38,9 @@ none, of which an SM holds fewer threads."""
 SIZES = tuple(n for n in WARPS if n & (n - 1) or n in POWERS_THAT_FILL_AN_SM)
 
 LATENCY_NS = 1140
-"""Nanoseconds of the memory's bandwidth that the loads of an SM must have in flight together. On an
-H200, 6452 x 5200 bf16 takes 15 % more time by two blocks of 768 threads, with 1.0 of these, than by
-three of 384. On an H100, whose memory is slower, it takes less than 1 % more."""
+"""Nanoseconds for which an SM's share of the memory's bandwidth is to be busy with what its blocks
+load at once. On an H200, 6452 x 5200 bf16 takes 15 % more time by two blocks of 768 threads, with
+740 ns, than by three of 384, with 1320. On an H100, whose memory is slower, it takes 1 % more."""
 
 BLOCKS_NOT_LOADING = 0.7
 """Blocks of an SM, in the mean, that store or wait for their threads."""
