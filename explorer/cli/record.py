@@ -47,7 +47,8 @@ Again = Annotated[
     typer.Option(
         "--again",
         metavar="RECORDING",
-        help="Instead: time the best of this recording in turn once more; no problem is named.",
+        help="Instead: time the best of this recording in turn once more; the problem, the timing "
+        "and the accuracy are those of the recording.",
         show_default=False,
         autocompletion=completions.recordings,
     ),
@@ -97,7 +98,8 @@ def record(
         made_by = recording.header.circumstances
         problem, timing, accuracy = recording.header.problem, made_by.timing, made_by.accuracy
         output = output or str(studies_folder() / "recorded" / f"{recording.name}{SUFFIX}")
-        said, measure = [], partial(compare_again, recording=recording)
+        said = [f"timing the best of {recording.name} in turn, which may take a minute"]
+        measure = partial(compare_again, recording=recording)
     else:
         asked = needed(asked)
         problem, fixed = asked.problem(), sub_space(where or [], asked.dtype)

@@ -35,14 +35,18 @@ def print_scores(scores: Sequence[Score], console: Console) -> None:
             [
                 (
                     "median",
-                    f"evaluations until the best so far is within {percent(WITHIN)} of the best "
+                    f"evaluations until one of them is within {percent(WITHIN)} of the best "
                     f"there is; 9 of 10 searches needed no more than the next column; {seeds}",
                 ),
-                ("@8 ...", "how much slower than the best the best so far is, mean over seeds"),
+                (
+                    "@8 ...",
+                    "how much slower than the best there is the best evaluated one is, mean",
+                ),
                 (
                     "choice",
-                    "how much slower the kernel that a search chose is than the best, both timed "
-                    "in turn: what noise in the times costs beside what was not tried",
+                    "how much slower the kernel with the least time that the search was told is: "
+                    "what noise in these times costs beside what was not tried; what is said of "
+                    "kernels is by times in turn, of those that were timed so",
                 ),
             ]
         )

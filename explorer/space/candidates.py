@@ -201,7 +201,7 @@ def _read_twice(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
 def _across_rows(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
     """Tiles of rows side by side, by a block or a cluster, kept or read twice.
 
-    Rows of 32 elements or less are also kept by one to eight threads each.
+    Rows of 32 elements or less are also kept by one to 16 threads each.
     """
     widest = math.gcd(16, problem.inner * problem.dtype.itemsize)
     plain = Config(exp="ex2.approx", algorithm="online-block-max", vector_bytes=widest)

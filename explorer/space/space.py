@@ -21,8 +21,9 @@ def spread_otherwise(config: Config, threads: Iterable[Value]) -> list[Change]:
     """A row's threads spread over fewer or more blocks of a cluster, in blocks of other sizes.
 
     Each thread keeps its share of the row, and each SM its number of threads where `min_blocks`
-    goes with it. One by one these changes lose: 100 x 131072 bf16 takes an H200 17.0 us by 8 blocks
-    of 256 threads and 16.5 us by 16 of 128, but 18.2 us by 16 of 256 and 21.4 us by 8 of 128.
+    goes with it. One by one these changes lose: all else the same, 100 x 131072 bf16 takes an H200
+    17.0 us by 8 blocks of 256 threads and 16.5 us by 16 of 128, but 18.2 us by 16 of 256 and 21.4
+    us by 8 of 128.
     """
     found: list[Change] = []
     for number in map(int, threads):

@@ -86,10 +86,23 @@ def test_the_best_are_compared_again(recorded, tmp_path):
     assert replace(made, comparison=recorded.comparison, name=recorded.name) == recorded
 
 
+def test_kernels_of_another_compiler_are_not_compared_again(recorded, tmp_path):
+    class Newer(FakeEvaluator):
+        @property
+        def circumstances(self):
+            return replace(super().circumstances, nvrtc="14.0")
+
+    with pytest.raises(
+        InvalidInput, match=r"that NVRTC 13\.0 compiled, and this is 14\.0; install"
+    ):
+        compare_again(Newer(), recorded, tmp_path / "again.json.gz")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("other", "fault"),
     [
-        ({"gpu": known_gpu("NVIDIA B200")}, "is of an NVIDIA H200, and this GPU is an NVIDIA B200"),
+        ({"gpu": known_gpu("NVIDIA B200")}, "is of NVIDIA H200, and this GPU is NVIDIA B200"),
         ({"identity": lambda config: "0" * 16}, "is older than the templates: of .* other code"),
     ],
     ids=["gpu", "code"],

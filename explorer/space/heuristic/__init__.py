@@ -5,7 +5,8 @@ numbers:
 
 - Few rows that can be resident on the GPU at the same time, of 512 bytes or more, are for
   `one_block`: its `of_one_wave` chooses the fewest accesses a thread with which they are.
-- Gradients of rows of up to 64 elements that words of 16 bytes do not divide are for `gradients`.
+- Gradients of rows of up to 80 elements that words of 16 bytes do not divide, or of 160 of 16 bits
+  that 8 bytes do not, are for `gradients`.
 - Rows of up to 1280 elements that words of 16 bytes do not divide, or of fewer than 64, are for
   `short_rows`.
 - Rows over a middle axis, of 128 elements or more, are for `across_rows` where the GPU has
@@ -19,8 +20,8 @@ numbers:
 to what any regime chose. `row_threads`, which `one_block` asks, says how many threads a row is
 worth. `regimes` then adapts the config to the op, the type and the accuracy.
 
-A choice may depend on the number of rows, but not above `one_block.most_few_rows`, or over a
-middle axis above `_many_rows` of `regimes`: `--batch-invariant` relies on that.
+A choice may depend on the number of rows, but not above that of `_many_rows` of `regimes`:
+`--batch-invariant` relies on that.
 
 What the chosen kernels lose to the best that is known is in studies/tuned/README.md, and a test
 holds the rules to it. Choosing by the nearest problems of a table instead lost more on problems

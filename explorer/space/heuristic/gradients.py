@@ -284,6 +284,11 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config:
     return replace(_by(min(threads, WARP)), vector_bytes=problem.dtype.itemsize)
 
 
+def least_rows_of_spans(problem: Problem, gpu: GpuSpec) -> int:
+    """A number of rows from which more of them change no choice between spans and elements."""
+    return int(BYTES_OF_SPANS_PER_L2 * gpu.l2_bytes * problem.rows / problem.bytes) + 1
+
+
 def _least_elements(problem: Problem) -> float:
     if problem.dtype.is_half:
         return ELEMENTS_PER_THREAD_16_BIT

@@ -195,9 +195,10 @@ def _room(gpu: GpuSpec, blocks: int) -> int:
 def most_few_rows(gpu: GpuSpec) -> int:
     """Return a number of rows beyond which more rows change no choice of any regime along memory.
 
-    A row has a warp at least in `of_one_block`, and a thread in `of_short_rows`. A config that is
-    batch-invariant is chosen for one row more (`regimes`): if a regime tells numbers of rows apart
-    that are larger than this, this number must grow, or such configs depend on the rows.
+    A row has a warp at least in `of_one_block`, and a thread in `of_short_rows`. Gradients of short
+    rows have a number of their own, `gradients.least_rows_of_spans`. A config that is
+    batch-invariant is chosen for more rows (`regimes`): if a regime tells numbers of rows apart
+    that are larger, these numbers must grow, or such configs depend on the rows.
     """
     rows_of_a_wave = resident_blocks(gpu, MIN_BLOCK_THREADS) * (MIN_BLOCK_THREADS // WARP)
     return max(MAX_WAVES_FAST_REDUCTION * rows_of_a_wave, gpu.sm_count * gpu.threads_per_sm)

@@ -55,7 +55,8 @@ def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
     Over a middle axis it is so many that their tiles fill the GPU.
     """
     if problem.inner == 1:
-        return max(problem.rows, most_few_rows(gpu) + 1)
+        spans = gradients.least_rows_of_spans(problem, gpu) if problem.op.is_backward else 0
+        return max(problem.rows, most_few_rows(gpu) + 1, spans)
     slices = -(-gpu.sm_count * MAX_ROWS_OF_A_TILE // problem.inner)
     return max(problem.rows, slices * problem.inner)
 
