@@ -233,7 +233,7 @@ def importance_method(effects: tuple[ParameterEffect, ...]) -> str:
         "importance: how much of the difference between the fastest tenth of the kernels and all "
         "of them the parameter explains (PED-ANOVA); range: the least and most that it has in "
         f"{SAMPLES} samples of {100 * SAMPLED:.0f} % of the kernels, and in the first {earlier} of "
-        "the search. "
+        "the search; with more kernels an importance may leave its range. "
     )
     first, *others = effects
     close = [effect.name for effect in others if effect.importance_high >= first.importance_low]

@@ -227,7 +227,7 @@ time by way of a span than by elements, on an H100 6 % less, and 174756 x 209 f1
 words of 8 bytes on both."""
 
 ELEMENTS_PER_THREAD = 4
-"""Single elements of more than 16 bits that a thread has of such a row, about, at least."""
+"""Single elements of more than 16 bits that a thread has of such a row, at least."""
 
 ELEMENTS_PER_THREAD_NO_EXPONENTIAL = 2
 """The same of softmax_backward, which computes no exponential: on an H200, 17 columns take 14 %
