@@ -15,7 +15,7 @@ from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timi
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, with_problem_unless
 from explorer.errors import InvalidInput
-from explorer.user_files import check_writable, is_there, studies_folder
+from explorer.user_files import check_writable, is_there
 
 if TYPE_CHECKING:
     from explorer.devices.recorded import Recording
@@ -85,7 +85,7 @@ def record(
 ) -> None:
     """Measure every config of a sub-space, or a sample of the space, or both, for replays."""
     from explorer.cli.options import sub_space
-    from explorer.devices.recorded import SUFFIX
+    from explorer.devices.recorded import own_file
     from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.report.json_data import recording_data
     from explorer.report.space import recording_sentence
@@ -97,7 +97,7 @@ def record(
         recording = _to_compare(again, asked is None and sample is None and not where)
         made_by = recording.header.circumstances
         problem, timing, accuracy = recording.header.problem, made_by.timing, made_by.accuracy
-        output = output or str(studies_folder() / "recorded" / f"{recording.name}{SUFFIX}")
+        output = output or str(own_file(recording.name))
         said = [f"timing the best of {recording.name} in turn, which may take a minute"]
         measure = partial(compare_again, recording=recording)
     else:

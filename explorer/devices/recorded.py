@@ -346,7 +346,12 @@ def local_path(
     words = re.sub(r"[^a-z0-9.]+", "-", what.removeprefix("softmax "))
     parts = [short, words, *([] if timing == "cold" else [timing])]
     parts += [] if accuracy is Accuracy.DEFAULT else [str(accuracy)]
-    return studies_folder() / "recorded" / f"{'-'.join(parts)}{SUFFIX}"
+    return own_file("-".join(parts))
+
+
+def own_file(name: str) -> Path:
+    """Where a recording of that name lies, or is to lie, among the user's studies."""
+    return studies_folder() / "recorded" / f"{name}{SUFFIX}"
 
 
 def list_recordings() -> list[RecordingFile]:

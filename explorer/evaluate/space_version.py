@@ -10,32 +10,26 @@ from explorer.parameters import REFUTED
 from explorer.problem import Problem
 from explorer.space import RULES, parameters
 
-SAME_CODE = {"c2318eccfa9b": "40eea7c8412b"}
+SAME_CODE = {"c2318eccfa9b": ("40eea7c8412b", "e839c20ae339")}
 """Digests of templates, and of earlier ones that emit the same text for every config they knew.
 
-What was measured with the earlier ones is of today's kernels, but for problems of which
-`has_other_code` holds. An edit may only be put here where emitted texts were compared; a test does
-that with the kernels of recordings, by their digests. The templates of today have a wait besides,
-which none but overlapped launches take, gradients whose rows are shared by a cluster, and gradients
-whose rows are staged as spans.
+The first are those for most problems, the second those for problems of which `has_other_code`
+holds. What was measured with them is of today's kernels. An edit may only be put here where emitted
+texts were compared; a test does that with the kernels of recordings, by their digests. The
+templates of today have a wait besides, which none but overlapped launches take, gradients whose
+rows are shared by a cluster, and gradients whose rows are staged as spans.
 """
 
-SAME_OTHER_CODE = {"c2318eccfa9b": "e839c20ae339"}
-"""The same for problems of which `has_other_code` holds."""
-
-GROWN = {"ae28505e": "d2aa9526"}
-"""Digests of spaces, and of earlier ones, all configs of which today's space has.
+GROWN = {"ae28505e": ("d2aa9526", "7130a09f")}
+"""Digests of spaces, and in the same way of earlier ones, all configs of which today's space has.
 
 What was measured in the earlier ones holds in today's, whose parameters have the same values: rules
 alone were relaxed. Since then clusters share rows of gradients, and spans bring them, too.
 """
 
-GROWN_OF_OTHER_CODE = {"ae28505e": "7130a09f"}
-"""The same for problems of which `has_other_code` holds."""
-
 
 def has_other_code(problem: Problem) -> bool:
-    """Whether today's templates emit other code for the problem than those of `SAME_CODE` did.
+    """Whether today's templates emit other code for the problem than the first of `SAME_CODE`.
 
     They do for gradients of 16-bit rows that start anywhere within an access: a row's first and
     last vector are loaded at once, with what they hold of its neighbours, not by single elements.
@@ -47,15 +41,13 @@ def has_other_code(problem: Problem) -> bool:
 def template_version(problem: Problem) -> str:
     """Return the digest of the templates, or of the first ones that emit the problem's code."""
     digest = template_digest()
-    same = SAME_OTHER_CODE if has_other_code(problem) else SAME_CODE
-    return same.get(digest, digest)
+    return SAME_CODE.get(digest, (digest, digest))[has_other_code(problem)]
 
 
 def space_version(problem: Problem) -> str:
     """Return the digest of the space, or of an earlier one whose results hold for the problem."""
     digest = space_digest()
-    grown = GROWN_OF_OTHER_CODE if has_other_code(problem) else GROWN
-    return grown.get(digest, digest)
+    return GROWN.get(digest, (digest, digest))[has_other_code(problem)]
 
 
 def is_of_today(made: Circumstances, problem: Problem) -> bool:

@@ -40,13 +40,14 @@ def print_scores(scores: Sequence[Score], console: Console) -> None:
                 ),
                 (
                     "@8 ...",
-                    "how much slower than the best there is the best evaluated one is, mean",
+                    "how much slower the best of the evaluated kernels is than the best there is, "
+                    "mean over seeds",
                 ),
                 (
                     "choice",
-                    "how much slower the kernel with the least time that the search was told is: "
-                    "what noise in these times costs beside what was not tried; what is said of "
-                    "kernels is by times in turn, of those that were timed so",
+                    "how much slower the kernel is whose time was the least that the search was "
+                    "told: what noise in these times costs beside what was not tried. Kernels are "
+                    "judged by times that were taken in turn, where there are such",
                 ),
             ]
         )

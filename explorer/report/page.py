@@ -114,7 +114,7 @@ def table_html(table: Table, *, title: str = "") -> str:
         + "".join(
             f"<td>{prose_html(str(cell))}</td>"  # without a class: a long table has 1500 of them
             if kind == PROSE
-            else f"<td class={kind}>{escape(str(cell))}</td>"  # 8000 of a long one
+            else f"<td class={kind}>{escape(str(cell))}</td>"  # unquoted: 8000
             for cell, kind in zip(row, kinds, strict=True)
         )
         + "</tr>"

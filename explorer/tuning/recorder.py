@@ -21,6 +21,7 @@ from explorer.errors import InvalidInput, NotFound
 from explorer.evaluator import Evaluator
 from explorer.outcome import Measured, Outcome, Stage
 from explorer.parameters import Value
+from explorer.problem import Problem
 from explorer.space import Space
 from explorer.tuning.executor import Evaluation, Evaluations
 from explorer.tuning.results import Progress
@@ -113,7 +114,7 @@ def record(
     seen = Kernels(evaluator, on_progress, len(selection.configs))
     evaluate_each(evaluator, selection.configs, seen)
     kernels = seen.kernels
-    comparison = _compare(evaluator, kernels, rounds)
+    comparison = _compare(evaluator, _best(evaluator.problem, kernels), rounds)
     header = RecordingHeader(
         problem=evaluator.problem,
         gpu=evaluator.gpu,
@@ -204,15 +205,16 @@ def compare_again(
     Raises InvalidInput where the GPU or NVRTC is another than the recording's, or the templates
     emit other code for one of the best.
     """
-    _check_same(evaluator, recording)
-    comparison = _compare(evaluator, recording.kernels, rounds)
+    best = _best(recording.header.problem, recording.kernels)
+    _check_same(evaluator, recording, best)
+    comparison = _compare(evaluator, best, rounds)
     comparison = replace(comparison, date=evaluator.circumstances.date)
     made = replace(recording, name=recording_name(path), comparison=comparison)
     write_recording(made, path)
     return made
 
 
-def _check_same(evaluator: Evaluator, recording: Recording) -> None:
+def _check_same(evaluator: Evaluator, recording: Recording, best: Sequence[RecordedKernel]) -> None:
     recorded = recording.header.gpu.name
     if evaluator.gpu.name != recorded:
         raise InvalidInput(
@@ -225,7 +227,7 @@ def _check_same(evaluator: Evaluator, recording: Recording) -> None:
             f"recording {recording.name} is of kernels that NVRTC {made_by} compiled, and this is "
             f"{compiler}; install that one, or make it again with explorer record"
         )
-    for kernel in _best(recording.kernels):
+    for kernel in best:
         if evaluator.identity(kernel.config) != kernel.digest:
             raise InvalidInput(
                 f"recording {recording.name} is older than the templates: of "
@@ -235,16 +237,13 @@ def _check_same(evaluator: Evaluator, recording: Recording) -> None:
 
 
 def _compare(
-    evaluator: Evaluator, kernels: Sequence[RecordedKernel], rounds: int
+    evaluator: Evaluator, best: Sequence[RecordedKernel], rounds: int
 ) -> RecordedComparison:
     """Time the best in turn, the very best twice."""
-    ranked = _best(kernels)
-    if not ranked:
-        raise NotFound(f"none of {len(kernels)} kernels of {evaluator.problem} could be measured")
-    configs = [kernel.config for kernel in ranked]
+    configs = [kernel.config for kernel in best]
     comparison = evaluator.compare([*configs, configs[0]], rounds)
     return RecordedComparison(
-        digests=tuple(kernel.digest for kernel in ranked),
+        digests=tuple(kernel.digest for kernel in best),
         samples_us=tuple(map(_rounded, comparison.samples_us[:-1])),
         again_us=_rounded(comparison.samples_us[-1]),
         copy_us=_rounded(comparison.copy_us),
@@ -256,9 +255,11 @@ def _rounded(samples_us: Sequence[float]) -> tuple[float, ...]:
     return tuple(round(sample, 4) for sample in samples_us)
 
 
-def _best(kernels: Sequence[RecordedKernel]) -> list[RecordedKernel]:
-    """Those close to the fastest, the fastest first; none where none could be measured."""
+def _best(problem: Problem, kernels: Sequence[RecordedKernel]) -> list[RecordedKernel]:
+    """Those close to the fastest, the fastest first; NotFound where none could be measured."""
     timed = [(k.outcome.time_us, k) for k in kernels if isinstance(k.outcome, Measured)]
+    if not timed:
+        raise NotFound(f"none of {len(kernels)} kernels of {problem} could be measured")
     timed.sort(key=lambda pair: pair[0])
     close = sum(time_us <= (1 + CLOSE) * timed[0][0] for time_us, _ in timed)
     number = min(MOST_COMPARED, max(LEAST_COMPARED, close))

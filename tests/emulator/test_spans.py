@@ -189,13 +189,6 @@ DEFECTS = {
 }
 
 
-@pytest.mark.parametrize("defect", DEFECTS)
-def test_defects_are_found_out(emulator, defect):
-    program = ProgramUnderTest.of_config(Problem(100, 33, DType.BF16), SPAN)
-    edited = planted(program, [DEFECTS[defect]])
-    assert emulator.verify(edited).status is Status.WRONG
-
-
 DEFECTS_OF_GRADIENTS = {
     "a neighbour's gradient counts": (
         "in_row ? matrix[place] : __float2bfloat16_rn(0.0f)",
@@ -234,9 +227,14 @@ DEFECTS_OF_GRADIENTS = {
 }
 
 
-@pytest.mark.parametrize("defect", DEFECTS_OF_GRADIENTS)
-def test_defects_of_gradients_are_found_out(emulator, defect):
-    problem = Problem(100, 33, DType.BF16, Op.SOFTMAX_BACKWARD)
-    program = ProgramUnderTest.of_config(problem, replace(SPAN, **INPUT))
-    edited = planted(program, [DEFECTS_OF_GRADIENTS[defect]])
+PLANTED = [
+    *((Op.SOFTMAX, SPAN, defect) for defect in DEFECTS.values()),
+    *((GRADIENTS[0], replace(SPAN, **INPUT), defect) for defect in DEFECTS_OF_GRADIENTS.values()),
+]
+
+
+@pytest.mark.parametrize(("op", "config", "defect"), PLANTED, ids=[*DEFECTS, *DEFECTS_OF_GRADIENTS])
+def test_defects_are_found_out(emulator, op, config, defect):
+    program = ProgramUnderTest.of_config(Problem(100, 33, DType.BF16, op), config)
+    edited = planted(program, [defect])
     assert emulator.verify(edited).status is Status.WRONG

@@ -4,12 +4,11 @@ import math
 from dataclasses import replace
 
 from explorer.config import Config
-from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.parameters import WARPS
 from explorer.problem import Op, Problem, power_of_two
 from explorer.space.design_rules import has_spans, widest_word
-from explorer.space.heuristic.residency import likely_registers, resident_blocks
+from explorer.space.heuristic.residency import resident_rows
 from explorer.space.heuristic.row_threads import ACCESS_BYTES, starts_anywhere
 from explorer.space.heuristic.short_rows import span_of
 from explorer.space.heuristic.wide_rows import (
@@ -240,18 +239,15 @@ an H100 33 %, and 500000 x 65 bf16 22 and 6 % more by 32 than by 16."""
 PAIRS_PER_THREAD = 2
 """Pairs of 16-bit elements that a thread has, at least, where they divide rows."""
 
-L2_PER_BYTE_OF_SPANS = 2
-"""Matrices of 16 bits are brought by way of spans if all three together exceed the L2 cache over
-this: on an H200, 1973790 x 17 bf16 takes 37 % less time so, 1016801 x 33 30 %, 300000 x 21 15 %,
-but 60000 x 45, of 16 MB, 4 % more; on an H100 13, 14, 4 and 3 %."""
-
-BYTES_OF_SPANS_PER_L2 = 2
-"""The same of larger elements, the other way round: on an H200, 508400 x 33 f32 takes 2 to 4 % less
-time so and 986895 x 17 7 to 9 %, on an H100 1 % less to 2 % more. With 50 MB, 200000 x 21 takes 1 %
-more on both."""
+MIN_L2_SHARE_SPANS = {2: 0.5, 4: 2.0}
+"""Bytes of all three matrices over those of the L2 cache, by the bytes of an element, above which
+spans bring them. On an H200, 1973790 x 17 bf16 takes 37 % less time so, 1016801 x 33 30 %, 300000 x
+21 15 %, but 60000 x 45, of 16 MB, 4 % more; on an H100 13, 14, 4 and 3 %. In f32, 508400 x 33 takes
+2 to 4 % less time so and 986895 x 17 7 to 9 %, on an H100 1 % less to 2 % more. With 50 MB, 200000
+x 21 takes 1 % more on both."""
 
 MAX_COLS_SPAN_F32 = 40
-"""Columns of the longest row of larger elements that was tried with so many rows."""
+"""Columns of the longest row of f32 that was tried with so many rows."""
 
 
 def are_short(problem: Problem) -> bool:
@@ -274,19 +270,26 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config:
     if problem.dtype.is_half and word == 4:
         threads = _power_of_two_below(problem.cols / 2 / PAIRS_PER_THREAD)
         return replace(_by(min(threads, WARP)), vector_bytes=word)
-    if has_spans(problem):
-        if problem.dtype.is_half and L2_PER_BYTE_OF_SPANS * problem.bytes > gpu.l2_bytes:
-            return span_of(problem, gpu)
-        is_f32 = problem.dtype is DType.F32 and problem.cols <= MAX_COLS_SPAN_F32
-        if is_f32 and problem.bytes > BYTES_OF_SPANS_PER_L2 * gpu.l2_bytes:
-            return replace(span_of(problem, gpu), threads=128, threads_per_row=2)
+    if _are_brought_by_spans(problem, gpu):
+        span = span_of(problem, gpu)
+        return span if problem.dtype.is_half else replace(span, threads=128, threads_per_row=2)
     threads = _power_of_two_below(problem.cols / _least_elements(problem))
     return replace(_by(min(threads, WARP)), vector_bytes=problem.dtype.itemsize)
 
 
+def _are_brought_by_spans(problem: Problem, gpu: GpuSpec) -> bool:
+    size = problem.dtype.itemsize
+    if size not in MIN_L2_SHARE_SPANS or not has_spans(problem):
+        return False
+    if size == 4 and problem.cols > MAX_COLS_SPAN_F32:
+        return False
+    return problem.bytes > MIN_L2_SHARE_SPANS[size] * gpu.l2_bytes
+
+
 def least_rows_of_spans(problem: Problem, gpu: GpuSpec) -> int:
     """A number of rows from which more of them change no choice between spans and elements."""
-    return int(BYTES_OF_SPANS_PER_L2 * gpu.l2_bytes * problem.rows / problem.bytes) + 1
+    most = max(MIN_L2_SHARE_SPANS.values()) * gpu.l2_bytes
+    return int(most * problem.rows / problem.bytes) + 1
 
 
 def _least_elements(problem: Problem) -> float:
@@ -327,8 +330,8 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
 def _keeps_memory_busy(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     """Whether the loads of an SM's blocks last for LATENCY_NS; on an unknown GPU they do."""
     kept = replace(idea, cache_holds="input")
-    blocks = resident_blocks(gpu, kept.threads, likely_registers(problem, kept)) / gpu.sm_count
-    rows = (blocks - BLOCKS_NOT_LOADING) * kept.threads / kept.threads_per_row
+    resident = resident_rows(problem, kept, gpu) / gpu.sm_count
+    rows = resident - BLOCKS_NOT_LOADING * kept.rows_per_block
     return rows * 2 * problem.row_bytes >= LATENCY_NS * gpu.peak_gbps / gpu.sm_count
 
 

@@ -49,9 +49,8 @@ def likely_registers(problem: Problem, idea: Config) -> int:
     kept = split.slots * split.width * idea.rows_per_thread if idea.cache == "registers" else 0
     kept *= max(1, problem.dtype.arithmetic.itemsize // 4) * split.cached_matrices
     is_gradient = problem.op.is_backward and size == 4
-    registers = kept + (
-        REGISTERS_BESIDE_GRADIENTS_F32 if is_gradient else REGISTERS_BESIDE_NUMBERS[size]
-    )
+    beside = REGISTERS_BESIDE_GRADIENTS_F32 if is_gradient else REGISTERS_BESIDE_NUMBERS[size]
+    registers = kept + beside
     if idea.staging == "span":
         registers += REGISTERS_FOR_A_SPAN if size == 4 else 0
     elif idea.cluster > 1 or split.across_rows:

@@ -116,9 +116,9 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     if has_spans(problem):
         spans = [span_of(problem, gpu), *_spans_of_fewer_rows(problem)]
         filling = (span for span in spans if _fill(span, problem, gpu))
-        return next(filling, _by_elements(problem, word))
+        return next(filling, _by_elements(problem, problem.dtype.itemsize))
     if problem.dtype.is_half:
-        return _by_elements(problem, word)
+        return _by_elements(problem, min(word, 4))
     return _direct(problem, word) if problem.cols <= WARP else None
 
 
@@ -171,11 +171,10 @@ def _by_elements(problem: Problem, word: int) -> Config:
     for rows that no span can bring, as those under a mask: there, 150474 x 62 f16 takes 52 % less
     time by them than by words of 16 bytes, 23051 x 89 bf16 34 % less by elements.
     """
-    pairs = problem.dtype.is_half and word >= 4 and not has_spans(problem)
     return Config(
         threads=128,
         threads_per_row=min(power_of_two(-(-problem.cols // 8)), WARP),
-        vector_bytes=4 if pairs else problem.dtype.itemsize,
+        vector_bytes=word,
         exp="ex2.approx",
     )
 
