@@ -13,6 +13,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from explorer.codegen.element_types import TYPE_BYTES
 from explorer.codegen.variant import (
@@ -244,6 +245,21 @@ def _end_of_head(source: str) -> int:
     return end
 
 
+@lru_cache(maxsize=4096)  # a search asks for the launches of each kernel on a dozen problems
+def _parsed(expression: str) -> ast.expr:
+    """Return the tree of an expression, which nobody changes; raises InvalidInput."""
+    text = re.sub(r"sizeof\((\w+)\)", r"sizeof_\1", expression)
+    if len(text) > LONGEST_EXPRESSION:
+        raise InvalidInput(
+            f"an expression of the file has {len(text)} characters; {LONGEST_EXPRESSION} are "
+            "read at most"
+        )
+    try:
+        return ast.parse(text.replace("/", "//").strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise InvalidInput(f"{expression!r} is no expression of whole numbers") from None
+
+
 class _Evaluation:
     """Values of whole-number expressions: + - * / % min max, names, and sizeof(type)."""
 
@@ -254,17 +270,7 @@ class _Evaluation:
 
     def of(self, expression: str) -> int:
         """Return an expression's value, as C++ has it for numbers that are not negative."""
-        text = re.sub(r"sizeof\((\w+)\)", r"sizeof_\1", expression)
-        if len(text) > LONGEST_EXPRESSION:
-            raise InvalidInput(
-                f"an expression of the file has {len(text)} characters; {LONGEST_EXPRESSION} are "
-                "read at most"
-            )
-        try:
-            tree = ast.parse(text.replace("/", "//").strip(), mode="eval")
-        except (SyntaxError, ValueError, MemoryError, RecursionError):
-            raise InvalidInput(f"{expression!r} is no expression of whole numbers") from None
-        return self._value(tree.body, expression)
+        return self._value(_parsed(expression), expression)
 
     def _value(self, node: ast.expr, expression: str) -> int:
         if (
