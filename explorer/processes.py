@@ -7,6 +7,7 @@ by the names of their modules, so they are started without the program.
 """
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -14,16 +15,21 @@ from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
 
+_STARTING = threading.Lock()
+"""Of two threads that start processes at once, the second would take the first one's stand-in for
+the main program, and leave it there."""
+
 
 @contextmanager
 def _without_main() -> Iterator[None]:
     """While a process starts, the main program is one without a file, which nothing imports."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+    with _STARTING:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 class _Process(SpawnProcess):

@@ -2,7 +2,10 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from explorer.processes import FRESH
 
 SCRIPT = """
 from concurrent.futures import ProcessPoolExecutor
@@ -32,3 +35,14 @@ def test_a_script_without_a_main_guard_starts_processes(tmp_path):
         ["the script runs", "[4, 6]", "a process runs", "0"],
         "",
     )
+
+
+def test_threads_that_start_processes_at_once_leave_the_main_program_alone():
+    main = sys.modules["__main__"]
+    processes = [FRESH.Process(target=print) for _ in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda process: process.start(), processes))
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 8
+    assert sys.modules["__main__"] is main

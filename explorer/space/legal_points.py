@@ -1,10 +1,13 @@
 """All legal points of a space, counted and drawn without walking through them one by one."""
 
 import random
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
+from multiprocessing.connection import Connection
 from operator import attrgetter
 from typing import Any
 
@@ -12,6 +15,7 @@ from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.parameters import MEANING, Value
 from explorer.problem import Problem
+from explorer.processes import FRESH
 from explorer.space.rules import RULES, Point, Rule
 
 # ------------------------------------------------------------------ what rules said, kept
@@ -251,6 +255,8 @@ Step = tuple[Setting, tuple[Any, ...], tuple[Any, ...]]
 Below = tuple[int, int, tuple[int, ...]]
 """How many legal completions there are, the settings that these have, as bits, and how many of them
 there are for each value of the next level."""
+Known = list[dict[tuple[Any, ...], Below]]
+"""For each level, what can follow it, by what the level is told."""
 
 
 class LegalPoints:
@@ -264,18 +270,42 @@ class LegalPoints:
     def __init__(
         self, problem: Problem, gpu: GpuSpec, parameters: dict[str, tuple[Value, ...]]
     ) -> None:
+        self._asked = problem, gpu, parameters
         self._levels = levels(problem, gpu, parameters)
         self._draft = Config()
         self._point = Point(problem, gpu, self._draft)
-        self._known: list[dict[tuple[Any, ...], Below]] = [{} for _ in self._levels]
+        self._known: Known = [{} for _ in self._levels]
         self._kept: dict[Below, Below] = {}
         """What is known of many branches is the same: each such tuple is kept once."""
         bits = (1 << place for place in range(sum(len(level.values) for level in self._levels)))
         self._bits = [tuple(next(bits) for _ in level.values) for level in self._levels]
 
+    @property
+    def known(self) -> Known:
+        """What was counted until now."""
+        return self._known
+
     def count(self) -> int:
         """How many there are."""
         return self._below(0)[0]
+
+    @contextmanager
+    def counted_elsewhere(self) -> Iterator[None]:
+        """Have a process of its own count them during the block; after it they are counted.
+
+        The threads of a search share one of Python's interpreters, in which this takes up to half a
+        second. What the process tells, 2 MB, takes 15 ms to read. Where it fails, nothing is lost:
+        they are counted here when they are asked for.
+        """
+        ours, theirs = FRESH.Pipe(duplex=False)
+        counting = FRESH.Process(target=_tell_known, args=(theirs, *self._asked), daemon=True)
+        counting.start()
+        theirs.close()
+        with ours:
+            yield
+            with suppress(EOFError, OSError):  # the process was ended, for want of memory say
+                self._known = ours.recv()
+        counting.join()
 
     def draw(self, rng: random.Random) -> Config | None:
         """One of them, each as likely as any other; None if there is none."""
@@ -386,3 +416,17 @@ class LegalPoints:
                 choices |= bits[place] | further
             counts.append(count)
         return sum(counts), choices, tuple(counts)
+
+
+def _tell_known(
+    connection: Connection,
+    problem: Problem,
+    gpu: GpuSpec,
+    parameters: dict[str, tuple[Value, ...]],
+) -> None:
+    """Count the legal points of a space, and send what is known of every level then."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is answered by the process that asked
+    points = LegalPoints(problem, gpu, parameters)
+    points.count()
+    with suppress(BrokenPipeError):  # the process that asked has ended
+        connection.send(points.known)

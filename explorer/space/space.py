@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from functools import cached_property, lru_cache
 from itertools import combinations
 from math import prod
@@ -171,6 +172,10 @@ class Space:
     def legal_count(self) -> int:
         """How many combinations break no rule, counted exactly."""
         return self._points.count()
+
+    def counted_elsewhere(self) -> AbstractContextManager[None]:
+        """Have another process count what is legal, during a block; draws after it need not."""
+        return self._points.counted_elsewhere()
 
     @cached_property
     def _points(self) -> LegalPoints:

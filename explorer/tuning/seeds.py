@@ -146,7 +146,7 @@ def prepare(problem: Problem, goal: Goal, seed: int, gpu: GpuSpec) -> None:
     """
     space = Space.searched(problem, gpu)
     pool = CompilePool(Compiler(gpu.arch))
-    for config in seeds_of(goal, space, random.Random(seed)):
-        pool.submit(emit(problem, config).source)
-    space.legal_count()
+    with space.counted_elsewhere():
+        for config in seeds_of(goal, space, random.Random(seed)):
+            pool.submit(emit(problem, config).source)
     pool.leave()

@@ -1,5 +1,6 @@
 """The fast count of legal points equals plain enumeration."""
 
+import os
 import random
 
 import pytest
@@ -8,8 +9,11 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import known_gpu
 from explorer.problem import Problem
-from explorer.space import RULES, Space
+from explorer.space import RULES, Space, legal_points
+from explorer.space.legal_points import LegalPoints
 from explorer.space.rules import Point
+
+H200 = known_gpu("NVIDIA H200")
 
 NARROW = {
     # Of each parameter the values at which some rule turns, so that every rule excludes something.
@@ -96,3 +100,34 @@ def test_count_equals_the_legal_iterator():
     fixed = {**NARROW, "threads": (128, 256), "threads_per_row": (128, 256)}
     space = Space(Problem(8, 1000, DType.BF16), known_gpu("Tesla T4"), fixed)
     assert space.legal_count() == sum(1 for _ in space.legal())
+
+
+def of_narrow_space(cols):
+    """Legal points that nobody has counted yet."""
+    parameters = Space(Problem(8, cols), H200, NARROW | FEWER).parameters
+    return LegalPoints(Problem(8, cols), H200, parameters)
+
+
+def test_another_process_counts_the_same(monkeypatch):
+    here, elsewhere = of_narrow_space(4096), of_narrow_space(4096)
+    with elsewhere.counted_elsewhere():
+        pass
+    counted = here.count(), [here.draw(random.Random(seed)) for seed in range(20)]
+    monkeypatch.setattr(LegalPoints, "_completions", None)  # what would count here
+    assert counted == (
+        elsewhere.count(),
+        [elsewhere.draw(random.Random(seed)) for seed in range(20)],
+    )
+
+
+def test_what_another_process_did_not_count_is_counted_here(monkeypatch):
+    monkeypatch.setattr(legal_points, "_tell_known", _ended)
+    points = of_narrow_space(4096)
+    with points.counted_elsewhere():
+        pass
+    assert points.count() == of_narrow_space(4096).count() > 0
+
+
+def _ended(connection, *asked):
+    """As a process that is ended before it tells anything."""
+    os._exit(1)
