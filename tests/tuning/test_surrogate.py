@@ -9,10 +9,12 @@ from explorer.space import Space
 from explorer.tuning.surrogate import (
     KEPT,
     LEAST,
+    MOST_MULTIPLIED,
     REFIT_EVERY,
     Surrogate,
     _Fit,
     _inverted,
+    _product,
     pick_between,
 )
 
@@ -24,6 +26,16 @@ def test_the_inverse_and_determinant_are_right():
     inverse, log_determinant = _inverted(matrix)
     assert np.allclose(inverse @ matrix, np.eye(40), atol=1e-8)
     assert np.isclose(log_determinant, np.linalg.slogdet(matrix)[1])
+
+
+def test_a_product_in_parts_is_the_product():
+    rng = np.random.default_rng(0)
+    for rows, columns in ((128, 411), (3, 1), (700, 30)):
+        matrix, other = rng.normal(size=(rows, rows)), rng.normal(size=(rows, columns))
+        parts = _product(matrix, other)
+        assert parts.shape == (rows, columns)
+        assert np.allclose(parts, matrix @ other)
+    assert 128 * 128 * 16 <= MOST_MULTIPLIED < 700 * 700, "some in several parts, one by columns"
 
 
 def test_what_it_picks_is_better_than_most():
