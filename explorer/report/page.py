@@ -2,6 +2,8 @@
 
 import json
 import re
+import zlib
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -9,7 +11,7 @@ from typing import Any
 
 from explorer.report.charts import PLOT_WIDTH, Chart, script, theme
 from explorer.report.own_files import GENERATOR
-from explorer.report.table import BEFORE_UNIT, Kind, Table
+from explorer.report.table import BEFORE_UNIT, Cell, Kind, Table
 from explorer.report.text import counted
 
 # ------------------------------------------------------------------ what a page holds
@@ -94,46 +96,57 @@ def source(text: str) -> str:
     return f'<pre class="source" tabindex="0" aria-label="CUDA source"><code>{code}</code></pre>'
 
 
-PROSE = Kind.PROSE.name.lower()
-"""The class of a cell of a column of sentences."""
-
 MOST_COLUMNS = 4
 """A table of more columns, or of sentences, has a block for each row where the window is narrow."""
 
 
 def table_html(table: Table, *, title: str = "") -> str:
-    """Return a table, which scrolls by itself where it is wider than the page."""
-    kinds = [column.kind.name.lower() for column in table.columns]
+    """Return a table, which scrolls by itself where it is wider than the page.
+
+    Its cells have no classes and no end tags, which HTML lets be left out: the page of a tuned
+    table has thousands of cells, and these would be nearly a third of each row.
+    """
+    kinds = [column.kind for column in table.columns]
     headings = [column.heading for column in table.columns]
     head = "".join(
-        f'<th scope="col" class="{kind}">{escape(heading)}</th>'
+        f'<th scope="col" class="{kind.name.lower()}">{escape(heading)}</th>'
         for heading, kind in zip(headings, kinds, strict=True)
     )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td>{prose_html(str(cell))}</td>"  # without a class: a long table has 1500 of them
-            if kind == PROSE
-            else f"<td class={kind}>{escape(str(cell))}</td>"  # unquoted: 8000
-            for cell, kind in zip(row, kinds, strict=True)
-        )
-        + "</tr>"
-        for row in table.rows
-    )
+    body = "".join(_row(kinds, row) for row in table.rows)
     said = title or table.title
     caption = f"<caption>{escape(said)}</caption>" if said else ""
     label = escape(said or "table")
-    stacks = PROSE in kinds or len(kinds) > MOST_COLUMNS
-    stacked = f' class="stack" style="{_labels(headings)}"' if stacks else ""
+    stacks = Kind.PROSE in kinds or len(kinds) > MOST_COLUMNS
+    stack, style = ("stack ", f' style="{_labels(headings)}"') if stacks else ("", "")
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">'
-        f"<table{stacked}>{caption}"
+        f'<table class="{stack}{_kind_classes(kinds)}"{style}>{caption}'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
-MOST_LABELLED = 32
-"""Columns of a table whose cells have their headings beside them where the window is narrow."""
+def _row(kinds: Sequence[Kind], cells: Sequence[Cell]) -> str:
+    texts = (
+        prose_html(str(cell)) if kind is Kind.PROSE else escape(str(cell))
+        for kind, cell in zip(kinds, cells, strict=True)
+    )
+    return "<tr>" + "".join(f"<td>{text}" for text in texts)
+
+
+def _kind_classes(kinds: Sequence[Kind]) -> str:
+    """Return the classes of a table that say of what kind each of its columns is."""
+    return " ".join(f"{kind.name.lower()}-{place}" for place, kind in enumerate(kinds, 1))
+
+
+MOST_STYLED = 32
+"""Columns of a table whose cells are set by their kind, and have headings where it is narrow."""
+
+
+def _cells_of(kind: Kind) -> str:
+    """Return the selector of the cells below a heading of this kind, as weak as that of a tag."""
+    name = kind.name.lower()
+    places = range(1, MOST_STYLED + 1)
+    return f"td:where({','.join(f'.{name}-{place} :nth-child({place})' for place in places)})"
 
 
 def _labels(headings: Sequence[str]) -> str:
@@ -176,20 +189,20 @@ def page_html(title: str, lead: str, sections: Sequence[Section]) -> str:
             f'<h2 id="{name}-title">{escape(section.title)}</h2>\n{blocks}\n</section>'
         )
     themes = {"light": theme(dark=False), "dark": theme(dark=True)}
+    drawn = json.dumps({"figures": figures, "themes": themes}, separators=(",", ":"))
     page = "\n".join(
         [
             "<!DOCTYPE html>",
             '<html lang="en">',
             f"<head>{_HEAD}<title>{escape(title)}</title>",
-            f"<style>{_STYLE.replace('LABELS', _label_rules())}{_code_styles()}</style></head>",
+            f"<style>{_styles()}{_code_styles()}</style></head>",
             f"<body><header><h1>{escape(title)}</h1><p>{prose_html(lead)}</p>",
             f'<nav aria-label="Sections"><ul>{"".join(links)}</ul></nav></header>',
             '<noscript><p class="note">The charts need JavaScript. The tables have their figures.'
             "</p></noscript>",
             f"<main>{''.join(body)}</main>",
-            f'<script type="application/json" id="figures">{_json(figures)}</script>',
-            f'<script type="application/json" id="themes">{_json(themes)}</script>',
-            f"<script>{_inline(script())}</script>",
+            _packed("drawn", drawn),
+            _packed("program", script()),
             f"<script>{_DRAW.replace('PLOT_WIDTH', str(PLOT_WIDTH))}</script>",
             "</body></html>\n",
         ]
@@ -248,15 +261,22 @@ def _with_shared_data(spec: dict[str, Any]) -> dict[str, Any]:
     return {**made, "datasets": datasets}
 
 
-def _json(values: Any) -> str:
-    """Return JSON that cannot end the element in which it stands."""
-    text = json.dumps(values, separators=(",", ":"), ensure_ascii=False)
-    return text.replace("<", "\\u003c")
+def _packed(name: str, text: str) -> str:
+    """Return an element with a compressed text, in letters that cannot end the element.
+
+    The program that draws charts takes less than half of its bytes so, and the figures of a tuned
+    table a tenth.
+    """
+    letters = b64encode(zlib.compress(text.encode(), 9)).decode()
+    return f'<script type="text/plain" id="{name}">{letters}</script>'
 
 
-def _inline(text: str) -> str:
-    """Return JavaScript that cannot end the element in which it stands."""
-    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+def _styles() -> str:
+    """Return the styles of all pages."""
+    made = _STYLE.replace("LABELS", _label_rules())
+    for kind in Kind:
+        made = made.replace(f"{kind.name} CELLS", _cells_of(kind))
+    return made
 
 
 def _code_styles() -> str:
@@ -278,7 +298,7 @@ def _label_rules() -> str:
     """Return the rules by which a cell of a stacked table shows what `_labels` keeps."""
     return "\n".join(
         f"  .stack td:nth-child({place})::before {{ content: var(--label-{place}); }}"
-        for place in range(1, MOST_LABELLED + 1)
+        for place in range(1, MOST_STYLED + 1)
     )
 
 
@@ -333,14 +353,15 @@ caption { text-align: left; font-weight: 600; padding: 0.25rem 0; }
 th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.75rem 0.25rem 0;
   border-bottom: 1px solid var(--line); }
 th { position: sticky; top: 0; background: var(--page); }
-.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.word { white-space: nowrap; }
-td:not([class]) { min-width: 14rem; }
+.number, NUMBER CELLS { text-align: right; font-variant-numeric: tabular-nums;
+  white-space: nowrap; }
+.word, WORD CELLS { white-space: nowrap; }
+td.prose, PROSE CELLS { min-width: 14rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.25rem 1rem; }
 dt { font-weight: 600; } dd { margin: 0; }
 @media (max-width: 40rem) {
   dl { display: block; } dd { margin-bottom: 0.5rem; }
-  .word { white-space: normal; overflow-wrap: anywhere; }
+  .word, WORD CELLS { white-space: normal; overflow-wrap: anywhere; }
   .stack, .stack caption, .stack tbody { display: block; }
   .stack thead { position: absolute; width: 1px; height: 1px; overflow: hidden;
     clip-path: inset(50%); }
@@ -349,7 +370,7 @@ dt { font-weight: 600; } dd { margin: 0; }
   .stack td { display: grid; grid-template-columns: 7rem 1fr; gap: 0.75rem; padding: 0.1rem 0;
     grid-column: span 2; border: 0; text-align: left; white-space: normal;
     overflow-wrap: anywhere; }
-  .stack td.number:not(:first-child) { display: flex; flex-wrap: wrap; grid-column: span 1;
+  .stack NUMBER CELLS:not(:first-child) { display: flex; flex-wrap: wrap; grid-column: span 1;
     justify-content: space-between; column-gap: 0.5rem; }
   .stack td::before { color: var(--quiet); font-weight: 400; }
 LABELS
@@ -369,8 +390,7 @@ summary { cursor: pointer; color: var(--link); padding: 0.25rem 0; }
 
 _DRAW = """
 (() => {
-  const read = (id) => JSON.parse(document.getElementById(id).textContent);
-  const figures = read("figures"), themes = read("themes");
+  let figures, themes;
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const views = new Map();
 
@@ -433,7 +453,7 @@ _DRAW = """
     for (const one of chosen.slice(0, LISTED)) {
       const row = body.insertRow();
       row.append(cell("td", one.trial, "number"), cell("td", one.time_us.toFixed(2), "number"),
-        cell("td", one.what));
+        cell("td", one.what, "prose"));
     }
     const scroll = cell("div", "", "scroll");
     scroll.append(table);
@@ -486,15 +506,39 @@ _DRAW = """
     document.documentElement.dataset.drawn = String(figures.length);
   };
 
-  let waiting, shown = innerWidth;
-  addEventListener("resize", () => {
-    if (innerWidth === shown) return;
-    shown = innerWidth;
-    clearTimeout(waiting);
-    waiting = setTimeout(drawAll, 150);
-  });
-  dark.addEventListener("change", drawAll);
-  window.explorerViews = views;
-  drawAll();
+  const follow = () => {
+    let waiting, shown = innerWidth;
+    addEventListener("resize", () => {
+      if (innerWidth === shown) return;
+      shown = innerWidth;
+      clearTimeout(waiting);
+      waiting = setTimeout(drawAll, 150);
+    });
+    dark.addEventListener("change", drawAll);
+  };
+
+  const unpacked = (id) => {
+    const packed = atob(document.getElementById(id).textContent);
+    const bytes = Uint8Array.from(packed, (mark) => mark.charCodeAt(0));
+    const inflated = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Response(inflated).text();
+  };
+
+  const begin = async () => {
+    if (!("DecompressionStream" in window)) {
+      document.querySelector("main").before(cell("p", "The charts need a browser of 2023 or "
+        + "later. The tables have their figures.", "note"));
+      return;
+    }
+    ({ figures, themes } = JSON.parse(await unpacked("drawn")));
+    const program = cell("script", await unpacked("program"));
+    document.head.append(program);
+    program.remove();
+    window.explorerViews = views;
+    follow();
+    await drawAll();
+  };
+
+  begin();
 })();
 """

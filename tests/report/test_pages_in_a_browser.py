@@ -302,6 +302,38 @@ def test_the_page_of_a_table_is_short_until_a_reader_asks_for_all(browser, pages
     assert browser.run(height) < 20_000
 
 
+def test_the_columns_of_a_long_table_are_set_by_their_kinds(browser, pages):
+    set_so = (
+        "[...[...document.querySelectorAll('tbody')].at(-1).rows[0].cells].map((e) => { const "
+        "style = getComputedStyle(e); return [style.textAlign, style.whiteSpace, style.display]; })"
+    )
+    opened = "document.querySelectorAll('details').forEach((e) => { e.open = true; })"
+    browser.open(pages["table"], width=1600, scheme="light")
+    browser.run(opened)
+    word = ["left", "nowrap", "table-cell"]
+    number = ["right", "nowrap", "table-cell"]
+    sentence = ["left", "normal", "table-cell"]
+    assert browser.run(set_so) == [word, number, number, number, sentence, sentence]
+    browser.open(pages["table"], width=400, scheme="light")
+    browser.run(opened)
+    word, number = ["left", "normal", "grid"], ["left", "normal", "flex"]
+    assert browser.run(set_so) == [word, number, number, number, word, word]
+
+
+def test_a_browser_that_cannot_unpack_the_charts_says_so(browser, pages):
+    before = "delete window.DecompressionStream"
+    added = browser.call("Page.addScriptToEvaluateOnNewDocument", source=before)
+    try:
+        browser.visit(pages["table"].as_uri(), width=1000)
+        browser.wait("document.querySelector('body > .note')")
+        said = browser.run("document.querySelector('body > .note').textContent")
+        assert said.startswith("The charts need a browser of 2023 or later.")
+        assert browser.run("document.querySelectorAll('tbody tr').length") > 879
+        assert browser.faults() == []
+    finally:
+        browser.call("Page.removeScriptToEvaluateOnNewDocument", **added)
+
+
 def test_committed_pictures_are_whole_in_a_browser(browser):
     for path in sorted((ROOT / "studies" / "results").glob("*.svg")):
         browser.visit(path.as_uri(), width=1000)
