@@ -261,8 +261,9 @@ WIDE_COLS = 2**13
 """Columns of rows above which no more of them are made than are asked for."""
 
 MOST_KEPT_BYTES = 2**29
-"""Bytes of matrices that are kept, at most: three of 75 rows of 524288 f32, the largest matrices on
-which a kernel of such rows is verified. The last one that was made is kept, however large it is."""
+"""Bytes of matrices that are kept, at most: three of 75 rows of 524288 f32. The last one that was
+made is kept, however large it is, as those of f64 rows of nearly 2^20 elements are: then each kernel
+has its inputs made anew."""
 
 
 def _rows_in_turn(

@@ -221,6 +221,7 @@ def _source(problem: Problem, kernels: list[LimitShape]) -> str:
         "ITEM_BYTES": problem.dtype.itemsize,
         "MASKED": f"k{problem.mask.name.title()}",
         "SECOND": str(bool(_second(problem))).lower(),
+        **_extents(problem),
     }
     return "\n".join(
         [
@@ -230,6 +231,24 @@ def _source(problem: Problem, kernels: list[LimitShape]) -> str:
             *(kernel.instance for kernel in kernels),
         ]
     )
+
+
+def _extents(problem: Problem) -> dict[str, str]:
+    """Return where rows.cu finds the extents of rows and of their mask.
+
+    Under a causal mask they stand in the text, as in kernels whose `static_cols` is set: with a
+    remainder worked out for each row, rows took 0.5 % more time on an H200. Elsewhere they are
+    arguments, so that all problems of a type have the same text, which is compiled once.
+    """
+    if problem.mask is not Mask.CAUSAL:
+        names = ("cols", "mask_rows", "in_words", "out_words")
+        return {name.upper(): f"m.{name}" for name in names}
+    return {
+        "COLS": f"{problem.cols}",
+        "MASK_ROWS": f"{problem.mask_rows or problem.rows}LL",
+        "IN_WORDS": f"static_cast<int>({problem.row_bytes} / sizeof(Word))",
+        "OUT_WORDS": f"static_cast<int>({problem.written_bytes // problem.rows} / sizeof(Word))",
+    }
 
 
 def tools_sources(problem: Problem) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 // The limit of any problem by row: a group of threads moves the words of one row, as a softmax does.
-// It reads what the problem's mask shows of a row, and writes all of it.
+// It reads what the problem's mask shows of a row, and writes all of it. Whoever compiles it says by
+// COLS, MASK_ROWS, IN_WORDS and OUT_WORDS where these numbers are: in a launch's arguments, `m`, or
+// in the text.
 
 enum class Masked { kNone, kCausal, kLengths, kAdditive };
 
@@ -23,11 +25,11 @@ struct Rows {
 // The words of a row that hold an element which no mask hides.
 template <typename Word, Masked kMasked>
 __device__ int words_seen(const Rows& m, long long row) {
-  if (kMasked == Masked::kNone || kMasked == Masked::kAdditive) return m.in_words;
-  long long seen = m.cols;
+  if (kMasked == Masked::kNone || kMasked == Masked::kAdditive) return IN_WORDS;
+  long long seen = COLS;
   if (kMasked == Masked::kLengths) seen = m.lengths[row];
-  if (kMasked == Masked::kCausal) seen = row % m.mask_rows + 1 + m.cols - m.mask_rows;
-  seen = min(max(seen, 0LL), static_cast<long long>(m.cols));
+  if (kMasked == Masked::kCausal) seen = row % MASK_ROWS + 1 + COLS - MASK_ROWS;
+  seen = min(max(seen, 0LL), static_cast<long long>(COLS));
   return static_cast<int>((seen * ITEM_BYTES + sizeof(Word) - 1) / sizeof(Word));
 }
 
@@ -39,12 +41,12 @@ __device__ void move_rows(const Rows& m) {
   const long long row = block * block_rows + (threadIdx.x >> m.row_shift);
   const bool is_row = row < m.rows;  // other threads wait with the block's, and move nothing
   const int seen = is_row ? words_seen<Word, kMasked>(m, row) : 0;
-  const int read = is_row ? m.in_words : 0, written = is_row ? m.out_words : 0;
+  const int read = is_row ? IN_WORDS : 0, written = is_row ? OUT_WORDS : 0;
   const int lane = threadIdx.x & ((1u << m.row_shift) - 1);
-  const Word* in = static_cast<const Word*>(m.in) + row * m.in_words;
-  const Word* second = static_cast<const Word*>(m.second) + row % m.mask_rows * m.in_words;
-  Word* out = static_cast<Word*>(m.out) + row * m.out_words;
-  const int words = max(m.in_words, m.out_words);
+  const Word* in = static_cast<const Word*>(m.in) + row * IN_WORDS;
+  const Word* second = static_cast<const Word*>(m.second) + row % MASK_ROWS * IN_WORDS;
+  Word* out = static_cast<Word*>(m.out) + row * OUT_WORDS;
+  const int words = max(IN_WORDS, OUT_WORDS);
   for (int first = 0; first < words; first += m.threads_per_row * kUnroll) {
     Word held[kUnroll], more[kUnroll];
 #pragma unroll
