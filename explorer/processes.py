@@ -6,6 +6,7 @@ process from there fails. The processes of this package run its own functions al
 by the names of their modules, so they are started without the program.
 """
 
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -49,3 +50,8 @@ class FreshContext(SpawnContext):
 
 FRESH = FreshContext()
 """What every process of this package is started by."""
+
+
+def leave_interrupts() -> None:
+    """Ignore Ctrl-C in this process: it reaches the whole group, and is the caller's to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,7 +1,6 @@
 """Check programs on a device: the emulator, by a process a core, or a GPU, which may time one."""
 
 import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import emulated_runs
 from explorer.outcome import Circumstances, Measured
 from explorer.problem import Problem
-from explorer.processes import FRESH
+from explorer.processes import FRESH, leave_interrupts
 
 # ------------------------------------------------------------------ on the emulator
 
@@ -45,18 +44,13 @@ def verify_many(
         for program in programs:
             yield _verify(program, arch, rows, accuracy)
         return
-    pool = ProcessPoolExecutor(processes, mp_context=FRESH, initializer=_leave_interrupts)
+    pool = ProcessPoolExecutor(processes, mp_context=FRESH, initializer=leave_interrupts)
     try:
         waiting = [pool.submit(_verify, program, arch, rows, accuracy) for program in programs]
         for future in waiting:
             yield future.result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _leave_interrupts() -> None:
-    """Ctrl-C reaches the whole process group; it is the caller's to answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _verify(program: ProgramUnderTest, arch: str, rows: int | None, accuracy: Accuracy) -> Verdict:

@@ -262,8 +262,8 @@ WIDE_COLS = 2**13
 
 MOST_KEPT_BYTES = 2**29
 """Bytes of matrices that are kept, at most: three of 75 rows of 524288 f32. The last one that was
-made is kept, however large it is, as those of f64 rows of nearly 2^20 elements are: then each kernel
-has its inputs made anew."""
+made is kept, however large it is. Those of f64 rows of nearly 2^20 elements are larger, so that
+each kernel has its inputs made anew."""
 
 
 def _rows_in_turn(

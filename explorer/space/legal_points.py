@@ -1,7 +1,6 @@
 """All legal points of a space, counted and drawn without walking through them one by one."""
 
 import random
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.parameters import MEANING, Value
 from explorer.problem import Problem
-from explorer.processes import FRESH
+from explorer.processes import FRESH, leave_interrupts
 from explorer.space.rules import RULES, Point, Rule
 
 # ------------------------------------------------------------------ what rules said, kept
@@ -425,7 +424,7 @@ def _tell_known(
     parameters: dict[str, tuple[Value, ...]],
 ) -> None:
     """Count the legal points of a space, and send what is known of every level then."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is answered by the process that asked
+    leave_interrupts()
     points = LegalPoints(problem, gpu, parameters)
     points.count()
     with suppress(BrokenPipeError):  # the process that asked has ended

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import traceback
 from multiprocessing.connection import Connection
 from typing import Any
@@ -14,6 +13,7 @@ from explorer.devices.cuda.program import CudaError, checked, gpu_spec
 from explorer.devices.cuda.session import Session
 from explorer.errors import ExplorerError
 from explorer.peer import NotEntered
+from explorer.processes import leave_interrupts
 
 MOST_UNLOOKED = 50_000
 """Objects that are made, beyond those that are freed, before Python looks for cycles of them that
@@ -22,8 +22,7 @@ nobody uses: with its own 700 to 2000, a seventh of the time in which inputs are
 
 def run(connection: Connection, index: int) -> None:
     """Serve requests on GPU `index`; ends on end of file, or when the context is lost."""
-    # Ctrl-C reaches the whole process group; the process that drives this one answers it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_interrupts()
     os.dup2(2, 1)  # what a peer's library prints is not the command's result
     gc.freeze()
     gc.set_threshold(MOST_UNLOOKED)
