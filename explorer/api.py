@@ -7,7 +7,7 @@ callback `notice`, or with the result. Libraries are imported when a function ne
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from explorer.tuning import Found
     from explorer.tuning.known_times import KnownTimes
     from explorer.tuning.peer_comparison import Ours, PeerRun
+    from explorer.tuning.study_process import StudyProcess
     from explorer.tuning.surrogate import SamplerOf
     from explorer.tuning.tune import TuneProgress, TuneRun
 
@@ -322,11 +323,12 @@ def search(
     seed = _whole("seed", seed, 0)
     heard = _Heard(notice, progress=progress)
     device = _text("device", device)
-    opening = _opening(_storage(storage))
     why, wanted = why_no_gpu(device), asked.problem()
+    process = _study_process(device)
+    opening = _opening(_storage(storage), process)
     try:
-        with _for_search(wanted, device, timing, seed, goal) as evaluator:
-            opened = opening.result()
+        with process or nullcontext(), _for_search(wanted, device, timing, seed, goal) as evaluator:
+            opened, writer = opening.result()
             from explorer.tuning import run_search  # no two threads may import Optuna at once
 
             for sentence in (*_replay_notices(evaluator, why), *rows_notice(wanted, asked.rows)):
@@ -341,6 +343,7 @@ def search(
                 on_progress=progress,
                 objectives=goal.objectives,
                 sampler=_sampler(sampler),
+                process=writer,
             )
     except ExplorerError as error:
         opening.result()  # what is wrong with the storage is said first
@@ -387,16 +390,29 @@ def _sampler(name: str | None) -> "SamplerOf | None":
     return None if name is None else named_sampler(_text("sampler", name))
 
 
-def _opening(storage: str | None) -> "Future[Any]":
-    """Open a storage in another thread.
+def _study_process(device: str) -> "StudyProcess | None":
+    """Start what stores the trials of a search on a GPU, which takes a second to import Optuna."""
+    from explorer.devices.names import gpu_or_recording
+    from explorer.tuning.study_process import StudyProcess
 
-    On an H200's host Optuna takes a second to import, for which the GPU's process need not wait.
+    with suppress(InvalidInput):  # whoever opens the device says what is wrong with it
+        return StudyProcess() if isinstance(gpu_or_recording(device), int) else None
+    return None
+
+
+def _opening(storage: str | None, process: "StudyProcess | None") -> "Future[Any]":
+    """Open a storage in another thread, and have a process open it too; gives both.
+
+    In place of the process it gives None where that cannot. On an H200's host Optuna takes a second
+    to import, for which the GPU's process need not wait.
     """
 
-    def opened() -> Any:
+    def opened() -> "tuple[Any, StudyProcess | None]":
         from explorer.tuning import open_storage
 
-        return open_storage(storage)
+        ours = open_storage(storage)
+        url = getattr(ours, "shared_url", None)
+        return ours, process if process and url and process.open(url) else None
 
     with_one = named_thread("storage")
     opening = with_one.submit(opened)

@@ -30,6 +30,7 @@ from explorer.tuning.proposer import Origin, Proposal, Proposer
 from explorer.tuning.remedies import said
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
 from explorer.tuning.seeds import seeds_of
+from explorer.tuning.study_process import StudyProcess
 from explorer.tuning.study_writer import UNWRITTEN, UNWRITTEN_OF_REPLAYS, Claim, Heard, Ledger
 from explorer.tuning.surrogate import SamplerOf, distributions
 from explorer.tuning.unsaved import StudyIdentity
@@ -218,6 +219,7 @@ def run_search(
     space: Space | None = None,
     objectives: Objectives = Objectives.TIME,
     sampler: SamplerOf | None = None,
+    process: StudyProcess | None = None,
 ) -> SearchResult:
     """Find the fastest variant of the evaluator's problem, going on with its study if there is one.
 
@@ -226,9 +228,10 @@ def run_search(
     `effort` says how many, and a search for time ends sooner once it gains no more; `ahead`
     proposals compile while one is evaluated; `space` narrows what is proposed, and is
     `Space.searched` where it is left out. With `objectives` time and error the finalists are the
-    Pareto front. Raises NotFound where no kernel could be used, InvalidInput where a recording does
-    not tell errors. Ctrl-C keeps all finished trials. A `sampler` of Optuna's kind proposes what
-    comes after the seeds, in place of our mixture.
+    Pareto front. A `process` that has the storage open writes to it, in place of a thread. Raises
+    NotFound where no kernel could be used, InvalidInput where a recording does not tell errors.
+    Ctrl-C keeps all finished trials. A `sampler` of Optuna's kind proposes what comes after the
+    seeds, in place of our mixture.
     """
     is_open = trials is None and budget_s is None
     gains_end = is_open and objectives is Objectives.TIME
@@ -240,7 +243,7 @@ def run_search(
     budget = Budget(trials, budget_s)
     gain = _Gain(effort.patience if gains_end else None)
     search = _Search(
-        evaluator, storage, space, budget, gain, seed, on_progress, objectives, sampler
+        evaluator, storage, space, budget, gain, seed, on_progress, objectives, sampler, process
     )
     try:
         search.explore(ahead)
@@ -311,6 +314,7 @@ class _Search:
         on_progress: Callable[[Progress], None] | None,
         objectives: Objectives,
         sampler: SamplerOf | None,
+        process: StudyProcess | None,
     ) -> None:
         self._evaluator = evaluator
         self._budget = budget
@@ -341,7 +345,7 @@ class _Search:
             distributions=distributions(offer.values),
         )
         unwritten = UNWRITTEN_OF_REPLAYS if is_replay(evaluator) else UNWRITTEN
-        self._ledger = Ledger(storage, study, offer.holds, unwritten)
+        self._ledger = Ledger(storage, study, offer.holds, unwritten, process)
         self._ledger.begin()
         self._learn(self._ledger.known())
 

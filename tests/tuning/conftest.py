@@ -1,9 +1,32 @@
+import os
+from uuid import uuid4
+
 import pytest
 from fake_evaluator import FakeEvaluator
 from small_database import make
+from sqlalchemy import create_engine, text
 from storages import STORAGES, storage_of
 
 from explorer.tuning import open_storage
+
+needs_server = pytest.mark.skipif(
+    "PGHOST" not in os.environ, reason="needs a server: pg_virtualenv pytest, with psycopg"
+)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_server)])
+def url(request, tmp_path):
+    """A storage that nothing has opened yet."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'shared.db'}"
+        return
+    name = f"studies_{uuid4().hex}"
+    server = create_engine("postgresql+psycopg://", isolation_level="AUTOCOMMIT")
+    with server.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+        yield f"postgresql+psycopg:///{name}"
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    server.dispose()
 
 
 @pytest.fixture

@@ -3,16 +3,12 @@
 Run on SQLite; and on PostgreSQL where a server is named as its own tools name it, by PGHOST.
 """
 
-import os
-import subprocess
-import sys
 import threading
 import time
-from uuid import uuid4
 
 import pytest
+from databases import digests, started, trials_of
 from fake_evaluator import FakeEvaluator
-from sqlalchemy import create_engine, text
 
 from explorer.config import Config
 from explorer.errors import NotFound
@@ -21,71 +17,6 @@ from explorer.tuning import load_study, open_storage, run_search
 from explorer.tuning.claims import LEASE_S, Claims
 
 PROBLEM = Problem(64, 256)
-
-needs_server = pytest.mark.skipif(
-    "PGHOST" not in os.environ, reason="needs a server: pg_virtualenv pytest, with psycopg"
-)
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_server)])
-def url(request, tmp_path):
-    """A storage that nothing has opened yet."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'shared.db'}"
-        return
-    name = f"studies_{uuid4().hex}"
-    server = create_engine("postgresql+psycopg://", isolation_level="AUTOCOMMIT")
-    with server.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-        yield f"postgresql+psycopg:///{name}"
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    server.dispose()
-
-
-SEARCH = """
-import sys
-from fake_evaluator import FakeEvaluator
-from explorer.config import Config
-from explorer.problem import Problem
-from explorer.tuning import open_storage, run_search
-
-class Slow(FakeEvaluator):
-    def evaluate(self, config):
-        import time
-        time.sleep(0.01)
-        return super().evaluate(config)
-
-storage = open_storage(sys.argv[1])
-print("ready", flush=True)
-sys.stdin.readline()
-slow = Slow(Problem(64, 256), identity=Config.to_json)
-run_search(slow, storage, trials=int(sys.argv[2]), rounds=6)
-print(len(slow.evaluated))
-"""
-
-
-def started(url, trials):
-    """A process that has opened the storage, and searches once it is told to."""
-    path = os.pathsep.join(path for path in sys.path if path)
-    return subprocess.Popen(
-        [sys.executable, "-c", SEARCH, url, str(trials)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-
-
-def trials_of(url):
-    storage = open_storage(url, read_only=True)
-    (study,) = storage.get_all_studies()
-    found = storage.get_all_trials(study._study_id)
-    storage.engine.dispose()
-    return found
-
-
-def digests(trials):
-    return [t.user_attrs["digest"] for t in trials if t.user_attrs["digest"]]
 
 
 def test_two_duplicate_nothing_and_learn_from_each_other(url):

@@ -1,0 +1,52 @@
+"""Databases that several searches share: one that searches beside a test, and what is stored."""
+
+import os
+import subprocess
+import sys
+
+from explorer.tuning import open_storage
+
+SEARCH = """
+import sys
+from fake_evaluator import FakeEvaluator
+from explorer.config import Config
+from explorer.problem import Problem
+from explorer.tuning import open_storage, run_search
+
+class Slow(FakeEvaluator):
+    def evaluate(self, config):
+        import time
+        time.sleep(0.01)
+        return super().evaluate(config)
+
+storage = open_storage(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+slow = Slow(Problem(64, 256), identity=Config.to_json)
+run_search(slow, storage, trials=int(sys.argv[2]), rounds=6)
+print(len(slow.evaluated))
+"""
+
+
+def started(url, trials):
+    """A process that has opened the storage, and searches once it is told to."""
+    path = os.pathsep.join(path for path in sys.path if path)
+    return subprocess.Popen(
+        [sys.executable, "-c", SEARCH, url, str(trials)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def trials_of(url):
+    storage = open_storage(url, read_only=True)
+    (study,) = storage.get_all_studies()
+    found = storage.get_all_trials(study._study_id)
+    storage.engine.dispose()
+    return found
+
+
+def digests(trials):
+    return [t.user_attrs["digest"] for t in trials if t.user_attrs["digest"]]
