@@ -524,6 +524,35 @@ def test_spans_bring_many_short_rows_of_gradients(op):
             assert (few.staging, few.vector_bytes) == ("direct", dtype.itemsize), cols
 
 
+@pytest.mark.parametrize("gpu", [H200, known_gpu("NVIDIA H100 80GB HBM3")], ids=str)
+def test_few_gradients_that_start_anywhere_are_loaded_by_the_words_that_divide_them(gpu):
+    """Without cache hints; a few more 16-bit rows by 8 bytes, by more threads than many have."""
+
+    def chosen(rows, cols, dtype, op=Op.SOFTMAX_BACKWARD):
+        config = config_for(Problem(rows, cols, dtype, op), gpu)
+        assert (config.load_hint, config.store_hint, config.cluster) == ("default", "default", 1)
+        return config.vector_bytes, config.threads_per_row
+
+    log = Op.LOG_SOFTMAX_BACKWARD
+    assert chosen(1, 1683, DType.BF16) == chosen(700, 1501, DType.F16, log) == (2, 256)
+    assert chosen(1731, 1121, DType.BF16) == chosen(20, 7001, DType.F16) == (2, 256)
+    assert chosen(1000, 1502, DType.BF16, log) == (4, 256)
+    assert chosen(3, 2942, DType.BF16) == (4, 384)
+    assert chosen(434, 8170, DType.BF16) == (4, 1024)
+    assert chosen(1, 1683, DType.F32) == chosen(1731, 1121, DType.F32) == (4, 256)
+    assert chosen(700, 2501, DType.BF16) == chosen(2500, 1501, DType.BF16, log) == (8, 128)
+    assert chosen(6000, 1121, DType.BF16) == (8, 96)
+    assert chosen(10_000, 751, DType.BF16) == (8, 64)
+    assert config_for(Problem(60, 2201, DType.F32, log), gpu).vector_bytes == 16
+    assert config_for(Problem(1, 1684, DType.BF16, Op.SOFTMAX_BACKWARD), gpu).vector_bytes == 8
+    assert config_for(Problem(34, 27_674, DType.F16, Op.SOFTMAX_BACKWARD), gpu).cluster > 1
+    one, many = (
+        config_for(Problem(rows, 1683, DType.BF16, Op.SOFTMAX_BACKWARD), gpu, batch_invariant=True)
+        for rows in (1, 100_000)
+    )
+    assert one == many
+
+
 def test_blocks_of_gradients_keep_a_fast_memory_busy():
     """Where few blocks of one access a thread fit an SM, smaller ones have more in flight."""
     problem = Problem(6452, 5200, DType.BF16, Op.SOFTMAX_BACKWARD)

@@ -18,10 +18,10 @@ from tests.heuristic_losses import (
 )
 
 REACHED = {
-    "of the H200's table": (1.010, 1.131, 12),
-    "of the H100's table": (1.011, 1.114, 14),
+    "of the H200's table": (1.010, 1.131, 14),
+    "of the H100's table": (1.011, 1.114, 16),
     "held out, H200": (1.016, 1.124, 11),
-    "held out, H100": (1.013, 1.119, 13),
+    "held out, H100": (1.013, 1.119, 14),
 }
 """Geometric mean of the losses, the largest, and how many choices have no time of their own.
 
@@ -30,7 +30,9 @@ held-out problems lost 1.012 (1.066) and 1.010 (1.101). `test_narrow_words.py` h
 Two on the H100 are clusters by words of 8 bytes, judged by words of 16: on the H200, where they are
 timed, they lose nothing. One is a span without cache hints (200000 x 17 f32), judged by spans of
 two threads a row. Of the held-out gradients, the sixteen of wide rows lose 1.023 and 1.017, the
-others 1.015 and 1.014.
+others 1.015 and 1.014. Three are gradients whose tables have no narrow words (528 x 1501, 132 x
+3001 and, on the H100, 1036 x 1357 bf16): problems next to them, of which all words were timed, lose
+nothing by the rule.
 
 Rules are made on the problems of the tables (studies/LOG.md has what became of three exceptions):
 where a new one makes the held-out problems worse, it is wrong.

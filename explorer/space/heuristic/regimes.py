@@ -105,6 +105,9 @@ def _share(problem: Problem, config: Config) -> float:
 
 
 def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
+    narrow = gradients.of_narrow_words(problem, gpu) if problem.op.is_backward else None
+    if narrow is not None:
+        return narrow
     wave = of_one_wave(problem, gpu)
     if wave is None and problem.op.is_backward and gradients.are_short(problem):
         return gradients.of_short_rows(problem, gpu)
