@@ -7,7 +7,7 @@ callback `notice`, or with the result. Libraries are imported when a function ne
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -324,32 +324,32 @@ def search(
     heard = _Heard(notice, progress=progress)
     device = _text("device", device)
     why, wanted = why_no_gpu(device), asked.problem()
-    process = _study_process(device)
-    opening = _opening(_storage(storage), process)
-    try:
-        with process or nullcontext(), _for_search(wanted, device, timing, seed, goal) as evaluator:
-            opened, writer = opening.result()
-            from explorer.tuning import run_search  # no two threads may import Optuna at once
+    with _opening(_storage(storage), device) as opening:
+        try:
+            with _for_search(wanted, device, timing, seed, goal) as evaluator:
+                opened, writer = opening.result()
+                from explorer.tuning import run_search  # no two threads may import Optuna at once
 
-            for sentence in (*_replay_notices(evaluator, why), *rows_notice(wanted, asked.rows)):
-                heard(sentence)
-            result = run_search(
-                evaluator,
-                opened,
-                trials=trials,
-                budget_s=budget_s,
-                effort=level,
-                seed=seed,
-                on_progress=progress,
-                objectives=goal.objectives,
-                sampler=_sampler(sampler),
-                process=writer,
-            )
-    except ExplorerError as error:
-        opening.result()  # what is wrong with the storage is said first
-        if not (why and isinstance(error, NotFound)):
-            raise
-        raise NotFound(f"{why}, and {error}") from None
+                told = _replay_notices(evaluator, why)
+                for sentence in (*told, *rows_notice(wanted, asked.rows)):
+                    heard(sentence)
+                result = run_search(
+                    evaluator,
+                    opened,
+                    trials=trials,
+                    budget_s=budget_s,
+                    effort=level,
+                    seed=seed,
+                    on_progress=progress,
+                    objectives=goal.objectives,
+                    sampler=_sampler(sampler),
+                    process=writer,
+                )
+        except ExplorerError as error:
+            opening.result()  # what is wrong with the storage is said first
+            if not (why and isinstance(error, NotFound)):
+                raise
+            raise NotFound(f"{why}, and {error}") from None
     for sentence in filter(None, (result.passed_over, result.superseded)):
         heard(sentence)
     check = check_replayed(result, heard) if verify and result.replayed else None
@@ -390,22 +390,15 @@ def _sampler(name: str | None) -> "SamplerOf | None":
     return None if name is None else named_sampler(_text("sampler", name))
 
 
-def _study_process(device: str) -> "StudyProcess | None":
-    """Start what stores the trials of a search on a GPU, which takes a second to import Optuna."""
-    from explorer.devices.names import gpu_or_recording
-    from explorer.tuning.study_process import StudyProcess
+@contextmanager
+def _opening(storage: str | None, device: str) -> "Iterator[Future[Any]]":
+    """Open a storage in another thread, and for a search on a GPU in another process as well.
 
-    with suppress(InvalidInput):  # whoever opens the device says what is wrong with it
-        return StudyProcess() if isinstance(gpu_or_recording(device), int) else None
-    return None
-
-
-def _opening(storage: str | None, process: "StudyProcess | None") -> "Future[Any]":
-    """Open a storage in another thread, and have a process open it too; gives both.
-
-    In place of the process it gives None where that cannot. On an H200's host Optuna takes a second
-    to import, for which the GPU's process need not wait.
+    The future gives the storage and that process, or None in its place where it is not needed or
+    cannot open the storage. On an H200's host Optuna takes a second to import, for which the GPU's
+    process need not wait.
     """
+    process = _study_process(device)
 
     def opened() -> "tuple[Any, StudyProcess | None]":
         from explorer.tuning import open_storage
@@ -414,10 +407,21 @@ def _opening(storage: str | None, process: "StudyProcess | None") -> "Future[Any
         url = getattr(ours, "shared_url", None)
         return ours, process if process and url and process.open(url) else None
 
-    with_one = named_thread("storage")
-    opening = with_one.submit(opened)
-    with_one.shutdown(wait=False)
-    return opening
+    with closing(process) if process else nullcontext():
+        with_one = named_thread("storage")
+        opening = with_one.submit(opened)
+        with_one.shutdown(wait=False)
+        yield opening
+
+
+def _study_process(device: str) -> "StudyProcess | None":
+    """Start what stores the trials of a search on a GPU, which takes a second to import Optuna."""
+    from explorer.devices.names import gpu_or_recording
+    from explorer.tuning.study_process import StudyProcess
+
+    with suppress(InvalidInput):  # whoever opens the device says what is wrong with it
+        return StudyProcess() if isinstance(gpu_or_recording(device), int) else None
+    return None
 
 
 def _replay_notices(evaluator: "Evaluator", why: str | None) -> list[str]:

@@ -12,7 +12,6 @@ from copy import copy
 from importlib import import_module
 from itertools import pairwise
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from explorer.processes import FRESH, leave_interrupts
@@ -78,17 +77,6 @@ class StudyProcess:
         """End it, once it has done what it was asked."""
         self._connection.close()
         self._process.join()
-
-    def __enter__(self) -> "StudyProcess":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         try:

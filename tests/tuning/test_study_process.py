@@ -3,14 +3,17 @@
 Run on SQLite; and on PostgreSQL where a server is named as its own tools name it, by PGHOST.
 """
 
+import multiprocessing
 import os
 import signal
+from contextlib import closing, contextmanager
 
 import pytest
 from databases import digests, started, trials_of
 from fake_evaluator import FakeEvaluator
 from sqlalchemy.exc import OperationalError
 
+import explorer
 from explorer.config import Config
 from explorer.errors import ExplorerError, InvalidInput
 from explorer.problem import Problem
@@ -23,7 +26,7 @@ PROBLEM = Problem(64, 256)
 @pytest.fixture(scope="module")
 def process():
     """One for several databases: it takes a second to start."""
-    with StudyProcess() as process:
+    with closing(StudyProcess()) as process:
         yield process
 
 
@@ -89,7 +92,7 @@ def test_ctrl_c_is_left_to_the_search(process):
 
 def test_where_it_is_killed_nothing_that_finished_is_lost(tmp_path):
     storage = open_storage("a.db")
-    with StudyProcess() as process:
+    with closing(StudyProcess()) as process:
         assert process.open(storage.shared_url)
 
         class Killing(FakeEvaluator):
@@ -106,6 +109,28 @@ def test_where_it_is_killed_nothing_that_finished_is_lost(tmp_path):
     (study,) = storage.get_all_studies()
     stored = [t.params for t in storage.get_all_trials(study._study_id) if t.user_attrs["digest"]]
     assert stored == [config.as_dict() for config in killing.evaluated]
+
+
+def test_a_search_on_a_gpu_has_one_and_ends_it(monkeypatch, tmp_path):
+    @contextmanager
+    def for_search(problem, *_):
+        yield FakeEvaluator(problem, identity=Config.to_json)
+
+    stored, store = [], StudyProcess.create_new_trials
+
+    def noted(self, study_id, trials):
+        stored.extend(trials)
+        return store(self, study_id, trials)
+
+    monkeypatch.setattr("explorer.devices.names.gpu_or_recording", lambda device: 0)
+    monkeypatch.setattr("explorer.api._for_search", for_search)
+    monkeypatch.setattr(StudyProcess, "create_new_trials", noted)
+    others = set(multiprocessing.active_children())
+    result = explorer.search(cols=256, rows=64, trials=8, storage="a.db")
+    assert result.measured == len([t for t in stored if t.values])
+    with pytest.raises(InvalidInput, match="folder"):
+        explorer.search(cols=256, rows=64, trials=8, storage=str(tmp_path / "no folder" / "a.db"))
+    assert set(multiprocessing.active_children()) <= others
 
 
 def test_what_it_cannot_open_is_left_to_the_search(tmp_path):
