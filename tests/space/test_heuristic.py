@@ -553,6 +553,14 @@ def test_few_gradients_that_start_anywhere_are_loaded_by_the_words_that_divide_t
     assert one == many
 
 
+@pytest.mark.parametrize("cols", [145, 147, 163, 190])
+def test_half_of_the_threads_of_a_gradient_have_work_on_any_gpu(cols):
+    """What a rule excludes would be mended by random changes."""
+    for gpu in (H200, known_gpu("NVIDIA A100-SXM4-80GB"), known_gpu("NVIDIA L4")):
+        problem = Problem(8_000, cols, DType.F32, Op.SOFTMAX_BACKWARD)
+        assert Space(problem, gpu).is_legal(promising(problem, gpu)), gpu.name
+
+
 def test_blocks_of_gradients_keep_a_fast_memory_busy():
     """Where few blocks of one access a thread fit an SM, smaller ones have more in flight."""
     problem = Problem(6452, 5200, DType.BF16, Op.SOFTMAX_BACKWARD)

@@ -407,7 +407,8 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
         accesses = math.ceil(vectors / MAX_BLOCK_THREADS)
         return _by(next((n for n in SIZES if n * accesses >= vectors), MAX_BLOCK_THREADS))
     by_one_access = next(place for place, n in enumerate(SIZES) if n >= vectors)
-    ideas = [_by(n) for n in reversed(SIZES[: by_one_access + 1])]
+    sizes = [n for n in SIZES[: by_one_access + 1] if n < 2 * vectors]  # half of them have work
+    ideas = [_by(n) for n in reversed(sizes)]
     return next((idea for idea in ideas if _keeps_memory_busy(idea, problem, gpu)), ideas[0])
 
 
