@@ -9,8 +9,9 @@ by the names of their modules, so they are started without the program.
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from types import ModuleType
@@ -50,6 +51,18 @@ class FreshContext(SpawnContext):
 
 FRESH = FreshContext()
 """What every process of this package is started by."""
+
+
+def talking_to(target: Callable[..., None], *arguments: Any) -> tuple[Connection, BaseProcess]:
+    """Start a process that runs `target` of its end of a pipe and `arguments`; give our end and it.
+
+    It ends with the program.
+    """
+    ours, theirs = FRESH.Pipe()
+    process = FRESH.Process(target=target, args=(theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    return ours, process
 
 
 def leave_interrupts() -> None:

@@ -14,7 +14,7 @@ from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.parameters import MEANING, Value
 from explorer.problem import Problem
-from explorer.processes import FRESH, leave_interrupts
+from explorer.processes import leave_interrupts, talking_to
 from explorer.space.rules import RULES, Point, Rule
 
 # ------------------------------------------------------------------ what rules said, kept
@@ -296,14 +296,11 @@ class LegalPoints:
         second. What the process tells, 2 MB, takes 15 ms to read. Where it fails, nothing is lost:
         they are counted here when they are asked for.
         """
-        ours, theirs = FRESH.Pipe(duplex=False)
-        counting = FRESH.Process(target=_tell_known, args=(theirs, *self._asked), daemon=True)
-        counting.start()
-        theirs.close()
-        with ours:
+        connection, counting = talking_to(_tell_known, *self._asked)
+        with connection:
             yield
-            with suppress(EOFError, OSError):  # the process was ended, for want of memory say
-                self._known = ours.recv()
+            with suppress(EOFError, OSError):  # it was ended, for want of memory for instance
+                self._known = connection.recv()
         counting.join()
 
     def draw(self, rng: random.Random) -> Config | None:
@@ -427,5 +424,5 @@ def _tell_known(
     leave_interrupts()
     points = LegalPoints(problem, gpu, parameters)
     points.count()
-    with suppress(BrokenPipeError):  # the process that asked has ended
+    with suppress(OSError):  # the process that asked has ended
         connection.send(points.known)

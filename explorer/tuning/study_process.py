@@ -14,7 +14,7 @@ from itertools import pairwise
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from explorer.processes import FRESH, leave_interrupts
+from explorer.processes import leave_interrupts, talking_to
 
 if TYPE_CHECKING:  # Optuna takes a second to import: here it is once both processes are under way
     from optuna.distributions import BaseDistribution
@@ -27,25 +27,22 @@ ENDED = "the process that stores trials has ended"
 
 
 class StudyProcess:
-    """Stores finished trials of a database, and exchanges claims with it, in another process.
+    """Another process, which has a database open: it stores finished trials there.
 
-    Methods raise what the database raises there, and StorageInternalError once it has ended. One
-    thread at a time may call them.
+    `ClaimsElsewhere` claims code by it. Methods raise what the database raises there, and
+    StorageInternalError once it has ended. One thread at a time may call them.
     """
 
     def __init__(self) -> None:
         """Start it; it imports Optuna meanwhile, which takes a second."""
-        self._connection, theirs = FRESH.Pipe()
-        self._process = FRESH.Process(target=_serve, args=(theirs,), daemon=True)
-        self._process.start()
-        theirs.close()
+        self._connection, self._process = talking_to(_serve)
         self.pid = self._process.pid
         self._distributions: dict[str, BaseDistribution] | None = None
 
     def open(self, url: str) -> bool:
         """Have it open a database; False if it cannot, as nothing was asked of it yet."""
         try:
-            self._ask("open", url)
+            self.ask("open", url)
         except Exception:  # whatever it is, this process can do without the other one
             self.close()
             return False
@@ -56,29 +53,20 @@ class StudyProcess:
         stored: list[Stored] = []
         for trial in trials:
             if trial.distributions != self._distributions:
-                self._ask("expect", trial.distributions)
+                self.ask("expect", trial.distributions)
                 self._distributions = trial.distributions
             bare = copy(trial)
             bare.distributions = {}  # they are the same in every trial
-            stored += self._ask("store", study_id, bare)
+            stored += self.ask("store", study_id, bare)
         return stored
-
-    def exchange(
-        self, study_id: int, wanted: Sequence[str], done: Sequence[str], after: int
-    ) -> "Exchanged":
-        """Exchange claims (`Claims.exchange`)."""
-        return self._ask("exchange", study_id, wanted, done, after)  # type: ignore[no-any-return]
-
-    def withdraw(self, study_id: int) -> None:
-        """Drop all claims (`Claims.withdraw`)."""
-        self._ask("withdraw", study_id)
 
     def close(self) -> None:
         """End it, once it has done what it was asked."""
         self._connection.close()
         self._process.join()
 
-    def _ask(self, name: str, *arguments: Any) -> Any:
+    def ask(self, name: str, *arguments: Any) -> Any:
+        """Return what the method of that name of `_Server` returns; raises what it raises."""
         try:
             self._connection.send((name, arguments))
             value, raised = self._connection.recv()
@@ -98,11 +86,12 @@ class ClaimsElsewhere:
 
     def exchange(self, wanted: Sequence[str], done: Sequence[str], after: int) -> "Exchanged":
         """As `Claims.exchange`."""
-        return self._process.exchange(self._study_id, wanted, done, after)
+        told: Exchanged = self._process.ask("exchange", self._study_id, wanted, done, after)
+        return told
 
     def withdraw(self) -> None:
         """As `Claims.withdraw`."""
-        self._process.withdraw(self._study_id)
+        self._process.ask("withdraw", self._study_id)
 
 
 # ------------------------------------------------------------------ in that process

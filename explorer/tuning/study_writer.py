@@ -329,10 +329,9 @@ class Ledger:
         return [number for _, number in stored]
 
     def _put(self, trials: Sequence[FrozenTrial]) -> list[Stored]:
-        if self._process is not None:
-            return self._process.create_new_trials(self._study_id, trials)
-        if isinstance(self._storage, BulkStorage):
-            return self._storage.create_new_trials(self._study_id, trials)
+        bulk = self._process or self._storage
+        if isinstance(bulk, BulkStorage | StudyProcess):
+            return bulk.create_new_trials(self._study_id, trials)
         ids = [self._storage.create_new_trial(self._study_id, trial) for trial in trials]
         return [Stored(n, self._storage.get_trial_number_from_id(n)) for n in ids]
 

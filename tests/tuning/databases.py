@@ -50,3 +50,9 @@ def trials_of(url):
 
 def digests(trials):
     return [t.user_attrs["digest"] for t in trials if t.user_attrs["digest"]]
+
+
+def delete_study(storage):
+    """Delete the only study of a storage."""
+    (study,) = storage.get_all_studies()
+    storage.delete_study(study._study_id)

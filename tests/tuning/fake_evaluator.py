@@ -155,3 +155,16 @@ class FakeEvaluator:
 
     def _sample(self, config: Config) -> float:
         return round(model_us(config) * (1.0 + self._rng.gauss(0.0, self._noise)), 4)
+
+
+class Disturbed(FakeEvaluator):
+    """Something happens before its sixth kernel; all configs emit other code."""
+
+    def __init__(self, problem: Problem, happens: Callable[[], object]) -> None:
+        super().__init__(problem, identity=Config.to_json)
+        self._happens = happens
+
+    def evaluate(self, config: Config) -> Outcome:
+        if len(self.evaluated) == 5:
+            self._happens()
+        return super().evaluate(config)

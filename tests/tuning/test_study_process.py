@@ -7,10 +7,11 @@ import multiprocessing
 import os
 import signal
 from contextlib import closing, contextmanager
+from functools import partial
 
 import pytest
-from databases import digests, started, trials_of
-from fake_evaluator import FakeEvaluator
+from databases import delete_study, digests, started, trials_of
+from fake_evaluator import Disturbed, FakeEvaluator
 from sqlalchemy.exc import OperationalError
 
 import explorer
@@ -69,15 +70,9 @@ def test_what_the_database_raises_is_raised_here(process, tmp_path):
     storage = open_storage("a.db")
     assert process.open(storage.shared_url)
 
-    class Deleting(FakeEvaluator):
-        def evaluate(self, config):
-            if len(self.evaluated) == 5:
-                (study,) = storage.get_all_studies()
-                storage.delete_study(study._study_id)
-            return super().evaluate(config)
-
+    deleting = Disturbed(PROBLEM, partial(delete_study, storage))
     with pytest.raises(ExplorerError, match="the study was deleted while it was searched"):
-        searched(storage, process, Deleting(PROBLEM, identity=Config.to_json))
+        searched(storage, process, deleting)
     (file,) = tmp_path.glob("unsaved-trials-*.jsonl")
     assert merge_trials(storage, read_unsaved(file)).added >= 1
     with pytest.raises(ExplorerError, match="deleted"):
@@ -94,14 +89,7 @@ def test_where_it_is_killed_nothing_that_finished_is_lost(tmp_path):
     storage = open_storage("a.db")
     with closing(StudyProcess()) as process:
         assert process.open(storage.shared_url)
-
-        class Killing(FakeEvaluator):
-            def evaluate(self, config):
-                if len(self.evaluated) == 5:
-                    os.kill(process.pid, signal.SIGKILL)
-                return super().evaluate(config)
-
-        killing = Killing(PROBLEM, identity=Config.to_json)
+        killing = Disturbed(PROBLEM, partial(os.kill, process.pid, signal.SIGKILL))
         with pytest.raises(InvalidInput, match="the process that stores trials has ended"):
             searched(storage, process, killing)
     (file,) = tmp_path.glob("unsaved-trials-*.jsonl")

@@ -7,10 +7,12 @@ import io
 import json
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
-from fake_evaluator import FakeEvaluator
+from databases import delete_study
+from fake_evaluator import Disturbed, FakeEvaluator
 from optuna.exceptions import StorageInternalError
 from typer.testing import CliRunner
 
@@ -117,16 +119,9 @@ def test_a_claim_that_fails_is_said(tmp_path, monkeypatch):
 def test_a_study_that_is_deleted_meanwhile_is_said(tmp_path):
     """What was measured since is kept, and the search does not wait for ever."""
     storage = open_storage("a.db")
-
-    class Deleting(FakeEvaluator):
-        def evaluate(self, config):
-            if len(self.evaluated) == 5:
-                (study,) = storage.get_all_studies()
-                storage.delete_study(study._study_id)
-            return super().evaluate(config)
-
+    deleting = Disturbed(PROBLEM, partial(delete_study, storage))
     with pytest.raises(ExplorerError) as caught:
-        run_search(Deleting(PROBLEM, identity=Config.to_json), storage, trials=20, rounds=6)
+        run_search(deleting, storage, trials=20, rounds=6)
     assert "\n" not in str(caught.value)
     (file,) = tmp_path.glob("unsaved-trials-*.jsonl")
     assert merge_trials(storage, read_unsaved(file)).added >= 1
@@ -139,16 +134,13 @@ def test_all_trials_of_a_database_that_goes_away_are_kept(how, tmp_path):
     searched(open_storage("a.db"), trials=7)
     storage = open_storage("a.db")
 
-    class Losing(FakeEvaluator):
-        def evaluate(self, config):
-            if len(self.evaluated) == 5:
-                other = tmp_path / "b.db"
-                other.write_bytes(Path("a.db").read_bytes() if "copy" in how else b"")
-                other.unlink() if how == "deleted" else None
-                Path("a.db").unlink() if how == "deleted" else other.replace("a.db")
-            return super().evaluate(config)
+    def lose():
+        other = tmp_path / "b.db"
+        other.write_bytes(Path("a.db").read_bytes() if "copy" in how else b"")
+        other.unlink() if how == "deleted" else None
+        Path("a.db").unlink() if how == "deleted" else other.replace("a.db")
 
-    losing = Losing(PROBLEM, identity=Config.to_json)
+    losing = Disturbed(PROBLEM, lose)
     with pytest.raises(InvalidInput, match=r"a\.db was deleted or replaced while it was searched"):
         run_search(losing, storage, trials=20, rounds=6)
     (file,) = tmp_path.glob("unsaved-trials-*.jsonl")

@@ -8,7 +8,7 @@ from explorer.gpu_spec import WARP, GpuSpec
 from explorer.parameters import WARPS
 from explorer.problem import Mask, Op, Problem, power_of_two
 from explorer.space.design_rules import WIDE_ROW, has_spans, widest_word
-from explorer.space.heuristic.residency import resident_rows
+from explorer.space.heuristic.residency import elements_of_an_sm, resident_rows
 from explorer.space.heuristic.row_threads import ACCESS_BYTES, starts_anywhere
 from explorer.space.heuristic.short_rows import span_of
 from explorer.space.heuristic.wide_rows import (
@@ -307,10 +307,11 @@ def _power_of_two_below(most: float) -> int:
 
 
 MIN_COLS_NARROW_WORDS = 481
-"""Elements of the shortest row that has a block of its own, by narrow words."""
+"""Elements of the shortest row of a gradient that has a block of its own, by narrow words."""
 
 MIN_COLS_NARROW_WORDS_MORE_ROWS = 1001
-"""The same where rows are more than SMs: 700 x 701 bf16 takes 2 % less time by a warp for each."""
+"""Elements of the shortest such row where rows are more than SMs: 700 x 701 bf16 takes 2 % less
+time by a warp for each."""
 
 MAX_ELEMENTS_PER_SM = {(2, 2): 16_000, (2, 4): 33_000, (4, 4): 16_000}
 """Elements of the rows of an SM up to which narrow words are faster than wider ones, by the bytes
@@ -323,23 +324,26 @@ how many they may be for others: 700 x 2501 bf16 takes 6 % more time so than by 
 gradient of log_softmax was not timed with more."""
 
 MAX_COLS_NARROW_WORDS_F32 = 4096
-"""Elements of the longest such row of f32: 300 x 5001 takes as long by words of 16 bytes."""
+"""Elements of the longest row of f32 that has a block of its own, by words of 4 bytes: 300 x 5001
+takes as long by words of 16."""
 
 THREADS_NARROW_WORDS = 256
-"""Threads of such a row, at least: 192 to 512 are within 2 % of each other."""
+"""Threads of a row by narrow words, at least: 192 to 512 are within 2 % of each other."""
 
 PAIRS_OF_A_THREAD = 4
 """Pairs of 16-bit elements that a thread has, at most: on an H200, by 256 threads 434 x 8170 bf16
 takes 8 % more time than by 1024, 1000 x 3002 2 % more than by 384."""
 
 MAX_ELEMENTS_PER_SM_8_BYTES = 60_000
-"""Elements of the rows of an SM up to which such 16-bit rows have more threads than many rows have:
-1731 x 1121, 2500 x 1501 and 6000 x 1121 bf16 take 2 to 15 % less time on an H200."""
+"""Elements of the rows of an SM up to which 16-bit rows that are loaded by 8 bytes have more
+threads than many rows have: 1731 x 1121, 2500 x 1501 and 6000 x 1121 bf16 take 2 to 15 % less time
+on an H200."""
 
 MIN_COLS_8_BYTES, MAX_COLS_8_BYTES = 701, 4096
+"""Elements of the shortest and of the longest row that has these threads."""
 
 ELEMENTS_OF_A_THREAD_8_BYTES = 15
-"""Elements that each of those threads has, at most, unless there are 128 of them."""
+"""Elements that a thread of a few 16-bit rows by 8 bytes has, at most, if fewer than 128 do."""
 
 
 def of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
@@ -353,12 +357,10 @@ def of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
     plain = problem.inner == 1 and problem.mask is Mask.NONE and problem.cols < WIDE_ROW
     if not plain or (problem.op.is_log and not problem.dtype.is_half):
         return None
-    elements = problem.cols * math.ceil(problem.rows / gpu.sm_count)
-    if _are_few_for_narrow_words(problem, gpu, elements):
-        word = widest_word(problem)
+    word = widest_word(problem)
+    if _are_few_for_narrow_words(problem, gpu, word):
         return replace(_by(_threads_of_narrow_words(problem, word)), vector_bytes=word)
-    halves = problem.dtype.is_half and widest_word(problem) == 2
-    few = halves and elements <= MAX_ELEMENTS_PER_SM_8_BYTES
+    few = word == 2 and elements_of_an_sm(problem, gpu) <= MAX_ELEMENTS_PER_SM_8_BYTES
     if not few or not MIN_COLS_8_BYTES <= problem.cols <= MAX_COLS_8_BYTES:
         return None
     needed = problem.cols / ELEMENTS_OF_A_THREAD_8_BYTES
@@ -366,9 +368,9 @@ def of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
     return replace(_by(threads), vector_bytes=8)
 
 
-def _are_few_for_narrow_words(problem: Problem, gpu: GpuSpec, elements: int) -> bool:
-    """Whether an SM has so few of the rows, whose `elements` are these."""
-    size, word = problem.dtype.itemsize, widest_word(problem)
+def _are_few_for_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> bool:
+    """Whether an SM has so few elements of rows that words of so many bytes divide."""
+    size = problem.dtype.itemsize
     if (size, word) not in MAX_ELEMENTS_PER_SM:
         return False
     more_rows = problem.rows > gpu.sm_count
@@ -376,7 +378,7 @@ def _are_few_for_narrow_words(problem: Problem, gpu: GpuSpec, elements: int) -> 
     most = MAX_COLS_NARROW_WORDS_F32 if size == 4 else WIDE_ROW
     longer = word == 2 and (problem.cols > MAX_COLS_MANY_ELEMENTS or problem.op.is_log)
     allowed = MAX_ELEMENTS_PER_SM_LONGER if longer else MAX_ELEMENTS_PER_SM[size, word]
-    return least <= problem.cols <= most and elements <= allowed
+    return least <= problem.cols <= most and elements_of_an_sm(problem, gpu) <= allowed
 
 
 def _threads_of_narrow_words(problem: Problem, word: int) -> int:

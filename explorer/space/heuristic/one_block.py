@@ -10,7 +10,12 @@ from explorer.gpu_spec import WARP, GpuSpec
 from explorer.problem import Mask, Problem
 from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic import gradients
-from explorer.space.heuristic.residency import fastest_reduction, resident_blocks, waves
+from explorer.space.heuristic.residency import (
+    elements_of_an_sm,
+    fastest_reduction,
+    resident_blocks,
+    waves,
+)
 from explorer.space.heuristic.row_threads import fewest_threads, starts_anywhere, threads_for
 from explorer.space.heuristic.short_rows import MAX_COLS_BY_HALVES, MAX_COLS_SHORT_ROW
 from explorer.space.space import Space
@@ -249,7 +254,7 @@ def _of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
     3 % more time, 528 x 2501 7 %.
     """
     word = widest_word(problem)
-    elements = problem.cols * math.ceil(problem.rows / gpu.sm_count)
+    elements = elements_of_an_sm(problem, gpu)
     plain = problem.inner == 1 and problem.mask is Mask.NONE and not problem.op.is_backward
     narrow = problem.dtype.is_half and word <= 4
     if not (plain and narrow) or elements > MAX_ELEMENTS_PER_SM_NARROW_WORDS[word]:

@@ -85,6 +85,11 @@ def fits_one_wave(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
     return waves(problem, idea, gpu) <= 1
 
 
+def elements_of_an_sm(problem: Problem, gpu: GpuSpec) -> int:
+    """Return the elements of the rows that an SM has, if each row is one block's."""
+    return problem.cols * math.ceil(problem.rows / gpu.sm_count)
+
+
 def fastest_reduction(gpu: GpuSpec) -> str:
     """Of rows so few that it counts how soon their threads have combined."""
     return "shuffle-redux" if gpu.reduces_warps else "shuffle"
@@ -134,16 +139,20 @@ def hinted(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
     cache, and have the rest of it to write through. So do gradients that blocks load by narrow
     words, 1000 x 1121 f32 by 128 threads even 15 %: two loads of a warp share a line.
     """
-    by_blocks = problem.op.is_backward and idea.cluster == 1 and idea.threads_per_row > WARP
-    narrow = by_blocks and idea.vector_bytes < 16
-    resident = not narrow and _is_read_once(idea) and _fits(idea, problem, gpu)
-    hint = "cs" if resident else "default"
+    once = _is_read_once(idea) and not _shares_lines(idea, problem)
+    hint = "cs" if once and _fits(idea, problem, gpu) else "default"
     return replace(idea, load_hint=hint, store_hint=hint)
 
 
 def _is_read_once(idea: Config) -> bool:
     """By a kernel; the second of two launches has come to its loads before the first has ended."""
     return idea.cache != "none" or idea.splits_launches
+
+
+def _shares_lines(idea: Config, problem: Problem) -> bool:
+    """Whether a block loads a gradient's row by narrow words, a line by two loads of a warp."""
+    by_blocks = idea.cluster == 1 and idea.threads_per_row > WARP
+    return problem.op.is_backward and by_blocks and idea.vector_bytes < 16
 
 
 def _fits(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
