@@ -69,9 +69,32 @@ ADDED_LATER = (
     ),
     (Op.LOG_SOFTMAX_BACKWARD, DType.F32, "5592x3000"),
     (Op.LOG_SOFTMAX_BACKWARD, DType.BF16, "5592x6000 300000x21"),
+    (
+        Op.SOFTMAX_BACKWARD,
+        DType.BF16,
+        """1x1502 1x1683 1x3001 3x2942 60x7001 100x601 100x1001 100x2501 141x2363 300x3002 300x5001
+434x8170 500x6002 700x1121 700x2501 1000x1501 1000x3002 1731x1121 2000x1001""",
+    ),
+    (
+        Op.SOFTMAX_BACKWARD,
+        DType.F32,
+        """1x1683 60x2201 100x1001 100x4097 150x10001 300x2201 300x5001 300x7001 374x10715 500x10001
+700x1683 700x5001 1000x1121 1000x1502 1731x1121 2000x901 3000x1501""",
+    ),
+    (
+        Op.LOG_SOFTMAX_BACKWARD,
+        DType.BF16,
+        "1x1502 100x1001 300x3002 434x8170 700x1121 700x2501 1000x3002",
+    ),
+    (
+        Op.LOG_SOFTMAX_BACKWARD,
+        DType.F32,
+        "60x2201 100x1001 300x5001 374x10715 700x1683 1000x1502 1731x1121",
+    ),
 )
-"""What rules were made by for gradients, and for few rows of whole words of 8 bytes. The last four
-lines are of rows that a block of hundreds of threads has, and of short rows as spans."""
+"""What rules were made by for gradients, and for few rows of whole words of 8 bytes. The four
+entries from 6452x2600 on are of rows that a block of hundreds of threads has, and of short rows as
+spans; the last four of few rows that start anywhere."""
 
 HELD_OUT_GRADIENTS = (
     (

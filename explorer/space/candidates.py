@@ -16,6 +16,7 @@ from explorer.problem import Problem
 from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic import config_for
 from explorer.space.heuristic.regimes import adapted
+from explorer.space.heuristic.residency import elements_of_an_sm
 from explorer.space.space import Space
 
 LONGEST_STAGED_ROW = 512
@@ -29,6 +30,10 @@ MOST_KEPT = 128
 
 MOST_ACCESSES = 16
 """Accesses of a thread to its share of a row, at most, where fewer are possible."""
+
+MOST_ELEMENTS_OF_AN_SM = 64 * 1024
+"""Elements of the rows of an SM up to which a gradient is tried by a block and narrow words: with
+more, there are enough loads at a time for words of 16 bytes."""
 
 FEW_ROWS = 256
 """Rows up to which two launches are tried: more rows fill every GPU by a block each."""
@@ -156,9 +161,23 @@ def _by_blocks(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
             yield replace(idea, cache_holds="input")
         if problem.cols >= WIDE_ROW // 2:
             yield replace(idea, cache="shared", cache_holds="input", unroll=4)
+    if problem.op.is_backward and elements_of_an_sm(problem, gpu) <= MOST_ELEMENTS_OF_AN_SM:
+        yield from _by_narrow_words(problem)
     if problem.row_bytes > gpu.shared_per_block_bytes:
         block = replace(plain, threads=1024, threads_per_row=1024)
         yield replace(block, algorithm="online-block-max", cache="none", unroll=4)
+
+
+def _by_narrow_words(problem: Problem) -> Iterator[Config]:
+    """A row by a block, by words of 2 or 4 bytes where no wider ones divide all rows.
+
+    Each thread has one to MOST_ACCESSES of them; `_short_rows` has these words for a warp or less.
+    """
+    word = max(widest_word(problem), problem.dtype.itemsize)
+    for size in WARPS if word < 8 else ():
+        if size > WARP and size <= problem.row_bytes / word <= MOST_ACCESSES * size:
+            plain = Config(threads=size, threads_per_row=size, exp="ex2.approx")
+            yield replace(plain, vector_bytes=word)
 
 
 def _by_clusters(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:

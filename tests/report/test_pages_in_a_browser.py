@@ -328,7 +328,7 @@ def test_a_browser_that_cannot_unpack_the_charts_says_so(browser, pages):
         browser.wait("document.querySelector('body > .note')")
         said = browser.run("document.querySelector('body > .note').textContent")
         assert said.startswith("The charts need a browser of 2023 or later.")
-        assert browser.run("document.querySelectorAll('tbody tr').length") > 879
+        assert browser.run("document.querySelectorAll('tbody tr').length") > 929
         assert browser.faults() == []
     finally:
         browser.call("Page.removeScriptToEvaluateOnNewDocument", **added)

@@ -526,24 +526,29 @@ def test_spans_bring_many_short_rows_of_gradients(op):
 
 @pytest.mark.parametrize("gpu", [H200, known_gpu("NVIDIA H100 80GB HBM3")], ids=str)
 def test_few_gradients_that_start_anywhere_are_loaded_by_the_words_that_divide_them(gpu):
-    """Without cache hints; a few more 16-bit rows by 8 bytes, by more threads than many have."""
+    """A few more 16-bit rows by 8 bytes, by more threads than many have."""
 
     def chosen(rows, cols, dtype, op=Op.SOFTMAX_BACKWARD):
         config = config_for(Problem(rows, cols, dtype, op), gpu)
-        assert (config.load_hint, config.store_hint, config.cluster) == ("default", "default", 1)
+        assert config.cluster == 1
         return config.vector_bytes, config.threads_per_row
 
     log = Op.LOG_SOFTMAX_BACKWARD
     assert chosen(1, 1683, DType.BF16) == chosen(700, 1501, DType.F16, log) == (2, 256)
-    assert chosen(1731, 1121, DType.BF16) == chosen(20, 7001, DType.F16) == (2, 256)
-    assert chosen(1000, 1502, DType.BF16, log) == (4, 256)
-    assert chosen(3, 2942, DType.BF16) == (4, 384)
-    assert chosen(434, 8170, DType.BF16) == (4, 1024)
+    assert chosen(1731, 1121, DType.BF16) == chosen(1036, 1357, DType.BF16, log) == (2, 256)
+    assert chosen(20, 7001, DType.F16)[0] == 16
+    assert chosen(1000, 1502, DType.BF16, log) == chosen(3, 2942, DType.BF16) == (4, 256)
+    assert chosen(500, 6002, DType.BF16) == (4, 512)
+    assert chosen(434, 8170, DType.BF16) == (4, 768)
     assert chosen(1, 1683, DType.F32) == chosen(1731, 1121, DType.F32) == (4, 256)
-    assert chosen(700, 2501, DType.BF16) == chosen(2500, 1501, DType.BF16, log) == (8, 128)
+    assert chosen(1731, 1121, DType.F32, log) == (4, 384)
+    assert chosen(60, 2201, DType.F32, log) == (4, 768)
+    assert chosen(1000, 1502, DType.F32) == (8, 256)
+    assert chosen(300, 5001, DType.F32)[0] == 16
+    assert chosen(700, 2501, DType.BF16) == chosen(2500, 2501, DType.F16) == (8, 128)
     assert chosen(6000, 1121, DType.BF16) == (8, 96)
-    assert chosen(10_000, 751, DType.BF16) == (8, 64)
-    assert config_for(Problem(60, 2201, DType.F32, log), gpu).vector_bytes == 16
+    assert chosen(10_000, 751, DType.BF16) == chosen(2000, 1001, DType.BF16) == (8, 64)
+    assert chosen(400, 5001, DType.BF16, log) == (8, 256)
     assert config_for(Problem(1, 1684, DType.BF16, Op.SOFTMAX_BACKWARD), gpu).vector_bytes == 8
     assert config_for(Problem(34, 27_674, DType.F16, Op.SOFTMAX_BACKWARD), gpu).cluster > 1
     one, many = (
@@ -551,6 +556,59 @@ def test_few_gradients_that_start_anywhere_are_loaded_by_the_words_that_divide_t
         for rows in (1, 100_000)
     )
     assert one == many
+
+
+@pytest.mark.parametrize("gpu", [H200, known_gpu("NVIDIA H100 80GB HBM3")], ids=str)
+def test_lines_that_two_loads_share_are_not_evicted_where_rows_are_many(gpu):
+    """Of gradients loaded by narrow words: with few rows all is resident, and hints pay."""
+
+    def hint(rows, cols, dtype):
+        return config_for(Problem(rows, cols, dtype, Op.SOFTMAX_BACKWARD), gpu).load_hint
+
+    for rows, cols in ((100, 601), (100, 2501), (132, 3001), (700, 1121), (300, 3002)):
+        assert hint(rows, cols, DType.BF16) == "cs", (rows, cols)
+    for rows, cols in ((1, 1502), (3, 2942), (1000, 1501), (1731, 1121), (1000, 3002)):
+        assert hint(rows, cols, DType.BF16) == "default", (rows, cols)
+    assert hint(100, 1001, DType.F32) == hint(11_111, 27, DType.F32) == "cs"
+    for rows, cols in ((60, 2201), (300, 2201), (1000, 1121), (12_646, 39)):
+        assert hint(rows, cols, DType.F32) == "default", (rows, cols)
+    assert hint(23_076, 13, DType.BF16) == "cs"
+    assert hint(171_428, 14, DType.BF16) == hint(20_000, 50, DType.BF16) == "default"
+
+
+def test_short_rows_of_gradients_come_by_spans_from_fewer_bytes_on():
+    def chosen(rows, cols, dtype, op=Op.SOFTMAX_BACKWARD):
+        config = config_for(Problem(rows, cols, dtype, op), H200)
+        return config.staging, config.threads_per_row
+
+    log = Op.LOG_SOFTMAX_BACKWARD
+    for cols in (7, 13, 27):
+        assert chosen(2_400_000 // cols, cols, DType.BF16) == ("span", 1)
+        assert chosen(2_400_000 // cols, cols, DType.F32, log) == ("span", 4 if cols > 14 else 2)
+    assert chosen(184_615, 13, DType.F32) == ("span", 2)
+    assert chosen(88_888, 27, DType.F32) == ("direct", 8)
+    assert chosen(60_000, 45, DType.BF16)[0] == chosen(97_378, 3, DType.F16)[0] == "direct"
+    assert chosen(171_428, 14, DType.BF16) == ("direct", 2)
+    assert chosen(171_428, 14, DType.BF16, log) == ("span", 1)
+    assert chosen(240_000, 10, DType.BF16) == ("direct", 1)
+
+
+def test_threads_of_few_rows_of_a_logarithm_have_few_exponentials():
+    def threads(rows, cols, dtype=DType.BF16):
+        config = config_for(Problem(rows, cols, dtype, Op.LOG_SOFTMAX_BACKWARD), H200)
+        assert config.staging == "direct"
+        return config.threads_per_row
+
+    assert [threads(11, cols) for cols in (7, 13, 14, 27)] == [8, 16, 8, 32]
+    assert threads(2000, 20) == threads(2000, 13, DType.F32) == 16
+    assert [threads(300_000 // cols, cols) for cols in (7, 13, 15, 27)] == [1, 2, 4, 4]
+
+
+def test_rows_of_f32_that_start_anywhere_have_two_accesses_of_a_cluster():
+    for op in (Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD):
+        for rows, cols, threads in ((150, 10_001, 192), (374, 10_715, 192), (1355, 9784, 128)):
+            config = config_for(Problem(rows, cols, DType.F32, op), H200)
+            assert (config.cluster, config.threads) == (8, threads)
 
 
 @pytest.mark.parametrize("cols", [145, 147, 163, 190])

@@ -6,7 +6,7 @@ numbers:
 - Few rows that can be resident on the GPU at the same time, of 512 bytes or more, are for
   `one_block`: its `of_one_wave` chooses the fewest accesses a thread with which they are.
 - Gradients of rows of up to 80 elements that words of 16 bytes do not divide, or of 160 of 16 bits
-  that 8 bytes do not, are for `gradients`.
+  that 8 bytes do not, are for `short_gradients`.
 - Rows of up to 1280 elements that words of 16 bytes do not divide, or of fewer than 64, are for
   `short_rows`.
 - Rows over a middle axis, of 128 elements or more, are for `across_rows` where the GPU has

@@ -6,11 +6,10 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.parameters import WARPS
-from explorer.problem import Mask, Op, Problem, power_of_two
-from explorer.space.design_rules import WIDE_ROW, has_spans, widest_word
+from explorer.problem import Mask, Problem, power_of_two
+from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic.residency import elements_of_an_sm, resident_rows
-from explorer.space.heuristic.row_threads import ACCESS_BYTES, starts_anywhere
-from explorer.space.heuristic.short_rows import span_of
+from explorer.space.heuristic.row_threads import ACCESS_BYTES, row_of, starts_anywhere
 from explorer.space.heuristic.wide_rows import (
     THREADS_OF_FIRST_WARP,
     are_fewest,
@@ -21,9 +20,6 @@ from explorer.space.rules import Point, registers_fit
 from explorer.work_split import WorkSplit
 
 MAX_BLOCK_THREADS = 1024
-
-MIN_BLOCK_THREADS = 4 * WARP
-"""Threads of a block, in which shorter rows share one."""
 
 MAX_8_BYTE_ACCESSES_PER_THREAD = 12
 """Accesses to a 16-bit row that starts anywhere: words of 8 bytes cross fewer of the words that
@@ -102,6 +98,10 @@ four find an SM."""
 BLOCK_THREADS = {2: (128, 256, 512), 4: (128, 256, 384, 512)}
 """Threads of a block, by the bytes of an element: on an H200, 16-bit rows take up to 45 % more time
 by blocks of 384 than by 256."""
+
+THREADS_OF_TWO_ACCESSES = 192
+"""Threads of a block where rows of f32 start anywhere, and 128 would have a third access: on an
+H200, 150 x 10001 and 374 x 10715 take 14 % less time so, on an H100 9 and 3 %."""
 
 MAX_CLUSTER_THREADS = 512
 
@@ -198,7 +198,12 @@ def _threads_of_a_part(problem: Problem, blocks: int, most_registers: int) -> in
     """The smallest block whose threads hold no more than that, or the largest."""
     sizes = BLOCK_THREADS[min(4, problem.dtype.itemsize)]
     fitting = (n for n in sizes if _registers(problem, blocks, n) <= most_registers)
-    return next(fitting, MAX_CLUSTER_THREADS)
+    threads = next(fitting, MAX_CLUSTER_THREADS)
+    if problem.dtype.itemsize == 4 and starts_anywhere(problem) and threads == sizes[0]:
+        words = problem.row_bytes / ACCESS_BYTES / blocks
+        if 2 * threads < words <= 2 * THREADS_OF_TWO_ACCESSES:
+            return THREADS_OF_TWO_ACCESSES
+    return threads
 
 
 def _registers(problem: Problem, blocks: int, threads: int) -> float:
@@ -213,137 +218,53 @@ def _shared_by(blocks: int, threads: int) -> Config:
     return replace(shared_by(blocks, threads), reduction=reduction)
 
 
-# ------------------------------------------------------------------ short rows that start anywhere
-
-
-MAX_COLS_SHORT = 80
-"""Columns of the longest row that is loaded by single elements or by way of a span, where 16 bytes
-do not divide it: on an H200, 300000 x 65 f32 takes 6 % less time so than by words of 16 bytes."""
-
-MAX_COLS_SHORT_16_BIT = 160
-"""The same of 16-bit rows that 8 bytes do not divide: on an H200, 100000 x 129 bf16 takes 1 % more
-time by way of a span than by elements, on an H100 6 % less, and 174756 x 209 f16 1 % more than by
-words of 8 bytes on both."""
-
-ELEMENTS_PER_THREAD = 4
-"""Single elements of more than 16 bits that a thread has of such a row, at least."""
-
-ELEMENTS_PER_THREAD_NO_EXPONENTIAL = 2
-"""The same of softmax_backward, which computes no exponential: on an H200, 17 columns take 14 %
-less time by 8 threads than by 4."""
-
-ELEMENTS_PER_THREAD_16_BIT = 2.5
-"""The same of 16 bits: on an H200, 49166 x 23 f16 takes 38 % more time by 4 threads than by 8, on
-an H100 33 %, and 500000 x 65 bf16 22 and 6 % more by 32 than by 16."""
-
-PAIRS_PER_THREAD = 2
-"""Pairs of 16-bit elements that a thread has, at least, where they divide rows."""
-
-MIN_L2_SHARE_SPANS = {2: 0.5, 4: 2.0}
-"""Bytes of all three matrices over those of the L2 cache, by the bytes of an element, above which
-spans bring them. On an H200, 1973790 x 17 bf16 takes 37 % less time so, 1016801 x 33 30 %, 300000 x
-21 15 %, but 60000 x 45, of 16 MB, 4 % more; on an H100 13, 14, 4 and 3 %. In f32, 508400 x 33 takes
-2 to 4 % less time so and 986895 x 17 7 to 9 %, on an H100 1 % less to 2 % more. With 50 MB, 200000
-x 21 takes 1 % more on both."""
-
-MAX_COLS_SPAN_F32 = 40
-"""Columns of the longest row of f32 that was tried with so many rows."""
-
-
-def are_short(problem: Problem) -> bool:
-    """Whether rows are so short, and start anywhere, that words of 16 bytes do not suit them."""
-    word = widest_word(problem)
-    if problem.inner > 1 or word == ACCESS_BYTES:
-        return False
-    if problem.dtype.is_half:
-        return word < 8 and problem.cols <= MAX_COLS_SHORT_16_BIT
-    return problem.cols <= MAX_COLS_SHORT
-
-
-def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config:
-    """Many rows by way of spans, others straight to their threads, by elements or in pairs.
-
-    Of 16 bits, rows of whole pairs take 1 to 28 % less time by these than by a span or by elements
-    on an H200, but 800000 x 34 4 % more.
-    """
-    word = widest_word(problem)
-    if problem.dtype.is_half and word == 4:
-        threads = _power_of_two_below(problem.cols / 2 / PAIRS_PER_THREAD)
-        return replace(_by(min(threads, WARP)), vector_bytes=word)
-    if _are_brought_by_spans(problem, gpu):
-        span = span_of(problem, gpu)
-        return span if problem.dtype.is_half else replace(span, threads=128, threads_per_row=2)
-    threads = _power_of_two_below(problem.cols / _least_elements(problem))
-    return replace(_by(min(threads, WARP)), vector_bytes=problem.dtype.itemsize)
-
-
-def _are_brought_by_spans(problem: Problem, gpu: GpuSpec) -> bool:
-    size = problem.dtype.itemsize
-    if size not in MIN_L2_SHARE_SPANS or not has_spans(problem):
-        return False
-    if size == 4 and problem.cols > MAX_COLS_SPAN_F32:
-        return False
-    return problem.bytes > MIN_L2_SHARE_SPANS[size] * gpu.l2_bytes
-
-
-def least_rows_of_spans(problem: Problem, gpu: GpuSpec) -> int:
-    """A number of rows from which more of them change no choice between spans and elements."""
-    most = max(MIN_L2_SHARE_SPANS.values()) * gpu.l2_bytes
-    return int(most * problem.rows / problem.bytes) + 1
-
-
-def _least_elements(problem: Problem) -> float:
-    if problem.dtype.is_half:
-        return ELEMENTS_PER_THREAD_16_BIT
-    exponentiates = problem.op is not Op.SOFTMAX_BACKWARD
-    return ELEMENTS_PER_THREAD if exponentiates else ELEMENTS_PER_THREAD_NO_EXPONENTIAL
-
-
-def _power_of_two_below(most: float) -> int:
-    return 1 << max(1, int(most)).bit_length() - 1
-
-
 # ------------------------------------------------------------------ few rows that start anywhere
 
 
 MIN_COLS_NARROW_WORDS = 481
 """Elements of the shortest row of a gradient that has a block of its own, by narrow words."""
 
-MIN_COLS_NARROW_WORDS_MORE_ROWS = 1001
+MIN_COLS_NARROW_WORDS_MORE_ROWS = 896
 """Elements of the shortest such row where rows are more than SMs: 700 x 701 bf16 takes 2 % less
-time by a warp for each."""
+time by a warp for each, 2000 x 901 f32 3 % more by a block of 128 threads than of 256."""
 
-MAX_ELEMENTS_PER_SM = {(2, 2): 16_000, (2, 4): 33_000, (4, 4): 16_000}
+MAX_ELEMENTS_PER_SM = {(2, 2): 16_000, (2, 4): 33_000, (4, 4): 16_000, (4, 8): 16_000}
 """Elements of the rows of an SM up to which narrow words are faster than wider ones, by the bytes
 of an element and of the widest word that divides rows. On an H200, 700 x 1501 bf16 takes 3 % less
 time so than by words of 8 bytes."""
 
 MAX_COLS_MANY_ELEMENTS, MAX_ELEMENTS_PER_SM_LONGER = 1536, 10_000
 """Elements of the longest 16-bit row for which these are so many if single elements are loaded, and
-how many they may be for others: 700 x 2501 bf16 takes 6 % more time so than by 8 bytes. The
-gradient of log_softmax was not timed with more."""
+how many they may be for others: 700 x 2501 bf16 takes 6 % more time so than by 8 bytes."""
 
-MAX_COLS_NARROW_WORDS_F32 = 4096
-"""Elements of the longest row of f32 that has a block of its own, by words of 4 bytes: 300 x 5001
-takes as long by words of 16."""
+MAX_COLS_NARROW_WORDS = {(2, 2): 4096, (2, 4): WIDE_ROW, (4, 4): 4096, (4, 8): 4096}
+"""Elements of the longest row, by the same: 300 x 5001 f32 takes as long by words of 16 bytes, 60 x
+7001 bf16 5 % less by them than by single elements."""
 
-THREADS_NARROW_WORDS = 256
-"""Threads of a row by narrow words, at least: 192 to 512 are within 2 % of each other."""
+SIZES_NARROW_WORDS = (256, 384, 512, 768, MAX_BLOCK_THREADS)
+"""Threads of a row by narrow words. Of shorter rows 192 to 512 are within 2 % of each other; the
+gradient of log_softmax at 60 x 2201 f32 takes 5 % more time by 640 threads than by 768."""
 
-PAIRS_OF_A_THREAD = 4
-"""Pairs of 16-bit elements that a thread has, at most: on an H200, by 256 threads 434 x 8170 bf16
-takes 8 % more time than by 1024, 1000 x 3002 2 % more than by 384."""
+MOST_WORDS_OF_A_THREAD = {(2, 2): 16, (2, 4): 6, (4, 4): 16, (4, 8): 4}
+"""Narrow words that a thread has, at most. Pairs of 16-bit elements: on an H200, 500 x 6002 bf16
+takes 10 % more time by 768 threads, which have 4, than by 512, on an H100 3 %, and 434 x 8170 8 %
+more by 256 than by 1024."""
 
-MAX_ELEMENTS_PER_SM_8_BYTES = 60_000
-"""Elements of the rows of an SM up to which 16-bit rows that are loaded by 8 bytes have more
-threads than many rows have: 1731 x 1121, 2500 x 1501 and 6000 x 1121 bf16 take 2 to 15 % less time
-on an H200."""
+MOST_WORDS_OF_A_THREAD_LOGARITHM_F32 = 4
+"""The same of the logarithm's rows of f32: 60 x 2201 takes 45 % more time by 256 threads."""
 
-MIN_COLS_8_BYTES, MAX_COLS_8_BYTES = 701, 4096
-"""Elements of the shortest and of the longest row that has these threads."""
+MIN_ELEMENTS_PER_SM_8_BYTES, MAX_ELEMENTS_PER_SM_8_BYTES = 10_000, 60_000
+"""Elements of the rows of an SM for which 16-bit rows of single elements are loaded by 8 bytes, and
+have more threads than many rows have: 2500 x 1501 and 6000 x 1121 bf16 take 2 to 15 % less time on
+an H200. With fewer elements, 60 x 7001 takes 4 % less time by words of 16 bytes."""
 
-ELEMENTS_OF_A_THREAD_8_BYTES = 15
-"""Elements that a thread of a few 16-bit rows by 8 bytes has, at most, if fewer than 128 do."""
+MIN_COLS_8_BYTES = 701
+"""Elements of the shortest row that has these threads."""
+
+THREADS_8_BYTES = ((1024, 64), (1536, 96), (4096, 128), (5632, 256))
+"""Elements of the longest row that has so many threads. 2000 x 1001 bf16 takes 9 % less time by 64
+threads than by 96 on an H200, 3 % on an H100; 300 and 400 x 5001 4 to 7 % less by 256 than by words
+of 16 bytes, and 2 % less than by 128."""
 
 
 def of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
@@ -351,42 +272,40 @@ def of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
 
     Wider words start elsewhere in each row, and their ends are a matter of other loads. On an H200,
     1 x 1683 bf16 takes 26 % less time by single elements than by words of 16 bytes, 1 x 1502 32 %
-    by pairs, 1000 x 1121 f32 13 %. A few more rows of 16 bits are loaded by 8 bytes. None for
-    others, nor for the logarithm's of f32: 60 x 2201 takes 45 % more time by 256 threads.
+    by pairs, 1000 x 1121 f32 13 %. A few more rows of 16 bits are loaded by 8 bytes.
     """
-    plain = problem.inner == 1 and problem.mask is Mask.NONE and problem.cols < WIDE_ROW
-    if not plain or (problem.op.is_log and not problem.dtype.is_half):
+    if problem.inner > 1 or problem.mask is not Mask.NONE or problem.cols >= WIDE_ROW:
         return None
-    word = widest_word(problem)
+    word, elements = widest_word(problem), elements_of_an_sm(problem, gpu)
     if _are_few_for_narrow_words(problem, gpu, word):
-        return replace(_by(_threads_of_narrow_words(problem, word)), vector_bytes=word)
-    few = word == 2 and elements_of_an_sm(problem, gpu) <= MAX_ELEMENTS_PER_SM_8_BYTES
-    if not few or not MIN_COLS_8_BYTES <= problem.cols <= MAX_COLS_8_BYTES:
+        return replace(row_of(_threads_of_narrow_words(problem, word)), vector_bytes=word)
+    few = MIN_ELEMENTS_PER_SM_8_BYTES < elements <= MAX_ELEMENTS_PER_SM_8_BYTES
+    longest = THREADS_8_BYTES[-1][0]
+    if word != 2 or not few or not MIN_COLS_8_BYTES <= problem.cols <= longest:
         return None
-    needed = problem.cols / ELEMENTS_OF_A_THREAD_8_BYTES
-    threads = next((n for n in (2 * WARP, 3 * WARP) if n >= needed), MIN_BLOCK_THREADS)
-    return replace(_by(threads), vector_bytes=8)
+    threads = next(n for most, n in THREADS_8_BYTES if problem.cols <= most)
+    return replace(row_of(threads), vector_bytes=8)
 
 
 def _are_few_for_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> bool:
     """Whether an SM has so few elements of rows that words of so many bytes divide."""
-    size = problem.dtype.itemsize
-    if (size, word) not in MAX_ELEMENTS_PER_SM:
+    kind = (problem.dtype.itemsize, word)
+    if kind not in MAX_ELEMENTS_PER_SM:
         return False
     more_rows = problem.rows > gpu.sm_count
     least = MIN_COLS_NARROW_WORDS_MORE_ROWS if more_rows else MIN_COLS_NARROW_WORDS
-    most = MAX_COLS_NARROW_WORDS_F32 if size == 4 else WIDE_ROW
-    longer = word == 2 and (problem.cols > MAX_COLS_MANY_ELEMENTS or problem.op.is_log)
-    allowed = MAX_ELEMENTS_PER_SM_LONGER if longer else MAX_ELEMENTS_PER_SM[size, word]
-    return least <= problem.cols <= most and elements_of_an_sm(problem, gpu) <= allowed
+    longer = word == 2 and problem.cols > MAX_COLS_MANY_ELEMENTS
+    allowed = MAX_ELEMENTS_PER_SM_LONGER if longer else MAX_ELEMENTS_PER_SM[kind]
+    fits = elements_of_an_sm(problem, gpu) <= allowed
+    return least <= problem.cols <= MAX_COLS_NARROW_WORDS[kind] and fits
 
 
 def _threads_of_narrow_words(problem: Problem, word: int) -> int:
-    if word == problem.dtype.itemsize:
-        return THREADS_NARROW_WORDS
-    sizes = (n for n in WARPS if n % MIN_BLOCK_THREADS == 0)
-    needed = max(THREADS_NARROW_WORDS, problem.cols / 2 / PAIRS_OF_A_THREAD)
-    return next((n for n in sizes if n >= needed), MAX_BLOCK_THREADS)
+    most = MOST_WORDS_OF_A_THREAD[problem.dtype.itemsize, word]
+    if problem.op.is_log and problem.dtype.itemsize == 4:
+        most = MOST_WORDS_OF_A_THREAD_LOGARITHM_F32
+    needed = problem.row_bytes / word / most
+    return next((n for n in SIZES_NARROW_WORDS if n >= needed), MAX_BLOCK_THREADS)
 
 
 # ------------------------------------------------------------------ rows of one block
@@ -401,16 +320,16 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
     if problem.row_bytes % ACCESS_BYTES > 0 and problem.dtype.is_half:
         words = WorkSplit(problem, Config(vector_bytes=8)).row_vectors
         threads = power_of_two(math.ceil(words / MAX_8_BYTE_ACCESSES_PER_THREAD))
-        return replace(_by(min(max(WARP, threads), MAX_BLOCK_THREADS)), vector_bytes=8)
+        return replace(row_of(min(max(WARP, threads), MAX_BLOCK_THREADS)), vector_bytes=8)
     vectors = WorkSplit(problem, Config(vector_bytes=ACCESS_BYTES)).row_vectors
     if vectors <= WARP:
-        return _by(power_of_two(vectors))
+        return row_of(power_of_two(vectors))
     if vectors > MAX_BLOCK_THREADS:
         accesses = math.ceil(vectors / MAX_BLOCK_THREADS)
-        return _by(next((n for n in SIZES if n * accesses >= vectors), MAX_BLOCK_THREADS))
+        return row_of(next((n for n in SIZES if n * accesses >= vectors), MAX_BLOCK_THREADS))
     by_one_access = next(place for place, n in enumerate(SIZES) if n >= vectors)
     sizes = [n for n in SIZES[: by_one_access + 1] if n < 2 * vectors]  # half of them have work
-    ideas = [_by(n) for n in reversed(sizes)]
+    ideas = [row_of(n) for n in reversed(sizes)]
     return next((idea for idea in ideas if _keeps_memory_busy(idea, problem, gpu)), ideas[0])
 
 
@@ -439,14 +358,4 @@ def kept(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
         vector_bytes=16,
         cache="none",
         unroll=4,
-    )
-
-
-def _by(threads: int) -> Config:
-    """A row by so many threads, in blocks of MIN_BLOCK_THREADS at least if they are whole rows."""
-    whole = MIN_BLOCK_THREADS % threads == 0
-    return Config(
-        threads=MIN_BLOCK_THREADS if whole else threads,
-        threads_per_row=threads,
-        exp="ex2.approx",
     )

@@ -16,7 +16,13 @@ from explorer.space.heuristic.residency import (
     resident_blocks,
     waves,
 )
-from explorer.space.heuristic.row_threads import fewest_threads, starts_anywhere, threads_for
+from explorer.space.heuristic.row_threads import (
+    MIN_BLOCK_THREADS,
+    fewest_threads,
+    row_of,
+    starts_anywhere,
+    threads_for,
+)
 from explorer.space.heuristic.short_rows import MAX_COLS_BY_HALVES, MAX_COLS_SHORT_ROW
 from explorer.space.space import Space
 
@@ -25,9 +31,6 @@ MAX_BYTES_IN_REGISTERS = 128 * 1024
 
 SHARED_BYTES_BESIDE_A_ROW = 1024
 """Bytes of shared memory that a block takes beside a row: what its warps have found, its ends."""
-
-MIN_BLOCK_THREADS = 4 * WARP
-"""Threads of a block, in which shorter rows share one."""
 
 MAX_ACCESSES_PER_THREAD_ONE_WAVE = 9
 """Accesses of a thread to a row, at most, where all rows are resident at the same time.
@@ -201,7 +204,7 @@ def most_few_rows(gpu: GpuSpec) -> int:
     """Return a number of rows beyond which more rows change no choice of any regime along memory.
 
     A row has a warp at least in `of_one_block`, and a thread in `of_short_rows`. Gradients of short
-    rows have a number of their own, `gradients.least_rows_of_spans`. A config that is
+    rows have a number of their own, `short_gradients.least_rows_of_spans`. A config that is
     batch-invariant is chosen for more rows (`regimes`): if a regime tells numbers of rows apart
     that are larger, these numbers must grow, or such configs depend on the rows.
     """
@@ -227,7 +230,7 @@ def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     most_waves = 1.0 if odd or problem.dtype.is_half else MAX_WAVES_ONE_WAVE
     for threads, vector_bytes in _shapes_of_one_wave(problem, gpu):
         idea = replace(
-            _by(threads),
+            row_of(threads),
             algorithm="online-block-max",
             vector_bytes=vector_bytes,
             reduction=fastest_reduction(gpu),
@@ -262,7 +265,7 @@ def _of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
     if problem.cols < MIN_COLS_BY_HALVES or (word == 4 and problem.cols <= MAX_COLS_SHORT_ROW):
         return None
     narrow_block = replace(
-        _by(_threads_of_narrow_words(problem, word)),
+        row_of(_threads_of_narrow_words(problem, word)),
         algorithm="online-block-max",
         vector_bytes=word,
     )
@@ -330,16 +333,8 @@ def _of_many_waves(problem: Problem) -> Config:
     plain = problem.inner == 1 and problem.mask is Mask.NONE and not problem.op.is_backward
     if plain and _is_of_8_byte_words(problem) and MIN_COLS_8_BYTE_WORDS <= problem.cols < WIDE_ROW:
         threads = fewest_threads(problem, MAX_8_BYTE_ACCESSES, access_bytes=8)
-        return replace(_by(threads), vector_bytes=8)
-    return _by(_threads_of_one_block(problem))
-
-
-def _by(threads: int) -> Config:
-    """A row by so many threads, in blocks of MIN_BLOCK_THREADS at least if these are whole rows."""
-    whole = MIN_BLOCK_THREADS % threads == 0
-    return Config(
-        threads=MIN_BLOCK_THREADS if whole else threads, threads_per_row=threads, exp="ex2.approx"
-    )
+        return replace(row_of(threads), vector_bytes=8)
+    return row_of(_threads_of_one_block(problem))
 
 
 def _fullest_words(problem: Problem, threads: int) -> int:

@@ -9,7 +9,7 @@ from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Mask, Op, Problem
 from explorer.space.design_rules import WIDE_ROW, is_plain
-from explorer.space.heuristic import gradients
+from explorer.space.heuristic import gradients, short_gradients
 from explorer.space.heuristic.across_rows import MAX_ROWS_OF_A_TILE, of_middle_axis
 from explorer.space.heuristic.one_block import most_few_rows, of_one_block, of_one_wave, that_fits
 from explorer.space.heuristic.residency import hinted
@@ -55,7 +55,7 @@ def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
     Over a middle axis it is so many that their tiles fill the GPU.
     """
     if problem.inner == 1:
-        spans = gradients.least_rows_of_spans(problem, gpu) if problem.op.is_backward else 0
+        spans = short_gradients.least_rows_of_spans(problem, gpu) if problem.op.is_backward else 0
         return max(problem.rows, most_few_rows(gpu) + 1, spans)
     slices = -(-gpu.sm_count * MAX_ROWS_OF_A_TILE // problem.inner)
     return max(problem.rows, slices * problem.inner)
@@ -109,9 +109,7 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
     if narrow is not None:
         return narrow
     wave = of_one_wave(problem, gpu)
-    if wave is None and problem.op.is_backward and gradients.are_short(problem):
-        return gradients.of_short_rows(problem, gpu)
-    short = None if wave else of_short_rows(problem, gpu)
+    short = None if wave else _of_short_rows(problem, gpu)
     if short is not None:
         return short
     if problem.inner > 1 and problem.cols >= MIN_COLS_SHARED_ACROSS_ROWS and gpu.cluster_blocks > 1:
@@ -125,6 +123,12 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
     # Blocks of whole rows would leave SMs idle, and read the rows twice as well.
     idle = gpu.cluster_blocks == 1 and problem.rows < gpu.sm_count and whole.cache == "none"
     return in_two_launches(problem, gpu) if splits and idle else whole
+
+
+def _of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """What suits short rows; None for longer ones."""
+    gradient = short_gradients.of_short_rows(problem, gpu) if problem.op.is_backward else None
+    return gradient or of_short_rows(problem, gpu)
 
 
 def adapted(idea: Config, problem: Problem) -> Config:

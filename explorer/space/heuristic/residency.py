@@ -129,6 +129,22 @@ of 15 of rows of 16 bits up to 4 % less, and 11 of 14 on an H200.
 
 SHORT_ROW_BYTES = 8192
 
+MAX_ELEMENTS_PER_SM_EVICT_FIRST_NARROW = {2: 9500, 4: 3000}
+"""Elements of the rows of an SM up to which gradients that blocks load by narrow words have hints,
+by the bytes of an element; rows are a quarter of the SMs at least. On both GPUs, 100 x 2501 and 132
+x 3001 bf16 take 5 to 8 % less time with hints, and of 1 to 3 rows none takes less. 1000 x 1501
+bf16, of 12 000 elements, takes 1 to 5 % more, 1000 x 1121 f32 5 to 11 %: two loads of a warp share
+a line."""
+
+MAX_L2_SHARE_EVICT_FIRST_NARROW = 0.08
+"""Bytes of all three matrices over those of the L2 cache up to which gradients have hints of whose
+rows a warp or less loads narrow words: on an H200, 23076 x 13 bf16 takes 8 % less time with hints,
+11111 x 27 f32 2 %, but 171428 x 14 bf16 8 % more and 12646 x 39 f32 4 %."""
+
+MAX_ACCESSES_EVICT_FIRST_NARROW_F32 = 6
+"""Accesses of a thread to such a row of f32, at most: with hints 60 x 2201 takes 3 % less time by
+384 threads, which have 6, and 2 to 8 % more by 192 to 256."""
+
 
 def hinted(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
     """Return the idea with evict-first hints if about all of its blocks are resident together.
@@ -136,10 +152,9 @@ def hinted(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
     All is loaded then before much is stored, and nothing gains by staying in the cache. On an H200,
     behind a flush, most launches take 2 to 10 % less time: 7 % of 32 x 4096 f32, 5 % of 64 x 151936
     bf16. Of more blocks most take 1 to 4 % more: they never displace what others have left in the
-    cache, and have the rest of it to write through. So do gradients that blocks load by narrow
-    words, 1000 x 1121 f32 by 128 threads even 15 %: two loads of a warp share a line.
+    cache, and have the rest of it to write through.
     """
-    once = _is_read_once(idea) and not _shares_lines(idea, problem)
+    once = _is_read_once(idea) and not _loses_lines(idea, problem, gpu)
     hint = "cs" if once and _fits(idea, problem, gpu) else "default"
     return replace(idea, load_hint=hint, store_hint=hint)
 
@@ -149,10 +164,21 @@ def _is_read_once(idea: Config) -> bool:
     return idea.cache != "none" or idea.splits_launches
 
 
-def _shares_lines(idea: Config, problem: Problem) -> bool:
-    """Whether a block loads a gradient's row by narrow words, a line by two loads of a warp."""
-    by_blocks = idea.cluster == 1 and idea.threads_per_row > WARP
-    return problem.op.is_backward and by_blocks and idea.vector_bytes < 16
+def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether hints evict lines between two loads of a gradient's rows by narrow words.
+
+    By blocks, where an SM has many rows, or a thread of 32-bit rows many accesses.
+    """
+    narrow = idea.vector_bytes < 16 and idea.staging == "direct" and idea.cluster == 1
+    if not problem.op.is_backward or not narrow or problem.inner > 1:
+        return False
+    if idea.threads_per_row <= WARP:
+        return problem.bytes > MAX_L2_SHARE_EVICT_FIRST_NARROW * gpu.l2_bytes
+    size = min(4, problem.dtype.itemsize)
+    elements = elements_of_an_sm(problem, gpu)
+    many = size == 4 and WorkSplit(problem, idea).slots > MAX_ACCESSES_EVICT_FIRST_NARROW_F32
+    few_rows = problem.rows < gpu.sm_count // 4
+    return many or few_rows or elements > MAX_ELEMENTS_PER_SM_EVICT_FIRST_NARROW[size]
 
 
 def _fits(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:

@@ -3,12 +3,16 @@
 import math
 
 from explorer.config import Config
+from explorer.gpu_spec import WARP
 from explorer.parameters import ROW_THREADS, WARPS
 from explorer.problem import Problem, power_of_two
 from explorer.space.design_rules import WIDE_ROW
 from explorer.work_split import WorkSplit
 
 ACCESS_BYTES = 16
+
+MIN_BLOCK_THREADS = 4 * WARP
+"""Threads of a block, in which shorter rows share one."""
 
 SIZES_BETWEEN_POWERS = tuple(size for size in WARPS if size != power_of_two(size))
 """Whole warps between powers of two."""
@@ -42,6 +46,14 @@ for rows that whole accesses cover, the second for rows that start anywhere.
 def starts_anywhere(problem: Problem) -> bool:
     """Whether rows, not of the shortest, start anywhere within 16 bytes."""
     return problem.row_bytes % ACCESS_BYTES > 0 and problem.cols >= MIN_COLS_UNALIGNED
+
+
+def row_of(threads: int) -> Config:
+    """A row by so many threads, in blocks of MIN_BLOCK_THREADS at least if they are whole rows."""
+    whole = MIN_BLOCK_THREADS % threads == 0
+    return Config(
+        threads=MIN_BLOCK_THREADS if whole else threads, threads_per_row=threads, exp="ex2.approx"
+    )
 
 
 def threads_for(problem: Problem, accesses: float) -> int:

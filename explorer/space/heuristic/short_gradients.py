@@ -1,0 +1,183 @@
+"""Configs without a search for gradients of short rows that words of 16 bytes do not divide."""
+
+import math
+from dataclasses import replace
+
+from explorer.config import Config
+from explorer.gpu_spec import WARP, GpuSpec
+from explorer.problem import Problem, power_of_two
+from explorer.space.design_rules import has_spans, widest_word
+from explorer.space.heuristic.row_threads import ACCESS_BYTES, row_of
+from explorer.space.heuristic.short_rows import span_of
+
+MAX_COLS_SHORT = 80
+"""Columns of the longest row that is loaded by single elements or by way of a span, where 16 bytes
+do not divide it: on an H200, 300000 x 65 f32 takes 6 % less time so than by words of 16 bytes."""
+
+MAX_COLS_SHORT_16_BIT = 160
+"""The same of 16-bit rows that 8 bytes do not divide: on an H200, 100000 x 129 bf16 takes 1 % more
+time by way of a span than by elements, on an H100 6 % less, and 174756 x 209 f16 1 % more than by
+words of 8 bytes on both."""
+
+ELEMENTS_PER_THREAD = 2
+"""Single elements of more than 16 bits that a thread has of such a row, at least, where it computes
+no exponentials: on an H200, 17 columns take 14 % less time by 8 threads than by 4."""
+
+ELEMENTS_PER_THREAD_16_BIT = 2.5
+"""The same of 16 bits: on an H200, 49166 x 23 f16 takes 38 % more time by 4 threads than by 8, on
+an H100 33 %, and 500000 x 65 bf16 22 and 6 % more by 32 than by 16."""
+
+PAIRS_PER_THREAD, MAX_PAIRS_OF_ONE_THREAD = 2, 5
+"""Pairs of 16-bit elements that a thread has, at least, where they divide rows, and how many one
+thread has alone: on an H200, 240000 x 10 bf16 takes 7 % less time by one thread than by two."""
+
+MAX_PAIRS_SPAN_LOGARITHM = 12
+"""Pairs of the longest row that spans may bring where exponentials are computed: on an H200, the
+gradient of log_softmax takes 3 to 5 % less time so at 171428 x 14 and 109090 x 22 bf16."""
+
+MIN_L2_SHARE_SPANS = {2: 0.5, 4: 2.0}
+"""Bytes of all three matrices over those of the L2 cache, by the bytes of an element, above which
+spans bring any rows. On an H200, 1973790 x 17 bf16 takes 37 % less time so, 1016801 x 33 30 %, on
+an H100 13 and 14 %. In f32, 508400 x 33 takes 2 to 4 % less time so and 986895 x 17 7 to 9 %, on an
+H100 1 % less to 2 % more. With 50 MB, 200000 x 21 f32 takes 1 % more on both."""
+
+MAX_COLS_SPAN_F32 = 40
+"""Columns of the longest row of f32 that was tried with so many rows."""
+
+MIN_L2_SHARE_SPANS_OF_SHORTEST, MIN_SHARE_OF_THREADS = 0.08, {2: 0.3, 4: 0.5}
+"""The same for the shortest rows, and the threads that work on spans over those that the GPU holds,
+at least. On an H200, 184615 x 13, 342857 x 7 and 88888 x 27 bf16 take 10 to 20 % less time by
+spans, 143012 x 7 f16 7 %, but 60000 x 45 bf16 4 % more. In f32, 184615 x 13 takes 9 % less, 23076 x
+13 6 % more."""
+
+MIN_COLS_SHORTEST_16_BIT, MAX_COLS_SHORTEST_16_BIT = 6, 56
+"""Columns of these rows of 16 bits: on an H200, 1000000 x 5 takes as long by a span."""
+
+MAX_COLS_SHORTEST_F32 = 16
+"""Columns of the longest of these rows of f32 that 8 bytes do not divide: 88888 x 27 takes 1 % more
+time by spans. Where exponentials are computed, too, it is MAX_COLS_SPAN_F32, whatever divides rows:
+the gradient of log_softmax at 88888 x 27 takes 31 % less time so than by 4 threads a row."""
+
+MIN_COLS_SPAN_OF_FOUR = 15
+"""Columns of the shortest row of f32 that four threads work on in a span, unless rows are very
+many: 88888 x 27 takes 5 % more time by two."""
+
+
+def _are_short(problem: Problem) -> bool:
+    """Whether rows are so short, and start anywhere, that words of 16 bytes do not suit them."""
+    word = widest_word(problem)
+    if problem.inner > 1 or word == ACCESS_BYTES:
+        return False
+    if problem.dtype.is_half:
+        return word < 8 and problem.cols <= MAX_COLS_SHORT_16_BIT
+    return problem.cols <= MAX_COLS_SHORT
+
+
+def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """Many rows by way of spans, others straight to their threads, by elements or in pairs.
+
+    Of 16 bits, rows of whole pairs take 1 to 28 % less time by these than by a span or by elements
+    on an H200, but 800000 x 34 4 % more. None for rows that are not so short.
+    """
+    single = _of_few_elements_each(problem, gpu) if problem.op.is_log else None
+    if single is not None or not _are_short(problem):
+        return single
+    word = widest_word(problem)
+    pairs = problem.cols // 2 if problem.dtype.is_half and word == 4 else 0
+    alone = 0 < pairs <= MAX_PAIRS_OF_ONE_THREAD
+    few = problem.op.is_log and pairs <= MAX_PAIRS_SPAN_LOGARITHM
+    span = _span_of(problem, gpu) if not pairs or (few and not alone) else None
+    if span is not None:
+        return span
+    if pairs:
+        threads = 1 if alone else _power_of_two_below(pairs / PAIRS_PER_THREAD)
+    elif problem.op.is_log:
+        threads = _threads_of_logarithm(problem.cols, word // problem.dtype.itemsize)
+    else:
+        word = problem.dtype.itemsize
+        half = problem.dtype.is_half
+        each = ELEMENTS_PER_THREAD_16_BIT if half else ELEMENTS_PER_THREAD
+        threads = _power_of_two_below(problem.cols / each)
+    return replace(row_of(min(threads, WARP)), vector_bytes=word)
+
+
+MAX_SHARE_OF_THREADS_FEW_ELEMENTS = 0.25
+"""Threads that have one or two elements of a row over those that the GPU holds, at most: on an
+H200, the gradient of log_softmax takes 18 % less time so at 2000 x 13 and 2000 x 20, and as long at
+23076 x 13."""
+
+
+def _of_few_elements_each(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """One or two elements of a row for each thread, where rows are few.
+
+    On an H200, the gradient of log_softmax takes 18 to 20 % less time so than by threads that
+    compute several exponentials, one after the other, at 11 x 13 and 11 x 27, but 18 % more at 11 x
+    16; that of softmax takes as long. None for rows of more than a warp, or of a middle axis.
+    """
+    word = min(widest_word(problem), 2 * problem.dtype.itemsize)
+    threads = power_of_two(-(-problem.row_bytes // word))
+    most = MAX_SHARE_OF_THREADS_FEW_ELEMENTS * gpu.sm_count * gpu.threads_per_sm
+    if problem.rows * threads > most or threads > WARP or problem.inner > 1:
+        return None
+    return replace(row_of(threads), vector_bytes=word)
+
+
+def _span_of(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """The spans that bring rows, or None where these go straight to their threads."""
+    size = problem.dtype.itemsize
+    if size not in MIN_L2_SHARE_SPANS or not has_spans(problem):
+        return None
+    many = problem.bytes > MIN_L2_SHARE_SPANS[size] * gpu.l2_bytes
+    span = span_of(problem, gpu)
+    if size == 4:
+        threads = 4 if problem.cols >= MIN_COLS_SPAN_OF_FOUR and not many else 2
+        span = replace(span, threads=128, threads_per_row=threads)
+    if many and (size == 2 or problem.cols <= MAX_COLS_SPAN_F32):
+        return span
+    few = problem.bytes <= MIN_L2_SHARE_SPANS_OF_SHORTEST * gpu.l2_bytes
+    threads = problem.rows * span.threads_per_row
+    fills = threads >= MIN_SHARE_OF_THREADS[size] * gpu.sm_count * gpu.threads_per_sm
+    return span if fills and not few and _is_of_shortest(problem) else None
+
+
+def _is_of_shortest(problem: Problem) -> bool:
+    """Whether rows are so short that spans bring them faster from fewer bytes on."""
+    if problem.dtype.is_half:
+        return MIN_COLS_SHORTEST_16_BIT <= problem.cols <= MAX_COLS_SHORTEST_16_BIT
+    if problem.op.is_log:
+        return problem.cols <= MAX_COLS_SPAN_F32
+    return problem.cols <= MAX_COLS_SHORTEST_F32 and widest_word(problem) == 4
+
+
+def least_rows_of_spans(problem: Problem, gpu: GpuSpec) -> int:
+    """A number of rows from which more of them change no choice between spans and elements."""
+    most = max(MIN_L2_SHARE_SPANS.values()) * gpu.l2_bytes
+    return int(most * problem.rows / problem.bytes) + 1
+
+
+MIN_WORDS_LOGARITHM, MAX_ELEMENTS_LOGARITHM = 3, 8
+"""Words and elements that a thread has of rows whose exponentials it computes."""
+
+
+def _threads_of_logarithm(cols: int, width: int) -> int:
+    """Return threads of which few compute exponentials of nothing, by words of `width` elements.
+
+    On an H200, the gradient of log_softmax takes 10 % less time at 23076 x 13 bf16 by 2 threads,
+    which have 7 elements, than by 4, 8 % at 11111 x 27 by 4 instead of 8, 14 % at 42857 x 7 by one
+    or 4 instead of 2.
+    """
+    words = -(-cols // width)
+
+    def filled(threads: int) -> tuple[float, int]:
+        return words / (threads * math.ceil(words / threads)), threads
+
+    sizes = [
+        threads
+        for threads in (1, 2, 4, 8, 16, WARP)
+        if MIN_WORDS_LOGARITHM <= math.ceil(words / threads) <= MAX_ELEMENTS_LOGARITHM // width
+    ]
+    return max(sizes, key=filled, default=1)
+
+
+def _power_of_two_below(most: float) -> int:
+    return 1 << max(1, int(most)).bit_length() - 1
