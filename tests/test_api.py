@@ -357,7 +357,7 @@ def test_a_cache_that_cannot_be_written_is_told_once(tmp_path, monkeypatch):
 def test_a_comparison_on_a_gpu_that_is_not_there_is_refused(monkeypatch):
     """It is none of the problems' faults, of which each would be told as not compared."""
 
-    def absent(index):
+    def absent(index, **options):
         raise explorer.InvalidInput(f"device cuda:{index} cannot be used")
 
     monkeypatch.setattr("explorer.devices.names.driver_problem", lambda: None)

@@ -15,8 +15,8 @@ from typing import Any
 from explorer.errors import InvalidInput
 from explorer.user_files import template_dir
 
-TESTED = ("codegen", "reference", "compile", "devices/cuda")
-"""Folders of the package that the digest is of, beside the templates."""
+TESTED = ("codegen", "reference", "compile", "devices/cuda", "devices/inputs_ahead.py")
+"""Folders and files of the package that the digest is of, beside the templates."""
 
 RECORD = Path("studies") / "results" / "gpu-suite.json"
 
@@ -61,7 +61,8 @@ def code_digest() -> str:
     digest = hashlib.sha256()
     roots = [template_dir(), *(_PACKAGE / folder for folder in TESTED)]
     for root in roots:
-        for path in sorted(p for p in root.rglob("*") if p.suffix in (".j2", ".py", ".cu")):
+        files = root.rglob("*") if root.is_dir() else [root]
+        for path in sorted(file for file in files if file.suffix in (".j2", ".py", ".cu")):
             digest.update(f"{root.name}/{path.relative_to(root).as_posix()}".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

@@ -211,7 +211,7 @@ class LiveEvaluator:
             )
             for run in gpu_runs(program)
         )
-        return Job(
+        job = Job(
             cubin=kernel.cubin,
             digest=digest,
             resources=resources,
@@ -219,6 +219,8 @@ class LiveEvaluator:
             launches=launched,
             scratch_bytes=program.scratch_bytes(self.problem),
         )
+        self._device.make_ahead(job)
+        return job
 
     def __enter__(self) -> "LiveEvaluator":
         return self

@@ -101,7 +101,7 @@ def _started(index: int) -> "CudaDevice":
     with ThreadPoolExecutor(1) as meanwhile:
         meanwhile.submit(import_module, "explorer.evaluate.live")
         meanwhile.submit(nvrtc_version)  # NVRTC takes 0.15 s to load
-        return CudaDevice(index)
+        return CudaDevice(index, makes_ahead=True)
 
 
 # ------------------------------------------------------------------ comparisons with peers

@@ -15,7 +15,8 @@ from explorer.errors import InvalidInput
 from explorer.evaluate.live import LiveEvaluator
 from explorer.outcome import Measured
 from explorer.problem import Op, Problem
-from explorer.space import config_for
+from explorer.space import Space, config_for
+from explorer.space.space import sampled
 
 
 @pytest.mark.alone
@@ -33,10 +34,12 @@ def test_no_softmax_is_faster_than_copy():
 
 
 @pytest.mark.alone
-def test_what_is_timed_first_takes_no_less_time_than_later():
+@pytest.mark.parametrize("makes_ahead", [False, True])
+def test_what_is_timed_first_takes_no_less_time_than_later(makes_ahead):
     """Launches of a few microseconds, whose cost changes as a process begins to use the GPU."""
     config = Config(threads=64, threads_per_row=1, exp="ex2.approx", staging="span")
-    with LiveEvaluator(Problem(100000, 17, DType.BF16), CudaDevice(0)) as live:
+    device = CudaDevice(0, makes_ahead=makes_ahead)
+    with LiveEvaluator(Problem(100000, 17, DType.BF16), device) as live:
         first = live.evaluate(config).time_us
         for threads in (32, 96, 128, 256):
             assert isinstance(live.evaluate(replace(config, threads=threads)), Measured)
@@ -52,6 +55,26 @@ def test_a_kernel_whose_inputs_take_long_to_make_is_not_taken_to_hang():
     with LiveEvaluator(problem, CudaDevice(0)) as live:
         outcome = live.evaluate(config_for(problem, live.gpu))
         assert isinstance(outcome, Measured), outcome
+
+
+def test_inputs_that_another_process_makes_tell_the_same_of_kernels():
+    """Also where that process is killed before half of them were evaluated."""
+    problem = Problem(300, 2049, DType.BF16)
+    told = []
+    for ahead in ("none", "all", "killed"):
+        device = CudaDevice(0, takes_turns=False, makes_ahead=ahead != "none")
+        with LiveEvaluator(problem, device) as live:
+            configs = sampled(Space(problem, live.gpu), 12, seed=2)
+            for config in configs:
+                live.submit(config)
+            outcomes = [live.evaluate(config) for config in configs[:6]]
+            if ahead == "killed":
+                for maker in device._ahead._makers:
+                    maker._process.kill()
+            outcomes += [live.evaluate(config) for config in configs[6:]]
+        told.append([(o.error, o.max_ulp) for o in outcomes if isinstance(o, Measured)])
+    assert len(told[0]) > 8
+    assert told[0] == told[1] == told[2]
 
 
 @pytest.mark.alone

@@ -209,7 +209,7 @@ class Supervised(CudaDevice):
 
     def __init__(self, replies):
         self.replies, self.asked, self.restarts = replies, [], 0
-        self._opened, self._entered = None, []
+        self._opened, self._entered, self._ahead = None, [], None
         self._process = SimpleNamespace(kill=lambda: None, join=lambda: None)
         self._connection = SimpleNamespace(close=lambda: None)
 

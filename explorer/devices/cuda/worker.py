@@ -11,6 +11,7 @@ from cuda.bindings import driver
 from explorer.devices.cuda.messages import Bug, Compare, Described, Enter, Failed, Job, Open
 from explorer.devices.cuda.program import CudaError, checked, gpu_spec
 from explorer.devices.cuda.session import Session
+from explorer.devices.inputs_ahead import MadeInputs, Source
 from explorer.errors import ExplorerError
 from explorer.peer import NotEntered
 from explorer.processes import leave_interrupts
@@ -20,14 +21,17 @@ MOST_UNLOOKED = 50_000
 nobody uses: with its own 700 to 2000, a seventh of the time in which inputs are made went there."""
 
 
-def run(connection: Connection, index: int) -> None:
-    """Serve requests on GPU `index`; ends on end of file, or when the context is lost."""
+def run(connection: Connection, index: int, sources: tuple[Source, ...] = ()) -> None:
+    """Serve requests on GPU `index`; ends on end of file, or when the context is lost.
+
+    Inputs of verifications come from `sources` (`InputsAhead`), as far as these have them.
+    """
     leave_interrupts()
     os.dup2(2, 1)  # what a peer's library prints is not the command's result
     gc.freeze()
     gc.set_threshold(MOST_UNLOOKED)
     try:
-        worker = _Worker(index)
+        worker = _Worker(index, MadeInputs(sources))
         connection.send(worker.described())
     except CudaError as error:
         connection.send(Failed(f"GPU {index} cannot be used: {error.name}", context_lost=True))
@@ -49,13 +53,14 @@ def run(connection: Connection, index: int) -> None:
 class _Worker:
     """A context, a stream, and the session that is open."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, made: MadeInputs) -> None:
         checked(driver.cuInit(0))
         self._device = checked(driver.cuDeviceGet(index))
         context = checked(driver.cuDevicePrimaryCtxRetain(self._device))
         checked(driver.cuCtxSetCurrent(context))
         self._stream = checked(driver.cuStreamCreate(0))
         self._gpu = gpu_spec(self._device)
+        self._made = made
         self._session: Session | None = None
 
     def described(self) -> Described:
@@ -71,7 +76,7 @@ class _Worker:
         try:
             if isinstance(request, Open):
                 self._close()
-                self._session = Session(request, self._gpu, self._device, self._stream)
+                self._session = Session(request, self._gpu, self._device, self._stream, self._made)
                 return self._session.facts()
             if self._session is None:
                 return Failed("no problem is open", context_lost=False)
