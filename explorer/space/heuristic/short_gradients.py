@@ -82,23 +82,29 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     single = _of_few_elements_each(problem, gpu) if problem.op.is_log else None
     if single is not None or not _are_short(problem):
         return single
-    word = widest_word(problem)
-    pairs = problem.cols // 2 if problem.dtype.is_half and word == 4 else 0
-    alone = 0 < pairs <= MAX_PAIRS_OF_ONE_THREAD
-    few = problem.op.is_log and pairs <= MAX_PAIRS_SPAN_LOGARITHM
-    span = _span_of(problem, gpu) if not pairs or (few and not alone) else None
+    span = _span_of(problem, gpu)
     if span is not None:
         return span
-    if pairs:
-        threads = 1 if alone else _power_of_two_below(pairs / PAIRS_PER_THREAD)
-    elif problem.op.is_log:
-        threads = _threads_of_logarithm(problem.cols, word // problem.dtype.itemsize)
-    else:
-        word = problem.dtype.itemsize
-        half = problem.dtype.is_half
-        each = ELEMENTS_PER_THREAD_16_BIT if half else ELEMENTS_PER_THREAD
-        threads = _power_of_two_below(problem.cols / each)
+    threads, word = _direct(problem)
     return replace(row_of(min(threads, WARP)), vector_bytes=word)
+
+
+def _direct(problem: Problem) -> tuple[int, int]:
+    """Return threads of a row that goes straight to them, and the bytes of their words."""
+    word, half = widest_word(problem), problem.dtype.is_half
+    pairs = _pairs(problem)
+    if pairs:
+        alone = pairs <= MAX_PAIRS_OF_ONE_THREAD
+        return (1 if alone else _power_of_two_below(pairs / PAIRS_PER_THREAD)), word
+    if problem.op.is_log:
+        return _threads_of_logarithm(problem.cols, word // problem.dtype.itemsize), word
+    each = ELEMENTS_PER_THREAD_16_BIT if half else ELEMENTS_PER_THREAD
+    return _power_of_two_below(problem.cols / each), problem.dtype.itemsize
+
+
+def _pairs(problem: Problem) -> int:
+    """Return the pairs of 16-bit elements of a row that no wider words divide; 0 of others."""
+    return problem.cols // 2 if problem.dtype.is_half and widest_word(problem) == 4 else 0
 
 
 MAX_SHARE_OF_THREADS_FEW_ELEMENTS = 0.25
@@ -124,14 +130,17 @@ def _of_few_elements_each(problem: Problem, gpu: GpuSpec) -> Config | None:
 
 def _span_of(problem: Problem, gpu: GpuSpec) -> Config | None:
     """The spans that bring rows, or None where these go straight to their threads."""
-    size = problem.dtype.itemsize
+    size, pairs = problem.dtype.itemsize, _pairs(problem)
     if size not in MIN_L2_SHARE_SPANS or not has_spans(problem):
+        return None
+    spanned = MAX_PAIRS_OF_ONE_THREAD < pairs <= MAX_PAIRS_SPAN_LOGARITHM
+    if pairs and not (problem.op.is_log and spanned):
         return None
     many = problem.bytes > MIN_L2_SHARE_SPANS[size] * gpu.l2_bytes
     span = span_of(problem, gpu)
     if size == 4:
         threads = 4 if problem.cols >= MIN_COLS_SPAN_OF_FOUR and not many else 2
-        span = replace(span, threads=128, threads_per_row=threads)
+        span = replace(span, threads=128, threads_per_row=min(threads, problem.cols))
     if many and (size == 2 or problem.cols <= MAX_COLS_SPAN_F32):
         return span
     few = problem.bytes <= MIN_L2_SHARE_SPANS_OF_SHORTEST * gpu.l2_bytes
