@@ -159,6 +159,7 @@ def test_what_it_forgets_is_asked_for_anew(started):
     for case in CASES:
         with user.arrays(case, 0, wait_s=30) as arrays:
             assert alike(arrays, case.arrays(0))
+            assert all(is_shared(array) for array in arrays.values())
 
 
 def test_neither_waits_for_the_other_to_read():

@@ -1,5 +1,6 @@
 """From a device's name to what evaluates there: kernels, or comparisons with peers."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -51,7 +52,7 @@ def open_evaluator(
                 aside.submit(_compile_tools, problem, gpu.arch)
                 if meanwhile is not None:
                     aside.submit(meanwhile, gpu)
-            opened = _started(named)
+            opened = _started(named, makes_ahead=_can_make_ahead())
             from explorer.evaluate.live import LiveEvaluator
 
             evaluator = LiveEvaluator(problem, opened, timing, seed, accuracy)
@@ -91,7 +92,20 @@ def _compile_tools(problem: Problem, arch: str) -> None:
     pool.shutdown(wait=False)
 
 
-def _started(index: int) -> "CudaDevice":
+CORES_TO_MAKE_AHEAD = 4
+"""Cores that this process may use from which others make inputs of verifications ahead: on fewer
+they would take turns with the process that times launches."""
+
+
+def _can_make_ahead() -> bool:
+    """Whether there are cores for it, and memory that processes share without a file's name, which
+    a Python built for an old C library does not offer.
+    """
+    cores = len(os.sched_getaffinity(0))
+    return hasattr(os, "memfd_create") and cores >= CORES_TO_MAKE_AHEAD
+
+
+def _started(index: int, *, makes_ahead: bool = False) -> "CudaDevice":
     """Start a GPU's process, which takes a second or two; meanwhile load what works with it.
 
     Raises InvalidInput for a GPU that cannot be used.
@@ -101,14 +115,17 @@ def _started(index: int) -> "CudaDevice":
     with ThreadPoolExecutor(1) as meanwhile:
         meanwhile.submit(import_module, "explorer.evaluate.live")
         meanwhile.submit(nvrtc_version)  # NVRTC takes 0.15 s to load
-        return CudaDevice(index, makes_ahead=True)
+        return CudaDevice(index, makes_ahead=makes_ahead)
 
 
 # ------------------------------------------------------------------ comparisons with peers
 
 
 class PeerBenches:
-    """Opens one problem after another on a GPU. Use as a context manager."""
+    """Opens one problem after another on a GPU. Use as a context manager.
+
+    Inputs are not made ahead: what a problem's kernels leave unused would stay for the next one.
+    """
 
     def __init__(self, index: int, timing: str, seed: int, accuracy: Accuracy) -> None:
         self._index = index

@@ -38,7 +38,7 @@ def prepared(monkeypatch, tmp_path):
 
     monkeypatch.setattr(opening, "gpu_or_recording", lambda _: 0)
     monkeypatch.setattr(opening, "_asked", lambda _: H200)
-    monkeypatch.setattr(opening, "_started", lambda _: Device())
+    monkeypatch.setattr(opening, "_started", lambda _, **options: Device())
     monkeypatch.setattr("explorer.evaluate.live.LiveEvaluator", live)
     return ready
 
@@ -67,7 +67,7 @@ def test_its_failure_is_not_that_of_opening(prepared):
 def test_what_the_gpu_needs_is_compiled_while_its_process_starts(prepared, monkeypatch):
     compiler, seen = Compiler(H200.arch), []
 
-    def started(_):
+    def started(_, **options):
         end = time.monotonic() + 60
         for source in tools_sources(PROBLEM):
             key = compiler.key(source)
@@ -83,7 +83,7 @@ def test_what_the_gpu_needs_is_compiled_while_its_process_starts(prepared, monke
 
 
 def test_a_gpu_that_is_not_there_is_for_its_process_to_refuse(monkeypatch):
-    def refusing(_):
+    def refusing(_, **options):
         raise InvalidInput("device cuda:7 cannot be used")
 
     monkeypatch.setattr(opening, "_started", refusing)
@@ -104,3 +104,15 @@ def test_a_search_finds_what_was_prepared(monkeypatch, tmp_path):
     monkeypatch.setattr("explorer.compile.compiler.compile_source", None)
     first, *_ = seeds_of(Goal(), space, random.Random(0))
     assert compiler.compile(emit(PROBLEM, first).source).cubin
+
+
+def test_inputs_are_made_ahead_where_there_are_cores_and_memory_for_it(monkeypatch):
+    """A Python that was built for an old C library has no `memfd_create`."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)))
+    monkeypatch.setattr("os.memfd_create", lambda name: 0, raising=False)
+    assert opening._can_make_ahead()
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(3)))
+    assert not opening._can_make_ahead()
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
+    monkeypatch.delattr("os.memfd_create")
+    assert not opening._can_make_ahead()

@@ -142,8 +142,8 @@ rows a warp or less loads narrow words: on an H200, 23076 x 13 bf16 takes 8 % le
 11111 x 27 f32 2 %, but 171428 x 14 bf16 8 % more and 12646 x 39 f32 4 %."""
 
 MAX_ACCESSES_EVICT_FIRST_NARROW_F32 = 6
-"""Accesses of a thread to such a row of f32, at most: with hints 60 x 2201 takes 3 % less time by
-384 threads, which have 6, and 2 to 8 % more by 192 to 256."""
+"""Accesses of a thread to a row of f32 or f64 that a block loads, at most: with hints 60 x 2201 f32
+takes 3 % less time by 384 threads, which have 6, and 2 to 8 % more by 192 to 256."""
 
 
 def hinted(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
@@ -167,7 +167,8 @@ def _is_read_once(idea: Config) -> bool:
 def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     """Whether hints evict lines between two loads of a gradient's rows by narrow words.
 
-    By blocks, where an SM has many rows, or a thread of 32-bit rows many accesses.
+    By blocks, where an SM has many elements, or a thread of 32-bit rows many accesses; and where
+    rows are so few that hints gain nothing. Of f64, which was not timed, as of f32.
     """
     narrow = idea.vector_bytes < 16 and idea.staging == "direct" and idea.cluster == 1
     if not problem.op.is_backward or not narrow or problem.inner > 1:

@@ -46,7 +46,7 @@ MAX_COLS_SPAN_F32 = 40
 
 MIN_L2_SHARE_SPANS_OF_SHORTEST, MIN_SHARE_OF_THREADS = 0.08, {2: 0.3, 4: 0.5}
 """The same for the shortest rows, and the threads that work on spans over those that the GPU holds,
-at least. On an H200, 184615 x 13, 342857 x 7 and 88888 x 27 bf16 take 10 to 20 % less time by
+at least. On an H200, 184615 x 13, 342857 x 7 and 88888 x 27 bf16 take 8 to 20 % less time by
 spans, 143012 x 7 f16 7 %, but 60000 x 45 bf16 4 % more. In f32, 184615 x 13 takes 9 % less, 23076 x
 13 6 % more."""
 
@@ -109,14 +109,14 @@ def _pairs(problem: Problem) -> int:
 
 MAX_SHARE_OF_THREADS_FEW_ELEMENTS = 0.25
 """Threads that have one or two elements of a row over those that the GPU holds, at most: on an
-H200, the gradient of log_softmax takes 18 % less time so at 2000 x 13 and 2000 x 20, and as long at
-23076 x 13."""
+H200, the gradient of log_softmax takes 18 % less time so at 2000 x 13 f32 and 2000 x 20, and as
+long at 23076 x 13 f32."""
 
 
 def _of_few_elements_each(problem: Problem, gpu: GpuSpec) -> Config | None:
     """One or two elements of a row for each thread, where rows are few.
 
-    On an H200, the gradient of log_softmax takes 18 to 20 % less time so than by threads that
+    On an H200, the gradient of log_softmax takes 17 to 19 % less time so than by threads that
     compute several exponentials, one after the other, at 11 x 13 and 11 x 27, but 18 % more at 11 x
     16; that of softmax takes as long. None for rows of more than a warp, or of a middle axis.
     """
@@ -172,8 +172,8 @@ def _threads_of_logarithm(cols: int, width: int) -> int:
     """Return threads of which few compute exponentials of nothing, by words of `width` elements.
 
     On an H200, the gradient of log_softmax takes 10 % less time at 23076 x 13 bf16 by 2 threads,
-    which have 7 elements, than by 4, 8 % at 11111 x 27 by 4 instead of 8, 14 % at 42857 x 7 by one
-    or 4 instead of 2.
+    which have 7 elements, than by 4, 8 % at 11111 x 27 by 4 instead of 8, 9 % at 42857 x 7 by one
+    instead of 2.
     """
     words = -(-cols // width)
 
