@@ -202,7 +202,7 @@ def test_what_is_never_used_is_given_up_where_there_is_no_room():
     assert is_made(pair, CASES[1])
 
 
-def test_what_was_made_too_late_makes_room(monkeypatch):
+def test_what_was_made_too_late_makes_room():
     pair = Pair(2**26)
     pair.ask(CASES[0])
     assert not is_made(pair, CASES[0])

@@ -256,7 +256,7 @@ MOST_WORDS_OF_A_THREAD_LOGARITHM_F32 = 4
 MIN_ELEMENTS_PER_SM_8_BYTES, MAX_ELEMENTS_PER_SM_8_BYTES = 10_000, 60_000
 """Elements of the rows of an SM for which 16-bit rows of single elements are loaded by 8 bytes, and
 have more threads than many rows have: 2500 x 1501 and 6000 x 1121 bf16 take 2 to 15 % less time on
-an H200. With fewer elements, 60 x 7001 takes 4 % less time by words of 16 bytes."""
+an H200. Rows of 4097 to 5632 elements were not timed with fewer."""
 
 MIN_COLS_8_BYTES = 701
 """Elements of the shortest row that has these threads."""
