@@ -105,6 +105,32 @@ def test_under_a_causal_mask_the_longest_rows_are_moved_first_as_well():
     assert not any(one.last_first for one in row_shapes(Problem(64, 64, mask=Mask.LENGTHS)))
 
 
+@pytest.mark.parametrize(
+    ("problem", "is_fitted"),
+    [
+        (Problem(50_000, 24), {True}),
+        (Problem(20_000, 50, DType.BF16, Op.SOFTMAX_BACKWARD), {True}),
+        (Problem(55_924, 300, DType.BF16, mask=Mask.LENGTHS), {True, False}),
+        (Problem(64, 300_000, mask=Mask.CAUSAL, mask_rows=64), {False}),
+        (Problem(4096, 4096), {False}),
+    ],
+    ids=str,
+)
+def test_rows_that_are_short_or_masked_are_moved_by_kernels_made_for_them(problem, is_fitted):
+    shapes = row_shapes(problem)
+    assert {one.is_fitted for one in shapes} == is_fitted
+    words = problem.row_bytes // row_word_bytes(problem)
+    for one in shapes:
+        if one.is_fitted:  # each thread has as many words as there are for it, and none more
+            assert one.unroll == -(-words // one.threads_per_row)
+            assert f", {one.threads_per_row}, {one.row_shift}, k" in one.instance
+            assert one.threads >> one.row_shift in (0, one.threads // one.threads_per_row)
+    by_entry = {}
+    for one in shapes:
+        by_entry.setdefault(one.entry, set()).add(one.instance)
+    assert all(len(instances) == 1 for instances in by_entry.values())
+
+
 class Timed(limits.Limits):
     """Limits that take what a test says, in place of a GPU."""
 
