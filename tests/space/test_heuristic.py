@@ -558,6 +558,15 @@ def test_few_gradients_that_start_anywhere_are_loaded_by_the_words_that_divide_t
     assert one == many
 
 
+def test_rows_of_16_bits_have_the_threads_that_were_the_fastest_by_8_bytes():
+    def threads(cols):
+        found = config_for(Problem(2500, cols, DType.BF16, Op.SOFTMAX_BACKWARD), H200)
+        assert found.vector_bytes == 8
+        return found.threads_per_row
+
+    assert [threads(cols) for cols in (1001, 1401, 1501, 3001)] == [64, 96, 128, 128]
+
+
 @pytest.mark.parametrize("gpu", [H200, known_gpu("NVIDIA H100 80GB HBM3")], ids=str)
 def test_lines_that_two_loads_share_are_not_evicted_where_rows_are_many(gpu):
     """Of gradients loaded by narrow words: with few rows all is resident, and hints pay."""
