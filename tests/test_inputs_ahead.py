@@ -98,7 +98,7 @@ def duplicated(ahead: InputsAhead) -> list[Source]:
 @pytest.fixture(params=[1, 3])
 def started(request, monkeypatch):
     """Processes that make arrays, and what uses them."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 4 * request.param)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(4 * request.param))
     ahead = InputsAhead()
     sources = duplicated(ahead)
     assert len(sources) == request.param
@@ -149,17 +149,6 @@ def test_it_ends_with_either_process_that_it_serves():
             assert maker._process.exitcode == 0, ended
         ahead.ask(CASES, 0)  # into the void
         ahead.close()
-
-
-def test_what_it_forgets_is_asked_for_anew(started):
-    ahead, user = started
-    ahead.ask(CASES, 0)
-    ahead.forget()
-    ahead.ask(CASES, 0)
-    for case in CASES:
-        with user.arrays(case, 0, wait_s=30) as arrays:
-            assert alike(arrays, case.arrays(0))
-            assert all(is_shared(array) for array in arrays.values())
 
 
 def test_neither_waits_for_the_other_to_read():

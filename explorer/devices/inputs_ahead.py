@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import DupFd
 from threading import Lock
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from explorer.processes import FRESH, leave_interrupts, talking_to
 from explorer.reference import Case, keep_rows_up_to, truth_of, verification_inputs
 
 MOST_PROCESSES, CORES_PER_PROCESS = 3, 4
-"""Processes that make arrays, at most, and cores of the host for each: others compile."""
+"""Processes that make arrays, at most, and usable cores for each of them: others compile."""
 
 MEMORY_BYTES = 2**27
 """Of arrays that one of them has made and that are not used yet, at most. Memory that nothing was
@@ -136,11 +137,11 @@ class _Maker:
         self._user.close()
         self._theirs.close()
 
-    def send(self, message: tuple[Wanted, int] | None) -> None:
-        """Have arrays made of a seed; None: what is not made yet is of no use any more."""
+    def send(self, wanted: Wanted, seed: int) -> None:
+        """Have arrays made of a seed."""
         if self._connection is not None:
             with suppress(OSError):  # what it would have made is made where it is needed
-                self._connection.send(message)
+                self._connection.send((wanted, seed))
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -155,7 +156,8 @@ class InputsAhead:
     """Processes that make arrays, and what another process takes them by."""
 
     def __init__(self) -> None:
-        count = max(1, min(MOST_PROCESSES, (os.cpu_count() or 1) // CORES_PER_PROCESS))
+        cores = len(os.sched_getaffinity(0))
+        count = max(1, min(MOST_PROCESSES, cores // CORES_PER_PROCESS))
         self._makers = [_Maker() for _ in range(count)]
         self._turns = cycle(self._makers)
         self._asked: set[tuple[Wanted, int]] = set()
@@ -177,14 +179,7 @@ class InputsAhead:
             for one in wanted:
                 if (one, seed) not in self._asked:
                     self._asked.add((one, seed))
-                    next(self._turns).send((one, seed))
-
-    def forget(self) -> None:
-        """What was asked for and is not made yet is of no use any more."""
-        with self._lock:
-            self._asked.clear()
-            for maker in self._makers:
-                maker.send(None)
+                    next(self._turns).send(one, seed)
 
     def close(self) -> None:
         """End the processes, and give the memory back."""
@@ -205,8 +200,7 @@ def _make(requests: Connection, user: Connection, memory: SharedMemory) -> None:
         ready = wait([requests, user], 0 if work.can_go_on else None)
         try:
             if requests in ready:
-                asked = requests.recv()
-                work.add(*asked) if asked else work.forget()
+                work.add(*requests.recv())
             if user in ready:
                 work.free(user.recv())
             if not ready:
@@ -236,11 +230,6 @@ class Work:
         """Remember what is asked for, unless it is too large."""
         if wanted.problem.read_bytes <= MOST_BYTES:
             self._waiting.append((wanted, seed))
-
-    def forget(self) -> None:
-        """What was asked for before is not wanted any more."""
-        self._waiting.clear()
-        self._last = None
 
     def free(self, start: int) -> None:
         """The arrays that start there are used."""
@@ -328,8 +317,10 @@ class MadeInputs:
 
     def _hear(self, awaited: tuple[Wanted, int], wait_s: float) -> None:
         """Learn what was made since."""
+        deadline_s = monotonic() + wait_s
         while self._memories:
-            ready = wait(list(self._memories), 0 if awaited in self._made else wait_s)
+            left_s = 0 if awaited in self._made else max(0, deadline_s - monotonic())
+            ready = wait(list(self._memories), left_s)
             if not ready:
                 return
             for source in ready:

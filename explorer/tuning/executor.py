@@ -7,6 +7,7 @@ import gc
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from types import TracebackType
+from typing import Protocol, runtime_checkable
 
 from explorer.config import Config
 from explorer.evaluator import Evaluator
@@ -96,6 +98,33 @@ def threads_of_a_search() -> Iterator[None]:
         yield
 
 
+@runtime_checkable
+class WorksAhead(Protocol):
+    """What an Evaluator has besides, whose GPU goes from one kernel to the next by itself."""
+
+    def start(self, config: Config) -> None:
+        """Begin what `evaluate` then waits for, once the config is compiled."""
+
+    def follow(self, config: Config) -> None:
+        """Have a config begun after the one that was started, without waiting for anything."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A config that is to be evaluated."""
+
+    config: Config
+    evaluation: Future[Evaluation]
+    is_taken: bool = False
+
+    def take(self) -> bool:
+        """Whether it is evaluated in any case: from now on it cannot be cancelled."""
+        future = self.evaluation
+        if not self.is_taken and not future.cancelled():
+            self.is_taken = future.set_running_or_notify_cancel()
+        return self.is_taken
+
+
 class Evaluations:
     """Evaluates configs one after the other, in the order in which they are begun.
 
@@ -105,15 +134,48 @@ class Evaluations:
 
     def __init__(self, evaluator: Evaluator) -> None:
         self._evaluator = evaluator
+        self._ahead = evaluator if isinstance(evaluator, WorksAhead) else None
+        self._waiting: deque[_Waiting] = deque()
+        self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="evaluations")
         self._settings = ExitStack()
 
     def begin(self, config: Config) -> Future[Evaluation]:
-        """Have a config evaluated once those that were begun before are done."""
-        return self._thread.submit(self._evaluate, config)
+        """Have a config evaluated once those that were begun before are done.
 
-    def _evaluate(self, config: Config) -> Evaluation:
+        Until it is the next one it can be cancelled.
+        """
+        waiting = _Waiting(config, Future())
+        with self._lock:
+            self._waiting.append(waiting)
+        self._let_next_follow()
+        self._thread.submit(self._evaluate_first)
+        return waiting.evaluation
+
+    def _let_next_follow(self) -> None:
+        """What waits first is sent to where the one before it is evaluated, if there is one."""
+        if self._ahead is None:
+            return
+        with self._lock:
+            following = next((one for one in self._waiting if one.take()), None)
+            if following is not None:
+                self._ahead.follow(following.config)
+
+    def _evaluate_first(self) -> None:
+        with self._lock:
+            first = self._waiting.popleft()
+            if not first.take():
+                return
+        try:
+            first.evaluation.set_result(self._evaluated(first.config))
+        except BaseException as error:
+            first.evaluation.set_exception(error)
+
+    def _evaluated(self, config: Config) -> Evaluation:
         started, clock = datetime.now(), time.monotonic()
+        if self._ahead is not None:
+            self._ahead.start(config)
+            self._let_next_follow()
         outcome = self._evaluator.evaluate(config)
         return Evaluation(outcome, started, time.monotonic() - clock)
 

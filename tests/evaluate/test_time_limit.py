@@ -14,7 +14,8 @@ def _making_s(problem, config):
     variant = emit(problem, config)
     program = ProgramUnderTest.of(variant)
     runs = tuple(SmallRun(run.case, program.launches(run.problem)) for run in gpu_runs(program))
-    return making_s(Job(b"", "", Resources(registers=0, code_bytes=0), runs, variant.launches))
+    resources = Resources(registers=0, code_bytes=0)
+    return making_s(Job(b"", "", "", resources, runs, variant.launches))
 
 
 def test_a_kernel_may_take_longer_where_its_inputs_take_long_to_make():

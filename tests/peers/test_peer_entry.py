@@ -211,9 +211,9 @@ class Supervised(CudaDevice):
         self.replies, self.asked, self.restarts = replies, [], 0
         self._opened, self._entered, self._ahead = None, [], None
         self._process = SimpleNamespace(kill=lambda: None, join=lambda: None)
-        self._connection = SimpleNamespace(close=lambda: None)
+        self._requests = SimpleNamespace(ask=self._answer, close=lambda: None)
 
-    def _ask(self, request, limit_s):
+    def _answer(self, request, limit_s):
         assert isinstance(request, Enter)
         self.asked.append(request.peer.name)
         return self.replies[request.peer.name]

@@ -229,6 +229,53 @@ def test_what_is_compiled_meanwhile_is_handed_over_before_the_first_is_done(monk
     assert evaluator.evaluated == evaluator.submitted[:5]
 
 
+def test_the_gpu_has_the_next_kernel_before_the_outcome_of_the_one_before():
+    """From then on that one cannot be cancelled; those behind it can."""
+    told, may_go_on = [], threading.Semaphore(0)
+
+    class Ahead(FakeEvaluator):
+        def start(self, config):
+            told.append(("start", config.unroll))
+
+        def follow(self, config):
+            if ("follow", config.unroll) not in told:
+                told.append(("follow", config.unroll))
+
+        def evaluate(self, config):
+            may_go_on.acquire()
+            told.append(("evaluate", config.unroll))
+            return super().evaluate(config)
+
+    with Evaluations(Ahead()) as evaluations:
+        begun = [evaluations.begin(Config(unroll=unroll)) for unroll in (1, 2, 4, 8)]
+        end = time.monotonic() + 20
+        while ("follow", 2) not in told and time.monotonic() < end:
+            time.sleep(0.001)
+        assert not begun[1].cancel() and begun[2].cancel()
+        may_go_on.release(9)
+        assert all(begun[one].result(20) for one in (0, 1, 3))
+    assert [unroll for kind, unroll in told if kind == "evaluate"] == [1, 2, 8]
+    for one, following in ((1, 2), (2, 8)):
+        order = [told.index(each) for each in (("start", one), ("evaluate", one))]
+        assert order[0] < told.index(("follow", following)) < order[1]
+
+
+def test_an_error_ahead_is_that_of_the_kernel_alone():
+    class Ahead(FakeEvaluator):
+        def start(self, config):
+            if config.unroll == 1:
+                raise ValueError("not to be started")
+
+        def follow(self, config):
+            pass
+
+    with Evaluations(Ahead()) as evaluations:
+        first, second = (evaluations.begin(Config(unroll=unroll)) for unroll in (1, 2))
+        with pytest.raises(ValueError, match="not to be started"):
+            first.result(20)
+        assert second.result(20).outcome
+
+
 def test_what_waits_for_the_gpu_is_chosen_anew_after_each_outcome(monkeypatch):
     """What was handed over, and not begun, may be chosen again, after others; and none is lost."""
     most_promising, chosen = Proposer.most_promising, []

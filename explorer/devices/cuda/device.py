@@ -1,19 +1,12 @@
 """Drives the worker process: deadlines, crashes, and starting it again."""
 
-import fcntl
-import os
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from pathlib import Path
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
 from explorer.accuracy import Accuracy
 from explorer.compile import CompilePool, Compiler
 from explorer.devices.cuda.limits import tools_sources
 from explorer.devices.cuda.messages import (
-    Bug,
     Compare,
     Compared,
     Described,
@@ -24,6 +17,7 @@ from explorer.devices.cuda.messages import (
     SessionFacts,
 )
 from explorer.devices.cuda.program import driver_problem
+from explorer.devices.cuda.requests import Requests
 from explorer.devices.cuda.verification import checked_problem
 from explorer.devices.cuda.worker import run
 from explorer.devices.inputs_ahead import CheckedTruth, InputsAhead
@@ -64,28 +58,6 @@ def making_s(job: Job) -> int:
     problems = [run.case.problem for run in job.small_runs]
     elements = sum(p.rows * p.cols * (2 if p.op.is_backward else 1) for p in problems)
     return round(MAKING_S * elements)
-
-
-@contextmanager
-def turn_on(uuid: str) -> Iterator[None]:
-    """Wait until no other process of this host is in such a block for the same GPU."""
-    held = None
-    with suppress(OSError):  # a folder without locks: the GPU is shared without turns
-        held = _opened(Path(tempfile.gettempdir()) / f"softmax-explorer-gpu-{uuid}.lock")
-        fcntl.flock(held, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        if held is not None:
-            os.close(held)
-
-
-def _opened(path: Path) -> int:
-    """Open a lock's file; it may be another user's, who alone may then create or write it."""
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
 
 class CudaDevice:
@@ -149,13 +121,23 @@ class CudaDevice:
     def _make_truth(self, problem: Problem) -> None:
         """Have the truth made that the GPU's own reference is compared with."""
         if self._ahead is not None:
-            self._ahead.forget()
             self._ahead.ask([CheckedTruth(checked_problem(problem))], 0)
+
+    def start(self, job: Job) -> None:
+        """Have a kernel verified and timed, before `evaluate` waits for its outcome."""
+        self._requests.send(job)
+
+    def follow(self, job: Job) -> None:
+        """Have a kernel verified and timed right after the one that was started, if there is time.
+
+        Any thread may say so. `evaluate` is to be called for it next.
+        """
+        self._requests.follow(job)
 
     def evaluate(self, job: Job) -> Outcome:
         """Verify and time one kernel. A crash or a hang costs this job and a new worker."""
         limit_s = self._limit_s + making_s(job)
-        reply = self._ask(job, limit_s)
+        reply = self._requests.ask(job, limit_s)
         if reply is None:
             self._restart()
             return Rejected(Stage.TIMEOUT, f"not verified and timed within {limit_s:g} s")
@@ -170,7 +152,7 @@ class CudaDevice:
 
         The peers that had entered before then enter once more, in the new worker.
         """
-        reply = self._ask(Enter(peer), limit_s)
+        reply = self._requests.ask(Enter(peer), limit_s)
         if isinstance(reply, Entered):
             self._entered.append((peer, limit_s))
             return reply
@@ -191,7 +173,7 @@ class CudaDevice:
         verified_and_timed = 1 + rounds / ROUNDS_IN_LIMIT
         limit = self._limit_s * (len(contenders) * verified_and_timed + 1)
         limit = round(limit + PEER_TIMED_LIMIT_S * len(self._entered), 1)
-        reply = self._ask(Compare(tuple(contenders), rounds, seed), limit)
+        reply = self._requests.ask(Compare(tuple(contenders), rounds, seed), limit)
         if isinstance(reply, Compared):
             return reply
         self._restart()
@@ -200,7 +182,7 @@ class CudaDevice:
 
     def close(self) -> None:
         """End the worker."""
-        self._connection.close()
+        self._requests.close()
         self._process.join(timeout=5)
         if self._process.is_alive():
             self._process.kill()
@@ -210,16 +192,18 @@ class CudaDevice:
     def _start(self) -> None:
         self._ahead = InputsAhead() if self._makes_ahead else None
         sources = self._ahead.sources if self._ahead else ()
-        self._connection, self._process = talking_to(run, self.index, sources)
+        connection, self._process = talking_to(run, self.index, sources)
+        self._requests = Requests(connection, self._process)
         if self._ahead is not None:
             self._ahead.start()
-        reply = self._receive(START_LIMIT_S)
+        reply = self._requests.receive(START_LIMIT_S)
         if not isinstance(reply, Described):
             self._end_ahead()
             reason = reply.reason if isinstance(reply, Failed) else "its worker does not start"
             raise InvalidInput(f"device cuda:{self.index} cannot be used: {reason}")
         self.gpu: GpuSpec = reply.gpu
-        self._uuid = reply.uuid
+        if self._takes_turns:
+            self._requests.turns_on = reply.uuid
 
     def _end_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None
@@ -227,7 +211,7 @@ class CudaDevice:
             ahead.close()
 
     def _open_again(self) -> SessionFacts:
-        reply = self._ask(self._opened, OPEN_LIMIT_S)
+        reply = self._requests.ask(self._opened, OPEN_LIMIT_S)
         if isinstance(reply, SessionFacts):
             return reply
         if isinstance(reply, Failed) and not reply.context_lost:
@@ -240,7 +224,7 @@ class CudaDevice:
         self.restarts += 1
         self._process.kill()
         self._process.join()
-        self._connection.close()
+        self._requests.close()
         self._end_ahead()
         self._start()
         if self._opened is not None:
@@ -249,27 +233,6 @@ class CudaDevice:
         entered, self._entered = self._entered, []
         for peer, limit_s in entered:
             self.enter(peer, limit_s)
-
-    def _ask(self, request: Any, limit_s: float) -> Any:
-        """The worker's reply; None if none came in time, Failed if it died."""
-        with turn_on(self._uuid) if self._takes_turns else nullcontext():
-            try:
-                self._connection.send(request)
-            except (BrokenPipeError, OSError):
-                return Failed("the worker ended unexpectedly", context_lost=True)
-            return self._receive(limit_s)
-
-    def _receive(self, limit_s: float) -> Any:
-        try:
-            if not self._connection.poll(limit_s):
-                return None
-            reply = self._connection.recv()
-        except (EOFError, OSError):
-            code = self._process.exitcode
-            return Failed(f"the worker ended unexpectedly (exit code {code})", context_lost=True)
-        if isinstance(reply, Bug):
-            raise RuntimeError(f"in the GPU's worker:\n{reply.traceback}")
-        return reply
 
     def __enter__(self) -> "CudaDevice":
         return self

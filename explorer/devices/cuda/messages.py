@@ -54,6 +54,9 @@ class Job:
 
     cubin: bytes
     digest: str
+    """Of the source."""
+    code_digest: str
+    """Of the code and its launches: of jobs that share it one is evaluated."""
     resources: Resources
     small_runs: tuple[SmallRun, ...]
     launches: tuple[Launch, ...]

@@ -1,0 +1,148 @@
+"""Requests to the process that owns a GPU: answered one after the other, in turns with others."""
+
+import fcntl
+import os
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from explorer.devices.cuda.messages import Bug, Failed
+
+LONGEST_TURN_S = 0.2
+"""After so long no request follows another within one turn, so that other processes have theirs."""
+
+
+@contextmanager
+def turn_on(uuid: str) -> Iterator[None]:
+    """Wait until no other process of this host is in such a block for the same GPU."""
+    held = None
+    with suppress(OSError):  # a folder without locks: the GPU is shared without turns
+        held = _opened(Path(tempfile.gettempdir()) / f"softmax-explorer-gpu-{uuid}.lock")
+        fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def _opened(path: Path) -> int:
+    """Open a lock's file; it may be another user's, who alone may then create or write it."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+class Requests:
+    """What was sent to a GPU's process, and its replies, in the same order.
+
+    One thread sends and waits; others may only let a request follow. A turn on the GPU lasts from
+    the first of the requests that are under way to the reply to the last.
+    """
+
+    def __init__(self, connection: Connection, process: BaseProcess) -> None:
+        self.turns_on = ""
+        """The GPU that this process takes turns on, by its UUID; empty: it asks when it likes."""
+        self._connection = connection
+        self._process = process
+        self._sent: deque[Any] = deque()
+        """Those that were not answered."""
+        self._writing, self._knowing = Lock(), Lock()
+        """Of what is sent, which may take as long as the process is at work, and of `_sent`."""
+        self._turn = ExitStack()
+        self._turn_began_s = 0.0
+
+    def send(self, request: Any) -> bool:
+        """Send a request, unless it was sent before; return False if the process has ended."""
+        with self._knowing:
+            if any(sent is request for sent in self._sent):
+                return True
+        with self._writing:
+            if not self._sent:
+                if self.turns_on:
+                    self._turn.enter_context(turn_on(self.turns_on))
+                self._turn_began_s = time.monotonic()
+            return self._write(request)
+
+    def follow(self, request: Any) -> None:
+        """Send a request behind the one that is under way, so that nothing lies between the two.
+
+        Nothing comes of it where none is under way, or two are, or where the turn has lasted long.
+        """
+        if self._writing.acquire(blocking=False):
+            try:
+                has_time = time.monotonic() - self._turn_began_s < LONGEST_TURN_S
+                if has_time and self._joins(request):
+                    with suppress(OSError):  # whoever waits for the first one learns of it
+                        self._connection.send(request)
+            finally:
+                self._writing.release()
+
+    def ask(self, request: Any, limit_s: float) -> Any:
+        """Return the reply; None if none came in time, Failed if the process ended.
+
+        The time counts from the reply to the request before. What followed another request, and is
+        not asked for now, is answered first. Raises RuntimeError for a bug in that process.
+        """
+        if not self.send(request):
+            return Failed("the worker ended unexpectedly", context_lost=True)
+        while True:
+            try:
+                reply = self.receive(limit_s)
+            finally:
+                answered = self._answered()
+            if answered is request:
+                return reply
+
+    def receive(self, limit_s: float) -> Any:
+        """Return what the process says next, as `ask` does."""
+        try:
+            if not self._connection.poll(limit_s):
+                return None
+            reply = self._connection.recv()
+        except (EOFError, OSError):
+            code = self._process.exitcode
+            return Failed(f"the worker ended unexpectedly (exit code {code})", context_lost=True)
+        if isinstance(reply, Bug):
+            raise RuntimeError(f"in the GPU's worker:\n{reply.traceback}")
+        return reply
+
+    def close(self) -> None:
+        """Say no more, and end the turn."""
+        with self._knowing:
+            self._connection.close()
+            self._sent.clear()
+            self._turn.close()
+
+    def _joins(self, request: Any) -> bool:
+        """Whether one request is under way, which this one then follows within its turn."""
+        with self._knowing:
+            follows = len(self._sent) == 1
+            if follows:
+                self._sent.append(request)
+            return follows
+
+    def _write(self, request: Any) -> bool:
+        try:
+            self._connection.send(request)
+        except OSError:
+            self._turn.close()
+            return False
+        self._sent.append(request)
+        return True
+
+    def _answered(self) -> Any:
+        """The request that was sent first; the turn ends with the last one."""
+        with self._knowing:
+            first = self._sent.popleft()
+            if not self._sent:
+                self._turn.close()
+            return first
