@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -39,6 +40,10 @@ from explorer.space import Space
 LEAST_AHEAD = 4
 """Configs that compile ahead before times are known, and where compiling takes no time."""
 
+
+MOST_BYTES_TO_FOLLOW = 2**16
+"""Of the code of a kernel that is sent while another one is evaluated, at most: it has to fit into
+the pipe, or whoever sends it would wait as long. Of 319 kernels the largest had 54 KB."""
 
 SPARE_AHEAD = 6
 """Configs that compile ahead beyond what the mean times ask for. With two, the GPU waited for code
@@ -78,6 +83,8 @@ class LiveEvaluator:
         """By the digest of code and launches, as `_under_way`."""
         self._under_way: dict[str, Job] = {}
         """What the GPU's process has, or is to have next."""
+        self._is_started = False
+        """Whether it is at work on what `evaluate` waits for."""
         self._best_us = 0.0
         self._evaluated = Mean()
         self.circumstances = Circumstances(
@@ -132,6 +139,7 @@ class LiveEvaluator:
             job = compiling.result()
             if isinstance(job, Job) and job.code_digest not in self._by_cubin:
                 self._device.start(self._sent_as(job))
+                self._is_started = True
 
     def follow(self, config: Config) -> None:
         """Have the GPU go on with `config` by itself; nothing comes of it where it cannot.
@@ -141,11 +149,18 @@ class LiveEvaluator:
         to learn of the outcome first.
         """
         compiling = self._compiling.get(config)
-        if compiling is None or not compiling.done() or compiling.exception() is not None:
+        if not self._is_started or compiling is None or not _is_compiled(compiling):
             return
         job = compiling.result()
-        if isinstance(job, Job) and not self._has_met(job.code_digest):
-            self._device.follow(self._sent_as(job))
+        if (
+            isinstance(job, Job)
+            and len(job.cubin) <= MOST_BYTES_TO_FOLLOW
+            and not self._has_met(job.code_digest)
+        ):
+            # A TypeError is what a pipe raises that is closed meanwhile, since the GPU's process is
+            # started anew: the kernel is sent when it is evaluated.
+            with suppress(OSError, TypeError):
+                self._device.follow(self._sent_as(job))
 
     def evaluate(self, config: Config) -> Outcome:
         """Compile if that was not started yet, verify, time; failures are outcomes."""
@@ -205,9 +220,12 @@ class LiveEvaluator:
         if isinstance(job, Rejected):
             return job
         if job.code_digest not in self._by_cubin:
-            with self._evaluated.measured():
-                self._by_cubin[job.code_digest] = self._device.evaluate(self._sent_as(job))
-            del self._under_way[job.code_digest]
+            try:
+                with self._evaluated.measured():
+                    self._by_cubin[job.code_digest] = self._device.evaluate(self._sent_as(job))
+            finally:
+                self._is_started = False
+                self._under_way.pop(job.code_digest, None)
         outcome = self._by_cubin[job.code_digest]
         if isinstance(outcome, Measured):
             self._best_us = min(self._best_us or outcome.time_us, outcome.time_us)
@@ -268,6 +286,12 @@ class LiveEvaluator:
         self._pool.__exit__(kind, error, trace)
         if not self._keep_device:
             self._device.close()
+
+
+def _is_compiled(compiling: Future[Job | Rejected]) -> bool:
+    """Whether it is done, and neither failed nor was cancelled."""
+    done = compiling.done() and not compiling.cancelled()
+    return done and compiling.exception() is None
 
 
 def _launchable(job: Job | Rejected) -> Job:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -118,7 +118,7 @@ class _Waiting:
     is_taken: bool = False
 
     def take(self) -> bool:
-        """Whether it is evaluated in any case: from now on it cannot be cancelled."""
+        """From now on it cannot be cancelled; return False if it was."""
         future = self.evaluation
         if not self.is_taken and not future.cancelled():
             self.is_taken = future.set_running_or_notify_cancel()
@@ -148,8 +148,8 @@ class Evaluations:
         waiting = _Waiting(config, Future())
         with self._lock:
             self._waiting.append(waiting)
+            self._thread.submit(self._evaluate_first)
         self._let_next_follow()
-        self._thread.submit(self._evaluate_first)
         return waiting.evaluation
 
     def _let_next_follow(self) -> None:
@@ -193,5 +193,8 @@ class Evaluations:
         """Wait for the evaluation that is under way; what has not begun is dropped."""
         try:
             self._thread.shutdown(wait=True, cancel_futures=True)
+            for one in self._waiting:
+                if not one.evaluation.cancel():
+                    one.evaluation.set_exception(CancelledError())
         finally:  # also by Ctrl-C, or no later search would restore it
             self._settings.close()

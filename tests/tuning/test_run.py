@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -258,6 +258,32 @@ def test_the_gpu_has_the_next_kernel_before_the_outcome_of_the_one_before():
     for one, following in ((1, 2), (2, 8)):
         order = [told.index(each) for each in (("start", one), ("evaluate", one))]
         assert order[0] < told.index(("follow", following)) < order[1]
+
+
+def test_what_is_left_when_a_search_ends_is_cancelled():
+    may_go_on = threading.Event()
+
+    class Ahead(FakeEvaluator):
+        def start(self, config):
+            pass
+
+        def follow(self, config):
+            pass
+
+        def evaluate(self, config):
+            may_go_on.wait(20)
+            return super().evaluate(config)
+
+    evaluations = Evaluations(Ahead())
+    with evaluations:
+        begun = [evaluations.begin(Config(unroll=unroll)) for unroll in (1, 2, 4)]
+        while not begun[0].running():
+            time.sleep(0.001)
+        threading.Timer(0.05, may_go_on.set).start()
+    assert begun[0].result(0).outcome
+    for one in begun[1:]:  # the second was sent ahead, and is not asked for
+        with pytest.raises(CancelledError):
+            one.result(0)
 
 
 def test_an_error_ahead_is_that_of_the_kernel_alone():
