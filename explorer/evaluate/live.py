@@ -42,8 +42,9 @@ LEAST_AHEAD = 4
 
 
 MOST_BYTES_TO_FOLLOW = 2**16
-"""Of the code of a kernel that is sent while another one is evaluated, at most: it has to fit into
-the pipe, or whoever sends it would wait as long. Of 319 kernels the largest had 54 KB."""
+"""Bytes of the code of a kernel that is sent while another one is evaluated, at most. It has to fit
+into the pipe, or whoever sends it would wait until the other one is evaluated. The largest of 319
+kernels had 54 KB."""
 
 SPARE_AHEAD = 6
 """Configs that compile ahead beyond what the mean times ask for. With two, the GPU waited for code
@@ -135,11 +136,10 @@ class LiveEvaluator:
     def start(self, config: Config) -> None:
         """Wait until `config` is compiled, and have the GPU begin what `evaluate` will return."""
         compiling = self._compiling.get(config)
-        if compiling is not None and compiling.exception() is None:
-            job = compiling.result()
-            if isinstance(job, Job) and job.code_digest not in self._by_cubin:
-                self._device.start(self._sent_as(job))
-                self._is_started = True
+        job = None if compiling is None else _job_of(compiling)
+        if job is not None and job.code_digest not in self._by_cubin:
+            self._device.start(self._sent_as(job))
+            self._is_started = True
 
     def follow(self, config: Config) -> None:
         """Have the GPU go on with `config` by itself; nothing comes of it where it cannot.
@@ -149,18 +149,15 @@ class LiveEvaluator:
         to learn of the outcome first.
         """
         compiling = self._compiling.get(config)
-        if not self._is_started or compiling is None or not _is_compiled(compiling):
+        if not self._is_started or compiling is None or not compiling.done():
             return
-        job = compiling.result()
-        if (
-            isinstance(job, Job)
-            and len(job.cubin) <= MOST_BYTES_TO_FOLLOW
-            and not self._has_met(job.code_digest)
-        ):
-            # A TypeError is what a pipe raises that is closed meanwhile, since the GPU's process is
-            # started anew: the kernel is sent when it is evaluated.
-            with suppress(OSError, TypeError):
-                self._device.follow(self._sent_as(job))
+        job = _job_of(compiling)
+        if job is None or self._has_met(job.code_digest) or len(job.cubin) > MOST_BYTES_TO_FOLLOW:
+            return
+        # A pipe raises a TypeError if it is closed meanwhile, because the GPU's process is started
+        # anew. The kernel is then sent when it is evaluated.
+        with suppress(OSError, TypeError):
+            self._device.follow(self._sent_as(job))
 
     def evaluate(self, config: Config) -> Outcome:
         """Compile if that was not started yet, verify, time; failures are outcomes."""
@@ -288,10 +285,13 @@ class LiveEvaluator:
             self._device.close()
 
 
-def _is_compiled(compiling: Future[Job | Rejected]) -> bool:
-    """Whether it is done, and neither failed nor was cancelled."""
-    done = compiling.done() and not compiling.cancelled()
-    return done and compiling.exception() is None
+def _job_of(compiling: Future[Job | Rejected]) -> Job | None:
+    """Wait for a kernel's code; return None if there is none to launch, which `evaluate` tells."""
+    try:
+        job = compiling.result()
+    except Exception:
+        return None
+    return job if isinstance(job, Job) else None
 
 
 def _launchable(job: Job | Rejected) -> Job:

@@ -229,11 +229,21 @@ def test_what_is_compiled_meanwhile_is_handed_over_before_the_first_is_done(monk
     assert evaluator.evaluated == evaluator.submitted[:5]
 
 
+class WorksAhead(FakeEvaluator):
+    """May be told of kernels before it evaluates them."""
+
+    def start(self, config):
+        pass
+
+    def follow(self, config):
+        pass
+
+
 def test_the_gpu_has_the_next_kernel_before_the_outcome_of_the_one_before():
     """From then on that one cannot be cancelled; those behind it can."""
     told, may_go_on = [], threading.Semaphore(0)
 
-    class Ahead(FakeEvaluator):
+    class Tells(WorksAhead):
         def start(self, config):
             told.append(("start", config.unroll))
 
@@ -246,7 +256,7 @@ def test_the_gpu_has_the_next_kernel_before_the_outcome_of_the_one_before():
             told.append(("evaluate", config.unroll))
             return super().evaluate(config)
 
-    with Evaluations(Ahead()) as evaluations:
+    with Evaluations(Tells()) as evaluations:
         begun = [evaluations.begin(Config(unroll=unroll)) for unroll in (1, 2, 4, 8)]
         end = time.monotonic() + 20
         while ("follow", 2) not in told and time.monotonic() < end:
@@ -263,18 +273,12 @@ def test_the_gpu_has_the_next_kernel_before_the_outcome_of_the_one_before():
 def test_what_is_left_when_a_search_ends_is_cancelled():
     may_go_on = threading.Event()
 
-    class Ahead(FakeEvaluator):
-        def start(self, config):
-            pass
-
-        def follow(self, config):
-            pass
-
+    class Waits(WorksAhead):
         def evaluate(self, config):
             may_go_on.wait(20)
             return super().evaluate(config)
 
-    evaluations = Evaluations(Ahead())
+    evaluations = Evaluations(Waits())
     with evaluations:
         begun = [evaluations.begin(Config(unroll=unroll)) for unroll in (1, 2, 4)]
         while not begun[0].running():
@@ -287,15 +291,12 @@ def test_what_is_left_when_a_search_ends_is_cancelled():
 
 
 def test_an_error_ahead_is_that_of_the_kernel_alone():
-    class Ahead(FakeEvaluator):
+    class Fails(WorksAhead):
         def start(self, config):
             if config.unroll == 1:
                 raise ValueError("not to be started")
 
-        def follow(self, config):
-            pass
-
-    with Evaluations(Ahead()) as evaluations:
+    with Evaluations(Fails()) as evaluations:
         first, second = (evaluations.begin(Config(unroll=unroll)) for unroll in (1, 2))
         with pytest.raises(ValueError, match="not to be started"):
             first.result(20)

@@ -159,13 +159,14 @@ an H200, 8000 x 16 f32 takes 10 % less time so, and 23076 x 16, which has more, 
 
 
 def loaded_at_once(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
-    """Few rows of a logarithm by one thread, a block of one warp, or two warps: no load comes late.
+    """Return a config by which few rows of a gradient of log_softmax load both matrices at once.
 
-    Where threads of a warp share a row, and a block has several, threads without a row leave once
-    the others have summed the gradients. The forward's output is not needed before, and NVRTC 13
-    moves its load behind that point: the two loads follow each other, which takes 0.3 us more. Two
-    warps exchange sums by shared memory, for which all threads stay. On an H200, 11 x 512 takes 17
-    to 18 % less time so, 1000 x 301 bf16 15 %, and by one thread a row 3 x 4 19 %, 50 x 8 20 %.
+    One thread, a block of one warp, or two warps then work on a row. Where a row has a warp or
+    less, and a block several rows, threads without a row leave once the gradients are summed. The
+    forward's output is not needed before, and NVRTC 13 moves its load behind that point: the two
+    loads follow each other, which takes 0.3 us more. Two warps exchange sums by shared memory, for
+    which all threads stay. On an H200, 11 x 512 takes 17 to 18 % less time so, 1000 x 301 bf16
+    15 %, and by one thread a row 3 x 4 19 %, 50 x 8 20 %.
     """
     if not _loads_late(idea, problem):
         return idea
@@ -189,9 +190,9 @@ def loaded_at_once(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
 
 
 def _loads_late(idea: Config, problem: Problem) -> bool:
-    """Whether a warp has several rows, or a block several warps with one, and all have a word.
+    """Whether a block has several rows of a warp or less, in each of which all threads have a word.
 
-    Not of f64, of which no time is known.
+    The gradients of softmax need both matrices for their sums. No time of f64 is known.
     """
     of_several = 1 < idea.threads_per_row <= WARP and idea.threads > idea.threads_per_row
     whole = problem.row_bytes >= idea.threads_per_row * idea.vector_bytes
