@@ -10,17 +10,17 @@ from explorer.parameters import REFUTED
 from explorer.problem import Problem
 from explorer.space import RULES, parameters
 
-SAME_CODE = {"c2318eccfa9b": ("40eea7c8412b", "e839c20ae339")}
+SAME_CODE = {"550279875e27": ("40eea7c8412b", "e839c20ae339", "550279875e27")}
 """Digests of templates, and of earlier ones that emit the same text for every config they knew.
 
-The first are those for most problems, the second those for problems of which `has_other_code`
-holds. What was measured with them is of today's kernels. An edit may only be put here where emitted
-texts were compared; a test does that with the kernels of recordings, by their digests. The
-templates of today have a wait besides, which none but overlapped launches take, gradients whose
-rows are shared by a cluster, and gradients whose rows are staged as spans.
+The first are those for most problems, the others those for which `code_change` is 1 and 2. What was
+measured with them is of today's kernels. An edit may only be put here where emitted texts were
+compared; a test does that with the kernels of recordings, by their digests. The templates of today
+have a wait besides, which none but overlapped launches take, gradients whose rows are shared by a
+cluster, and gradients whose rows are staged as spans.
 """
 
-GROWN = {"ae28505e": ("d2aa9526", "7130a09f")}
+GROWN = {"24191b83": ("d2aa9526", "7130a09f", "24191b83")}
 """Digests of spaces, and in the same way of earlier ones, all configs of which today's space has.
 
 What was measured in the earlier ones holds in today's, whose parameters have the same values: rules
@@ -28,26 +28,31 @@ alone were relaxed. Since then clusters share rows of gradients, and spans bring
 """
 
 
-def has_other_code(problem: Problem) -> bool:
-    """Whether today's templates emit other code for the problem than the first of `SAME_CODE`.
+def code_change(problem: Problem) -> int:
+    """Return which change of emitted code was the problem's last: 0, as for most, 1 or 2.
 
-    They do for gradients of 16-bit rows that start anywhere within an access: a row's first and
+    The first is of gradients of 16-bit rows that start anywhere within an access: a row's first and
     last vector are loaded at once, with what they hold of its neighbours, not by single elements.
+    The second is of gradients of log_softmax: both matrices are loaded before their rows are
+    summed.
     """
-    gradient_along_memory = problem.op.is_backward and problem.inner == 1
-    return gradient_along_memory and problem.dtype.is_half and problem.row_bytes % 16 > 0
+    if not problem.op.is_backward or problem.inner > 1:
+        return 0
+    if problem.op.is_log:
+        return 2
+    return 1 if problem.dtype.is_half and problem.row_bytes % 16 > 0 else 0
 
 
 def template_version(problem: Problem) -> str:
     """Return the digest of the templates, or of the first ones that emit the problem's code."""
     digest = template_digest()
-    return SAME_CODE.get(digest, (digest, digest))[has_other_code(problem)]
+    return SAME_CODE[digest][code_change(problem)] if digest in SAME_CODE else digest
 
 
 def space_version(problem: Problem) -> str:
     """Return the digest of the space, or of an earlier one whose results hold for the problem."""
     digest = space_digest()
-    return GROWN.get(digest, (digest, digest))[has_other_code(problem)]
+    return GROWN[digest][code_change(problem)] if digest in GROWN else digest
 
 
 def is_of_today(made: Circumstances, problem: Problem) -> bool:

@@ -7,6 +7,7 @@ from explorer.codegen import emit
 from explorer.compile import CompilePool, Compiler
 from explorer.config import Config
 from explorer.dtype import DType
+from explorer.evaluate.profile import sass_of
 from explorer.gpu_spec import known_gpu_for
 from explorer.problem import Op, Problem
 from explorer.space import Space
@@ -71,6 +72,39 @@ def test_accesses_of_full_width_survive_compilation(cache):
         # The compiler may write the loads out twice, for rows that are in step and for others.
         assert ptx.count("ld.global.nc.v4") >= 2 * slots
         assert ptx.count("st.global.v4") == slots
+
+
+@pytest.mark.parametrize("hint", ["default", "cs"])
+@pytest.mark.parametrize(
+    ("cols", "dtype", "threads_per_row", "vector_bytes"),
+    [
+        (32, DType.F32, 16, 8),
+        (128, DType.F32, 16, 16),
+        (33, DType.F32, 8, 4),
+        (64, DType.BF16, 8, 8),
+    ],
+)
+def test_both_matrices_are_loaded_before_their_rows_are_summed(
+    cols, dtype, threads_per_row, vector_bytes, hint, cache
+):
+    """Also the one that the sum of log_softmax's gradient does not need: its load would come late.
+
+    As machine code has it: the compiler's last stage moves loads as well.
+    """
+    problem = Problem(1000, cols, dtype, Op.LOG_SOFTMAX_BACKWARD)
+    config = Config(
+        threads=128,
+        threads_per_row=threads_per_row,
+        vector_bytes=vector_bytes,
+        cache_holds="input",
+        load_hint=hint,
+        store_hint=hint,
+    )
+    lines = sass_of(Compiler("sm_90", cache).compile(emit(problem, config).source).cubin)
+    loads = [place for place, line in enumerate(lines) if "LDG" in line]
+    exchanges = [place for place, line in enumerate(lines) if "SHFL" in line]
+    assert len(loads) == 2 * WorkSplit(problem, config).slots
+    assert max(loads) < min(exchanges)
 
 
 @pytest.mark.sampled(4)

@@ -105,11 +105,11 @@ class Launched:
 
 BY_FIELDS = """
 extern "C" __global__ void k(const void* in, const void* second, const int* lengths, void* out,
-                             long long rows, long long mask_rows, int cols, int in_words,
+                             long long rows, int cols, int in_words,
                              int out_words, int threads_per_row, int row_shift, int last_first,
                              int waits) {
   move_rows<WORD, UNROLL, GROUP, SHIFT, Load::kPlain, Store::kPlain, Masked::MASKED, SECOND>(
-      {in, second, lengths, out, rows, mask_rows, cols, in_words, out_words, threads_per_row,
+      {in, second, lengths, out, rows, cols, in_words, out_words, threads_per_row,
        row_shift, last_first, waits});
 }
 """
@@ -177,14 +177,14 @@ def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(
     given = {places[name]: values for name, values in operands.items()} | {5: into}
     (rows,) = launched.arguments
     pointers = (given.get(getattr(rows, name), np.int64(0)) for name, _ in Rows._fields_[:4])
-    numbers = (np.int64(getattr(rows, name)) for name in ("rows", "mask_rows"))
-    counts = (np.int32(getattr(rows, name)) for name, _ in Rows._fields_[6:])
+    counts = (np.int32(getattr(rows, name)) for name, _ in Rows._fields_[5:])
     _, word, _, *parts = shape.instance.split(", ")[:6]
     kernel = BY_FIELDS.replace("WORD", word)
     for name, part in zip(("UNROLL", "GROUP", "SHIFT"), parts, strict=True):
         kernel = kernel.replace(name, part)
     source = without_instances(problem, Kind.ROWS) + kernel
-    ran = run(source, *pointers, *numbers, *counts, grid=launched.grid, block=launched.block)
+    numbers = (np.int64(rows.rows), *counts)
+    ran = run(source, *pointers, *numbers, grid=launched.grid, block=launched.block)
     assert not ran.findings, ran.text
     expected = moved(problem, operands, shape.word_bytes)
     assert (ran["out0"].reshape(expected.shape) == expected).all()

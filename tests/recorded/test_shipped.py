@@ -86,18 +86,23 @@ def test_no_other_space_passes_for_a_recorded_one():
 
 
 @pytest.mark.skipif(not SAME_CODE, reason="templates are as recorded")
-def test_problems_whose_code_has_changed_are_of_later_versions_than_others():
-    """Gradients of 16-bit rows that start anywhere: their ends are loaded in another way."""
-    mended = Problem(9, 1501, DType.BF16, Op.SOFTMAX_BACKWARD)
-    assert {template_version(mended)} == {other for _, other in SAME_CODE.values()}
-    assert {space_version(mended)} == {other for _, other in GROWN.values()}
-    others = [
-        Problem(9, 1504, DType.BF16, Op.SOFTMAX_BACKWARD),
-        Problem(9, 1501, DType.F32, Op.SOFTMAX_BACKWARD),
-        Problem(9, 1501, DType.BF16),
-    ]
-    assert {template_version(one) for one in others} == {usual for usual, _ in SAME_CODE.values()}
-    assert {space_version(one) for one in others} == {usual for usual, _ in GROWN.values()}
+@pytest.mark.parametrize(
+    ("problem", "change"),
+    [
+        (Problem(9, 1501, DType.BF16), 0),
+        (Problem(9, 1504, DType.BF16, Op.SOFTMAX_BACKWARD), 0),
+        (Problem(9, 1501, DType.F32, Op.SOFTMAX_BACKWARD), 0),
+        (Problem(32, 1501, DType.BF16, Op.LOG_SOFTMAX_BACKWARD, inner=16), 0),
+        (Problem(9, 1501, DType.BF16, Op.SOFTMAX_BACKWARD), 1),
+        (Problem(9, 1501, DType.BF16, Op.LOG_SOFTMAX_BACKWARD), 2),
+        (Problem(9, 1504, DType.F32, Op.LOG_SOFTMAX_BACKWARD), 2),
+    ],
+    ids=str,
+)
+def test_problems_whose_code_has_changed_are_of_later_versions_than_others(problem, change):
+    """Gradients of 16-bit rows that start anywhere, then all of log_softmax along memory."""
+    assert {template_version(problem)} == {versions[change] for versions in SAME_CODE.values()}
+    assert {space_version(problem)} == {versions[change] for versions in GROWN.values()}
 
 
 @pytest.mark.skipif(not GROWN, reason="the space is as recorded")

@@ -303,14 +303,18 @@ def _extents(problem: Problem) -> dict[str, str]:
     """Return where rows.cu finds the extents of rows and of their mask.
 
     In a limit that is fitted to its rows they stand in the text, as in kernels whose `static_cols`
-    is set; elsewhere they are arguments.
+    is set; elsewhere they are arguments. Only where a mask repeats is a row's place in it found by
+    a division: that takes some 35 instructions, for which a limit of few rows would wait.
     """
+    repeats = 0 < problem.mask_rows < problem.rows
+    mask = {
+        "MASK_ROWS": f"{problem.mask_rows}LL",
+        "MASK_ROW(row)": "((row) % MASK_ROWS)" if repeats else "(row)",
+    }
     if not _is_fitted(problem):
-        names = ("cols", "mask_rows", "in_words", "out_words")
-        return {name.upper(): f"m.{name}" for name in names}
-    return {
+        return mask | {name.upper(): f"m.{name}" for name in ("cols", "in_words", "out_words")}
+    return mask | {
         "COLS": f"{problem.cols}",
-        "MASK_ROWS": f"{problem.mask_rows or problem.rows}LL",
         "IN_WORDS": f"static_cast<int>({problem.row_bytes} / sizeof(Word))",
         "OUT_WORDS": f"static_cast<int>({problem.written_bytes // problem.rows} / sizeof(Word))",
     }
@@ -346,7 +350,7 @@ class Rows(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("input", "second", "lengths", "output")),
-        *((name, ctypes.c_longlong) for name in ("rows", "mask_rows")),
+        ("rows", ctypes.c_longlong),
         *((name, ctypes.c_int) for name in ("cols", "in_words", "out_words")),
         *((name, ctypes.c_int) for name in ("threads_per_row", "row_shift")),
         *((name, ctypes.c_int) for name in ("last_first", "waits")),
@@ -454,7 +458,6 @@ def launch_rows(
         lengths=addresses.get("lengths"),
         output=addresses["output"],
         rows=problem.rows,
-        mask_rows=problem.mask_rows or problem.rows,
         cols=problem.cols,
         in_words=problem.row_bytes // shape.word_bytes,
         out_words=problem.written_bytes // problem.rows // shape.word_bytes,

@@ -1,19 +1,18 @@
 // The limit of any problem by row: a group of threads moves the words of one row, as a softmax does.
 // It reads what the problem's mask shows of a row, and writes all of it. Whoever compiles it says by
-// COLS, MASK_ROWS, IN_WORDS and OUT_WORDS where these numbers are: in a launch's arguments, `m`, or
-// in the text. kGroup threads share a row, which is two to the power kShift; if it is 0, the
-// arguments tell both.
+// COLS, IN_WORDS and OUT_WORDS where these numbers are: in a launch's arguments, `m`, or in the text.
+// MASK_ROWS and MASK_ROW(row), the row of the mask that is used for a row, are in the text. kGroup
+// threads share a row, which is two to the power kShift; if it is 0, the arguments tell both.
 
 enum class Masked { kNone, kCausal, kLengths, kAdditive };
 
 // What a launch moves: words of each row, and how a group of threads shares them.
 struct Rows {
   const void* in;
-  const void* second;  // a gradient, or an additive mask, whose rows repeat
+  const void* second;  // a gradient, or an additive mask
   const int* lengths;
   void* out;
   long long rows;
-  long long mask_rows;  // of the matrix `second`, or after which a causal mask repeats
   int cols;
   int in_words;   // of a row
   int out_words;  // of a row
@@ -29,7 +28,7 @@ __device__ int words_seen(const Rows& m, long long row) {
   if (kMasked == Masked::kNone || kMasked == Masked::kAdditive) return IN_WORDS;
   long long seen = COLS;
   if (kMasked == Masked::kLengths) seen = m.lengths[row];
-  if (kMasked == Masked::kCausal) seen = row % MASK_ROWS + 1 + COLS - MASK_ROWS;
+  if (kMasked == Masked::kCausal) seen = MASK_ROW(row) + 1 + COLS - MASK_ROWS;
   seen = min(max(seen, 0LL), static_cast<long long>(COLS));
   return static_cast<int>((seen * ITEM_BYTES + sizeof(Word) - 1) / sizeof(Word));
 }
@@ -48,7 +47,7 @@ __device__ void move_rows(const Rows& m) {
   const int read = is_row ? IN_WORDS : 0, written = is_row ? OUT_WORDS : 0;
   const int lane = threadIdx.x & ((1u << shift) - 1);
   const Word* in = static_cast<const Word*>(m.in) + row * IN_WORDS;
-  const Word* second = static_cast<const Word*>(m.second) + row % MASK_ROWS * IN_WORDS;
+  const Word* second = static_cast<const Word*>(m.second) + MASK_ROW(row) * IN_WORDS;
   Word* out = static_cast<Word*>(m.out) + row * OUT_WORDS;
   const int words = max(IN_WORDS, OUT_WORDS);
   for (int first = 0; first < words; first += group * kUnroll) {

@@ -39,7 +39,7 @@ def run(connection: Connection, index: int, sources: tuple[Source, ...] = ()) ->
     while True:
         try:
             request = connection.recv()
-        except (EOFError, ConnectionResetError):  # the other process ended, or was stopped
+        except (EOFError, OSError):  # the other process ended, if in the middle of a request
             return
         reply = worker.answer(request)
         try:

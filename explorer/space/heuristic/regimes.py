@@ -64,7 +64,6 @@ def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
 def promising(problem: Problem, gpu: GpuSpec, accuracy: Accuracy = Accuracy.DEFAULT) -> Config:
     """Return the config of a problem's regime, which rules allow but for a few problems."""
     idea = hinted(_of_regime(problem, gpu, accuracy), problem, gpu)
-    idea = short_gradients.loaded_at_once(idea, problem, gpu)
     if problem.mask is Mask.CAUSAL and problem.mask_rows == problem.rows:
         idea = replace(idea, row_order="descending")  # the last rows are the longest
     return that_fits(exact(adapted(idea, problem), problem, accuracy), problem, gpu)

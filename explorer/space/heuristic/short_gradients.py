@@ -8,7 +8,7 @@ from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.problem import Problem, power_of_two
 from explorer.space.design_rules import has_spans, widest_word
-from explorer.space.heuristic.row_threads import ACCESS_BYTES, MIN_BLOCK_THREADS, row_of
+from explorer.space.heuristic.row_threads import ACCESS_BYTES, row_of
 from explorer.space.heuristic.short_rows import span_of
 
 MAX_COLS_SHORT = 80
@@ -114,90 +114,27 @@ H200, the gradient of log_softmax takes 18 % less time so at 2000 x 13 f32 and 2
 long at 23076 x 13 f32."""
 
 
-MAX_COLS_OF_ONE_THREAD_FEWEST = 4
+MAX_COLS_OF_ONE_THREAD = 3
 """Columns of the longest row that one thread has alone where rows are few: on an H200, 371 x 3 f32
-and bf16 take 4 % less time so than by four threads, on an H100 3 x 3 f32 2 %."""
+and bf16 take 4 % less time so than by four threads, on an H100 3 x 3 f32 2 %. On an H200, 118 x 4
+f32 and 3 x 4 bf16 take 1 % more."""
 
 
 def _of_few_elements_each(problem: Problem, gpu: GpuSpec) -> Config | None:
     """One or two elements of a row for each thread, where rows are few.
 
     On an H200, the gradient of log_softmax takes 17 to 19 % less time so at 11 x 13 and 11 x 27
-    than by fewer threads; that of softmax takes as long. Where every thread has elements, its loads
-    come late (`loaded_at_once`). None for rows of more than a warp, or of a middle axis.
+    than by fewer threads; that of softmax takes as long. None for rows of more than a warp, or of a
+    middle axis.
     """
     word = min(widest_word(problem), 2 * problem.dtype.itemsize)
     threads = power_of_two(-(-problem.row_bytes // word))
-    if problem.cols <= MAX_COLS_OF_ONE_THREAD_FEWEST and problem.dtype is not DType.F64:
+    if problem.cols <= MAX_COLS_OF_ONE_THREAD and problem.dtype is not DType.F64:
         threads = 1
     most = MAX_SHARE_OF_THREADS_FEW_ELEMENTS * gpu.sm_count * gpu.threads_per_sm
     if problem.rows * threads > most or threads > WARP or problem.inner > 1:
         return None
     return replace(row_of(threads), vector_bytes=word)
-
-
-MAX_COLS_OF_ONE_THREAD = 16
-"""Columns of the longest row that one thread has alone for the sake of its loads: on an H200, the
-gradient of log_softmax takes 6 % more time so at 11 x 32 bf16 than by a warp."""
-
-MIN_ROW_BYTES_SMALL_BLOCKS = 64
-"""Bytes of the shortest such row where blocks are of one warp if rows are more than a block has
-otherwise: on an H200, 2000 x 16 f32 takes 4 % less time so, and 1000 x 8 bf16 3 % more."""
-
-THREADS_OF_TWO_WARPS, MAX_WORD_OF_TWO_WARPS = 2 * WARP, 8
-"""Threads of a longer row, and bytes of their widest word: on an H200, 11 x 512 f32 takes 1 % less
-time by words of 8 bytes than of 16, 1000 x 512 as long."""
-
-MAX_SHARE_OF_THREADS_ONE_WARP, MAX_SHARE_OF_THREADS_TWO_WARPS = 0.125, 0.5
-"""Threads that work on rows over those that the GPU holds, at most. On an H200, 2112 x 32 bf16
-takes 10 % more time by a warp a row than by 16 threads, but 2000 x 64 14 % less by two warps than
-by 32 threads of blocks of 128."""
-
-MAX_ELEMENTS_OF_A_THREAD_HELD = 0.5
-"""Elements of the rows that one thread has each, at most, over the threads that the GPU holds: on
-an H200, 8000 x 16 f32 takes 10 % less time so, and 23076 x 16, which has more, 3 %."""
-
-
-def loaded_at_once(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
-    """Return a config by which few rows of a gradient of log_softmax load both matrices at once.
-
-    One thread, a block of one warp, or two warps then work on a row. Where a row has a warp or
-    less, and a block several rows, threads without a row leave once the gradients are summed. The
-    forward's output is not needed before, and NVRTC 13 moves its load behind that point: the two
-    loads follow each other, which takes 0.3 us more. Two warps exchange sums by shared memory, for
-    which all threads stay. On an H200, 11 x 512 takes 17 to 18 % less time so, 1000 x 301 bf16
-    15 %, and by one thread a row 3 x 4 19 %, 50 x 8 20 %.
-    """
-    if not _loads_late(idea, problem):
-        return idea
-    held = gpu.sm_count * gpu.threads_per_sm
-    if problem.cols <= MAX_COLS_OF_ONE_THREAD:
-        if problem.rows * problem.cols > MAX_ELEMENTS_OF_A_THREAD_HELD * held:
-            return idea
-        small = problem.row_bytes >= MIN_ROW_BYTES_SMALL_BLOCKS and problem.rows > idea.threads
-        threads = WARP if small else idea.threads
-        return replace(idea, threads=threads, threads_per_row=1, vector_bytes=widest_word(problem))
-    if problem.cols <= WARP:
-        threads, block, most = WARP, WARP, MAX_SHARE_OF_THREADS_ONE_WARP
-    else:
-        threads, block = THREADS_OF_TWO_WARPS, MIN_BLOCK_THREADS
-        most = MAX_SHARE_OF_THREADS_TWO_WARPS
-    if problem.rows * threads > most * held:
-        return idea
-    each = max(problem.row_bytes // threads, problem.dtype.itemsize)
-    word = min(idea.vector_bytes, 1 << each.bit_length() - 1, MAX_WORD_OF_TWO_WARPS)
-    return replace(idea, threads=block, threads_per_row=threads, vector_bytes=word)
-
-
-def _loads_late(idea: Config, problem: Problem) -> bool:
-    """Whether a block has several rows of a warp or less, in each of which all threads have a word.
-
-    The gradients of softmax need both matrices for their sums. No time of f64 is known.
-    """
-    of_several = 1 < idea.threads_per_row <= WARP and idea.threads > idea.threads_per_row
-    whole = problem.row_bytes >= idea.threads_per_row * idea.vector_bytes
-    timed = problem.inner == 1 and idea.staging == "direct" and problem.dtype is not DType.F64
-    return problem.op.is_log and problem.op.is_backward and timed and of_several and whole
 
 
 def _span_of(problem: Problem, gpu: GpuSpec) -> Config | None:
