@@ -123,9 +123,9 @@ f32 and 3 x 4 bf16 take 1 % more."""
 def _of_few_elements_each(problem: Problem, gpu: GpuSpec) -> Config | None:
     """One or two elements of a row for each thread, where rows are few.
 
-    On an H200, the gradient of log_softmax takes 17 to 19 % less time so at 11 x 13 and 11 x 27
-    than by fewer threads; that of softmax takes as long. None for rows of more than a warp, or of a
-    middle axis.
+    On an H200, the gradient of log_softmax took 17 to 19 % less time so at 11 x 13 and 11 x 27 than
+    by fewer threads, which then loaded one matrix after the other; that of softmax takes as long.
+    None for rows of more than a warp, or of a middle axis.
     """
     word = min(widest_word(problem), 2 * problem.dtype.itemsize)
     threads = power_of_two(-(-problem.row_bytes // word))
