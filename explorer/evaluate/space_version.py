@@ -11,17 +11,17 @@ from explorer.problem import Problem
 from explorer.space import RULES, parameters
 
 SAME_CODE = {"550279875e27": ("40eea7c8412b", "e839c20ae339", "550279875e27")}
-"""Digests of templates, and of earlier ones that emit the same text for every config they knew.
+"""By the digest of today's templates, those of the first ones that emit the same kernels.
 
-The first are those for most problems, the others those for which `code_change` is 1 and 2. What was
-measured with them is of today's kernels. An edit may only be put here where emitted texts were
-compared; a test does that with the kernels of recordings, by their digests. The templates of today
-have a wait besides, which none but overlapped launches take, gradients whose rows are shared by a
-cluster, and gradients whose rows are staged as spans.
+They stand in the order of `code_change`. What was measured with them is of today's kernels. An edit
+may only be put here where emitted texts were compared; a test does that with the kernels of
+recordings, by their digests. The templates of today have a wait besides, which none but overlapped
+launches take, gradients whose rows are shared by a cluster, and gradients whose rows are staged as
+spans.
 """
 
 GROWN = {"24191b83": ("d2aa9526", "7130a09f", "24191b83")}
-"""Digests of spaces, and in the same way of earlier ones, all configs of which today's space has.
+"""The same by the digest of today's space: those of spaces all configs of which it has.
 
 What was measured in the earlier ones holds in today's, whose parameters have the same values: rules
 alone were relaxed. Since then clusters share rows of gradients, and spans bring them, too.
@@ -29,12 +29,12 @@ alone were relaxed. Since then clusters share rows of gradients, and spans bring
 
 
 def code_change(problem: Problem) -> int:
-    """Return which change of emitted code was the problem's last: 0, as for most, 1 or 2.
+    """Return the number of the last change that gave the problem other code; 0 where none did.
 
     The first is of gradients of 16-bit rows that start anywhere within an access: a row's first and
     last vector are loaded at once, with what they hold of its neighbours, not by single elements.
-    The second is of gradients of log_softmax: both matrices are loaded before their rows are
-    summed.
+    The second is of gradients of log_softmax along memory: where a block has several rows of 2 to
+    32 threads, both matrices are loaded before the rows are summed.
     """
     if not problem.op.is_backward or problem.inner > 1:
         return 0

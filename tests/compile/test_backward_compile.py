@@ -82,6 +82,9 @@ def test_accesses_of_full_width_survive_compilation(cache):
         (128, DType.F32, 16, 16),
         (33, DType.F32, 8, 4),
         (64, DType.BF16, 8, 8),
+        (64, DType.BF16, 2, 16),
+        (1024, DType.F32, 32, 16),
+        (32, DType.F64, 16, 8),
     ],
 )
 def test_both_matrices_are_loaded_before_their_rows_are_summed(

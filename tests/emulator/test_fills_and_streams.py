@@ -122,7 +122,11 @@ ROW_PROBLEMS = [
     Problem(17, 40, DType.BF16, out_dtype=DType.F32),
     Problem(17, 33, mask=Mask.LENGTHS),
     Problem(18, 12, DType.F16, mask=Mask.CAUSAL, mask_rows=6),
+    Problem(18, 12, DType.F16, mask=Mask.CAUSAL),
+    Problem(18, 40, mask=Mask.CAUSAL, mask_rows=30),  # the rows that a longer mask begins with
     Problem(18, 34, mask=Mask.ADDITIVE, mask_rows=3),
+    Problem(18, 34, mask=Mask.ADDITIVE, mask_rows=1),
+    Problem(18, 34, mask=Mask.ADDITIVE, mask_rows=18),
     Problem(18, 34, op=Op.SOFTMAX_BACKWARD),
 ]
 
