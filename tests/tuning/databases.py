@@ -7,10 +7,12 @@ import sys
 from explorer.tuning import open_storage
 
 SEARCH = """
+import random
 import sys
 from fake_evaluator import FakeEvaluator
 from explorer.config import Config
 from explorer.problem import Problem
+from explorer.space import Space
 from explorer.tuning import open_storage, run_search
 
 class Slow(FakeEvaluator):
@@ -23,16 +25,19 @@ storage = open_storage(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
 slow = Slow(Problem(64, 256), identity=Config.to_json)
-run_search(slow, storage, trials=int(sys.argv[2]), rounds=6)
-print(len(slow.evaluated))
+if sys.argv[3] == "replay":
+    space, rng = Space(slow.problem, slow.gpu), random.Random(0)
+    slow.catalogue = list(dict.fromkeys(space.sample(rng) for _ in range(300)))
+found = run_search(slow, storage, trials=int(sys.argv[2]), rounds=6)
+print(found.trials - found.duplicates)
 """
 
 
-def started(url, trials):
-    """A process that has opened the storage, and searches once it is told to."""
+def started(url, trials, what="search"):
+    """A process that has opened the storage, and searches once it is told to, or replays one."""
     path = os.pathsep.join(path for path in sys.path if path)
     return subprocess.Popen(
-        [sys.executable, "-c", SEARCH, url, str(trials)],
+        [sys.executable, "-c", SEARCH, url, str(trials), what],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -405,6 +405,45 @@ def test_a_search_goes_on_where_all_that_it_proposes_first_is_claimed_by_others(
     assert not set(evaluator.evaluated) & set(evaluator.submitted[:refused])
 
 
+def test_a_replay_uses_no_outcome_that_another_process_has_claimed(monkeypatch):
+    """It has the outcome before it knows, since that costs nothing."""
+    claims, refused = [], 7
+
+    def claim(self, digest):
+        claims.append(digest)
+        is_granted = len(claims) > refused
+        return SimpleNamespace(ask=lambda: None, is_granted=lambda: is_granted)
+
+    monkeypatch.setattr(Ledger, "claim", claim)
+    evaluator, rng, storage = FakeEvaluator(), random.Random(5), InMemoryStorage()
+    space = Space(evaluator.problem, evaluator.gpu)
+    evaluator.catalogue = list(dict.fromkeys(space.sample(rng) for _ in range(600)))
+    result = run_search(evaluator, storage, trials=10, ahead=6)
+    (study,) = storage.get_all_studies()
+    stored = {t.user_attrs["digest"] for t in storage.get_all_trials(study._study_id)}
+    assert len(stored) == result.trials - result.duplicates == 10
+    assert not stored & set(claims[:refused]) and result.duplicates == refused
+
+
+def test_a_replay_stores_many_trials_in_one_transaction(monkeypatch):
+    """And all of them, in the order in which they were evaluated."""
+    stored, put = [], Ledger.put
+
+    def watched(self, trials):
+        stored.append(len(trials))
+        return put(self, trials)
+
+    monkeypatch.setattr(Ledger, "put", watched)
+    evaluator, rng, storage = FakeEvaluator(), random.Random(5), InMemoryStorage()
+    space = Space(evaluator.problem, evaluator.gpu)
+    evaluator.catalogue = list(dict.fromkeys(space.sample(rng) for _ in range(600)))
+    run_search(evaluator, storage, trials=64, ahead=6)
+    (study,) = storage.get_all_studies()
+    trials = storage.get_all_trials(study._study_id)
+    assert [Config.from_dict(trial.params) for trial in trials] == evaluator.evaluated[:64]
+    assert sum(stored) == 64 and len(stored) < 8
+
+
 def test_what_others_found_out_is_heard_of_before_much_more_is_claimed(monkeypatch):
     claims, at_hearing = [], []
 

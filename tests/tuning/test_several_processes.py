@@ -19,9 +19,10 @@ from explorer.tuning.claims import LEASE_S, Claims
 PROBLEM = Problem(64, 256)
 
 
-def test_two_duplicate_nothing_and_learn_from_each_other(url):
+@pytest.mark.parametrize("what", ["search", "replay"])
+def test_two_duplicate_nothing_and_learn_from_each_other(url, what):
     """Both open a new database at once, with the same seed; finals are of all that was measured."""
-    running = [started(url, 40), started(url, 25)]
+    running = [started(url, 40, what), started(url, 25, what)]
     for process in running:
         assert process.stdout.readline() == "ready\n"
     told = [process.communicate("go\n", timeout=60)[0] for process in running]
