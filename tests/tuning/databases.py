@@ -11,6 +11,7 @@ import random
 import sys
 from fake_evaluator import FakeEvaluator
 from explorer.config import Config
+from explorer.outcome import Stage
 from explorer.problem import Problem
 from explorer.space import Space
 from explorer.tuning import open_storage, run_search
@@ -29,7 +30,7 @@ if sys.argv[3] == "replay":
     space, rng = Space(slow.problem, slow.gpu), random.Random(0)
     slow.catalogue = list(dict.fromkeys(space.sample(rng) for _ in range(300)))
 found = run_search(slow, storage, trials=int(sys.argv[2]), rounds=6)
-print(found.trials - found.duplicates)
+print(found.measured + sum(n for stage, n in found.rejected.items() if stage is not Stage.INVALID))
 """
 
 
