@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from optuna.storages import BaseStorage
 
 from explorer.config import Config
-from explorer.errors import InvalidInput, NotFound
+from explorer.errors import ExplorerError, InvalidInput, NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.evaluator import Evaluator
 from explorer.outcome import Measured, Outcome, Rejected, Stage
@@ -155,7 +155,7 @@ class Tally:
             self.rejected[outcome.stage] += 1
 
     def progress(self, budget: Budget, duplicates: int, copy_us: float, phase: str) -> Progress:
-        """A snapshot for whoever watches; waits for the best to be stored."""
+        """A snapshot for whoever watches; has the best stored, and waits for that."""
         return Progress(
             trials=self.told + duplicates,
             measured=self.measured_now,
@@ -366,7 +366,7 @@ class _Search:
                     has_more = self._fill(evaluations, ahead)
                     self._await_first(evaluations)
                     if self._begun:
-                        self._finish(self._begun.popleft())
+                        self._finish(self._begun[0])
                     self._learn(self._ledger.heard())
                     self._take_back()
                     self._tell_progress("search", self._on_their_way)
@@ -377,8 +377,8 @@ class _Search:
     def _begin(self, evaluations: Evaluations) -> None:
         """Hand over for evaluation what is there; what another process has claimed is put aside.
 
-        A replay's outcome costs nothing. Whether it may be used is asked once it is there, since to
-        wait for each answer took a third of the time of a replay.
+        A replay's outcome costs nothing, so that it is had while the claim is asked for. To wait
+        for the answer first took 0.1 of 1.7 s, and beside a test suite 2 of 4.
         """
         while len(self._begun) < self._most_begun and self._may_begin(len(self._begun)):
             one = self._next()
@@ -413,9 +413,12 @@ class _Search:
             self._begin(evaluations)
 
     def _keep(self) -> None:
-        """Store, and tell of, the outcomes that came after an error or Ctrl-C ended the search."""
+        """Store, and tell of, the outcomes that came after an error or Ctrl-C ended the search.
+
+        What another process has claimed is not stored.
+        """
         for one in self._begun:
-            with suppress(InvalidInput):  # the storage's error, which has ended the search
+            with suppress(ExplorerError):  # the storage's, which has ended the search
                 if one.has_outcome and one.claim.is_granted():
                     self._count(one)
                     self._tell_progress("search")
@@ -573,16 +576,19 @@ class _Search:
 
     @property
     def _duplicates(self) -> int:
-        """Proposals that were not evaluated here: their code was known, or is another process's."""
+        """Proposals that nothing is stored of: their code was known, or is another process's."""
         return self._proposer.duplicates + len(self._refused)
 
     def _finish(self, one: _Begun) -> None:
         """Count, store and learn what became of a proposal; raises what its evaluation raised.
 
-        Of a replay, what another process has claimed is put aside.
+        Only now is it known of a replay whether another process has claimed the code: then it is
+        put aside, and not counted. Until then it is among those begun: Ctrl-C loses nothing.
         """
         proposal, done = one.proposal, one.evaluation.result()
-        if not one.claim.is_granted():
+        is_granted = one.claim.is_granted()
+        self._begun.popleft()
+        if not is_granted:
             self._put_aside(proposal)
             return
         self._budget.spend(done.seconds)

@@ -98,14 +98,18 @@ def test_it_beats_random_points():
     assert model_us(result.finals.winner.trial.config) < best_random
 
 
+def as_replay(evaluator):
+    """Return the evaluator, which has the outcomes of 600 configs that were drawn at random."""
+    space, rng = Space(evaluator.problem, evaluator.gpu), random.Random(5)
+    evaluator.catalogue = list(dict.fromkeys(space.sample(rng) for _ in range(600)))
+    return evaluator
+
+
 def test_one_seed_gives_one_sequence_where_configs_are_of_a_recording():
     """On a GPU what is compiled, and what waits for the GPU, depends on the clock."""
-    evaluated, rng = [], random.Random(5)
-    space = Space(FakeEvaluator().problem, FakeEvaluator().gpu)
-    recorded = list(dict.fromkeys(space.sample(rng) for _ in range(600)))
+    evaluated = []
     for _ in range(2):
-        evaluator = FakeEvaluator()
-        evaluator.catalogue = recorded
+        evaluator = as_replay(FakeEvaluator())
         run_search(evaluator, InMemoryStorage(), trials=40, seed=3, ahead=8)
         evaluated.append(evaluator.evaluated)
     assert evaluated[0] == evaluated[1]
@@ -415,9 +419,7 @@ def test_a_replay_uses_no_outcome_that_another_process_has_claimed(monkeypatch):
         return SimpleNamespace(ask=lambda: None, is_granted=lambda: is_granted)
 
     monkeypatch.setattr(Ledger, "claim", claim)
-    evaluator, rng, storage = FakeEvaluator(), random.Random(5), InMemoryStorage()
-    space = Space(evaluator.problem, evaluator.gpu)
-    evaluator.catalogue = list(dict.fromkeys(space.sample(rng) for _ in range(600)))
+    evaluator, storage = as_replay(FakeEvaluator()), InMemoryStorage()
     result = run_search(evaluator, storage, trials=10, ahead=6)
     (study,) = storage.get_all_studies()
     stored = {t.user_attrs["digest"] for t in storage.get_all_trials(study._study_id)}
@@ -434,14 +436,12 @@ def test_a_replay_stores_many_trials_in_one_transaction(monkeypatch):
         return put(self, trials)
 
     monkeypatch.setattr(Ledger, "put", watched)
-    evaluator, rng, storage = FakeEvaluator(), random.Random(5), InMemoryStorage()
-    space = Space(evaluator.problem, evaluator.gpu)
-    evaluator.catalogue = list(dict.fromkeys(space.sample(rng) for _ in range(600)))
+    evaluator, storage = as_replay(FakeEvaluator()), InMemoryStorage()
     run_search(evaluator, storage, trials=64, ahead=6)
     (study,) = storage.get_all_studies()
     trials = storage.get_all_trials(study._study_id)
     assert [Config.from_dict(trial.params) for trial in trials] == evaluator.evaluated[:64]
-    assert sum(stored) == 64 and len(stored) < 8
+    assert sum(stored) == 64 and len(stored) < 16
 
 
 def test_what_others_found_out_is_heard_of_before_much_more_is_claimed(monkeypatch):
@@ -562,6 +562,39 @@ def test_an_interrupt_keeps_what_finished_and_leaves_nothing_running(storage):
     with pytest.raises(KeyboardInterrupt):
         run_search(Interrupted(), storage, trials=60)
     assert _finished(storage) == 20
+
+
+@pytest.mark.parametrize("at", [20, 31])
+def test_an_interrupt_keeps_what_a_replay_has_not_stored_yet(path, at):
+    class Interrupted(FakeEvaluator):
+        def evaluate(self, config):
+            if len(self.evaluated) == at:
+                raise KeyboardInterrupt
+            return super().evaluate(config)
+
+    evaluator = as_replay(Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        run_search(evaluator, open_storage(str(path)), trials=60)
+    assert _finished(open_storage(str(path))) == at
+
+
+def test_an_interrupt_that_comes_while_a_claim_is_waited_for_loses_no_outcome(monkeypatch):
+    asked = []
+
+    def is_granted():
+        asked.append(1)
+        if len(asked) == 10:
+            raise KeyboardInterrupt
+        return True
+
+    def claim(self, digest):
+        return SimpleNamespace(ask=lambda: None, is_granted=is_granted)
+
+    monkeypatch.setattr(Ledger, "claim", claim)
+    evaluator, storage = as_replay(FakeEvaluator()), InMemoryStorage()
+    with pytest.raises(KeyboardInterrupt):
+        run_search(evaluator, storage, trials=60)
+    assert _finished(storage) == len(evaluator.evaluated)
 
 
 def test_a_bug_keeps_what_finished_and_leaves_nothing_running(storage):
