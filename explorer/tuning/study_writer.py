@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from optuna.exceptions import DuplicatedStudyError
 from optuna.storages import BaseStorage
@@ -85,45 +85,36 @@ class Heard(NamedTuple):
     outcome: Outcome
 
 
-class Claim:
-    """Code that a process would evaluate, unless another one does, or did."""
+Answer = TypeVar("Answer")
 
-    def __init__(self, granted: Future[bool], ask: Callable[[], None]) -> None:
-        self._granted, self._ask = granted, ask
+
+class Asked(Future[Answer]):
+    """An answer that is asked for at the latest by who waits for its result.
+
+    `concurrent.futures.wait` does not ask, and callbacks do not.
+    """
+
+    def __init__(self, ask: Callable[[], None]) -> None:
+        super().__init__()
+        self._ask = ask
 
     def ask(self) -> None:
-        """Ask, unless that was done; does not wait for the answer."""
-        if not self._granted.done():
+        """Ask, unless the answer is there; does not wait for it."""
+        if not self.done():
             self._ask()
+
+    def result(self, timeout: float | None = None) -> Answer:
+        """Ask, and wait for the answer; raises what it met."""
+        self.ask()
+        return super().result(timeout)
+
+
+class Claim(Asked[bool]):
+    """Code that a process would evaluate, unless another one does, or did."""
 
     def is_granted(self) -> bool:
         """Whether this process is to evaluate it; waits for the answer. Raises what that met."""
-        self.ask()
-        return self._granted.result()
-
-
-class TrialNumber(Future[int]):
-    """The number of a trial, which it has once it is stored.
-
-    Who asks for its result has all stored that has finished. `concurrent.futures.wait` does not
-    ask, and callbacks do not.
-    """
-
-    def __init__(self, store: Callable[[], None]) -> None:
-        super().__init__()
-        self._store = store
-
-    def result(self, timeout: float | None = None) -> int:
-        """Ask for the trial to be stored, and wait for its number."""
-        if not self.done():
-            self._store()
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Ask for the trial to be stored, and wait for what that met."""
-        if not self.done():
-            self._store()
-        return super().exception(timeout)
+        return self.result()
 
 
 class Ledger:
@@ -164,7 +155,7 @@ class Ledger:
         """What the storage said when it took no more; empty as long as it does."""
         self._faults: dict[int, str] = {}
         self._problem = study.problem
-        self._wanted: deque[tuple[str, Future[bool]]] = deque()
+        self._wanted: deque[tuple[str, Claim]] = deque()
         self._done: list[str] = []
         """Digests of stored trials, whose claims are to be dropped."""
         self._may_claim = False
@@ -238,14 +229,14 @@ class Ledger:
         It is asked for once CLAIMED_AT_ONCE codes are wanted, or the claim is told to ask: a
         transaction for each code took a third of the time of the thread that writes.
         """
-        granted: Future[bool] = Future()
+        claim = Claim(self._ask)
         if self._claims is None:
-            granted.set_result(True)
+            claim.set_result(True)
         else:
-            self._wanted.append((digest, granted))
+            self._wanted.append((digest, claim))
             if len(self._wanted) >= CLAIMED_AT_ONCE:
                 self._ask()
-        return Claim(granted, self._ask)
+        return claim
 
     def _ask(self) -> None:
         """Ask for what is claimed and was not asked for yet."""
@@ -266,7 +257,7 @@ class Ledger:
         trial = finished_trial(
             config, outcome, attributes, self._objectives, parameters, started, completed
         )
-        stored = TrialNumber(self._ask_to_store)
+        stored = Asked[int](self._ask_to_store)
         self._finished.append((trial, stored))
         self._unwritten.append(stored)
         if len(self._finished) >= self._stored_at_once:

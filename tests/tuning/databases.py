@@ -7,13 +7,11 @@ import sys
 from explorer.tuning import open_storage
 
 SEARCH = """
-import random
 import sys
-from fake_evaluator import FakeEvaluator
+from fake_evaluator import FakeEvaluator, as_replay
 from explorer.config import Config
 from explorer.outcome import Stage
 from explorer.problem import Problem
-from explorer.space import Space
 from explorer.tuning import open_storage, run_search
 
 class Slow(FakeEvaluator):
@@ -27,8 +25,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 slow = Slow(Problem(64, 256), identity=Config.to_json)
 if sys.argv[3] == "replay":
-    space, rng = Space(slow.problem, slow.gpu), random.Random(0)
-    slow.catalogue = list(dict.fromkeys(space.sample(rng) for _ in range(300)))
+    as_replay(slow)
 found = run_search(slow, storage, trials=int(sys.argv[2]), rounds=6)
 print(found.measured + sum(n for stage, n in found.rejected.items() if stage is not Stage.INVALID))
 """

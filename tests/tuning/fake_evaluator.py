@@ -13,6 +13,7 @@ from explorer.evaluator import Comparison
 from explorer.gpu_spec import GpuSpec, known_gpu
 from explorer.outcome import Circumstances, Measured, Outcome, Rejected, Resources, Stage
 from explorer.problem import Problem
+from explorer.space import Space
 
 FLOOR_US = 60.0
 UNKNOWN_COST = 0.1
@@ -168,3 +169,10 @@ class Disturbed(FakeEvaluator):
         if len(self.evaluated) == 5:
             self._happens()
         return super().evaluate(config)
+
+
+def as_replay(evaluator: FakeEvaluator) -> FakeEvaluator:
+    """Return the evaluator, which has the outcomes of 600 configs that were drawn at random."""
+    space, rng = Space(evaluator.problem, evaluator.gpu), random.Random(5)
+    evaluator.catalogue = list(dict.fromkeys(space.sample(rng) for _ in range(600)))
+    return evaluator

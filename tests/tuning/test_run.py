@@ -21,7 +21,7 @@ from types import SimpleNamespace
 
 import optuna
 import pytest
-from fake_evaluator import FakeEvaluator, failure, model_us
+from fake_evaluator import FakeEvaluator, as_replay, failure, model_us
 from optuna.distributions import CategoricalDistribution
 from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
@@ -44,7 +44,7 @@ from explorer.tuning.proposer import Origin, Proposal, Proposer
 from explorer.tuning.samplers import named_sampler
 from explorer.tuning.search import MOST_BEGUN
 from explorer.tuning.study_attributes import finals_text, finals_to_attributes
-from explorer.tuning.study_writer import Ledger
+from explorer.tuning.study_writer import Claim, Ledger
 from explorer.tuning.surrogate import MIRROR_LIMIT, OptunaSampler
 
 
@@ -96,13 +96,6 @@ def test_it_beats_random_points():
     best_random = min(model_us(config) for config in drawn if failure(config) is None)
     result = run_search(evaluator, InMemoryStorage(), trials=60, ahead=8)
     assert model_us(result.finals.winner.trial.config) < best_random
-
-
-def as_replay(evaluator):
-    """Return the evaluator, which has the outcomes of 600 configs that were drawn at random."""
-    space, rng = Space(evaluator.problem, evaluator.gpu), random.Random(5)
-    evaluator.catalogue = list(dict.fromkeys(space.sample(rng) for _ in range(600)))
-    return evaluator
 
 
 def test_one_seed_gives_one_sequence_where_configs_are_of_a_recording():
@@ -387,6 +380,20 @@ def test_the_next_kernel_is_evaluated_while_an_outcome_is_stored_and_told():
     assert len(seen) > 5 and all(seen)
 
 
+def refuse_first(monkeypatch, number):
+    """Have the first claims of a search refused; return the digests that are claimed."""
+    claims = []
+
+    def claim(self, digest):
+        claims.append(digest)
+        claimed = Claim(lambda: None)
+        claimed.set_result(len(claims) > number)
+        return claimed
+
+    monkeypatch.setattr(Ledger, "claim", claim)
+    return claims
+
+
 def test_a_search_goes_on_where_all_that_it_proposes_first_is_claimed_by_others(monkeypatch):
     class Slow(CompilesInTurn):
         """Compiles for a while, so that claims are heard of when all first proposals are made."""
@@ -395,14 +402,8 @@ def test_a_search_goes_on_where_all_that_it_proposes_first_is_claimed_by_others(
             super().submit(config)
             threading.Timer(0.1, self.codes[config].set_result, [None]).start()
 
-    claims, refused = [], 7
-
-    def claim(self, digest):
-        claims.append(digest)
-        is_granted = len(claims) > refused
-        return SimpleNamespace(is_granted=lambda: is_granted)
-
-    monkeypatch.setattr(Ledger, "claim", claim)
+    refused = 7
+    refuse_first(monkeypatch, refused)
     evaluator = Slow()
     run_search(evaluator, InMemoryStorage(), trials=10, ahead=6)
     assert len(evaluator.evaluated) == 10
@@ -411,14 +412,8 @@ def test_a_search_goes_on_where_all_that_it_proposes_first_is_claimed_by_others(
 
 def test_a_replay_uses_no_outcome_that_another_process_has_claimed(monkeypatch):
     """It has the outcome before it knows, since that costs nothing."""
-    claims, refused = [], 7
-
-    def claim(self, digest):
-        claims.append(digest)
-        is_granted = len(claims) > refused
-        return SimpleNamespace(ask=lambda: None, is_granted=lambda: is_granted)
-
-    monkeypatch.setattr(Ledger, "claim", claim)
+    refused = 7
+    claims = refuse_first(monkeypatch, refused)
     evaluator, storage = as_replay(FakeEvaluator()), InMemoryStorage()
     result = run_search(evaluator, storage, trials=10, ahead=6)
     (study,) = storage.get_all_studies()
@@ -445,18 +440,12 @@ def test_a_replay_stores_many_trials_in_one_transaction(monkeypatch):
 
 
 def test_what_others_found_out_is_heard_of_before_much_more_is_claimed(monkeypatch):
-    claims, at_hearing = [], []
-
-    def claim(self, digest):
-        claims.append(digest)
-        is_granted = len(claims) > 40
-        return SimpleNamespace(is_granted=lambda: is_granted)
+    claims, at_hearing = refuse_first(monkeypatch, 40), []
 
     def heard(self):
         at_hearing.append(len(claims))
         return iter(())
 
-    monkeypatch.setattr(Ledger, "claim", claim)
     monkeypatch.setattr(Ledger, "heard", heard)
     evaluator = FakeEvaluator()
     run_search(evaluator, InMemoryStorage(), trials=10, ahead=6)

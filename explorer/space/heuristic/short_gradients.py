@@ -117,7 +117,7 @@ at 23076 x 13 f32, when kernels of fewer threads loaded one matrix after the oth
 MAX_COLS_OF_ONE_THREAD = 3
 """Columns of the longest row that one thread has alone where rows are few: on an H200, 371 x 3 f32
 and bf16 take 4 % less time so than by four threads, on an H100 3 x 3 f32 2 %. On an H200, 118 x 4
-f32 and 3 x 4 bf16 take 1 % more."""
+f32 and 3 x 4 bf16 take 1 % more time so than by two threads."""
 
 
 def _of_few_elements_each(problem: Problem, gpu: GpuSpec) -> Config | None:
