@@ -72,7 +72,7 @@ def test_a_quarter_of_the_lengths_is_whole(filled):
     assert (lengths == COLS).mean() == pytest.approx(1 / 4, abs=0.02)
 
 
-WAITS = pytest.mark.parametrize("waits", [False, True], ids=["at once", "after all loads"])
+WAITS = pytest.mark.parametrize("waits", [0, 1, 8], ids=["at once", "after one", "after eight"])
 
 
 @WAITS
@@ -106,11 +106,11 @@ class Launched:
 BY_FIELDS = """
 extern "C" __global__ void k(const void* in, const void* second, const int* lengths, void* out,
                              long long rows, int cols, int in_words,
-                             int out_words, int threads_per_row, int row_shift, int last_first,
-                             int waits) {
+                             int out_words, int threads_per_row, int row_shift, int block_rows,
+                             int last_first, int waits) {
   move_rows<WORD, UNROLL, GROUP, SHIFT, Load::kPlain, Store::kPlain, Masked::MASKED, SECOND>(
       {in, second, lengths, out, rows, cols, in_words, out_words, threads_per_row,
-       row_shift, last_first, waits});
+       row_shift, block_rows, last_first, waits});
 }
 """
 """The kernel that moves rows, which takes its pointers one by one: the emulator places them."""
@@ -214,7 +214,7 @@ def test_two_matrices_are_mixed_word_by_word(run, out, waits):
 @pytest.mark.parametrize("rows", [61, 30])
 def test_a_copy_that_waits_copies_all(run, out, unroll, threads, rows):
     problem = Problem(rows, 500)
-    shape, launched = LimitShape(Kind.COPY, 16, unroll, threads, waits=True), Launched()
+    shape, launched = LimitShape(Kind.COPY, 16, unroll, threads, waits=1), Launched()
     launch_copy(launched, shape, problem, {"input": 1, "output": 2})
     *_, words, told = launched.arguments
     rng = np.random.default_rng(0)

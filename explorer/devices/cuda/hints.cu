@@ -64,17 +64,22 @@ __device__ unsigned folded(unsigned a) { return a; }
 __device__ unsigned folded(uint2 a) { return a.x ^ a.y; }
 __device__ unsigned folded(uint4 a) { return a.x ^ a.y ^ a.z ^ a.w; }
 
-// Waits for what a group of threads has loaded, as the reduction of a softmax does: a block, or the
-// threads of a warp. The answer to a question about the words is not used, but takes all of them.
-__device__ void await_loads(int group_threads, unsigned loaded) {
-  const int any = group_threads > 32 ? __syncthreads_or(loaded) : __any_sync(0xffffffffu, loaded);
-  asm volatile("" ::"r"(any));
+// Has a group of threads, a block or those of a warp, wait `waits` times for what they have loaded, as
+// a softmax does for its reductions. Returns 0. What is stored has to depend on that: the compiler does
+// not know it, and would drop what a warp exchanges and nobody needs.
+__device__ int await_loads(int waits, int group_threads, unsigned loaded) {
+  if (waits == 0) return 0;
+#pragma unroll 1  // the shorter text is fetched sooner
+  for (int i = 0; i < waits; ++i) {
+    loaded = group_threads > 32 ? __syncthreads_or(loaded) : __shfl_xor_sync(0xffffffffu, loaded, 1);
+  }
+  return loaded & (waits >> 16);
 }
 
 template <typename Word, int kUnroll>
-__device__ void await_words(int group_threads, const Word (&held)[kUnroll]) {
+__device__ Word all_mixed(const Word (&held)[kUnroll]) {
   Word all = held[0];
 #pragma unroll
   for (int u = 1; u < kUnroll; ++u) all = mixed(all, held[u]);
-  await_loads(group_threads, folded(all));
+  return all;
 }

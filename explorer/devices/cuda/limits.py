@@ -36,13 +36,17 @@ HINTS = tuple(product(("default", "cs", "no-allocate"), ("default", "cs", "cg"))
 """Cache hints of loads and stores."""
 
 FIRST_HINTS = (("default", "default"), ("cs", "cs"))
-"""Those that every shape is timed with. Which shape is best differs between the two: by the first
-alone, copies of 17 MB came to be 4 % slower than the best of all on an H200. Shapes that wait are
-timed with the second alone: where they are the fastest, they are so with these."""
+"""Those that every shape is timed with, and with the second where it waits: where a shape that
+waits is the fastest, it is so with these. Which shape is best differs between the two: by the first
+alone, copies of 17 MB came to be 4 % slower than the best of all on an H200."""
 
 ROW_HINTS = (("default", "default"), ("default", "cg"), ("cs", "cs"), ("no-allocate", "cs"))
 """Those of kernels that move rows: with all of them, these kernels would take twice as long to
 compile as all others."""
+
+ROW_WAITS = (0, 1, 8)
+"""How often kernels that move rows wait: eight waits of a warp take about as long as the exchanges
+of a softmax's two reductions."""
 
 _LOADS = {"default": "kPlain", "cs": "kStreaming", "no-allocate": "kNoAllocate"}
 _STORES = {"default": "kPlain", "cs": "kStreaming", "cg": "kL2"}
@@ -62,9 +66,9 @@ class LimitShape:
     is_fitted: bool = False
     """Of Kind.ROWS alone: whether the text of its kernel says how many threads share a row."""
     last_first: bool = False
-    """Of Kind.ROWS alone: whether the first blocks move the last rows."""
-    waits: bool = False
-    """Whether a block, or a row's threads, store nothing before all that they load is there."""
+    """Of Kind.ROWS alone, and under a causal mask: whether the first blocks move the last rows."""
+    waits: int = 0
+    """How often a block, or a row's threads, wait for all that they load before they store."""
     load_hint: str = "default"
     store_hint: str = "default"
 
@@ -75,7 +79,8 @@ class LimitShape:
         by_row = f", {self.threads_per_row} a row" if self.threads_per_row else ""
         order = ", made for these rows" if self.is_fitted else ""
         order += ", the last rows first" if self.last_first else ""
-        order += ", stores after all loads" if self.waits else ""
+        waits = f"{self.waits} times" if self.waits > 1 else "once"
+        order += f", waits {waits} for its loads" if self.waits else ""
         name = "" if self.kind is Kind.COPY else f"{self.kind}, "
         return name + shape + by_row + order + load + store
 
@@ -106,12 +111,32 @@ class LimitShape:
         is_power = group & (group - 1) == 0
         return group.bit_length() - 1 if is_power else _MOST_THREADS.bit_length()
 
+    @property
+    def block_rows(self) -> int:
+        """Of Kind.ROWS alone: the rows that a block moves."""
+        return self.threads // self.threads_per_row
+
+    def first_variations(self) -> list["LimitShape"]:
+        """The same shape as it is timed to choose those that are timed in all `variations`.
+
+        One that moves rows also as it waits: without that, those that are 0.6 % faster than all
+        others at 4096 x 4096 f32 under lengths were not found on an H100.
+        """
+        plain, hinted = (
+            replace(self, load_hint=load, store_hint=store) for load, store in FIRST_HINTS
+        )
+        if self.waits:
+            return [hinted]
+        waiting = [replace(hinted, waits=1)] if self.kind is Kind.ROWS else []
+        return [plain, hinted, *waiting]
+
     def variations(self) -> list["LimitShape"]:
         """The same shape with all cache hints of its kind.
 
         One that moves rows also with all loads before any store, as kernels do whose threads wait
-        for a row's sum (0.8 % less time under a causal mask on an H200); and by words of 16 bytes
-        also by twice as many of 8.
+        for a row's sum (0.8 % less time under a causal mask on an H200), or later than that (1.3 %
+        less at 16384 x 1024 f32 under such a mask on an H100); and by words of 16 bytes also by
+        twice as many of 8.
         """
         if self.kind is not Kind.ROWS:
             return [replace(self, load_hint=load, store_hint=store) for load, store in HINTS]
@@ -122,7 +147,7 @@ class LimitShape:
             replace(one, load_hint=load, store_hint=store, waits=waits)
             for one in shapes
             for load, store in ROW_HINTS
-            for waits in (False, True)
+            for waits in ROW_WAITS
         ]
 
 
@@ -151,7 +176,7 @@ def limit_shapes(problem: Problem) -> list[LimitShape]:
     waiting = product((16,), (2, 4, 8, 12), (64, 80, 96, 128, 160, 256, 512))
     return [
         *(LimitShape(kind, *size) for size in sizes),
-        *(LimitShape(kind, *size, waits=True) for size in waiting),
+        *(LimitShape(kind, *size, waits=1) for size in waiting),
         *row_shapes(problem),
     ]
 
@@ -304,7 +329,7 @@ def _extents(problem: Problem) -> dict[str, str]:
 
     In a limit that is fitted to its rows they stand in the text, as in kernels whose `static_cols`
     is set; elsewhere they are arguments. Only where a mask repeats is a row's place in it found by
-    a division: that takes some 35 instructions, for which a limit of few rows would wait.
+    a division, which takes some 35 instructions, and which kernels have for the same masks alone.
     """
     repeats = 0 < problem.mask_rows < problem.rows
     mask = {
@@ -352,7 +377,7 @@ class Rows(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("input", "second", "lengths", "output")),
         ("rows", ctypes.c_longlong),
         *((name, ctypes.c_int) for name in ("cols", "in_words", "out_words")),
-        *((name, ctypes.c_int) for name in ("threads_per_row", "row_shift")),
+        *((name, ctypes.c_int) for name in ("threads_per_row", "row_shift", "block_rows")),
         *((name, ctypes.c_int) for name in ("last_first", "waits")),
     ]
 
@@ -382,11 +407,8 @@ class Limits:
         The limit is itself the winner of a search, as every softmax beside it is: all shapes once,
         then the best in all variations, then the best of those once more.
         """
-        first = {
-            replace(shape, load_hint=load, store_hint=store): shape
-            for shape in limit_shapes(self._problem)
-            for load, store in (FIRST_HINTS[1:] if shape.waits else FIRST_HINTS)
-        }
+        shapes = limit_shapes(self._problem)
+        first = {varied: shape for shape in shapes for varied in shape.first_variations()}
         timed = {shape: self._median(shape, sample, 1) for shape in first}
         ranked = list(dict.fromkeys(first[one] for one in sorted(timed, key=lambda s: timed[s])))
         for by_row in (False, True):
@@ -425,7 +447,7 @@ def launch_copy(
     """Copy the input, or mix it with the gradient; bytes are rounded up to whole words."""
     words = -(-problem.written_bytes // shape.word_bytes)
     names = ("input", *(("grad",) if shape.kind is Kind.PAIR else ()), "output")
-    arguments = (*(addresses[name] for name in names), words, int(shape.waits))
+    arguments = (*(addresses[name] for name in names), words, shape.waits)
     types = (*(_POINTER for _ in names), _LONG, _INT)
     blocks = -(-words // (shape.threads * shape.unroll))
     tools.launch(shape.entry, blocks, shape.threads, arguments, types)
@@ -445,7 +467,7 @@ def launch_stream(
     words = max(arguments[1::2])
     blocks = -(-words // (shape.threads * shape.unroll))
     types = (*(_POINTER, _LONG) * 3, _INT)
-    tools.launch(shape.entry, blocks, shape.threads, (*arguments, int(shape.waits)), types)
+    tools.launch(shape.entry, blocks, shape.threads, (*arguments, shape.waits), types)
 
 
 def launch_rows(
@@ -463,8 +485,9 @@ def launch_rows(
         out_words=problem.written_bytes // problem.rows // shape.word_bytes,
         threads_per_row=shape.threads_per_row,
         row_shift=shape.row_shift,
+        block_rows=shape.block_rows,
         last_first=shape.last_first,
         waits=shape.waits,
     )
-    blocks = -(-problem.rows // (shape.threads // shape.threads_per_row))
+    blocks = -(-problem.rows // shape.block_rows)
     tools.launch(shape.entry, blocks, shape.threads, (rows,), (None,))

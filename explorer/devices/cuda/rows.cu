@@ -18,8 +18,9 @@ struct Rows {
   int out_words;  // of a row
   int threads_per_row;
   int row_shift;   // a power of two of threads a row, or more than a block has: then one row a block
-  int last_first;  // whether the first block moves the last rows
-  int waits;       // whether nothing of a row is stored before all of it is loaded
+  unsigned block_rows;
+  int last_first;  // under a causal mask alone: whether the first block moves the last rows
+  int waits;       // how often a row's threads wait for all that they load before they store
 };
 
 // The words of a row that hold an element which no mask hides.
@@ -39,34 +40,38 @@ __device__ void move_rows(const Rows& m) {
   const int group = kGroup > 0 ? kGroup : m.threads_per_row;
   const int shift = kGroup > 0 ? kShift : m.row_shift;
   // By shifts: divisions would take 0.1 us, of 4 that a small problem's launch takes.
-  const unsigned block_rows = max(blockDim.x >> shift, 1u);
-  const long long block = m.last_first ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
-  const long long row = block * block_rows + (threadIdx.x >> shift);
-  const bool is_row = row < m.rows;  // other threads wait with the block's, and move nothing
-  const int seen = is_row ? words_seen<Word, kMasked>(m, row) : 0;
-  const int read = is_row ? IN_WORDS : 0, written = is_row ? OUT_WORDS : 0;
+  const bool is_turned = kMasked == Masked::kCausal && m.last_first;
+  const long long block = is_turned ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+  const long long own = block * m.block_rows + (threadIdx.x >> shift);
+  // Threads without a row load the last one, so that no load waits for a comparison, and store nothing.
+  const long long row = min(own, m.rows - 1);
+  const int seen = words_seen<Word, kMasked>(m, row);
+  const int written = own < m.rows ? OUT_WORDS : 0;
   const int lane = threadIdx.x & ((1u << shift) - 1);
-  const Word* in = static_cast<const Word*>(m.in) + row * IN_WORDS;
-  const Word* second = static_cast<const Word*>(m.second) + MASK_ROW(row) * IN_WORDS;
-  Word* out = static_cast<Word*>(m.out) + row * OUT_WORDS;
+  // These begin at the thread's first word: where the text says how many threads share a row, the
+  // compiler knows how far the others are from it.
+  const Word* in = static_cast<const Word*>(m.in) + row * IN_WORDS + lane;
+  const Word* second = static_cast<const Word*>(m.second) + MASK_ROW(row) * IN_WORDS + lane;
+  Word* out = static_cast<Word*>(m.out) + row * OUT_WORDS + lane;
   const int words = max(IN_WORDS, OUT_WORDS);
   for (int first = 0; first < words; first += group * kUnroll) {
     Word held[kUnroll], more[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int i = first + lane + u * group;
-      held[u] = i < seen ? load_word<kLoad>(in + i) : Word{};
-      if (kSecond) more[u] = i < read ? load_word<kLoad>(second + i) : Word{};
+      const int i = first + u * group;
+      held[u] = lane + i < seen ? load_word<kLoad>(in + i) : Word{};
     }
-    if (kSecond) {
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) held[u] = mixed(held[u], more[u]);
-    }
-    if (m.waits) await_words(group, held);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int i = first + lane + u * group;
-      if (i < written) store_word<kStore>(out + i, held[u]);
+      const int i = first + u * group;
+      more[u] = kSecond && lane + i < IN_WORDS ? load_word<kLoad>(second + i) : Word{};
+    }
+    const Word all = mixed(all_mixed(held), all_mixed(more));
+    const int end = written - await_loads(m.waits, group, folded(all));
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int i = first + u * group;
+      if (lane + i < end) store_word<kStore>(out + i, mixed(held[u], more[u]));
     }
   }
 }

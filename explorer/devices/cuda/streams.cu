@@ -40,7 +40,7 @@ __device__ Word read_rest(const Word* in, Share s, Word all) {
 template <typename Word, int kUnroll, Load kLoad, Store kStore>
 __device__ void stream_words(const Word* in, long long in_words, const Word* second,
                              long long second_words, Word* out, long long out_words,
-                             bool waits) {
+                             int waits) {
   const Share ours = share_of<Word>(in_words), also = share_of<Word>(second_words);
   const Share written = share_of<Word>(out_words);
   Word held[kUnroll], more[kUnroll];
@@ -50,9 +50,9 @@ __device__ void stream_words(const Word* in, long long in_words, const Word* sec
   all = read_rest<Word, kUnroll, kLoad>(second, also, all);
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) all = mixed(all, mixed(held[u], more[u]));
-  if (waits) await_loads(blockDim.x, folded(all));
+  const long long end = written.end - await_loads(waits, blockDim.x, folded(all));
 #pragma unroll 4
-  for (long long i = written.first; i < written.end; i += blockDim.x) {
+  for (long long i = written.first; i < end; i += blockDim.x) {
     store_word<kStore>(out + i, all);
   }
 }
@@ -62,5 +62,5 @@ __device__ void stream_words(const Word* in, long long in_words, const Word* sec
       name(const Word* __restrict__ in, long long in_words, const Word* __restrict__ second,     \
            long long second_words, Word* __restrict__ out, long long out_words, int waits) {     \
     stream_words<Word, unroll, Load::load, Store::store>(in, in_words, second, second_words, out, \
-                                                         out_words, waits);                      \
+                                                         out_words, waits);                     \
   }

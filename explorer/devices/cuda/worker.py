@@ -39,12 +39,12 @@ def run(connection: Connection, index: int, sources: tuple[Source, ...] = ()) ->
     while True:
         try:
             request = connection.recv()
-        except (EOFError, OSError):  # the other process ended, if in the middle of a request
+        except (EOFError, OSError):  # the process that asks has ended, even while it sent a request
             return
         reply = worker.answer(request)
         try:
             connection.send(reply)
-        except BrokenPipeError:  # the process that asked has ended, by Ctrl-C for instance
+        except OSError:  # the process that asked has ended, by Ctrl-C for instance
             return
         if isinstance(reply, Failed | NotEntered) and reply.context_lost:
             return
