@@ -513,6 +513,16 @@ def test_gradients_of_rows_that_start_anywhere_have_narrow_words(op):
     assert words(5001, DType.F32) == 16
 
 
+@pytest.mark.parametrize("op", GRADIENTS)
+def test_half_a_warp_has_a_short_row_where_the_gpu_holds_all_of_them(op):
+    """By words of 8 bytes, of which a warp would have less than two for each of its threads."""
+    threads = {
+        (rows, cols): config_for(Problem(rows, cols, DType.BF16, op), H200).threads_per_row
+        for rows, cols in ((14_145, 199), (174_756, 209), (14_145, 299))
+    }
+    assert list(threads.values()) == [16, 32, 32]
+
+
 @pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
 def test_spans_bring_many_short_rows_of_gradients(op):
     """Fewer rows, which the L2 cache holds, go straight to their threads."""
@@ -535,6 +545,9 @@ def test_few_gradients_that_start_anywhere_are_loaded_by_the_words_that_divide_t
 
     log = Op.LOG_SOFTMAX_BACKWARD
     assert chosen(1, 1683, DType.BF16) == chosen(700, 1501, DType.F16, log) == (2, 256)
+    assert chosen(3978, 501, DType.BF16) == chosen(300, 701, DType.BF16, log) == (2, 128)
+    assert chosen(13, 394, DType.BF16, log) == (4, 128) and chosen(100, 601, DType.BF16) == (2, 256)
+    assert chosen(5100, 338, DType.F32, log) == (8, 128)
     assert chosen(1731, 1121, DType.BF16) == chosen(1036, 1357, DType.BF16, log) == (2, 256)
     assert chosen(20, 7001, DType.F16)[0] == 16
     assert chosen(1000, 1502, DType.BF16, log) == chosen(3, 2942, DType.BF16) == (4, 256)
@@ -608,8 +621,8 @@ def test_threads_of_few_rows_of_a_logarithm_have_few_exponentials():
         assert config.staging == "direct"
         return config.threads_per_row
 
-    assert [threads(11, cols) for cols in (7, 13, 14, 27)] == [8, 16, 8, 32]
-    assert threads(2000, 20) == threads(2000, 13, DType.F32) == 16
+    assert [threads(11, cols) for cols in (7, 13, 14, 27)] == [4, 8, 4, 16]
+    assert threads(2000, 24) == threads(2000, 13, DType.F32) == 8
     assert [threads(300_000 // cols, cols) for cols in (7, 13, 15, 27)] == [1, 2, 4, 4]
 
 
@@ -621,7 +634,8 @@ def test_few_rows_of_a_logarithm_have_two_threads_or_more_from_4_columns_on(gpu)
 
     assert shared_out(371, 3, DType.F32) == (1, 128, 4)
     assert shared_out(3, 4, DType.F32) == shared_out(354, 4, DType.F32) == (2, 128, 8)
-    assert shared_out(1000, 32, DType.F32) == (16, 128, 8)
+    assert shared_out(1000, 32, DType.F32) == (8, 128, 8)
+    assert shared_out(170, 55, DType.F32) == shared_out(11, 77, DType.F32) == (32, 128, 4)
     assert shared_out(4000, 64, DType.BF16) == (8, 128, 8)
     assert shared_out(11, 512, DType.F32) == (32, 128, 16)
 

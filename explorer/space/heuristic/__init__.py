@@ -3,12 +3,12 @@
 `regimes` chooses the kind of kernel. The first of these that fits has a module, which chooses the
 numbers:
 
-- Gradients of few rows of more than 480 elements that start anywhere are for `gradients`: its
+- Gradients of few rows of 330 elements or more that start anywhere are for `gradients`: its
   `of_narrow_words` loads them by the words that divide them.
 - Few rows that can be resident on the GPU at the same time, of 512 bytes or more, are for
   `one_block`: its `of_one_wave` chooses the fewest accesses a thread with which they are.
 - Gradients of rows of up to 80 elements that words of 16 bytes do not divide, or of 160 of 16 bits
-  that 8 bytes do not, are for `short_gradients`, and so are few rows of up to 64 elements whose
+  that 8 bytes do not, are for `short_gradients`, and so are few rows of up to 160 elements whose
   exponentials are computed.
 - Rows of up to 1280 elements that words of 16 bytes do not divide, or of fewer than 64, are for
   `short_rows`.

@@ -26,6 +26,11 @@ MAX_8_BYTE_ACCESSES_PER_THREAD = 12
 memory has. On an H200, 6710 x 5001 bf16 takes 12 to 16 % less time by 10 of them for each of 128
 threads than by four words of 16 bytes for each of 160."""
 
+MAX_COLS_HALF_A_WARP = 256
+"""Elements of the longest such row that half a warp has, where the GPU holds as many threads at the
+same time: on an H200, the gradient of log_softmax at 14145 x 199 bf16 takes 15 % less time so than
+by a warp, on an H100 4 %."""
+
 POWERS_THAT_FILL_AN_SM = (32, 512, 1024)
 """Sizes of blocks that are powers of two and yet worth it: others lose 1 % to the next size that is
 none, of which an SM holds fewer threads."""
@@ -221,12 +226,14 @@ def _shared_by(blocks: int, threads: int) -> Config:
 # ------------------------------------------------------------------ few rows that start anywhere
 
 
-MIN_COLS_NARROW_WORDS = 481
-"""Elements of the shortest row of a gradient that has a block of its own, by narrow words."""
+MIN_COLS_NARROW_WORDS = 330
+"""Elements of the shortest row of a gradient that has a block of its own, by narrow words. On an
+H200, 13 x 394 bf16 takes 5 % less time so than by a warp, and 3978 x 501 bf16 10 % less than by
+words of 8 bytes; 5100 x 338 f32 2 % less than by 96 threads and words of 16."""
 
-MIN_COLS_NARROW_WORDS_MORE_ROWS = 896
-"""Elements of the shortest such row where rows are more than SMs: 700 x 701 bf16 takes 2 % less
-time by a warp for each, 2000 x 901 f32 3 % more by a block of 128 threads than of 256."""
+MIN_COLS_256_THREADS, MIN_COLS_256_THREADS_MORE_ROWS = 481, 896
+"""Elements of the shortest row that has more than 128 threads, and where rows are more than SMs: on
+an H200, 2000 x 901 f32 takes 3 % more time by 128 threads than by 256."""
 
 MAX_ELEMENTS_PER_SM = {(2, 2): 16_000, (2, 4): 33_000, (4, 4): 16_000, (4, 8): 16_000}
 """Elements of the rows of an SM up to which narrow words are faster than wider ones, by the bytes
@@ -241,7 +248,7 @@ MAX_COLS_NARROW_WORDS = {(2, 2): 4096, (2, 4): WIDE_ROW, (4, 4): 4096, (4, 8): 4
 """Elements of the longest row, by the same: 300 x 5001 f32 takes as long by words of 16 bytes, 60 x
 7001 bf16 5 % less by them than by single elements."""
 
-SIZES_NARROW_WORDS = (256, 384, 512, 768, MAX_BLOCK_THREADS)
+SIZES_NARROW_WORDS = (128, 256, 384, 512, 768, MAX_BLOCK_THREADS)
 """Threads of a row by narrow words. Of shorter rows 192 to 512 are within 2 % of each other; the
 gradient of log_softmax at 60 x 2201 f32 takes 5 % more time by 640 threads than by 768."""
 
@@ -278,7 +285,7 @@ def of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
         return None
     word, elements = widest_word(problem), elements_of_an_sm(problem, gpu)
     if _are_few_for_narrow_words(problem, gpu, word):
-        return replace(row_of(_threads_of_narrow_words(problem, word)), vector_bytes=word)
+        return replace(row_of(_threads_of_narrow_words(problem, gpu, word)), vector_bytes=word)
     few = MIN_ELEMENTS_PER_SM_8_BYTES < elements <= MAX_ELEMENTS_PER_SM_8_BYTES
     longest = THREADS_8_BYTES[-1][0]
     if word != 2 or not few or not MIN_COLS_8_BYTES <= problem.cols <= longest:
@@ -292,20 +299,21 @@ def _are_few_for_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> bool
     kind = (problem.dtype.itemsize, word)
     if kind not in MAX_ELEMENTS_PER_SM:
         return False
-    more_rows = problem.rows > gpu.sm_count
-    least = MIN_COLS_NARROW_WORDS_MORE_ROWS if more_rows else MIN_COLS_NARROW_WORDS
     longer = word == 2 and problem.cols > MAX_COLS_MANY_ELEMENTS
     allowed = MAX_ELEMENTS_PER_SM_LONGER if longer else MAX_ELEMENTS_PER_SM[kind]
     fits = elements_of_an_sm(problem, gpu) <= allowed
-    return least <= problem.cols <= MAX_COLS_NARROW_WORDS[kind] and fits
+    return MIN_COLS_NARROW_WORDS <= problem.cols <= MAX_COLS_NARROW_WORDS[kind] and fits
 
 
-def _threads_of_narrow_words(problem: Problem, word: int) -> int:
+def _threads_of_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> int:
     most = MOST_WORDS_OF_A_THREAD[problem.dtype.itemsize, word]
     if problem.op.is_log and problem.dtype.itemsize == 4:
         most = MOST_WORDS_OF_A_THREAD_LOGARITHM_F32
+    few = problem.rows <= gpu.sm_count
+    longer = problem.cols >= (MIN_COLS_256_THREADS if few else MIN_COLS_256_THREADS_MORE_ROWS)
+    sizes = SIZES_NARROW_WORDS[1:] if longer else SIZES_NARROW_WORDS
     needed = problem.row_bytes / word / most
-    return next((n for n in SIZES_NARROW_WORDS if n >= needed), MAX_BLOCK_THREADS)
+    return next((n for n in sizes if n >= needed), MAX_BLOCK_THREADS)
 
 
 # ------------------------------------------------------------------ rows of one block
@@ -320,7 +328,9 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
     if problem.row_bytes % ACCESS_BYTES > 0 and problem.dtype.is_half:
         words = WorkSplit(problem, Config(vector_bytes=8)).row_vectors
         threads = power_of_two(math.ceil(words / MAX_8_BYTE_ACCESSES_PER_THREAD))
-        return replace(row_of(min(max(WARP, threads), MAX_BLOCK_THREADS)), vector_bytes=8)
+        halves = problem.rows * WARP // 2 <= gpu.sm_count * gpu.threads_per_sm
+        least = WARP // 2 if halves and problem.cols <= MAX_COLS_HALF_A_WARP else WARP
+        return replace(row_of(min(max(least, threads), MAX_BLOCK_THREADS)), vector_bytes=8)
     vectors = WorkSplit(problem, Config(vector_bytes=ACCESS_BYTES)).row_vectors
     if vectors <= WARP:
         return row_of(power_of_two(vectors))

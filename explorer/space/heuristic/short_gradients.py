@@ -6,7 +6,7 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
-from explorer.problem import Problem, power_of_two
+from explorer.problem import Problem
 from explorer.space.design_rules import has_spans, widest_word
 from explorer.space.heuristic.row_threads import ACCESS_BYTES, row_of
 from explorer.space.heuristic.short_rows import span_of
@@ -80,9 +80,9 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     Of 16 bits, rows of whole pairs take 1 to 28 % less time by these than by a span or by elements
     on an H200, but 800000 x 34 4 % more. None for rows that are not so short.
     """
-    single = _of_few_elements_each(problem, gpu) if problem.op.is_log else None
-    if single is not None or not _are_short(problem):
-        return single
+    few = _of_few_rows(problem, gpu) if problem.op.is_log else None
+    if few is not None or not _are_short(problem):
+        return few
     span = _span_of(problem, gpu)
     if span is not None:
         return span
@@ -108,11 +108,16 @@ def _pairs(problem: Problem) -> int:
     return problem.cols // 2 if problem.dtype.is_half and widest_word(problem) == 4 else 0
 
 
-MAX_SHARE_OF_THREADS_FEW_ELEMENTS = 0.25
-"""Threads that have one or two elements of a row over those that the GPU holds, at most: on an
-H200, the gradient of log_softmax took 18 % less time so at 2000 x 13 f32 and 2000 x 20, and as long
-at 23076 x 13 f32, when kernels of fewer threads loaded one matrix after the other."""
+WORDS_OF_A_THREAD = 2
+"""Words of one or two elements that a thread has about, where rows are few. On an H200, the
+gradient of log_softmax takes 1 to 4 % more time by one or by four of them at 14 problems of 6 to 77
+columns, 170 x 55 by seven 2 to 3 %; that of softmax takes as long."""
 
+MAX_WORDS_OF_FEW_ROWS = 80
+"""Words of the longest such row: on an H200, 11 x 256 bf16 takes 1 % less time by words of 16."""
+
+MAX_SHARE_OF_THREADS_FEW_ROWS = 0.125
+"""Threads of such rows over those that the GPU holds, at most."""
 
 MAX_COLS_OF_ONE_THREAD = 3
 """Columns of the longest row that one thread has alone where rows are few: on an H200, 371 x 3 f32
@@ -120,19 +125,16 @@ and bf16 take 4 % less time so than by four threads, on an H100 3 x 3 f32 2 %. O
 f32 and 3 x 4 bf16 take 1 % more time so than by two threads."""
 
 
-def _of_few_elements_each(problem: Problem, gpu: GpuSpec) -> Config | None:
-    """One or two elements of a row for each thread, where rows are few.
-
-    On an H200, the gradient of log_softmax took 17 to 19 % less time so at 11 x 13 and 11 x 27 than
-    by fewer threads, which then loaded one matrix after the other; that of softmax takes as long.
-    None for rows of more than a warp, or of a middle axis.
-    """
+def _of_few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """About two words for each thread; None for rows that are longer, or of a middle axis."""
     word = min(widest_word(problem), 2 * problem.dtype.itemsize)
-    threads = power_of_two(-(-problem.row_bytes // word))
+    words = -(-problem.row_bytes // word)
+    threads = 1 << max(0, round(math.log2(words / WORDS_OF_A_THREAD)))
+    threads = min(words, WARP, max(2, threads))
     if problem.cols <= MAX_COLS_OF_ONE_THREAD and problem.dtype is not DType.F64:
         threads = 1
-    most = MAX_SHARE_OF_THREADS_FEW_ELEMENTS * gpu.sm_count * gpu.threads_per_sm
-    if problem.rows * threads > most or threads > WARP or problem.inner > 1:
+    most = MAX_SHARE_OF_THREADS_FEW_ROWS * gpu.sm_count * gpu.threads_per_sm
+    if problem.rows * threads > most or words > MAX_WORDS_OF_FEW_ROWS or problem.inner > 1:
         return None
     return replace(row_of(threads), vector_bytes=word)
 
