@@ -19,6 +19,7 @@ compiled anew there.
 import ctypes
 import os
 import signal
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -44,6 +45,9 @@ MOST_PROCESSES = 4
 
 LOOKS_AFTER_S = 2.0
 """How often a process that has nothing to do looks whether its parent is alive."""
+
+ENDS_WITHIN_S = 1.0
+"""How long processes may take to end before they are killed: one may compile for minutes."""
 
 NO_DEVICE = 100
 """What the driver's cuInit returns where no GPU is visible."""
@@ -95,17 +99,39 @@ class PeersAhead:
         self._tasks.close()
         self._tasks.cancel_join_thread()  # nobody reads what is left
         for process in self._processes:
-            process.kill()  # it may be in the midst of minutes; caches take whole files alone
+            process.terminate()
+        until = time.monotonic() + ENDS_WITHIN_S
+        for process in self._processes:
+            process.join(max(0.0, until - time.monotonic()))
+            process.kill()  # caches take whole files alone
             process.join()
 
 
 # ------------------------------------------------------------------ in a process without a GPU
 
 
+class _Ended(BaseException):
+    """Whoever started this process ends it."""
+
+
+def _end(*_: object) -> None:
+    raise _Ended
+
+
 def serve(tasks: Any, begun: Any, gpu: GpuSpec) -> None:
-    """Compile one task after another, until the process is ended or its parent has died."""
+    """Compile one task after another, until the process is ended or its parent has died.
+
+    It ends as Python does: a process that was killed left semaphores of its libraries, of which
+    Python warned when the command was done.
+    """
     hide_gpus(gpu)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
+    with suppress(_Ended):
+        signal.signal(signal.SIGTERM, _end)
+        _compile_all(tasks, begun, gpu)
+
+
+def _compile_all(tasks: Any, begun: Any, gpu: GpuSpec) -> None:
     os.nice(10)
     is_told = bool(os.environ.get("EXPLORER_DEBUG"))
     if not is_told:

@@ -1,7 +1,12 @@
 """What is compiled ahead for peers: in processes that see no GPU, in order, whatever fails."""
 
 import os
+import signal
+import subprocess
+import sys
 import time
+from contextlib import suppress
+from multiprocessing import Lock
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,6 +52,63 @@ def test_late_problems_are_left_out_and_failures_cost_nothing(tmp_path, monkeypa
     told = (tmp_path / "96").read_text().rpartition(" ")
     assert told[0] == "NVIDIA H200 '' sm_90a" and int(told[2]) == process.pid != os.getpid()
     assert not process.is_alive() and "CUTE_DSL_ARCH" not in os.environ
+
+
+def makes_a_lock(problem, gpu):
+    """As libraries do that PyTorch imports; in this process it is a semaphore with a name."""
+    makes_a_lock.kept = Lock()
+    notes(problem, gpu)
+
+
+COMPILING = """
+import os, sys, time
+from pathlib import Path
+from tests.peers.test_ahead import GPU, PROBLEMS, PeerName, PeersAhead, ahead
+
+ahead.AHEAD = {"t:lock": "tests.peers.test_ahead:makes_a_lock"}
+note = Path(os.environ["EXPLORER_TEST_NOTES"]) / str(PROBLEMS[0].cols)
+until = time.monotonic() + 60
+with PeersAhead(GPU, processes=1) as processes:
+    processes.submit(PROBLEMS[0], [PeerName("lock", "t:lock")])
+    while not note.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+sys.exit(not note.exists())
+"""
+
+
+def test_nothing_is_left_for_python_to_warn_of(tmp_path):
+    environment = {**os.environ, "EXPLORER_TEST_NOTES": str(tmp_path)}
+    environment.pop("CUTE_DSL_ARCH", None)
+    ran = subprocess.run(
+        [sys.executable, "-c", COMPILING],
+        cwd=Path(__file__).parents[2],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def endless(problem, gpu):
+    notes(problem, gpu)
+    while True:
+        with suppress(BaseException):
+            time.sleep(60)
+
+
+def test_a_process_that_does_not_end_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("EXPLORER_TEST_NOTES", str(tmp_path))
+    monkeypatch.delenv("CUTE_DSL_ARCH", raising=False)
+    monkeypatch.setattr(ahead, "AHEAD", {"t:endless": f"{__name__}:endless"})
+    with PeersAhead(GPU, processes=1) as processes:
+        processes.submit(PROBLEMS[0], [PeerName("endless", "t:endless")])
+        until = time.monotonic() + 60
+        while not (tmp_path / "64").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        (process,) = processes._processes
+        assert process.is_alive()
+    assert not process.is_alive() and process.exitcode == -signal.SIGKILL
 
 
 def test_nothing_starts_where_nothing_can_be_compiled_ahead():
