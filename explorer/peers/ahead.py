@@ -101,10 +101,13 @@ class PeersAhead:
         for process in self._processes:
             process.terminate()
         until = time.monotonic() + ENDS_WITHIN_S
-        for process in self._processes:
-            process.join(max(0.0, until - time.monotonic()))
-            process.kill()  # caches take whole files alone
-            process.join()
+        try:
+            for process in self._processes:
+                process.join(max(0.0, until - time.monotonic()))
+        finally:  # also where Ctrl-C ends the wait
+            for process in self._processes:
+                process.kill()  # caches take whole files alone
+                process.join()
 
 
 # ------------------------------------------------------------------ in a process without a GPU

@@ -65,10 +65,14 @@ __device__ unsigned folded(uint2 a) { return a.x ^ a.y; }
 __device__ unsigned folded(uint4 a) { return a.x ^ a.y ^ a.z ^ a.w; }
 
 // Has a group of threads, a block or those of a warp, wait `waits` times for what they have loaded, as
-// a softmax does for its reductions. Returns 0. What is stored has to depend on that: the compiler does
-// not know it, and would drop what a warp exchanges and nobody needs.
-__device__ int await_loads(int waits, int group_threads, unsigned loaded) {
+// a softmax does for its reductions; `loaded_bits` gives what depends on all of it. Returns 0. What is
+// stored has to depend on that: the compiler does not know it, and would drop what a warp exchanges and
+// nobody needs.
+template <typename Loaded>
+__device__ int await_loads(int waits, int group_threads, const Loaded& loaded_bits) {
   if (waits == 0) return 0;
+  asm volatile("" ::: "memory");  // else the bits are worked out, and all loads awaited, in any case
+  unsigned loaded = loaded_bits();
 #pragma unroll 1  // the shorter text is fetched sooner
   for (int i = 0; i < waits; ++i) {
     loaded = group_threads > 32 ? __syncthreads_or(loaded) : __shfl_xor_sync(0xffffffffu, loaded, 1);

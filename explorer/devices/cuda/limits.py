@@ -36,17 +36,17 @@ HINTS = tuple(product(("default", "cs", "no-allocate"), ("default", "cs", "cg"))
 """Cache hints of loads and stores."""
 
 FIRST_HINTS = (("default", "default"), ("cs", "cs"))
-"""Those that every shape is timed with, and with the second where it waits: where a shape that
-waits is the fastest, it is so with these. Which shape is best differs between the two: by the first
-alone, copies of 17 MB came to be 4 % slower than the best of all on an H200."""
+"""Those that every shape is timed with at first. Which shape is best differs between the two: by
+the first alone, copies of 17 MB came to be 4 % slower than the best of all on an H200. Shapes that
+wait are timed with the second alone: where they are the fastest, they are so with these."""
 
 ROW_HINTS = (("default", "default"), ("default", "cg"), ("cs", "cs"), ("no-allocate", "cs"))
 """Those of kernels that move rows: with all of them, these kernels would take twice as long to
 compile as all others."""
 
 ROW_WAITS = (0, 1, 8)
-"""How often kernels that move rows wait: eight waits of a warp take about as long as the exchanges
-of a softmax's two reductions."""
+"""How often kernels that move rows wait: of one to sixteen times, these were the fastest under
+masks on an H100. A warp of a softmax exchanges five times for each of two reductions."""
 
 _LOADS = {"default": "kPlain", "cs": "kStreaming", "no-allocate": "kNoAllocate"}
 _STORES = {"default": "kPlain", "cs": "kStreaming", "cg": "kL2"}
@@ -134,9 +134,9 @@ class LimitShape:
         """The same shape with all cache hints of its kind.
 
         One that moves rows also with all loads before any store, as kernels do whose threads wait
-        for a row's sum (0.8 % less time under a causal mask on an H200), or later than that (1.3 %
-        less at 16384 x 1024 f32 under such a mask on an H100); and by words of 16 bytes also by
-        twice as many of 8.
+        for a row's sum (0.8 % less time under a causal mask on an H200), or waiting eight times
+        (1.3 % less at 16384 x 1024 f32 under such a mask on an H100); and by words of 16 bytes also
+        by twice as many of 8.
         """
         if self.kind is not Kind.ROWS:
             return [replace(self, load_hint=load, store_hint=store) for load, store in HINTS]

@@ -18,7 +18,7 @@ struct Rows {
   int out_words;  // of a row
   int threads_per_row;
   int row_shift;   // a power of two of threads a row, or more than a block has: then one row a block
-  unsigned block_rows;
+  unsigned block_rows;  // that a block moves
   int last_first;  // under a causal mask alone: whether the first block moves the last rows
   int waits;       // how often a row's threads wait for all that they load before they store
 };
@@ -43,7 +43,8 @@ __device__ void move_rows(const Rows& m) {
   const bool is_turned = kMasked == Masked::kCausal && m.last_first;
   const long long block = is_turned ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
   const long long own = block * m.block_rows + (threadIdx.x >> shift);
-  // Threads without a row load the last one, so that no load waits for a comparison, and store nothing.
+  // Threads without a row load the last one and store nothing, so that a row's address depends on no
+  // comparison.
   const long long row = min(own, m.rows - 1);
   const int seen = words_seen<Word, kMasked>(m, row);
   const int written = own < m.rows ? OUT_WORDS : 0;
@@ -66,8 +67,8 @@ __device__ void move_rows(const Rows& m) {
       const int i = first + u * group;
       more[u] = kSecond && lane + i < IN_WORDS ? load_word<kLoad>(second + i) : Word{};
     }
-    const Word all = mixed(all_mixed(held), all_mixed(more));
-    const int end = written - await_loads(m.waits, group, folded(all));
+    const auto bits = [&] { return folded(mixed(all_mixed(held), all_mixed(more))); };
+    const int end = written - await_loads(m.waits, group, bits);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int i = first + u * group;

@@ -50,7 +50,7 @@ __device__ void stream_words(const Word* in, long long in_words, const Word* sec
   all = read_rest<Word, kUnroll, kLoad>(second, also, all);
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) all = mixed(all, mixed(held[u], more[u]));
-  const long long end = written.end - await_loads(waits, blockDim.x, folded(all));
+  const long long end = written.end - await_loads(waits, blockDim.x, [&] { return folded(all); });
 #pragma unroll 4
   for (long long i = written.first; i < end; i += blockDim.x) {
     store_word<kStore>(out + i, all);
@@ -62,5 +62,5 @@ __device__ void stream_words(const Word* in, long long in_words, const Word* sec
       name(const Word* __restrict__ in, long long in_words, const Word* __restrict__ second,     \
            long long second_words, Word* __restrict__ out, long long out_words, int waits) {     \
     stream_words<Word, unroll, Load::load, Store::store>(in, in_words, second, second_words, out, \
-                                                         out_words, waits);                     \
+                                                         out_words, waits);                      \
   }

@@ -39,7 +39,7 @@ def run(connection: Connection, index: int, sources: tuple[Source, ...] = ()) ->
     while True:
         try:
             request = connection.recv()
-        except (EOFError, OSError):  # the process that asks has ended, even while it sent a request
+        except (EOFError, OSError):  # the process that asks has ended, maybe while it sent this
             return
         reply = worker.answer(request)
         try:

@@ -9,7 +9,12 @@ from explorer.parameters import WARPS
 from explorer.problem import Mask, Problem, power_of_two
 from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic.residency import elements_of_an_sm, resident_rows
-from explorer.space.heuristic.row_threads import ACCESS_BYTES, row_of, starts_anywhere
+from explorer.space.heuristic.row_threads import (
+    ACCESS_BYTES,
+    MIN_BLOCK_THREADS,
+    row_of,
+    starts_anywhere,
+)
 from explorer.space.heuristic.wide_rows import (
     THREADS_OF_FIRST_WARP,
     are_fewest,
@@ -29,7 +34,7 @@ threads than by four words of 16 bytes for each of 160."""
 MAX_COLS_HALF_A_WARP = 256
 """Elements of the longest such row that half a warp has, where the GPU holds as many threads at the
 same time: on an H200, the gradient of log_softmax at 14145 x 199 bf16 takes 15 % less time so than
-by a warp, on an H100 4 %."""
+by a warp, on an H100 4 %. More rows were not timed by half a warp."""
 
 POWERS_THAT_FILL_AN_SM = (32, 512, 1024)
 """Sizes of blocks that are powers of two and yet worth it: others lose 1 % to the next size that is
@@ -231,9 +236,14 @@ MIN_COLS_NARROW_WORDS = 330
 H200, 13 x 394 bf16 takes 5 % less time so than by a warp, and 3978 x 501 bf16 10 % less than by
 words of 8 bytes; 5100 x 338 f32 2 % less than by 96 threads and words of 16."""
 
+MIN_COLS_NARROW_PAIRS_MORE_ROWS = 896
+"""The same by pairs of 16-bit elements where rows are more than SMs: 5100 x 338 bf16 takes as long
+by a warp as Triton does."""
+
 MIN_COLS_256_THREADS, MIN_COLS_256_THREADS_MORE_ROWS = 481, 896
-"""Elements of the shortest row that has more than 128 threads, and where rows are more than SMs: on
-an H200, 2000 x 901 f32 takes 3 % more time by 128 threads than by 256."""
+"""Elements of the shortest row that may have more than 128 threads, and where rows are more than
+SMs. On an H200, 2000 x 901 f32 takes 3 % more time by 128 threads than by 256, 300 x 701 bf16 1 %,
+and 700 x 701 bf16 2 % more by 256 than by a warp."""
 
 MAX_ELEMENTS_PER_SM = {(2, 2): 16_000, (2, 4): 33_000, (4, 4): 16_000, (4, 8): 16_000}
 """Elements of the rows of an SM up to which narrow words are faster than wider ones, by the bytes
@@ -248,7 +258,7 @@ MAX_COLS_NARROW_WORDS = {(2, 2): 4096, (2, 4): WIDE_ROW, (4, 4): 4096, (4, 8): 4
 """Elements of the longest row, by the same: 300 x 5001 f32 takes as long by words of 16 bytes, 60 x
 7001 bf16 5 % less by them than by single elements."""
 
-SIZES_NARROW_WORDS = (128, 256, 384, 512, 768, MAX_BLOCK_THREADS)
+SIZES_NARROW_WORDS = (256, 384, 512, 768, MAX_BLOCK_THREADS)
 """Threads of a row by narrow words. Of shorter rows 192 to 512 are within 2 % of each other; the
 gradient of log_softmax at 60 x 2201 f32 takes 5 % more time by 640 threads than by 768."""
 
@@ -299,10 +309,14 @@ def _are_few_for_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> bool
     kind = (problem.dtype.itemsize, word)
     if kind not in MAX_ELEMENTS_PER_SM:
         return False
-    longer = word == 2 and problem.cols > MAX_COLS_MANY_ELEMENTS
-    allowed = MAX_ELEMENTS_PER_SM_LONGER if longer else MAX_ELEMENTS_PER_SM[kind]
+    more_rows = problem.rows > gpu.sm_count
+    pairs = kind == (2, 4) and more_rows
+    least = MIN_COLS_NARROW_PAIRS_MORE_ROWS if pairs else MIN_COLS_NARROW_WORDS
+    shorter = MIN_COLS_8_BYTES <= problem.cols < MIN_COLS_256_THREADS_MORE_ROWS and more_rows
+    by_8_bytes = word == 2 and (shorter or problem.cols > MAX_COLS_MANY_ELEMENTS)
+    allowed = MAX_ELEMENTS_PER_SM_LONGER if by_8_bytes else MAX_ELEMENTS_PER_SM[kind]
     fits = elements_of_an_sm(problem, gpu) <= allowed
-    return MIN_COLS_NARROW_WORDS <= problem.cols <= MAX_COLS_NARROW_WORDS[kind] and fits
+    return least <= problem.cols <= MAX_COLS_NARROW_WORDS[kind] and fits
 
 
 def _threads_of_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> int:
@@ -311,9 +325,10 @@ def _threads_of_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> int:
         most = MOST_WORDS_OF_A_THREAD_LOGARITHM_F32
     few = problem.rows <= gpu.sm_count
     longer = problem.cols >= (MIN_COLS_256_THREADS if few else MIN_COLS_256_THREADS_MORE_ROWS)
-    sizes = SIZES_NARROW_WORDS[1:] if longer else SIZES_NARROW_WORDS
+    if not longer:
+        return MIN_BLOCK_THREADS
     needed = problem.row_bytes / word / most
-    return next((n for n in sizes if n >= needed), MAX_BLOCK_THREADS)
+    return next((n for n in SIZES_NARROW_WORDS if n >= needed), MAX_BLOCK_THREADS)
 
 
 # ------------------------------------------------------------------ rows of one block
