@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from math import isfinite
+from multiprocessing import current_process
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -42,11 +43,12 @@ from explorer.user_files import (
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
 
     from explorer.codegen import Launch, Variant
     from explorer.evaluate.emulation import Verdict
     from explorer.evaluate.program_under_test import ProgramUnderTest
-    from explorer.evaluate.verify import FinalistCheck
+    from explorer.evaluate.verify import FinalistCheck, FinalistProcess
     from explorer.evaluator import Evaluator
     from explorer.export import Choice, Written
     from explorer.outcome import Resources
@@ -323,27 +325,53 @@ def search(
     seed = _whole("seed", seed, 0)
     heard = _Heard(notice, progress=progress)
     device = _text("device", device)
-    why, wanted = why_no_gpu(device), asked.problem()
-    with _opening(_storage(storage), device) as opening:
+    with _checking(device) if verify else nullcontext() as beside:
+        result = _search_on(
+            asked,
+            device,
+            timing,
+            _storage(storage),
+            goal,
+            heard,
+            trials=trials,
+            budget_s=budget_s,
+            effort=level,
+            seed=seed,
+            on_progress=progress,
+            sampler=_sampler(sampler),
+        )
+        check = _check_replayed(result, heard, beside) if verify and result.replayed else None
+    return replace(result, verification=check, notices=tuple(heard.sentences))
+
+
+def _search_on(
+    asked: AskedProblem,
+    device: str,
+    timing: str,
+    storage: str | None,
+    goal: Goal,
+    heard: "_Heard",
+    *,
+    seed: int,
+    **how: Any,
+) -> SearchResult:
+    """Search on a GPU or in a recording, and tell what a user should know of both.
+
+    `how` is what `run_search` is told besides.
+    """
+    why, problem = why_no_gpu(device), asked.problem()
+    with _opening(storage, device) as opening:
         try:
-            with _for_search(wanted, device, timing, seed, goal) as evaluator:
+            with _for_search(problem, device, timing, seed, goal) as evaluator:
                 opened, writer = opening.result()
                 from explorer.tuning import run_search  # no two threads may import Optuna at once
 
                 told = _replay_notices(evaluator, why)
-                for sentence in (*told, *rows_notice(wanted, asked.rows)):
+                for sentence in (*told, *rows_notice(problem, asked.rows)):
                     heard(sentence)
+                kinds = goal.objectives
                 result = run_search(
-                    evaluator,
-                    opened,
-                    trials=trials,
-                    budget_s=budget_s,
-                    effort=level,
-                    seed=seed,
-                    on_progress=progress,
-                    objectives=goal.objectives,
-                    sampler=_sampler(sampler),
-                    process=writer,
+                    evaluator, opened, seed=seed, objectives=kinds, process=writer, **how
                 )
         except ExplorerError as error:
             opening.result()  # what is wrong with the storage is said first
@@ -352,8 +380,23 @@ def search(
             raise NotFound(f"{why}, and {error}") from None
     for sentence in filter(None, (result.passed_over, result.superseded)):
         heard(sentence)
-    check = check_replayed(result, heard) if verify and result.replayed else None
-    return replace(result, verification=check, notices=tuple(heard.sentences))
+    return result
+
+
+def _checking(device: str) -> "AbstractContextManager[FinalistProcess | None]":
+    """A process that checks the finalists of a replay beside this one, on a core of its own.
+
+    None where there is one core, or where this process may start no others.
+    """
+    from explorer.devices.names import gpu_or_recording
+
+    alone = len(os.sched_getaffinity(0)) == 1 or current_process().daemon
+    with suppress(InvalidInput):  # whoever opens the device says what is wrong with it
+        if not alone and isinstance(gpu_or_recording(device), str):
+            from explorer.evaluate.verify import FinalistProcess
+
+            return FinalistProcess()
+    return nullcontext()
 
 
 @contextmanager
@@ -434,7 +477,9 @@ def _replay_notices(evaluator: "Evaluator", why: str | None) -> list[str]:
     return [replay_notice(evaluator.circumstances, why), *evaluator.notices]
 
 
-def check_replayed(result: SearchResult, notice: Notice) -> "FinalistCheck | None":
+def _check_replayed(
+    result: SearchResult, notice: Notice, beside: "FinalistProcess | None"
+) -> "FinalistCheck | None":
     """Emulate the best of a replay and those tied with it, or the front.
 
     None where there is no NVRTC, which is noticed. Raises WrongKernel.
@@ -453,7 +498,11 @@ def check_replayed(result: SearchResult, notice: Notice) -> "FinalistCheck | Non
     configs = [finalist.trial.config for finalist in front or result.finals.ties]
     circumstances = result.circumstances
     return check_finalists(
-        result.problem, configs, circumstances.arch, accuracy=circumstances.accuracy
+        result.problem,
+        configs,
+        circumstances.arch,
+        accuracy=circumstances.accuracy,
+        beside=beside,
     )
 
 

@@ -12,11 +12,13 @@ import subprocess
 import sys
 import typing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 import explorer
+from explorer import api
 from explorer.api import ProblemKeywords
 from explorer.cli import app
 from explorer.gpu_spec import known_gpu
@@ -97,6 +99,25 @@ def test_the_command_line_finds_the_same(result, folder):
     assert found["circumstances"] == json.loads(json.dumps(result.circumstances.as_dict()))
     assert len(found["finals"]["finalists"]) == len(result.finalists)
     assert found["replayed"] is True
+
+
+@pytest.mark.parametrize(
+    ("cores", "is_daemon", "device", "is_started"),
+    [
+        (2, False, "recorded:any", True),
+        (1, False, "recorded:any", False),
+        (2, True, "recorded:any", False),  # a worker of multiprocessing's pools starts no processes
+        (2, False, "cuda:0", False),
+        (2, False, "unknown", False),
+    ],
+)
+def test_a_replays_finalists_are_checked_by_another_process_as_well(
+    monkeypatch, cores, is_daemon, device, is_started
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr(api, "current_process", lambda: SimpleNamespace(daemon=is_daemon))
+    with api._checking(device) as beside:
+        assert (beside is not None) is is_started
 
 
 def test_the_same_call_goes_on(result, folder, capfd, recwarn):

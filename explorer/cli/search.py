@@ -24,7 +24,6 @@ from explorer.cli.problem import needed, with_problem
 from explorer.tuning.objective import Effort, Objectives
 
 if TYPE_CHECKING:
-    from explorer.evaluate.verify import FinalistCheck
     from explorer.tuning.results import SearchResult
 
 Trials = Annotated[
@@ -108,7 +107,6 @@ def search(
                 accuracy=accuracy,
                 objectives=objectives,
                 sampler=sampler,
-                verify=False,
                 progress=progress,
                 notice=say,
             )
@@ -117,11 +115,10 @@ def search(
         trials_kept = "1 trial is" if kept == 1 else f"{kept} trials are"
         say(f"stopped; {trials_kept} kept; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
-    checked = _check_finalists(result) if result.replayed else None
     try:  # before stdout may be closed, and what was found is told even if nothing can be drawn
         _draw(result, storage, plot)
     finally:
-        _print(result, storage, checked, json=json)
+        _print(result, storage, json=json)
 
 
 def _draw(result: "SearchResult", storage: str | None, plot: Path | None) -> None:
@@ -136,9 +133,7 @@ def _draw(result: "SearchResult", storage: str | None, plot: Path | None) -> Non
     say(f"{plot}: drawn")
 
 
-def _print(
-    result: "SearchResult", storage: str | None, checked: "FinalistCheck | None", *, json: bool
-) -> None:
+def _print(result: "SearchResult", storage: str | None, *, json: bool) -> None:
     # What prints takes half a second to import, which the search need not wait for.
     from explorer.report.json_data import search_data
     from explorer.report.pareto_front import print_front
@@ -146,15 +141,10 @@ def _print(
     from explorer.report.table import results
     from explorer.report.text import as_json
 
+    checked = result.verification
     if json:
         print(as_json(search_data(result, storage, checked)))
     elif result.objectives is Objectives.TIME_ERROR:
         print_front(result, results(), storage, checked)
     else:
         print_search(result, results(), storage, checked)
-
-
-def _check_finalists(result: "SearchResult") -> "FinalistCheck | None":
-    from explorer.api import check_replayed
-
-    return check_replayed(result, say)

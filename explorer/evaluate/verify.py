@@ -2,10 +2,13 @@
 
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 from explorer.accuracy import Accuracy
 from explorer.asked import command_of
@@ -18,7 +21,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import emulated_runs
 from explorer.outcome import Circumstances, Measured
 from explorer.problem import Problem
-from explorer.processes import FRESH, leave_interrupts
+from explorer.processes import FRESH, leave_interrupts, talking_to
 
 # ------------------------------------------------------------------ on the emulator
 
@@ -144,8 +147,9 @@ def time_file(
 # ------------------------------------------------------------------ finalists of a replay
 
 
-BUDGET_S = 1.5
-"""Seconds after which no further finalist is begun."""
+BUDGET_S, BUDGET_OF_TWO_S = 1.5, 1.0
+"""Seconds after which no further finalist is begun by one process, and by two: either way four or
+five of a replay's seven or eight finalists are checked on two cores of 2026."""
 
 STEP_LIMIT = 200_000
 """Instructions of one batch of blocks: about two seconds."""
@@ -168,33 +172,110 @@ class FinalistCheck:
         return self.verified + self.inaccurate + self.unverified
 
 
+class _Finalist(NamedTuple):
+    """A kernel that is to be checked, and how."""
+
+    problem: Problem
+    config: Config
+    arch: str
+    accuracy: Accuracy
+
+    @property
+    def program(self) -> ProgramUnderTest:
+        return ProgramUnderTest.of_config(self.problem, self.config)
+
+    @property
+    def emulator(self) -> Emulator:
+        return Emulator(self.arch, step_limit=STEP_LIMIT, accuracy=self.accuracy)
+
+
+class FinalistProcess:
+    """Another process, which checks finalists beside this one. Use as a context manager.
+
+    It takes a second to start, in which a search finds what it is to check.
+    """
+
+    def __init__(self) -> None:
+        self._ours, self._process = talking_to(_serve_finalists)
+        self._is_ready = False
+        self._begun: _Finalist | None = None
+
+    def begin(self, finalist: _Finalist) -> bool:
+        """Have a finalist checked; whether the process takes it, or has not started yet, or is at
+        another one.
+        """
+        with suppress(EOFError, OSError):
+            self._is_ready = self._is_ready or (self._ours.poll() and self._ours.recv() is None)
+            if self._is_ready and self._begun is None:
+                self._ours.send(finalist)
+                self._begun = finalist
+        return self._begun is finalist
+
+    def ended(self, *, wait: bool) -> Verdict | None:
+        """The verdict on what was begun; None where there is none, or none yet.
+
+        What the process leaves undone, as it was killed, is checked here.
+        """
+        begun, verdict = self._begun, None
+        if begun is None:
+            return None
+        try:
+            if not wait and not self._ours.poll():
+                return None
+            verdict = self._ours.recv()
+        except (EOFError, OSError):
+            self._is_ready = False
+        self._begun = None
+        return verdict or begun.emulator.verify(begun.program)
+
+    def __enter__(self) -> "FinalistProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.join()
+        self._ours.close()
+
+
+def _serve_finalists(connection: Connection) -> None:
+    """Check one finalist after another, and say first that this process has started."""
+    leave_interrupts()
+    connection.send(None)
+    with suppress(EOFError, OSError):  # the process that asks has ended
+        while True:
+            finalist = connection.recv()
+            connection.send(finalist.emulator.verify(finalist.program))
+
+
 def check_finalists(
     problem: Problem,
     configs: Sequence[Config],
     arch: str,
-    budget_s: float = BUDGET_S,
+    budget_s: float | None = None,
     accuracy: Accuracy = Accuracy.DEFAULT,
+    beside: FinalistProcess | None = None,
 ) -> FinalistCheck:
     """Check configs in order until the time is up; raises WrongKernel for one that is wrong.
 
-    Only the next one compiles meanwhile: often there is time for no more than the first two.
+    Where another process checks some `beside` this one, each takes the next one that is left.
     """
+    waiting = deque(_Finalist(problem, config, arch, accuracy) for config in configs)
     emulator = Emulator(arch, step_limit=STEP_LIMIT, accuracy=accuracy)
+    if budget_s is None:
+        budget_s = BUDGET_S if beside is None else BUDGET_OF_TWO_S
     started = time.monotonic()
     found: Counter[Status] = Counter()
-    for number, config in enumerate(configs):
-        if time.monotonic() - started > budget_s:
-            break
-        programs = [ProgramUnderTest.of_config(problem, c) for c in configs[number : number + 2]]
-        with emulator.compiling_ahead(programs[1:]):
-            verdict = emulator.verify(programs[0])
-        if verdict.status is Status.WRONG:
-            written = config.to_json(brief=True)
-            raise WrongKernel(
-                f"finalist {written} is wrong: {verdict.sentence}; see "
-                f"{command_of('verify', written, problem)}"
-            )
-        found[verdict.status] += 1
+    while waiting and time.monotonic() - started <= budget_s:
+        here = waiting.popleft()
+        if beside is not None and waiting and beside.begin(waiting[0]):
+            waiting.popleft()
+        # Only the next one compiles meanwhile: often there is time for no more than the first two.
+        with emulator.compiling_ahead([one.program for one in list(waiting)[:1]]):
+            _count(emulator.verify(here.program), found)
+        if beside is not None:
+            _count(beside.ended(wait=False), found)
+    if beside is not None:
+        _count(beside.ended(wait=True), found)
     return FinalistCheck(
         finalists=len(configs),
         arch=arch,
@@ -203,3 +284,17 @@ def check_finalists(
         unverified=found[Status.UNVERIFIED],
         elapsed_s=time.monotonic() - started,
     )
+
+
+def _count(verdict: Verdict | None, found: Counter[Status]) -> None:
+    """Count a verdict, if there is one; raises WrongKernel for one that is wrong."""
+    if verdict is None:
+        return
+    if verdict.status is Status.WRONG:
+        problem, config = verdict.program.problem, verdict.program.config
+        written = config.to_json(brief=True)
+        raise WrongKernel(
+            f"finalist {written} is wrong: {verdict.sentence}; see "
+            f"{command_of('verify', written, problem)}"
+        )
+    found[verdict.status] += 1
