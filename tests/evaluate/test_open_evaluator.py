@@ -79,7 +79,7 @@ def test_what_the_gpu_needs_is_compiled_while_its_process_starts(prepared, monke
     prepared.set()
     monkeypatch.setattr(opening, "_started", started)
     with opening.open_evaluator(PROBLEM):
-        assert len(seen) == 4 and all(seen)
+        assert len(seen) == 5 and all(seen)
 
 
 def test_a_gpu_that_is_not_there_is_for_its_process_to_refuse(monkeypatch):
