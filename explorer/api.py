@@ -325,7 +325,7 @@ def search(
     seed = _whole("seed", seed, 0)
     heard = _Heard(notice, progress=progress)
     device = _text("device", device)
-    with _checking(device) if verify else nullcontext() as beside:
+    with _checking(device, trials) if verify else nullcontext() as beside:
         result = _search_on(
             asked,
             device,
@@ -383,16 +383,24 @@ def _search_on(
     return result
 
 
-def _checking(device: str) -> "AbstractContextManager[FinalistProcess | None]":
+LEAST_TRIALS_CHECKED_BESIDE = 100
+"""Kernels of the shortest replay whose finalists another process checks as well: it takes a second
+to start, in which 150 kernels are replayed."""
+
+
+def _checking(device: str, trials: int | None) -> "AbstractContextManager[FinalistProcess | None]":
     """A process that checks the finalists of a replay beside this one, on a core of its own.
 
-    None where there is one core, or where this process may start no others.
+    None where few kernels are replayed, where there is one core, or where this process can start
+    no others.
     """
     from explorer.devices.names import gpu_or_recording
 
     alone = len(os.sched_getaffinity(0)) == 1 or current_process().daemon
-    with suppress(InvalidInput):  # whoever opens the device says what is wrong with it
-        if not alone and isinstance(gpu_or_recording(device), str):
+    few = trials is not None and trials < LEAST_TRIALS_CHECKED_BESIDE
+    # Whoever opens the device says what is wrong with it; no process may be had for want of memory.
+    with suppress(InvalidInput, OSError):
+        if not (alone or few) and isinstance(gpu_or_recording(device), str):
             from explorer.evaluate.verify import FinalistProcess
 
             return FinalistProcess()

@@ -4,6 +4,7 @@ One search of a shipped recording serves all tests.
 """
 
 import dataclasses
+import errno
 import inspect
 import json
 import os
@@ -102,22 +103,34 @@ def test_the_command_line_finds_the_same(result, folder):
 
 
 @pytest.mark.parametrize(
-    ("cores", "is_daemon", "device", "is_started"),
+    ("cores", "is_daemon", "device", "trials", "is_started"),
     [
-        (2, False, "recorded:any", True),
-        (1, False, "recorded:any", False),
-        (2, True, "recorded:any", False),  # a worker of multiprocessing's pools starts no processes
-        (2, False, "cuda:0", False),
-        (2, False, "unknown", False),
+        (2, False, "recorded:any", None, True),
+        (2, False, "recorded:any", 100, True),
+        (2, False, "recorded:any", 99, False),
+        (1, False, "recorded:any", 200, False),
+        (2, True, "recorded:any", 200, False),  # a worker of multiprocessing may start no process
+        (2, False, "cuda:0", 200, False),
+        (2, False, "unknown", 200, False),
     ],
 )
 def test_a_replays_finalists_are_checked_by_another_process_as_well(
-    monkeypatch, cores, is_daemon, device, is_started
+    monkeypatch, cores, is_daemon, device, trials, is_started
 ):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     monkeypatch.setattr(api, "current_process", lambda: SimpleNamespace(daemon=is_daemon))
-    with api._checking(device) as beside:
+    with api._checking(device, trials) as beside:
         assert (beside is not None) is is_started
+
+
+def test_finalists_are_checked_here_where_no_process_can_be_started(monkeypatch):
+    def refused():
+        raise OSError(errno.EAGAIN, "no more processes")
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr("explorer.evaluate.verify.FinalistProcess", refused)
+    with api._checking("recorded:any", None) as beside:
+        assert beside is None
 
 
 def test_the_same_call_goes_on(result, folder, capfd, recwarn):
