@@ -338,6 +338,7 @@ def search(
             effort=level,
             seed=seed,
             on_progress=progress,
+            objectives=goal.objectives,
             sampler=_sampler(sampler),
         )
         check = _check_replayed(result, heard, beside) if verify and result.replayed else None
@@ -369,10 +370,7 @@ def _search_on(
                 told = _replay_notices(evaluator, why)
                 for sentence in (*told, *rows_notice(problem, asked.rows)):
                     heard(sentence)
-                kinds = goal.objectives
-                result = run_search(
-                    evaluator, opened, seed=seed, objectives=kinds, process=writer, **how
-                )
+                result = run_search(evaluator, opened, seed=seed, process=writer, **how)
         except ExplorerError as error:
             opening.result()  # what is wrong with the storage is said first
             if not (why and isinstance(error, NotFound)):
@@ -394,17 +392,28 @@ def _checking(device: str, trials: int | None) -> "AbstractContextManager[Finali
     None where few kernels are replayed, where there is one core, or where this process can start
     no others.
     """
-    from explorer.devices.names import gpu_or_recording
-
     alone = len(os.sched_getaffinity(0)) == 1 or current_process().daemon
     few = trials is not None and trials < LEAST_TRIALS_CHECKED_BESIDE
-    # Whoever opens the device says what is wrong with it; no process may be had for want of memory.
-    with suppress(InvalidInput, OSError):
-        if not (alone or few) and isinstance(gpu_or_recording(device), str):
-            from explorer.evaluate.verify import FinalistProcess
+    if alone or few or _is_gpu(device) is not False:
+        return nullcontext()
+    from explorer.evaluate.verify import FinalistProcess
 
-            return FinalistProcess()
-    return nullcontext()
+    try:
+        return FinalistProcess()
+    except OSError:  # there may be no memory for one
+        return nullcontext()
+
+
+def _is_gpu(device: str) -> bool | None:
+    """Whether a search is on a GPU, or in a recording; None for a device that is not known.
+
+    Whoever opens that device says what is wrong with it.
+    """
+    from explorer.devices.names import gpu_or_recording
+
+    with suppress(InvalidInput):
+        return isinstance(gpu_or_recording(device), int)
+    return None
 
 
 @contextmanager
@@ -467,12 +476,9 @@ def _opening(storage: str | None, device: str) -> "Iterator[Future[Any]]":
 
 def _study_process(device: str) -> "StudyProcess | None":
     """Start what stores the trials of a search on a GPU, which takes a second to import Optuna."""
-    from explorer.devices.names import gpu_or_recording
     from explorer.tuning.study_process import StudyProcess
 
-    with suppress(InvalidInput):  # whoever opens the device says what is wrong with it
-        return StudyProcess() if isinstance(gpu_or_recording(device), int) else None
-    return None
+    return StudyProcess() if _is_gpu(device) else None
 
 
 def _replay_notices(evaluator: "Evaluator", why: str | None) -> list[str]:

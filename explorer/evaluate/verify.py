@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
@@ -29,7 +30,11 @@ from explorer.processes import FRESH, leave_interrupts, talking_to
 FEW = 6
 """Programs up to which starting processes costs more than it saves."""
 
-_emulators: dict[tuple[str, Accuracy], Emulator] = {}
+
+@cache
+def _emulator(arch: str, accuracy: Accuracy, **limits: int) -> Emulator:
+    """The emulator of this process, which is kept with its compiler for the next program."""
+    return Emulator(arch, accuracy=accuracy, **limits)
 
 
 def verify_many(
@@ -57,10 +62,8 @@ def verify_many(
 
 
 def _verify(program: ProgramUnderTest, arch: str, rows: int | None, accuracy: Accuracy) -> Verdict:
-    """In any process; its emulator, with its compiler, is kept for the next one."""
-    if (arch, accuracy) not in _emulators:
-        _emulators[arch, accuracy] = Emulator(arch, accuracy=accuracy)
-    return _emulators[arch, accuracy].verify(program, rows)
+    """In any process."""
+    return _emulator(arch, accuracy).verify(program, rows)
 
 
 # ------------------------------------------------------------------ on a device by its name
@@ -148,8 +151,8 @@ def time_file(
 
 
 BUDGET_S, BUDGET_OF_TWO_S = 1.5, 1.0
-"""Seconds after which no further finalist is begun by one process, and by two: either way four or
-five of a replay's seven or eight finalists are checked on two cores of 2026."""
+"""Seconds after which no further finalist is begun by one process, and by two. Either way four or
+five of a replay's seven or eight finalists were checked on a machine of two cores."""
 
 STEP_LIMIT = 200_000
 """Instructions of one batch of blocks: about two seconds."""
@@ -186,7 +189,11 @@ class _Finalist(NamedTuple):
 
     @property
     def emulator(self) -> Emulator:
-        return Emulator(self.arch, step_limit=STEP_LIMIT, accuracy=self.accuracy)
+        return _emulator(self.arch, self.accuracy, step_limit=STEP_LIMIT)
+
+    def verdict(self) -> Verdict:
+        """Check it in this process."""
+        return self.emulator.verify(self.program)
 
 
 class FinalistProcess:
@@ -201,8 +208,9 @@ class FinalistProcess:
         self._begun: _Finalist | None = None
 
     def begin(self, finalist: _Finalist) -> bool:
-        """Have a finalist checked; whether the process takes it, or has not started yet, or is at
-        another one.
+        """Have a finalist checked, and return whether the process takes it.
+
+        It takes none before it has started, nor while it is at another one.
         """
         with suppress(EOFError, OSError):
             self._is_ready = self._is_ready or (self._ours.poll() and self._ours.recv() is None)
@@ -214,7 +222,7 @@ class FinalistProcess:
     def ended(self, *, wait: bool) -> Verdict | None:
         """The verdict on what was begun; None where there is none, or none yet.
 
-        What the process leaves undone, as it was killed, is checked here.
+        What the process leaves undone because it was killed is checked here.
         """
         begun, verdict = self._begun, None
         if begun is None:
@@ -226,7 +234,7 @@ class FinalistProcess:
         except (EOFError, OSError):
             self._is_ready = False
         self._begun = None
-        return verdict or begun.emulator.verify(begun.program)
+        return verdict or begun.verdict()
 
     def __enter__(self) -> "FinalistProcess":
         return self
@@ -243,8 +251,7 @@ def _serve_finalists(connection: Connection) -> None:
     connection.send(None)
     with suppress(EOFError, OSError):  # the process that asks has ended
         while True:
-            finalist = connection.recv()
-            connection.send(finalist.emulator.verify(finalist.program))
+            connection.send(connection.recv().verdict())
 
 
 def check_finalists(
@@ -260,7 +267,6 @@ def check_finalists(
     Where another process checks some `beside` this one, each takes the next one that is left.
     """
     waiting = deque(_Finalist(problem, config, arch, accuracy) for config in configs)
-    emulator = Emulator(arch, step_limit=STEP_LIMIT, accuracy=accuracy)
     if budget_s is None:
         budget_s = BUDGET_S if beside is None else BUDGET_OF_TWO_S
     started = time.monotonic()
@@ -270,8 +276,8 @@ def check_finalists(
         if beside is not None and waiting and beside.begin(waiting[0]):
             waiting.popleft()
         # Only the next one compiles meanwhile: often there is time for no more than the first two.
-        with emulator.compiling_ahead([one.program for one in list(waiting)[:1]]):
-            _count(emulator.verify(here.program), found)
+        with here.emulator.compiling_ahead([one.program for one in list(waiting)[:1]]):
+            _count(here.verdict(), found)
         if beside is not None:
             _count(beside.ended(wait=False), found)
     if beside is not None:

@@ -237,8 +237,8 @@ H200, 13 x 394 bf16 takes 5 % less time so than by a warp, and 3978 x 501 bf16 1
 words of 8 bytes; 5100 x 338 f32 2 % less than by 96 threads and words of 16."""
 
 MIN_COLS_NARROW_PAIRS_MORE_ROWS = 896
-"""The same by pairs of 16-bit elements where rows are more than SMs: 5100 x 338 bf16 takes as long
-by a warp as Triton does."""
+"""The same by pairs of 16-bit elements where rows are more than SMs. Shorter rows of these were not
+timed by blocks; by a warp, 5100 x 338 bf16 is as fast as Triton on an H100."""
 
 MIN_COLS_256_THREADS, MIN_COLS_256_THREADS_MORE_ROWS = 481, 896
 """Elements of the shortest row that may have more than 128 threads, and where rows are more than
@@ -324,8 +324,7 @@ def _threads_of_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> int:
     if problem.op.is_log and problem.dtype.itemsize == 4:
         most = MOST_WORDS_OF_A_THREAD_LOGARITHM_F32
     few = problem.rows <= gpu.sm_count
-    longer = problem.cols >= (MIN_COLS_256_THREADS if few else MIN_COLS_256_THREADS_MORE_ROWS)
-    if not longer:
+    if problem.cols < (MIN_COLS_256_THREADS if few else MIN_COLS_256_THREADS_MORE_ROWS):
         return MIN_BLOCK_THREADS
     needed = problem.row_bytes / word / most
     return next((n for n in SIZES_NARROW_WORDS if n >= needed), MAX_BLOCK_THREADS)
@@ -343,8 +342,8 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
     if problem.row_bytes % ACCESS_BYTES > 0 and problem.dtype.is_half:
         words = WorkSplit(problem, Config(vector_bytes=8)).row_vectors
         threads = power_of_two(math.ceil(words / MAX_8_BYTE_ACCESSES_PER_THREAD))
-        halves = problem.rows * WARP // 2 <= gpu.sm_count * gpu.threads_per_sm
-        least = WARP // 2 if halves and problem.cols <= MAX_COLS_HALF_A_WARP else WARP
+        all_fit = problem.rows * WARP // 2 <= gpu.sm_count * gpu.threads_per_sm
+        least = WARP // 2 if all_fit and problem.cols <= MAX_COLS_HALF_A_WARP else WARP
         return replace(row_of(min(max(least, threads), MAX_BLOCK_THREADS)), vector_bytes=8)
     vectors = WorkSplit(problem, Config(vector_bytes=ACCESS_BYTES)).row_vectors
     if vectors <= WARP:
