@@ -263,7 +263,7 @@ def test_every_field_of_a_problem_is_named_where_it_must_be(place):
 
 def test_a_question_to_the_gpu_has_the_fields_of_its_struct():
     """ctypes would pass a field that stands elsewhere without a word."""
-    text = (PACKAGE / "devices/cuda/check.cu").read_text()
+    text = (PACKAGE / "devices/cuda/truth.cu").read_text()
     struct = re.search(r"struct Question \{(.*?)\n\};", text, re.S)[1]
     members = re.findall(r"^  ([\w ]+[ *]+)(\w+);", struct, re.M)
     kinds = {"double": "c_double", "int": "c_int", "long long": "c_longlong", "long": "c_longlong"}

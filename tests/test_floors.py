@@ -204,3 +204,22 @@ def test_importing_the_command_line_is_light():
     code = f"import sys, explorer.cli; print(sorted({heavy} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert run.stdout.strip() == "[]", run.stdout + run.stderr
+
+
+def test_a_gpu_is_prepared_before_a_search_imports_optuna():
+    """It takes half a second, for which the GPU's process need not wait."""
+    code = """
+import sys
+from contextlib import nullcontext
+from explorer import api
+from explorer.evaluate import open_evaluator as opening
+
+def opened(*_, **__):
+    sys.exit(str('optuna' in sys.modules))
+
+api._opening = lambda *_: nullcontext()  # it imports Optuna in another thread
+opening.open_evaluator = opened
+api.search(cols=64, device="cuda:0", trials=5)
+"""
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert run.stderr.strip() == "False", run.stdout + run.stderr

@@ -12,7 +12,7 @@ from explorer.devices.cuda.tools import (
     DeviceCheck,
     Question,
     check_grid,
-    check_source,
+    check_sources,
 )
 from explorer.devices.emulated.placement import Placement
 from explorer.dtype import DType
@@ -53,7 +53,7 @@ def parsed(source):
 
 
 class Checked:
-    """A problem's inputs in emulated memory, and the kernels of check.cu to launch on them."""
+    """A problem's inputs in emulated memory, and what writes their truth or checks an output."""
 
     BLOCKS = 32
     """At most, that some work on several rows."""
@@ -63,7 +63,8 @@ class Checked:
         self.problem = problem
         self.truth = truth_of(problem, arrays)
         self.placed = Placement.of(problem, arrays)
-        self.module = parsed(check_source(problem))
+        writes_truths, checks_rows = map(parsed, check_sources(problem))
+        self.modules = {"write_truths": writes_truths, "check_rows": checks_rows}
 
     def truths(self):
         shape = (self.problem.rows, self.problem.cols)
@@ -82,7 +83,7 @@ class Checked:
         to = memory.allocate(result, name=entry)
         blocks, threads = check_grid(self.problem)
         ran = launch(
-            self.module,
+            self.modules[entry],
             entry,
             grid=(min(blocks, self.BLOCKS), 1, 1),
             block=(threads, 1, 1),

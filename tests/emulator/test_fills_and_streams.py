@@ -15,7 +15,7 @@ from explorer.devices.cuda.limits import (
     limit_sources,
     row_shapes,
 )
-from explorer.devices.cuda.tools import check_source
+from explorer.devices.cuda.tools import check_sources
 from explorer.dtype import DType
 from explorer.problem import Mask, Op, Problem
 
@@ -36,7 +36,8 @@ STREAM = without_instances(Problem(ROWS, COLS, mask=Mask.CAUSAL), Kind.STREAM)
 @pytest.fixture
 def filled(run, out):
     """What a fill makes: ROWS x COLS numbers."""
-    ptx = Compiler("sm_90").compile(check_source(Problem(ROWS, COLS))).ptx
+    fills, _ = check_sources(Problem(ROWS, COLS))
+    ptx = Compiler("sm_90").compile(fills).ptx
 
     def fill(entry, *cols, dtype=np.float32):
         size = ROWS * COLS

@@ -1,4 +1,4 @@
-// What the explorer itself runs on the GPU: inputs.
+// What the explorer fills memory with: inputs, and the truth of what a kernel is to compute of them.
 
 // A 32-bit mixer: Wellons' "lowbias32", whose every output bit depends on every input bit.
 __device__ unsigned mix(unsigned x) {
@@ -46,4 +46,12 @@ extern "C" __global__ void fill_lengths(int* out, long long count, int cols, uns
     const unsigned random = mix(static_cast<unsigned>(i) ^ mix(static_cast<unsigned>(i >> 32) ^ seed));
     to = random % 4 == 0 ? cols : 1 + static_cast<int>(mix(random) % static_cast<unsigned>(cols));
   });
+}
+
+// The truth itself, (rows, cols): for the check of this check.
+extern "C" __global__ void __launch_bounds__(1024) write_truths(Question q, double* truths) {
+  for (long long row = blockIdx.x; row < q.rows; row += gridDim.x) {
+    const Row r = row_of(q, row);
+    for (int i = threadIdx.x; i < q.cols; i += blockDim.x) truths[row * q.cols + i] = truth_of(q, row, r, i).value;
+  }
 }

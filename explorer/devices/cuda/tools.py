@@ -34,13 +34,13 @@ _OPERANDS = ("input", "grad", "mask", "lengths", "output")
 
 
 def check_grid(problem: Problem) -> tuple[int, int]:
-    """Blocks of a kernel of check.cu, and threads of each: a block works on a row at a time."""
+    """Blocks of a kernel that works by rows, and threads of each: a block works on a row at a time."""
     threads = 32 if problem.cols <= 512 else 256 if problem.cols <= 8192 else 1024
     return min(problem.rows, CHECK_BLOCKS), threads
 
 
 class Question(ctypes.Structure):
-    """As in check.cu: a problem, where its operands lie, and what its output is to meet."""
+    """As in truth.cu: a problem, where its operands lie, and what its output is to meet."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in _OPERANDS),
@@ -129,10 +129,12 @@ class DeviceCheck:
 # ------------------------------------------------------------------ source
 
 
-def check_source(problem: Problem) -> str:
-    """CUDA C++ that fills inputs and checks an output."""
+def check_sources(problem: Problem) -> tuple[str, str]:
+    """CUDA C++ that fills inputs and writes truths, and CUDA C++ that checks an output."""
     types = [f"#define IN {problem.dtype.name}", f"#define OUT {problem.output_dtype.name}"]
-    return "\n".join([*types, *(source_part(part) for part in ("elements", "fill", "check"))])
+    shared = [*types, source_part("elements"), source_part("truth")]
+    fill, check = ("\n".join([*shared, source_part(last)]) for last in ("fill", "check"))
+    return fill, check
 
 
 @cache
@@ -151,10 +153,11 @@ class Tools:
     """The explorer's own kernels on one stream: those of `limits.tools_sources`."""
 
     def __init__(self, cubins: Sequence[bytes], stream: Any, accuracy: Accuracy) -> None:
-        """The first of the `cubins` is that of `check_source`."""
         self.accuracy = accuracy
         """What outputs are to meet."""
         self._programs = [Program(cubin) for cubin in cubins]
+        self._having: dict[str, Program] = {}
+        """By entry: to ask every program at each launch would take longer than the launch."""
         self.stream = stream
         self._report = checked(driver.cuMemAlloc(NOTHING_FOUND.nbytes))
 
@@ -185,7 +188,9 @@ class Tools:
         self, entry: str, blocks: int, threads: int, arguments: Any, types: tuple[Any, ...]
     ) -> None:
         """Launch any entry by plain numbers."""
-        program = next(one for one in self._programs if one.has(entry))
+        if entry not in self._having:
+            self._having[entry] = next(one for one in self._programs if one.has(entry))
+        program = self._having[entry]
         program.launch_raw(entry, blocks, threads, 0, arguments, types, self.stream)
 
     def write_truths(self, problem: Problem, addresses: Addresses, truths: int) -> None:
@@ -215,7 +220,7 @@ class Tools:
         result: int,
         accuracy: Accuracy | None = None,
     ) -> None:
-        """Launch a kernel of check.cu."""
+        """Launch a kernel that works by rows (`check_grid`)."""
         blocks, threads = check_grid(problem)
         arguments = (Question.of(problem, addresses, accuracy or self.accuracy), result)
         types = (None, _POINTER)
