@@ -79,9 +79,7 @@ def _asked(index: int) -> GpuSpec | None:
         return None
 
 
-def _prepare(
-    problem: Problem, gpu: GpuSpec, meanwhile: Callable[[GpuSpec], object] | None
-) -> None:
+def _prepare(problem: Problem, gpu: GpuSpec, meanwhile: Callable[[GpuSpec], object] | None) -> None:
     """Compile what a GPU's process needs for a problem, so that it lies on disk then.
 
     Only after that do what is to be done `meanwhile`: the process waits for the former, and has

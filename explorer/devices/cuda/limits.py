@@ -293,10 +293,10 @@ def _second(problem: Problem) -> str:
 # ------------------------------------------------------------------ source
 
 
-KERNELS_OF_A_TEXT = 8
+KERNELS_OF_A_TEXT = 6
 """Kernels of a limit that are compiled together, at most. Whatever is measured waits for the text
-that takes longest: of a softmax of 4096 columns 0.4 s by 17 texts, where four texts took 0.9 s; under
-a causal mask 0.6 s instead of 3.0. One after another, the many take 3 to 17 % more time in all."""
+that takes longest: of a softmax of 4096 columns 0.3 s by 22 texts, where four texts took 0.9 s, and
+under a causal mask 0.5 instead of 3.0 s. One after another, the many take 9 to 20 % more time."""
 
 
 def limit_sources(problem: Problem) -> list[str]:

@@ -15,7 +15,7 @@ from explorer.accuracy import Accuracy
 from explorer.devices.cuda.program import Program, checked
 from explorer.dtype import DType
 from explorer.operands import Operand
-from explorer.problem import Mask, Op, Problem
+from explorer.problem import Mask, Problem
 
 # ------------------------------------------------------------------ what a check finds
 
@@ -34,7 +34,7 @@ _OPERANDS = ("input", "grad", "mask", "lengths", "output")
 
 
 def check_grid(problem: Problem) -> tuple[int, int]:
-    """Blocks of a kernel that works by rows, and threads of each: a block works on a row at a time."""
+    """Blocks of a kernel that works by rows, and threads of each: one row a block at a time."""
     threads = 32 if problem.cols <= 512 else 256 if problem.cols <= 8192 else 1024
     return min(problem.rows, CHECK_BLOCKS), threads
 
@@ -47,7 +47,7 @@ class Question(ctypes.Structure):
         *((name, ctypes.c_longlong) for name in ("rows", "inner", "input_stride")),
         *((name, ctypes.c_longlong) for name in ("output_stride", "mask_rows")),
         *((name, ctypes.c_double) for name in ("scale", "tolerance", "exact_tolerance")),
-        *((name, ctypes.c_int) for name in ("cols", "op", "masked", "scaled", "steps")),
+        *((name, ctypes.c_int) for name in ("cols", "masked", "scaled", "steps")),
     ]
 
     @classmethod
@@ -66,7 +66,6 @@ class Question(ctypes.Structure):
             tolerance=limits.relative,
             exact_tolerance=limits.exact_relative,
             cols=problem.cols,
-            op=list(Op).index(problem.op),
             masked=list(Mask).index(problem.mask),
             scaled=problem.scale is not None,
             steps=limits.steps,
@@ -130,9 +129,14 @@ class DeviceCheck:
 
 
 def check_sources(problem: Problem) -> tuple[str, str]:
-    """CUDA C++ that fills inputs and writes truths, and CUDA C++ that checks an output."""
-    types = [f"#define IN {problem.dtype.name}", f"#define OUT {problem.output_dtype.name}"]
-    shared = [*types, source_part("elements"), source_part("truth")]
+    """CUDA C++ that fills inputs and writes truths, and CUDA C++ that checks an output.
+
+    Both are for the problem's op and types alone.
+    """
+    op = "".join(word.title() for word in problem.op.split("_"))
+    macros = {"IN": problem.dtype.name, "OUT": problem.output_dtype.name, "OP": f"k{op}"}
+    defined = [f"#define {name} {value}" for name, value in macros.items()]
+    shared = [*defined, source_part("elements"), source_part("truth")]
     fill, check = ("\n".join([*shared, source_part(last)]) for last in ("fill", "check"))
     return fill, check
 
