@@ -130,13 +130,27 @@ def test_rows_that_are_short_or_masked_are_moved_by_kernels_made_for_them(proble
     assert all(len(instances) == 1 for instances in by_entry.values())
 
 
-def machine_code(problem, shape):
-    """Return the instructions of one kernel of a limit."""
+def one_kernel(problem, shape):
+    """Compile one kernel of a limit."""
     (text,) = (text for text in limit_sources(problem) if shape.instance in text.splitlines())
     macro = shape.instance.partition("(")[0] + "("
     others = [line for line in text.splitlines() if not line.startswith(macro)]
-    source = "\n".join([*others, shape.instance])
-    return sass_of(Compiler("sm_90").compile(source).cubin)
+    return Compiler("sm_90").compile("\n".join([*others, shape.instance]))
+
+
+def machine_code(problem, shape):
+    """Return the instructions of one kernel of a limit."""
+    return sass_of(one_kernel(problem, shape).cubin)
+
+
+@pytest.mark.parametrize(
+    ("op", "registers"), [(Op.SOFTMAX, 64), (Op.SOFTMAX_BACKWARD, 72)], ids=str
+)
+def test_a_thread_that_copies_twelve_words_leaves_room_for_other_blocks(op, registers):
+    """Of 81 registers, the fastest copy of 20 MB took 5 to 8 % more time on two GPUs."""
+    problem = Problem(100, 50257, op=op)
+    shape = next(one for one in limit_shapes(problem) if one.unroll == 12)
+    assert one_kernel(problem, shape).resources.registers <= registers
 
 
 def fitted(problem, word_bytes, threads_per_row):

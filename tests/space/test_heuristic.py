@@ -261,7 +261,7 @@ def test_odd_short_rows_come_by_way_of_a_span(cols, dtype, kind):
 
 
 def test_longer_rows_of_16_bits_do_not_if_pairs_divide_them():
-    for cols, vector_bytes in ((142, 4), (210, 4), (334, 4), (387, 4), (501, 8)):
+    for cols, vector_bytes in ((142, 4), (210, 4), (334, 4), (387, 8), (501, 8)):
         config = config_for(Problem(100_000, cols, DType.BF16), H200)
         assert (config.staging, config.vector_bytes) == ("direct", vector_bytes)
     for dtype in (DType.F32, DType.BF16):
@@ -513,14 +513,22 @@ def test_gradients_of_rows_that_start_anywhere_have_narrow_words(op):
     assert words(5001, DType.F32) == 16
 
 
-@pytest.mark.parametrize("op", GRADIENTS)
-def test_half_a_warp_has_a_short_row_where_the_gpu_holds_all_of_them(op):
-    """By words of 8 bytes, of which a warp would have less than two for each of its threads."""
-    threads = {
-        (rows, cols): config_for(Problem(rows, cols, DType.BF16, op), H200).threads_per_row
-        for rows, cols in ((14_145, 199), (174_756, 209), (14_145, 299))
-    }
-    assert list(threads.values()) == [16, 32, 32]
+@pytest.mark.parametrize(
+    ("op", "threads"),
+    [
+        (Op.SOFTMAX_BACKWARD, [16, 16, 32, 32]),
+        (Op.LOG_SOFTMAX_BACKWARD, [16, 16, 32, 32]),
+        (Op.SOFTMAX, [16, 32]),
+    ],
+)
+def test_half_a_warp_has_a_short_row_of_16_bits_by_words_of_8_bytes(op, threads):
+    """Shorter rows of the forward come by way of a span."""
+    shapes = [(14_145, 199), (174_756, 209), (14_145, 299), (10_000, 345), (10_000, 501)]
+    if op is Op.SOFTMAX:
+        shapes = shapes[3:]
+    configs = [config_for(Problem(*shape, DType.BF16, op), H200) for shape in shapes]
+    assert [one.threads_per_row for one in configs[: len(threads)]] == threads
+    assert {one.vector_bytes for one in configs} == {8}
 
 
 @pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
@@ -634,10 +642,33 @@ def test_few_rows_of_a_logarithm_have_two_threads_or_more_from_4_columns_on(gpu)
 
     assert shared_out(371, 3, DType.F32) == (1, 128, 4)
     assert shared_out(3, 4, DType.F32) == shared_out(354, 4, DType.F32) == (2, 128, 8)
+    assert shared_out(46, 5, DType.F32) == (2, 128, 4)
+    assert shared_out(2000, 20, DType.F32) == (4, 128, 8)
     assert shared_out(1000, 32, DType.F32) == (8, 128, 8)
     assert shared_out(170, 55, DType.F32) == shared_out(11, 77, DType.F32) == (32, 128, 4)
     assert shared_out(4000, 64, DType.BF16) == (8, 128, 8)
-    assert shared_out(11, 512, DType.F32) == (32, 128, 16)
+
+
+@pytest.mark.parametrize("gpu", [H200, known_gpu("NVIDIA H100 80GB HBM3")], ids=str)
+def test_few_rows_of_a_logarithm_that_words_divide_have_a_block_each(gpu):
+    def shared_out(rows, cols, dtype, op=Op.LOG_SOFTMAX_BACKWARD):
+        config = config_for(Problem(rows, cols, dtype, op), gpu)
+        return config.threads_per_row, config.threads, config.vector_bytes
+
+    assert shared_out(11, 512, DType.F32) == shared_out(400, 400, DType.F32) == (256, 256, 4)
+    assert shared_out(1000, 512, DType.F32) == shared_out(11, 300, DType.F32) == (32, 128, 16)
+    assert shared_out(11, 512, DType.F32, Op.SOFTMAX_BACKWARD) == (32, 128, 16)
+    assert shared_out(1, 700, DType.BF16) == (128, 128, 8)
+    assert shared_out(60, 700, DType.BF16) == shared_out(1, 700, DType.F16, Op.SOFTMAX_BACKWARD)
+
+
+@pytest.mark.parametrize("gpu", [H200, known_gpu("NVIDIA H100 80GB HBM3")], ids=str)
+def test_gradients_of_few_kilobytes_of_a_logarithm_have_no_hints(gpu):
+    def hint(rows, cols, dtype=DType.F32, op=Op.LOG_SOFTMAX_BACKWARD):
+        return config_for(Problem(rows, cols, dtype, op), gpu).load_hint
+
+    assert hint(1, 125) == hint(8, 125) == hint(46, 5) == "default"
+    assert hint(300, 16) == hint(46, 5, DType.BF16) == hint(46, 5, op=Op.SOFTMAX_BACKWARD) == "cs"
 
 
 def test_rows_of_f32_that_start_anywhere_have_two_accesses_of_a_cluster():

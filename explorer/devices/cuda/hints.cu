@@ -87,3 +87,13 @@ __device__ Word all_mixed(const Word (&held)[kUnroll]) {
   for (int u = 1; u < kUnroll; ++u) all = mixed(all, held[u]);
   return all;
 }
+
+// Words of a thread, of each of two matrices, that are mixed as they come, in half of the registers.
+// Fewer are mixed only as they are stored, so that a copy that does not wait stores one after another.
+constexpr int kMixedFirst = 8;
+
+template <typename Word, int kUnroll>
+__device__ void mix_into(Word (&held)[kUnroll], const Word (&more)[kUnroll]) {
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) held[u] = mixed(held[u], more[u]);
+}

@@ -67,12 +67,16 @@ __device__ void move_rows(const Rows& m) {
       const int i = first + u * group;
       more[u] = kSecond && lane + i < IN_WORDS ? load_word<kLoad>(second + i) : Word{};
     }
-    const auto bits = [&] { return folded(mixed(all_mixed(held), all_mixed(more))); };
+    constexpr bool kMixes = kSecond && kUnroll >= kMixedFirst;
+    if (kMixes) mix_into(held, more);
+    const auto bits = [&] {
+      return folded(kMixes ? all_mixed(held) : mixed(all_mixed(held), all_mixed(more)));
+    };
     const int end = written - await_loads(m.waits, group, bits);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int i = first + u * group;
-      if (lane + i < end) store_word<kStore>(out + i, mixed(held[u], more[u]));
+      if (lane + i < end) store_word<kStore>(out + i, kMixes ? held[u] : mixed(held[u], more[u]));
     }
   }
 }

@@ -32,9 +32,9 @@ memory has. On an H200, 6710 x 5001 bf16 takes 12 to 16 % less time by 10 of the
 threads than by four words of 16 bytes for each of 160."""
 
 MAX_COLS_HALF_A_WARP = 256
-"""Elements of the longest such row that half a warp has, where the GPU holds as many threads at the
-same time: on an H200, the gradient of log_softmax at 14145 x 199 bf16 takes 15 % less time so than
-by a warp, on an H100 4 %. More rows were not timed by half a warp."""
+"""Elements of the longest such row that half a warp has: on an H200, nine gradients of 171 to 255
+columns and 14145 to 174756 rows take 5 to 26 % less time so than by a warp, on an H100 0 to 7 %,
+but 30000 x 255 bf16 2 % more."""
 
 POWERS_THAT_FILL_AN_SM = (32, 512, 1024)
 """Sizes of blocks that are powers of two and yet worth it: others lose 1 % to the next size that is
@@ -283,6 +283,19 @@ THREADS_8_BYTES = ((1024, 64), (1440, 96), (4096, 128), (5632, 256))
 threads than by 96 on an H200, 3 % on an H100; 300 and 400 x 5001 4 to 7 % less by 256 than by words
 of 16 bytes, and 2 % less than by 128."""
 
+COLS_OF_256_THREADS = range(400, 513)
+"""Elements of rows of f32, of which words of 16 bytes divide each, that 256 threads load by single
+elements for the gradient of log_softmax: on an H200, 60, 132 and 400 x 512 take 2 to 3 % less time
+so than by a warp, 1 x 512 4 %, on an H100 1 to 5 %."""
+
+MAX_ELEMENTS_PER_SM_OF_256_THREADS = 2000
+"""Elements of such rows of an SM, at most: 1000 x 512 takes 1 % more time so on both."""
+
+COLS_OF_128_THREADS = range(641, 1281)
+"""Elements of rows of 16 bits, of which words of 8 bytes divide each, that 128 threads have for the
+gradient of log_softmax where hints gain nothing: by 64, of which a block has two rows, the compiler
+moves loads behind the sum, and 1 x 700 takes 20 % more time on two GPUs."""
+
 
 def of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A block for each of few rows that start anywhere, by the words that divide them.
@@ -296,12 +309,25 @@ def of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
     word, elements = widest_word(problem), elements_of_an_sm(problem, gpu)
     if _are_few_for_narrow_words(problem, gpu, word):
         return replace(row_of(_threads_of_narrow_words(problem, gpu, word)), vector_bytes=word)
+    if problem.op.is_log and word > 2 * problem.dtype.itemsize:
+        return _of_few_rows_of_logarithm(problem, gpu, word)
     few = MIN_ELEMENTS_PER_SM_8_BYTES < elements <= MAX_ELEMENTS_PER_SM_8_BYTES
     longest = THREADS_8_BYTES[-1][0]
     if word != 2 or not few or not MIN_COLS_8_BYTES <= problem.cols <= longest:
         return None
     threads = next(n for most, n in THREADS_8_BYTES if problem.cols <= most)
     return replace(row_of(threads), vector_bytes=8)
+
+
+def _of_few_rows_of_logarithm(problem: Problem, gpu: GpuSpec, word: int) -> Config | None:
+    """A block for each of few rows that words of 8 or 16 bytes divide; None for most of them."""
+    size, cols = problem.dtype.itemsize, problem.cols
+    if (size, word) == (4, ACCESS_BYTES) and cols in COLS_OF_256_THREADS:
+        few = elements_of_an_sm(problem, gpu) <= MAX_ELEMENTS_PER_SM_OF_256_THREADS
+        return replace(row_of(256), vector_bytes=4) if few else None
+    if (size, word) == (2, 8) and cols in COLS_OF_128_THREADS and problem.rows < gpu.sm_count // 4:
+        return replace(row_of(128), vector_bytes=8)
+    return None
 
 
 def _are_few_for_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> bool:
@@ -342,8 +368,7 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
     if problem.row_bytes % ACCESS_BYTES > 0 and problem.dtype.is_half:
         words = WorkSplit(problem, Config(vector_bytes=8)).row_vectors
         threads = power_of_two(math.ceil(words / MAX_8_BYTE_ACCESSES_PER_THREAD))
-        all_fit = problem.rows * WARP // 2 <= gpu.sm_count * gpu.threads_per_sm
-        least = WARP // 2 if all_fit and problem.cols <= MAX_COLS_HALF_A_WARP else WARP
+        least = WARP // 2 if problem.cols <= MAX_COLS_HALF_A_WARP else WARP
         return replace(row_of(min(max(least, threads), MAX_BLOCK_THREADS)), vector_bytes=8)
     vectors = WorkSplit(problem, Config(vector_bytes=ACCESS_BYTES)).row_vectors
     if vectors <= WARP:

@@ -141,6 +141,11 @@ MAX_L2_SHARE_EVICT_FIRST_NARROW = 0.08
 rows a warp or less loads narrow words: on an H200, 23076 x 13 bf16 takes 8 % less time with hints,
 11111 x 27 f32 2 %, but 171428 x 14 bf16 8 % more and 12646 x 39 f32 4 %."""
 
+MIN_BYTES_EVICT_FIRST_LOGARITHM_F32 = 4096
+"""Bytes of each matrix of f32 beyond which gradients of log_softmax have hints, of whose rows a
+warp or less loads narrow words: 1 x 125 and 8 x 125 take 1 to 2 % less time without hints on two
+GPUs, 3 x 5 and 46 x 5 1 %, but 300 x 16, of 19 KB, 1 % more on an H200."""
+
 MAX_ACCESSES_EVICT_FIRST_NARROW_F32 = 6
 """Accesses of a thread to a row of f32 or f64 that a block loads, at most: with hints 60 x 2201 f32
 takes 3 % less time by 384 threads, which have 6, and 2 to 8 % more by 192 to 256."""
@@ -173,9 +178,11 @@ def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     narrow = idea.vector_bytes < 16 and idea.staging == "direct" and idea.cluster == 1
     if not problem.op.is_backward or not narrow or problem.inner > 1:
         return False
-    if idea.threads_per_row <= WARP:
-        return problem.bytes > MAX_L2_SHARE_EVICT_FIRST_NARROW * gpu.l2_bytes
     size = min(4, problem.dtype.itemsize)
+    if idea.threads_per_row <= WARP:
+        least = MIN_BYTES_EVICT_FIRST_LOGARITHM_F32 if problem.op.is_log and size == 4 else 0
+        few = problem.rows * problem.row_bytes <= least
+        return few or problem.bytes > MAX_L2_SHARE_EVICT_FIRST_NARROW * gpu.l2_bytes
     elements = elements_of_an_sm(problem, gpu)
     many = size == 4 and WorkSplit(problem, idea).slots > MAX_ACCESSES_EVICT_FIRST_NARROW_F32
     few_rows = problem.rows < gpu.sm_count // 4
