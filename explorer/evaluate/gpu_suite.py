@@ -4,11 +4,15 @@
 digest of the code that they test, says what they can rely on.
 """
 
+import ast
 import hashlib
 import json
+import re
+import tokenize
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +61,42 @@ class SuiteRun:
 
 @cache
 def code_digest() -> str:
-    """Return twelve hexadecimal digits over the names and texts of what the GPU tests test."""
+    """Return twelve hexadecimal digits over the names and code of what the GPU tests test.
+
+    Comments and docstrings do not count, so that a wrong figure in one can be mended without a GPU.
+    """
     digest = hashlib.sha256()
     roots = [template_dir(), *(_PACKAGE / folder for folder in TESTED)]
     for root in roots:
         files = root.rglob("*") if root.is_dir() else [root]
-        for path in sorted(file for file in files if file.suffix in (".j2", ".py", ".cu")):
+        for path in sorted(file for file in files if file.suffix in _CODE_OF):
             digest.update(f"{root.name}/{path.relative_to(root).as_posix()}".encode())
-            digest.update(path.read_bytes())
+            code = _CODE_OF[path.suffix](path.read_text(encoding="utf-8"))
+            lines = (line.rstrip() for line in code.splitlines())
+            digest.update("\n".join(filter(None, lines)).encode())
     return digest.hexdigest()[:12]
+
+
+def _python_code(text: str) -> str:
+    """Python without comments and strings that stand alone, such as docstrings."""
+    lines = text.splitlines(keepends=True)
+    for token in tokenize.generate_tokens(iter(lines).__next__):
+        if token.type == tokenize.COMMENT:
+            row, start = token.start
+            lines[row - 1] = lines[row - 1][:start] + "\n"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            rows = range(node.lineno - 1, node.end_lineno or node.lineno)
+            lines[rows.start : rows.stop] = ["\n" for _ in rows]
+    return "".join(lines)
+
+
+_CODE_OF: dict[str, Callable[[str], str]] = {
+    ".py": _python_code,
+    ".cu": partial(re.sub, r"//.*", ""),
+    ".j2": partial(re.sub, r"(?s)\{#.*?#\}", ""),  # `//` divides where Jinja computes
+}
+"""By a file's suffix, what takes out of its text what does nothing."""
 
 
 def record_path() -> Path | None:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 TIMINGS = ("cold", "warm")
 
+Meanwhile = Callable[[GpuSpec, Callable[[], object]], object]
+"""What is called while a GPU is prepared: its limits, and what returns once all is compiled that
+its process waits for."""
+
 
 @contextmanager
 def open_evaluator(
@@ -32,13 +36,13 @@ def open_evaluator(
     seed: int = 0,
     accuracy: Accuracy = Accuracy.DEFAULT,
     *,
-    meanwhile: Callable[[GpuSpec], object] | None = None,
+    meanwhile: Meanwhile | None = None,
 ) -> Iterator[Evaluator]:
     """The evaluator of `auto`, `cuda:N` or `recorded:NAME` for a problem, closed at the end.
 
     `auto` is cuda:0 where a driver answers, else the recording of the problem. What is to be done
-    `meanwhile` is called in another thread, and waited for, while a GPU's process times copies and
-    checks its tools: that takes a second, for which this process has little to do. Raises
+    `meanwhile` is called in another thread, and waited for, while a GPU is prepared for the
+    problem: that takes its process more than a second, for which this one has little to do. Raises
     InvalidInput for an unknown device or timing, a GPU that is not there or a problem that does
     not fit it, and NotFound where there is no recording.
     """
@@ -46,10 +50,7 @@ def open_evaluator(
         raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
     named = gpu_or_recording(device)
     if isinstance(named, int):
-        with ThreadPoolExecutor(1) as aside:
-            gpu = _asked(named)
-            if gpu is not None:
-                aside.submit(_prepare, problem, gpu, meanwhile)
+        with _prepared(problem, _asked(named), meanwhile):
             opened = _started(named, makes_ahead=_can_make_ahead())
             from explorer.evaluate.live import LiveEvaluator
 
@@ -79,20 +80,33 @@ def _asked(index: int) -> GpuSpec | None:
         return None
 
 
-def _prepare(problem: Problem, gpu: GpuSpec, meanwhile: Callable[[GpuSpec], object] | None) -> None:
-    """Compile what a GPU's process needs for a problem, so that it lies on disk then.
+@contextmanager
+def _prepared(problem: Problem, gpu: GpuSpec | None, meanwhile: Meanwhile | None) -> Iterator[None]:
+    """Compile, during a block, what a GPU's process needs for a problem, so that it lies on disk.
 
-    Only after that do what is to be done `meanwhile`: the process waits for the former, and has
-    work for a second then. At once, the two took turns on an H200's host of 16 cores.
+    What else is compiled `meanwhile` does better to wait for that: the process has work for a
+    second then. At once, they took turns on the 16 cores of an H200's host. If the block fails,
+    what has not begun to compile is left, and who waits for it gets a CancelledError.
     """
+    if gpu is None:
+        yield
+        return
     from explorer.devices.cuda.limits import tools_sources
 
-    sources = tools_sources(problem)
-    with ThreadPoolExecutor(len(sources), thread_name_prefix="tools") as pool:
-        for source in sources:
-            pool.submit(Compiler(gpu.arch).compile, source)
-    if meanwhile is not None:
-        meanwhile(gpu)
+    pool = CompilePool(Compiler(gpu.arch))
+    compiling = [pool.submit(source) for source in tools_sources(problem)]
+
+    def until_compiled() -> None:
+        for one in compiling:
+            one.exception()
+
+    with ThreadPoolExecutor(1) as aside:
+        if meanwhile is not None:
+            aside.submit(meanwhile, gpu, until_compiled)
+        try:
+            yield
+        finally:
+            pool.leave()
 
 
 CORES_TO_MAKE_AHEAD = 4

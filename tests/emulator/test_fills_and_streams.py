@@ -197,18 +197,21 @@ def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(
 
 
 @WAITS
-def test_two_matrices_are_mixed_word_by_word(run, out, waits):
-    problem = Problem(10, 50, op=Op.SOFTMAX_BACKWARD)
-    shape, launched = LimitShape(Kind.PAIR, 16, 2, 64, waits=waits), Launched()
+@pytest.mark.parametrize(("unroll", "threads"), [(2, 64), (8, 64), (12, 80)])
+def test_two_matrices_are_mixed_word_by_word(run, out, waits, unroll, threads):
+    problem = Problem(170, 50, op=Op.SOFTMAX_BACKWARD)
+    shape, launched = LimitShape(Kind.PAIR, 16, unroll, threads, waits=waits), Launched()
     launch_copy(launched, shape, problem, {"input": 1, "grad": 2, "output": 3})
     operands = operands_of(problem)
     arguments = (operands["input"], operands["grad"], out(problem.written_bytes, np.uint8))
-    source = f"{without_instances(problem, Kind.PAIR)}\nPAIR(k, uint4, 1024, 2, kPlain, kPlain)"
+    kernel = f"PAIR(k, uint4, 512, {unroll}, kPlain, kPlain)"
+    source = f"{without_instances(problem, Kind.PAIR)}\n{kernel}"
     *_, words, told = launched.arguments
     numbers = np.int64(words), np.int32(told)
     ran = run(source, *arguments, *numbers, grid=launched.grid, block=launched.block)
     assert not ran.findings, ran.text
-    assert (ran["out0"].reshape(10, -1) == operands["input"] ^ operands["grad"]).all()
+    assert launched.grid > 1 and words % (unroll * threads)
+    assert (ran["out0"].reshape(170, -1) == operands["input"] ^ operands["grad"]).all()
 
 
 @pytest.mark.parametrize("unroll, threads", [(12, 80), (2, 64)])

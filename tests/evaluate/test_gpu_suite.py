@@ -9,6 +9,7 @@ from explorer.evaluate import gpu_suite
 from explorer.evaluate.gpu_suite import (
     RECORD,
     SuiteRun,
+    code_digest,
     read_runs,
     record_path,
     sentence,
@@ -90,3 +91,45 @@ def test_an_installed_package_reads_the_record_of_the_checkout_in_which_it_is_ru
     RECORD.parent.mkdir(parents=True)
     write_run(RECORD, FULL, ALL)
     assert record_path() == RECORD and read_runs(RECORD) == (FULL,)
+
+
+@pytest.fixture
+def digest(tmp_path, monkeypatch):
+    """The digest of a folder of templates and a package that is one file."""
+    monkeypatch.setattr(gpu_suite, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(gpu_suite, "template_dir", lambda: tmp_path / "templates")
+    monkeypatch.setattr(gpu_suite, "TESTED", ("code",))
+    for name in ("templates", "code"):
+        (tmp_path / name).mkdir()
+
+    def of(name, text):
+        (tmp_path / name).write_text(text)
+        found = code_digest.__wrapped__()
+        (tmp_path / name).unlink()
+        return found
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("code/a.py", ["x = 1\n", "# why\nx = 1  # and how\n", '"""What."""\n\nx = 1\n']),
+        ("code/a.cu", ["int x;\n", "// why\nint x;  // and how\n", "\n\nint x;\n"]),
+        ("templates/a.j2", ["{{ x }}\n", "{# why\n   so #}\n{{ x }}\n", "{{ x }}{# how #}\n"]),
+    ],
+)
+def test_comments_are_not_in_the_digest_of_the_code(digest, name, texts):
+    assert len({digest(name, text) for text in texts}) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("code/a.py", ["x = 1\n", "x = 2\n", "x = '# 1'\n", "x = '# 2'\n", "if y:\n    x = 1\n"]),
+        ("code/a.cu", ["int x;\n", "int y;\n", "int x; int y;\n"]),
+        ("templates/a.j2", ["{{ x // 2 }}\n", "{{ x // 3 }}\n", "// x\n", "// y\n"]),
+    ],
+)
+def test_all_else_is_in_it(digest, name, texts):
+    assert len({digest(name, text) for text in texts}) == len(texts)

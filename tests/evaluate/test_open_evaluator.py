@@ -3,13 +3,14 @@
 import random
 import threading
 import time
+from concurrent.futures import CancelledError
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 
 from explorer.codegen import emit
-from explorer.compile import Compiler
-from explorer.devices.cuda.limits import tools_sources
+from explorer.compile import CompilePool, Compiler
 from explorer.errors import InvalidInput
 from explorer.evaluate import open_evaluator as opening
 from explorer.gpu_spec import known_gpu
@@ -20,6 +21,9 @@ from explorer.tuning.seeds import prepare, seeds_of
 
 H200 = known_gpu("NVIDIA H200")
 PROBLEM = Problem(64, 1000)
+
+
+TEXTS = tuple(f'extern "C" __global__ void k{n}() {{}}' for n in range(6))
 
 
 class Device:
@@ -40,13 +44,14 @@ def prepared(monkeypatch, tmp_path):
     monkeypatch.setattr(opening, "_asked", lambda _: H200)
     monkeypatch.setattr(opening, "_started", lambda _, **options: Device())
     monkeypatch.setattr("explorer.evaluate.live.LiveEvaluator", live)
+    monkeypatch.setattr("explorer.devices.cuda.limits.tools_sources", lambda _: TEXTS)
     return ready
 
 
 def test_it_is_done_while_the_gpu_is_prepared_and_waited_for(prepared):
     done = []
 
-    def slow(gpu):
+    def slow(gpu, _):
         prepared.set()
         threading.Event().wait(0.05)
         done.append(gpu)
@@ -56,7 +61,7 @@ def test_it_is_done_while_the_gpu_is_prepared_and_waited_for(prepared):
 
 
 def test_its_failure_is_not_that_of_opening(prepared):
-    def failing(_):
+    def failing(*_):
         prepared.set()
         raise ValueError
 
@@ -69,7 +74,7 @@ def test_what_the_gpu_needs_is_compiled_while_its_process_starts(prepared, monke
 
     def started(_, **options):
         end = time.monotonic() + 60
-        for source in tools_sources(PROBLEM):
+        for source in TEXTS:
             key = compiler.key(source)
             while compiler.cache.load(key) is None and time.monotonic() < end:
                 time.sleep(0.01)
@@ -79,18 +84,47 @@ def test_what_the_gpu_needs_is_compiled_while_its_process_starts(prepared, monke
     prepared.set()
     monkeypatch.setattr(opening, "_started", started)
     with opening.open_evaluator(PROBLEM):
-        assert len(seen) > 5 and all(seen)
+        assert len(seen) == len(TEXTS) and all(seen)
 
 
-def test_what_the_gpu_waits_for_is_compiled_before_all_else(prepared):
+def test_what_is_done_meanwhile_can_wait_for_what_the_gpu_waits_for(prepared):
     compiler, seen = Compiler(H200.arch), []
 
-    def meanwhile(_):
-        seen.extend(compiler.cache.load(compiler.key(one)) for one in tools_sources(PROBLEM))
+    def meanwhile(_, until_compiled):
+        until_compiled()
+        seen.extend(compiler.cache.load(compiler.key(one)) for one in TEXTS)
         prepared.set()
 
     with opening.open_evaluator(PROBLEM, meanwhile=meanwhile):
-        assert len(seen) > 5 and all(seen)
+        assert len(seen) == len(TEXTS) and all(seen)
+
+
+def test_a_gpu_that_cannot_be_prepared_leaves_what_has_not_begun_to_compile(prepared, monkeypatch):
+    refused, compiled, seen = threading.Event(), [], []
+
+    def compile_late(_, source):
+        assert refused.wait(10)
+        compiled.append(source)
+
+    def refusing(_, **options):
+        threading.Timer(0.1, refused.set).start()
+        raise InvalidInput("GPU 0 is in use")
+
+    def meanwhile(_, until_compiled):
+        try:
+            until_compiled()
+        except CancelledError:
+            seen.append("cancelled")
+
+    monkeypatch.setattr(opening.Compiler, "compile", compile_late)
+    monkeypatch.setattr(opening, "CompilePool", partial(CompilePool, threads=1))
+    monkeypatch.setattr(opening, "_started", refusing)
+    with (
+        pytest.raises(InvalidInput, match="in use"),
+        opening.open_evaluator(PROBLEM, meanwhile=meanwhile),
+    ):
+        pass
+    assert seen == ["cancelled"] and compiled == list(TEXTS[:1])
 
 
 def test_a_gpu_that_is_not_there_is_for_its_process_to_refuse(monkeypatch):
@@ -104,7 +138,9 @@ def test_a_gpu_that_is_not_there_is_for_its_process_to_refuse(monkeypatch):
 
 def test_a_search_finds_what_was_prepared(monkeypatch, tmp_path):
     monkeypatch.setenv("EXPLORER_CACHE_DIR", str(tmp_path))
-    prepare(PROBLEM, Goal(), 0, H200)
+    waited = []
+    prepare(PROBLEM, Goal(), 0, H200, lambda: waited.append(1))
+    assert waited
     counted = []
     monkeypatch.setattr(
         legal_points.LegalPoints, "_completions", lambda *_: counted.append(1) or (0, 0, ())

@@ -641,8 +641,9 @@ def test_few_rows_of_a_logarithm_have_two_threads_or_more_from_4_columns_on(gpu)
         return config.threads_per_row, config.threads, config.vector_bytes
 
     assert shared_out(371, 3, DType.F32) == (1, 128, 4)
-    assert shared_out(3, 4, DType.F32) == shared_out(354, 4, DType.F32) == (2, 128, 8)
-    assert shared_out(46, 5, DType.F32) == (2, 128, 4)
+    assert shared_out(354, 4, DType.F32) == (2, 128, 8)
+    assert shared_out(3, 4, DType.F32) == shared_out(46, 5, DType.F32) == (2, 128, 4)
+    assert shared_out(1, 60, DType.F32) == (32, 128, 4)
     assert shared_out(2000, 20, DType.F32) == (4, 128, 8)
     assert shared_out(1000, 32, DType.F32) == (8, 128, 8)
     assert shared_out(170, 55, DType.F32) == shared_out(11, 77, DType.F32) == (32, 128, 4)

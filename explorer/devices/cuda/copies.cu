@@ -2,14 +2,15 @@
 // a stream that mixes them. Every word that is read changes what is written, or the compiler would
 // drop it. A block may wait for all that it loads before it stores anything, as those of a softmax do.
 
-// The words of a thread. Those that it does not have are loaded from the end, and are not stored, as a
-// softmax does. Where a load depends on a comparison, the compiler reads even the matrix's address
-// after it: at 354 x 4 f32 a gradient's limit then took 2 % more time, of 1.6 us, on an H200. Offsets
-// have 32 bits: with 64, the fastest copy of 100 x 50257 f32 took 5 % more time there and 8 % on an
-// H100, since a thread of 12 words had 81 registers instead of 64, and so fewer blocks loaded at once.
+// The words of a thread. In place of one that it does not have, it loads the last word of the matrix,
+// and stores nothing, as a softmax does. Where a load depends on a comparison, the compiler reads even
+// the matrix's address after it: at 354 x 4 f32 a gradient's limit then took 2 % more time, of 1.6 us,
+// on an H200. Offsets have 32 bits: with 64, the fastest copy of 100 x 50257 f32 took 5 % more time
+// there and 8 % on an H100, since a thread of 12 words had 81 registers instead of 64, and so fewer
+// blocks loaded at once.
 struct Share {
-  long long first;  // word of the matrix
-  int left;         // words from there to the last one, or less than 0 if there is none
+  long long first;  // word of the matrix: the thread's first one, or the last of all
+  int left;         // words after the thread's first one; less than 0 if it has none
 
   __device__ Share(long long words, int unroll) {
     const long long own = blockIdx.x * static_cast<long long>(blockDim.x) * unroll + threadIdx.x;
@@ -27,6 +28,7 @@ __device__ void load_words(const Word* __restrict__ in, const Share& share, Word
   }
 }
 
+// `waited` is 0, which the compiler does not know: nothing is stored before it is there.
 template <typename Word, int kUnroll, Store kStore>
 __device__ void store_words(Word* __restrict__ out, const Share& share, int waited,
                             const Word (&held)[kUnroll]) {

@@ -48,7 +48,7 @@ extern "C" __global__ void fill_lengths(int* out, long long count, int cols, uns
   });
 }
 
-// The truth itself, (rows, cols): for the check of this check.
+// The truth itself, (rows, cols): for the check of check.cu, which has it by the same text.
 extern "C" __global__ void __launch_bounds__(1024) write_truths(Question q, double* truths) {
   for (long long row = blockIdx.x; row < q.rows; row += gridDim.x) {
     const Row r = row_of(q, row);

@@ -88,8 +88,9 @@ __device__ Word all_mixed(const Word (&held)[kUnroll]) {
   return all;
 }
 
-// Words of a thread, of each of two matrices, that are mixed as they come, in half of the registers.
-// Fewer are mixed only as they are stored, so that a copy that does not wait stores one after another.
+// From so many words of a thread on, two matrices are mixed as they come, in half of the registers.
+// Fewer words are mixed only as they are stored, so that a copy that does not wait stores one after
+// another, as soon as it has arrived.
 constexpr int kMixedFirst = 8;
 
 template <typename Word, int kUnroll>

@@ -296,7 +296,7 @@ def _second(problem: Problem) -> str:
 KERNELS_OF_A_TEXT = 6
 """Kernels of a limit that are compiled together, at most. Whatever is measured waits for the text
 that takes longest: of a softmax of 4096 columns 0.3 s by 22 texts, where four texts took 0.9 s, and
-under a causal mask 0.5 instead of 3.0 s. One after another, the many take 9 to 20 % more time."""
+under a causal mask 0.5 instead of 3.0 s. On one core the many take 9 to 20 % more time in all."""
 
 
 def limit_sources(problem: Problem) -> list[str]:

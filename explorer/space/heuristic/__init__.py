@@ -4,7 +4,8 @@
 numbers:
 
 - Gradients of few rows of 330 elements or more that start anywhere are for `gradients`: its
-  `of_narrow_words` loads them by the words that divide them.
+  `of_narrow_words` loads them by the words that divide them. Where exponentials are computed, it
+  has some rows that wider words divide as well.
 - Few rows that can be resident on the GPU at the same time, of 512 bytes or more, are for
   `one_block`: its `of_one_wave` chooses the fewest accesses a thread with which they are.
 - Gradients of rows of up to 80 elements that words of 16 bytes do not divide, or of 160 of 16 bits

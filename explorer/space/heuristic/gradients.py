@@ -8,7 +8,11 @@ from explorer.gpu_spec import WARP, GpuSpec
 from explorer.parameters import WARPS
 from explorer.problem import Mask, Problem, power_of_two
 from explorer.space.design_rules import WIDE_ROW, widest_word
-from explorer.space.heuristic.residency import elements_of_an_sm, resident_rows
+from explorer.space.heuristic.residency import (
+    are_few_for_hints,
+    elements_of_an_sm,
+    resident_rows,
+)
 from explorer.space.heuristic.row_threads import (
     ACCESS_BYTES,
     MIN_BLOCK_THREADS,
@@ -31,7 +35,7 @@ MAX_8_BYTE_ACCESSES_PER_THREAD = 12
 memory has. On an H200, 6710 x 5001 bf16 takes 12 to 16 % less time by 10 of them for each of 128
 threads than by four words of 16 bytes for each of 160."""
 
-MAX_COLS_HALF_A_WARP = 256
+MAX_COLS_HALF_A_WARP = 255
 """Elements of the longest such row that half a warp has: on an H200, nine gradients of 171 to 255
 columns and 14145 to 174756 rows take 5 to 26 % less time so than by a warp, on an H100 0 to 7 %,
 but 30000 x 255 bf16 2 % more."""
@@ -300,6 +304,7 @@ moves loads behind the sum, and 1 x 700 takes 20 % more time on two GPUs."""
 def of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A block for each of few rows that start anywhere, by the words that divide them.
 
+    So also for some rows of a logarithm that wider words divide (`_of_few_rows_of_logarithm`).
     Wider words start elsewhere in each row, and their ends are a matter of other loads. On an H200,
     1 x 1683 bf16 takes 26 % less time by single elements than by words of 16 bytes, 1 x 1502 32 %
     by pairs, 1000 x 1121 f32 13 %. A few more rows of 16 bits are loaded by 8 bytes.
@@ -320,12 +325,15 @@ def of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
 
 
 def _of_few_rows_of_logarithm(problem: Problem, gpu: GpuSpec, word: int) -> Config | None:
-    """A block for each of few rows that words of 8 or 16 bytes divide; None for most of them."""
+    """A block for each of few rows that words of 8 or 16 bytes divide; None for most of them.
+
+    By single elements of f32, or by words of 8 bytes for elements of 16 bits.
+    """
     size, cols = problem.dtype.itemsize, problem.cols
     if (size, word) == (4, ACCESS_BYTES) and cols in COLS_OF_256_THREADS:
         few = elements_of_an_sm(problem, gpu) <= MAX_ELEMENTS_PER_SM_OF_256_THREADS
         return replace(row_of(256), vector_bytes=4) if few else None
-    if (size, word) == (2, 8) and cols in COLS_OF_128_THREADS and problem.rows < gpu.sm_count // 4:
+    if (size, word) == (2, 8) and cols in COLS_OF_128_THREADS and are_few_for_hints(problem, gpu):
         return replace(row_of(128), vector_bytes=8)
     return None
 

@@ -178,15 +178,24 @@ def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     narrow = idea.vector_bytes < 16 and idea.staging == "direct" and idea.cluster == 1
     if not problem.op.is_backward or not narrow or problem.inner > 1:
         return False
-    size = min(4, problem.dtype.itemsize)
     if idea.threads_per_row <= WARP:
-        least = MIN_BYTES_EVICT_FIRST_LOGARITHM_F32 if problem.op.is_log and size == 4 else 0
+        logarithm = problem.op.is_log and problem.dtype.itemsize == 4
+        least = MIN_BYTES_EVICT_FIRST_LOGARITHM_F32 if logarithm else 0
         few = problem.rows * problem.row_bytes <= least
         return few or problem.bytes > MAX_L2_SHARE_EVICT_FIRST_NARROW * gpu.l2_bytes
+    size = min(4, problem.dtype.itemsize)
     elements = elements_of_an_sm(problem, gpu)
     many = size == 4 and WorkSplit(problem, idea).slots > MAX_ACCESSES_EVICT_FIRST_NARROW_F32
-    few_rows = problem.rows < gpu.sm_count // 4
-    return many or few_rows or elements > MAX_ELEMENTS_PER_SM_EVICT_FIRST_NARROW[size]
+    return (
+        many
+        or are_few_for_hints(problem, gpu)
+        or elements > MAX_ELEMENTS_PER_SM_EVICT_FIRST_NARROW[size]
+    )
+
+
+def are_few_for_hints(problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether rows are so few that hints gain nothing, of gradients by blocks and narrow words."""
+    return problem.rows < gpu.sm_count // 4
 
 
 def _fits(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:

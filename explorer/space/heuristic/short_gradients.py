@@ -115,14 +115,18 @@ one word 2.4 and the words of many rows 2.1. At 170 x 55 seven lose 1 to 4 % on 
 of softmax take as long."""
 
 WORDS_OF_FOUR_THREADS = 2.5
-"""The same where four threads or fewer so suffice: 3 x 5 and 46 x 5 f32 take 2 % less time by two
-threads than by four on both, 2000 x 20 f32 1 % by four than by eight."""
+"""The same where two or four threads so suffice: 3 x 5 and 46 x 5 f32 take 2 % less time by two
+threads than by four on both, 2000 x 20 f32 and 1000 x 9 bf16 1 % by four than by eight."""
 
 MAX_WORDS_OF_FEW_ROWS = 80
 """Words of the longest such row: on an H200, 11 x 256 bf16 takes 1 % less time by words of 16."""
 
 MAX_SHARE_OF_THREADS_FEW_ROWS = 0.125
 """Threads of such rows over those that the GPU holds, at most."""
+
+MAX_BYTES_BY_SINGLE_ELEMENTS = 4096
+"""Bytes of each matrix of f32, at most, whose words have one element: on an H200, 1 x 60 and 46 x
+10 take 1 % less time so than by words of two, 118 x 4 as long."""
 
 MAX_COLS_OF_ONE_THREAD = 3
 """Columns of the longest row that one thread has alone where rows are few: on an H200, 371 x 3 f32
@@ -132,17 +136,20 @@ f32 and 3 x 4 bf16 take 1 % more time so than by two threads."""
 
 def _of_few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     """Two words for each thread; None for rows that are longer, or of a middle axis."""
-    word = min(widest_word(problem), 2 * problem.dtype.itemsize)
+    size = problem.dtype.itemsize
+    little = problem.rows * problem.row_bytes <= MAX_BYTES_BY_SINGLE_ELEMENTS
+    single = size == 4 and little and problem.cols <= MAX_WORDS_OF_FEW_ROWS
+    word = min(widest_word(problem), size if single else 2 * size)
     words = -(-problem.row_bytes // word)
-    threads = power_of_two(math.ceil(words / WORDS_OF_FOUR_THREADS))
-    if threads > 4:
-        threads = power_of_two(math.ceil(words / WORDS_OF_A_THREAD))
-    threads = min(words, WARP, max(2, threads))
+    threads = min(words, WARP, max(2, power_of_two(math.ceil(words / WORDS_OF_A_THREAD))))
     if problem.cols <= MAX_COLS_OF_ONE_THREAD and problem.dtype is not DType.F64:
         threads = 1
     most = MAX_SHARE_OF_THREADS_FEW_ROWS * gpu.sm_count * gpu.threads_per_sm
     if problem.rows * threads > most or words > MAX_WORDS_OF_FEW_ROWS or problem.inner > 1:
         return None
+    fewer = power_of_two(math.ceil(words / WORDS_OF_FOUR_THREADS))
+    if 2 <= fewer <= 4 and problem.dtype is not DType.F64:
+        threads = min(threads, fewer)
     return replace(row_of(threads), vector_bytes=word)
 
 

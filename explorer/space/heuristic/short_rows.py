@@ -17,10 +17,7 @@ MAX_COLS_BY_HALVES = 960
 """The same of 16-bit rows that only single elements divide."""
 
 MAX_COLS_SPAN = 400
-"""Elements of the longest row that is better off in a span than by narrow words. 16-bit rows of
-odd length up to here have half a warp and words of 8 bytes where no span suits them: on an H200,
-10000 x 395 bf16 takes 8 % less time so than by a warp and words of 4, 10000 x 345 15 %, on an H100
-5 and 7 %. Of gradients, a warp and words of 8 bytes take 16 to 20 % less there, and 7 to 13 %."""
+"""Elements of the longest row that is better off in a span than by narrow words."""
 
 BLOCKS_HELD_PER_SPAN = 4
 """Spans are worth it if rows are enough for one in this many of the blocks that a GPU holds."""
@@ -224,7 +221,12 @@ def _direct_while_resident(problem: Problem, word: int, gpu: GpuSpec) -> Config 
 
 
 def _by_narrow_words(problem: Problem, word: int) -> Config | None:
-    """The widest words that divide rows; some, where only single 16-bit elements would."""
+    """The widest words that divide rows; 8 bytes, where only single 16-bit elements would.
+
+    Of these, rows up to MAX_COLS_SPAN have half a warp: on an H200, 10000 x 395 bf16 takes 8 % less
+    time so than by a warp and words of 4 bytes, 10000 x 345 15 %, on an H100 5 and 7 %. Gradients
+    have a warp: there, they take 15 to 20 % less time so than by words of 4, on an H100 7 to 13 %.
+    """
     if not problem.dtype.is_half:
         threads, vector_bytes = (64 if problem.cols <= 800 else 128), word
     elif word > 2:
