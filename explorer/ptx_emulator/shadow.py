@@ -518,8 +518,10 @@ class _Readers:
         if not self._sorted:
             words = np.concatenate([words for words, _ in self._chunks])
             stamps = np.concatenate([stamps for _, stamps in self._chunks])
-            # A sort of numbers takes a fifth of the time of a stable sort of places.
-            order = np.sort(words << 32 | np.arange(len(words))) & _PLACE
+            # A sort of numbers takes a fifth of the time of a sort of places; the stable one merges
+            # what is in order already, which takes a quarter of the other's.
+            numbers = words << 32 | np.arange(len(words))
+            order = np.sort(numbers, kind="stable") & _PLACE
             self._chunks = [(words[order], stamps[order])]
             self._sorted = True
         return self._chunks[0]
@@ -547,8 +549,10 @@ def _last_of_each(words: Indices, stamps: Stamps) -> tuple[Indices, Stamps]:
     of_thread, of_time = int(threads.max()).bit_length(), int(times.max()).bit_length()
     if int(words.max()).bit_length() + of_thread + of_time >= 64:
         return _last_by_places(words, stamps)
-    # Mostly all three fit one number. To sort numbers takes a fifth of the time of sorting places.
-    entries = np.sort(words << of_thread + of_time | threads << of_time | times)
+    # Mostly all three fit one number. To sort numbers takes a fifth of the time of sorting places,
+    # and a quarter of that where stretches are in order already, which the stable sort merges: 0.5
+    # instead of 2.2 of the 22 s in which 11 clusters of 33301 columns are emulated.
+    entries = np.sort(words << of_thread + of_time | threads << of_time | times, kind="stable")
     pairs = entries >> of_time
     last = np.append(np.flatnonzero(np.diff(pairs)), len(pairs) - 1)
     entries, pairs = entries[last], pairs[last]
