@@ -4,7 +4,6 @@
 digest of the code that they test, says what they can rely on.
 """
 
-import ast
 import hashlib
 import json
 import re
@@ -13,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -78,18 +78,22 @@ def code_digest() -> str:
 
 
 def _python_code(text: str) -> str:
-    """Python without comments and strings that stand alone, such as docstrings."""
+    """Python without comments and strings that are statements, such as docstrings."""
     lines = text.splitlines(keepends=True)
-    for token in tokenize.generate_tokens(iter(lines).__next__):
+    begins = True  # a statement
+    for token, after in pairwise(tokenize.generate_tokens(iter(lines).__next__)):
+        (row, start), (last, _) = token.start, token.end
         if token.type == tokenize.COMMENT:
-            row, start = token.start
             lines[row - 1] = lines[row - 1][:start] + "\n"
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            rows = range(node.lineno - 1, node.end_lineno or node.lineno)
-            lines[rows.start : rows.stop] = ["\n" for _ in rows]
+        elif token.type == tokenize.STRING and begins and after.type in _AFTER_A_STATEMENT:
+            lines[row - 1 : last] = ["\n"] * (last - row + 1)
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            begins = token.type in _BEFORE_A_STATEMENT
     return "".join(lines)
 
+
+_BEFORE_A_STATEMENT = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+_AFTER_A_STATEMENT = (tokenize.NEWLINE, tokenize.COMMENT)
 
 _CODE_OF: dict[str, Callable[[str], str]] = {
     ".py": _python_code,

@@ -84,9 +84,10 @@ def _asked(index: int) -> GpuSpec | None:
 def _prepared(problem: Problem, gpu: GpuSpec | None, meanwhile: Meanwhile | None) -> Iterator[None]:
     """Compile, during a block, what a GPU's process needs for a problem, so that it lies on disk.
 
-    What else is compiled `meanwhile` does better to wait for that: the process has work for a
-    second then. At once, they took turns on the 16 cores of an H200's host. If the block fails,
-    what has not begun to compile is left, and who waits for it gets a CancelledError.
+    The process waits for that, and then has work for a second. So `meanwhile` should compile other
+    code only afterwards: at the same time, the two took turns on the 16 cores of an H200's host. If
+    the block fails, what has not begun to compile is left, and a thread that waits for it gets a
+    CancelledError.
     """
     if gpu is None:
         yield

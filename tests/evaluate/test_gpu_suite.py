@@ -114,7 +114,10 @@ def digest(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "texts"),
     [
-        ("code/a.py", ["x = 1\n", "# why\nx = 1  # and how\n", '"""What."""\n\nx = 1\n']),
+        (
+            "code/a.py",
+            ["x = 1\n", "# why\nx = 1  # and how\n", '"""What.\n\nAnd why."""  # so\n\nx = 1\n'],
+        ),
         ("code/a.cu", ["int x;\n", "// why\nint x;  // and how\n", "\n\nint x;\n"]),
         ("templates/a.j2", ["{{ x }}\n", "{# why\n   so #}\n{{ x }}\n", "{{ x }}{# how #}\n"]),
     ],
@@ -127,6 +130,11 @@ def test_comments_are_not_in_the_digest_of_the_code(digest, name, texts):
     ("name", "texts"),
     [
         ("code/a.py", ["x = 1\n", "x = 2\n", "x = '# 1'\n", "x = '# 2'\n", "if y:\n    x = 1\n"]),
+        (
+            "code/a.py",
+            ["def f(x): ...\n", "def f(y): ...\n", "def f(y): 1\n", "def f(y):\n    ...\n"],
+        ),
+        ("code/a.py", ["class A: 'x'\n", "class A: 'y'\n", "f(\n    'x'\n)\n", "f(\n    'y'\n)\n"]),
         ("code/a.cu", ["int x;\n", "int y;\n", "int x; int y;\n"]),
         ("templates/a.j2", ["{{ x // 2 }}\n", "{{ x // 3 }}\n", "// x\n", "// y\n"]),
     ],

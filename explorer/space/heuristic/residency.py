@@ -141,10 +141,11 @@ MAX_L2_SHARE_EVICT_FIRST_NARROW = 0.08
 rows a warp or less loads narrow words: on an H200, 23076 x 13 bf16 takes 8 % less time with hints,
 11111 x 27 f32 2 %, but 171428 x 14 bf16 8 % more and 12646 x 39 f32 4 %."""
 
-MIN_BYTES_EVICT_FIRST_LOGARITHM_F32 = 4096
-"""Bytes of each matrix of f32 beyond which gradients of log_softmax have hints, of whose rows a
-warp or less loads narrow words: 1 x 125 and 8 x 125 take 1 to 2 % less time without hints on two
-GPUs, 3 x 5 and 46 x 5 1 %, but 300 x 16, of 19 KB, 1 % more on an H200."""
+MAX_BYTES_LITTLE = 4096
+"""Bytes of each matrix, at most, of a gradient of log_softmax that is little. In f32, where a warp
+or less loads a row by narrow words, 1 x 125 and 8 x 125 take 1 to 2 % less time without hints on
+two GPUs, 3 x 5 and 46 x 5 1 %, but 300 x 16, of 19 KB, 1 % more on an H200. There, 1 x 60 and 46 x
+10 also take 1 % less by words of one element than by words of two."""
 
 MAX_ACCESSES_EVICT_FIRST_NARROW_F32 = 6
 """Accesses of a thread to a row of f32 or f64 that a block loads, at most: with hints 60 x 2201 f32
@@ -179,10 +180,8 @@ def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     if not problem.op.is_backward or not narrow or problem.inner > 1:
         return False
     if idea.threads_per_row <= WARP:
-        logarithm = problem.op.is_log and problem.dtype.itemsize == 4
-        least = MIN_BYTES_EVICT_FIRST_LOGARITHM_F32 if logarithm else 0
-        few = problem.rows * problem.row_bytes <= least
-        return few or problem.bytes > MAX_L2_SHARE_EVICT_FIRST_NARROW * gpu.l2_bytes
+        many_bytes = problem.bytes > MAX_L2_SHARE_EVICT_FIRST_NARROW * gpu.l2_bytes
+        return many_bytes or is_little_logarithm(problem)
     size = min(4, problem.dtype.itemsize)
     elements = elements_of_an_sm(problem, gpu)
     many = size == 4 and WorkSplit(problem, idea).slots > MAX_ACCESSES_EVICT_FIRST_NARROW_F32
@@ -191,6 +190,12 @@ def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
         or are_few_for_hints(problem, gpu)
         or elements > MAX_ELEMENTS_PER_SM_EVICT_FIRST_NARROW[size]
     )
+
+
+def is_little_logarithm(problem: Problem) -> bool:
+    """Whether a gradient is of log_softmax in f32, with matrices of few bytes."""
+    little = problem.rows * problem.row_bytes <= MAX_BYTES_LITTLE
+    return problem.op.is_log and problem.dtype.itemsize == 4 and little
 
 
 def are_few_for_hints(problem: Problem, gpu: GpuSpec) -> bool:

@@ -8,6 +8,7 @@ from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.problem import Problem, power_of_two
 from explorer.space.design_rules import has_spans, widest_word
+from explorer.space.heuristic.residency import is_little_logarithm
 from explorer.space.heuristic.row_threads import ACCESS_BYTES, row_of
 from explorer.space.heuristic.short_rows import span_of
 
@@ -124,10 +125,6 @@ MAX_WORDS_OF_FEW_ROWS = 80
 MAX_SHARE_OF_THREADS_FEW_ROWS = 0.125
 """Threads of such rows over those that the GPU holds, at most."""
 
-MAX_BYTES_BY_SINGLE_ELEMENTS = 4096
-"""Bytes of each matrix of f32, at most, whose words have one element: on an H200, 1 x 60 and 46 x
-10 take 1 % less time so than by words of two, 118 x 4 as long."""
-
 MAX_COLS_OF_ONE_THREAD = 3
 """Columns of the longest row that one thread has alone where rows are few: on an H200, 371 x 3 f32
 and bf16 take 4 % less time so than by four threads, on an H100 3 x 3 f32 2 %. On an H200, 118 x 4
@@ -135,11 +132,12 @@ f32 and 3 x 4 bf16 take 1 % more time so than by two threads."""
 
 
 def _of_few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
-    """Two words for each thread; None for rows that are longer, or of a middle axis."""
-    size = problem.dtype.itemsize
-    little = problem.rows * problem.row_bytes <= MAX_BYTES_BY_SINGLE_ELEMENTS
-    single = size == 4 and little and problem.cols <= MAX_WORDS_OF_FEW_ROWS
-    word = min(widest_word(problem), size if single else 2 * size)
+    """Two or three words for each thread; None for rows that are longer, or of a middle axis.
+
+    Words have one element where matrices have few bytes (`is_little_logarithm`), or else two.
+    """
+    single = is_little_logarithm(problem) and problem.cols <= MAX_WORDS_OF_FEW_ROWS
+    word = min(widest_word(problem), problem.dtype.itemsize * (1 if single else 2))
     words = -(-problem.row_bytes // word)
     threads = min(words, WARP, max(2, power_of_two(math.ceil(words / WORDS_OF_A_THREAD))))
     if problem.cols <= MAX_COLS_OF_ONE_THREAD and problem.dtype is not DType.F64:
