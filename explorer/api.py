@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial
+from functools import cached_property, partial
+from importlib import import_module
 from math import isfinite
 from multiprocessing import current_process
 from numbers import Real
@@ -363,7 +364,7 @@ def _search_on(
     why, problem = why_no_gpu(device), asked.problem()
     with _opening(storage, device) as opening:
         try:
-            with _for_search(problem, device, timing, seed, goal) as evaluator:
+            with _for_search(problem, device, timing, seed, goal, opening) as evaluator:
                 opened, writer = opening.result()
                 from explorer.tuning import run_search  # no two threads may import Optuna at once
 
@@ -418,16 +419,24 @@ def _is_gpu(device: str) -> bool | None:
 
 @contextmanager
 def _for_search(
-    problem: Problem, device: str, timing: str, seed: int, goal: Goal
+    problem: Problem, device: str, timing: str, seed: int, goal: Goal, opening: "_Opening"
 ) -> "Iterator[Evaluator]":
-    """Open what evaluates for a search, and what else a search needs before it begins."""
+    """Open what evaluates for a search, and what else a search needs before it begins.
+
+    A GPU's process waits for nothing but its own code to be compiled. So the storage, for which
+    Optuna is imported, begins to be opened only once that is under way.
+    """
     from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.tuning.executor import threads_of_a_search
-    from explorer.tuning.seeds import prepare
 
-    told, first = (problem, device, timing, seed), partial(prepare, problem, goal, seed)
-    evaluator = open_evaluator(*told, goal.accuracy, meanwhile=first)
-    with threads_of_a_search(), evaluator as opened:
+    def meanwhile(gpu: GpuSpec, *compiling: Any) -> None:
+        opening.begin()
+        from explorer.tuning.seeds import prepare  # templates too, which the GPU need not wait for
+
+        prepare(problem, goal, seed, gpu, *compiling)
+
+    told = (problem, device, timing, seed, goal.accuracy)
+    with threads_of_a_search(), open_evaluator(*told, meanwhile=meanwhile) as opened:
         yield opened
 
 
@@ -452,27 +461,48 @@ def _sampler(name: str | None) -> "SamplerOf | None":
     return named_sampler(_text("sampler", name))
 
 
-@contextmanager
-def _opening(storage: str | None, device: str) -> "Iterator[Future[Any]]":
-    """Open a storage in another thread, and for a search on a GPU in another process as well.
+class _Opening:
+    """Opens a storage in another thread, and for a search on a GPU in another process as well."""
 
-    The future gives the storage and that process, or None in its place where it is not needed or
-    cannot open the storage. On an H200's host Optuna takes a second to import, for which the GPU's
-    process need not wait.
-    """
-    process = _study_process(device)
+    def __init__(self, storage: str | None, process: "StudyProcess | None") -> None:
+        self._storage = storage
+        self._process = process
+        self._thread = named_thread("storage")
 
-    def opened() -> "tuple[Any, StudyProcess | None]":
+    def begin(self) -> "Future[tuple[Any, StudyProcess | None]]":
+        """Start to open both, unless that has begun."""
+        return self._begun
+
+    def result(self) -> "tuple[Any, StudyProcess | None]":
+        """Return the storage, and the process; None in its place where it cannot open that.
+
+        Raises InvalidInput for a storage that cannot be opened.
+        """
+        return self._begun.result()
+
+    @cached_property
+    def _begun(self) -> "Future[tuple[Any, StudyProcess | None]]":
+        opening = self._thread.submit(self._opened)
+        self._thread.shutdown(wait=False)
+        return opening
+
+    def _opened(self) -> "tuple[Any, StudyProcess | None]":
         from explorer.tuning import open_storage
 
-        ours = open_storage(storage)
+        ours, process = open_storage(self._storage), self._process
+        import_module("explorer.tuning.search")  # it is needed once the GPU is prepared
         url = getattr(ours, "shared_url", None)
         return ours, process if process and url and process.open(url) else None
 
+
+@contextmanager
+def _opening(storage: str | None, device: str) -> Iterator[_Opening]:
+    """What opens a storage; a recording waits for nothing, and the storage is opened at once."""
+    process = _study_process(device)
     with closing(process) if process else nullcontext():
-        with_one = named_thread("storage")
-        opening = with_one.submit(opened)
-        with_one.shutdown(wait=False)
+        opening = _Opening(storage, process)
+        if process is None:
+            opening.begin()
         yield opening
 
 

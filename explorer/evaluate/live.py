@@ -69,7 +69,9 @@ class LiveEvaluator:
         accuracy: Accuracy = Accuracy.DEFAULT,
         *,
         keep_device: bool = False,
+        compiler: Compiler | None = None,
     ) -> None:
+        """Without a `compiler`, kernels are compiled by threads of this process."""
         self.problem = problem
         self.gpu: GpuSpec = device.gpu
         self.facts = device.open(problem, timing, seed, accuracy)
@@ -77,7 +79,7 @@ class LiveEvaluator:
         self._keep_device = keep_device
         self._seed = seed
         self._space = Space(problem, self.gpu)
-        self._pool = CompilePool(Compiler(self.gpu.arch))
+        self._pool = CompilePool(compiler or Compiler(self.gpu.arch))
         self._identities: dict[Config, str] = {}
         self._compiling: dict[Config, Future[Job | Rejected]] = {}
         self._by_cubin: dict[str, Outcome] = {}

@@ -3,16 +3,17 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from explorer.accuracy import Accuracy
-from explorer.compile import CompilePool, Compiler, nvrtc_version
+from explorer.compile import CompilePool, nvrtc_version
 from explorer.config import Config
 from explorer.devices.names import gpu_alone, gpu_or_recording
 from explorer.errors import ON_COMMAND_LINE, ExplorerError, InvalidInput
+from explorer.evaluate.compile_processes import CompileProcesses
 from explorer.evaluator import Evaluator
 from explorer.gpu_spec import GpuSpec
 from explorer.peer import PeerBench
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 TIMINGS = ("cold", "warm")
 
-Meanwhile = Callable[[GpuSpec, Callable[[], object]], object]
-"""What is called while a GPU is prepared: its limits, and what returns once all is compiled that
-its process waits for."""
+Meanwhile = Callable[[GpuSpec, CompilePool, Callable[[], object]], object]
+"""What is called while a GPU is prepared: its limits, what compiles for it, and what returns once
+all is compiled that its process waits for."""
 
 
 @contextmanager
@@ -50,13 +51,17 @@ def open_evaluator(
         raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
     named = gpu_or_recording(device)
     if isinstance(named, int):
-        with _prepared(problem, _asked(named), meanwhile):
-            opened = _started(named, makes_ahead=_can_make_ahead())
-            from explorer.evaluate.live import LiveEvaluator
+        with CompileProcesses() as processes:
+            with _prepared(problem, _limits_of(named), processes, meanwhile):
+                opened = _started(named, makes_ahead=_can_make_ahead())
+                from explorer.evaluate.live import LiveEvaluator
 
-            evaluator = LiveEvaluator(problem, opened, timing, seed, accuracy)
-        with evaluator as live:
-            yield live
+                compiler = processes.compiler(opened.gpu.arch)
+                evaluator = LiveEvaluator(
+                    problem, opened, timing, seed, accuracy, compiler=compiler
+                )
+            with evaluator as live:
+                yield live
     else:
         from explorer.evaluate.replay import ReplayEvaluator
 
@@ -80,8 +85,18 @@ def _asked(index: int) -> GpuSpec | None:
         return None
 
 
+def _limits_of(index: int) -> GpuSpec | None:
+    """As `_asked`, which takes the driver 0.1 s; meanwhile import what is compiled for a GPU."""
+    with ThreadPoolExecutor(1) as aside:
+        asked = aside.submit(_asked, index)
+        import_module("explorer.devices.cuda.limits")
+    return asked.result()
+
+
 @contextmanager
-def _prepared(problem: Problem, gpu: GpuSpec | None, meanwhile: Meanwhile | None) -> Iterator[None]:
+def _prepared(
+    problem: Problem, gpu: GpuSpec | None, processes: CompileProcesses, meanwhile: Meanwhile | None
+) -> Iterator[None]:
     """Compile, during a block, what a GPU's process needs for a problem, so that it lies on disk.
 
     The process waits for that, and then has work for a second. So `meanwhile` should compile other
@@ -94,7 +109,7 @@ def _prepared(problem: Problem, gpu: GpuSpec | None, meanwhile: Meanwhile | None
         return
     from explorer.devices.cuda.limits import tools_sources
 
-    pool = CompilePool(Compiler(gpu.arch))
+    pool = CompilePool(processes.compiler(gpu.arch))
     compiling = [pool.submit(source) for source in tools_sources(problem)]
 
     def until_compiled() -> None:
@@ -103,7 +118,7 @@ def _prepared(problem: Problem, gpu: GpuSpec | None, meanwhile: Meanwhile | None
 
     with ThreadPoolExecutor(1) as aside:
         if meanwhile is not None:
-            aside.submit(meanwhile, gpu, until_compiled)
+            aside.submit(meanwhile, gpu, pool, until_compiled)
         try:
             yield
         finally:
@@ -151,6 +166,7 @@ class PeerBenches:
         self._seed = seed
         self._accuracy = accuracy
         self._device: CudaDevice | None = None
+        self._processes = CompileProcesses()
         self._ahead: CompilePool | None = None
 
     @property
@@ -171,7 +187,7 @@ class PeerBenches:
         from explorer.devices.cuda.limits import tools_sources
 
         if self._ahead is None:
-            self._ahead = CompilePool(Compiler(self.gpu.arch))
+            self._ahead = CompilePool(self._processes.compiler(self.gpu.arch))
         for source in tools_sources(problem):
             self._ahead.submit(source)
         for config in configs:
@@ -192,6 +208,7 @@ class PeerBenches:
                 self._seed,
                 self._accuracy,
                 keep_device=True,
+                compiler=self._processes.compiler(self._device.gpu.arch),
             ) as live:
                 yield live
         except ExplorerError:
@@ -205,7 +222,10 @@ class PeerBenches:
 
     def __enter__(self) -> "PeerBenches":
         """Start the GPU's worker; raises InvalidInput for a GPU that is not there, DeviceLost."""
-        self._device = _started(self._index)
+        with ExitStack() as unless_started:
+            unless_started.enter_context(self._processes)
+            self._device = _started(self._index)
+            unless_started.pop_all()
         return self
 
     def __exit__(
@@ -214,6 +234,7 @@ class PeerBenches:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._processes.close()
         if self._ahead is not None:
             self._ahead.__exit__(kind, error, trace)
         self._give_up()

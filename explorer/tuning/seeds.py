@@ -10,7 +10,7 @@ from itertools import chain, zip_longest
 
 from explorer.accuracy import Accuracy
 from explorer.codegen import emit
-from explorer.compile import CompilePool, Compiler
+from explorer.compile import CompilePool
 from explorer.config import Config
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem, power_of_two
@@ -139,7 +139,12 @@ def _into(space: Space, config: Config) -> Config:
 
 
 def prepare(
-    problem: Problem, goal: Goal, seed: int, gpu: GpuSpec, until_compiled: Callable[[], object]
+    problem: Problem,
+    goal: Goal,
+    seed: int,
+    gpu: GpuSpec,
+    pool: CompilePool,
+    until_compiled: Callable[[], object],
 ) -> None:
     """Compile what a search tries first, and count the configs of which it draws.
 
@@ -147,11 +152,9 @@ def prepare(
     which takes its process a second; `until_compiled` returns once what that waits for is compiled.
     """
     space = Space.searched(problem, gpu)
-    pool = CompilePool(Compiler(gpu.arch))
     with space.counted_elsewhere():
         first = seeds_of(goal, space, random.Random(seed))
         sources = [emit(problem, config).source for config in first]
         until_compiled()
         for source in sources:
             pool.submit(source)
-    pool.leave()

@@ -36,10 +36,11 @@ def prepared(monkeypatch, tmp_path):
     monkeypatch.setenv("EXPLORER_CACHE_DIR", str(tmp_path))
     ready = threading.Event()
 
-    def live(problem, device, *_):
+    def live(problem, device, *_, **options):
         assert ready.wait(60), "what is to be done meanwhile was not begun"
         return nullcontext(device)
 
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})  # threads compile
     monkeypatch.setattr(opening, "gpu_or_recording", lambda _: 0)
     monkeypatch.setattr(opening, "_asked", lambda _: H200)
     monkeypatch.setattr(opening, "_started", lambda _, **options: Device())
@@ -51,7 +52,7 @@ def prepared(monkeypatch, tmp_path):
 def test_it_is_done_while_the_gpu_is_prepared_and_waited_for(prepared):
     done = []
 
-    def slow(gpu, _):
+    def slow(gpu, *_):
         prepared.set()
         threading.Event().wait(0.05)
         done.append(gpu)
@@ -90,7 +91,7 @@ def test_what_the_gpu_needs_is_compiled_while_its_process_starts(prepared, monke
 def test_what_is_done_meanwhile_can_wait_for_what_the_gpu_waits_for(prepared):
     compiler, seen = Compiler(H200.arch), []
 
-    def meanwhile(_, until_compiled):
+    def meanwhile(_, pool, until_compiled):
         until_compiled()
         seen.extend(compiler.cache.load(compiler.key(one)) for one in TEXTS)
         prepared.set()
@@ -110,13 +111,13 @@ def test_a_gpu_that_cannot_be_prepared_leaves_what_has_not_begun_to_compile(prep
         threading.Timer(0.1, refused.set).start()
         raise InvalidInput("GPU 0 is in use")
 
-    def meanwhile(_, until_compiled):
+    def meanwhile(_, pool, until_compiled):
         try:
             until_compiled()
         except CancelledError:
             seen.append("cancelled")
 
-    monkeypatch.setattr(opening.Compiler, "compile", compile_late)
+    monkeypatch.setattr(Compiler, "compile", compile_late)
     monkeypatch.setattr(opening, "CompilePool", partial(CompilePool, threads=1))
     monkeypatch.setattr(opening, "_started", refusing)
     with (
@@ -139,7 +140,8 @@ def test_a_gpu_that_is_not_there_is_for_its_process_to_refuse(monkeypatch):
 def test_a_search_finds_what_was_prepared(monkeypatch, tmp_path):
     monkeypatch.setenv("EXPLORER_CACHE_DIR", str(tmp_path))
     waited = []
-    prepare(PROBLEM, Goal(), 0, H200, lambda: waited.append(1))
+    with CompilePool(Compiler(H200.arch)) as pool:
+        prepare(PROBLEM, Goal(), 0, H200, pool, lambda: waited.append(1))
     assert waited
     counted = []
     monkeypatch.setattr(
