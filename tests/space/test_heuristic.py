@@ -787,3 +787,40 @@ def test_every_problem_has_candidates_with_the_heuristics_first(problem):
     assert found[0] == config_for(problem, H200)
     assert len(found) == len(set(found)) and all(map(Space(problem, H200).is_legal, found))
     assert len(found) >= min(3, problem.cols)
+
+
+H100 = known_gpu("NVIDIA H100 80GB HBM3")
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype", "one", "two"),
+    [
+        (512, DType.F32, 128, 64),
+        (1000, DType.F32, 256, 128),
+        (1280, DType.BF16, 160, 96),
+        (1896, DType.F16, 128, 128),  # 19 of 256 threads would have nothing
+        (2560, DType.BF16, 96, 96),  # longer rows have three
+        (256, DType.BF16, 32, 32),  # a warp's access
+        (513, DType.F32, 64, 64),  # it starts anywhere
+    ],
+)
+def test_threads_have_one_access_where_an_sm_can_load_little(cols, dtype, one, two):
+    problem = Problem(50000, cols, dtype)
+    assert config_for(problem, H100).threads_per_row == one
+    assert config_for(problem, H200).threads_per_row == two
+    unknown = replace(H100, peak_gbps=0.0)
+    assert config_for(problem, unknown).threads_per_row == two
+
+
+def test_rows_of_few_waves_and_under_a_mask_have_two():
+    assert config_for(Problem(2957, 2048, DType.BF16), H100).threads_per_row == 128
+    assert config_for(Problem(4224, 2048, DType.BF16), H100).threads_per_row == 256
+    masked = Problem(32768, 512, mask=Mask.ADDITIVE)
+    assert config_for(masked, H100).threads_per_row == 64
+
+
+@pytest.mark.parametrize("gpu", [H100, H200])
+def test_half_a_warp_loads_a_kibibyte(gpu):
+    assert config_for(Problem(65536, 256), gpu).threads_per_row == 16
+    assert config_for(Problem(65536, 256, mask=Mask.ADDITIVE), gpu).threads_per_row == 32
+    assert config_for(Problem(65536, 240), gpu).threads_per_row == 32

@@ -7,6 +7,7 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
+from explorer.parameters import ROW_THREADS
 from explorer.problem import Mask, Problem
 from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic import gradients
@@ -17,6 +18,7 @@ from explorer.space.heuristic.residency import (
     waves,
 )
 from explorer.space.heuristic.row_threads import (
+    ACCESS_BYTES,
     MIN_BLOCK_THREADS,
     fewest_threads,
     row_of,
@@ -86,6 +88,26 @@ takes 1 % less time so than by half a warp."""
 MAX_ROW_BYTES_TWO_ACCESSES = 4096
 """Bytes of the longest row of which each thread has two accesses."""
 
+MAX_GBPS_OF_AN_SM_ONE_ACCESS = 30.0
+"""Memory bandwidth, in GB/s for each SM, up to which threads have one access to such a row.
+
+The more an SM can load, the more each of its threads must have under way. On an H100, whose SMs
+have 25, 50000 x 512 f32 takes 1 % less time by one access than by two, and 19 such problems 0.4 %
+in the mean; on an H200, whose SMs have 36, they take 2 to 12 % more.
+"""
+
+MIN_WAVES_ONE_ACCESS = 4
+"""Waves of blocks, of any registers, from which that was so on the H100: of three, 2957 x 2048 bf16
+takes 1 % more time by one access."""
+
+MIN_SHARE_ONE_ACCESS = 0.95
+"""Share of the threads, at least, that have this one access. Of 256 threads of 3792 bytes, 19 would
+have none, and 35395 x 1896 f16 takes 2 % more time."""
+
+HALF_WARP_ROW_BYTES = 1024
+"""Bytes of an f32 row that half a warp loads in four accesses: on an H200 and an H100, 50000 x 256
+takes 0.3 and 0.8 % less time so than by a warp."""
+
 MAX_WAVES_FAST_REDUCTION = 2
 """Waves of blocks up to which rows are few, so that a faster reduction pays.
 
@@ -98,7 +120,7 @@ def of_one_block(problem: Problem, gpu: GpuSpec, wave: Config | None) -> Config:
     if wave is None and problem.op.is_backward and problem.inner == 1:
         return gradients.kept(gradients.of_many_waves(problem, gpu), problem, gpu)
     idea = wave or replace(
-        _of_many_waves(problem),
+        _of_many_waves(problem, gpu),
         algorithm="online-block-max" if problem.cols >= 2000 else "three-pass",
     )
     if problem.inner == 1 and idea.threads_per_row >= WARP and _are_few(problem, idea, gpu):
@@ -328,13 +350,39 @@ MIN_COLS_8_BYTE_WORDS = 4096
 """Elements of the shortest row that has them where not all rows are on the GPU at once."""
 
 
-def _of_many_waves(problem: Problem) -> Config:
+def _of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
     """A row a block, or a warp, where not all rows are on the GPU at once."""
     plain = problem.inner == 1 and problem.mask is Mask.NONE and not problem.op.is_backward
     if plain and _is_of_8_byte_words(problem) and MIN_COLS_8_BYTE_WORDS <= problem.cols < WIDE_ROW:
         threads = fewest_threads(problem, MAX_8_BYTE_ACCESSES, access_bytes=8)
         return replace(row_of(threads), vector_bytes=8)
-    return row_of(_threads_of_one_block(problem))
+    if plain and problem.dtype is DType.F32 and _fills(problem, HALF_WARP_ROW_BYTES):
+        return row_of(WARP // 2)
+    one = _of_one_access(problem, gpu) if plain else None
+    return one or row_of(_threads_of_one_block(problem))
+
+
+def _fills(problem: Problem, size: int) -> bool:
+    """Whether a row has so many bytes, or hardly fewer."""
+    return MIN_SHARE_ONE_ACCESS * size < problem.row_bytes <= size
+
+
+def _of_one_access(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """A row by one access of each thread, where that suits the GPU's SMs; None where it does not.
+
+    None as well for rows of a warp's access or less, for which two are the exception, and for long
+    ones, which so many threads would wait for.
+    """
+    gbps = gpu.peak_gbps / gpu.sm_count
+    suits = 0 < gbps <= MAX_GBPS_OF_AN_SM_ONE_ACCESS  # it is 0 where it is unknown
+    if not suits or not WARP_ACCESS_BYTES < problem.row_bytes <= MAX_ROW_BYTES_TWO_ACCESSES:
+        return None
+    full = (size for size in ROW_THREADS if _fills(problem, size * ACCESS_BYTES))
+    idea = next(map(row_of, full), None)
+    if idea is None or starts_anywhere(problem):
+        return None
+    held = resident_blocks(gpu, idea.threads) * idea.rows_per_block
+    return idea if problem.rows >= MIN_WAVES_ONE_ACCESS * held else None
 
 
 def _fullest_words(problem: Problem, threads: int) -> int:
