@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from math import isfinite
 from multiprocessing import current_process
@@ -468,23 +468,22 @@ class _Opening:
         self._storage = storage
         self._process = process
         self._thread = named_thread("storage")
+        self._begun: Future[tuple[Any, StudyProcess | None]] | None = None
 
-    def begin(self) -> "Future[tuple[Any, StudyProcess | None]]":
+    def begin(self) -> None:
         """Start to open both, unless that has begun."""
-        return self._begun
+        if self._begun is None:
+            self._begun = self._thread.submit(self._opened)
+            self._thread.shutdown(wait=False)
 
     def result(self) -> "tuple[Any, StudyProcess | None]":
         """Return the storage, and the process; None in its place where it cannot open that.
 
         Raises InvalidInput for a storage that cannot be opened.
         """
+        self.begin()
+        assert self._begun is not None
         return self._begun.result()
-
-    @cached_property
-    def _begun(self) -> "Future[tuple[Any, StudyProcess | None]]":
-        opening = self._thread.submit(self._opened)
-        self._thread.shutdown(wait=False)
-        return opening
 
     def _opened(self) -> "tuple[Any, StudyProcess | None]":
         from explorer.tuning import open_storage

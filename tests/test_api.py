@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import typing
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from explorer.api import ProblemKeywords
 from explorer.cli import app
 from explorer.gpu_spec import known_gpu
 from explorer.problem import OPTIONS
+from explorer.tuning.objective import Goal
 from explorer.tuning.search import MOST_BEGUN
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -627,3 +629,31 @@ def test_a_program_is_checked_by_mypy(tmp_path):
         text=True,
     )
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_a_storage_is_opened_once_what_a_gpu_waits_for_is_being_compiled(monkeypatch):
+    """Optuna, which is imported for it, takes Python's interpreter for half a second."""
+    order = []
+
+    @contextmanager
+    def opened(*_, meanwhile):
+        order.append("compiling")
+        meanwhile(known_gpu(GPU), "pool", "until compiled")
+        yield "evaluator"
+
+    monkeypatch.setattr("explorer.evaluate.open_evaluator.open_evaluator", opened)
+    monkeypatch.setattr("explorer.tuning.seeds.prepare", lambda *given: order.append(given[-2:]))
+    monkeypatch.setattr(api._Opening, "begin", lambda self: order.append("storage"))
+    with (
+        api._opening(None, "cuda:0") as opening,
+        api._for_search(PROBLEM, "cuda:0", "cold", 0, Goal(), opening) as evaluator,
+    ):
+        assert evaluator == "evaluator"
+    assert order == ["compiling", "storage", ("pool", "until compiled")]
+
+
+def test_a_replay_s_storage_is_opened_at_once(tmp_path, monkeypatch):
+    with api._opening(str(tmp_path / "e.db"), f"recorded:{RECORDED}") as opening:
+        assert opening._begun is not None
+        storage, process = opening.result()
+        assert process is None and storage.get_all_studies() == []

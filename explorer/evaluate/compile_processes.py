@@ -1,103 +1,95 @@
 """Processes that compile kernels, for the threads of this one that wait for them.
 
-NVRTC has a lock that all threads of a process share, and holds it for a quarter of the time that a
-kernel takes: in 16 threads of one process on an H200's host a text took 44 ms, and in one thread
-200 ms, so that 16 cores did the work of five. Each process has a lock of its own.
+NVRTC has a lock that all threads of a process share, and holds it for 25 ms of each compilation: in
+16 threads of one process on an H200's host a text took 45 ms, and in one thread 200 ms, so that 16
+cores did the work of five. Each process has a lock of its own.
 """
 
-import ctypes
 import os
 import signal
-import traceback
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 
 from explorer.compile import CompileFailure, Compiler, Kernel, nvrtc_version
 from explorer.errors import ExplorerError
-from explorer.processes import FRESH, leave_interrupts
+from explorer.processes import FRESH, leave_interrupts, talking_to
 
-LEAST_CORES = 4
-"""Cores that this process may use from which others compile: on fewer, threads keep all busy."""
+CORES_TO_SHARE = 4
+"""Cores that this process may use from which others work beside it: on fewer, they would take turns
+with those that time launches, and threads that compile keep all cores busy."""
 
-NICENESS = 5
-"""How far these processes stand back behind those that propose kernels and launch them."""
+CLOSED = "error: it was not compiled, since the search has ended"
 
-ENDED = "error: the process that compiled it ended"
+CLOSE_LIMIT_S = 5.0
+"""How long the processes may take to end; it takes 4 ms once they have started."""
 
-_DIE_WITH_PARENT = 1
-"""PR_SET_PDEATHSIG, of prctl(2)."""
+Answer = Kernel | str | None
+"""A kernel, or the log of what could not be compiled; None where a process cannot tell."""
 
 
 class CompileProcesses:
     """As many processes as this one may use cores; none where these are few. A context manager.
 
-    One process is started afresh and loads NVRTC; the others are its copies, which takes some
-    milliseconds each where a new one would take a quarter of a second.
+    One process is started afresh and loads NVRTC; those that compile are its copies, which take
+    some milliseconds each, where a new process takes a quarter of a second.
     """
 
     def __init__(self) -> None:
         self._idle: SimpleQueue[Connection | None] = SimpleQueue()
         """Our ends of those that have nothing to do; None stands for one that has ended."""
-        self._process: BaseProcess | None = None
+        self._original: tuple[Connection, BaseProcess] | None = None
         self._is_closed = False
 
     def start(self) -> None:
         """Start them, without waiting until they are ready."""
         cores = len(os.sched_getaffinity(0))
-        if cores >= LEAST_CORES:
-            with suppress(OSError):  # there may be no memory for them
-                self._start(cores)
-
-    def _start(self, count: int) -> None:
-        pairs = [FRESH.Pipe() for _ in range(count)]
-        process = FRESH.Process(target=_serve, args=[theirs for _, theirs in pairs], daemon=True)
-        process.start()
-        self._process = process
-        for ours, theirs in pairs:
-            theirs.close()
-            self._idle.put(ours)
+        if cores < CORES_TO_SHARE:
+            return
+        with suppress(OSError):  # there may be no memory for them
+            pairs = [FRESH.Pipe() for _ in range(cores)]
+            self._original = talking_to(_copy_itself, *(theirs for _, theirs in pairs))
+            for ours, theirs in pairs:
+                theirs.close()
+                self._idle.put(ours)
 
     def compiler(self, arch: str) -> Compiler:
         """What compiles for `arch` in these processes; threads may share it."""
-        return _CompilerElsewhere(arch, self) if self._process else Compiler(arch)
+        return _CompilerElsewhere(arch, self) if self._original else Compiler(arch)
 
-    def compile(self, compiler: Compiler, source: str) -> Kernel:
-        """Have a source compiled as soon as a process is idle; raises CompileFailure.
-
-        In this process, if that one has ended before.
-        """
+    def ask(self, arch: str, source: str) -> Answer:
+        """Have a source compiled as soon as a process is idle, and return what it answers."""
         connection = self._idle.get()
-        if connection is None:
-            self._idle.put(None)
-            if self._is_closed:
-                raise CompileFailure(ENDED)
-            return compiler.compile(source)
-        answer = _asked(connection, (compiler.arch, source))
-        if answer is None:
-            connection.close()
-        self._idle.put(connection if answer else None)
-        kernel, failure, error = answer or (None, ENDED, None)
-        if error is not None:
-            raise error
-        if kernel is None:
-            raise CompileFailure(failure)
-        return kernel
+        answer, answering = None, None
+        try:
+            if connection is not None:
+                connection.send((arch, source))
+                answer, answering = connection.recv(), connection
+        except Exception:  # it has ended, or what it sent cannot be read: it is not asked again
+            answer = None
+        finally:
+            self._idle.put(answering)
+        return CLOSED if answer is None and self._is_closed else answer
 
     def close(self) -> None:
-        """End them, whatever they are at."""
-        if self._process is None:
-            return
+        """End them, whatever they are at. A thread that waits for one is told `CLOSED`."""
         self._is_closed = True
-        self._process.kill()  # its copies end with it, and whoever waits for one learns of that
-        self._process.join()
-        idle = [self._idle.get_nowait() for _ in range(self._idle.qsize())]
-        for connection in idle:
-            if connection is not None:
-                connection.close()
-            self._idle.put(None)
+        if self._original is None:
+            return
+        for _ in range(self._idle.qsize()):
+            with suppress(Empty):  # a thread has taken it, and learns that the process has ended
+                idle = self._idle.get_nowait()
+                self._idle.put(None)
+                if idle is not None:
+                    idle.close()
+        connection, process = self._original
+        connection.close()  # by which it learns that it is to end those that are at work
+        process.join(CLOSE_LIMIT_S)
+        if process.is_alive():
+            process.kill()
+            process.join()
 
     def __enter__(self) -> "CompileProcesses":
         self.start()
@@ -113,76 +105,72 @@ class CompileProcesses:
 
 
 class _CompilerElsewhere(Compiler):
-    """Compiles in another process, which keeps what it made on disk as any compiler does."""
+    """Compiles in other processes, which keep what they made on disk as any compiler does."""
 
     def __init__(self, arch: str, processes: CompileProcesses) -> None:
         super().__init__(arch)
-        self._here = Compiler(arch)
         self._processes = processes
 
     def compile(self, source: str) -> Kernel:
-        return self._processes.compile(self._here, source)
-
-
-Answer = tuple[Kernel | None, str, Exception | None]
-"""A kernel, or the log of what could not be compiled, or what was raised else."""
-
-
-def _asked(connection: Connection, request: tuple[str, str]) -> Answer | None:
-    """What a process answers; None if it has ended."""
-    try:
-        connection.send(request)
-        answer: Answer = connection.recv()
-    except (EOFError, OSError):
-        return None
-    return answer
+        """As `Compiler.compile`: what lies on disk waits for no process, and where one has ended,
+        or cannot tell, this process compiles.
+        """
+        kernel = self.cache.load(self.key(source))
+        if kernel is not None:
+            return kernel
+        answer = self._processes.ask(self.arch, source)
+        if isinstance(answer, str):
+            raise CompileFailure(answer)
+        return answer or super().compile(source)
 
 
 # ------------------------------------------------------------------ in those processes
 
 
-def _serve(*connections: Connection) -> None:
-    """Answer at the first connection, and in a copy of this process at each of the others."""
+def _copy_itself(until: Connection, *connections: Connection) -> None:
+    """Have a copy of this process answer at each connection until the other end of `until` closes.
+
+    If there is no memory for another copy, there are fewer.
+    """
     leave_interrupts()
-    os.nice(NICENESS)
     with suppress(ExplorerError):  # whoever has something compiled is told of it
         nvrtc_version()
-    mine, *others = connections
-    for theirs in others:
-        if os.fork() == 0:
-            try:
-                _become_copy()
-                _answer_alone(theirs, connections)
-            finally:
-                os._exit(0)  # what this process was started with is not the copy's to end
-    _answer_alone(mine, connections)
-
-
-def _become_copy() -> None:
-    """End when the process that was copied does, which is at once if it has ended by now."""
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-
-
-def _answer_alone(mine: Connection, connections: tuple[Connection, ...]) -> None:
-    """Answer until the other end is closed; the connections of the copies are theirs."""
-    for other in connections:
-        if other is not mine:
-            other.close()
-    compilers: dict[str, Compiler] = {}
+    copies = []
+    with suppress(OSError):
+        for theirs in connections:
+            copy = os.fork()
+            if copy == 0:
+                _answer_and_end(theirs, (until, *connections))
+            copies.append(copy)
+    for theirs in connections:
+        theirs.close()
     with suppress(EOFError, OSError):
+        until.recv()
+    for copy in copies:
+        os.kill(copy, signal.SIGKILL)
+        os.waitpid(copy, 0)
+
+
+def _answer_and_end(theirs: Connection, inherited: tuple[Connection, ...]) -> None:
+    """Answer until the other end is closed, and end this copy; other connections are not its."""
+    try:
+        for connection in inherited:
+            if connection is not theirs:
+                connection.close()
+        compilers: dict[str, Compiler] = {}
         while True:
-            arch, source = mine.recv()
+            arch, source = theirs.recv()
             if arch not in compilers:
                 compilers[arch] = Compiler(arch)
-            mine.send(_answer(compilers[arch], source))
+            theirs.send(_answer(compilers[arch], source))
+    finally:
+        os._exit(0)  # what the original process was started with is not for a copy to end
 
 
 def _answer(compiler: Compiler, source: str) -> Answer:
     try:
-        return compiler.compile(source), "", None
+        return compiler.compile(source)
     except CompileFailure as failure:
-        return None, failure.log, None
-    except ExplorerError as error:
-        return None, "", error
-    except Exception:
-        return None, "", RuntimeError(f"in a process that compiles:\n{traceback.format_exc()}")
+        return failure.log
+    except Exception:  # the process that asks tries it itself, and says what is raised
+        return None

@@ -13,7 +13,7 @@ from explorer.compile import CompilePool, nvrtc_version
 from explorer.config import Config
 from explorer.devices.names import gpu_alone, gpu_or_recording
 from explorer.errors import ON_COMMAND_LINE, ExplorerError, InvalidInput
-from explorer.evaluate.compile_processes import CompileProcesses
+from explorer.evaluate.compile_processes import CORES_TO_SHARE, CompileProcesses
 from explorer.evaluator import Evaluator
 from explorer.gpu_spec import GpuSpec
 from explorer.peer import PeerBench
@@ -125,17 +125,12 @@ def _prepared(
             pool.leave()
 
 
-CORES_TO_MAKE_AHEAD = 4
-"""Cores that this process may use from which others make inputs of verifications ahead: on fewer
-they would take turns with the process that times launches."""
-
-
 def _can_make_ahead() -> bool:
     """Whether there are cores for it, and memory that processes share without a file's name, which
     a Python built for an old C library does not offer.
     """
     cores = len(os.sched_getaffinity(0))
-    return hasattr(os, "memfd_create") and cores >= CORES_TO_MAKE_AHEAD
+    return hasattr(os, "memfd_create") and cores >= CORES_TO_SHARE
 
 
 def _started(index: int, *, makes_ahead: bool = False) -> "CudaDevice":
@@ -234,10 +229,11 @@ class PeerBenches:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._processes.close()
-        if self._ahead is not None:
-            self._ahead.__exit__(kind, error, trace)
-        self._give_up()
+        with ExitStack() as all_of_them:
+            all_of_them.callback(self._give_up)
+            if self._ahead is not None:
+                all_of_them.push(self._ahead)
+            all_of_them.push(self._processes)
 
 
 def open_peer_benches(

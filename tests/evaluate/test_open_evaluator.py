@@ -6,9 +6,11 @@ import time
 from concurrent.futures import CancelledError
 from contextlib import nullcontext
 from functools import partial
+from multiprocessing import active_children
 
 import pytest
 
+from explorer.accuracy import Accuracy
 from explorer.codegen import emit
 from explorer.compile import CompilePool, Compiler
 from explorer.errors import InvalidInput
@@ -98,6 +100,79 @@ def test_what_is_done_meanwhile_can_wait_for_what_the_gpu_waits_for(prepared):
 
     with opening.open_evaluator(PROBLEM, meanwhile=meanwhile):
         assert len(seen) == len(TEXTS) and all(seen)
+
+
+@pytest.fixture
+def four_cores(prepared, monkeypatch):
+    """Where other processes compile, and this one must not."""
+
+    def compiled(_, source):
+        raise AssertionError("compiled in this process")
+
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)))
+    monkeypatch.setattr(Compiler, "compile", compiled)
+    return prepared
+
+
+def is_compiled(text):
+    compiler = Compiler(H200.arch)
+    return compiler.cache.load(compiler.key(text)) is not None
+
+
+def test_other_processes_compile_what_a_gpu_and_a_search_need(four_cores, monkeypatch):
+    before, kernels = set(active_children()), []
+
+    def live(problem, device, *_, compiler):
+        kernels.append(compiler.compile(TEXTS[0]))
+        return nullcontext(device)
+
+    monkeypatch.setattr("explorer.evaluate.live.LiveEvaluator", live)
+    with opening.open_evaluator(PROBLEM, meanwhile=lambda gpu, pool, until_compiled: None):
+        assert kernels[0].cubin and len(set(active_children()) - before) == 1
+    assert set(active_children()) == before
+
+
+def test_they_compile_what_is_done_meanwhile(four_cores):
+    def meanwhile(gpu, pool, until_compiled):
+        until_compiled()
+        assert pool.submit('extern "C" __global__ void other() {}').result().cubin
+        done.append(all(map(is_compiled, TEXTS)))
+        four_cores.set()
+
+    done = []
+    with opening.open_evaluator(PROBLEM, meanwhile=meanwhile):
+        assert done == [True]
+
+
+def test_they_compile_for_comparisons(four_cores, monkeypatch):
+    before, kernels = set(active_children()), []
+
+    class Live(nullcontext):
+        def __init__(self, problem, device, *_, keep_device, compiler):
+            super().__init__()
+            kernels.append(compiler.compile(TEXTS[1]))
+
+    monkeypatch.setattr("explorer.evaluate.live.LiveEvaluator", Live)
+    monkeypatch.setattr(Device, "close", lambda self: None, raising=False)
+    with opening.PeerBenches(0, "cold", 0, Accuracy.DEFAULT) as benches:
+        benches.compile_ahead(PROBLEM, [])
+        with benches.on(PROBLEM):
+            assert kernels[0].cubin
+    assert set(active_children()) == before
+
+
+def test_a_gpu_that_refuses_to_compare_leaves_no_processes(four_cores, monkeypatch):
+    def refusing(*_):
+        raise InvalidInput("GPU 0 is in use")
+
+    before = set(active_children())
+    monkeypatch.setattr(opening, "_started", refusing)
+    with (
+        pytest.raises(InvalidInput, match="in use"),
+        opening.PeerBenches(0, "cold", 0, Accuracy.DEFAULT),
+    ):
+        pass
+    assert set(active_children()) == before
 
 
 def test_a_gpu_that_cannot_be_prepared_leaves_what_has_not_begun_to_compile(prepared, monkeypatch):
