@@ -7,7 +7,6 @@ says how a document calls one.
 import ast
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
@@ -210,25 +209,70 @@ def losses_h100() -> str:
     )
 
 
+DRAWN = {
+    "H200": ("drawn-h200", "drawn-h200-later", "drawn-softmax-h200", "drawn-middle-softmax-h200"),
+    "H100": ("drawn-h100", "drawn-softmax-h100"),
+}
+"""The comparisons at shapes that were drawn at random, by GPU: the names of their files."""
+
+DRAWN_GRADIENTS = {
+    "H200": (
+        "drawn-gradients-h200-later",
+        "drawn-short-gradients-h200",
+        "drawn-middle-gradients-h200",
+        "drawn-log-gradients-h200-later",
+        "drawn-log-gradients-h200-fresh",
+    ),
+    "H100": (
+        "drawn-gradients-h100-later",
+        "drawn-short-gradients-h100",
+        "drawn-log-gradients-h100-later",
+    ),
+}
+"""The same of gradients. Earlier ones led to so many new rules that they say little about them."""
+
+
+def drawn_runs(files: Mapping[str, Sequence[str]]) -> dict[str, list[PeerRun]]:
+    """The comparisons in such files, by GPU."""
+    return {
+        gpu: [read_compared(RESULTS / f"{name}.json") for name in names]
+        for gpu, names in files.items()
+    }
+
+
+def chosen_today(one: PeerComparison) -> str:
+    """Whether our kernel in a comparison is the one that the heuristic chooses now."""
+    if one.origin != UNSEARCHED:
+        return "a search's best"
+    today = config_for(one.problem, known_gpu(one.circumstances.gpu))
+    return "the heuristic's" if one.config == today else "the heuristic's of that day"
+
+
+def table_of_losses(files: Mapping[str, Sequence[str]]) -> str:
+    """A table of the drawn problems at which another library is faster, and how many there are."""
+    columns = words("GPU", "problem")
+    numbers_in = numbers("ours, µs", "theirs, µs")
+    table = Table([*columns, *numbers_in, *words("library", "our kernel")])
+    measured = []
+    for gpu, runs in drawn_runs(files).items():
+        comparisons = [one for run in runs for one in run.comparisons]
+        ours = {one.problem: chosen_today(one) for one in comparisons}
+        measured.append(f"{len(comparisons)} on an {gpu}")
+        for loss in (loss for run in runs for loss in lost(run)):
+            table.add(gpu, str(loss.problem), *cells_of(loss)[1:], ours[loss.problem])
+    return f"{as_markdown(table)}\n\nThe problems that were measured: {' and '.join(measured)}."
+
+
 @figure
 def drawn_losses() -> str:
-    """A table of the drawn shapes at which another library is faster, and how many were measured.
+    """The losses of softmax at shapes that were drawn at random."""
+    return table_of_losses(DRAWN)
 
-    They were drawn at random and measured on two GPUs, on the H200 at two times.
-    """
-    columns = words("GPU", "rows × cols", "type")
-    table = Table([*columns, *numbers("ours, µs", "theirs, µs"), *words("library")])
-    measured = []
-    for name in ("drawn-h200", "drawn-h200-later", "drawn-h100"):
-        found = read_compared(RESULTS / f"{name}.json")
-        gpu = found.comparisons[0].circumstances.gpu
-        types = Counter(str(one.problem.dtype) for one in found.comparisons)
-        counts = " and ".join(f"{count} in {dtype}" for dtype, count in types.items())
-        measured.append(f"{counts} on an {gpu}")
-        for loss in lost(found):
-            shape, *faster = cells_of(loss)
-            table.add(gpu, shape, str(loss.problem.dtype), *faster)
-    return f"{as_markdown(table)}\n\nThe shapes that were measured: {'; '.join(measured)}."
+
+@figure
+def drawn_gradient_losses() -> str:
+    """Those of gradients."""
+    return table_of_losses(DRAWN_GRADIENTS)
 
 
 @figure
@@ -239,40 +283,41 @@ def retimed() -> str:
     for one in read_compared(RESULTS / "retimed-h100.json").comparisons:
         shape = f"{one.problem.rows} × {one.problem.cols}"
         times = map(microseconds, (one.time_us, one.best.time_us))
-        today = config_for(one.problem, known_gpu(one.circumstances.gpu))
-        if one.origin != UNSEARCHED:
-            ours = "a search's best"
-        else:
-            ours = "the heuristic's" if one.config == today else "the heuristic's of that day"
-        table.add(shape, str(one.problem.dtype), *times, one.best.name, ours)
+        table.add(shape, str(one.problem.dtype), *times, one.best.name, chosen_today(one))
     return as_markdown(table)
+
+
+def counted(files: Mapping[str, Sequence[str]]) -> str:
+    """How many of the drawn problems are won on each GPU."""
+    told = []
+    for gpu, runs in drawn_runs(files).items():
+        comparisons = [one for run in runs for one in run.comparisons]
+        found = result_counts(comparisons)
+        told.append(
+            f"{found['win']} of {len(comparisons)} problems on an {gpu} "
+            f"(ties at {found['tie']}, slower at {found['loss']})"
+        )
+    return " and at ".join(told)
 
 
 @figure
 def drawn_wins() -> str:
     """How many of the shapes that were drawn at random are won, on both GPUs."""
-    told = []
-    for name in ("drawn-h200", "drawn-h100"):
-        comparisons = read_compared(RESULTS / f"{name}.json").comparisons
-        found, gpu = result_counts(comparisons), comparisons[0].circumstances.gpu.split()[1]
-        told.append(
-            f"{found['win']} of {len(comparisons)} problems on an {gpu} "
-            f"(ties at {found['tie']}, slower at {found['loss']})"
-        )
     return (
-        "With 40 shapes drawn at\nrandom for each GPU, in f32 and in bf16, the kernel that needs "
-        f"no search is faster than the fastest library at\n{' and at '.join(told)}."
+        "At shapes drawn at\nrandom, in f32 and in bf16, the kernel that needs no search is faster "
+        f"than the fastest library at\n{counted(DRAWN)}."
     )
 
 
 @figure
 def gradient_wins() -> str:
-    """Against the fastest peer of each gradient."""
+    """Against the fastest peer of each gradient, of those chosen by hand and of drawn ones."""
     files = ("gradients-f32", "gradients-bf16", "log-gradients-f32")
     found = result_counts(one for name in files for one in compared(name).comparisons)
     return (
-        f"At {sum(found.values())} gradients,\nit is faster than the fastest library at "
-        f"{found['win']} (ties at {found['tie']}, slower at {found['loss']})."
+        f"At {sum(found.values())} gradients that were chosen,\nit is faster than the fastest "
+        f"library at {found['win']} (ties at {found['tie']}, slower at {found['loss']}), and of "
+        f"drawn ones at {counted(DRAWN_GRADIENTS)}."
     )
 
 
@@ -419,10 +464,8 @@ def above_copy_elsewhere() -> str:
         for kind in ("plain softmax", "softmax under a mask", "all others"):
             of_kind = [each for each in found if access_kind(each[1]) == kind]
             add_shares(table, f"{kind}, {gpu}'s tuned table", of_kind)
-    for gpu, names in {"H200": ("drawn-h200", "drawn-h200-later"), "H100": ("drawn-h100",)}.items():
-        drawn = [
-            one for name in names for one in read_compared(RESULTS / f"{name}.json").comparisons
-        ]
+    for gpu, runs in drawn_runs(DRAWN).items():
+        drawn = [one for run in runs for one in run.comparisons]
         shares = [(one.copy_time_us / one.time_us, one.problem) for one in drawn]
         add_shares(table, f"shapes drawn at random, {gpu}", shares)
     return as_markdown(table)
