@@ -6,7 +6,7 @@ import os
 import random
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -105,6 +105,23 @@ class BulkStorage(RDBStorage):
     def gone_file(self) -> Path | None:
         """The file of the database if it was deleted, or another took its place; else None."""
         return self._file if _inode(self._file) != self._inode else None
+
+    def lost_in_file(self, study_id: int, digests: Collection[str]) -> Path | None:
+        """The file of the database if the study in it lacks some of the digests; else None.
+
+        That is so where the file was overwritten, as by `cp`, or where trials were deleted, and
+        where it is damaged. Of a server's database, which keeps what it was given, None.
+        """
+        if self._file is None or not digests:
+            return None
+        model = TrialUserAttributeModel
+        of_study = select(model.value_json).join(TrialModel).where(TrialModel.study_id == study_id)
+        try:
+            with self.engine.connect() as connection:
+                found = connection.execute(of_study.where(model.key == "digest")).scalars().all()
+        except Exception as error:  # whatever a damaged database raises
+            return None if LOCKED in _cause(error) else self._file
+        return self._file if set(digests) - {kept_json(text) for text in found} else None
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         """Store a trial; returns its id. Raises NotFound where the study is gone."""

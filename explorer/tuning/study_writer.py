@@ -122,7 +122,8 @@ class Ledger:
 
     A trial enters in one transaction, finished. So no trial is ever left running, whenever the
     process ends; one that runs is another program's, and is left to it. What the storage does not
-    take is kept in a file, and so are all trials of a database that was deleted meanwhile. Of a
+    take is kept in a file, and so are all trials of a file's database that was deleted, replaced or
+    overwritten meanwhile. Of a
     server's or a file's database each code is claimed before it is evaluated, or before the outcome
     of a replay is used; a storage of another kind is taken to be this process's alone.
     """
@@ -289,8 +290,7 @@ class Ledger:
         self._ask_to_store()
         self._writer.submit(self._withdraw)
         self._writer.shutdown()
-        if self._gone:
-            self._give_up(self._gone)
+        self._give_up()
         if self._unsaved.told:
             raise InvalidInput(f"{self._lost}; {self._unsaved.told}")
 
@@ -335,18 +335,24 @@ class Ledger:
                 failure = error
         return failure
 
-    @property
-    def _gone(self) -> str:
-        """A sentence where the file of the database is not the one that was opened; else empty."""
-        path = self._storage.gone_file if isinstance(self._storage, BulkStorage) else None
-        return f"storage {path} was deleted or replaced while it was searched" if path else ""
-
-    def _give_up(self, why: str) -> None:
-        """Store no more, since `why`; keep in a file what a database held that is gone."""
-        if self._lost:
+    def _give_up(self, why: str = "") -> None:
+        """Store no more, since `why`, or since the database is gone: then keep what it held in a
+        file. Nothing comes of it where neither is so.
+        """
+        if self._lost or not isinstance(self._storage, BulkStorage):
+            self._lost = self._lost or why
             return
-        self._lost = self._gone or why
-        if self._gone:
+        digests = {trial.user_attrs.get("digest", "") for trial in self._stored} - {""}
+        gone, lacking = self._storage.gone_file, self._storage.lost_in_file(self._study_id, digests)
+        if gone:
+            why = f"storage {gone} was deleted or replaced while it was searched"
+        elif lacking and not why:
+            why = (
+                f"storage {lacking} no longer has all trials that were stored in it: while it was "
+                "searched, it was overwritten or damaged, or they were deleted"
+            )
+        self._lost = why
+        if gone or lacking:
             self._kept(self._stored)
 
     def put(self, trials: Sequence[FrozenTrial]) -> list[int]:
@@ -398,8 +404,7 @@ class Ledger:
         except InvalidInput as error:
             if attempts > 1 and LOCKED in str(error):
                 return self._claimed(claims, wanted, attempts - 1)
-            if self._gone:
-                self._give_up(self._gone)
+            self._give_up()
             raise
         self._done = []
         self._last_id = max(self._last_id, *exchanged.trials, -1)

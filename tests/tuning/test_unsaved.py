@@ -128,20 +128,35 @@ def test_a_study_that_is_deleted_meanwhile_is_said(tmp_path):
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("how", ["deleted", "replaced by a copy", "replaced by an empty file"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "deleted",
+        "replaced by a copy",
+        "replaced by an empty file",
+        "overwritten by a copy",
+        "overwritten by an empty file",
+        "overwritten by junk",
+    ],
+)
 def test_all_trials_of_a_database_that_goes_away_are_kept(how, tmp_path):
     """Those of earlier runs, too; merged into a new one they are those of the search."""
     searched(open_storage("a.db"), trials=7)
+    copy = Path("a.db").read_bytes()
     storage = open_storage("a.db")
 
     def lose():
-        other = tmp_path / "b.db"
-        other.write_bytes(Path("a.db").read_bytes() if "copy" in how else b"")
-        other.unlink() if how == "deleted" else None
-        Path("a.db").unlink() if how == "deleted" else other.replace("a.db")
+        if how == "deleted":
+            return Path("a.db").unlink()
+        target = tmp_path / "b.db" if "replaced" in how else Path("a.db")
+        target.write_bytes(copy if "copy" in how else b"junk" * 9999 if "junk" in how else b"")
+        return target.replace("a.db")
 
     losing = Disturbed(PROBLEM, lose)
-    with pytest.raises(InvalidInput, match=r"a\.db was deleted or replaced while it was searched"):
+    is_said = "was deleted or replaced while it was searched"
+    if "overwritten" in how:
+        is_said = "no longer has all trials|cannot be (written|read)"
+    with pytest.raises(InvalidInput, match=is_said):
         run_search(losing, storage, trials=20, rounds=6)
     (file,) = tmp_path.glob("unsaved-trials-*.jsonl")
     assert merge_trials(open_storage("new.db"), read_unsaved(file)).added >= 7 + 5
