@@ -377,7 +377,7 @@ def _search_on(
             if not (why and isinstance(error, NotFound)):
                 raise
             raise NotFound(f"{why}, and {error}") from None
-    for sentence in filter(None, (result.passed_over, result.superseded)):
+    for sentence in filter(None, (result.passed_over, result.superseded, result.changed)):
         heard(sentence)
     return result
 

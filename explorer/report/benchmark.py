@@ -76,7 +76,8 @@ def scores_data(scores: Sequence[Score]) -> list[dict[str, Any]]:
 
 # ------------------------------------------------------------------ recordings in T4
 # The results of an auto-tuner as a workshop of their authors agreed on them, which Kernel Tuner
-# reads and writes: https://github.com/odgaard/TuningSchema, results-schema.json, version 1.0.0.
+# reads and writes: https://github.com/odgaard/TuningSchema, branch T4, results-schema.json, version
+# 1.0.0. What the times are of stands beside the results, as in metadata-schema.json of that branch.
 
 
 T4_VERSION = "1.0.0"
@@ -93,9 +94,14 @@ _INVALIDITY = {
 
 def t4_data(recording: Recording) -> dict[str, Any]:
     """A recording's kernels in T4; times are in milliseconds there."""
-    date = recording.header.circumstances.date
+    header = recording.header
+    date = header.circumstances.date
     results = [_t4_result(kernel, date) for kernel in recording.kernels]
-    return {"schema_version": T4_VERSION, "results": results}
+    about = {
+        "problem": {"name": str(header.problem), **header.problem.as_dict()},
+        "circumstances": header.circumstances.as_dict(),
+    }
+    return {"schema_version": T4_VERSION, "results": results, "metadata": about}
 
 
 def _t4_result(kernel: RecordedKernel, date: str) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def tally(result: SearchResult) -> str:
         return f"None: every {kernels} is in the study already. Seed {result.seed}."
     end = f" Nothing is left to try: every {kernels} is in the study." if result.exhausted else ""
     if result.stopped:
-        end = f" Stopped early: {result.stopped}; --effort full or --trials tries more."
+        end = f" Stopped early: {result.stopped}; --trials tries more, or a greater --effort."
     return (
         f"{count(result.trials)} in {seconds(result.elapsed_s)}: "
         f"{counted(result.measured, 'kernel')} measured, {count(result.duplicates)} skipped "

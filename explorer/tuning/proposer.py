@@ -187,6 +187,9 @@ class Proposer:
         """After the seeds a `sampler` of the user's, if there is one, proposes all else."""
         self.duplicates = 0
         """Configs that were not proposed because they emit code that was."""
+        self.asked = self.changed = 0
+        """Configs that the sampler was asked for and gave, and those of them that broke a rule or
+        were tried before, so that others like them were proposed."""
         self._offer = offer
         self._identity = identity
         self._on_illegal = on_illegal
@@ -202,6 +205,11 @@ class Proposer:
         self._steps: dict[Config, list[Config]] = {}
         self._picked: deque[Config] = deque()
         """Picked beside the last step that was proposed, and not proposed yet."""
+
+    @property
+    def sampler(self) -> str:
+        """The name of the user's sampler; empty without one."""
+        return self._sampler.name if Origin.SAMPLER in self._shares else ""
 
     @property
     def waiting(self) -> int:
@@ -345,6 +353,8 @@ class Proposer:
             elif adopted != wanted:
                 self._sampler.forget(wanted)
             if adopted is not None:
+                self.asked += 1
+                self.changed += adopted != wanted
                 return adopted
         return None
 

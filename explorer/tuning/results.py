@@ -118,6 +118,8 @@ class SearchResult:
     """A sentence on trials of earlier runs that cannot be read; empty where there is none."""
     superseded: str = ""
     """A sentence where the study keeps another process's finals; empty where it keeps these."""
+    changed: str = ""
+    """A sentence where kernels of the user's sampler could not be evaluated as it proposed them."""
     verification: "FinalistCheck | None" = None
     """Of a replay's finalists, on the emulator; None where a GPU verified them, or nothing did."""
     notices: tuple[str, ...] = ()

@@ -346,7 +346,7 @@ class _Search:
         )
         unwritten = UNWRITTEN_OF_REPLAYS if is_replay(evaluator) else UNWRITTEN
         self._ledger = Ledger(storage, study, offer.holds, unwritten, process)
-        self._ledger.begin()
+        self._ledger.begin(self._proposer.sampler)
         self._learn(self._ledger.known())
 
     def explore(self, ahead: int | None = None) -> None:
@@ -490,6 +490,7 @@ class _Search:
             objectives=self._objectives,
             passed_over=self._ledger.passed_over,
             superseded="" if kept else _superseded(self._ledger.name),
+            changed=_changed(self._proposer),
         )
 
     @property
@@ -674,6 +675,16 @@ def _superseded(study: str) -> str:
     return (
         f"study '{study}' keeps the finals of another process, which knew of more trials: explorer "
         "show prints them, and these are printed alone"
+    )
+
+
+def _changed(proposer: Proposer) -> str:
+    if not (proposer.sampler and proposer.changed):
+        return ""
+    return (
+        f"of the {proposer.asked} configs that sampler {proposer.sampler} proposed, "
+        f"{proposer.changed} broke a rule or had been tried before: the most similar ones that are "
+        "left took their place"
     )
 
 

@@ -422,10 +422,12 @@ class Ledger:
 
     # What the study says of itself.
 
-    def begin(self) -> None:
-        """Keep when a run began, and its circumstances, unless those of finals are kept."""
+    def begin(self, sampler: str = "") -> None:
+        """Keep when a run began, what sampler of the user's proposed kernels, if one did, and the
+        circumstances, unless those of finals are kept.
+        """
         with _writing():
-            self._set(searched_at=_now())
+            self._set(searched_at=_now(), **({"sampler": sampler} if sampler else {}))
             if finals_text(self._storage.get_study_user_attrs(self._study_id)) is None:
                 self._describe(self._study.circumstances)
 

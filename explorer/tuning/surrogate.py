@@ -96,6 +96,12 @@ class OptunaSampler:
         self._asked: dict[Config, Trial] = {}
         self._study = self._new_study()
 
+    @property
+    def name(self) -> str:
+        """The module and the name of the sampler's class."""
+        kind = type(self._study.sampler)
+        return f"{kind.__module__}:{kind.__qualname__}"
+
     def ask(self) -> Config:
         """What the sampler expects to be fast; with two objectives, to be near the front."""
         with blamed(type(self._study.sampler).__name__):

@@ -198,6 +198,9 @@ def test_recordings_are_listed_and_written_as_t4(tmp_path):
     recording = load_recording(NAMES[0])
     assert written == json.loads(json.dumps(t4_data(recording)))
     assert len(written["results"]) == recording.header.kernel_count
+    about = written["metadata"]  # so that the file stands by itself
+    assert about["problem"]["name"] == str(recording.header.problem)
+    assert about["circumstances"]["gpu"] == recording.header.gpu.name
     for result, kernel in zip(written["results"], recording.kernels, strict=True):
         right = isinstance(kernel.outcome, Measured)
         assert (result["invalidity"] == "correct") == right == bool(result["times"]["runtimes"])

@@ -850,6 +850,10 @@ class Seedless(optuna.samplers.RandomSampler):
     def __init__(self):
         super().__init__(seed=1)
 
+class Stuck(optuna.samplers.RandomSampler):
+    def sample_independent(self, study, trial, name, distribution):
+        return distribution.choices[-1]
+
 class Refuses(optuna.samplers.RandomSampler):
     def __init__(self):
         raise OSError("not today")
@@ -896,6 +900,28 @@ def test_a_sampler_that_fails_costs_nothing_that_finished(samplers, name, said):
     if name.endswith(("Raises", "FailsAfter", "Exits", "Nonsense")):
         (study,) = storage.get_all_studies()
         assert len(storage.get_all_trials(study._study_id)) >= 1
+
+
+def test_the_study_names_the_sampler_and_the_result_says_what_it_could_not_have(samplers):
+    storage = InMemoryStorage()
+    stuck = named_sampler("my_samplers:Stuck")
+    result = run_search(FakeEvaluator(), storage, trials=40, sampler=stuck)
+    told = re.match(
+        r"of the (\d+) configs that sampler my_samplers:Stuck proposed, (\d+) broke", result.changed
+    )
+    asked, changed = map(int, told.groups())
+    evaluated = [t for t in trials_of(storage, result.study) if t.user_attrs["digest"]]
+    by_it = [t for t in evaluated if t.user_attrs["origin"] == "sampler"]
+    assert asked >= len(by_it) > 10 and changed >= asked - 1
+    (study,) = storage.get_all_studies()
+    assert study.user_attrs["sampler"] == "my_samplers:Stuck"
+
+
+def test_our_own_mixture_is_no_sampler_of_the_users():
+    storage = InMemoryStorage()
+    assert run_search(FakeEvaluator(), storage, trials=40).changed == ""
+    (study,) = storage.get_all_studies()
+    assert "sampler" not in study.user_attrs
 
 
 def test_a_sampler_of_the_users_keeps_all_that_it_was_told():
