@@ -126,9 +126,8 @@ class LiveEvaluator:
     def submit(self, config: Config) -> None:
         """Start to compile `config` on another thread, if it is legal."""
         if config not in self._compiling and self._space.is_legal(config):
-            variant = emit(self.problem, config)
-            self._identities[config] = variant.digest
-            prepared = partial(self._prepared, ProgramUnderTest.of(variant), variant.digest)
+            variant, digest = emit(self.problem, config), self.identity(config)
+            prepared = partial(self._prepared, ProgramUnderTest.of(variant), digest)
             self._compiling[config] = self._pool.submit_then(variant.source, prepared)
 
     def compiling(self, config: Config) -> Future[Job | Rejected] | None:
