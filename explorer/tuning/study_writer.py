@@ -122,10 +122,10 @@ class Ledger:
 
     A trial enters in one transaction, finished. So no trial is ever left running, whenever the
     process ends; one that runs is another program's, and is left to it. What the storage does not
-    take is kept in a file, and so are all trials of a file's database that was deleted, replaced or
-    overwritten meanwhile. Of a
-    server's or a file's database each code is claimed before it is evaluated, or before the outcome
-    of a replay is used; a storage of another kind is taken to be this process's alone.
+    take is kept in a file, and so are all trials of a database whose file was deleted, replaced or
+    overwritten meanwhile. Of a server's or a file's database each code is claimed before it is
+    evaluated, or before the outcome of a replay is used; a storage of another kind is taken to be
+    this process's alone.
     """
 
     def __init__(

@@ -371,8 +371,8 @@ def _fills(problem: Problem, size: int) -> bool:
 def _of_one_access(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A row by one access of each thread, where that suits the GPU's SMs; None where it does not.
 
-    None as well for rows of a warp's access or less, for which two are the exception, and for long
-    ones, which so many threads would wait for.
+    None as well for rows of a warp's access or less, of which the H100's table says nothing else
+    than the H200's, and for those of which threads have three accesses or more.
     """
     gbps = gpu.peak_gbps / gpu.sm_count
     suits = 0 < gbps <= MAX_GBPS_OF_AN_SM_ONE_ACCESS  # it is 0 where it is unknown
