@@ -58,6 +58,14 @@ class RuleCache:
         """All rules that a config breaks."""
         return list(self._broken(config))
 
+    def still_broken(
+        self, config: Config, before: Iterable[Rule], changed: Iterable[str]
+    ) -> list[Rule]:
+        """All rules that a config breaks which broke those `before`, until parameters changed."""
+        asked = {rule.name for rule in before}
+        asked |= {rule.name for name in changed for rule in READERS[name]}
+        return [rule for rule in RULES if rule.name in asked and not self.holds(rule, config)]
+
     def mending(self, config: Config, rule: Rule, changes: Iterable[Change]) -> list[Change]:
         """The changes of a config after which a rule holds."""
         return [change for change, draft in _drafts(config, changes) if self.holds(rule, draft)]

@@ -149,8 +149,8 @@ class Space:
 
     def repair(self, config: Config, rng: random.Random) -> Config:
         """A legal config near `config`: broken rules are mended one by one, at random ends."""
+        broken = self._rule_cache.broken_rules(config)
         for _ in range(MAX_REPAIR_STEPS):
-            broken = self._rule_cache.broken_rules(config)
             if not broken:
                 return config
             changes = [
@@ -161,7 +161,9 @@ class Space:
             ]
             mending = self._rule_cache.mending(config, broken[0], changes)
             legal = self._rule_cache.legal(config, broken, mending)
-            config = self._with(config, rng.choice(legal or mending or changes))
+            change = rng.choice(legal or mending or changes)
+            config = self._with(config, change)
+            broken = self._rule_cache.still_broken(config, broken, change)
         return self.sample(rng)
 
     @cached_property

@@ -14,6 +14,7 @@ from explorer.gpu_spec import known_gpu, known_gpu_for
 from explorer.parameters import MEANING, REFUTED
 from explorer.problem import Mask, Op, Problem
 from explorer.space import RULES, Space, config_for, parameters
+from explorer.space.legal_points import RuleCache
 from explorer.space.rules import Point
 from explorer.space.space import MOST_JUDGED, covering_array
 
@@ -274,3 +275,16 @@ def test_a_sub_space_of_refuted_values_can_be_asked_for():
     space = Space.searched(Problem(8192, 4096), H200, {"persistent": (2,)})
     assert space.parameters["persistent"] == (2,)
     assert space.parameters["staging"] == ("direct", "span", "async")
+
+
+def test_rules_that_read_nothing_of_a_change_need_not_be_asked_again():
+    rng = random.Random(3)
+    for problem in (Problem(64, 4096), Problem(3, 33, DType.BF16, op=Op.LOG_SOFTMAX)):
+        space = Space(problem, H200)
+        cache = RuleCache(problem, H200)
+        for _ in range(200):
+            before, drawn = space.draw(rng), space.draw(rng)
+            names = rng.sample(list(space.parameters), rng.randint(1, 3))
+            after = replace(before, **{name: getattr(drawn, name) for name in names})
+            broken = cache.broken_rules(before)
+            assert cache.still_broken(after, broken, names) == cache.broken_rules(after)
