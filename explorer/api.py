@@ -470,20 +470,19 @@ class _Opening:
         self._thread = named_thread("storage")
         self._begun: Future[tuple[Any, StudyProcess | None]] | None = None
 
-    def begin(self) -> None:
-        """Start to open both, unless that has begun."""
+    def begin(self) -> "Future[tuple[Any, StudyProcess | None]]":
+        """Start to open both, unless that has begun; return what they will be."""
         if self._begun is None:
             self._begun = self._thread.submit(self._opened)
             self._thread.shutdown(wait=False)
+        return self._begun
 
     def result(self) -> "tuple[Any, StudyProcess | None]":
         """Return the storage, and the process; None in its place where it cannot open that.
 
         Raises InvalidInput for a storage that cannot be opened.
         """
-        self.begin()
-        assert self._begun is not None
-        return self._begun.result()
+        return self.begin().result()
 
     def _opened(self) -> "tuple[Any, StudyProcess | None]":
         from explorer.tuning import open_storage

@@ -8,7 +8,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from math import isinf, prod
 from pathlib import Path
@@ -232,12 +232,11 @@ DRAWN_GRADIENTS = {
 """The same of gradients. Earlier ones led to so many new rules that they say little about them."""
 
 
-def drawn_runs(files: Mapping[str, Sequence[str]]) -> dict[str, list[PeerRun]]:
-    """The comparisons in such files, by GPU."""
-    return {
-        gpu: [read_compared(RESULTS / f"{name}.json") for name in names]
-        for gpu, names in files.items()
-    }
+def drawn_run(names: Sequence[str]) -> PeerRun:
+    """The comparisons of some files, as if they were of one run."""
+    first, *others = (read_compared(RESULTS / f"{name}.json") for name in names)
+    more = (one for run in others for one in run.comparisons)
+    return replace(first, comparisons=(*first.comparisons, *more))
 
 
 def chosen_today(one: PeerComparison) -> str:
@@ -250,15 +249,14 @@ def chosen_today(one: PeerComparison) -> str:
 
 def table_of_losses(files: Mapping[str, Sequence[str]]) -> str:
     """A table of the drawn problems at which another library is faster, and how many there are."""
-    columns = words("GPU", "problem")
-    numbers_in = numbers("ours, µs", "theirs, µs")
-    table = Table([*columns, *numbers_in, *words("library", "our kernel")])
+    columns = [*words("GPU", "problem"), *numbers("ours, µs", "theirs, µs")]
+    table = Table([*columns, *words("library", "our kernel")])
     measured = []
-    for gpu, runs in drawn_runs(files).items():
-        comparisons = [one for run in runs for one in run.comparisons]
-        ours = {one.problem: chosen_today(one) for one in comparisons}
-        measured.append(f"{len(comparisons)} on an {gpu}")
-        for loss in (loss for run in runs for loss in lost(run)):
+    for gpu, names in files.items():
+        run = drawn_run(names)
+        ours = {one.problem: chosen_today(one) for one in run.comparisons}
+        measured.append(f"{len(run.comparisons)} on an {gpu}")
+        for loss in lost(run):
             table.add(gpu, str(loss.problem), *cells_of(loss)[1:], ours[loss.problem])
     return f"{as_markdown(table)}\n\nThe problems that were measured: {' and '.join(measured)}."
 
@@ -290,8 +288,8 @@ def retimed() -> str:
 def counted(files: Mapping[str, Sequence[str]]) -> str:
     """How many of the drawn problems are won on each GPU."""
     told = []
-    for gpu, runs in drawn_runs(files).items():
-        comparisons = [one for run in runs for one in run.comparisons]
+    for gpu, names in files.items():
+        comparisons = drawn_run(names).comparisons
         found = result_counts(comparisons)
         told.append(
             f"{found['win']} of {len(comparisons)} problems on an {gpu} "
@@ -315,9 +313,9 @@ def gradient_wins() -> str:
     files = ("gradients-f32", "gradients-bf16", "log-gradients-f32")
     found = result_counts(one for name in files for one in compared(name).comparisons)
     return (
-        f"At {sum(found.values())} gradients that were chosen,\nit is faster than the fastest "
-        f"library at {found['win']} (ties at {found['tie']}, slower at {found['loss']}), and of "
-        f"drawn ones at {counted(DRAWN_GRADIENTS)}."
+        f"At {sum(found.values())} gradients that were chosen by hand,\nit is faster than the "
+        f"fastest library at {found['win']} (ties at {found['tie']}, slower at {found['loss']}); "
+        f"of gradients that were drawn at random, at {counted(DRAWN_GRADIENTS)}."
     )
 
 
@@ -464,8 +462,8 @@ def above_copy_elsewhere() -> str:
         for kind in ("plain softmax", "softmax under a mask", "all others"):
             of_kind = [each for each in found if access_kind(each[1]) == kind]
             add_shares(table, f"{kind}, {gpu}'s tuned table", of_kind)
-    for gpu, runs in drawn_runs(DRAWN).items():
-        drawn = [one for run in runs for one in run.comparisons]
+    for gpu, names in DRAWN.items():
+        drawn = drawn_run(names).comparisons
         shares = [(one.copy_time_us / one.time_us, one.problem) for one in drawn]
         add_shares(table, f"shapes drawn at random, {gpu}", shares)
     return as_markdown(table)

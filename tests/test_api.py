@@ -652,7 +652,7 @@ def test_a_storage_is_opened_once_what_a_gpu_waits_for_is_being_compiled(monkeyp
     assert order == ["compiling", "storage", ("pool", "until compiled")]
 
 
-def test_a_replay_s_storage_is_opened_at_once(tmp_path, monkeypatch):
+def test_a_replay_s_storage_is_opened_at_once(tmp_path):
     with api._opening(str(tmp_path / "e.db"), f"recorded:{RECORDED}") as opening:
         assert opening._begun is not None
         storage, process = opening.result()

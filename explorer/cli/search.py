@@ -42,8 +42,8 @@ Budget = Annotated[
         "--budget",
         metavar="TIME",
         parser=duration_s,
-        help="Time for search and finals, such as 30s, 2m or 90, in place of --effort. To start, "
-        "and to check a replay, comes on top.",
+        help="Time for search and finals, such as 30s, 2m or 90, in place of --effort. Starting, "
+        "and checking a replay, come on top.",
         show_default=False,
     ),
 ]

@@ -18,8 +18,8 @@ from explorer.errors import ExplorerError
 from explorer.processes import FRESH, leave_interrupts, talking_to
 
 CORES_TO_SHARE = 4
-"""Cores that this process may use from which others work beside it: on fewer, they would take turns
-with those that time launches, and threads that compile keep all cores busy."""
+"""This process may use so many cores, at least, where others work beside it: on fewer, they would
+take turns with those that time launches, and threads that compile keep all cores busy."""
 
 CLOSED = "error: it was not compiled, since the search has ended"
 
@@ -60,15 +60,17 @@ class CompileProcesses:
         return _CompilerElsewhere(arch, self) if self._original else Compiler(arch)
 
     def ask(self, arch: str, source: str) -> Answer:
-        """Have a source compiled as soon as a process is idle, and return what it answers."""
+        """Have a source compiled as soon as a process is idle, and return what it answers.
+
+        One that gives no answer is not asked again.
+        """
         connection = self._idle.get()
         answer, answering = None, None
         try:
-            if connection is not None:
-                connection.send((arch, source))
-                answer, answering = connection.recv(), connection
-        except Exception:  # it has ended, or what it sent cannot be read: it is not asked again
-            answer = None
+            with suppress(Exception):  # it has ended, or its answer cannot be read
+                if connection is not None:
+                    connection.send((arch, source))
+                    answer, answering = connection.recv(), connection
         finally:
             self._idle.put(answering)
         return CLOSED if answer is None and self._is_closed else answer

@@ -61,7 +61,10 @@ class RuleCache:
     def still_broken(
         self, config: Config, before: Iterable[Rule], changed: Iterable[str]
     ) -> list[Rule]:
-        """All rules that a config breaks which broke those `before`, until parameters changed."""
+        """All rules that a config breaks, where it broke those `before` some parameters `changed`.
+
+        The others need not be asked: they held, and read nothing that changed.
+        """
         asked = {rule.name for rule in before}
         asked |= {rule.name for name in changed for rule in READERS[name]}
         return [rule for rule in RULES if rule.name in asked and not self.holds(rule, config)]

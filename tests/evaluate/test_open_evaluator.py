@@ -9,6 +9,7 @@ from functools import partial
 from multiprocessing import active_children
 
 import pytest
+from test_compile_processes import no_compiling_here
 
 from explorer.accuracy import Accuracy
 from explorer.codegen import emit
@@ -105,12 +106,8 @@ def test_what_is_done_meanwhile_can_wait_for_what_the_gpu_waits_for(prepared):
 @pytest.fixture
 def four_cores(prepared, monkeypatch):
     """Where other processes compile, and this one must not."""
-
-    def compiled(_, source):
-        raise AssertionError("compiled in this process")
-
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)))
-    monkeypatch.setattr(Compiler, "compile", compiled)
+    no_compiling_here(monkeypatch)
     return prepared
 
 

@@ -133,8 +133,12 @@ def of_one_block(problem: Problem, gpu: GpuSpec, wave: Config | None) -> Config:
 
 def _are_few(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
     """Whether the rows are so few waves of blocks, of any registers, that one row's time counts."""
-    held = resident_blocks(gpu, idea.threads) * idea.rows_per_block
-    return problem.rows <= MAX_WAVES_FAST_REDUCTION * held
+    return problem.rows <= MAX_WAVES_FAST_REDUCTION * _rows_of_a_wave(idea, gpu)
+
+
+def _rows_of_a_wave(idea: Config, gpu: GpuSpec) -> int:
+    """Rows that the GPU's blocks have at once, if registers are enough for all of them."""
+    return resident_blocks(gpu, idea.threads) * idea.rows_per_block
 
 
 def _under_a_mask(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
@@ -383,8 +387,8 @@ def _of_one_access(problem: Problem, gpu: GpuSpec) -> Config | None:
     idea = next(map(row_of, full), None)
     if idea is None or starts_anywhere(problem):
         return None
-    held = resident_blocks(gpu, idea.threads) * idea.rows_per_block
-    return idea if problem.rows >= MIN_WAVES_ONE_ACCESS * held else None
+    are_many = problem.rows >= MIN_WAVES_ONE_ACCESS * _rows_of_a_wave(idea, gpu)
+    return idea if are_many else None
 
 
 def _fullest_words(problem: Problem, threads: int) -> int:
