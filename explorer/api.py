@@ -31,6 +31,7 @@ from explorer.errors import (
 from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, is_known_gpu, known_gpu, known_gpu_for
 from explorer.plain_data import shown
 from explorer.problem import Problem
+from explorer.processes import CORES_TO_SHARE, usable_cores
 from explorer.tuning.objective import Effort, Goal, Objectives
 from explorer.tuning.remedies import another_output, named_thread
 from explorer.tuning.results import Progress, SearchResult
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from explorer.tuning import Found
     from explorer.tuning.known_times import KnownTimes
     from explorer.tuning.peer_comparison import Ours, PeerRun
+    from explorer.tuning.sampler_process import SamplerProcess
     from explorer.tuning.study_process import StudyProcess
     from explorer.tuning.surrogate import SamplerOf
     from explorer.tuning.tune import TuneProgress, TuneRun
@@ -362,7 +364,7 @@ def _search_on(
     `how` is what `run_search` is told besides.
     """
     why, problem = why_no_gpu(device), asked.problem()
-    with _opening(storage, device) as opening:
+    with _opening(storage, device, has_sampler=how["sampler"] is not None) as opening:
         try:
             with _for_search(problem, device, timing, seed, goal, opening) as evaluator:
                 opened, writer = opening.result()
@@ -371,7 +373,8 @@ def _search_on(
                 told = _replay_notices(evaluator, why)
                 for sentence in (*told, *rows_notice(problem, asked.rows)):
                     heard(sentence)
-                result = run_search(evaluator, opened, seed=seed, process=writer, **how)
+                how |= {"process": writer, "sampler_process": opening.sampler_process}
+                result = run_search(evaluator, opened, seed=seed, **how)
         except ExplorerError as error:
             opening.result()  # what is wrong with the storage is said first
             if not (why and isinstance(error, NotFound)):
@@ -393,7 +396,7 @@ def _checking(device: str, trials: int | None) -> "AbstractContextManager[Finali
     None where few kernels are replayed, where there is one core, or where this process can start
     no others.
     """
-    alone = len(os.sched_getaffinity(0)) == 1 or current_process().daemon
+    alone = usable_cores() == 1 or current_process().daemon
     few = trials is not None and trials < LEAST_TRIALS_CHECKED_BESIDE
     if alone or few or _is_gpu(device) is not False:
         return nullcontext()
@@ -462,11 +465,19 @@ def _sampler(name: str | None) -> "SamplerOf | None":
 
 
 class _Opening:
-    """Opens a storage in another thread, and for a search on a GPU in another process as well."""
+    """Opens a storage in another thread, and for a search on a GPU in another process as well.
 
-    def __init__(self, storage: str | None, process: "StudyProcess | None") -> None:
+    Such a search has TPE propose in a third process, if it `proposes_elsewhere`.
+    """
+
+    def __init__(
+        self, storage: str | None, process: "StudyProcess | None", *, proposes_elsewhere: bool
+    ) -> None:
+        self.sampler_process: SamplerProcess | None = None
+        """The third one, once both are open."""
         self._storage = storage
         self._process = process
+        self._proposes_elsewhere = proposes_elsewhere
         self._thread = named_thread("storage")
         self._begun: Future[tuple[Any, StudyProcess | None]] | None = None
 
@@ -488,20 +499,33 @@ class _Opening:
         from explorer.tuning import open_storage
 
         ours, process = open_storage(self._storage), self._process
+        if self._proposes_elsewhere:  # it has until the first kernels are evaluated, as seeds are
+            from explorer.tuning.sampler_process import SamplerProcess
+
+            with suppress(OSError):  # there may be no memory for it
+                self.sampler_process = SamplerProcess()
         import_module("explorer.tuning.search")  # it is needed once the GPU is prepared
         url = getattr(ours, "shared_url", None)
         return ours, process if process and url and process.open(url) else None
 
 
 @contextmanager
-def _opening(storage: str | None, device: str) -> Iterator[_Opening]:
-    """What opens a storage; a recording waits for nothing, and the storage is opened at once."""
+def _opening(storage: str | None, device: str, *, has_sampler: bool = False) -> Iterator[_Opening]:
+    """What opens a storage; a recording waits for nothing, and the storage is opened at once.
+
+    A search that `has_sampler` proposes by that, which is not to be moved to another process.
+    """
     process = _study_process(device)
+    elsewhere = process is not None and not has_sampler and usable_cores() >= CORES_TO_SHARE
     with closing(process) if process else nullcontext():
-        opening = _Opening(storage, process)
+        opening = _Opening(storage, process, proposes_elsewhere=elsewhere)
         if process is None:
             opening.begin()
-        yield opening
+        try:
+            yield opening
+        finally:
+            if opening.sampler_process is not None:
+                opening.sampler_process.close()
 
 
 def _study_process(device: str) -> "StudyProcess | None":

@@ -1,4 +1,5 @@
-"""Processes that are started afresh, and leave the program that starts them alone.
+"""Processes that are started afresh, and leave the program that starts them alone; and the cores
+that they may use.
 
 A new process of `multiprocessing` imports the caller's main program again. A script without
 `if __name__ == "__main__":` would so begin its own work once more in each of them, and starting a
@@ -6,16 +7,41 @@ process from there fails. The processes of this package run its own functions al
 by the names of their modules, so they are started without the program.
 """
 
+import math
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+CORES_TO_SHARE = 4
+"""This process may use so many cores, at least, where others work beside it: on fewer, they would
+take turns with those that time launches, and threads that compile keep all cores busy."""
+
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""Where Linux says how much of all cores a container may use (cgroup v2): microseconds of each
+period, or `max`, and the period."""
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use, at least one.
+
+    Those that it may run on, as far as its container has a share of them: `docker run --cpus=4`
+    shows all cores of its host.
+    """
+    cores = len(os.sched_getaffinity(0))
+    with suppress(OSError, ValueError):  # no such file, or `max`
+        quota, period = map(int, QUOTA.read_text().split())
+        cores = min(cores, math.ceil(quota / period))
+    return max(1, cores)
+
 
 _STARTING = threading.Lock()
 """Of two threads that start processes at once, the second would take the first one's stand-in for

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -133,6 +134,12 @@ def own_data_folder(monkeypatch):
     """Let each test keep studies in a data folder of its own, not in the user's."""
     monkeypatch.setenv("XDG_DATA_HOME", f"{os.environ[KERNELS]}/data-{next(_NUMBERS)}")
     monkeypatch.delenv("EXPLORER_STORAGE", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_share_of_the_cores(monkeypatch):
+    """Let tests say how many cores there are, whatever the container that they run in may use."""
+    monkeypatch.setattr("explorer.processes.QUOTA", Path("/no/such/file"))
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,15 @@
 """Processes are started from a script as people write them: without a main guard."""
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from explorer.processes import FRESH
+import pytest
+
+import explorer.processes
+from explorer.processes import FRESH, usable_cores
 
 SCRIPT = """
 from concurrent.futures import ProcessPoolExecutor
@@ -46,3 +50,17 @@ def test_threads_that_start_processes_at_once_leave_the_main_program_alone():
         process.join()
     assert [process.exitcode for process in processes] == [0] * 8
     assert sys.modules["__main__"] is main
+
+
+@pytest.mark.parametrize(
+    ("share", "cores"),
+    [("max 100000", 8), ("250000 100000", 3), ("50000 100000", 1), ("1600000 100000", 8), ("", 8)],
+)
+def test_a_container_may_use_its_share_of_the_cores(share, cores, monkeypatch, tmp_path):
+    file = tmp_path / "cpu.max"
+    file.write_text(f"{share}\n")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(explorer.processes, "QUOTA", file)
+    assert usable_cores() == cores
+    file.unlink()
+    assert usable_cores() == 8

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from explorer.compile.resources import kernel_resources
 from explorer.errors import ExplorerError
 from explorer.outcome import Resources
+from explorer.processes import usable_cores
 from explorer.user_files import open_regular
 
 
@@ -365,7 +366,7 @@ class CompilePool:
 
     def __init__(self, compiler: Compiler, threads: int | None = None) -> None:
         self.compiler = compiler
-        self.threads = threads or os.cpu_count() or 1
+        self.threads = threads or usable_cores()
         self.spent = Mean()
         """On one kernel, those that lay on disk included."""
         self._executor = ThreadPoolExecutor(self.threads, thread_name_prefix="nvrtc")

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.problem import Problem
-from explorer.processes import FRESH, leave_interrupts, talking_to
+from explorer.processes import FRESH, leave_interrupts, talking_to, usable_cores
 from explorer.reference import Case, keep_rows_up_to, truth_of, verification_inputs
 
 MOST_PROCESSES, CORES_PER_PROCESS = 3, 4
@@ -156,8 +156,7 @@ class InputsAhead:
     """Processes that make arrays, and what another process takes them by."""
 
     def __init__(self) -> None:
-        cores = len(os.sched_getaffinity(0))
-        count = max(1, min(MOST_PROCESSES, cores // CORES_PER_PROCESS))
+        count = max(1, min(MOST_PROCESSES, usable_cores() // CORES_PER_PROCESS))
         self._makers = [_Maker() for _ in range(count)]
         self._turns = cycle(self._makers)
         self._asked: set[tuple[Wanted, int]] = set()

@@ -15,11 +15,13 @@ from types import TracebackType
 
 from explorer.compile import CompileFailure, Compiler, Kernel, nvrtc_version
 from explorer.errors import ExplorerError
-from explorer.processes import FRESH, leave_interrupts, talking_to
-
-CORES_TO_SHARE = 4
-"""This process may use so many cores, at least, where others work beside it: on fewer, they would
-take turns with those that time launches, and threads that compile keep all cores busy."""
+from explorer.processes import (
+    CORES_TO_SHARE,
+    FRESH,
+    leave_interrupts,
+    talking_to,
+    usable_cores,
+)
 
 CLOSED = "error: it was not compiled, since the search has ended"
 
@@ -45,7 +47,7 @@ class CompileProcesses:
 
     def start(self) -> None:
         """Start them, without waiting until they are ready."""
-        cores = len(os.sched_getaffinity(0))
+        cores = usable_cores()
         if cores < CORES_TO_SHARE:
             return
         with suppress(OSError):  # there may be no memory for them

@@ -13,11 +13,12 @@ from explorer.compile import CompilePool, nvrtc_version
 from explorer.config import Config
 from explorer.devices.names import gpu_alone, gpu_or_recording
 from explorer.errors import ON_COMMAND_LINE, ExplorerError, InvalidInput
-from explorer.evaluate.compile_processes import CORES_TO_SHARE, CompileProcesses
+from explorer.evaluate.compile_processes import CompileProcesses
 from explorer.evaluator import Evaluator
 from explorer.gpu_spec import GpuSpec
 from explorer.peer import PeerBench
 from explorer.problem import Problem
+from explorer.processes import CORES_TO_SHARE, usable_cores
 
 if TYPE_CHECKING:
     from explorer.devices.cuda import CudaDevice
@@ -129,8 +130,7 @@ def _can_make_ahead() -> bool:
     """Whether there are cores for it, and memory that processes share without a file's name, which
     a Python built for an old C library does not offer.
     """
-    cores = len(os.sched_getaffinity(0))
-    return hasattr(os, "memfd_create") and cores >= CORES_TO_SHARE
+    return hasattr(os, "memfd_create") and usable_cores() >= CORES_TO_SHARE
 
 
 def _started(index: int, *, makes_ahead: bool = False) -> "CudaDevice":

@@ -1,6 +1,5 @@
 """Check programs on a device: the emulator, by a process a core, or a GPU, which may time one."""
 
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import emulated_runs
 from explorer.outcome import Circumstances, Measured
 from explorer.problem import Problem
-from explorer.processes import FRESH, leave_interrupts, talking_to
+from explorer.processes import FRESH, leave_interrupts, talking_to, usable_cores
 
 # ------------------------------------------------------------------ on the emulator
 
@@ -47,7 +46,7 @@ def verify_many(
 
     Abandoning the iterator, also by Ctrl-C, leaves no process behind.
     """
-    processes = min(os.cpu_count() or 1, len(programs))
+    processes = min(usable_cores(), len(programs))
     if processes < 2 or len(programs) <= FEW:
         for program in programs:
             yield _verify(program, arch, rows, accuracy)

@@ -32,7 +32,7 @@ from explorer.gpu_spec import GpuSpec
 from explorer.peer import PeerName
 from explorer.peers.registry import AHEAD
 from explorer.problem import Problem
-from explorer.processes import FRESH
+from explorer.processes import FRESH, usable_cores
 
 CompileAhead = Callable[[Problem, GpuSpec], None]
 """Compiles what a peer needs for a problem into its library's cache; it may raise anything."""
@@ -60,8 +60,7 @@ class PeersAhead:
     """
 
     def __init__(self, gpu: GpuSpec, processes: int | None = None) -> None:
-        cores = len(os.sched_getaffinity(0))
-        self._count = processes or max(1, min(MOST_PROCESSES, cores // CORES_OF_A_PROCESS))
+        self._count = processes or max(1, min(MOST_PROCESSES, usable_cores() // CORES_OF_A_PROCESS))
         self._gpu = gpu
         self._tasks: Any = FRESH.Queue()
         self._begun: Any = FRESH.Value("l", -1)

@@ -19,6 +19,7 @@ from explorer.errors import ExplorerError, InvalidInput
 from explorer.gpu_spec import GpuSpec
 from explorer.plain_data import shown, whole_of
 from explorer.problem import Problem
+from explorer.processes import usable_cores
 from explorer.runtime.kernels import find, make, tuned_config, tuned_configs
 from explorer.runtime.launcher import LoadedKernel, gpu
 from explorer.runtime.shapes import read_shapes
@@ -249,7 +250,7 @@ class Service:
                 raise ExplorerError(f"no kernel for {problem} on GPU {device}: {error}") from error
 
         unscaled = dict.fromkeys(_unscaled(problem) for problem in problems)
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(usable_cores()) as pool:
             list(pool.map(make_one, unscaled))
 
     def _find(self, key: tuple[Problem, int]) -> LoadedKernel | None:

@@ -29,6 +29,7 @@ from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, stud
 from explorer.tuning.proposer import Origin, Proposal, Proposer
 from explorer.tuning.remedies import said
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
+from explorer.tuning.sampler_process import SamplerProcess
 from explorer.tuning.seeds import seeds_of
 from explorer.tuning.study_process import StudyProcess
 from explorer.tuning.study_writer import UNWRITTEN, UNWRITTEN_OF_REPLAYS, Claim, Heard, Ledger
@@ -220,6 +221,7 @@ def run_search(
     objectives: Objectives = Objectives.TIME,
     sampler: SamplerOf | None = None,
     process: StudyProcess | None = None,
+    sampler_process: SamplerProcess | None = None,
 ) -> SearchResult:
     """Find the fastest variant of the evaluator's problem, going on with its study if there is one.
 
@@ -228,10 +230,10 @@ def run_search(
     `effort` says how many, and a search for time ends sooner once it gains no more; `ahead`
     proposals compile while one is evaluated; `space` narrows what is proposed, and is
     `Space.searched` where it is left out. With `objectives` time and error the finalists are the
-    Pareto front. A `process` that has the storage open writes to it, in place of a thread. Raises
-    NotFound where no kernel could be used, InvalidInput where a recording does not tell errors.
-    Ctrl-C keeps all finished trials. A `sampler` of Optuna's kind proposes what comes after the
-    seeds, in place of our mixture.
+    Pareto front. A `process` that has the storage open writes to it, in place of a thread, and TPE
+    proposes in a `sampler_process`. Raises NotFound where no kernel could be used, InvalidInput
+    where a recording does not tell errors. Ctrl-C keeps all finished trials. A `sampler` of
+    Optuna's kind proposes what comes after the seeds, in place of our mixture.
     """
     is_open = trials is None and budget_s is None
     gains_end = is_open and objectives is Objectives.TIME
@@ -243,7 +245,17 @@ def run_search(
     budget = Budget(trials, budget_s)
     gain = _Gain(effort.patience if gains_end else None)
     search = _Search(
-        evaluator, storage, space, budget, gain, seed, on_progress, objectives, sampler, process
+        evaluator,
+        storage,
+        space,
+        budget,
+        gain,
+        seed,
+        on_progress,
+        objectives,
+        sampler,
+        process,
+        sampler_process,
     )
     try:
         search.explore(ahead)
@@ -315,6 +327,7 @@ class _Search:
         objectives: Objectives,
         sampler: SamplerOf | None,
         process: StudyProcess | None,
+        sampler_process: SamplerProcess | None,
     ) -> None:
         self._evaluator = evaluator
         self._budget = budget
@@ -334,7 +347,14 @@ class _Search:
         goal = Goal(objectives, evaluator.circumstances.accuracy)
         first = seeds_of(goal, space, random.Random(seed))
         self._proposer = Proposer(
-            offer, evaluator.identity, first, seed, self._add_illegal, objectives, sampler
+            offer,
+            evaluator.identity,
+            first,
+            seed,
+            self._add_illegal,
+            objectives,
+            sampler,
+            sampler_process,
         )
         study = StudyIdentity(
             name=evaluator_study(evaluator, objectives),

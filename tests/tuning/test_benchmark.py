@@ -149,7 +149,7 @@ def test_without_seeds_it_is_no_worse_from_60_evaluations_on(regrets):
 
 def test_one_seed_gives_one_search_on_any_number_of_cores(monkeypatch):
     def trials(cores):
-        monkeypatch.setattr("os.cpu_count", lambda: cores)
+        monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
         storage = InMemoryStorage()
         evaluator = ReplayEvaluator(load_recording(NAMES[0]))
         run_search(evaluator, storage, trials=40, seed=5)
