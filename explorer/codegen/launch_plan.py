@@ -155,16 +155,16 @@ class LaunchPlan:
 
         Where blocks stride over the rows, a launch's grid is of as many as there are tiles.
         """
-        known = {"rows": rows, "cols": cols}
+        values = self._evaluation({"rows": rows, "cols": cols})
         return tuple(
             Launch(
                 entry=step.entry,
-                grid=self._number("blocks", known),
-                block=self.value(step.threads, known),
-                shared_bytes=self._number("shared", known),
+                grid=self._number("blocks", values),
+                block=values.of(step.threads),
+                shared_bytes=self._number("shared", values),
                 arguments=step.arguments,
-                blocks_per_sm=self._number("blocks_per_sm", known),
-                cluster=max(1, self._number("cluster", known)),
+                blocks_per_sm=self._number("blocks_per_sm", values),
+                cluster=max(1, self._number("cluster", values)),
                 overlaps=step.overlaps,
             )
             for step in self.steps
@@ -172,15 +172,19 @@ class LaunchPlan:
 
     def scratch_bytes(self, rows: int, cols: int) -> int:
         """Return the bytes of scratch memory that the launches share."""
-        return self._number("scratch", {"rows": rows, "cols": cols})
-
-    def _number(self, name: str, known: Mapping[str, int]) -> int:
-        return self.value(self.numbers[name], known) if name in self.numbers else 0
+        return self._number("scratch", self._evaluation({"rows": rows, "cols": cols}))
 
     def value(self, expression: str, known: Mapping[str, int] | None = None) -> int:
         """Return the value of an expression or of a constant of the file; raises InvalidInput."""
-        values = {name: str(value) for name, value in (known or {}).items()}
-        return _Evaluation({**self.constants, **self.numbers, **values}).of(expression)
+        return self._evaluation(known or {}).of(expression)
+
+    def _number(self, name: str, values: "_Evaluation") -> int:
+        return values.of(self.numbers[name]) if name in self.numbers else 0
+
+    def _evaluation(self, known: Mapping[str, int]) -> "_Evaluation":
+        """Return what evaluates expressions, and each constant once."""
+        values = {name: str(value) for name, value in known.items()}
+        return _Evaluation({**self.constants, **self.numbers, **values})
 
 
 def _numbers(problem: Problem, config: Config) -> dict[str, str]:

@@ -77,8 +77,11 @@ class CompileProcesses:
             self._idle.put(answering)
         return CLOSED if answer is None and self._is_closed else answer
 
-    def close(self) -> None:
-        """End them, whatever they are at. A thread that waits for one is told `CLOSED`."""
+    def end(self) -> None:
+        """Have them end, whatever they are at, without waiting for that.
+
+        A thread that waits for one is told `CLOSED`.
+        """
         self._is_closed = True
         if self._original is None:
             return
@@ -88,8 +91,14 @@ class CompileProcesses:
                 self._idle.put(None)
                 if idle is not None:
                     idle.close()
-        connection, process = self._original
-        connection.close()  # by which it learns that it is to end those that are at work
+        self._original[0].close()  # by which it learns that it is to end those that are at work
+
+    def close(self) -> None:
+        """End them, and wait until they have."""
+        self.end()
+        if self._original is None:
+            return
+        _, process = self._original
         process.join(CLOSE_LIMIT_S)
         if process.is_alive():
             process.kill()

@@ -22,7 +22,9 @@ class SamplerProcess:
         """Start it; it imports Optuna, which takes a second."""
         self._connection, self._process = talking_to(_serve)
 
-    def sampler(self, values: Mapping[str, tuple[Value, ...]], seed: int, objectives: int) -> "SamplerElsewhere":
+    def sampler(
+        self, values: Mapping[str, tuple[Value, ...]], seed: int, objectives: int
+    ) -> "SamplerElsewhere":
         """Return TPE on the values of a space's parameters, as it is there."""
         return SamplerElsewhere(self._connection, values, seed, objectives)
 

@@ -1,4 +1,4 @@
-"""A process of its own has TPE propose: what TPE would here, and all that it was told if it ends."""
+"""A process of its own has TPE propose: as here, and with all that it was told where it ends."""
 
 import multiprocessing
 import os

@@ -164,9 +164,9 @@ class GuardedMatrix:
         checked(driver.cuMemsetD8Async(self._base, self._guard, self._size, stream))
         checked(driver.cuMemsetD8Async(self.address(), value, self.data_bytes, stream))
 
-    def upload(self, data: bytes, offset: int = 0) -> None:
-        """Copy host bytes to the data's place."""
-        checked(driver.cuMemcpyHtoD(self.address(offset), data, len(data)))
+    def upload(self, data: NDArray[Any], offset: int = 0) -> None:
+        """Copy a contiguous array to the data's place."""
+        checked(driver.cuMemcpyHtoD(self.address(offset), data.ctypes.data, data.nbytes))
 
     def touched_beside(self, used_bytes: int, offset: int, poison: int) -> str | None:
         """What was written beside the `used_bytes` from `offset` on, or None.

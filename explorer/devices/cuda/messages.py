@@ -63,7 +63,7 @@ class Job:
     scratch_bytes: int = 0
     """Device memory that the launches share."""
     best_us: float = 0.0
-    """Time of the best so far: a kernel far slower gets fewer samples. 0 for none."""
+    """Time of the best so far: a kernel that is clearly slower gets fewer samples. 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,14 +113,15 @@ class VerificationBuffers:
         self._problem = problem
         self._offsets: dict[str, int] = {}
         self._matrices: dict[str, GuardedMatrix] = {}
-        self._input = b""
+        self._input: Array = np.empty(0)
+        """Of a problem in place, as it was before any launch."""
         places = first_elements(misaligned_by)
         for operand in inputs(problem):
-            data = self._data(
-                operand.name, in_memory(problem, operand, *_with_gap(arrays, operand))
-            )
-            self._place(operand.name, len(data), places.get(operand.name, 0) * operand.itemsize)
+            data = in_memory(problem, operand, *_with_gap(arrays, operand))
+            self._place(operand.name, data.nbytes, places.get(operand.name, 0) * operand.itemsize)
             self._upload(operand.name, data)
+            if problem.in_place and operand.name == "input":
+                self._input = data.copy()  # others may use the memory of what they were given
         target = output(problem)
         if not problem.in_place:
             place = places.get("output", 0) * target.itemsize
@@ -177,13 +178,7 @@ class VerificationBuffers:
         self._offsets[name] = offset
         self._matrices[name] = GuardedMatrix(size + offset, guard)
 
-    def _data(self, name: str, array: Array) -> bytes:
-        data = array.tobytes()
-        if name == "input":
-            self._input = data
-        return data
-
-    def _upload(self, name: str, data: bytes) -> None:
+    def _upload(self, name: str, data: Array) -> None:
         """What lies beside an input is NaN: a kernel that uses it shows."""
         matrix = self._matrices[name]
         matrix.poison(NAN_BYTE, 0)
@@ -191,8 +186,8 @@ class VerificationBuffers:
         matrix.upload(data, self._offsets[name])
 
     def _copy_of_input(self) -> int:
-        copy = int(checked(driver.cuMemAlloc(len(self._input))))
-        checked(driver.cuMemcpyHtoD(copy, self._input, len(self._input)))
+        copy = int(checked(driver.cuMemAlloc(self._input.nbytes)))
+        checked(driver.cuMemcpyHtoD(copy, self._input.ctypes.data, self._input.nbytes))
         return copy
 
     def _gaps(self) -> NDArray[np.bool_]:
