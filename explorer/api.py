@@ -16,6 +16,7 @@ from math import isfinite
 from multiprocessing import current_process
 from numbers import Real
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from explorer.accuracy import Accuracy
@@ -439,8 +440,10 @@ def _for_search(
         prepare(problem, goal, seed, gpu, *compiling)
 
     told = (problem, device, timing, seed, goal.accuracy)
-    with threads_of_a_search(), open_evaluator(*told, meanwhile=meanwhile) as opened:
-        yield opened
+    fastest = goal.objectives is Objectives.TIME  # a front has slower kernels, which are more exact
+    opened = open_evaluator(*told, meanwhile=meanwhile, for_fastest=fastest)
+    with threads_of_a_search(), opened as evaluator:
+        yield evaluator
 
 
 def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> Effort:
@@ -467,18 +470,20 @@ def _sampler(name: str | None) -> "SamplerOf | None":
 class _Opening:
     """Opens a storage in another thread, and for a search on a GPU in another process as well.
 
-    Such a search has TPE propose in a third process, if it `proposes_elsewhere`.
+    If such a search `proposes_elsewhere`, TPE has one more process.
     """
 
     def __init__(
         self, storage: str | None, process: "StudyProcess | None", *, proposes_elsewhere: bool
     ) -> None:
         self.sampler_process: SamplerProcess | None = None
-        """The third one, once both are open."""
+        """That of TPE, once the storage is open."""
         self._storage = storage
         self._process = process
         self._proposes_elsewhere = proposes_elsewhere
         self._thread = named_thread("storage")
+        self._starting = Lock()
+        self._is_closed = False
         self._begun: Future[tuple[Any, StudyProcess | None]] | None = None
 
     def begin(self) -> "Future[tuple[Any, StudyProcess | None]]":
@@ -499,14 +504,26 @@ class _Opening:
         from explorer.tuning import open_storage
 
         ours, process = open_storage(self._storage), self._process
-        if self._proposes_elsewhere:  # it has until the first kernels are evaluated, as seeds are
-            from explorer.tuning.sampler_process import SamplerProcess
-
-            with suppress(OSError):  # there may be no memory for it
-                self.sampler_process = SamplerProcess()
+        if self._proposes_elsewhere:
+            self._start_sampler()
         import_module("explorer.tuning.search")  # it is needed once the GPU is prepared
         url = getattr(ours, "shared_url", None)
         return ours, process if process and url and process.open(url) else None
+
+    def _start_sampler(self) -> None:
+        """Start the process of TPE, which is asked once the seeds are proposed."""
+        from explorer.tuning.sampler_process import SamplerProcess
+
+        with self._starting, suppress(OSError):  # there may be no memory for it
+            if not self._is_closed:
+                self.sampler_process = SamplerProcess()
+
+    def close(self) -> None:
+        """End the process of TPE; none is started from here on."""
+        with self._starting:
+            self._is_closed = True
+            if self.sampler_process is not None:
+                self.sampler_process.close()
 
 
 @contextmanager
@@ -517,15 +534,11 @@ def _opening(storage: str | None, device: str, *, has_sampler: bool = False) -> 
     """
     process = _study_process(device)
     elsewhere = process is not None and not has_sampler and usable_cores() >= CORES_TO_SHARE
-    with closing(process) if process else nullcontext():
-        opening = _Opening(storage, process, proposes_elsewhere=elsewhere)
+    opening = _Opening(storage, process, proposes_elsewhere=elsewhere)
+    with closing(process) if process else nullcontext(), closing(opening):
         if process is None:
             opening.begin()
-        try:
-            yield opening
-        finally:
-            if opening.sampler_process is not None:
-                opening.sampler_process.close()
+        yield opening
 
 
 def _study_process(device: str) -> "StudyProcess | None":

@@ -33,8 +33,8 @@ period, or `max`, and the period."""
 def usable_cores() -> int:
     """Return how many cores this process may use, at least one.
 
-    Those that it may run on, as far as its container has a share of them: `docker run --cpus=4`
-    shows all cores of its host.
+    Those that it may run on, as far as its container has a share of them: in `docker run --cpus=4`
+    all cores of the host are seen. A limit that a host sets otherwise is not known.
     """
     cores = len(os.sched_getaffinity(0))
     with suppress(OSError, ValueError):  # no such file, or `max`

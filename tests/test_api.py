@@ -636,7 +636,8 @@ def test_a_storage_is_opened_once_what_a_gpu_waits_for_is_being_compiled(monkeyp
     order = []
 
     @contextmanager
-    def opened(*_, meanwhile):
+    def opened(*_, meanwhile, for_fastest):
+        assert for_fastest
         order.append("compiling")
         meanwhile(known_gpu(GPU), "pool", "until compiled")
         yield "evaluator"

@@ -39,14 +39,16 @@ def open_evaluator(
     accuracy: Accuracy = Accuracy.DEFAULT,
     *,
     meanwhile: Meanwhile | None = None,
+    for_fastest: bool = False,
 ) -> Iterator[Evaluator]:
     """The evaluator of `auto`, `cuda:N` or `recorded:NAME` for a problem, closed at the end.
 
     `auto` is cuda:0 where a driver answers, else the recording of the problem. What is to be done
     `meanwhile` is called in another thread, and waited for, while a GPU is prepared for the
-    problem: that takes its process more than a second, for which this one has little to do. Raises
-    InvalidInput for an unknown device or timing, a GPU that is not there or a problem that does
-    not fit it, and NotFound where there is no recording.
+    problem: that takes its process more than a second, for which this one has little to do. What
+    is evaluated `for_fastest` gets the samples that `LiveEvaluator` says. Raises InvalidInput for
+    an unknown device or timing, a GPU that is not there or a problem that does not fit it, and
+    NotFound where there is no recording.
     """
     if timing not in TIMINGS:
         raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
@@ -59,13 +61,19 @@ def open_evaluator(
 
                 compiler = processes.compiler(opened.gpu.arch)
                 evaluator = LiveEvaluator(
-                    problem, opened, timing, seed, accuracy, compiler=compiler
+                    problem,
+                    opened,
+                    timing,
+                    seed,
+                    accuracy,
+                    compiler=compiler,
+                    for_fastest=for_fastest,
                 )
             with evaluator as live:
                 try:
                     yield live
                 finally:
-                    processes.end()  # it takes 0.07 s, and the GPU's process 0.1 s to end
+                    processes.end()  # it takes them 0.07 s, while the GPU's process ends in 0.1
     else:
         from explorer.evaluate.replay import ReplayEvaluator
 

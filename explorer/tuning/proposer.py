@@ -19,7 +19,7 @@ from explorer.space import Rule
 from explorer.tuning.candidates import Offer
 from explorer.tuning.finals import dominates
 from explorer.tuning.objective import Objectives
-from explorer.tuning.sampler_process import SamplerProcess
+from explorer.tuning.sampler_process import SamplerElsewhere, SamplerProcess
 from explorer.tuning.surrogate import OptunaSampler, SamplerOf, Surrogate, pick_between, tpe_of
 
 # ------------------------------------------------------------------ the best so far
@@ -199,8 +199,12 @@ class Proposer:
         self._identity = identity
         self._on_illegal = on_illegal
         self._rng = random.Random(seed)
+        self.sampler = ""
+        """The name of the user's sampler; empty without one."""
+        self._sampler: OptunaSampler | SamplerElsewhere
         if process is None or sampler is not None:
-            self._sampler = OptunaSampler(offer.values, seed, objectives.number, sampler or tpe_of)
+            ours = OptunaSampler(offer.values, seed, objectives.number, sampler or tpe_of)
+            self.sampler, self._sampler = ours.name if sampler else "", ours
         else:
             self._sampler = process.sampler(offer.values, seed, objectives.number)
         self._shares = SHARES if sampler is None else {Origin.SAMPLER: 1.0, Origin.RANDOM: 0.0}
@@ -213,11 +217,6 @@ class Proposer:
         self._steps: dict[Config, list[Config]] = {}
         self._picked: deque[Config] = deque()
         """Picked beside the last step that was proposed, and not proposed yet."""
-
-    @property
-    def sampler(self) -> str:
-        """The name of the user's sampler; empty without one."""
-        return self._sampler.name if Origin.SAMPLER in self._shares else ""
 
     @property
     def waiting(self) -> int:

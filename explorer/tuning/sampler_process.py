@@ -8,11 +8,17 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
 
 from explorer.config import Config
 from explorer.parameters import Value
 from explorer.processes import leave_interrupts, talking_to
-from explorer.tuning.surrogate import OptunaSampler
+
+if TYPE_CHECKING:  # Optuna takes a second to import: in the process once it ignores Ctrl-C
+    from explorer.tuning.surrogate import OptunaSampler
+
+ANSWER_LIMIT_S = 10.0
+"""How long a proposal is waited for, from the import of Optuna on; it takes 5 to 20 ms."""
 
 
 class SamplerProcess:
@@ -21,12 +27,13 @@ class SamplerProcess:
     def __init__(self) -> None:
         """Start it; it imports Optuna, which takes a second."""
         self._connection, self._process = talking_to(_serve)
+        self.pid = self._process.pid
 
     def sampler(
         self, values: Mapping[str, tuple[Value, ...]], seed: int, objectives: int
     ) -> "SamplerElsewhere":
         """Return TPE on the values of a space's parameters, as it is there."""
-        return SamplerElsewhere(self._connection, values, seed, objectives)
+        return SamplerElsewhere(self._connection, dict(values), seed, objectives)
 
     def close(self) -> None:
         """End it, whatever it is at."""
@@ -35,73 +42,96 @@ class SamplerProcess:
         self._process.join()
 
 
-class SamplerElsewhere(OptunaSampler):
-    """Optuna's TPE in another process; in this one, with all that it was told, if that has ended.
+class SamplerElsewhere:
+    """TPE in another process, with the methods of `OptunaSampler`.
 
-    What is asked for was proposed after the config before was asked for: it knows nothing of what
-    was told since. That is the outcome of a kernel or two, where others are under way as well.
+    The next proposal is made once something was told after the last one, before it is asked for.
+    What is told in between comes too late for it: the outcome of a kernel or two, where others are
+    under way as well. If the process has ended, or does not answer, TPE goes on in this one with
+    all that it was told.
     """
 
     def __init__(
         self,
         connection: Connection,
-        values: Mapping[str, tuple[Value, ...]],
+        values: dict[str, tuple[Value, ...]],
         seed: int,
         objectives: int,
     ) -> None:
-        super().__init__(dict(values), seed, objectives)
         self._connection = connection
-        self._history: list[tuple[Config, tuple[float, ...]]] = []
-        """All that it was told, for a sampler of this process."""
-        self._is_elsewhere = True
-        self._send("open", dict(values), seed, objectives)
-        self._send("ask")
+        self._given = values, seed, objectives
+        self._told: list[tuple[Config, tuple[float, ...]]] = []
+        self._here: OptunaSampler | None = None
+        """In this process, once the other one is lost."""
+        self._is_asked = False
+        """Whether a proposal is being made."""
+        self._is_due = False
+        """Whether one is to be made once something is told."""
+        self._send("open", *self._given)
 
     def ask(self) -> Config:
-        """As `OptunaSampler.ask`; the next config is proposed from here on."""
-        with suppress(EOFError, OSError):
-            if self._is_elsewhere:
-                config: Config = self._connection.recv()
-                self._send("ask")
-                return config
-        self._take_over()
-        return super().ask()
+        """As `OptunaSampler.ask`."""
+        if self._here is None:
+            with suppress(EOFError, OSError):
+                self._ask_ahead()
+                if self._connection.poll(ANSWER_LIMIT_S):
+                    config: Config = self._connection.recv()
+                    self._is_asked, self._is_due = False, True
+                    return config
+            self._here = self._taken_over()
+        return self._here.ask()
 
     def tell(self, config: Config, values: tuple[float, ...]) -> None:
         """As `OptunaSampler.tell`."""
-        self._history.append((config, values))
-        if self._is_elsewhere:
-            self._send("tell", config, values)
-        else:
-            super().tell(config, values)
+        self._told.append((config, values))
+        if self._here is not None:
+            self._here.tell(config, values)
+            return
+        self._send("tell", config, values)
+        if self._is_due:
+            self._ask_ahead()
 
     def forget(self, config: Config) -> None:
         """As `OptunaSampler.forget`."""
-        if self._is_elsewhere:
-            self._send("forget", config)
-        else:
-            super().forget(config)
+        if self._here is not None:
+            self._here.forget(config)
+            return
+        self._send("forget", config)
+        if self._is_due:
+            self._ask_ahead()
+
+    def _ask_ahead(self) -> None:
+        if not self._is_asked:
+            self._send("ask")
+            self._is_asked, self._is_due = True, False
 
     def _send(self, name: str, *arguments: object) -> None:
         """Say what is to be done there; whether that process has ended shows when it is asked."""
         with suppress(OSError):
             self._connection.send((name, arguments))
 
-    def _take_over(self) -> None:
-        if self._is_elsewhere:
-            self._is_elsewhere = False
-            for config, values in self._history:
-                super().tell(config, values)
+    def _taken_over(self) -> "OptunaSampler":
+        from explorer.tuning.surrogate import OptunaSampler
+
+        sampler = OptunaSampler(*self._given)
+        for config, values in self._told:
+            sampler.tell(config, values)
+        return sampler
 
 
 # ------------------------------------------------------------------ in that process
 
 
 def _serve(connection: Connection) -> None:
-    """Do what is asked until the other process ends; an error ends this one, and shows there."""
+    """Do what is asked until the other process ends; an error ends this one.
+
+    The other process then does the same itself, and shows the error if it is met there.
+    """
     leave_interrupts()
-    sampler: OptunaSampler | None = None
     with suppress(Exception):
+        from explorer.tuning.surrogate import OptunaSampler
+
+        sampler: OptunaSampler | None = None
         while True:
             name, arguments = connection.recv()
             if name == "open":

@@ -230,10 +230,11 @@ def run_search(
     `effort` says how many, and a search for time ends sooner once it gains no more; `ahead`
     proposals compile while one is evaluated; `space` narrows what is proposed, and is
     `Space.searched` where it is left out. With `objectives` time and error the finalists are the
-    Pareto front. A `process` that has the storage open writes to it, in place of a thread, and TPE
-    proposes in a `sampler_process`. Raises NotFound where no kernel could be used, InvalidInput
-    where a recording does not tell errors. Ctrl-C keeps all finished trials. A `sampler` of
-    Optuna's kind proposes what comes after the seeds, in place of our mixture.
+    Pareto front. A `sampler` of Optuna's kind proposes what comes after the seeds, in place of our
+    mixture; without one, the TPE of the mixture has the `sampler_process`, if there is one. A
+    `process` that has the storage open writes to it, in place of a thread. Raises NotFound where no
+    kernel could be used, InvalidInput where a recording does not tell errors. Ctrl-C keeps all
+    finished trials.
     """
     is_open = trials is None and budget_s is None
     gains_end = is_open and objectives is Objectives.TIME

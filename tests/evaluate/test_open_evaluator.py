@@ -119,7 +119,7 @@ def is_compiled(text):
 def test_other_processes_compile_what_a_gpu_and_a_search_need(four_cores, monkeypatch):
     before, kernels = set(active_children()), []
 
-    def live(problem, device, *_, compiler):
+    def live(problem, device, *_, compiler, **__):
         kernels.append(compiler.compile(TEXTS[0]))
         return nullcontext(device)
 

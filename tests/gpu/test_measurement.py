@@ -10,9 +10,10 @@ import pytest
 from explorer.codegen import emit
 from explorer.config import Config
 from explorer.devices.cuda import CudaDevice
+from explorer.devices.cuda.session import FEW_SAMPLES, SAMPLES
 from explorer.dtype import DType
 from explorer.errors import InvalidInput
-from explorer.evaluate.live import LiveEvaluator
+from explorer.evaluate.live import CLEARLY_SLOWER, LiveEvaluator
 from explorer.outcome import Measured
 from explorer.problem import Op, Problem
 from explorer.space import Space, config_for
@@ -31,6 +32,24 @@ def test_no_softmax_is_faster_than_copy():
         assert abs(first / second - 1) < 0.01
         assert 0.9 < median(compared.copy_us) / live.facts.copy_us < 1.1
         assert live.circumstances.sm_clock_mhz > 0
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("timing", ["cold", "warm"])
+def test_a_kernel_as_fast_as_the_best_has_all_samples_and_a_slower_one_few(timing):
+    """Launches of a few microseconds, beside which the start of a graph counts."""
+    device, config = CudaDevice(0), Config(threads=256, threads_per_row=256)
+    with LiveEvaluator(Problem(64, 1024), device, timing) as live:
+        live.submit(config)
+        job = live.compiling(config).result()
+        first = device.evaluate(job)
+        as_fast = replace(job, best_us=first.time_us, slower=CLEARLY_SLOWER)
+        again = device.evaluate(as_fast)
+        slower = device.evaluate(replace(as_fast, best_us=first.time_us / 1.2))
+        assert len(first.samples_us) == len(again.samples_us) == SAMPLES
+        assert len(slower.samples_us) == FEW_SAMPLES
+        assert again.time_us == pytest.approx(first.time_us, rel=0.03)
+        assert slower.time_us == pytest.approx(first.time_us, rel=0.03)
 
 
 @pytest.mark.alone

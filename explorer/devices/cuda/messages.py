@@ -10,6 +10,9 @@ from explorer.peer import PeerName
 from explorer.problem import Problem
 from explorer.reference import Case
 
+FAR_SLOWER = 2.0
+"""Times the best so far beyond which few launches tell enough of a kernel, whatever it is for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Open:
@@ -63,7 +66,9 @@ class Job:
     scratch_bytes: int = 0
     """Device memory that the launches share."""
     best_us: float = 0.0
-    """Time of the best so far: a kernel that is clearly slower gets fewer samples. 0 for none."""
+    """Time of the best so far, in microseconds; 0 for none."""
+    slower: float = FAR_SLOWER
+    """Times the best so far beyond which a kernel gets fewer samples."""
 
 
 @dataclass(frozen=True, slots=True)

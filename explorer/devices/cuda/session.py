@@ -9,10 +9,17 @@ from explorer.codegen import Launch
 from explorer.devices.cuda.bench import CHECKED_SETS, SLOW_SAMPLE_US, Bench
 from explorer.devices.cuda.buffers import Scratch
 from explorer.devices.cuda.limits import Enqueue
-from explorer.devices.cuda.messages import Compare, Compared, Job, Open, SessionFacts
+from explorer.devices.cuda.messages import (
+    FAR_SLOWER,
+    Compare,
+    Compared,
+    Job,
+    Open,
+    SessionFacts,
+)
 from explorer.devices.cuda.peer_entry import PeerEntry, enter
 from explorer.devices.cuda.program import CudaError, Program, bound
-from explorer.devices.cuda.timing import ClockReader
+from explorer.devices.cuda.timing import ClockReader, LaunchGraph
 from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.devices.cuda.verification import LastRows, Verifier, sentence
 from explorer.devices.inputs_ahead import MadeInputs
@@ -25,12 +32,7 @@ SAMPLES = 9
 """Graph replays a kernel is timed by."""
 
 FEW_SAMPLES = 3
-"""Replays of a kernel that is clearly slower than the best: its rank needs no more."""
-
-CLEARLY_SLOWER = 1.05
-"""Times the best so far from which on a kernel is. Medians of samples of one kernel differ by 0.2 %
-on an H200, and a finalist is within 3 % of the best. Where it was twice the best, samples took 1.8
-of the 3.2 s in which 200 kernels were verified and timed."""
+"""Replays of a kernel that is slower than the best so far by `Job.slower`."""
 
 _REFUSED = {
     "CUDA_ERROR_INVALID_VALUE",
@@ -134,19 +136,30 @@ class Session:
         )
 
     def _samples(self, enqueue: Enqueue, job: Job) -> tuple[float, ...]:
-        """Microseconds a launch, one a replay; few where the kernel is clearly not the best."""
+        """Microseconds a launch, one a replay; few where the kernel is slower than the best."""
         with self._bench.graph(enqueue, 1) as graph:
             one_us = self._bench.laps_us(graph, 1)[0]
         enough = max(CHECKED_SETS, int(SLOW_SAMPLE_US / one_us))  # what is checked is written
         launches = min(self._bench.sets.count, enough)
         with self._bench.graph(enqueue, launches) as graph:
-            few = self._bench.laps_us(graph, FEW_SAMPLES)
-            is_slower = job.best_us > 0 and median(few) > CLEARLY_SLOWER * job.best_us
-            if is_slower or launches < self._bench.sets.count:
-                return tuple(few)
             if launches == self._bench.launches:
-                return tuple(few + self._bench.laps_us(graph, SAMPLES - FEW_SAMPLES))
-        return tuple(self._bench.samples_us(enqueue, SAMPLES))
+                return self._samples_of(graph, job)
+            first_us = self._bench.laps_us(graph, 1)[0]
+            is_far = job.best_us > 0 and first_us > FAR_SLOWER * job.best_us
+            if is_far or launches < self._bench.sets.count:
+                return tuple(self._bench.laps_us(graph, FEW_SAMPLES))
+        with self._bench.graph(enqueue) as graph:
+            return self._samples_of(graph, job)
+
+    def _samples_of(self, graph: LaunchGraph, job: Job) -> tuple[float, ...]:
+        """Samples of a graph of as many launches as the best was timed by.
+
+        What an event and the start of a graph take is 2 % of a few launches on each set.
+        """
+        few = self._bench.laps_us(graph, FEW_SAMPLES)
+        if job.best_us > 0 and min(few) > job.slower * job.best_us:
+            return tuple(few)
+        return tuple(few + self._bench.laps_us(graph, SAMPLES - FEW_SAMPLES))
 
     @property
     def _checked_sets(self) -> int:
