@@ -3,9 +3,9 @@
 import pytest
 
 from explorer.config import Config
-from explorer.devices.cuda.messages import SessionFacts
+from explorer.devices.cuda.messages import FAR_SLOWER, SessionFacts
 from explorer.evaluate import live as live_module
-from explorer.evaluate.live import LiveEvaluator
+from explorer.evaluate.live import CLEARLY_SLOWER, LiveEvaluator
 from explorer.gpu_spec import known_gpu
 from explorer.outcome import Measured
 from explorer.problem import Problem
@@ -110,3 +110,27 @@ def test_after_an_error_nothing_is_under_way(live):
     live._device.fails = False
     live.follow(SECOND)
     assert told(live) == ["start", "evaluate"] and not live._under_way
+
+
+@pytest.mark.parametrize(
+    ("copy_us", "buffers", "for_fastest", "known_best_us", "slower"),
+    [
+        (60.0, 8, True, 66.0, CLEARLY_SLOWER),
+        (60.0, 8, False, 66.0, FAR_SLOWER),
+        (1.6, 256, True, 66.0, CLEARLY_SLOWER),
+        (1.6, 1, True, 0.0, CLEARLY_SLOWER),  # warm: a graph of one launch takes long to start
+        (60.0, 1, True, 66.0, CLEARLY_SLOWER),
+    ],
+)
+def test_a_kernel_is_compared_with_the_best_where_that_can_be_told(
+    monkeypatch, copy_us, buffers, for_fastest, known_best_us, slower
+):
+    facts = SessionFacts("580.1", copy_us, "a copy", buffers, 10)
+    monkeypatch.setattr(Device, "open", lambda *_: facts)
+    device = Device()
+    with LiveEvaluator(Problem(8192, 4096), device, for_fastest=for_fastest) as live:
+        for config in (FIRST, SECOND):
+            assert live.evaluate(config).time_us == 66.0
+    (_, first), (_, second) = device.told
+    assert first.best_us == 0.0 and second.best_us == known_best_us
+    assert first.slower == second.slower == slower
