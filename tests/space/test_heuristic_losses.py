@@ -18,20 +18,17 @@ from tests.heuristic_losses import (
 )
 
 REACHED = {
-    "of the H200's table": (1.010, 1.131, 13),
-    "of the H100's table": (1.011, 1.114, 16),
-    "held out, H200": (1.014, 1.124, 11),
-    "held out, H100": (1.012, 1.120, 14),
+    "of the H200's table": (1.010, 1.109, 10),
+    "of the H100's table": (1.010, 1.114, 9),
+    "held out, H200": (1.011, 1.053, 0),
+    "held out, H100": (1.009, 1.041, 0),
 }
 """Geometric mean of the losses, the largest, and how many choices have no time of their own.
 
-Most of these load narrow words, and are judged by wider ones, which take more time: before, the
-held-out problems lost 1.012 (1.066) and 1.010 (1.101). `test_narrow_words.py` has what they take.
-Two on the H100 are clusters by words of 8 bytes, judged by words of 16: on the H200, where they are
-timed, they lose nothing. One, half a warp for a row of a gradient (174756 x 209 f16), is judged by
-others of half a warp: in a contest on the H100 it lost 0.5 %, a warp 0.6 %. One is a span without
-cache hints (200000 x 17 f32), judged by spans of two threads a row. Of the held-out gradients, the
-sixteen of wide rows lose 1.021 and 1.017, the others 1.004 and 1.006.
+Some of these load narrow words, and are judged by wider ones, which take more time:
+`test_narrow_words.py` has what they take. One is a span without cache hints (200000 x 17 f32),
+judged by spans of two threads a row. Of the held-out gradients, the sixteen of wide rows lose 1.016
+and 1.014, the others 1.004 and 1.006.
 
 Rules are made on the problems of the tables (studies/LOG.md has what became of three exceptions):
 where a new one makes the held-out problems worse, it is wrong.
@@ -64,7 +61,7 @@ def test_the_best_loses_nothing_and_the_earlier_choice_what_it_did():
     assert max(x.ratio for x in losses_of(table, lambda one: one.best.config)) < 1.01
     earlier = losses_of(table, lambda one: one.untuned)
     assert all(x.measured and x.ratio == x.earlier_ratio for x in earlier)
-    assert mean(x.ratio for x in earlier) == pytest.approx(1.0802, abs=1e-4)
+    assert mean(x.ratio for x in earlier) == pytest.approx(1.0705, abs=1e-4)
 
 
 def test_a_kernel_without_a_time_is_judged_by_the_slowest_of_those_most_like_it():

@@ -101,10 +101,10 @@ MIN_THREADS_PER_SM. On an H200, 400 x 100001 bf16 takes 36 % more time without i
 MIN_THREADS_PER_SM = 512
 
 TWO_BLOCKS_OF = 256
-"""Threads of a block where two share each of many 16-bit rows that start anywhere, of a gradient of
-softmax, as far as they hold FEW_REGISTERS; four such blocks are to fit an SM. On an H200, 300 x
-8943 bf16 takes 13 % less time so than by blocks of 128, 1000 x 9001 5, 400 x 12001 3 and 2000 x
-8943 2 %; on an H100 406 x 8943 5 %."""
+"""Threads of a block where two share each of many 16-bit rows that start anywhere, as far as they
+hold FEW_REGISTERS; four such blocks are to fit an SM. On an H200, 300 x 8943 bf16 takes 13 % less
+time so than by blocks of 128, 1000 x 9001 5, 400 x 12001 3 and 2000 x 8943 2 %, on an H100 10, 2, 1
+and 1 %."""
 
 FEW_REGISTERS = 24
 """Registers of a thread's share of such rows, at most: on an H200, 300 x 20001 bf16 takes 25 % more
@@ -162,8 +162,7 @@ def _of_few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
 
 def _of_many_rows(problem: Problem, gpu: GpuSpec) -> Config:
     blocks = _blocks_of_a_row(problem, gpu)
-    few_registers = _registers(problem, blocks, TWO_BLOCKS_OF) <= FEW_REGISTERS
-    if blocks == 2 and few_registers and not problem.op.is_log:
+    if blocks == 2 and _registers(problem, blocks, TWO_BLOCKS_OF) <= FEW_REGISTERS:
         return replace(_shared_by(blocks, TWO_BLOCKS_OF), min_blocks=4)
     threads = _threads_of_a_part(problem, blocks, _most_registers(problem, gpu, blocks))
     share = _registers(problem, blocks, threads)
