@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
+from multiprocessing.resource_tracker import ensure_running
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -82,11 +83,17 @@ FRESH = FreshContext()
 def talking_to(target: Callable[..., None], *arguments: Any) -> tuple[Connection, BaseProcess]:
     """Start a process that runs `target` of its end of a pipe and `arguments`; give our end and it.
 
-    It ends with the program.
+    It ends with the program, and is to call `leave_interrupts` first. Ctrl-C is held back from it
+    until then: while Python starts, it would print a traceback.
     """
     ours, theirs = FRESH.Pipe()
     process = FRESH.Process(target=target, args=(theirs, *arguments), daemon=True)
-    process.start()
+    ensure_running()  # as it starts, it would let Ctrl-C through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     theirs.close()
     return ours, process
 
@@ -94,3 +101,4 @@ def talking_to(target: Callable[..., None], *arguments: Any) -> tuple[Connection
 def leave_interrupts() -> None:
     """Ignore Ctrl-C in this process: it reaches the whole group, and is the caller's to answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
