@@ -7,6 +7,7 @@ import pytest
 
 from explorer.devices.cuda.messages import Job
 from explorer.devices.cuda.session import FEW_SAMPLES, SAMPLES, Session
+from explorer.evaluate.live import START_OF_A_GRAPH_US
 from explorer.outcome import Resources
 
 SETS = 4
@@ -33,9 +34,10 @@ class FakeBench:
         return [each + (self.late_us if start + lap == 2 else 0) for lap in range(count)]
 
 
-def samples(time_us, launches=100 * SETS, late_us=0.0, **job):
+def samples(time_us, launches=100 * SETS, late_us=0.0, sets=SETS, **job):
     session = object.__new__(Session)
     session._bench = FakeBench(time_us, launches, late_us)
+    session._bench.sets.count = sets
     told = Job(b"", "", "", Resources(registers=32), (), (), **job)
     return session._samples(None, told)
 
@@ -63,6 +65,14 @@ def test_short_graphs_decide_nothing_but_of_what_is_far_slower():
     taken = samples(5.0, best_us=5.0 + START_US / (100 * SETS), slower=1.05)
     assert len(taken) == SAMPLES
     assert max(taken) == pytest.approx(5.0, rel=0.01)
+
+
+@pytest.mark.parametrize(("time_us", "expected"), [(1.5, 9), (1.6, 9), (4.0, 9), (18_800.0, 3)])
+def test_warm_only_what_is_far_slower_is_judged_by_a_graph_of_one_launch(time_us, expected):
+    best_us = 1.6 + START_OF_A_GRAPH_US
+    taken = samples(time_us, launches=246, sets=1, best_us=best_us, slower=1.05)
+    assert len(taken) == expected
+    assert max(taken) == pytest.approx(time_us, rel=0.01)
 
 
 def test_one_late_sample_makes_no_kernel_slower():

@@ -54,9 +54,11 @@ only what takes twice the time of the best had three, samples took 1.8 of the 2.
 200 kernels were verified and timed there."""
 
 SHORTEST_GRAPH_US = 50.0
-"""Microseconds of one launch on each set of buffers, at copy's speed, from which a kernel may get
-fewer samples. A graph takes 4 more to start: warm, where there is one set, an H200 took 6 for the
-launch of a kernel that takes 1.6 among others, and every kernel after the first seemed slow."""
+START_OF_A_GRAPH_US = 5.0
+"""Microseconds that a graph of launches takes to start, which count where one launch on each set of
+buffers takes less than SHORTEST_GRAPH_US at copy's speed. Warm, where there is one set, an H200
+took 6 us for a graph of one launch of a kernel that takes 1.6 us among others, so that every kernel
+after the first seemed slow. Kernels are compared with the best as such a graph would time it."""
 
 SPARE_AHEAD = 6
 """Configs that compile ahead beyond what the mean times ask for. With two, the GPU waited for code
@@ -86,8 +88,8 @@ class LiveEvaluator:
     ) -> None:
         """Without a `compiler`, kernels are compiled by threads of this process.
 
-        Where a kernel matters only as far as it may be the fastest, evaluations are
-        `for_fastest`: others get fewer samples (`CLEARLY_SLOWER`).
+        With `for_fastest`, where a kernel matters only if it may be the fastest, one that is
+        CLEARLY_SLOWER than the best gets three samples instead of nine.
         """
         self.problem = problem
         self.gpu: GpuSpec = device.gpu
@@ -95,7 +97,8 @@ class LiveEvaluator:
         self._device = device
         self._keep_device = keep_device
         self._seed = seed
-        self._may_get_few = self.facts.buffers * self.facts.copy_us >= SHORTEST_GRAPH_US
+        is_short = self.facts.buffers * self.facts.copy_us < SHORTEST_GRAPH_US
+        self._start_us = START_OF_A_GRAPH_US / self.facts.buffers if is_short else 0.0
         self._slower = CLEARLY_SLOWER if for_fastest else FAR_SLOWER
         self._space = Space(problem, self.gpu)
         self._pool = CompilePool(compiler or Compiler(self.gpu.arch))
@@ -255,7 +258,7 @@ class LiveEvaluator:
 
     def _sent_as(self, job: Job) -> Job:
         """Return the job that the GPU's process has of the same code, or is to have."""
-        best_us = self._best_us if self._may_get_few else 0.0
+        best_us = self._best_us + self._start_us if self._best_us else 0.0
         sent = replace(job, best_us=best_us, slower=self._slower)
         return self._under_way.setdefault(job.code_digest, sent)
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from explorer.config import Config
 from explorer.parameters import Value
@@ -18,7 +18,13 @@ if TYPE_CHECKING:  # Optuna takes a second to import: in the process once it ign
     from explorer.tuning.surrogate import OptunaSampler
 
 ANSWER_LIMIT_S = 10.0
-"""How long a proposal is waited for, from the import of Optuna on; it takes 5 to 20 ms."""
+"""How long an answer is waited for; a proposal takes 5 to 20 ms, and the import of Optuna 1 s."""
+
+MOST_AT_ONCE = 64
+"""Outcomes that are sent together, of half a KB each: a pipe holds more."""
+
+_Step = tuple[str, tuple[Any, ...]]
+"""The name of a method of `OptunaSampler`, and its arguments."""
 
 
 class SamplerProcess:
@@ -61,22 +67,23 @@ class SamplerElsewhere:
         self._connection = connection
         self._given = values, seed, objectives
         self._told: list[tuple[Config, tuple[float, ...]]] = []
+        self._unsent: list[_Step] = []
+        """What was told or forgotten, and goes with what is asked next."""
         self._here: OptunaSampler | None = None
         """In this process, once the other one is lost."""
         self._is_asked = False
         """Whether a proposal is being made."""
         self._is_due = False
         """Whether one is to be made once something is told."""
-        self._send("open", *self._given)
+        with suppress(OSError):  # that the process has ended shows when it is asked
+            connection.send(self._given)
 
     def ask(self) -> Config:
         """As `OptunaSampler.ask`."""
         if self._here is None:
             with suppress(EOFError, OSError):
-                self._ask_ahead()
-                if self._connection.poll(ANSWER_LIMIT_S):
-                    config: Config = self._connection.recv()
-                    self._is_asked, self._is_due = False, True
+                config = self._answer()
+                if config is not None:
                     return config
             self._here = self._taken_over()
         return self._here.ask()
@@ -84,31 +91,46 @@ class SamplerElsewhere:
     def tell(self, config: Config, values: tuple[float, ...]) -> None:
         """As `OptunaSampler.tell`."""
         self._told.append((config, values))
-        if self._here is not None:
+        if self._here is None:
+            self._note(("tell", (config, values)))
+        else:
             self._here.tell(config, values)
-            return
-        self._send("tell", config, values)
-        if self._is_due:
-            self._ask_ahead()
 
     def forget(self, config: Config) -> None:
         """As `OptunaSampler.forget`."""
-        if self._here is not None:
+        if self._here is None:
+            self._note(("forget", (config,)))
+        else:
             self._here.forget(config)
-            return
-        self._send("forget", config)
-        if self._is_due:
-            self._ask_ahead()
 
-    def _ask_ahead(self) -> None:
+    def _note(self, step: "_Step") -> None:
+        self._unsent.append(step)
+        if self._is_due and len(self._unsent) <= MOST_AT_ONCE:
+            self._is_due = False
+            with suppress(OSError):
+                self._send(asks=True)
+
+    def _answer(self) -> Config | None:
+        """Return the next proposal; None if there is none in time."""
         if not self._is_asked:
-            self._send("ask")
-            self._is_asked, self._is_due = True, False
+            while len(self._unsent) > MOST_AT_ONCE:
+                self._send(asks=False)
+                if self._received() is None:
+                    return None
+            self._send(asks=True)
+        config: Config | None = self._received()
+        self._is_asked, self._is_due = False, True
+        return config
 
-    def _send(self, name: str, *arguments: object) -> None:
-        """Say what is to be done there; whether that process has ended shows when it is asked."""
-        with suppress(OSError):
-            self._connection.send((name, arguments))
+    def _send(self, *, asks: bool) -> None:
+        """Send what fits into the pipe, so that this process never waits for the other to read."""
+        steps, self._unsent = self._unsent[:MOST_AT_ONCE], self._unsent[MOST_AT_ONCE:]
+        self._is_asked = asks
+        self._connection.send((steps, asks))
+
+    def _received(self) -> Any:
+        """Return an answer: a config, or True where none was asked for; None if it is late."""
+        return self._connection.recv() if self._connection.poll(ANSWER_LIMIT_S) else None
 
     def _taken_over(self) -> "OptunaSampler":
         from explorer.tuning.surrogate import OptunaSampler
@@ -131,13 +153,10 @@ def _serve(connection: Connection) -> None:
     with suppress(Exception):
         from explorer.tuning.surrogate import OptunaSampler
 
-        sampler: OptunaSampler | None = None
+        sampler = OptunaSampler(*connection.recv())
         while True:
-            name, arguments = connection.recv()
-            if name == "open":
-                sampler = OptunaSampler(*arguments)
-            elif name == "ask":
-                connection.send(getattr(sampler, name)())
-            else:
+            steps, asks = connection.recv()
+            for name, arguments in steps:
                 getattr(sampler, name)(*arguments)
+            connection.send(sampler.ask() if asks else True)
     os._exit(0)  # Python's own end takes 0.15 s

@@ -37,7 +37,7 @@ def test_it_proposes_what_tpe_would_here(process):
     """Also after a study of many trials is resumed: what was told before it is asked counts."""
     there, here = process.sampler(VALUES, 3, 1), OptunaSampler(VALUES, 3)
     space, rng = Space(PROBLEM, GPU), random.Random(0)
-    for _ in range(60):
+    for _ in range(140):
         config = space.sample(rng)
         for sampler in (there, here):
             sampler.tell(config, told(config))
@@ -79,8 +79,11 @@ def test_where_it_is_killed_this_process_goes_on_with_what_it_was_told(process, 
 
 def test_where_it_does_not_answer_this_process_goes_on(process, monkeypatch):
     monkeypatch.setattr(sampler_process, "ANSWER_LIMIT_S", 0.1)
-    sampler = process.sampler(VALUES, 0, 1)
+    sampler, space, rng = process.sampler(VALUES, 0, 1), Space(PROBLEM, GPU), random.Random(0)
     os.kill(process.pid, signal.SIGSTOP)
+    for _ in range(1000):  # more than a pipe holds
+        config = space.sample(rng)
+        sampler.tell(config, told(config))
     assert sampler.ask().as_dict().keys() == VALUES.keys()
     assert sampler._here is not None
 

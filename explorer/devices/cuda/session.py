@@ -154,7 +154,7 @@ class Session:
     def _samples_of(self, graph: LaunchGraph, job: Job) -> tuple[float, ...]:
         """Samples of a graph of as many launches as the best was timed by.
 
-        What an event and the start of a graph take is 2 % of a few launches on each set.
+        So what a graph takes to start, 2 % of one launch on each set, adds as much to both.
         """
         few = self._bench.laps_us(graph, FEW_SAMPLES)
         if job.best_us > 0 and min(few) > job.slower * job.best_us:
