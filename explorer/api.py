@@ -374,8 +374,14 @@ def _search_on(
                 told = _replay_notices(evaluator, why)
                 for sentence in (*told, *rows_notice(problem, asked.rows)):
                     heard(sentence)
-                how |= {"process": writer, "sampler_process": opening.sampler_process}
-                result = run_search(evaluator, opened, seed=seed, **how)
+                result = run_search(
+                    evaluator,
+                    opened,
+                    seed=seed,
+                    process=writer,
+                    sampler_process=opening.sampler_process,
+                    **how,
+                )
         except ExplorerError as error:
             opening.result()  # what is wrong with the storage is said first
             if not (why and isinstance(error, NotFound)):
@@ -530,7 +536,7 @@ class _Opening:
 def _opening(storage: str | None, device: str, *, has_sampler: bool = False) -> Iterator[_Opening]:
     """What opens a storage; a recording waits for nothing, and the storage is opened at once.
 
-    A search that `has_sampler` proposes by that, which is not to be moved to another process.
+    TPE has a process only where the user brings no sampler, and there are cores for it.
     """
     process = _study_process(device)
     elsewhere = process is not None and not has_sampler and usable_cores() >= CORES_TO_SHARE

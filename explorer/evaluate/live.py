@@ -48,17 +48,22 @@ into the pipe, or whoever sends it would wait until the other one is evaluated. 
 kernels had 54 KB."""
 
 CLEARLY_SLOWER = 1.05
-"""Times the best so far beyond which a search for the fastest times a kernel by three samples
-instead of nine. The median of a kernel's samples differs from run to run by 0.2 % on an H200. Where
-only what takes twice the time of the best had three, samples took 1.8 of the 2.8 to 3.5 s in which
-200 kernels were verified and timed there."""
+"""In a search for the fastest, a kernel that takes more than so many times as long as the best so
+far is timed by three samples instead of nine. The median of a kernel's samples differs from run to
+run by 0.2 % on an H200. Where only kernels that took twice the time of the best had three samples,
+samples took 1.8 of the 2.8 to 3.5 s in which 200 kernels were verified and timed there."""
+
+START_OF_A_GRAPH_US = 5.0
+"""Microseconds that a graph of launches takes to start.
+
+Warm, where there is one set of buffers, an H200 took 6 us for a graph of one launch of a kernel
+that takes 1.6 us among others, so that every kernel after the first seemed slow. Where graphs are
+so short, kernels are compared with the best as such a graph would time it.
+"""
 
 SHORTEST_GRAPH_US = 50.0
-START_OF_A_GRAPH_US = 5.0
-"""Microseconds that a graph of launches takes to start, which count where one launch on each set of
-buffers takes less than SHORTEST_GRAPH_US at copy's speed. Warm, where there is one set, an H200
-took 6 us for a graph of one launch of a kernel that takes 1.6 us among others, so that every kernel
-after the first seemed slow. Kernels are compared with the best as such a graph would time it."""
+"""Microseconds of one launch on each set of buffers, at copy's speed, from which the start of their
+graph need not be counted."""
 
 SPARE_AHEAD = 6
 """Configs that compile ahead beyond what the mean times ask for. With two, the GPU waited for code

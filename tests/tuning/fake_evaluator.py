@@ -1,8 +1,12 @@
-"""An evaluator with a known optimum: a cost model over the real space, failures of each stage."""
+"""An evaluator with a known optimum: a cost model over the real space, failures of each stage.
+
+And what has a search take one for a GPU.
+"""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 from explorer.accuracy import Accuracy
@@ -176,3 +180,14 @@ def as_replay(evaluator: FakeEvaluator) -> FakeEvaluator:
     space, rng = Space(evaluator.problem, evaluator.gpu), random.Random(5)
     evaluator.catalogue = list(dict.fromkeys(space.sample(rng) for _ in range(600)))
     return evaluator
+
+
+def instead_of_a_gpu(monkeypatch, device: int | str = 0) -> None:
+    """Have searches take every device's name for `device`, and a FakeEvaluator for what it is."""
+
+    @contextmanager
+    def for_search(problem: Problem, *_: Any) -> Iterator[FakeEvaluator]:
+        yield FakeEvaluator(problem, identity=Config.to_json)
+
+    monkeypatch.setattr("explorer.devices.names.gpu_or_recording", lambda _: device)
+    monkeypatch.setattr("explorer.api._for_search", for_search)

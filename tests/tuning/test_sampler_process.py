@@ -5,10 +5,10 @@ import os
 import random
 import signal
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import pytest
-from fake_evaluator import GPU, FakeEvaluator
+from fake_evaluator import GPU, FakeEvaluator, instead_of_a_gpu
 
 import explorer
 from explorer import api
@@ -124,18 +124,13 @@ def test_a_search_asks_it(process, monkeypatch):
     ],
 )
 def test_a_search_on_a_gpu_has_one_and_ends_it(monkeypatch, device, cores, sampler, expected):
-    @contextmanager
-    def for_search(problem, *_):
-        yield FakeEvaluator(problem, identity=Config.to_json)
-
     started, start = [], SamplerProcess.__init__
 
     def noted(self):
         started.append(self)
         start(self)
 
-    monkeypatch.setattr("explorer.devices.names.gpu_or_recording", lambda _: device)
-    monkeypatch.setattr("explorer.api._for_search", for_search)
+    instead_of_a_gpu(monkeypatch, device)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
     monkeypatch.setattr(SamplerProcess, "__init__", noted)
     others = set(multiprocessing.active_children())
@@ -151,12 +146,7 @@ def test_a_search_goes_on_where_none_can_be_started(monkeypatch):
         refusals.append(self)
         raise OSError("no more processes")
 
-    @contextmanager
-    def for_search(problem, *_):
-        yield FakeEvaluator(problem, identity=Config.to_json)
-
-    monkeypatch.setattr("explorer.devices.names.gpu_or_recording", lambda _: 0)
-    monkeypatch.setattr("explorer.api._for_search", for_search)
+    instead_of_a_gpu(monkeypatch)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)))
     monkeypatch.setattr(SamplerProcess, "__init__", refused)
     assert explorer.search(cols=256, rows=64, trials=8, storage="a.db").measured >= 8
@@ -165,7 +155,7 @@ def test_a_search_goes_on_where_none_can_be_started(monkeypatch):
 
 def test_none_is_started_once_the_search_has_ended(monkeypatch):
     """As by Ctrl-C, while a thread opens the storage."""
-    monkeypatch.setattr("explorer.devices.names.gpu_or_recording", lambda _: 0)
+    instead_of_a_gpu(monkeypatch)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)))
     others = set(multiprocessing.active_children())
     with api._opening("a.db", "cuda:0") as opening:

@@ -6,12 +6,12 @@ Run on SQLite; and on PostgreSQL where a server is named as its own tools name i
 import multiprocessing
 import os
 import signal
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 
 import pytest
 from databases import delete_study, digests, started, trials_of
-from fake_evaluator import Disturbed, FakeEvaluator
+from fake_evaluator import Disturbed, FakeEvaluator, instead_of_a_gpu
 from sqlalchemy.exc import OperationalError
 
 import explorer
@@ -100,18 +100,13 @@ def test_where_it_is_killed_nothing_that_finished_is_lost(tmp_path):
 
 
 def test_a_search_on_a_gpu_has_one_and_ends_it(monkeypatch, tmp_path):
-    @contextmanager
-    def for_search(problem, *_):
-        yield FakeEvaluator(problem, identity=Config.to_json)
-
     stored, store = [], StudyProcess.create_new_trials
 
     def noted(self, study_id, trials):
         stored.extend(trials)
         return store(self, study_id, trials)
 
-    monkeypatch.setattr("explorer.devices.names.gpu_or_recording", lambda device: 0)
-    monkeypatch.setattr("explorer.api._for_search", for_search)
+    instead_of_a_gpu(monkeypatch)
     monkeypatch.setattr(StudyProcess, "create_new_trials", noted)
     others = set(multiprocessing.active_children())
     result = explorer.search(cols=256, rows=64, trials=8, storage="a.db")

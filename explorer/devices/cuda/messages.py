@@ -11,7 +11,8 @@ from explorer.problem import Problem
 from explorer.reference import Case
 
 FAR_SLOWER = 2.0
-"""Times the best so far beyond which few launches tell enough of a kernel, whatever it is for."""
+"""A kernel that takes more than so many times as long as the best so far gets few launches, and
+fewer samples, whatever it is timed for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Job:
     best_us: float = 0.0
     """Time of the best so far, in microseconds; 0 for none."""
     slower: float = FAR_SLOWER
-    """Times the best so far beyond which a kernel gets fewer samples."""
+    """A kernel that takes more than so many times as long as the best gets fewer samples."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ SAMPLES = 9
 """Graph replays a kernel is timed by."""
 
 FEW_SAMPLES = 3
-"""Replays of a kernel that is slower than the best so far by `Job.slower`."""
+"""Graph replays of a kernel that takes more than `Job.slower` times as long as the best so far."""
 
 _REFUSED = {
     "CUDA_ERROR_INVALID_VALUE",

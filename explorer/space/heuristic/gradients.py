@@ -100,13 +100,16 @@ MIN_THREADS_PER_SM. On an H200, 400 x 100001 bf16 takes 36 % more time without i
 
 MIN_THREADS_PER_SM = 512
 
-TWO_BLOCKS_OF = 256
-"""Threads of a block where two share each of many 16-bit rows that start anywhere, as far as they
-hold FEW_REGISTERS; four such blocks are to fit an SM. On an H200, 300 x 8943 bf16 takes 13 % less
-time so than by blocks of 128, 1000 x 9001 5, 400 x 12001 3 and 2000 x 8943 2 %, on an H100 10, 2, 1
-and 1 %. No more rows, no f16 and no other GPU were timed."""
+THREADS_OF_TWO_BLOCKS = 256
+"""Threads of a block where two share each of many 16-bit rows that start anywhere, if each thread
+holds no more than MAX_REGISTERS_TWO_BLOCKS. On an H200, 300 x 8943 bf16 takes 13 % less time so
+than by blocks of 128, 1000 x 9001 5, 400 x 12001 3 and 2000 x 8943 2 %, on an H100 10, 2, 1 and
+1 %. No more than 2000 rows, no f16 and no other GPU were timed."""
 
-FEW_REGISTERS = 24
+BLOCKS_PER_SM_TWO_BLOCKS = 4
+"""Such blocks that are to fit an SM: with room for one or two, 300 x 8943 takes 8 % more time."""
+
+MAX_REGISTERS_TWO_BLOCKS = 24
 """Registers of a thread's share of such rows, at most: on an H200, 300 x 20001 bf16 takes 25 % more
 time if four blocks are to fit, of whose threads each holds 39."""
 
@@ -162,8 +165,9 @@ def _of_few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
 
 def _of_many_rows(problem: Problem, gpu: GpuSpec) -> Config:
     blocks = _blocks_of_a_row(problem, gpu)
-    if blocks == 2 and _registers(problem, blocks, TWO_BLOCKS_OF) <= FEW_REGISTERS:
-        return replace(_shared_by(blocks, TWO_BLOCKS_OF), min_blocks=4)
+    two_of = THREADS_OF_TWO_BLOCKS
+    if blocks == 2 and _registers(problem, blocks, two_of) <= MAX_REGISTERS_TWO_BLOCKS:
+        return replace(_shared_by(blocks, two_of), min_blocks=BLOCKS_PER_SM_TWO_BLOCKS)
     threads = _threads_of_a_part(problem, blocks, _most_registers(problem, gpu, blocks))
     share = _registers(problem, blocks, threads)
     few = 4 * problem.rows <= gpu.sm_count and not are_fewest(problem, gpu)
