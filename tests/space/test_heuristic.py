@@ -305,7 +305,7 @@ def test_few_odd_rows_go_straight_to_their_threads():
         (100, DType.F16, 8, 8),
         (402, DType.BF16, 4, 32),
         (501, DType.F32, 4, 64),
-        (1234, DType.F32, 8, 128),
+        (1234, DType.F16, 4, 64),
     ],
 )
 def test_other_short_rows_go_straight_to_their_threads(cols, dtype, vector_bytes, threads_per_row):
@@ -814,7 +814,6 @@ def test_threads_have_one_access_where_an_sm_can_load_little(cols, dtype, one, t
 
 
 def test_rows_of_few_waves_and_under_a_mask_have_two():
-    assert config_for(Problem(2957, 2048, DType.BF16), H100).threads_per_row == 128
     assert config_for(Problem(4224, 2048, DType.BF16), H100).threads_per_row == 256
     masked = Problem(32768, 512, mask=Mask.ADDITIVE)
     assert config_for(masked, H100).threads_per_row == 64
@@ -825,3 +824,108 @@ def test_half_a_warp_loads_a_kibibyte(gpu):
     assert config_for(Problem(65536, 256), gpu).threads_per_row == 16
     assert config_for(Problem(65536, 256, mask=Mask.ADDITIVE), gpu).threads_per_row == 32
     assert config_for(Problem(65536, 240), gpu).threads_per_row == 32
+
+
+def shape(problem, gpu=H200):
+    """The threads of a row, the bytes of a word, a row.s blocks, and those an SM is to hold."""
+    config = config_for(problem, gpu)
+    return config.threads_per_row, config.vector_bytes, config.cluster, config.min_blocks
+
+
+@pytest.mark.parametrize(
+    ("problem", "threads_per_row", "word", "hint"),
+    [
+        (Problem(104104, 12, inner=11), 2, 4, "cs"),
+        (Problem(50001, 24, inner=7), 4, 4, "cs"),
+        (Problem(100100, 20, inner=77), 4, 4, "default"),  # of 1.5 waves
+        (Problem(99990, 6, inner=11), 2, 4, "cs"),  # few rows: three elements a thread
+        (Problem(25600, 16, inner=64), 8, 4, "cs"),  # and two
+        (Problem(102400, 16, inner=64), 4, 16, "cs"),  # many: words of four rows
+        (Problem(51200, 32, DType.BF16, inner=256), 8, 4, "cs"),  # pairs
+        (Problem(20020, 32, DType.BF16, inner=13), 8, 2, "cs"),  # no words divide 13 elements
+        (Problem(12800, 48, DType.BF16, inner=128), 8, 4, "cs"),  # longer rows: four at least
+        (Problem(300200, 8, DType.BF16, Op.SOFTMAX_BACKWARD, inner=1501), 1, 2, "default"),
+        (Problem(100100, 20, DType.BF16, Op.LOG_SOFTMAX_BACKWARD, inner=77), 4, 2, "default"),
+    ],
+)
+def test_few_elements_over_a_middle_axis(problem, threads_per_row, word, hint):
+    config = config_for(problem, H200)
+    assert (config.threads_per_row, config.vector_bytes) == (threads_per_row, word)
+    assert config.load_hint == hint
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "dtype", "expected"),
+    [
+        (64, 32000, DType.BF16, (512, 16, 2, 1)),
+        (64, 32000, DType.F32, (512, 16, 2, 1)),
+        (128, 16384, DType.BF16, (512, 16, 2, 2)),
+        (200, 32000, DType.BF16, (128, 16, 8, 1)),  # more than the GPU holds at once
+        (48, 40000, DType.F32, (256, 16, 8, 1)),  # of too few pairs, but not of 16 bits
+        (40, 32000, DType.BF16, (512, 16, 8, 1)),
+        (40, 16384, DType.BF16, (128, 16, 8, 1)),  # too short for large blocks
+        (16, 32000, DType.BF16, (128, 16, 8, 1)),
+        (100, 8192, DType.F64, (128, 16, 8, 1)),  # whose registers two blocks do not have
+    ],
+)
+def test_few_wide_rows_of_a_logarithm_have_pairs_of_large_blocks(rows, cols, dtype, expected):
+    problem = Problem(rows, cols, dtype, Op.LOG_SOFTMAX_BACKWARD)
+    assert shape(problem) == expected
+    assert config_for(problem, H200).cache == "registers"
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "expected"),
+    [
+        (300, 8943, (256, 16, 2, 4)),
+        (1117, 12310, (256, 16, 1, 2)),
+        (400, 17003, (256, 16, 1, 2)),
+        (300, 20001, (512, 16, 2, 2)),
+        (300, 13001, (128, 16, 2, 4)),  # between these, nothing was timed
+        (2000, 20001, (256, 16, 2, 1)),
+        (500, 25001, (256, 16, 2, 2)),
+    ],
+)
+def test_wide_odd_gradients_have_two_blocks_or_one(rows, cols, expected):
+    problem = Problem(rows, cols, DType.BF16, Op.SOFTMAX_BACKWARD)
+    assert shape(problem) == expected
+    assert config_for(problem, H200).cache == "registers"
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "threads_per_row", "word"),
+    [
+        (2400, 1600, 64, 8),
+        (3171, 1296, 32, 16),
+        (2957, 2048, 32, 16),
+        (2670, 1296, 96, 16),  # resident by three warps
+        (3400, 1800, 128, 16),  # not even resident by one
+        (1478, 4096, 192, 16),  # eight accesses of two warps
+    ],
+)
+def test_rows_that_few_warps_keep_resident_have_few(rows, cols, threads_per_row, word):
+    config = config_for(Problem(rows, cols, DType.BF16), H200)
+    assert (config.threads_per_row, config.vector_bytes) == (threads_per_row, word)
+
+
+def test_many_odd_rows_of_f32_have_few_accesses():
+    for cols, on_h200, on_h100 in ((777, 128, 160), (1327, 192, 256), (3333, 512, 512)):
+        problem = Problem(30_000, cols)
+        assert shape(problem)[:2] == (on_h200, 16), cols
+        assert shape(problem, H100)[:2] == (on_h100, 16), cols
+    few = Problem(2000, 1001)
+    logarithm, longer = Problem(30_000, 1327, op=Op.LOG_SOFTMAX), Problem(30_000, 4097)
+    assert [shape(each)[0] for each in (few, logarithm, longer)] == [128, 96, 512]
+
+
+def test_sums_are_rescaled_where_that_takes_fewer_registers():
+    for cols, algorithm in ((13, "three-pass"), (15, "online-block-max"), (17, "online-block-max")):
+        assert config_for(Problem(200_000, cols, DType.BF16), H200).algorithm == algorithm
+    logarithm = Problem(200_000, 17, DType.BF16, Op.LOG_SOFTMAX)
+    assert config_for(logarithm, H200).algorithm == "three-pass"
+
+
+def test_rows_are_read_twice_only_where_the_cache_holds_them():
+    problem = Problem(16, 524288)
+    assert config_for(problem, H200).splits_launches
+    assert not config_for(problem, H100).splits_launches

@@ -1,4 +1,4 @@
-"""A config for a problem without any search: rules of thumb from measurements on an H200.
+"""A config for a problem without any search: rules of thumb from measurements on two GPUs.
 
 `regimes` chooses the kind of kernel. The first of these that fits has a module, which chooses the
 numbers:
@@ -11,10 +11,12 @@ numbers:
 - Gradients of rows of up to 80 elements that words of 16 bytes do not divide, or of 160 of 16 bits
   that 8 bytes do not, are for `short_gradients`, and so are few rows of up to 160 elements whose
   exponentials are computed.
+- Many rows of 600 to 3499 elements of f32 that start anywhere are for `one_block` as well: its
+  `of_many_odd_rows` has few accesses for each thread of softmax.
 - Rows of up to 1280 elements that words of 16 bytes do not divide, or of fewer than 64, are for
   `short_rows`.
-- Rows over a middle axis, of 128 elements or more, are for `across_rows` where the GPU has
-  clusters.
+- Rows over a middle axis are for `across_rows`: those of up to 64 elements, and, where the GPU has
+  clusters, those of 128 or more.
 - Rows of 8192 elements or more (`WIDE_ROW`) are for `wide_rows` where clusters may share them: it
   chooses the cluster, or two launches that read them twice.
 - All other rows are for `one_block`: a row has a block, a warp or less. Gradients have their own

@@ -8,13 +8,53 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem, power_of_two
+from explorer.space.heuristic.residency import waves
+from explorer.space.heuristic.row_threads import MIN_BLOCK_THREADS, threads_for
 from explorer.space.heuristic.wide_rows import fewest_blocks
+from explorer.work_split import WorkSplit
 
 TILE_THREADS = 256
 """Threads of a block."""
 
 MAX_ROWS_OF_A_TILE = 128
 """Rows side by side that a block works on, at most: 16-bit elements of 256 bytes."""
+
+MAX_COLS_FEW_ELEMENTS = 64
+"""Elements of the longest row over a middle axis that a few threads of a block have."""
+
+MIN_SHARE_OF_THREADS_WIDE_WORDS = 1 / 3
+"""Threads over those that the GPU has room for, from which words of up to 16 bytes are worth it,
+which hold elements of several rows: narrower ones have more threads. On an H100, 25600 x 16 f32, of
+64 rows side by side, takes 21 % less time by single elements than by words of 16 bytes, which have
+a tenth of the threads, on an H200 13 %; 102400 x 16 takes 4 % more on an H100."""
+
+NARROW_WORD = 4
+"""Bytes of the words of rows that are too few for these. On an H200, 51200 x 32 bf16, of 256 rows
+side by side, takes 15 % less time by pairs than by single elements, 12800 x 48 4 %. On an H100,
+pairs were not timed."""
+
+MAX_ELEMENTS_PER_THREAD = 7.5
+"""Elements of a row that a thread takes by narrow words, at most. On an H200, 50001 x 24 f32 takes
+13 % less time by 4 threads than by 8, and 30006 x 48 10 % less by 8 than by 16; on an H100 5 and
+7 % less."""
+
+MAX_ELEMENTS_PER_THREAD_GRADIENT = {2: 5, 4: 4}
+"""The same of gradients, by the bytes of an element. On an H100, 100100 x 20 bf16 takes 13 % less
+time by 4 threads than by 2, 50001 x 24 f32 12 % less by 8 than by 4, without hints."""
+
+MAX_COLS_ONE_THREAD_GRADIENT = 8
+"""Elements of the longest 16-bit row of a gradient that one thread has: on an H200, 300200 x 8 bf16
+takes 11 % more time by two, on an H100 3 %."""
+
+MAX_COLS_TWO_ELEMENTS = 32
+"""Elements of the longest row of which a thread takes two at least where rows are few, so that more
+threads have them; of longer ones it takes four: 12800 x 48 bf16 takes 4 % more time on an H200 by
+16 threads than by 8."""
+
+MAX_WAVES_MORE_THREADS = 0.8
+"""Waves of blocks, at most, for more threads to have a row. On an H200, 25600 x 16 f32 takes 5 %
+less time by 8 threads than by 4, with 0.8 waves; 65536 x 16 bf16 5 % more by 8 threads than by 4,
+which load pairs, with 1."""
 
 
 class Tile(NamedTuple):
@@ -41,6 +81,55 @@ On an H200, in f32, axis 0 of 1024 x 32768 comes to 92 % of copy, 2048 x 16384 t
 to 85 %, 8192 x 4096 to 81 %, 16384 x 2048 to 70 %; of twice as wide matrices in bf16 the first four
 to 86, 82, 79 and 73 %.
 """
+
+
+def enough_rows(gpu: GpuSpec) -> int:
+    """Return a number of rows over a middle axis from which more of them change no choice.
+
+    A row of few elements has a thread at least, and the widest words hold eight rows.
+    """
+    return gpu.sm_count * max(MAX_ROWS_OF_A_TILE, 8 * gpu.threads_per_sm)
+
+
+def of_few_elements(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """A config for rows of few elements over a middle axis; None for longer ones, and for f64.
+
+    Threads side by side have rows that lie side by side: by wide words if these are many.
+    """
+    if problem.cols > MAX_COLS_FEW_ELEMENTS or problem.dtype.itemsize > 4:
+        return None
+    side_by_side = problem.inner * problem.dtype.itemsize
+    word = math.gcd(16, side_by_side)
+    if word > problem.dtype.itemsize:
+        wide = _row_of(threads_for(problem, 1), word)
+        threads = problem.rows / WorkSplit(problem, wide).width * wide.threads_per_row
+        if threads >= MIN_SHARE_OF_THREADS_WIDE_WORDS * gpu.sm_count * gpu.threads_per_sm:
+            return wide
+    return _by_few_threads(problem, gpu, math.gcd(NARROW_WORD, side_by_side))
+
+
+def _by_few_threads(problem: Problem, gpu: GpuSpec, word: int) -> Config:
+    """Few elements for each thread, and fewer where rows are so few that there is room for more."""
+    size, cols = problem.dtype.itemsize, problem.cols
+    share: float = MAX_ELEMENTS_PER_THREAD
+    if problem.op.is_backward:
+        alone = size == 2 and cols <= MAX_COLS_ONE_THREAD_GRADIENT
+        share = cols if alone else MAX_ELEMENTS_PER_THREAD_GRADIENT[size]
+    idea = _row_of(power_of_two(math.ceil(cols / share)), word)
+    least = 2 if cols <= MAX_COLS_TWO_ELEMENTS else 4
+    while cols >= 2 * least * idea.threads_per_row:
+        more = _row_of(2 * idea.threads_per_row, word)
+        if waves(problem, more, gpu) > MAX_WAVES_MORE_THREADS:
+            break
+        idea = more
+    return idea
+
+
+def _row_of(threads: int, word: int) -> Config:
+    """A row by so many threads, and words of so many bytes."""
+    return Config(
+        threads=MIN_BLOCK_THREADS, threads_per_row=threads, vector_bytes=word, exp="ex2.approx"
+    )
 
 
 def of_middle_axis(problem: Problem, gpu: GpuSpec) -> Config:

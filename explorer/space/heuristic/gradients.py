@@ -100,18 +100,48 @@ MIN_THREADS_PER_SM. On an H200, 400 x 100001 bf16 takes 36 % more time without i
 
 MIN_THREADS_PER_SM = 512
 
-THREADS_OF_TWO_BLOCKS = 256
-"""Threads of a block where two share each of many 16-bit rows that start anywhere, if each thread
-holds no more than MAX_REGISTERS_TWO_BLOCKS. On an H200, 300 x 8943 bf16 takes 13 % less time so
-than by blocks of 128, 1000 x 9001 5, 400 x 12001 3 and 2000 x 8943 2 %, on an H100 10, 2, 1 and
-1 %. No more than 2000 rows, no f16 and no other GPU were timed."""
-
-BLOCKS_PER_SM_TWO_BLOCKS = 4
-"""Such blocks that are to fit an SM: with room for one or two, 300 x 8943 takes 8 % more time."""
+THREADS_OF_TWO_BLOCKS, BLOCKS_PER_SM_TWO_BLOCKS = 256, 4
+"""Threads of a block where two share each of many 16-bit rows that start anywhere, and how many
+such blocks are to fit an SM, if no thread holds more than MAX_REGISTERS_TWO_BLOCKS. On an H200, 300
+x 8943 bf16 takes 13 % less time so than by blocks of 128, 1000 x 9001 5, 400 x 12001 3 and 2000 x
+8943 2 %, on an H100 10, 2, 1 and 1 %. With room for one or two of these blocks, 300 x 8943 takes
+8 % more time. No more than 2000 rows, no f16 and no other GPU were timed."""
 
 MAX_REGISTERS_TWO_BLOCKS = 24
 """Registers of a thread's share of such rows, at most: on an H200, 300 x 20001 bf16 takes 25 % more
-time if four blocks are to fit, of whose threads each holds 39."""
+time if four blocks of 256 threads are to fit, each of which holds 39."""
+
+MAX_REGISTERS_ONE_BLOCK = 68
+"""The same of a single block of 256 threads, of which two fit an SM, for rows that hold more than
+that and are many. On an H200, 1117 x 12310 bf16 takes 5 % less time so than by two blocks of 128,
+500 x 15001 4 % less, and 400 x 17003 of log_softmax 5 % less than by two blocks of 256; on an H100
+2, 1 and 4 % less."""
+
+MIN_ROWS_PER_SM_ONE_BLOCK = 3
+"""Rows for each SM from which rows are many. Of 2.4, 320 x 22003 bf16 takes 39 % more time by one
+block than by two of 512 threads on an H200."""
+
+THREADS_OF_TWO_LARGE_BLOCKS, LARGE_BLOCKS_PER_SM = 512, 2
+"""The same as of two blocks, for wider rows that are fewer: on an H200, 300 x 20001 takes 6 % less
+time so than by blocks of 256, and 320 x 22003 5 %, on an H100 6, 5 and, for 270 x 18001, 8 %."""
+
+MIN_SHARE_OF_SMS_BY_PAIRS = 0.9
+"""Share of the SMs, at least, for which there are blocks if pairs of them share each of few rows of
+a gradient of log_softmax. Its sum is of one of both rows, so that blocks wait for each other less
+than in a gradient of softmax. On an H200, 64 x 50264 bf16 takes 17 % less time by two blocks of 512
+threads than by eight of 128, 128 x 16384 14 %, 64 x 32000 8 %, on an H100 11, 8 and 5 %. But 48 x
+40000 f32 takes 5 % more so, of which a quarter of the SMs would have none."""
+
+MIN_ROW_BYTES_OF_LARGE_EIGHTS = 60 * 1024
+"""Bytes of the shortest 16-bit row of which eight large blocks have a part each, where there are
+too few pairs, but eight blocks for each row are as many as SMs at least. They have one access for
+each thread, or 512 threads: on an H200, 40 x 32000 bf16 takes 8 % less time by 512 threads than by
+128, 32 x 65536 5 %, on an H100 5 and 2 %. Of f32 this was not so."""
+
+THREADS_OF_A_PAIR = 512
+
+MAX_REGISTERS_OF_A_PAIR = {1: 64, 2: 32}
+"""Registers of such a thread's share of both rows, at most, by the blocks that an SM is to hold."""
 
 MAX_REGISTERS_PER_THREAD_FEW_ROWS = 40
 """Registers of a thread's share where rows are so few that eight blocks for each have an SM of
@@ -143,12 +173,35 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec) -> Config:
     On an H200, a block a row takes 1.0 to 1.3 times as long at 8192 to 32768 columns, 1.7 times at
     128256, and 7 times for 1 x 262144.
     """
+    of_logarithm = _wide_rows_of_logarithm(problem, gpu) if problem.op.is_log else None
+    if of_logarithm is not None:
+        return of_logarithm
     few = 8 * problem.rows <= gpu.sm_count
     if few and (problem.dtype.is_half or not are_fewest(problem, gpu)):
         kept = _of_few_rows(problem, gpu)
         if kept is not None:
             return kept
     return _of_many_rows(problem, gpu)
+
+
+def _wide_rows_of_logarithm(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """Two large blocks for each row, where these are one or two for each SM, or else eight.
+
+    None for other numbers of rows, rows that start anywhere, and f64.
+    """
+    blocks_per_sm = math.ceil(2 * problem.rows / gpu.sm_count)
+    most = MAX_REGISTERS_OF_A_PAIR.get(blocks_per_sm, 0)
+    if starts_anywhere(problem) or _registers(problem, 2, THREADS_OF_A_PAIR) > most:
+        return None
+    if problem.dtype.itemsize > 4:
+        return None
+    if 2 * problem.rows >= MIN_SHARE_OF_SMS_BY_PAIRS * gpu.sm_count:
+        return replace(_shared_by(2, THREADS_OF_A_PAIR), min_blocks=blocks_per_sm)
+    wide = problem.dtype.is_half and problem.row_bytes >= MIN_ROW_BYTES_OF_LARGE_EIGHTS
+    if not wide or 8 * problem.rows < gpu.sm_count or gpu.cluster_blocks < 8:
+        return None
+    one_access = power_of_two(math.ceil(problem.row_bytes / ACCESS_BYTES / 8))
+    return _shared_by(8, min(one_access, MAX_CLUSTER_THREADS))
 
 
 def _of_few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
@@ -165,9 +218,9 @@ def _of_few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
 
 def _of_many_rows(problem: Problem, gpu: GpuSpec) -> Config:
     blocks = _blocks_of_a_row(problem, gpu)
-    two_of = THREADS_OF_TWO_BLOCKS
-    if blocks == 2 and _registers(problem, blocks, two_of) <= MAX_REGISTERS_TWO_BLOCKS:
-        return replace(_shared_by(blocks, two_of), min_blocks=BLOCKS_PER_SM_TWO_BLOCKS)
+    by_two = _by_two_blocks(problem, gpu) if blocks == 2 else None
+    if by_two is not None:
+        return by_two
     threads = _threads_of_a_part(problem, blocks, _most_registers(problem, gpu, blocks))
     share = _registers(problem, blocks, threads)
     few = 4 * problem.rows <= gpu.sm_count and not are_fewest(problem, gpu)
@@ -178,6 +231,24 @@ def _of_many_rows(problem: Problem, gpu: GpuSpec) -> Config:
     if problem.dtype.is_half and share > MANY_REGISTERS:
         return replace(kept, min_blocks=max(1, MIN_THREADS_PER_SM // threads))
     return kept
+
+
+def _by_two_blocks(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """Two blocks, or one where rows are many, for each row that starts anywhere.
+
+    None for wider ones, and for few of 12289 to 17408 elements, which were not timed so.
+    """
+    if _registers(problem, 2, THREADS_OF_TWO_BLOCKS) <= MAX_REGISTERS_TWO_BLOCKS:
+        small = _shared_by(2, THREADS_OF_TWO_BLOCKS)
+        return replace(small, min_blocks=BLOCKS_PER_SM_TWO_BLOCKS)
+    are_many = problem.rows >= MIN_ROWS_PER_SM_ONE_BLOCK * gpu.sm_count
+    one_holds = _registers(problem, 1, THREADS_OF_TWO_BLOCKS) <= MAX_REGISTERS_ONE_BLOCK
+    if are_many and one_holds:
+        return replace(_shared_by(1, THREADS_OF_TWO_BLOCKS), min_blocks=2)
+    large = _registers(problem, 2, THREADS_OF_TWO_LARGE_BLOCKS) <= MAX_REGISTERS_TWO_BLOCKS
+    if not are_many and not one_holds and large:
+        return replace(_shared_by(2, THREADS_OF_TWO_LARGE_BLOCKS), min_blocks=LARGE_BLOCKS_PER_SM)
+    return None
 
 
 def _blocks_of_a_row(problem: Problem, gpu: GpuSpec) -> int:

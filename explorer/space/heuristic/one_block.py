@@ -7,8 +7,8 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
-from explorer.parameters import ROW_THREADS
-from explorer.problem import Mask, Problem
+from explorer.parameters import ROW_THREADS, WARPS
+from explorer.problem import Mask, Op, Problem
 from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic import gradients
 from explorer.space.heuristic.residency import (
@@ -42,6 +42,14 @@ With more accesses, rows gain nothing by being resident together.
 
 MAX_ACCESSES_PER_THREAD_ONE_WAVE_16_BIT = 5
 """The same of 16-bit rows, one less of those that share a block."""
+
+MAX_ACCESSES_FEW_WARPS = {2 * WARP: 5, WARP: 8}
+"""The same of 16-bit rows of which more threads would leave some for later, by a row's threads. On
+an H200, 1478 x 4096 bf16 takes 3 % more time by 64 threads, which have eight, than by 128."""
+
+MIN_COLS_ONLINE = 2000
+"""Elements of the shortest row whose sums are rescaled as they grow, of rows that are not all
+resident at the same time."""
 
 MAX_THREADS_OF_ONE_ACCESS = 512
 """Threads of a block, at most, that have one access each to a 16-bit row, of rows that are no more
@@ -105,6 +113,19 @@ MIN_SHARE_ONE_ACCESS = 0.95
 """Share of the threads, at least, that have this one access. Of 256 threads of 3792 bytes, 19 would
 have none, and 35395 x 1896 f16 takes 2 % more time."""
 
+MAX_ACCESSES_ODD_F32 = 1.8
+"""Accesses of a thread, at most, to an f32 row that starts anywhere, if rows are many. On an H200,
+200000 x 1001 takes 1 % less time by 160 threads and words of 16 bytes than by 128 and single
+elements, 51757 x 731 2 % less by 128 than by 64, 10067 x 3333 1 % less by 512 than by 224."""
+
+MAX_ACCESSES_ODD_F32_ONE_ACCESS, MAX_THREADS_ODD_F32_ONE_ACCESS = 1.4, 384
+"""The same on GPUs whose SMs suit one access to other rows, and the most threads for it. On an
+H100, 60000 x 1153 takes 1 % less time by 224 threads than by 128, 16786 x 1999 1 % less by 384 than
+by 192, but 10067 x 3333 2 % more by 640 than by 512. No other GPU was measured."""
+
+COLS_OF_ODD_F32 = range(600, 3500)
+"""Elements of such rows. Of longer ones, 8190 x 4097 takes 1 % more time on an H200."""
+
 HALF_WARP_ROW_BYTES = 1024
 """Bytes of an f32 row that half a warp loads in four accesses: on an H200 and an H100, 50000 x 256
 takes 0.3 and 0.8 % less time so than by a warp."""
@@ -116,13 +137,13 @@ On an H200, 2000 x 4000 bf16 takes 3 % less time by redux.
 """
 
 
-def of_one_block(problem: Problem, gpu: GpuSpec, wave: Config | None) -> Config:
-    """A row by one warp or block; as of `wave`, what `of_one_wave` says, of all rows at once."""
-    if wave is None and problem.op.is_backward and problem.inner == 1:
+def of_one_block(problem: Problem, gpu: GpuSpec, chosen: Config | None) -> Config:
+    """A row by one warp or block: as `of_one_wave` or `of_many_odd_rows` has chosen, if one has."""
+    if chosen is None and problem.op.is_backward and problem.inner == 1:
         return gradients.kept(gradients.of_many_waves(problem, gpu), problem, gpu)
-    idea = wave or replace(
+    idea = chosen or replace(
         _of_many_waves(problem, gpu),
-        algorithm="online-block-max" if problem.cols >= 2000 else "three-pass",
+        algorithm=_algorithm_of_many_waves(problem),
     )
     if problem.inner == 1 and idea.threads_per_row >= WARP and _are_few(problem, idea, gpu):
         idea = replace(idea, reduction=fastest_reduction(gpu))
@@ -264,7 +285,33 @@ def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
         )
         if waves(problem, idea, gpu) <= most_waves:
             return idea
+    plain = problem.mask is Mask.NONE and not problem.op.is_backward and not odd
+    return _by_few_warps(problem, gpu) if plain and problem.dtype.is_half else None
+
+
+def _by_few_warps(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """Two warps or one for each 16-bit row, with more accesses, where all rows are resident so.
+
+    On an H200, 2400 x 1600 bf16 takes 10 % less time by two warps than by three, of which not all
+    rows are resident, and by one warp 3171 x 1296 and 4200 x 1152 8 %, 3000 x 1600 4 % and 2957 x
+    2048 3 %; on an H100 4 % less, 2 % more, 1, 1 and 5 % less. Of log_softmax it was not timed.
+    """
+    for threads, most in MAX_ACCESSES_FEW_WARPS.items():
+        idea = replace(
+            row_of(threads),
+            algorithm=_algorithm_of_many_waves(problem),
+            vector_bytes=_fullest_words(problem, threads),
+            reduction=fastest_reduction(gpu),
+        )
+        accesses = problem.row_bytes / ACCESS_BYTES / threads
+        if accesses <= most and waves(problem, idea, gpu) <= 1:
+            return idea
     return None
+
+
+def _algorithm_of_many_waves(problem: Problem) -> str:
+    """Sums that are rescaled as they grow for the longer rows, three passes for others."""
+    return "online-block-max" if problem.cols >= MIN_COLS_ONLINE else "three-pass"
 
 
 def _longest_short_row(problem: Problem, gpu: GpuSpec) -> int:
@@ -372,15 +419,37 @@ def _fills(problem: Problem, size: int) -> bool:
     return MIN_SHARE_ONE_ACCESS * size < problem.row_bytes <= size
 
 
+def of_many_odd_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """Few accesses for each thread of many f32 rows that start anywhere; None for other rows.
+
+    Of log_softmax, 11177 x 1501 f32 takes 2 % more time so on an H100.
+    """
+    plain = problem.inner == 1 and problem.mask is Mask.NONE and problem.op is Op.SOFTMAX
+    if not plain or problem.dtype is not DType.F32 or not starts_anywhere(problem):
+        return None
+    if problem.cols not in COLS_OF_ODD_F32:
+        return None
+    vectors, accesses = problem.row_bytes / ACCESS_BYTES, MAX_ACCESSES_ODD_F32
+    one = MAX_ACCESSES_ODD_F32_ONE_ACCESS
+    if _suits_one_access(gpu) and vectors <= one * MAX_THREADS_ODD_F32_ONE_ACCESS:
+        accesses = one
+    idea = row_of(next(size for size in WARPS if size * accesses >= vectors))
+    are_many = problem.rows >= MIN_WAVES_ONE_ACCESS * _rows_of_a_wave(idea, gpu)
+    return replace(idea, algorithm=_algorithm_of_many_waves(problem)) if are_many else None
+
+
+def _suits_one_access(gpu: GpuSpec) -> bool:
+    """Whether an SM has so little bandwidth that threads of one access each keep it busy."""
+    return 0 < gpu.peak_gbps / gpu.sm_count <= MAX_GBPS_OF_AN_SM_ONE_ACCESS  # 0 if unknown
+
+
 def _of_one_access(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A row by one access of each thread, where that suits the GPU's SMs; None where it does not.
 
     None as well for rows of a warp's access or less, of which the H100's table says nothing else
     than the H200's, and for those of which threads have three accesses or more.
     """
-    gbps = gpu.peak_gbps / gpu.sm_count
-    suits = 0 < gbps <= MAX_GBPS_OF_AN_SM_ONE_ACCESS  # it is 0 where it is unknown
-    suits &= problem.dtype is not DType.F64  # of which nothing was measured
+    suits = _suits_one_access(gpu) and problem.dtype is not DType.F64  # which was not measured
     if not suits or not WARP_ACCESS_BYTES < problem.row_bytes <= MAX_ROW_BYTES_TWO_ACCESSES:
         return None
     full = (size for size in ROW_THREADS if _fills(problem, size * ACCESS_BYTES))

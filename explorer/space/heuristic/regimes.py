@@ -9,9 +9,15 @@ from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Mask, Op, Problem
 from explorer.space.design_rules import WIDE_ROW, is_plain
-from explorer.space.heuristic import gradients, short_gradients
-from explorer.space.heuristic.across_rows import MAX_ROWS_OF_A_TILE, of_middle_axis
-from explorer.space.heuristic.one_block import most_few_rows, of_one_block, of_one_wave, that_fits
+from explorer.space.heuristic import across_rows, gradients, short_gradients
+from explorer.space.heuristic.across_rows import of_middle_axis
+from explorer.space.heuristic.one_block import (
+    most_few_rows,
+    of_many_odd_rows,
+    of_one_block,
+    of_one_wave,
+    that_fits,
+)
 from explorer.space.heuristic.residency import hinted
 from explorer.space.heuristic.short_rows import of_short_rows
 from explorer.space.heuristic.wide_rows import in_two_launches, of_wide_rows
@@ -50,14 +56,11 @@ def config_for(
 
 
 def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
-    """Return a number of rows from which more of them do not change the choice.
-
-    Over a middle axis it is so many that their tiles fill the GPU.
-    """
+    """Return a number of rows from which more of them do not change the choice."""
     if problem.inner == 1:
         spans = short_gradients.least_rows_of_spans(problem, gpu) if problem.op.is_backward else 0
         return max(problem.rows, most_few_rows(gpu) + 1, spans)
-    slices = -(-gpu.sm_count * MAX_ROWS_OF_A_TILE // problem.inner)
+    slices = -(-across_rows.enough_rows(gpu) // problem.inner)
     return max(problem.rows, slices * problem.inner)
 
 
@@ -108,8 +111,8 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
     narrow = gradients.of_narrow_words(problem, gpu) if problem.op.is_backward else None
     if narrow is not None:
         return narrow
-    wave = of_one_wave(problem, gpu)
-    short = None if wave else _of_short_rows(problem, gpu)
+    chosen = of_one_wave(problem, gpu) or of_many_odd_rows(problem, gpu)
+    short = None if chosen else _of_short_rows(problem, gpu)
     if short is not None:
         return short
     if problem.inner > 1 and problem.cols >= MIN_COLS_SHARED_ACROSS_ROWS and gpu.cluster_blocks > 1:
@@ -119,7 +122,7 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
         if problem.op.is_backward:
             return gradients.of_wide_rows(problem, gpu)
         return of_wide_rows(problem, gpu, splits=splits)
-    whole = of_one_block(problem, gpu, wave)
+    whole = of_one_block(problem, gpu, chosen)
     # Blocks of whole rows would leave SMs idle, and read the rows twice as well.
     idle = gpu.cluster_blocks == 1 and problem.rows < gpu.sm_count and whole.cache == "none"
     return in_two_launches(problem, gpu) if splits and idle else whole
@@ -127,6 +130,8 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
 
 def _of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     """What suits short rows; None for longer ones."""
+    if problem.inner > 1:
+        return across_rows.of_few_elements(problem, gpu)
     gradient = short_gradients.of_short_rows(problem, gpu) if problem.op.is_backward else None
     return gradient or of_short_rows(problem, gpu)
 

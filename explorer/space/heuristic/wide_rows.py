@@ -29,6 +29,11 @@ They read a row twice, but on all SMs. Clusters of so few rows read it once, on 
 H200, 16 x 524288 f32 takes 10 % more time by clusters, 1 x 100277 4 %.
 """
 
+MAX_L2_SHARE_TWO_LAUNCHES = 0.6
+"""Bytes of the rows over those of the L2 cache, at most, for them to be read twice: on an H100,
+whose cache holds less than an H200's, 16 x 524288 f32 takes 10 % less time by clusters. It is the
+only problem of the tables that tells the two apart."""
+
 MIN_ROW_BYTES_TWO_LAUNCHES_16_BIT = 512 * 1024
 """Bytes of a 16-bit row from which the same holds of three rows or more.
 
@@ -101,6 +106,10 @@ SHAPES_OF_WIDEST_ROWS = (
 less time by 384 threads, of which the first warp combines what all found, than by 128; on an H100,
 100 x 524288 takes 11 % less by 512 threads so than by 256, and 40 x 524288 9 %."""
 
+MIN_THREADS_OF_WIDEST_LOGARITHM = 256
+"""Of SHAPES_OF_WIDEST_ROWS, the fewest threads for log_softmax: on an H200, 131 x 128256 f32 takes
+7 % less time by 256 threads than by 192, on an H100 3 %."""
+
 THREADS_OF_FIRST_WARP = 384
 """Threads of a block from which the first warp alone combines what a cluster's warps found."""
 
@@ -151,6 +160,8 @@ def fewest_blocks(row: int, part: int, *, least: int, most: int) -> int:
 
 def _sooner_twice(problem: Problem, gpu: GpuSpec) -> bool:
     """Whether all SMs read the rows twice sooner than clusters, on few SMs or one wave, once."""
+    if problem.rows * problem.row_bytes > MAX_L2_SHARE_TWO_LAUNCHES * gpu.l2_bytes:
+        return False
     if not problem.dtype.is_half:
         return problem.row_bytes >= MIN_BYTES_TWO_LAUNCHES * max(3, problem.rows)
     one_wave = problem.rows * gpu.cluster_blocks <= 2 * gpu.sm_count
@@ -235,7 +246,10 @@ def _in_waves(problem: Problem, gpu: GpuSpec) -> Config:
         return all_packed(problem, gpu)
     stretch = SHARE_FACTOR_FEW_ROWS if problem.rows < gpu.sm_count else 1
     small = (s._replace(share=stretch * s.share) for s in SHAPES[min(4, problem.dtype.itemsize)])
-    widest = (Shape(most, threads, share) for threads, share in SHAPES_OF_WIDEST_ROWS)
+    least = MIN_THREADS_OF_WIDEST_LOGARITHM if problem.op.is_log else 0
+    widest = (
+        Shape(most, threads, share) for threads, share in SHAPES_OF_WIDEST_ROWS if threads >= least
+    )
     shapes = (s for s in (*small, *widest) if s.blocks <= most)
     shape = next(s for s in shapes if cols <= s.blocks * s.threads * s.share)
     kept = shared_by(shape.blocks, shape.threads)
