@@ -827,7 +827,7 @@ def test_half_a_warp_loads_a_kibibyte(gpu):
 
 
 def shape(problem, gpu=H200):
-    """The threads of a row, the bytes of a word, a row.s blocks, and those an SM is to hold."""
+    """Return the threads of a row, a word's bytes, a row's blocks, and those an SM is to hold."""
     config = config_for(problem, gpu)
     return config.threads_per_row, config.vector_bytes, config.cluster, config.min_blocks
 
@@ -860,12 +860,12 @@ def test_few_elements_over_a_middle_axis(problem, threads_per_row, word, hint):
         (64, 32000, DType.BF16, (512, 16, 2, 1)),
         (64, 32000, DType.F32, (512, 16, 2, 1)),
         (128, 16384, DType.BF16, (512, 16, 2, 2)),
-        (200, 32000, DType.BF16, (128, 16, 8, 1)),  # more than the GPU holds at once
+        (200, 32000, DType.BF16, (128, 16, 8, 1)),  # more than two blocks for each SM
         (48, 40000, DType.F32, (256, 16, 8, 1)),  # of too few pairs, but not of 16 bits
         (40, 32000, DType.BF16, (512, 16, 8, 1)),
         (40, 16384, DType.BF16, (128, 16, 8, 1)),  # too short for large blocks
         (16, 32000, DType.BF16, (128, 16, 8, 1)),
-        (100, 8192, DType.F64, (128, 16, 8, 1)),  # whose registers two blocks do not have
+        (100, 8192, DType.F64, (128, 16, 8, 1)),  # which was not timed
     ],
 )
 def test_few_wide_rows_of_a_logarithm_have_pairs_of_large_blocks(rows, cols, dtype, expected):
@@ -900,7 +900,7 @@ def test_wide_odd_gradients_have_two_blocks_or_one(rows, cols, expected):
         (2957, 2048, 32, 16),
         (2670, 1296, 96, 16),  # resident by three warps
         (3400, 1800, 128, 16),  # not even resident by one
-        (1478, 4096, 192, 16),  # eight accesses of two warps
+        (1478, 4096, 192, 16),  # two warps would have eight accesses each
     ],
 )
 def test_rows_that_few_warps_keep_resident_have_few(rows, cols, threads_per_row, word):
@@ -929,3 +929,14 @@ def test_rows_are_read_twice_only_where_the_cache_holds_them():
     problem = Problem(16, 524288)
     assert config_for(problem, H200).splits_launches
     assert not config_for(problem, H100).splits_launches
+
+
+@pytest.mark.parametrize("cols", [6, 20, 60])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+def test_few_elements_over_a_middle_axis_may_be_batch_invariant(cols, dtype):
+    """Also where the number of rows would change the words and the threads."""
+    kinds = set()
+    for slices in (1, 50, 400, 1600, 6400, 100_000):
+        problem = Problem(64 * slices, cols, dtype, inner=64)
+        kinds.add(config_for(problem, H200, batch_invariant=True))
+    assert len(kinds) == 1

@@ -3,6 +3,8 @@
 `regimes` chooses the kind of kernel. The first of these that fits has a module, which chooses the
 numbers:
 
+- Rows over a middle axis are for `across_rows`: those of up to 64 elements, unless these are f64,
+  and, where the GPU has clusters, those of 128 elements or more.
 - Gradients of few rows of 330 elements or more that start anywhere are for `gradients`: its
   `of_narrow_words` loads them by the words that divide them. Where exponentials are computed, it
   has some rows that wider words divide as well.
@@ -15,8 +17,6 @@ numbers:
   `of_many_odd_rows` has few accesses for each thread of softmax.
 - Rows of up to 1280 elements that words of 16 bytes do not divide, or of fewer than 64, are for
   `short_rows`.
-- Rows over a middle axis are for `across_rows`: those of up to 64 elements, and, where the GPU has
-  clusters, those of 128 or more.
 - Rows of 8192 elements or more (`WIDE_ROW`) are for `wide_rows` where clusters may share them: it
   chooses the cluster, or two launches that read them twice.
 - All other rows are for `one_block`: a row has a block, a warp or less. Gradients have their own

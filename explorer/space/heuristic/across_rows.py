@@ -1,4 +1,4 @@
-"""Configs without a search for rows over a middle axis: what an H200 says of each regime."""
+"""Configs without a search for rows over a middle axis: what two GPUs say of each regime."""
 
 import math
 from dataclasses import replace
@@ -25,11 +25,12 @@ MAX_COLS_FEW_ELEMENTS = 64
 MIN_SHARE_OF_THREADS_WIDE_WORDS = 1 / 3
 """Threads over those that the GPU has room for, from which words of up to 16 bytes are worth it,
 which hold elements of several rows: narrower ones have more threads. On an H100, 25600 x 16 f32, of
-64 rows side by side, takes 21 % less time by single elements than by words of 16 bytes, which have
-a tenth of the threads, on an H200 13 %; 102400 x 16 takes 4 % more on an H100."""
+64 rows side by side, takes 21 % less time by single elements than by words of 16 bytes, by which
+only a tenth of the threads that the GPU has room for are in use, on an H200 13 % less; 102400 x 16
+takes 4 % more on an H100."""
 
 NARROW_WORD = 4
-"""Bytes of the words of rows that are too few for these. On an H200, 51200 x 32 bf16, of 256 rows
+"""Bytes of a word where rows are too few for wide words. On an H200, 51200 x 32 bf16, of 256 rows
 side by side, takes 15 % less time by pairs than by single elements, 12800 x 48 4 %. On an H100,
 pairs were not timed."""
 

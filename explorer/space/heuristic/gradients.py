@@ -118,8 +118,8 @@ that and are many. On an H200, 1117 x 12310 bf16 takes 5 % less time so than by 
 2, 1 and 4 % less."""
 
 MIN_ROWS_PER_SM_ONE_BLOCK = 3
-"""Rows for each SM from which rows are many. Of 2.4, 320 x 22003 bf16 takes 39 % more time by one
-block than by two of 512 threads on an H200."""
+"""Rows for each SM from which rows are many: of fewer rows that one block holds so, and of more
+than 1117, nothing was timed."""
 
 THREADS_OF_TWO_LARGE_BLOCKS, LARGE_BLOCKS_PER_SM = 512, 2
 """The same as of two blocks, for wider rows that are fewer: on an H200, 300 x 20001 takes 6 % less
@@ -187,13 +187,14 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec) -> Config:
 def _wide_rows_of_logarithm(problem: Problem, gpu: GpuSpec) -> Config | None:
     """Two large blocks for each row, where these are one or two for each SM, or else eight.
 
-    None for other numbers of rows, rows that start anywhere, and f64.
+    None for other numbers of rows, and for what was not timed: rows that start anywhere, f64, and
+    for eight blocks rows of more than 128 KiB. Pairs for rows of 8192 to 11999 elements were not
+    timed either.
     """
     blocks_per_sm = math.ceil(2 * problem.rows / gpu.sm_count)
     most = MAX_REGISTERS_OF_A_PAIR.get(blocks_per_sm, 0)
-    if starts_anywhere(problem) or _registers(problem, 2, THREADS_OF_A_PAIR) > most:
-        return None
-    if problem.dtype.itemsize > 4:
+    untimed = starts_anywhere(problem) or problem.dtype.itemsize > 4
+    if untimed or _registers(problem, 2, THREADS_OF_A_PAIR) > most:
         return None
     if 2 * problem.rows >= MIN_SHARE_OF_SMS_BY_PAIRS * gpu.sm_count:
         return replace(_shared_by(2, THREADS_OF_A_PAIR), min_blocks=blocks_per_sm)
@@ -236,7 +237,8 @@ def _of_many_rows(problem: Problem, gpu: GpuSpec) -> Config:
 def _by_two_blocks(problem: Problem, gpu: GpuSpec) -> Config | None:
     """Two blocks, or one where rows are many, for each row that starts anywhere.
 
-    None for wider ones, and for few of 12289 to 17408 elements, which were not timed so.
+    None where nothing was timed: for few rows of 12289 to 17408 elements, for many of more, and for
+    all of more than 24576.
     """
     if _registers(problem, 2, THREADS_OF_TWO_BLOCKS) <= MAX_REGISTERS_TWO_BLOCKS:
         small = _shared_by(2, THREADS_OF_TWO_BLOCKS)

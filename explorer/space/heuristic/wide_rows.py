@@ -26,12 +26,13 @@ MIN_BYTES_TWO_LAUNCHES = 128 * 1024
 """Bytes of a row, times the number of rows (three at least), from which two launches are faster.
 
 They read a row twice, but on all SMs. Clusters of so few rows read it once, on few SMs: on an
-H200, 16 x 524288 f32 takes 10 % more time by clusters, 1 x 100277 4 %.
+H200, 16 x 524288 f32 takes 2 to 10 % more time by clusters, by their threads. Of 1 x 100277, one
+measurement says 4 % more and another 6 % less; on an H100 it takes 7 % less.
 """
 
 MAX_L2_SHARE_TWO_LAUNCHES = 0.6
 """Bytes of the rows over those of the L2 cache, at most, for them to be read twice: on an H100,
-whose cache holds less than an H200's, 16 x 524288 f32 takes 10 % less time by clusters. It is the
+whose cache holds less than an H200's, 16 x 524288 f32 takes 9 % less time by clusters. It is the
 only problem of the tables that tells the two apart."""
 
 MIN_ROW_BYTES_TWO_LAUNCHES_16_BIT = 512 * 1024
