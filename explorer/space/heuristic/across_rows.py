@@ -9,9 +9,8 @@ from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Problem, power_of_two
 from explorer.space.heuristic.residency import waves
-from explorer.space.heuristic.row_threads import MIN_BLOCK_THREADS, threads_for
+from explorer.space.heuristic.row_threads import row_of, threads_for
 from explorer.space.heuristic.wide_rows import fewest_blocks
-from explorer.work_split import WorkSplit
 
 TILE_THREADS = 256
 """Threads of a block."""
@@ -102,8 +101,9 @@ def of_few_elements(problem: Problem, gpu: GpuSpec) -> Config | None:
     side_by_side = problem.inner * problem.dtype.itemsize
     word = math.gcd(16, side_by_side)
     if word > problem.dtype.itemsize:
-        wide = _row_of(threads_for(problem, 1), word)
-        threads = problem.rows / WorkSplit(problem, wide).width * wide.threads_per_row
+        wide = replace(row_of(threads_for(problem, 1)), vector_bytes=word)
+        words = problem.rows * problem.dtype.itemsize / word
+        threads = words * wide.threads_per_row
         if threads >= MIN_SHARE_OF_THREADS_WIDE_WORDS * gpu.sm_count * gpu.threads_per_sm:
             return wide
     return _by_few_threads(problem, gpu, math.gcd(NARROW_WORD, side_by_side))
@@ -116,21 +116,14 @@ def _by_few_threads(problem: Problem, gpu: GpuSpec, word: int) -> Config:
     if problem.op.is_backward:
         alone = size == 2 and cols <= MAX_COLS_ONE_THREAD_GRADIENT
         share = cols if alone else MAX_ELEMENTS_PER_THREAD_GRADIENT[size]
-    idea = _row_of(power_of_two(math.ceil(cols / share)), word)
+    idea = replace(row_of(power_of_two(math.ceil(cols / share))), vector_bytes=word)
     least = 2 if cols <= MAX_COLS_TWO_ELEMENTS else 4
     while cols >= 2 * least * idea.threads_per_row:
-        more = _row_of(2 * idea.threads_per_row, word)
+        more = replace(idea, threads_per_row=2 * idea.threads_per_row)
         if waves(problem, more, gpu) > MAX_WAVES_MORE_THREADS:
             break
         idea = more
     return idea
-
-
-def _row_of(threads: int, word: int) -> Config:
-    """A row by so many threads, and words of so many bytes."""
-    return Config(
-        threads=MIN_BLOCK_THREADS, threads_per_row=threads, vector_bytes=word, exp="ex2.approx"
-    )
 
 
 def of_middle_axis(problem: Problem, gpu: GpuSpec) -> Config:

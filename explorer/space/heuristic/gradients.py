@@ -112,18 +112,19 @@ MAX_REGISTERS_TWO_BLOCKS = 24
 time if four blocks of 256 threads are to fit, each of which holds 39."""
 
 MAX_REGISTERS_ONE_BLOCK = 68
-"""The same of a single block of 256 threads, of which two fit an SM, for rows that hold more than
-that and are many. On an H200, 1117 x 12310 bf16 takes 5 % less time so than by two blocks of 128,
-500 x 15001 4 % less, and 400 x 17003 of log_softmax 5 % less than by two blocks of 256; on an H100
-2, 1 and 4 % less."""
+"""Registers of a thread's share, at most, of a row that has a single block of 256 threads, where
+rows are many and two such blocks would hold too much of it; two blocks are to fit an SM. On an
+H200, 1117 x 12310 bf16 takes 5 % less time so than by two blocks of 128, 500 x 15001 4 % less, and
+400 x 17003 of log_softmax 5 % less than by two blocks of 256; on an H100 2, 1 and 4 % less."""
 
 MIN_ROWS_PER_SM_ONE_BLOCK = 3
 """Rows for each SM from which rows are many: of fewer rows that one block holds so, and of more
 than 1117, nothing was timed."""
 
-THREADS_OF_TWO_LARGE_BLOCKS, LARGE_BLOCKS_PER_SM = 512, 2
-"""The same as of two blocks, for wider rows that are fewer: on an H200, 300 x 20001 takes 6 % less
-time so than by blocks of 256, and 320 x 22003 5 %, on an H100 6, 5 and, for 270 x 18001, 8 %."""
+TWO_LARGE_BLOCKS_PER_SM = 2
+"""Blocks of MAX_CLUSTER_THREADS that are to fit an SM where two share each of wider rows that are
+fewer: on an H200, 300 x 20001 takes 6 % less time so than by blocks of 256, and 320 x 22003 5 %, on
+an H100 6, 5 and, for 270 x 18001, 8 %."""
 
 MIN_SHARE_OF_SMS_BY_PAIRS = 0.9
 """Share of the SMs, at least, for which there are blocks if pairs of them share each of few rows of
@@ -138,10 +139,9 @@ too few pairs, but eight blocks for each row are as many as SMs at least. They h
 each thread, or 512 threads: on an H200, 40 x 32000 bf16 takes 8 % less time by 512 threads than by
 128, 32 x 65536 5 %, on an H100 5 and 2 %. Of f32 this was not so."""
 
-THREADS_OF_A_PAIR = 512
-
 MAX_REGISTERS_OF_A_PAIR = {1: 64, 2: 32}
-"""Registers of such a thread's share of both rows, at most, by the blocks that an SM is to hold."""
+"""Registers that hold a thread's share of both rows, at most, where two blocks of
+MAX_CLUSTER_THREADS share them, by the blocks that an SM is to hold."""
 
 MAX_REGISTERS_PER_THREAD_FEW_ROWS = 40
 """Registers of a thread's share where rows are so few that eight blocks for each have an SM of
@@ -194,10 +194,10 @@ def _wide_rows_of_logarithm(problem: Problem, gpu: GpuSpec) -> Config | None:
     blocks_per_sm = math.ceil(2 * problem.rows / gpu.sm_count)
     most = MAX_REGISTERS_OF_A_PAIR.get(blocks_per_sm, 0)
     untimed = starts_anywhere(problem) or problem.dtype.itemsize > 4
-    if untimed or _registers(problem, 2, THREADS_OF_A_PAIR) > most:
+    if untimed or _registers(problem, 2, MAX_CLUSTER_THREADS) > most:
         return None
     if 2 * problem.rows >= MIN_SHARE_OF_SMS_BY_PAIRS * gpu.sm_count:
-        return replace(_shared_by(2, THREADS_OF_A_PAIR), min_blocks=blocks_per_sm)
+        return replace(_shared_by(2, MAX_CLUSTER_THREADS), min_blocks=blocks_per_sm)
     wide = problem.dtype.is_half and problem.row_bytes >= MIN_ROW_BYTES_OF_LARGE_EIGHTS
     if not wide or 8 * problem.rows < gpu.sm_count or gpu.cluster_blocks < 8:
         return None
@@ -247,9 +247,9 @@ def _by_two_blocks(problem: Problem, gpu: GpuSpec) -> Config | None:
     one_holds = _registers(problem, 1, THREADS_OF_TWO_BLOCKS) <= MAX_REGISTERS_ONE_BLOCK
     if are_many and one_holds:
         return replace(_shared_by(1, THREADS_OF_TWO_BLOCKS), min_blocks=2)
-    large = _registers(problem, 2, THREADS_OF_TWO_LARGE_BLOCKS) <= MAX_REGISTERS_TWO_BLOCKS
+    large = _registers(problem, 2, MAX_CLUSTER_THREADS) <= MAX_REGISTERS_TWO_BLOCKS
     if not are_many and not one_holds and large:
-        return replace(_shared_by(2, THREADS_OF_TWO_LARGE_BLOCKS), min_blocks=LARGE_BLOCKS_PER_SM)
+        return replace(_shared_by(2, MAX_CLUSTER_THREADS), min_blocks=TWO_LARGE_BLOCKS_PER_SM)
     return None
 
 

@@ -44,8 +44,9 @@ MAX_ACCESSES_PER_THREAD_ONE_WAVE_16_BIT = 5
 """The same of 16-bit rows, one less of those that share a block."""
 
 MAX_ACCESSES_FEW_WARPS = {2 * WARP: 5, WARP: 8}
-"""The same of 16-bit rows of which more threads would leave some for later, by a row's threads. On
-an H200, 1478 x 4096 bf16 takes 3 % more time by 64 threads, which have eight, than by 128."""
+"""Accesses of a thread, at most, to a 16-bit row that has one warp or two because not all rows
+would be resident with more, by the threads of a row. On an H200, 1478 x 4096 bf16 takes 3 % more
+time by 64 threads, which have eight, than by 128."""
 
 MIN_COLS_ONLINE = 2000
 """Elements of the shortest row whose sums are rescaled as they grow, of rows that are not all
@@ -124,7 +125,8 @@ H100, 60000 x 1153 takes 1 % less time by 224 threads than by 128, 16786 x 1999 
 by 192, but 10067 x 3333 2 % more by 640 than by 512. No other GPU was measured."""
 
 COLS_OF_ODD_F32 = range(600, 3500)
-"""Elements of such rows. Of longer ones, 8190 x 4097 takes 1 % more time on an H200."""
+"""Elements of the rows for which this holds. On an H200, 8190 x 4097 takes the least time by 512
+threads, where this would ask for 640."""
 
 HALF_WARP_ROW_BYTES = 1024
 """Bytes of an f32 row that half a warp loads in four accesses: on an H200 and an H100, 50000 x 256
@@ -285,8 +287,8 @@ def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
         )
         if waves(problem, idea, gpu) <= most_waves:
             return idea
-    plain = problem.mask is Mask.NONE and not problem.op.is_backward and not odd
-    return _by_few_warps(problem, gpu) if plain and problem.dtype.is_half else None
+    may_have_few_warps = _is_plain_forward(problem) and problem.dtype.is_half and not odd
+    return _by_few_warps(problem, gpu) if may_have_few_warps else None
 
 
 def _by_few_warps(problem: Problem, gpu: GpuSpec) -> Config | None:
@@ -307,6 +309,11 @@ def _by_few_warps(problem: Problem, gpu: GpuSpec) -> Config | None:
         if accesses <= most and waves(problem, idea, gpu) <= 1:
             return idea
     return None
+
+
+def _is_plain_forward(problem: Problem) -> bool:
+    """Whether whole rows along memory are computed, not their gradients."""
+    return problem.inner == 1 and problem.mask is Mask.NONE and not problem.op.is_backward
 
 
 def _algorithm_of_many_waves(problem: Problem) -> str:
@@ -332,9 +339,11 @@ def _of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
     """
     word = widest_word(problem)
     elements = elements_of_an_sm(problem, gpu)
-    plain = problem.inner == 1 and problem.mask is Mask.NONE and not problem.op.is_backward
     narrow = problem.dtype.is_half and word <= 4
-    if not (plain and narrow) or elements > MAX_ELEMENTS_PER_SM_NARROW_WORDS[word]:
+    if (
+        not (_is_plain_forward(problem) and narrow)
+        or elements > MAX_ELEMENTS_PER_SM_NARROW_WORDS[word]
+    ):
         return None
     if problem.cols < MIN_COLS_BY_HALVES or (word == 4 and problem.cols <= MAX_COLS_SHORT_ROW):
         return None
@@ -404,7 +413,7 @@ MIN_COLS_8_BYTE_WORDS = 4096
 
 def _of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
     """A row a block, or a warp, where not all rows are on the GPU at once."""
-    plain = problem.inner == 1 and problem.mask is Mask.NONE and not problem.op.is_backward
+    plain = _is_plain_forward(problem)
     if plain and _is_of_8_byte_words(problem) and MIN_COLS_8_BYTE_WORDS <= problem.cols < WIDE_ROW:
         threads = fewest_threads(problem, MAX_8_BYTE_ACCESSES, access_bytes=8)
         return replace(row_of(threads), vector_bytes=8)
@@ -424,10 +433,9 @@ def of_many_odd_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
 
     Of log_softmax, 11177 x 1501 f32 takes 2 % more time so on an H100.
     """
-    plain = problem.inner == 1 and problem.mask is Mask.NONE and problem.op is Op.SOFTMAX
-    if not plain or problem.dtype is not DType.F32 or not starts_anywhere(problem):
-        return None
-    if problem.cols not in COLS_OF_ODD_F32:
+    softmax_of_f32 = problem.op is Op.SOFTMAX and problem.dtype is DType.F32
+    odd = starts_anywhere(problem) and problem.cols in COLS_OF_ODD_F32
+    if not (_is_plain_forward(problem) and softmax_of_f32 and odd):
         return None
     vectors, accesses = problem.row_bytes / ACCESS_BYTES, MAX_ACCESSES_ODD_F32
     one = MAX_ACCESSES_ODD_F32_ONE_ACCESS

@@ -10,7 +10,6 @@ from explorer.gpu_spec import GpuSpec
 from explorer.problem import Mask, Op, Problem
 from explorer.space.design_rules import WIDE_ROW, is_plain
 from explorer.space.heuristic import across_rows, gradients, short_gradients
-from explorer.space.heuristic.across_rows import of_middle_axis
 from explorer.space.heuristic.one_block import (
     most_few_rows,
     of_many_odd_rows,
@@ -116,7 +115,7 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
     if short is not None:
         return short
     if problem.inner > 1 and problem.cols >= MIN_COLS_SHARED_ACROSS_ROWS and gpu.cluster_blocks > 1:
-        return of_middle_axis(problem, gpu)
+        return across_rows.of_middle_axis(problem, gpu)
     splits = is_plain(problem) and not _asks_exact(problem, accuracy)
     if problem.cols >= WIDE_ROW and _are_shared(problem, gpu):
         if problem.op.is_backward:
