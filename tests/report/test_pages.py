@@ -74,7 +74,8 @@ def history(once):
 
     def fill(folder):
         storage = open_storage(str(folder / "studies.db"))
-        run_search(ReplayEvaluator(load_recording(RECORDING)), storage, trials=31)
+        # By seed 2 the kernel of the least first time is not the one that wins the finals.
+        run_search(ReplayEvaluator(load_recording(RECORDING)), storage, trials=31, seed=2)
 
     storage = open_storage(str(once("report-study", fill) / "studies.db"), read_only=True)
     return load_history(storage, AskedProblem(4096))

@@ -127,7 +127,7 @@ def test_blocks_share_long_rows_over_a_middle_axis():
 
 def test_few_short_rows_have_a_warp_each():
     assert config_for(Problem(32, 512), H200).threads_per_row == 32
-    assert config_for(Problem(65536, 512), H200).threads_per_row == 64
+    assert config_for(Problem(65536, 512), H200).threads_per_row == 96
 
 
 def test_rows_of_one_wave_have_a_block_each():
@@ -136,16 +136,19 @@ def test_rows_of_one_wave_have_a_block_each():
         return config.threads // config.threads_per_row, config.threads_per_row
 
     assert threads(64) == threads(1056) == threads(1108) == (1, 256)  # 1.05 waves
-    assert [threads(rows) for rows in (1109, 2217, 16384)] == [(1, 192), (1, 96), (1, 96)]
+    assert [threads(rows) for rows in (1109, 2217, 16384)] == [(1, 192), (1, 96), (1, 320)]
     assert threads(300, known_gpu("Tesla T4")) == (1, 128)
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
 def test_few_threads_are_idle_at_a_row_s_last_access(dtype):
-    """Of rows that whole accesses cover: seven of ten accesses, at least, find something."""
+    """Of rows that whole accesses cover: seven of ten accesses, at least, find something.
+
+    Rows of many waves have one or two accesses for each thread instead, whatever they find.
+    """
     for cols in range(2048, 8192, 16 // dtype.itemsize):
-        config = config_for(Problem(16384, cols, dtype), H200)
-        split = WorkSplit(Problem(16384, cols, dtype), config)
+        config = config_for(Problem(2000, cols, dtype), H200)
+        split = WorkSplit(Problem(2000, cols, dtype), config)
         assert split.row_vectors / (split.slots * config.threads_per_row) >= 0.7, (cols, config)
 
 
@@ -440,7 +443,7 @@ def test_the_most_rows_have_a_config(cols):
 def test_a_row_s_last_element_alone_does_not_make_a_size_worse():
     """Of 4097 elements 128 threads have four accesses each, and one of them a fifth."""
     assert config_for(Problem(8192, 4097, DType.BF16), H200).threads_per_row == 128
-    assert config_for(Problem(8192, 4096, DType.BF16), H200).threads_per_row == 192
+    assert config_for(Problem(3000, 4096, DType.BF16), H200).threads_per_row == 192
 
 
 GRADIENTS = (Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD)
@@ -664,12 +667,19 @@ def test_few_rows_of_a_logarithm_that_words_divide_have_a_block_each(gpu):
 
 
 @pytest.mark.parametrize("gpu", [H200, known_gpu("NVIDIA H100 80GB HBM3")], ids=str)
-def test_gradients_of_few_kilobytes_of_a_logarithm_have_no_hints(gpu):
+def test_gradients_of_few_kilobytes_have_no_hints(gpu):
     def hint(rows, cols, dtype=DType.F32, op=Op.LOG_SOFTMAX_BACKWARD):
         return config_for(Problem(rows, cols, dtype, op), gpu).load_hint
 
     assert hint(1, 125) == hint(8, 125) == hint(46, 5) == "default"
-    assert hint(300, 16) == hint(46, 5, DType.BF16) == hint(46, 5, op=Op.SOFTMAX_BACKWARD) == "cs"
+    assert hint(46, 5, op=Op.SOFTMAX_BACKWARD) == "default"
+    assert hint(300, 16) == hint(46, 5, DType.BF16) == "cs"
+
+
+@pytest.mark.parametrize("gpu", [H200, known_gpu("NVIDIA H100 80GB HBM3")], ids=str)
+def test_few_short_rows_of_any_gradient_are_loaded_by_two_elements(gpu):
+    config = config_for(Problem(2, 34, op=Op.SOFTMAX_BACKWARD), gpu)
+    assert (config.threads_per_row, config.vector_bytes) == (16, 8)
 
 
 def test_rows_of_f32_that_start_anywhere_have_two_accesses_of_a_cluster():
@@ -795,12 +805,13 @@ H100 = known_gpu("NVIDIA H100 80GB HBM3")
 @pytest.mark.parametrize(
     ("cols", "dtype", "one", "two"),
     [
-        (512, DType.F32, 128, 64),
-        (1000, DType.F32, 256, 128),
+        (512, DType.F32, 128, 96),
+        (1000, DType.F32, 224, 160),
         (1280, DType.BF16, 160, 96),
         (256, DType.F64, 64, 64),  # which was not measured
-        (1896, DType.F16, 128, 128),  # 19 of 256 threads would have nothing
-        (2560, DType.BF16, 96, 96),  # longer rows have three
+        (1896, DType.F16, 192, 128),
+        (2048, DType.BF16, 256, 128),  # all of 256 threads have one access
+        (2560, DType.BF16, 256, 192),
         (256, DType.BF16, 32, 32),  # a warp's access
         (513, DType.F32, 64, 64),  # it starts anywhere
     ],
@@ -908,14 +919,138 @@ def test_rows_that_few_warps_keep_resident_have_few(rows, cols, threads_per_row,
     assert (config.threads_per_row, config.vector_bytes) == (threads_per_row, word)
 
 
-def test_many_odd_rows_of_f32_have_few_accesses():
-    for cols, on_h200, on_h100 in ((777, 128, 160), (1327, 192, 256), (3333, 512, 512)):
-        problem = Problem(30_000, cols)
-        assert shape(problem)[:2] == (on_h200, 16), cols
-        assert shape(problem, H100)[:2] == (on_h100, 16), cols
-    few = Problem(2000, 1001)
-    logarithm, longer = Problem(30_000, 1327, op=Op.LOG_SOFTMAX), Problem(30_000, 4097)
-    assert [shape(each)[0] for each in (few, logarithm, longer)] == [128, 96, 512]
+@pytest.mark.parametrize(
+    ("rows", "cols", "on_h200", "on_h100"),
+    [
+        (30_000, 777, 128, 160),
+        (30_000, 1327, 224, 256),
+        (77_605, 684, 128, 160),
+        (20_000, 2000, 320, 384),
+        (30_000, 3333, 512, 512),
+        (39_354, 3928, 512, 640),
+        (13_565, 6534, 640, 768),
+        (9000, 7500, 768, 768),
+    ],
+)
+def test_many_rows_of_f32_have_few_accesses(rows, cols, on_h200, on_h100):
+    problem = Problem(rows, cols)
+    assert shape(problem)[:2] == (on_h200, 16)
+    assert shape(problem, H100)[:2] == (on_h100, 16)
+
+
+def test_other_rows_have_more_accesses():
+    few, few_large_blocks = Problem(2000, 1001), Problem(1502, 5837)
+    assert (shape(few)[0], shape(few_large_blocks, H100)[0]) == (128, 384)
+    logarithm = Problem(30_000, 1327, op=Op.LOG_SOFTMAX)
+    assert (shape(logarithm)[0], shape(logarithm, H100)[0]) == (224, 96)
+    odd = Problem(19_019, 4234, DType.BF16, Op.LOG_SOFTMAX)
+    assert shape(odd)[:2] == (128, 8)
+
+
+@pytest.mark.parametrize("gpu", [H200, H100], ids=str)
+def test_odd_rows_of_f32_that_are_hardly_short_have_a_warp(gpu):
+    def kind(rows, cols, op=Op.SOFTMAX):
+        config = config_for(Problem(rows, cols, op=op), gpu)
+        return config.threads_per_row, config.vector_bytes, config.staging
+
+    assert kind(5729, 487) == (32, 4, "direct")
+    assert kind(12_000, 487) == (32, 16, "span")
+    assert kind(9000, 401) == (16, 16, "span")
+    assert kind(12_000, 487, Op.SOFTMAX_BACKWARD)[2] == "direct"
+    assert kind(500, 401)[0] == kind(12_000, 487, Op.LOG_SOFTMAX)[0] == 64  # not timed
+
+
+def test_many_gradients_of_f32_have_one_access_for_each_thread():
+    for rows, cols, threads in ((100_000, 514, 160), (50_000, 777, 224), (20_000, 1001, 320)):
+        for op in GRADIENTS:
+            config = config_for(Problem(rows, cols, op=op), H200)
+            assert (config.threads_per_row, config.vector_bytes) == (threads, 16)
+    few = config_for(Problem(2000, 1001, op=Op.SOFTMAX_BACKWARD), H200)
+    assert few.vector_bytes == 4
+
+
+@pytest.mark.parametrize("gpu", [H200, H100], ids=str)
+@pytest.mark.parametrize(
+    ("rows", "cols", "op", "cluster", "threads"),
+    [
+        (215, 8548, Op.SOFTMAX_BACKWARD, 4, 128),
+        (16, 9004, Op.SOFTMAX_BACKWARD, 8, 128),
+        (2000, 8548, Op.LOG_SOFTMAX_BACKWARD, 4, 128),
+        (300, 20_004, Op.SOFTMAX_BACKWARD, 8, 128),
+        (64, 50_260, Op.SOFTMAX_BACKWARD, 8, 256),
+        (300, 12_300, Op.SOFTMAX, 2, 128),
+        (100, 50_260, Op.SOFTMAX, 8, 128),
+    ],
+)
+def test_wide_rows_are_loaded_by_the_8_bytes_that_divide_them(
+    gpu, rows, cols, op, cluster, threads
+):
+    config = config_for(Problem(rows, cols, DType.BF16, op), gpu)
+    assert (config.cluster, config.threads, config.vector_bytes) == (cluster, threads, 8)
+    odd = config_for(Problem(rows, cols + 1, DType.BF16, op), gpu)
+    assert odd.vector_bytes == 16
+
+
+def test_strides_count_where_words_of_8_bytes_are_chosen():
+    wide = Problem(1000, 12_300, DType.BF16, input_stride=12_301)
+    assert config_for(wide, H200).vector_bytes == 16
+    assert config_for(replace(wide, input_stride=12_304), H200).vector_bytes == 8
+
+
+def test_many_odd_gradients_of_f32_have_four_blocks():
+    def shared(rows, cols):
+        config = config_for(Problem(rows, cols, op=Op.SOFTMAX_BACKWARD), H200)
+        return config.cluster, config.threads
+
+    assert shared(12_968, 8963) == (4, 256)
+    assert shared(1000, 8963)[0] == shared(6000, 12_001)[0] == 8
+
+
+def test_wide_rows_may_be_hardly_more_than_one_wave():
+    for dtype in (DType.F32, DType.BF16):
+        config = config_for(Problem(100, 65_536, dtype), H200)
+        assert (config.cluster, config.threads, config.cache_holds) == (8, 128, "exp")
+    more = config_for(Problem(100, 80_000, DType.BF16), H200)
+    assert more.cache_holds == "input"
+
+
+@pytest.mark.parametrize(
+    ("problem", "threads", "threads_per_row", "word"),
+    [
+        (Problem(12_800, 96, DType.BF16, inner=128), 256, 32, 8),
+        (Problem(12_800, 96, DType.BF16, Op.SOFTMAX_BACKWARD, inner=128), 256, 32, 8),
+        (Problem(32_768, 96, DType.BF16, Op.LOG_SOFTMAX, inner=256), 128, 16, 8),
+        (Problem(131_072, 80, DType.F16, inner=16_384), 128, 8, 8),
+        (Problem(20_020, 96, DType.BF16, inner=13), 128, 8, 2),
+        (Problem(13_013, 72, inner=13), 256, 16, 4),
+        (Problem(65_536, 150, DType.BF16, inner=16_384), 256, 16, 8),
+        (Problem(4096, 512, inner=64), 256, 64, 16),
+        (Problem(8192, 200, DType.F16, inner=128), 256, 32, 8),
+        (Problem(2048, 300, DType.BF16, inner=32), 256, 64, 8),
+    ],
+    ids=str,
+)
+def test_rows_of_some_elements_over_a_middle_axis_have_small_tiles(
+    problem, threads, threads_per_row, word
+):
+    for gpu in (H200, H100, known_gpu("NVIDIA A100-SXM4-80GB")):
+        config = config_for(problem, gpu)
+        assert Space(problem, gpu).is_legal(promising(problem, gpu))
+        if gpu.sm_count == H200.sm_count:
+            shape = (config.threads, config.threads_per_row, config.vector_bytes)
+            assert shape == (threads, threads_per_row, word) and config.cluster == 1
+
+
+def test_the_fewer_rows_over_a_middle_axis_the_more_threads_has_each():
+    for cols, dtype in ((96, DType.BF16), (80, DType.F32), (150, DType.BF16)):
+        problems = [Problem(256 * 2**n, cols, dtype, inner=128) for n in range(13)]
+        threads = [config_for(problem, H200).threads_per_row for problem in problems]
+        assert threads == sorted(threads, reverse=True), cols
+
+
+def test_many_rows_over_a_middle_axis_have_clusters():
+    assert config_for(Problem(32_768, 256, DType.BF16, inner=512), H200).cluster == 2
+    assert config_for(Problem(65_536, 150, inner=16_384), H200).cluster == 2
 
 
 def test_sums_are_rescaled_where_that_takes_fewer_registers():
@@ -931,7 +1066,7 @@ def test_rows_are_read_twice_only_where_the_cache_holds_them():
     assert not config_for(problem, H100).splits_launches
 
 
-@pytest.mark.parametrize("cols", [6, 20, 60])
+@pytest.mark.parametrize("cols", [6, 20, 60, 80, 150, 300])
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
 def test_few_elements_over_a_middle_axis_may_be_batch_invariant(cols, dtype):
     """Also where the number of rows would change the words and the threads."""

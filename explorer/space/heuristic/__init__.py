@@ -3,8 +3,8 @@
 `regimes` chooses the kind of kernel. The first of these that fits has a module, which chooses the
 numbers:
 
-- Rows over a middle axis are for `across_rows`: those of up to 64 elements, unless these are f64,
-  and, where the GPU has clusters, those of 128 elements or more.
+- Rows over a middle axis are for `across_rows`: those of up to 64 elements, most of up to 127, some
+  of up to 512, unless these are f64, and, where the GPU has clusters, those of 128 or more.
 - Gradients of few rows of 330 elements or more that start anywhere are for `gradients`: its
   `of_narrow_words` loads them by the words that divide them. Where exponentials are computed, it
   has some rows that wider words divide as well.
@@ -13,8 +13,9 @@ numbers:
 - Gradients of rows of up to 80 elements that words of 16 bytes do not divide, or of 160 of 16 bits
   that 8 bytes do not, are for `short_gradients`, and so are few rows of up to 160 elements whose
   exponentials are computed.
-- Many rows of 600 to 3499 elements of f32 that start anywhere are for `one_block` as well: its
-  `of_many_odd_rows` has few accesses for each thread of softmax.
+- Many rows of 480 to 8191 elements of f32, and many of 16 bits that start at whole accesses, of
+  2400 elements or more (1400 where an SM has little bandwidth), are for `one_block` as well: its
+  `of_many_rows` has few accesses for each thread.
 - Rows of up to 1280 elements that words of 16 bytes do not divide, or of fewer than 64, are for
   `short_rows`.
 - Rows of 8192 elements or more (`WIDE_ROW`) are for `wide_rows` where clusters may share them: it

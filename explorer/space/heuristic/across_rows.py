@@ -57,6 +57,43 @@ less time by 8 threads than by 4, with 0.8 waves; 65536 x 16 bf16 5 % more by 8 
 which load pairs, with 1."""
 
 
+MAX_COLS_BY_SMALL_TILES = 512
+"""Elements of the longest row over a middle axis that the threads of one block share, if rows are
+few: a thread keeps 16 elements at most."""
+
+MIN_COLS_OF_TILES = 128
+"""Elements of the shortest row over a middle axis for tiles that several blocks may share."""
+
+MAX_COLS_ONE_BLOCK_16_BIT = 160
+"""Elements of the longest 16-bit row of MIN_COLS_OF_TILES elements or more that has one block even
+if rows are not few: on an H200, 65536 x 150 bf16, of 16384 rows side by side, takes 7 % less time
+by one block and words of 8 bytes than by two and words of 16, on an H100 2 %."""
+
+WORD, WORD_LONGER_F32 = 8, 16
+"""Bytes of a word, at most, by which rows are loaded that have small tiles, and the same of f32
+rows of MIN_COLS_OF_TILES elements or more. On an H200, 2048 x 300 bf16 takes 22 % less time by
+words of 8 bytes than by words of 16, on an H100 21 %."""
+
+THREADS_OF_A_SHORTER_ROW = (8, 16, 32)
+"""Threads that rows of up to MIN_COLS_OF_TILES elements may have: the fewest with which the threads
+of all rows are MIN_SHARE_OF_THREADS_TILES of those that the GPU has room for, or else the most."""
+
+MIN_SHARE_OF_THREADS_TILES = 0.45
+"""Share of the GPU's threads that rows are to give work to. On an H200, 12800 x 96 bf16 takes 48 %
+less time by 32 threads a row than by 4 and words of 16 bytes, its gradient 69 %, 16384 x 80 f32 23
+% less by 16 than by 8, and 131072 x 80 f16, of which 8 are enough, 30 %; on an H100 48, 65, 14 and
+23 %. On the H200, 32768 x 96 bf16 of log_softmax takes 23 % less by 16 threads, of which a block
+has 128, than by 32 of 256. Of longer rows, 4096 x 512 f32 takes 20 % less by 64 threads of one
+block than by 16 of each of four, 8192 x 200 f16 28 % less by 32 than by 16 of each of two, on an
+H100 15 and 29 %."""
+
+MAX_ELEMENTS_PER_THREAD_16_BIT_ODD, THREADS_OF_ODD_F32 = 12, 16
+"""Elements of a shorter 16-bit row that a thread has, at most, where only single elements divide
+what lies side by side, and the threads of such an f32 row. On an H200, 20020 x 96 bf16, of 13 rows
+side by side, takes 21 % less time by 8 threads than by 4, 20020 x 120 8 % less by 16 than by 8,
+13013 x 72 f32 4 % less by 16 than by 8, on an H100 22, 7 and 4 %."""
+
+
 class Tile(NamedTuple):
     """Rows side by side that the blocks of a cluster keep."""
 
@@ -124,6 +161,65 @@ def _by_few_threads(problem: Problem, gpu: GpuSpec, word: int) -> Config:
             break
         idea = more
     return idea
+
+
+def of_small_tiles(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """A config for rows of some elements over a middle axis, of which blocks keep few side by side.
+
+    None for f64, for longer rows, for many rows that `of_middle_axis` suits, and for what was not
+    timed: gradients of MIN_COLS_OF_TILES elements or more.
+    """
+    longer = problem.cols >= MIN_COLS_OF_TILES
+    size, untimed = problem.dtype.itemsize, longer and problem.op.is_backward
+    is_short = MAX_COLS_FEW_ELEMENTS < problem.cols <= MAX_COLS_BY_SMALL_TILES
+    if size > 4 or not is_short or untimed:
+        return None
+    widest = WORD_LONGER_F32 if longer and size == 4 else WORD
+    word = math.gcd(widest, problem.inner * size)
+    if longer:
+        return _of_longer_rows(problem, gpu, word) if word == widest else None
+    if word == size:
+        return _of_single_elements(problem)
+    fewest, *_, most = THREADS_OF_A_SHORTER_ROW
+    enough = (n for n in THREADS_OF_A_SHORTER_ROW if _are_enough(problem, gpu, word, n))
+    lanes = next(enough, most)
+    if size == 4 and lanes == fewest:
+        return None
+    return replace(row_of(lanes), threads=256 if lanes == most else 128, vector_bytes=word)
+
+
+def _of_single_elements(problem: Problem) -> Config:
+    """Rows of which each thread loads single elements."""
+    if problem.dtype is DType.F32:
+        return replace(row_of(THREADS_OF_ODD_F32), threads=TILE_THREADS, vector_bytes=4)
+    lanes = power_of_two(math.ceil(problem.cols / MAX_ELEMENTS_PER_THREAD_16_BIT_ODD))
+    return replace(row_of(lanes), vector_bytes=2)
+
+
+def _of_longer_rows(problem: Problem, gpu: GpuSpec, word: int) -> Config | None:
+    """One block for some rows; None for many of more elements.
+
+    A block has rows in 128, 64 or 32 bytes side by side, the fewer rows there are.
+    """
+    halves = problem.dtype.is_half
+    lanes = 32 if halves else 64
+    if halves and problem.cols <= MAX_COLS_ONE_BLOCK_16_BIT:
+        lanes = 16 if _are_enough(problem, gpu, word, 16) else lanes
+    elif _are_enough(problem, gpu, word, lanes):
+        return None
+    words = problem.rows * problem.dtype.itemsize / word
+    if words * lanes / TILE_THREADS < gpu.sm_count:
+        lanes = 64
+    idea = replace(row_of(lanes), threads=TILE_THREADS, vector_bytes=word, min_blocks=4)
+    if halves:
+        return replace(idea, cache_holds="input")
+    return replace(idea, algorithm="online-block-max")
+
+
+def _are_enough(problem: Problem, gpu: GpuSpec, word: int, lanes: int) -> bool:
+    """Whether so many threads for each word side by side give the GPU work."""
+    threads = problem.rows * problem.dtype.itemsize / word * lanes
+    return threads >= MIN_SHARE_OF_THREADS_TILES * gpu.sm_count * gpu.threads_per_sm
 
 
 def of_middle_axis(problem: Problem, gpu: GpuSpec) -> Config:

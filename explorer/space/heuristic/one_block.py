@@ -8,19 +8,21 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.parameters import ROW_THREADS, WARPS
-from explorer.problem import Mask, Op, Problem
+from explorer.problem import Mask, Problem
 from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic import gradients
 from explorer.space.heuristic.residency import (
     elements_of_an_sm,
     fastest_reduction,
     resident_blocks,
+    suits_one_access,
     waves,
 )
 from explorer.space.heuristic.row_threads import (
     ACCESS_BYTES,
     MIN_BLOCK_THREADS,
     fewest_threads,
+    is_of_8_byte_words,
     row_of,
     starts_anywhere,
     threads_for,
@@ -97,15 +99,6 @@ takes 1 % less time so than by half a warp."""
 MAX_ROW_BYTES_TWO_ACCESSES = 4096
 """Bytes of the longest row of which each thread has two accesses."""
 
-MAX_GBPS_OF_AN_SM_ONE_ACCESS = 30.0
-"""Memory bandwidth, in GB/s for each SM, up to which threads have one access to such a row.
-
-The more an SM can load, the more each of its threads must have under way. On an H100, whose SMs
-have 25, 50000 x 512 f32 takes 1 % less time by one access than by two, and 19 such problems 0.4 %
-in the mean, of which 32768 x 512 f32 of log_softmax and 33554 x 2000 bf16 take 0.5 % more; on an
-H200, whose SMs have 36, they take 2 to 12 % more. No other GPU was measured.
-"""
-
 MIN_WAVES_ONE_ACCESS = 4
 """Waves of blocks, of any registers, from which that was so on the H100: of three, 2957 x 2048 bf16
 takes 1 % more time by one access."""
@@ -114,19 +107,42 @@ MIN_SHARE_ONE_ACCESS = 0.95
 """Share of the threads, at least, that have this one access. Of 256 threads of 3792 bytes, 19 would
 have none, and 35395 x 1896 f16 takes 2 % more time."""
 
-MAX_ACCESSES_ODD_F32 = 1.96
-"""Accesses of a thread, at most, to an f32 row that starts anywhere, if rows are many. On an H200,
-200000 x 777 takes 2 % less time by 128 threads and words of 16 bytes than by 64 and single
-elements, 16786 x 1999 1 % less by 256 than by 192, 10067 x 3333 1 % less by 512 than by 224."""
+MOST_ACCESSES_OF_MANY_ROWS = {
+    4: ((320, 1.62), (512, 2.01), (640, 2.7), (768, math.inf)),
+    2: ((224, 1.75), (256, 2.26), (512, 2.34)),
+}
+"""Accesses of a thread, at most, to a row that has a block of up to so many threads, by the bytes
+of an element, where rows are many. More bytes are under way with more accesses, and these numbers
+are about what an H200's memory needs. There, softmax takes 1 to 3 % less time so than with three to
+six accesses at 27 problems of 640 to 7999 columns of f32 (9000 x 7500 3 %, by 768 threads instead
+of 320; 20000 x 2000 3 %, by 320 instead of 64), and 1 % less at 7 of 3072 to 7168 columns of bf16.
+"""
 
-MAX_ACCESSES_ODD_F32_ONE_ACCESS, MAX_THREADS_ODD_F32_ONE_ACCESS = 1.47, 384
-"""The same on GPUs whose SMs suit one access to other rows, and the most threads for it. On an
-H100, 60000 x 1153 takes 1 % less time by 224 threads than by 128, 16786 x 1999 1 % less by 384 than
-by 192, but 10067 x 3333 2 % more by 640 than by 512. No other GPU was measured."""
+MOST_ACCESSES_OF_MANY_ROWS_ONE_ACCESS = {
+    4: ((192, 1.24), (384, 1.4), (512, 1.64), (640, 2.0), (768, math.inf)),
+    2: ((192, 1.24), (224, 1.13), (384, 1.5), (512, 1.8)),
+}
+"""The same on GPUs whose SMs suit one access. On an H100, 26 such problems of f32 take 0.5 to 2 %
+less time so (39354 x 3928 1.5 %, by 640 threads instead of 160), and 8 of bf16 0.3 to 1.6 %."""
 
-COLS_OF_ODD_F32 = range(600, 3500)
-"""Elements of the rows for which this holds. On an H200, 8190 x 4097 takes the least time by 512
-threads, where this would ask for 640."""
+COLS_OF_MANY_ROWS = {4: range(480, WIDE_ROW), 2: range(2400, WIDE_ROW)}
+COLS_OF_MANY_ROWS_ONE_ACCESS = {4: range(480, WIDE_ROW), 2: range(1400, 6500)}
+"""Elements of the rows that `of_many_rows` is for, by the bytes of an element, the second on GPUs
+whose SMs suit one access. Of log_softmax of 16 bits, two problems were timed."""
+
+MIN_COLS_OF_MANY_ODD_ROWS = 600
+"""Elements of the shortest f32 row that starts anywhere which `of_many_rows` is for: on an H200,
+200000 x 513 takes 0.6 % more time by 96 threads than by 64, but on an H100 0.8 % less by 128. Of
+16-bit rows only those that start at whole accesses were timed."""
+
+COLS_LOGARITHM, COLS_LOGARITHM_ONE_ACCESS = range(480, 4500), range(2000, 4000)
+"""Elements of f32 rows of log_softmax that `of_many_rows` is for, the second as above.
+On an H200, 3355 x 5001 takes 1.1 % more time so than by 320 threads; on an H100, 37805 x 3334 takes
+0.9 % less, 11177 x 1501 1.7 % more, 4096 x 4096 1.3 % more."""
+
+MIN_WAVES_LARGE_BLOCKS, MAX_THREADS_SMALL_BLOCK = 8, 512
+"""Waves of larger blocks, of any registers, from which rows are many: on an H100, 1502 x 5837 f32,
+of 5.7, takes 2 % more time by 768 threads than by 384, 3000 x 7116, of 11, 1 % less than by 256."""
 
 HALF_WARP_ROW_BYTES = 1024
 """Bytes of an f32 row that half a warp loads in four accesses: on an H200 and an H100, 50000 x 256
@@ -140,7 +156,7 @@ On an H200, 2000 x 4000 bf16 takes 3 % less time by redux.
 
 
 def of_one_block(problem: Problem, gpu: GpuSpec, chosen: Config | None) -> Config:
-    """A row by one warp or block: as `of_one_wave` or `of_many_odd_rows` has chosen, if one has."""
+    """A row by one warp or block: as `of_one_wave` or `of_many_rows` has chosen, if one has."""
     if chosen is None and problem.op.is_backward and problem.inner == 1:
         return gradients.kept(gradients.of_many_waves(problem, gpu), problem, gpu)
     idea = chosen or replace(
@@ -370,7 +386,7 @@ def _shapes_of_one_wave(problem: Problem, gpu: GpuSpec) -> Iterator[tuple[int, i
     """
     halves = problem.dtype.is_half
     odd = problem.row_bytes % 16 > 0
-    if _is_of_8_byte_words(problem):
+    if is_of_8_byte_words(problem):
         for accesses in range(2, MAX_8_BYTE_ACCESSES + 1):
             threads = fewest_threads(problem, accesses, access_bytes=8)
             if threads <= MAX_THREADS_OF_ONE_ACCESS:
@@ -395,15 +411,6 @@ def _is_short_f32(problem: Problem) -> bool:
     return problem.dtype is DType.F32 and problem.row_bytes % 16 > 0 and short
 
 
-def _is_of_8_byte_words(problem: Problem) -> bool:
-    """Whether rows are of 16 bits, and words of 8 bytes divide them that 16 bytes do not.
-
-    On an H200, 100 x 1500 bf16 takes 12 % less time by words of 8 bytes than by words of 16, for
-    which each row starts elsewhere; on an H100, 438 x 7900 7 %, 1095 x 7900 5 %.
-    """
-    return problem.dtype.is_half and problem.row_bytes % 16 == 8
-
-
 MAX_8_BYTE_ACCESSES = 8
 """Accesses of 8 bytes that a thread has to a row, at most."""
 
@@ -411,16 +418,38 @@ MIN_COLS_8_BYTE_WORDS = 4096
 """Elements of the shortest row that has them where not all rows are on the GPU at once."""
 
 
+COLS_UNALIGNED_LOGARITHM, THREADS_UNALIGNED_LOGARITHM = range(4097, 6145), 128
+"""Elements of 16-bit rows of log_softmax that start anywhere for which blocks have so many threads
+and load words of 8 bytes, where an SM has much bandwidth and rows are MIN_WAVES_ONE_ACCESS waves.
+On an H200, 19019 x 4234 bf16 takes 4 % less time so than by 192 threads and words of 16, 9000 x
+5555 2 %; on an H100 0.5 % more and 0.3 % less. At 30000 x 3001 words of 16 and 96 threads take 0.5
+% less on the H200."""
+
+
 def _of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
     """A row a block, or a warp, where not all rows are on the GPU at once."""
     plain = _is_plain_forward(problem)
-    if plain and _is_of_8_byte_words(problem) and MIN_COLS_8_BYTE_WORDS <= problem.cols < WIDE_ROW:
+    if plain and is_of_8_byte_words(problem) and MIN_COLS_8_BYTE_WORDS <= problem.cols < WIDE_ROW:
         threads = fewest_threads(problem, MAX_8_BYTE_ACCESSES, access_bytes=8)
         return replace(row_of(threads), vector_bytes=8)
+    unaligned = _of_unaligned_logarithm(problem, gpu) if plain and problem.op.is_log else None
+    if unaligned is not None:
+        return unaligned
     if plain and problem.dtype is DType.F32 and _fills(problem, HALF_WARP_ROW_BYTES):
         return row_of(WARP // 2)
     one = _of_one_access(problem, gpu) if plain else None
     return one or row_of(_threads_of_one_block(problem))
+
+
+def _of_unaligned_logarithm(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """Words of 8 bytes for many 16-bit rows that start anywhere; None for other rows."""
+    unaligned = problem.dtype.is_half and starts_anywhere(problem)
+    lengths = COLS_UNALIGNED_LOGARITHM
+    if not unaligned or problem.cols not in lengths or suits_one_access(gpu):
+        return None
+    idea = replace(row_of(THREADS_UNALIGNED_LOGARITHM), vector_bytes=8)
+    are_many = problem.rows >= MIN_WAVES_ONE_ACCESS * _rows_of_a_wave(idea, gpu)
+    return idea if are_many else None
 
 
 def _fills(problem: Problem, size: int) -> bool:
@@ -428,27 +457,38 @@ def _fills(problem: Problem, size: int) -> bool:
     return MIN_SHARE_ONE_ACCESS * size < problem.row_bytes <= size
 
 
-def of_many_odd_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
-    """Few accesses for each thread of many f32 rows that start anywhere; None for other rows.
-
-    Of log_softmax, 11177 x 1501 f32 takes 2 % more time so on an H100.
-    """
-    softmax_of_f32 = problem.op is Op.SOFTMAX and problem.dtype is DType.F32
-    odd = starts_anywhere(problem) and problem.cols in COLS_OF_ODD_F32
-    if not (_is_plain_forward(problem) and softmax_of_f32 and odd):
+def of_many_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """Few accesses, one to three, for each thread of many rows; None for other rows."""
+    if not _is_of_many_rows(problem, gpu):
         return None
-    vectors, accesses = problem.row_bytes / ACCESS_BYTES, MAX_ACCESSES_ODD_F32
-    one = MAX_ACCESSES_ODD_F32_ONE_ACCESS
-    if _suits_one_access(gpu) and vectors <= one * MAX_THREADS_ODD_F32_ONE_ACCESS:
-        accesses = one
-    idea = row_of(next(size for size in WARPS if size * accesses >= vectors))
-    are_many = problem.rows >= MIN_WAVES_ONE_ACCESS * _rows_of_a_wave(idea, gpu)
+    by_type = MOST_ACCESSES_OF_MANY_ROWS
+    if suits_one_access(gpu):
+        by_type = MOST_ACCESSES_OF_MANY_ROWS_ONE_ACCESS
+    limits = by_type[problem.dtype.itemsize]
+    vectors = problem.row_bytes / ACCESS_BYTES
+    idea = row_of(next(n for n in WARPS if n * _most_accesses(n, limits) >= vectors))
+    large = idea.threads > MAX_THREADS_SMALL_BLOCK
+    least = MIN_WAVES_LARGE_BLOCKS if large else MIN_WAVES_ONE_ACCESS
+    are_many = problem.rows >= least * _rows_of_a_wave(idea, gpu)
     return replace(idea, algorithm=_algorithm_of_many_waves(problem)) if are_many else None
 
 
-def _suits_one_access(gpu: GpuSpec) -> bool:
-    """Whether an SM has so little bandwidth that threads of one access each keep it busy."""
-    return 0 < gpu.peak_gbps / gpu.sm_count <= MAX_GBPS_OF_AN_SM_ONE_ACCESS  # 0 if unknown
+def _most_accesses(threads: int, limits: tuple[tuple[int, float], ...]) -> float:
+    """The limit of the smallest size that is no smaller; none above the largest."""
+    return next((most for size, most in limits if threads <= size), math.inf)
+
+
+def _is_of_many_rows(problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether rows are of a type and length for which few accesses were timed."""
+    size, suits = problem.dtype.itemsize, suits_one_access(gpu)
+    lengths = COLS_OF_MANY_ROWS_ONE_ACCESS if suits else COLS_OF_MANY_ROWS
+    if not _is_plain_forward(problem) or problem.cols not in lengths.get(size, ()):
+        return False
+    odd = widest_word(problem) < ACCESS_BYTES
+    if size == 2 or problem.cols < MIN_COLS_OF_MANY_ODD_ROWS:
+        return not odd
+    of_logarithm = COLS_LOGARITHM_ONE_ACCESS if suits else COLS_LOGARITHM
+    return not problem.op.is_log or problem.cols in of_logarithm
 
 
 def _of_one_access(problem: Problem, gpu: GpuSpec) -> Config | None:
@@ -457,7 +497,7 @@ def _of_one_access(problem: Problem, gpu: GpuSpec) -> Config | None:
     None as well for rows of a warp's access or less, of which the H100's table says nothing else
     than the H200's, and for those of which threads have three accesses or more.
     """
-    suits = _suits_one_access(gpu) and problem.dtype is not DType.F64  # which was not measured
+    suits = suits_one_access(gpu) and problem.dtype is not DType.F64  # which was not measured
     if not suits or not WARP_ACCESS_BYTES < problem.row_bytes <= MAX_ROW_BYTES_TWO_ACCESSES:
         return None
     full = (size for size in ROW_THREADS if _fills(problem, size * ACCESS_BYTES))

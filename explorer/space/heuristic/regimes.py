@@ -12,7 +12,7 @@ from explorer.space.design_rules import WIDE_ROW, is_plain
 from explorer.space.heuristic import across_rows, gradients, short_gradients
 from explorer.space.heuristic.one_block import (
     most_few_rows,
-    of_many_odd_rows,
+    of_many_rows,
     of_one_block,
     of_one_wave,
     that_fits,
@@ -21,9 +21,6 @@ from explorer.space.heuristic.residency import hinted
 from explorer.space.heuristic.short_rows import of_short_rows
 from explorer.space.heuristic.wide_rows import in_two_launches, of_wide_rows
 from explorer.space.space import Space
-
-MIN_COLS_SHARED_ACROSS_ROWS = 128
-"""Elements of the shortest row over a middle axis for tiles that several blocks may share."""
 
 MAX_TERMS_STRICT_SUM = 32
 """Terms that a thread adds one by one which are too many where a wide row's sum is to be exact."""
@@ -110,11 +107,15 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
     narrow = gradients.of_narrow_words(problem, gpu) if problem.op.is_backward else None
     if narrow is not None:
         return narrow
-    chosen = of_one_wave(problem, gpu) or of_many_odd_rows(problem, gpu)
+    chosen = of_one_wave(problem, gpu) or of_many_rows(problem, gpu)
     short = None if chosen else _of_short_rows(problem, gpu)
     if short is not None:
         return short
-    if problem.inner > 1 and problem.cols >= MIN_COLS_SHARED_ACROSS_ROWS and gpu.cluster_blocks > 1:
+    if (
+        problem.inner > 1
+        and problem.cols >= across_rows.MIN_COLS_OF_TILES
+        and gpu.cluster_blocks > 1
+    ):
         return across_rows.of_middle_axis(problem, gpu)
     splits = is_plain(problem) and not _asks_exact(problem, accuracy)
     if problem.cols >= WIDE_ROW and _are_shared(problem, gpu):
@@ -130,7 +131,8 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
 def _of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     """What suits short rows; None for longer ones."""
     if problem.inner > 1:
-        return across_rows.of_few_elements(problem, gpu)
+        few = across_rows.of_few_elements(problem, gpu)
+        return few or across_rows.of_small_tiles(problem, gpu)
     gradient = short_gradients.of_short_rows(problem, gpu) if problem.op.is_backward else None
     return gradient or of_short_rows(problem, gpu)
 

@@ -95,6 +95,21 @@ def fastest_reduction(gpu: GpuSpec) -> str:
     return "shuffle-redux" if gpu.reduces_warps else "shuffle"
 
 
+MAX_GBPS_OF_AN_SM_ONE_ACCESS = 30.0
+"""Memory bandwidth, in GB/s for each SM, up to which threads have one access to rows of 1 to 4 KiB.
+
+The more an SM can load, the more each of its threads must have under way. On an H100, whose SMs
+have 25, 50000 x 512 f32 takes 1 % less time by one access than by two, and 19 such problems 0.4 %
+in the mean, of which 32768 x 512 f32 of log_softmax and 33554 x 2000 bf16 take 0.5 % more; on an
+H200, whose SMs have 36, they take 2 to 12 % more. No other GPU was measured.
+"""
+
+
+def suits_one_access(gpu: GpuSpec) -> bool:
+    """Whether an SM has so little bandwidth that threads of one access each keep it busy."""
+    return 0 < gpu.peak_gbps / gpu.sm_count <= MAX_GBPS_OF_AN_SM_ONE_ACCESS  # 0 if unknown
+
+
 # ------------------------------------------------------------------ cache hints
 
 
@@ -142,10 +157,11 @@ rows a warp or less loads narrow words: on an H200, 23076 x 13 bf16 takes 8 % le
 11111 x 27 f32 2 %, but 171428 x 14 bf16 8 % more and 12646 x 39 f32 4 %."""
 
 MAX_BYTES_LITTLE = 4096
-"""Bytes of each matrix, at most, of a gradient of log_softmax that is little. In f32, where a warp
-or less loads a row by narrow words, 1 x 125 and 8 x 125 take 1 to 2 % less time without hints on
-two GPUs, 3 x 5 and 46 x 5 1 %, but 300 x 16, of 19 KB, 1 % more on an H200. There, 1 x 60 and 46 x
-10 also take 1 % less by words of one element than by words of two."""
+"""Bytes of each matrix, at most, of a gradient that is little. In f32, where a warp or less loads a
+row by narrow words, 1 x 125 and 8 x 125 of log_softmax take 1 to 2 % less time without hints on two
+GPUs, 3 x 5 and 46 x 5 1 %, but 300 x 16, of 19 KB, 1 % more on an H200; 31 x 6 and 3 x 29 of
+softmax take 1 to 2 % less there and up to 1 % on an H100. Where one thread has a row, 4 x 3 of
+log_softmax takes 3 % less time with hints on an H200 and 1 % on an H100."""
 
 MAX_ACCESSES_EVICT_FIRST_NARROW_F32 = 6
 """Accesses of a thread to a row of f32 or f64 that a block loads, at most: with hints 60 x 2201 f32
@@ -181,7 +197,7 @@ def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
         return False
     if idea.threads_per_row <= WARP:
         many_bytes = problem.bytes > MAX_L2_SHARE_EVICT_FIRST_NARROW * gpu.l2_bytes
-        return many_bytes or is_little_logarithm(problem)
+        return many_bytes or (is_little(problem) and idea.threads_per_row > 1)
     size = min(4, problem.dtype.itemsize)
     elements = elements_of_an_sm(problem, gpu)
     many = size == 4 and WorkSplit(problem, idea).slots > MAX_ACCESSES_EVICT_FIRST_NARROW_F32
@@ -192,10 +208,9 @@ def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     )
 
 
-def is_little_logarithm(problem: Problem) -> bool:
-    """Whether a gradient is of log_softmax in f32, with matrices of few bytes."""
-    little = problem.rows * problem.row_bytes <= MAX_BYTES_LITTLE
-    return problem.op.is_log and problem.dtype.itemsize == 4 and little
+def is_little(problem: Problem) -> bool:
+    """Whether a gradient is of f32, with matrices of few bytes."""
+    return problem.dtype.itemsize == 4 and problem.rows * problem.row_bytes <= MAX_BYTES_LITTLE
 
 
 def are_few_for_hints(problem: Problem, gpu: GpuSpec) -> bool:

@@ -6,7 +6,7 @@ from explorer.config import Config
 from explorer.gpu_spec import WARP
 from explorer.parameters import ROW_THREADS, WARPS
 from explorer.problem import Problem, power_of_two
-from explorer.space.design_rules import WIDE_ROW
+from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.work_split import WorkSplit
 
 ACCESS_BYTES = 16
@@ -46,6 +46,15 @@ for rows that whole accesses cover, the second for rows that start anywhere.
 def starts_anywhere(problem: Problem) -> bool:
     """Whether rows, not of the shortest, start anywhere within 16 bytes."""
     return problem.row_bytes % ACCESS_BYTES > 0 and problem.cols >= MIN_COLS_UNALIGNED
+
+
+def is_of_8_byte_words(problem: Problem) -> bool:
+    """Whether rows are of 16 bits, and words of 8 bytes divide them that 16 bytes do not.
+
+    On an H200, 100 x 1500 bf16 takes 12 % less time by words of 8 bytes than by words of 16, for
+    which each row starts elsewhere; on an H100, 438 x 7900 7 %, 1095 x 7900 5 %.
+    """
+    return problem.dtype.is_half and widest_word(problem) == 8
 
 
 def row_of(threads: int) -> Config:

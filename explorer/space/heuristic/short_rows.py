@@ -6,7 +6,7 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
-from explorer.problem import Problem, power_of_two
+from explorer.problem import Op, Problem, power_of_two
 from explorer.space.design_rules import has_spans, widest_word
 from explorer.space.heuristic.residency import fastest_reduction, resident_blocks, waves
 from explorer.space.heuristic.row_threads import ACCESS_BYTES
@@ -19,6 +19,22 @@ MAX_COLS_BY_HALVES = 960
 
 MAX_COLS_SPAN = 400
 """Elements of the longest row that is better off in a span than by narrow words."""
+
+MIN_COLS_LONG_GRADIENT, MIN_WAVES_LONG_GRADIENT = 513, 4
+"""Elements of the shortest rows of a gradient in f32 that are worked on as longer ones are, with
+one access for each thread, and the waves of blocks, by the words that divide rows, from which they
+are. On an H200, 100000 x 513 and 514, 109145 x 610 and 50000 x 802 take 1 % less time so, 50000 x
+777 and 20000 x 1001 2 %; on an H100, where those of an even length were timed, 1 to 2 %."""
+
+COLS_BY_A_WARP = range(MAX_COLS_SPAN + 1, 501)
+"""Elements of f32 rows of softmax that only single elements divide and that have a warp each, by
+way of a span if rows are more than one wave. On an H200, 5729 x 487 takes 12 % less time by a warp
+than by two and 3500 x 487 4 %, on an H100 8 and 3 %; 12000 x 487 1 % less by spans on both. Few
+rows, as `_in_one_exchange` has them, were not timed."""
+
+MAX_COLS_BY_HALF_A_WARP = 440
+"""Elements of the longest of these that half a warp has in a span: 9000 x 401 takes 2 % less time
+so than by a warp on an H200, 7 % on an H100, 12000 x 487 15 and 6 % more."""
 
 BLOCKS_HELD_PER_SPAN = 4
 """Spans are worth it if rows are enough for one in this many of the blocks that a GPU holds."""
@@ -108,6 +124,12 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
         return few
     if word == 16 and problem.cols >= MIN_COLS_LONG:
         return None
+    if problem.cols in COLS_BY_A_WARP and problem.dtype is DType.F32 and word == 4:
+        by_a_warp = _by_a_warp(problem, gpu)
+        if by_a_warp is not None:
+            return by_a_warp
+    if _are_long_gradients(problem, word, gpu):
+        return None
     if problem.cols > MAX_COLS_SPAN:
         return _in_one_exchange(_by_narrow_words(problem, word), problem, gpu)
     if _divides(word, problem):
@@ -157,6 +179,32 @@ def _in_one_exchange(idea: Config | None, problem: Problem, gpu: GpuSpec) -> Con
     if idea is None or waves(problem, idea, gpu) > MAX_WAVES_FEW_ROWS:
         return idea
     return replace(idea, algorithm="online-block-max")
+
+
+def _are_long_gradients(problem: Problem, word: int, gpu: GpuSpec) -> bool:
+    """Whether rows are of a gradient in f32, of MIN_COLS_LONG_GRADIENT elements, and so many."""
+    is_f32 = problem.op.is_backward and problem.dtype is DType.F32
+    if not is_f32 or problem.cols < MIN_COLS_LONG_GRADIENT:
+        return False
+    narrow = _by_narrow_words(problem, word)
+    return narrow is not None and waves(problem, narrow, gpu) >= MIN_WAVES_LONG_GRADIENT
+
+
+def _by_a_warp(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """A warp or half of one for each row of f32; None where no span can be of it, and for few rows.
+
+    None as well for gradients, which take other paths, and for log_softmax, which was not timed.
+    """
+    two_warps = _by_narrow_words(problem, problem.dtype.itemsize)
+    few = two_warps is None or waves(problem, two_warps, gpu) <= MAX_WAVES_FEW_ROWS
+    if problem.op is not Op.SOFTMAX or few or not has_spans(problem):
+        return None
+    direct = _by_elements(problem, problem.dtype.itemsize)
+    if waves(problem, direct, gpu) <= 1:
+        return direct
+    half = replace(direct, threads=64, threads_per_row=WARP // 2)
+    idea = half if problem.cols <= MAX_COLS_BY_HALF_A_WARP else direct
+    return replace(idea, vector_bytes=ACCESS_BYTES, staging="span")
 
 
 def _fill(span: Config, problem: Problem, gpu: GpuSpec) -> bool:

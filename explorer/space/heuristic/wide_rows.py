@@ -6,10 +6,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
 from explorer.space.heuristic.residency import fastest_reduction, fits_one_wave, waves
-from explorer.space.heuristic.row_threads import starts_anywhere
+from explorer.space.heuristic.row_threads import (
+    MIN_BLOCK_THREADS,
+    is_of_8_byte_words,
+    starts_anywhere,
+)
 from explorer.space.rules import Point, registers_fit
 from explorer.work_split import WorkSplit
 
@@ -22,12 +27,14 @@ MIN_ELEMENTS_PER_BLOCK = 1024
 MIN_ELEMENTS_PER_BLOCK_OF_512 = 10 * 1024
 """Elements of a row that are worth a block of 512 threads where rows are few."""
 
-MIN_BYTES_TWO_LAUNCHES = 128 * 1024
-"""Bytes of a row, times the number of rows (three at least), from which two launches are faster.
+MIN_BYTES_TWO_LAUNCHES, LEAST_ROWS_TWO_LAUNCHES = 128 * 1024, 3.5
+"""Bytes of a row from which two launches are faster, over the number of rows, which counts as 3.5
+where it is less.
 
-They read a row twice, but on all SMs. Clusters of so few rows read it once, on few SMs: on an
-H200, 16 x 524288 f32 takes 2 to 10 % more time by clusters, by their threads. Of 1 x 100277, one
-measurement says 4 % more and another 6 % less; on an H100 it takes 7 % less.
+Two launches read a row twice, but on all SMs. Clusters of so few rows read it once, on few SMs: on
+an H200, 16 x 524288 f32 takes 2 to 10 % more time by clusters, by their threads, and 1 x 128256
+10 %. At 1 x 100277 clusters take 7 and 6 % less by two measurements there, 4 % more by a third, and
+7 % less on an H100. Of f64, where nothing was timed, fewer rows than three count as three.
 """
 
 MAX_L2_SHARE_TWO_LAUNCHES = 0.6
@@ -56,6 +63,16 @@ They have at most two accesses each. On an H100, 1 x 10650 bf16 takes 9 % less t
 MIN_ELEMENTS_PER_BLOCK_8_BYTE_WORDS = 1000
 """Elements of a row that are worth one of the most blocks, if words of 8 bytes divide all rows and
 16 bytes do not: on an H200, 2 x 16004 bf16 takes 4 % less time by 16 blocks than by 8."""
+
+MAX_COLS_8_BYTE_WORDS = 65536
+"""Elements of the widest 16-bit row for words of 8 bytes where 16 bytes do not divide it. On an
+H200, 300 x 12300 bf16 takes 18 % less time by them, 1000 x 30004 9 %, 100 x 50260 6 %, 500 x 20004
+3 %, and gradients 6 to 26 %: 215 x 8548 26 % (17 % on an H100), 64 x 50260 19 %. 215 x 146084 f16
+takes 3 % more, on an H100 as long. On an H100, nothing else of these was timed."""
+
+THREADS_NOT_BY_8_BYTES = 160
+"""Threads of a block that were not timed with words of 8 bytes: 300 x 12300 and 100 x 50260 bf16
+were by blocks of 128, in place of 160 with words of 16."""
 
 MAX_8_BYTE_WORDS_OF_FEW_ROWS = 6
 """Such words of a thread, at most: of more, no time by them is known. On an H200, few rows of 8192
@@ -111,6 +128,10 @@ MIN_THREADS_OF_WIDEST_LOGARITHM = 256
 """Of SHAPES_OF_WIDEST_ROWS, the fewest threads for log_softmax: on an H200, 131 x 128256 f32 takes
 7 % less time by 256 threads than by 192, on an H100 3 %."""
 
+SHAPE_NOT_OF_LOGARITHM = (8, 256)
+"""Blocks and threads of `SHAPES` that f32 rows of log_softmax do not have: 334 x 50257 takes 6 %
+less time by the next, 16 blocks of 128 threads, on an H200, on an H100 4 %."""
+
 THREADS_OF_FIRST_WARP = 384
 """Threads of a block from which the first warp alone combines what a cluster's warps found."""
 
@@ -136,9 +157,39 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
     few = _few(problem, gpu)
     if _are_few(problem, gpu) and fits_one_wave(problem, few, gpu):
         return few
-    kept = all_at_once(problem, gpu) or _in_waves(problem, gpu)
+    kept = all_at_once(problem, gpu)
+    if kept is None or kept.cache_holds == "input":
+        kept = _hardly_more_than_one_wave(problem, gpu) or kept or _in_waves(problem, gpu)
     algorithm = "three-pass" if problem.cols <= MAX_COLS_TWO_EXCHANGES else kept.algorithm
-    return replace(kept, algorithm=algorithm)
+    return by_8_byte_words(replace(kept, algorithm=algorithm), problem, gpu)
+
+
+def by_8_byte_words(kept: Config, problem: Problem, gpu: GpuSpec) -> Config:
+    """The config with words of 8 bytes where these divide 16-bit rows that 16 bytes do not.
+
+    Blocks of 160 threads have 128 then, as was timed. Packed rows keep their words of 16 if they
+    are as many as SMs, or of log_softmax, of which none were timed by 8.
+    """
+    if not is_of_8_byte_words(problem) or problem.cols > MAX_COLS_8_BYTE_WORDS:
+        return kept
+    if kept.cache_holds == "input" and (problem.op.is_log or problem.rows >= gpu.sm_count):
+        return kept
+    threads = MIN_BLOCK_THREADS if kept.threads == THREADS_NOT_BY_8_BYTES else kept.threads
+    return replace(kept, threads=threads, threads_per_row=threads, vector_bytes=8, min_blocks=1)
+
+
+def _hardly_more_than_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """Eight blocks of 128 threads where all but a few rows are resident so; None for other rows.
+
+    Each thread keeps many exponentials. None for log_softmax and f64, which were not timed.
+    """
+    idea = shared_by(min(8, gpu.cluster_blocks), MIN_BLOCK_THREADS)
+    split = WorkSplit(problem, idea)
+    timed = problem.op is Op.SOFTMAX and problem.dtype is not DType.F64
+    suits = split.aligned and split.keeps_numbers and timed
+    if not suits or split.cached_registers not in REGISTERS_HARDLY_MORE_THAN_ONE_WAVE:
+        return None
+    return idea if 1 < waves(problem, idea, gpu) <= MAX_WAVES_HARDLY_MORE_THAN_ONE else None
 
 
 def numbers_of_row(problem: Problem) -> int:
@@ -164,7 +215,8 @@ def _sooner_twice(problem: Problem, gpu: GpuSpec) -> bool:
     if problem.rows * problem.row_bytes > MAX_L2_SHARE_TWO_LAUNCHES * gpu.l2_bytes:
         return False
     if not problem.dtype.is_half:
-        return problem.row_bytes >= MIN_BYTES_TWO_LAUNCHES * max(3, problem.rows)
+        least = LEAST_ROWS_TWO_LAUNCHES if problem.dtype is DType.F32 else 3
+        return problem.row_bytes >= MIN_BYTES_TWO_LAUNCHES * max(least, problem.rows)
     one_wave = problem.rows * gpu.cluster_blocks <= 2 * gpu.sm_count
     share = 1 if problem.rows > 2 else 3 / 4
     return one_wave and problem.row_bytes >= share * MIN_ROW_BYTES_TWO_LAUNCHES_16_BIT
@@ -251,7 +303,9 @@ def _in_waves(problem: Problem, gpu: GpuSpec) -> Config:
     widest = (
         Shape(most, threads, share) for threads, share in SHAPES_OF_WIDEST_ROWS if threads >= least
     )
-    shapes = (s for s in (*small, *widest) if s.blocks <= most)
+    of_f32 = problem.op.is_log and problem.dtype is DType.F32
+    left_out = SHAPE_NOT_OF_LOGARITHM if of_f32 else None
+    shapes = (s for s in (*small, *widest) if s.blocks <= most and s[:2] != left_out)
     shape = next(s for s in shapes if cols <= s.blocks * s.threads * s.share)
     kept = shared_by(shape.blocks, shape.threads)
     if shape.threads < THREADS_OF_FIRST_WARP:
@@ -304,6 +358,14 @@ MAX_WAVES_ALIGNED_CLUSTERS = 1.02
 """Waves of blocks up to which clusters count as resident together, if rows start at whole accesses
 and their exponentials are kept: on an H200, 100 x 32000 bf16 takes 5 % less time by 8 blocks of 256
 threads, 1.01 of the estimated wave, than by 8 of 128."""
+
+MAX_WAVES_HARDLY_MORE_THAN_ONE = 1.23
+REGISTERS_HARDLY_MORE_THAN_ONE_WAVE = range(56, 65)
+"""Waves up to which softmax of rows that start at whole accesses has eight blocks of 128 threads if
+each thread keeps so many exponentials, rather than packed elements of 16 bits or sixteen blocks. On
+an H200, 100 x 65536, of 1.22 waves, takes 7 % less time so in bf16 and 6 % in f32, on an H100 5 and
+4 %. It is the one length that was timed with so many; 100 x 80000, of 80 and 1.5 waves, takes more
+time so."""
 
 MAX_COLS_UNPACKED = 32768
 """Elements of the widest 16-bit row whose exponentials are kept; of wider ones what was loaded."""
