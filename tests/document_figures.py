@@ -281,6 +281,36 @@ def drawn_gradient_losses() -> str:
     return table_of_losses(DRAWN_GRADIENTS)
 
 
+BESIDE_TRITON = {
+    "H200": ("drawn-beside-triton-h200",),
+    "H100": ("drawn-beside-triton-h100",),
+}
+"""Shapes of softmax and its gradient that were drawn at random and compared with Triton alone."""
+
+RETIMED_BESIDE_TRITON = {
+    "H200": ("retimed-beside-triton-h200",),
+    "H100": ("retimed-beside-triton-h100",),
+}
+"""Problems that some library had won, or of the same shape, compared with Triton alone."""
+
+
+def beside_triton(files: Mapping[str, Sequence[str]]) -> str:
+    """How many problems are won beside Triton's kernel alone, and a table of those that are not."""
+    return f"Won: {counted(files)}.\n\n{table_of_losses(files)}"
+
+
+@figure
+def drawn_beside_triton() -> str:
+    """The losses to Triton of shapes that were drawn at random."""
+    return beside_triton(BESIDE_TRITON)
+
+
+@figure
+def retimed_beside_triton() -> str:
+    """The losses to Triton of problems that had been lost to some library."""
+    return beside_triton(RETIMED_BESIDE_TRITON)
+
+
 RETIMED = {"H100": ("retimed-h100", "retimed-h100-again"), "H200": ("retimed-h200",)}
 """Problems that were lost, or are like those, and were timed again, by GPU."""
 
@@ -373,8 +403,8 @@ def heuristic_losses() -> str:
         f"{as_markdown(table)}\n\nThis is the same for all problems of each table (the H200's was "
         f"measured {', '.join(dates)}), with today's rules, and which of them were made on these "
         f"problems:\n\n{as_markdown(losses_by_table(judged))}\n\nThe "
-        f"heuristic's kernel was not timed at {untimed} of all these problems; there, the timed "
-        "kernel most like it stands for it."
+        f"heuristic's kernel has no time of its own at {untimed or 'none'} of all these problems. "
+        "Where it has none, the timed kernel most like it stands for it."
     )
 
 
@@ -387,7 +417,8 @@ RULES_MADE_BY = {
     "held out, H200": (
         "random ones, H200",
         "none, but eleven were changed after a look at some of these, and a twelfth was narrowed "
-        "because one of these lost by it; a thirteenth was made by two of these and by others",
+        "because one of these lost by it; a thirteenth was made by two of these and by others, and "
+        "widened after a look at two more",
     ),
     "of the H100's table": (
         "of the table, H100",

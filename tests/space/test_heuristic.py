@@ -889,7 +889,7 @@ def test_few_wide_rows_of_a_logarithm_have_pairs_of_large_blocks(rows, cols, dty
     ("rows", "cols", "expected"),
     [
         (300, 8943, (256, 16, 2, 4)),
-        (1117, 12310, (256, 16, 1, 2)),
+        (1117, 12310, (256, 8, 1, 1)),  # by words of 8 bytes
         (400, 17003, (256, 16, 1, 2)),
         (300, 20001, (512, 16, 2, 2)),
         (300, 13001, (128, 16, 2, 4)),  # between these, nothing was timed
@@ -927,6 +927,7 @@ def test_rows_that_few_warps_keep_resident_have_few(rows, cols, threads_per_row,
         (77_605, 684, 128, 160),
         (20_000, 2000, 320, 384),
         (30_000, 3333, 512, 512),
+        (10_535, 2234, 384, 384),
         (39_354, 3928, 512, 640),
         (13_565, 6534, 640, 768),
         (9000, 7500, 768, 768),
@@ -945,6 +946,8 @@ def test_other_rows_have_more_accesses():
     assert (shape(logarithm)[0], shape(logarithm, H100)[0]) == (224, 96)
     odd = Problem(19_019, 4234, DType.BF16, Op.LOG_SOFTMAX)
     assert shape(odd)[:2] == (128, 8)
+    wider = Problem(19_019, 4234, op=Op.LOG_SOFTMAX)
+    assert shape(wider)[0] == shape(wider, H100)[0] == 384  # 640 take more time
 
 
 @pytest.mark.parametrize("gpu", [H200, H100], ids=str)
@@ -967,6 +970,17 @@ def test_many_gradients_of_f32_have_one_access_for_each_thread():
             assert (config.threads_per_row, config.vector_bytes) == (threads, 16)
     few = config_for(Problem(2000, 1001, op=Op.SOFTMAX_BACKWARD), H200)
     assert few.vector_bytes == 4
+
+
+def test_gradients_have_spare_threads_where_an_sm_can_load_little():
+    def threads(rows, cols, dtype=DType.F32, gpu=H100):
+        return config_for(Problem(rows, cols, dtype, Op.SOFTMAX_BACKWARD), gpu).threads_per_row
+
+    assert threads(32_768, 512, gpu=H200) == threads(8000, 512) == 160
+    wide = [threads(rows, cols) for rows, cols in ((55_924, 300), (32_768, 512), (11_177, 1501))]
+    assert wide == [128, 224, 512]
+    assert threads(16_384, 2048, DType.BF16) == 384
+    assert threads(5592, 6000, DType.BF16) == 768
 
 
 @pytest.mark.parametrize("gpu", [H200, H100], ids=str)

@@ -135,6 +135,11 @@ rows are many and two such blocks would hold too much of it; two blocks are to f
 H200, 1117 x 12310 bf16 takes 5 % less time so than by two blocks of 128, 500 x 15001 4 % less, and
 400 x 17003 of log_softmax 5 % less than by two blocks of 256; on an H100 2, 1 and 4 % less."""
 
+MAX_REGISTERS_ONE_BLOCK_8_BYTES = 52
+"""The same where such a block loads words of 8 bytes: 1550 x 12538 bf16 takes 2 % less time so than
+by words of 16 on an H200, 1 % on an H100, 2500 x 13001 0.3 % less and as long, but 1200 x 15002, of
+59 registers, 0.7 % more on an H200."""
+
 MIN_ROWS_PER_SM_ONE_BLOCK = 3
 """Rows for each SM from which rows are many: of fewer rows that one block holds so, and of more
 than 1117, nothing was timed."""
@@ -279,7 +284,10 @@ def _by_two_blocks(problem: Problem, gpu: GpuSpec) -> Config | None:
     are_many = problem.rows >= MIN_ROWS_PER_SM_ONE_BLOCK * gpu.sm_count
     one_holds = _registers(problem, 1, THREADS_OF_TWO_BLOCKS) <= MAX_REGISTERS_ONE_BLOCK
     if are_many and one_holds:
-        return replace(_shared_by(1, THREADS_OF_TWO_BLOCKS), min_blocks=2)
+        one = _shared_by(1, THREADS_OF_TWO_BLOCKS)
+        if _registers(problem, 1, THREADS_OF_TWO_BLOCKS) <= MAX_REGISTERS_ONE_BLOCK_8_BYTES:
+            return replace(one, vector_bytes=8)
+        return replace(one, min_blocks=2)
     large = _registers(problem, 2, MAX_CLUSTER_THREADS) <= MAX_REGISTERS_TWO_BLOCKS
     if not are_many and not one_holds and large:
         return replace(_shared_by(2, MAX_CLUSTER_THREADS), min_blocks=TWO_LARGE_BLOCKS_PER_SM)
@@ -500,6 +508,21 @@ def _threads_of_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> int:
 # ------------------------------------------------------------------ rows of one block
 
 
+SPARE_THREADS = ((250, 1.51), (400, 1.35), (MAX_BLOCK_THREADS, 1.25))
+"""Words of 16 bytes of the longest row, and the threads that it has for each of them, at least, on
+GPUs whose SMs suit one access to rows of the forward. Threads without work leave an SM fewer rows
+at once, whose loads suffice for such a memory. On an H100, 11 problems of 300 to 4096 columns take
+0.5 to 1.1 % less time so (109145 x 610 f32 0.9 %, by 224 threads instead of 160), on an H200 mostly
+more."""
+
+MAX_ACCESSES_SPARE_THREADS = {2: 512, 4: MAX_BLOCK_THREADS}
+"""Such words of the longest row, by the bytes of an element: 5592 x 6000 bf16 takes 0.3 % more time
+by 1024 threads than by 768."""
+
+MIN_WAVES_SPARE_THREADS = 4
+"""Waves of rows that have one access for each thread, from which this was timed."""
+
+
 def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
     """A row by a warp or block, each of whose threads has as few accesses as a block can have.
 
@@ -512,15 +535,25 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
         least = WARP // 2 if problem.cols <= MAX_COLS_HALF_A_WARP else WARP
         return replace(row_of(min(max(least, threads), MAX_BLOCK_THREADS)), vector_bytes=8)
     vectors = WorkSplit(problem, Config(vector_bytes=ACCESS_BYTES)).row_vectors
+    wanted = vectors * _threads_over_accesses(problem, vectors, gpu)
     if vectors <= WARP:
         return row_of(power_of_two(vectors))
     if vectors > MAX_BLOCK_THREADS:
         accesses = math.ceil(vectors / MAX_BLOCK_THREADS)
         return row_of(next((n for n in SIZES if n * accesses >= vectors), MAX_BLOCK_THREADS))
-    by_one_access = next(place for place, n in enumerate(SIZES) if n >= vectors)
+    by_one_access = next(place for place, n in enumerate(SIZES) if n >= min(wanted, SIZES[-1]))
     sizes = [n for n in SIZES[: by_one_access + 1] if n < 2 * vectors]  # half of them have work
     ideas = [row_of(n) for n in reversed(sizes)]
     return next((idea for idea in ideas if _keeps_memory_busy(idea, problem, gpu)), ideas[0])
+
+
+def _threads_over_accesses(problem: Problem, vectors: int, gpu: GpuSpec) -> float:
+    """Threads of a row for each of its accesses: more than one where an SM has little bandwidth."""
+    many = problem.rows * vectors >= MIN_WAVES_SPARE_THREADS * gpu.sm_count * gpu.threads_per_sm
+    most = MAX_ACCESSES_SPARE_THREADS[min(4, problem.dtype.itemsize)]
+    if not many or not suits_one_access(gpu) or vectors > most:
+        return 1
+    return next(spare for longest, spare in SPARE_THREADS if vectors <= longest)
 
 
 def _keeps_memory_busy(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:

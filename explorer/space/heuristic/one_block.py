@@ -119,26 +119,31 @@ of 320; 20000 x 2000 3 %, by 320 instead of 64), and 1 % less at 7 of 3072 to 71
 """
 
 MOST_ACCESSES_OF_MANY_ROWS_ONE_ACCESS = {
-    4: ((192, 1.24), (384, 1.4), (512, 1.64), (640, 2.0), (768, math.inf)),
+    4: ((192, 1.24), (320, 1.4), (384, 1.46), (512, 1.64), (640, 2.0), (768, math.inf)),
     2: ((192, 1.24), (224, 1.13), (384, 1.5), (512, 1.8)),
 }
 """The same on GPUs whose SMs suit one access. On an H100, 26 such problems of f32 take 0.5 to 2 %
-less time so (39354 x 3928 1.5 %, by 640 threads instead of 160), and 8 of bf16 0.3 to 1.6 %."""
+less time so (39354 x 3928 1.5 %, by 640 threads instead of 160), and 8 of bf16 0.3 to 1.6 %. By 512
+threads, 10535 x 2234 f32 took 3 % more time than Triton's kernel; it has 384 since then, which were
+not timed."""
 
 COLS_OF_MANY_ROWS = {4: range(480, WIDE_ROW), 2: range(2400, WIDE_ROW)}
 COLS_OF_MANY_ROWS_ONE_ACCESS = {4: range(480, WIDE_ROW), 2: range(1400, 6500)}
 """Elements of the rows that `of_many_rows` is for, by the bytes of an element, the second on GPUs
-whose SMs suit one access. Of log_softmax of 16 bits, two problems were timed."""
+whose SMs suit one access. Of log_softmax of 16 bits, one problem
+was timed that this changes, 8192 x 4096."""
 
 MIN_COLS_OF_MANY_ODD_ROWS = 600
 """Elements of the shortest f32 row that starts anywhere which `of_many_rows` is for: on an H200,
 200000 x 513 takes 0.6 % more time by 96 threads than by 64, but on an H100 0.8 % less by 128. Of
 16-bit rows only those that start at whole accesses were timed."""
 
-COLS_LOGARITHM, COLS_LOGARITHM_ONE_ACCESS = range(480, 4500), range(2000, 4000)
-"""Elements of f32 rows of log_softmax that `of_many_rows` is for, the second as above.
-On an H200, 3355 x 5001 takes 1.1 % more time so than by 320 threads; on an H100, 37805 x 3334 takes
-0.9 % less, 11177 x 1501 1.7 % more, 4096 x 4096 1.3 % more."""
+COLS_LOGARITHM, COLS_LOGARITHM_ONE_ACCESS = range(480, 4117), range(2000, 3359)
+"""Elements of f32 rows of log_softmax that `of_many_rows` is for, the second as above: those that
+have blocks of 512 threads at most. By 640, 3355 x 5001 takes 1.1 % more time than by 320 on an
+H200, and 19019 x 4234 took 5 % more than Triton's kernel, which is 0.7 % faster than 384 threads.
+On an H100, 37805 x 3334 takes 0.9 % less time by 512 than by 224, 11177 x 1501 1.7 % more by 320
+than by 96."""
 
 MIN_WAVES_LARGE_BLOCKS, MAX_THREADS_SMALL_BLOCK = 8, 512
 """Waves of larger blocks, of any registers, from which rows are many: on an H100, 1502 x 5837 f32,
@@ -485,8 +490,10 @@ def _is_of_many_rows(problem: Problem, gpu: GpuSpec) -> bool:
     if not _is_plain_forward(problem) or problem.cols not in lengths.get(size, ()):
         return False
     odd = widest_word(problem) < ACCESS_BYTES
-    if size == 2 or problem.cols < MIN_COLS_OF_MANY_ODD_ROWS:
-        return not odd
+    if odd and (size == 2 or problem.cols < MIN_COLS_OF_MANY_ODD_ROWS):
+        return False
+    if size == 2:
+        return True
     of_logarithm = COLS_LOGARITHM_ONE_ACCESS if suits else COLS_LOGARITHM
     return not problem.op.is_log or problem.cols in of_logarithm
 
