@@ -977,8 +977,9 @@ def test_gradients_have_spare_threads_where_an_sm_can_load_little():
         return config_for(Problem(rows, cols, dtype, Op.SOFTMAX_BACKWARD), gpu).threads_per_row
 
     assert threads(32_768, 512, gpu=H200) == threads(8000, 512) == 160
-    wide = [threads(rows, cols) for rows, cols in ((55_924, 300), (32_768, 512), (11_177, 1501))]
-    assert wide == [128, 224, 512]
+    spare = [threads(rows, cols) for rows, cols in ((32_768, 512), (11_177, 1501), (8192, 2048))]
+    assert spare == [224, 512, 640]
+    assert threads(5592, 3000) == 768
     assert threads(16_384, 2048, DType.BF16) == 384
     assert threads(5592, 6000, DType.BF16) == 768
 

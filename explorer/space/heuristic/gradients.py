@@ -508,16 +508,12 @@ def _threads_of_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> int:
 # ------------------------------------------------------------------ rows of one block
 
 
-SPARE_THREADS = ((250, 1.51), (400, 1.35), (MAX_BLOCK_THREADS, 1.25))
+SPARE_THREADS = ((250, 1.51), (400, 1.35), (512, 1.25))
 """Words of 16 bytes of the longest row, and the threads that it has for each of them, at least, on
 GPUs whose SMs suit one access to rows of the forward. Threads without work leave an SM fewer rows
-at once, whose loads suffice for such a memory. On an H100, 11 problems of 300 to 4096 columns take
-0.5 to 1.1 % less time so (109145 x 610 f32 0.9 %, by 224 threads instead of 160), on an H200 mostly
-more."""
-
-MAX_ACCESSES_SPARE_THREADS = {2: 512, 4: MAX_BLOCK_THREADS}
-"""Such words of the longest row, by the bytes of an element: 5592 x 6000 bf16 takes 0.3 % more time
-by 1024 threads than by 768."""
+at once, whose loads suffice for such a memory. On an H100, 19 problems of 512 to 4096 columns take
+up to 1 % less time so (32768 x 512 f32 1 %, by 224 threads instead of 160), on an H200 mostly more.
+On the H100, 5592 x 3000 f32, of 750 words, takes 0.1 % more."""
 
 MIN_WAVES_SPARE_THREADS = 4
 """Waves of rows that have one access for each thread, from which this was timed."""
@@ -541,7 +537,7 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
     if vectors > MAX_BLOCK_THREADS:
         accesses = math.ceil(vectors / MAX_BLOCK_THREADS)
         return row_of(next((n for n in SIZES if n * accesses >= vectors), MAX_BLOCK_THREADS))
-    by_one_access = next(place for place, n in enumerate(SIZES) if n >= min(wanted, SIZES[-1]))
+    by_one_access = next(place for place, n in enumerate(SIZES) if n >= wanted)
     sizes = [n for n in SIZES[: by_one_access + 1] if n < 2 * vectors]  # half of them have work
     ideas = [row_of(n) for n in reversed(sizes)]
     return next((idea for idea in ideas if _keeps_memory_busy(idea, problem, gpu)), ideas[0])
@@ -550,10 +546,9 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
 def _threads_over_accesses(problem: Problem, vectors: int, gpu: GpuSpec) -> float:
     """Threads of a row for each of its accesses: more than one where an SM has little bandwidth."""
     many = problem.rows * vectors >= MIN_WAVES_SPARE_THREADS * gpu.sm_count * gpu.threads_per_sm
-    most = MAX_ACCESSES_SPARE_THREADS[min(4, problem.dtype.itemsize)]
-    if not many or not suits_one_access(gpu) or vectors > most:
+    if not many or not suits_one_access(gpu):
         return 1
-    return next(spare for longest, spare in SPARE_THREADS if vectors <= longest)
+    return next((spare for longest, spare in SPARE_THREADS if vectors <= longest), 1)
 
 
 def _keeps_memory_busy(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
