@@ -144,7 +144,7 @@ def test_rows_of_one_wave_have_a_block_each():
 def test_few_threads_are_idle_at_a_row_s_last_access(dtype):
     """Of rows that whole accesses cover: seven of ten accesses, at least, find something.
 
-    Rows of many waves have one or two accesses for each thread instead, whatever they find.
+    Rows of many waves have one to three accesses for each thread instead, whatever they find.
     """
     for cols in range(2048, 8192, 16 // dtype.itemsize):
         config = config_for(Problem(2000, cols, dtype), H200)
@@ -889,7 +889,7 @@ def test_few_wide_rows_of_a_logarithm_have_pairs_of_large_blocks(rows, cols, dty
     ("rows", "cols", "expected"),
     [
         (300, 8943, (256, 16, 2, 4)),
-        (1117, 12310, (256, 8, 1, 1)),  # by words of 8 bytes
+        (1117, 12310, (256, 8, 1, 2)),  # by words of 8 bytes
         (400, 17003, (256, 16, 1, 2)),
         (300, 20001, (512, 16, 2, 2)),
         (300, 13001, (128, 16, 2, 4)),  # between these, nothing was timed
@@ -917,6 +917,15 @@ def test_wide_odd_gradients_have_two_blocks_or_one(rows, cols, expected):
 def test_rows_that_few_warps_keep_resident_have_few(rows, cols, threads_per_row, word):
     config = config_for(Problem(rows, cols, DType.BF16), H200)
     assert (config.threads_per_row, config.vector_bytes) == (threads_per_row, word)
+
+
+@pytest.mark.parametrize("gpu", [H200, H100], ids=str)
+@pytest.mark.parametrize(("dtype", "step"), [(DType.F32, 4), (DType.BF16, 8)])
+def test_longer_rows_have_no_fewer_threads_where_rows_are_many(dtype, step, gpu):
+    least = 600 if dtype is DType.F32 else 2400
+    longest = 8192 if dtype is DType.F32 else 6496
+    threads = [shape(Problem(200_000, n, dtype), gpu)[0] for n in range(least, longest, step)]
+    assert threads == sorted(threads)
 
 
 @pytest.mark.parametrize(
@@ -980,6 +989,8 @@ def test_gradients_have_spare_threads_where_an_sm_can_load_little():
     spare = [threads(rows, cols) for rows, cols in ((32_768, 512), (11_177, 1501), (8192, 2048))]
     assert spare == [224, 512, 640]
     assert threads(5592, 3000) == 768
+    by_length = [threads(200_000, cols) for cols in range(1000, 2048, 4)]
+    assert by_length == sorted(by_length)
     assert threads(16_384, 2048, DType.BF16) == 384
     assert threads(5592, 6000, DType.BF16) == 768
 
@@ -1004,6 +1015,13 @@ def test_wide_rows_are_loaded_by_the_8_bytes_that_divide_them(
     assert (config.cluster, config.threads, config.vector_bytes) == (cluster, threads, 8)
     odd = config_for(Problem(rows, cols + 1, DType.BF16, op), gpu)
     assert odd.vector_bytes == 16
+
+
+def test_wide_16_bit_rows_of_a_logarithm_keep_their_words():
+    """None were timed by words of 8 bytes."""
+    for rows, cols in ((300, 12_300), (1000, 8548)):
+        config = config_for(Problem(rows, cols, DType.BF16, Op.LOG_SOFTMAX), H200)
+        assert config.vector_bytes == 16
 
 
 def test_strides_count_where_words_of_8_bytes_are_chosen():

@@ -14,8 +14,8 @@ numbers:
   that 8 bytes do not, are for `short_gradients`, and so are few rows of up to 160 elements whose
   exponentials are computed.
 - Many rows of 480 to 8191 elements of f32, and many of 16 bits that start at whole accesses, of
-  2400 elements or more (1400 where an SM has little bandwidth), are for `one_block` as well: its
-  `of_many_rows` has few accesses for each thread.
+  2400 to 8191 elements (1400 to 6499 where an SM has little bandwidth), are for `one_block` as
+  well: its `of_many_rows` has few accesses for each thread.
 - Rows of up to 1280 elements that words of 16 bytes do not divide, or of fewer than 64, are for
   `short_rows`.
 - Rows of 8192 elements or more (`WIDE_ROW`) are for `wide_rows` where clusters may share them: it

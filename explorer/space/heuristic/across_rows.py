@@ -7,7 +7,7 @@ from typing import NamedTuple
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
-from explorer.problem import Problem, power_of_two
+from explorer.problem import Op, Problem, power_of_two
 from explorer.space.heuristic.residency import waves
 from explorer.space.heuristic.row_threads import row_of, threads_for
 from explorer.space.heuristic.wide_rows import fewest_blocks
@@ -59,7 +59,7 @@ which load pairs, with 1."""
 
 MAX_COLS_BY_SMALL_TILES = 512
 """Elements of the longest row over a middle axis that the threads of one block share, if rows are
-few: a thread keeps 16 elements at most."""
+few: a thread keeps 16 elements of each of its rows at most."""
 
 MIN_COLS_OF_TILES = 128
 """Elements of the shortest row over a middle axis for tiles that several blocks may share."""
@@ -79,7 +79,7 @@ THREADS_OF_A_SHORTER_ROW = (8, 16, 32)
 of all rows are MIN_SHARE_OF_THREADS_TILES of those that the GPU has room for, or else the most."""
 
 MIN_SHARE_OF_THREADS_TILES = 0.45
-"""Share of the GPU's threads that rows are to give work to. On an H200, 12800 x 96 bf16 takes 48 %
+"""Share of the GPU's threads that rows are to give work to. On an H200, 12800 x 96 bf16 takes 46 %
 less time by 32 threads a row than by 4 and words of 16 bytes, its gradient 69 %, 16384 x 80 f32 23
 % less by 16 than by 8, and 131072 x 80 f16, of which 8 are enough, 30 %; on an H100 48, 65, 14 and
 23 %. On the H200, 32768 x 96 bf16 of log_softmax takes 23 % less by 16 threads, of which a block
@@ -167,10 +167,10 @@ def of_small_tiles(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A config for rows of some elements over a middle axis, of which blocks keep few side by side.
 
     None for f64, for longer rows, for many rows that `of_middle_axis` suits, and for what was not
-    timed: gradients of MIN_COLS_OF_TILES elements or more.
+    timed: gradients and log_softmax of MIN_COLS_OF_TILES elements or more.
     """
     longer = problem.cols >= MIN_COLS_OF_TILES
-    size, untimed = problem.dtype.itemsize, longer and problem.op.is_backward
+    size, untimed = problem.dtype.itemsize, longer and problem.op is not Op.SOFTMAX
     is_short = MAX_COLS_FEW_ELEMENTS < problem.cols <= MAX_COLS_BY_SMALL_TILES
     if size > 4 or not is_short or untimed:
         return None

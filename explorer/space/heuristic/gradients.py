@@ -12,8 +12,8 @@ from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic.residency import (
     are_few_for_hints,
     elements_of_an_sm,
+    has_little_bandwidth,
     resident_rows,
-    suits_one_access,
 )
 from explorer.space.heuristic.row_threads import (
     ACCESS_BYTES,
@@ -137,8 +137,8 @@ H200, 1117 x 12310 bf16 takes 5 % less time so than by two blocks of 128, 500 x 
 
 MAX_REGISTERS_ONE_BLOCK_8_BYTES = 52
 """The same where such a block loads words of 8 bytes: 1550 x 12538 bf16 takes 2 % less time so than
-by words of 16 on an H200, 1 % on an H100, 2500 x 13001 0.3 % less and as long, but 1200 x 15002, of
-59 registers, 0.7 % more on an H200."""
+by words of 16 on an H200, 1 % on an H100, 2500 x 13001 0.3 and 0.2 % less, but 1200 x 15002, of 59
+registers, 0.7 % more on an H200."""
 
 MIN_ROWS_PER_SM_ONE_BLOCK = 3
 """Rows for each SM from which rows are many: of fewer rows that one block holds so, and of more
@@ -284,10 +284,9 @@ def _by_two_blocks(problem: Problem, gpu: GpuSpec) -> Config | None:
     are_many = problem.rows >= MIN_ROWS_PER_SM_ONE_BLOCK * gpu.sm_count
     one_holds = _registers(problem, 1, THREADS_OF_TWO_BLOCKS) <= MAX_REGISTERS_ONE_BLOCK
     if are_many and one_holds:
-        one = _shared_by(1, THREADS_OF_TWO_BLOCKS)
-        if _registers(problem, 1, THREADS_OF_TWO_BLOCKS) <= MAX_REGISTERS_ONE_BLOCK_8_BYTES:
-            return replace(one, vector_bytes=8)
-        return replace(one, min_blocks=2)
+        held = _registers(problem, 1, THREADS_OF_TWO_BLOCKS)
+        word = 8 if held <= MAX_REGISTERS_ONE_BLOCK_8_BYTES else ACCESS_BYTES
+        return replace(_shared_by(1, THREADS_OF_TWO_BLOCKS), vector_bytes=word, min_blocks=2)
     large = _registers(problem, 2, MAX_CLUSTER_THREADS) <= MAX_REGISTERS_TWO_BLOCKS
     if not are_many and not one_holds and large:
         return replace(_shared_by(2, MAX_CLUSTER_THREADS), min_blocks=TWO_LARGE_BLOCKS_PER_SM)
@@ -297,7 +296,7 @@ def _by_two_blocks(problem: Problem, gpu: GpuSpec) -> Config | None:
 def _are_of_four_blocks(problem: Problem, gpu: GpuSpec) -> bool:
     """Whether rows are many, of f32, and hardly longer than those that four blocks share."""
     unaligned = problem.dtype is DType.F32 and starts_anywhere(problem)
-    if not unaligned or suits_one_access(gpu):
+    if not unaligned or has_little_bandwidth(gpu):
         return False
     wave = gpu.sm_count * (gpu.threads_per_sm // (4 * THREADS_OF_FOUR_BLOCKS))
     many = problem.rows >= MIN_WAVES_OF_FOUR_BLOCKS * wave
@@ -508,9 +507,9 @@ def _threads_of_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> int:
 # ------------------------------------------------------------------ rows of one block
 
 
-SPARE_THREADS = ((250, 1.51), (400, 1.35), (512, 1.25))
+SPARE_THREADS = ((250, 1.51), (378, 1.35), (512, 1.25))
 """Words of 16 bytes of the longest row, and the threads that it has for each of them, at least, on
-GPUs whose SMs suit one access to rows of the forward. Threads without work leave an SM fewer rows
+GPUs whose SMs have little bandwidth. Threads without work leave an SM fewer rows
 at once, whose loads suffice for such a memory. On an H100, 19 problems of 512 to 4096 columns take
 up to 1 % less time so (32768 x 512 f32 1 %, by 224 threads instead of 160), on an H200 mostly more.
 On the H100, 5592 x 3000 f32, of 750 words, takes 0.1 % more."""
@@ -546,7 +545,7 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
 def _threads_over_accesses(problem: Problem, vectors: int, gpu: GpuSpec) -> float:
     """Threads of a row for each of its accesses: more than one where an SM has little bandwidth."""
     many = problem.rows * vectors >= MIN_WAVES_SPARE_THREADS * gpu.sm_count * gpu.threads_per_sm
-    if not many or not suits_one_access(gpu):
+    if not many or not has_little_bandwidth(gpu):
         return 1
     return next((spare for longest, spare in SPARE_THREADS if vectors <= longest), 1)
 

@@ -14,8 +14,8 @@ from explorer.space.heuristic import gradients
 from explorer.space.heuristic.residency import (
     elements_of_an_sm,
     fastest_reduction,
+    has_little_bandwidth,
     resident_blocks,
-    suits_one_access,
     waves,
 )
 from explorer.space.heuristic.row_threads import (
@@ -113,32 +113,33 @@ MOST_ACCESSES_OF_MANY_ROWS = {
 }
 """Accesses of a thread, at most, to a row that has a block of up to so many threads, by the bytes
 of an element, where rows are many. More bytes are under way with more accesses, and these numbers
-are about what an H200's memory needs. There, softmax takes 1 to 3 % less time so than with three to
-six accesses at 27 problems of 640 to 7999 columns of f32 (9000 x 7500 3 %, by 768 threads instead
-of 320; 20000 x 2000 3 %, by 320 instead of 64), and 1 % less at 7 of 3072 to 7168 columns of bf16.
-"""
+are about what an H200's memory needs. There, 30 problems of softmax of 640 to 7999 columns of f32,
+which had up to eight accesses before, take up to 3 % less time, 0.9 % in the median (9000 x 7500
+and 20000 x 2000 3 %, but 16786 x 1999 1.2 % more), and bf16 of 3072 to 7168 columns 0.2 to 1 %
+less."""
 
-MOST_ACCESSES_OF_MANY_ROWS_ONE_ACCESS = {
+MOST_ACCESSES_LITTLE_BANDWIDTH = {
     4: ((192, 1.24), (320, 1.4), (384, 1.46), (512, 1.64), (640, 2.0), (768, math.inf)),
     2: ((192, 1.24), (224, 1.13), (384, 1.5), (512, 1.8)),
 }
-"""The same on GPUs whose SMs suit one access. On an H100, 26 such problems of f32 take 0.5 to 2 %
-less time so (39354 x 3928 1.5 %, by 640 threads instead of 160), and 8 of bf16 0.3 to 1.6 %. By 512
-threads, 10535 x 2234 f32 took 3 % more time than Triton's kernel; it has 384 since then, which were
-not timed."""
+"""The same on GPUs whose SMs have little bandwidth. On an H100, 32 such problems of f32 take up to
+1.5 % less time, 0.5 % in the median (39354 x 3928 1.5 %, but 200000 x 1001 0.7 % more), and bf16 up
+to 0.9 % less, but 33554 x 2000 0.7 % more. Of 2048 columns of bf16, 224 threads would have 1.14
+each and take 1 % more than 256. By 512 threads, 10535 x 2234 f32 took 3 % more time than Triton's
+kernel; it has 384 since then, which were not timed."""
 
 COLS_OF_MANY_ROWS = {4: range(480, WIDE_ROW), 2: range(2400, WIDE_ROW)}
-COLS_OF_MANY_ROWS_ONE_ACCESS = {4: range(480, WIDE_ROW), 2: range(1400, 6500)}
+COLS_OF_MANY_ROWS_LITTLE_BANDWIDTH = {4: range(480, WIDE_ROW), 2: range(1400, 6500)}
 """Elements of the rows that `of_many_rows` is for, by the bytes of an element, the second on GPUs
-whose SMs suit one access. Of log_softmax of 16 bits, one problem
-was timed that this changes, 8192 x 4096."""
+whose SMs have little bandwidth: on an H100, 9362 x 7168 bf16 takes as long by any of many sizes.
+log_softmax of 16 bits has the same rule, though only 8192 x 4096 was timed."""
 
 MIN_COLS_OF_MANY_ODD_ROWS = 600
 """Elements of the shortest f32 row that starts anywhere which `of_many_rows` is for: on an H200,
 200000 x 513 takes 0.6 % more time by 96 threads than by 64, but on an H100 0.8 % less by 128. Of
 16-bit rows only those that start at whole accesses were timed."""
 
-COLS_LOGARITHM, COLS_LOGARITHM_ONE_ACCESS = range(480, 4117), range(2000, 3359)
+COLS_LOGARITHM, COLS_LOGARITHM_LITTLE_BANDWIDTH = range(480, 4117), range(2000, 3359)
 """Elements of f32 rows of log_softmax that `of_many_rows` is for, the second as above: those that
 have blocks of 512 threads at most. By 640, 3355 x 5001 takes 1.1 % more time than by 320 on an
 H200, and 19019 x 4234 took 5 % more than Triton's kernel, which is 0.7 % faster than 384 threads.
@@ -147,7 +148,8 @@ than by 96."""
 
 MIN_WAVES_LARGE_BLOCKS, MAX_THREADS_SMALL_BLOCK = 8, 512
 """Waves of larger blocks, of any registers, from which rows are many: on an H100, 1502 x 5837 f32,
-of 5.7, takes 2 % more time by 768 threads than by 384, 3000 x 7116, of 11, 1 % less than by 256."""
+of 5.7, takes 2 % more time by 768 threads than by 384; 3000 x 7116, of 11, 1 % less than by 256, on
+an H200 0.2 % less, where 640 take another 1.8 % less."""
 
 HALF_WARP_ROW_BYTES = 1024
 """Bytes of an f32 row that half a warp loads in four accesses: on an H200 and an H100, 50000 x 256
@@ -450,7 +452,7 @@ def _of_unaligned_logarithm(problem: Problem, gpu: GpuSpec) -> Config | None:
     """Words of 8 bytes for many 16-bit rows that start anywhere; None for other rows."""
     unaligned = problem.dtype.is_half and starts_anywhere(problem)
     lengths = COLS_UNALIGNED_LOGARITHM
-    if not unaligned or problem.cols not in lengths or suits_one_access(gpu):
+    if not unaligned or problem.cols not in lengths or has_little_bandwidth(gpu):
         return None
     idea = replace(row_of(THREADS_UNALIGNED_LOGARITHM), vector_bytes=8)
     are_many = problem.rows >= MIN_WAVES_ONE_ACCESS * _rows_of_a_wave(idea, gpu)
@@ -467,8 +469,8 @@ def of_many_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     if not _is_of_many_rows(problem, gpu):
         return None
     by_type = MOST_ACCESSES_OF_MANY_ROWS
-    if suits_one_access(gpu):
-        by_type = MOST_ACCESSES_OF_MANY_ROWS_ONE_ACCESS
+    if has_little_bandwidth(gpu):
+        by_type = MOST_ACCESSES_LITTLE_BANDWIDTH
     limits = by_type[problem.dtype.itemsize]
     vectors = problem.row_bytes / ACCESS_BYTES
     idea = row_of(next(n for n in WARPS if n * _most_accesses(n, limits) >= vectors))
@@ -485,8 +487,8 @@ def _most_accesses(threads: int, limits: tuple[tuple[int, float], ...]) -> float
 
 def _is_of_many_rows(problem: Problem, gpu: GpuSpec) -> bool:
     """Whether rows are of a type and length for which few accesses were timed."""
-    size, suits = problem.dtype.itemsize, suits_one_access(gpu)
-    lengths = COLS_OF_MANY_ROWS_ONE_ACCESS if suits else COLS_OF_MANY_ROWS
+    size, suits = problem.dtype.itemsize, has_little_bandwidth(gpu)
+    lengths = COLS_OF_MANY_ROWS_LITTLE_BANDWIDTH if suits else COLS_OF_MANY_ROWS
     if not _is_plain_forward(problem) or problem.cols not in lengths.get(size, ()):
         return False
     odd = widest_word(problem) < ACCESS_BYTES
@@ -494,7 +496,7 @@ def _is_of_many_rows(problem: Problem, gpu: GpuSpec) -> bool:
         return False
     if size == 2:
         return True
-    of_logarithm = COLS_LOGARITHM_ONE_ACCESS if suits else COLS_LOGARITHM
+    of_logarithm = COLS_LOGARITHM_LITTLE_BANDWIDTH if suits else COLS_LOGARITHM
     return not problem.op.is_log or problem.cols in of_logarithm
 
 
@@ -504,7 +506,7 @@ def _of_one_access(problem: Problem, gpu: GpuSpec) -> Config | None:
     None as well for rows of a warp's access or less, of which the H100's table says nothing else
     than the H200's, and for those of which threads have three accesses or more.
     """
-    suits = suits_one_access(gpu) and problem.dtype is not DType.F64  # which was not measured
+    suits = has_little_bandwidth(gpu) and problem.dtype is not DType.F64  # which was not measured
     if not suits or not WARP_ACCESS_BYTES < problem.row_bytes <= MAX_ROW_BYTES_TWO_ACCESSES:
         return None
     full = (size for size in ROW_THREADS if _fills(problem, size * ACCESS_BYTES))

@@ -95,19 +95,19 @@ def fastest_reduction(gpu: GpuSpec) -> str:
     return "shuffle-redux" if gpu.reduces_warps else "shuffle"
 
 
-MAX_GBPS_OF_AN_SM_ONE_ACCESS = 30.0
-"""Memory bandwidth, in GB/s for each SM, up to which threads have one access to rows of 1 to 4 KiB.
+MAX_GBPS_OF_AN_SM_LITTLE = 30.0
+"""Memory bandwidth, in GB/s for each SM, up to which it is little, so that threads have fewer
+accesses each to many rows, of the forward and of gradients, and some rows have other blocks.
 
 The more an SM can load, the more each of its threads must have under way. On an H100, whose SMs
-have 25, 50000 x 512 f32 takes 1 % less time by one access than by two, and 19 such problems 0.4 %
-in the mean, of which 32768 x 512 f32 of log_softmax and 33554 x 2000 bf16 take 0.5 % more; on an
-H200, whose SMs have 36, they take 2 to 12 % more. No other GPU was measured.
+have 25, 50000 x 512 f32 takes 1 % less time by one access than by two; on an H200, whose SMs have
+36, rows of 1 to 4 KiB take 2 to 12 % more. No other GPU was measured.
 """
 
 
-def suits_one_access(gpu: GpuSpec) -> bool:
-    """Whether an SM has so little bandwidth that threads of one access each keep it busy."""
-    return 0 < gpu.peak_gbps / gpu.sm_count <= MAX_GBPS_OF_AN_SM_ONE_ACCESS  # 0 if unknown
+def has_little_bandwidth(gpu: GpuSpec) -> bool:
+    """Whether an SM has so little bandwidth that few accesses of each thread keep it busy."""
+    return 0 < gpu.peak_gbps / gpu.sm_count <= MAX_GBPS_OF_AN_SM_LITTLE  # 0 if unknown
 
 
 # ------------------------------------------------------------------ cache hints
@@ -197,7 +197,7 @@ def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
         return False
     if idea.threads_per_row <= WARP:
         many_bytes = problem.bytes > MAX_L2_SHARE_EVICT_FIRST_NARROW * gpu.l2_bytes
-        return many_bytes or (is_little(problem) and idea.threads_per_row > 1)
+        return many_bytes or (is_of_few_bytes(problem) and idea.threads_per_row > 1)
     size = min(4, problem.dtype.itemsize)
     elements = elements_of_an_sm(problem, gpu)
     many = size == 4 and WorkSplit(problem, idea).slots > MAX_ACCESSES_EVICT_FIRST_NARROW_F32
@@ -208,8 +208,8 @@ def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     )
 
 
-def is_little(problem: Problem) -> bool:
-    """Whether a gradient is of f32, with matrices of few bytes."""
+def is_of_few_bytes(problem: Problem) -> bool:
+    """Whether each matrix is of f32 and has few bytes."""
     return problem.dtype.itemsize == 4 and problem.rows * problem.row_bytes <= MAX_BYTES_LITTLE
 
 

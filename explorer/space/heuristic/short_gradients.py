@@ -8,7 +8,7 @@ from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.problem import Problem, power_of_two
 from explorer.space.design_rules import has_spans, widest_word
-from explorer.space.heuristic.residency import is_little
+from explorer.space.heuristic.residency import is_of_few_bytes
 from explorer.space.heuristic.row_threads import ACCESS_BYTES, row_of
 from explorer.space.heuristic.short_rows import span_of
 
@@ -81,7 +81,7 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     Of 16 bits, rows of whole pairs take 1 to 28 % less time by these than by a span or by elements
     on an H200, but 800000 x 34 4 % more. None for rows that are not so short.
     """
-    few = _of_few_rows(problem, gpu) if problem.op.is_log or is_little(problem) else None
+    few = _of_few_rows(problem, gpu) if problem.op.is_log or is_of_few_bytes(problem) else None
     if few is not None or not _are_short(problem):
         return few
     span = _span_of(problem, gpu)
@@ -134,10 +134,10 @@ f32 and 3 x 4 bf16 take 1 % more time so than by two threads."""
 def _of_few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     """Two or three words for each thread; None for rows that are longer, or of a middle axis.
 
-    Words have two elements, but one where matrices have few bytes (`is_little`) and exponentials
-    are computed: on an H200, 1 x 60 and 46 x 10 f32 take 1 % less time so.
+    Words have two elements, but one where matrices have few bytes (`is_of_few_bytes`) and
+    exponentials are computed: on an H200, 1 x 60 and 46 x 10 f32 take 1 % less time so.
     """
-    few_bytes = problem.op.is_log and is_little(problem)
+    few_bytes = problem.op.is_log and is_of_few_bytes(problem)
     single = few_bytes and problem.cols <= MAX_WORDS_OF_FEW_ROWS
     word = min(widest_word(problem), problem.dtype.itemsize * (1 if single else 2))
     words = -(-problem.row_bytes // word)

@@ -27,14 +27,14 @@ MIN_ELEMENTS_PER_BLOCK = 1024
 MIN_ELEMENTS_PER_BLOCK_OF_512 = 10 * 1024
 """Elements of a row that are worth a block of 512 threads where rows are few."""
 
-MIN_BYTES_TWO_LAUNCHES, LEAST_ROWS_TWO_LAUNCHES = 128 * 1024, 3.5
-"""Bytes of a row from which two launches are faster, over the number of rows, which counts as 3.5
-where it is less.
+MIN_BYTES_TWO_LAUNCHES, ONE_ROW_COUNTS_AS = 128 * 1024, 3.5
+"""Bytes of a row from which two launches are faster, over the number of rows. One row of f32 counts
+as 3.5 rows, and one or two others as three.
 
 Two launches read a row twice, but on all SMs. Clusters of so few rows read it once, on few SMs: on
 an H200, 16 x 524288 f32 takes 2 to 10 % more time by clusters, by their threads, and 1 x 128256
 10 %. At 1 x 100277 clusters take 7 and 6 % less by two measurements there, 4 % more by a third, and
-7 % less on an H100. Of f64, where nothing was timed, fewer rows than three count as three.
+7 % less on an H100. Of two and three rows, nothing of this length was timed.
 """
 
 MAX_L2_SHARE_TWO_LAUNCHES = 0.6
@@ -167,12 +167,13 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
 def by_8_byte_words(kept: Config, problem: Problem, gpu: GpuSpec) -> Config:
     """The config with words of 8 bytes where these divide 16-bit rows that 16 bytes do not.
 
-    Blocks of 160 threads have 128 then, as was timed. Packed rows keep their words of 16 if they
-    are as many as SMs, or of log_softmax, of which none were timed by 8.
+    Blocks of 160 threads have 128 then, as was timed. Rows of log_softmax, and packed rows that are
+    as many as SMs, keep their words of 16, because none were timed by 8.
     """
     if not is_of_8_byte_words(problem) or problem.cols > MAX_COLS_8_BYTE_WORDS:
         return kept
-    if kept.cache_holds == "input" and (problem.op.is_log or problem.rows >= gpu.sm_count):
+    packed_rows = kept.cache_holds == "input" and problem.rows >= gpu.sm_count
+    if problem.op is Op.LOG_SOFTMAX or packed_rows:
         return kept
     threads = MIN_BLOCK_THREADS if kept.threads == THREADS_NOT_BY_8_BYTES else kept.threads
     return replace(kept, threads=threads, threads_per_row=threads, vector_bytes=8, min_blocks=1)
@@ -215,7 +216,8 @@ def _sooner_twice(problem: Problem, gpu: GpuSpec) -> bool:
     if problem.rows * problem.row_bytes > MAX_L2_SHARE_TWO_LAUNCHES * gpu.l2_bytes:
         return False
     if not problem.dtype.is_half:
-        least = LEAST_ROWS_TWO_LAUNCHES if problem.dtype is DType.F32 else 3
+        one_of_f32 = problem.rows == 1 and problem.dtype is DType.F32
+        least = ONE_ROW_COUNTS_AS if one_of_f32 else 3
         return problem.row_bytes >= MIN_BYTES_TWO_LAUNCHES * max(least, problem.rows)
     one_wave = problem.rows * gpu.cluster_blocks <= 2 * gpu.sm_count
     share = 1 if problem.rows > 2 else 3 / 4
