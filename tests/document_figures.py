@@ -281,34 +281,22 @@ def drawn_gradient_losses() -> str:
     return table_of_losses(DRAWN_GRADIENTS)
 
 
-BESIDE_TRITON = {
-    "H200": ("drawn-beside-triton-h200",),
-    "H100": ("drawn-beside-triton-h100",),
-}
-"""Shapes of softmax and its gradient that were drawn at random and compared with Triton alone."""
-
-RETIMED_BESIDE_TRITON = {
-    "H200": ("retimed-beside-triton-h200",),
-    "H100": ("retimed-beside-triton-h100",),
-}
-"""Problems that some library had won, or of the same shape, compared with Triton alone."""
-
-
-def beside_triton(files: Mapping[str, Sequence[str]]) -> str:
+def beside_triton(kind: str) -> str:
     """How many problems are won beside Triton's kernel alone, and a table of those that are not."""
+    files = {gpu: (f"{kind}-beside-triton-{gpu.lower()}",) for gpu in ("H200", "H100")}
     return f"Ours is faster at {counted(files)}.\n\n{table_of_losses(files)}"
 
 
 @figure
 def drawn_beside_triton() -> str:
-    """The losses to Triton of shapes that were drawn at random."""
-    return beside_triton(BESIDE_TRITON)
+    """The losses to Triton of softmax and its gradient at shapes that were drawn at random."""
+    return beside_triton("drawn")
 
 
 @figure
 def retimed_beside_triton() -> str:
-    """The losses to Triton of problems that had been lost to some library."""
-    return beside_triton(RETIMED_BESIDE_TRITON)
+    """The losses to Triton of problems that some library had won, or in the other type."""
+    return beside_triton("retimed")
 
 
 RETIMED = {"H100": ("retimed-h100", "retimed-h100-again"), "H200": ("retimed-h200",)}

@@ -8,8 +8,8 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Op, Problem, power_of_two
-from explorer.space.heuristic.residency import waves
-from explorer.space.heuristic.row_threads import row_of, threads_for
+from explorer.space.heuristic.residency import resident_threads, waves
+from explorer.space.heuristic.row_threads import MIN_BLOCK_THREADS, row_of, threads_for
 from explorer.space.heuristic.wide_rows import fewest_blocks
 
 TILE_THREADS = 256
@@ -80,12 +80,12 @@ of all rows are MIN_SHARE_OF_THREADS_TILES of those that the GPU has room for, o
 
 MIN_SHARE_OF_THREADS_TILES = 0.45
 """Share of the GPU's threads that rows are to give work to. On an H200, 12800 x 96 bf16 takes 46 %
-less time by 32 threads a row than by 4 and words of 16 bytes, its gradient 69 %, 16384 x 80 f32 23
-% less by 16 than by 8, and 131072 x 80 f16, of which 8 are enough, 30 %; on an H100 48, 65, 14 and
-23 %. On the H200, 32768 x 96 bf16 of log_softmax takes 23 % less by 16 threads, of which a block
-has 128, than by 32 of 256. Of longer rows, 4096 x 512 f32 takes 20 % less by 64 threads of one
-block than by 16 of each of four, 8192 x 200 f16 28 % less by 32 than by 16 of each of two, on an
-H100 15 and 29 %."""
+less time by 32 threads a row than by 4 and words of 16 bytes, its gradient 69 %, 16384 x 80 f32
+23 % less by 16 than by 8, and 131072 x 80 f16, of which 8 are enough, 30 %; on an H100 48, 65, 14
+and 23 %. On the H200, 32768 x 96 bf16 of log_softmax takes 23 % less by 16 threads, of which a
+block has 128, than by 32 of 256. Of longer rows, 4096 x 512 f32 takes 20 % less by 64 threads of
+one block than by 16 of each of four, 8192 x 200 f16 28 % less by 32 than by 16 of each of two, on
+an H100 15 and 29 %."""
 
 MAX_ELEMENTS_PER_THREAD_16_BIT_ODD, THREADS_OF_ODD_F32 = 12, 16
 """Elements of a shorter 16-bit row that a thread has, at most, where only single elements divide
@@ -139,9 +139,8 @@ def of_few_elements(problem: Problem, gpu: GpuSpec) -> Config | None:
     word = math.gcd(16, side_by_side)
     if word > problem.dtype.itemsize:
         wide = replace(row_of(threads_for(problem, 1)), vector_bytes=word)
-        words = problem.rows * problem.dtype.itemsize / word
-        threads = words * wide.threads_per_row
-        if threads >= MIN_SHARE_OF_THREADS_WIDE_WORDS * gpu.sm_count * gpu.threads_per_sm:
+        threads = _threads_of_all_rows(problem, word, wide.threads_per_row)
+        if threads >= MIN_SHARE_OF_THREADS_WIDE_WORDS * resident_threads(gpu):
             return wide
     return _by_few_threads(problem, gpu, math.gcd(NARROW_WORD, side_by_side))
 
@@ -185,7 +184,11 @@ def of_small_tiles(problem: Problem, gpu: GpuSpec) -> Config | None:
     lanes = next(enough, most)
     if size == 4 and lanes == fewest:
         return None
-    return replace(row_of(lanes), threads=256 if lanes == most else 128, vector_bytes=word)
+    return replace(
+        row_of(lanes),
+        threads=TILE_THREADS if lanes == most else MIN_BLOCK_THREADS,
+        vector_bytes=word,
+    )
 
 
 def _of_single_elements(problem: Problem) -> Config:
@@ -207,8 +210,7 @@ def _of_longer_rows(problem: Problem, gpu: GpuSpec, word: int) -> Config | None:
         lanes = 16 if _are_enough(problem, gpu, word, 16) else lanes
     elif _are_enough(problem, gpu, word, lanes):
         return None
-    words = problem.rows * problem.dtype.itemsize / word
-    if words * lanes / TILE_THREADS < gpu.sm_count:
+    if _threads_of_all_rows(problem, word, lanes) < gpu.sm_count * TILE_THREADS:
         lanes = 64
     idea = replace(row_of(lanes), threads=TILE_THREADS, vector_bytes=word, min_blocks=4)
     if halves:
@@ -218,8 +220,13 @@ def _of_longer_rows(problem: Problem, gpu: GpuSpec, word: int) -> Config | None:
 
 def _are_enough(problem: Problem, gpu: GpuSpec, word: int, lanes: int) -> bool:
     """Whether so many threads for each word side by side give the GPU work."""
-    threads = problem.rows * problem.dtype.itemsize / word * lanes
-    return threads >= MIN_SHARE_OF_THREADS_TILES * gpu.sm_count * gpu.threads_per_sm
+    threads = _threads_of_all_rows(problem, word, lanes)
+    return threads >= MIN_SHARE_OF_THREADS_TILES * resident_threads(gpu)
+
+
+def _threads_of_all_rows(problem: Problem, word: int, lanes: int) -> float:
+    """Return the threads of all rows, so many for each word of so many bytes side by side."""
+    return problem.rows * problem.dtype.itemsize / word * lanes
 
 
 def of_middle_axis(problem: Problem, gpu: GpuSpec) -> Config:

@@ -14,20 +14,20 @@ from explorer.space.heuristic.residency import (
     elements_of_an_sm,
     has_little_bandwidth,
     resident_rows,
+    resident_threads,
 )
 from explorer.space.heuristic.row_threads import (
     ACCESS_BYTES,
     MIN_BLOCK_THREADS,
-    is_of_8_byte_words,
     row_of,
     starts_anywhere,
 )
 from explorer.space.heuristic.wide_rows import (
-    MAX_COLS_8_BYTE_WORDS,
     THREADS_OF_FIRST_WARP,
     are_fewest,
     by_8_byte_words,
     fewest_blocks,
+    is_wide_of_8_byte_words,
     shared_by,
 )
 from explorer.space.rules import Point, registers_fit
@@ -69,9 +69,9 @@ MIN_ROW_BYTES_8_BLOCKS = 32 * 1024
 
 MAX_COLS_FOUR_BLOCKS, THREADS_OF_FOUR_BLOCKS = 10_240, 256
 """Elements of the longest f32 row that starts anywhere, of which four blocks of so many threads
-have a part each instead of eight, if rows are many and an SM has much bandwidth. On an H200, 12968
-x 8963 takes 3 % less time so and 9000 x 9001 2 %, but 6000 x 12001 0.6 % more, and on an H100 the
-first two 0.6 % more."""
+have a part each instead of eight, if rows are many and an SM has much bandwidth. On an H200,
+12968 x 8963 takes 3 % less time so and 9000 x 9001 2 %, but 6000 x 12001 0.6 % more, and on an H100
+the first two 0.6 % more."""
 
 MIN_WAVES_OF_FOUR_BLOCKS = 4
 """Waves of these blocks, of any registers, from which rows are many: no fewer were timed."""
@@ -120,10 +120,10 @@ MIN_THREADS_PER_SM = 512
 
 THREADS_OF_TWO_BLOCKS, BLOCKS_PER_SM_TWO_BLOCKS = 256, 4
 """Threads of a block where two share each of many 16-bit rows that start anywhere, and how many
-such blocks are to fit an SM, if no thread holds more than MAX_REGISTERS_TWO_BLOCKS. On an H200, 300
-x 8943 bf16 takes 13 % less time so than by blocks of 128, 1000 x 9001 5, 400 x 12001 3 and 2000 x
-8943 2 %, on an H100 10, 2, 1 and 1 %. With room for one or two of these blocks, 300 x 8943 takes
-8 % more time. No more than 2000 rows, no f16 and no other GPU were timed."""
+such blocks are to fit an SM, if no thread holds more than MAX_REGISTERS_TWO_BLOCKS. On an H200,
+300 x 8943 bf16 takes 13 % less time so than by blocks of 128, 1000 x 9001 5, 400 x 12001 3 and
+2000 x 8943 2 %, on an H100 10, 2, 1 and 1 %. With room for one or two of these blocks, 300 x 8943
+takes 8 % more time. No more than 2000 rows, no f16 and no other GPU were timed."""
 
 MAX_REGISTERS_TWO_BLOCKS = 24
 """Registers of a thread's share of such rows, at most: on an H200, 300 x 20001 bf16 takes 25 % more
@@ -204,7 +204,7 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec) -> Config:
         kept = _of_few_rows(problem, gpu)
         if kept is not None:
             return by_8_byte_words(kept, problem, gpu)
-    if is_of_8_byte_words(problem) and problem.cols <= MAX_COLS_8_BYTE_WORDS:
+    if is_wide_of_8_byte_words(problem):
         return _of_8_byte_words(problem, gpu)
     return _of_many_rows(problem, gpu)
 
@@ -544,7 +544,7 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
 
 def _threads_over_accesses(problem: Problem, vectors: int, gpu: GpuSpec) -> float:
     """Threads of a row for each of its accesses: more than one where an SM has little bandwidth."""
-    many = problem.rows * vectors >= MIN_WAVES_SPARE_THREADS * gpu.sm_count * gpu.threads_per_sm
+    many = problem.rows * vectors >= MIN_WAVES_SPARE_THREADS * resident_threads(gpu)
     if not many or not has_little_bandwidth(gpu):
         return 1
     return next((spare for longest, spare in SPARE_THREADS if vectors <= longest), 1)

@@ -16,6 +16,7 @@ from explorer.space.heuristic.residency import (
     fastest_reduction,
     has_little_bandwidth,
     resident_blocks,
+    resident_threads,
     waves,
 )
 from explorer.space.heuristic.row_threads import (
@@ -99,13 +100,13 @@ takes 1 % less time so than by half a warp."""
 MAX_ROW_BYTES_TWO_ACCESSES = 4096
 """Bytes of the longest row of which each thread has two accesses."""
 
-MIN_WAVES_ONE_ACCESS = 4
-"""Waves of blocks, of any registers, from which that was so on the H100: of three, 2957 x 2048 bf16
-takes 1 % more time by one access."""
+MIN_WAVES_OF_MANY_ROWS = 4
+"""Waves of blocks, of any registers, from which rows are many: on an H100, 2957 x 2048 bf16, of
+three, takes 1 % more time by one access of each thread than by two."""
 
 MIN_SHARE_ONE_ACCESS = 0.95
-"""Share of the threads, at least, that have this one access. Of 256 threads of 3792 bytes, 19 would
-have none, and 35395 x 1896 f16 takes 2 % more time."""
+"""Share of the threads, at least, that have an access to a row where each has one at most. Of 256
+threads, 19 would have none of a row of 3792 bytes, and 35395 x 1896 f16 takes 2 % more time."""
 
 MOST_ACCESSES_OF_MANY_ROWS = {
     4: ((320, 1.62), (512, 2.01), (640, 2.7), (768, math.inf)),
@@ -180,6 +181,15 @@ def of_one_block(problem: Problem, gpu: GpuSpec, chosen: Config | None) -> Confi
 def _are_few(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
     """Whether the rows are so few waves of blocks, of any registers, that one row's time counts."""
     return problem.rows <= MAX_WAVES_FAST_REDUCTION * _rows_of_a_wave(idea, gpu)
+
+
+def _are_many(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
+    """Whether the rows are so many waves of blocks, of any registers, that the time of one row
+    counts little: more waves of large blocks.
+    """
+    large = idea.threads > MAX_THREADS_SMALL_BLOCK
+    least = MIN_WAVES_LARGE_BLOCKS if large else MIN_WAVES_OF_MANY_ROWS
+    return problem.rows >= least * _rows_of_a_wave(idea, gpu)
 
 
 def _rows_of_a_wave(idea: Config, gpu: GpuSpec) -> int:
@@ -282,15 +292,15 @@ def most_few_rows(gpu: GpuSpec) -> int:
     that are larger, these numbers must grow, or such configs depend on the rows.
     """
     rows_of_a_wave = resident_blocks(gpu, MIN_BLOCK_THREADS) * (MIN_BLOCK_THREADS // WARP)
-    return max(MAX_WAVES_FAST_REDUCTION * rows_of_a_wave, gpu.sm_count * gpu.threads_per_sm)
+    return max(MAX_WAVES_FAST_REDUCTION * rows_of_a_wave, resident_threads(gpu))
 
 
 def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A block a row where all are on the GPU at once: what counts is the time of one.
 
-    Each thread has the fewest accesses with which all rows are on the GPU at once. On an H200, 650
-    x 6301 bf16 takes 11 % less time by 160 threads that have five accesses than by 320 that have
-    three, of which not all blocks are there at once. None for more rows, and for those of
+    Each thread has the fewest accesses with which all rows are on the GPU at once. On an H200,
+    650 x 6301 bf16 takes 11 % less time by 160 threads that have five accesses than by 320 that
+    have three, of which not all blocks are there at once. None for more rows, and for those of
     `of_short_rows` that 16 bytes do not divide: 64 x 540 bf16 takes 23 % more time by words of 16.
     """
     narrow = _of_narrow_words(problem, gpu)
@@ -427,10 +437,10 @@ MIN_COLS_8_BYTE_WORDS = 4096
 
 COLS_UNALIGNED_LOGARITHM, THREADS_UNALIGNED_LOGARITHM = range(4097, 6145), 128
 """Elements of 16-bit rows of log_softmax that start anywhere for which blocks have so many threads
-and load words of 8 bytes, where an SM has much bandwidth and rows are MIN_WAVES_ONE_ACCESS waves.
+and load words of 8 bytes, where an SM has much bandwidth and rows are MIN_WAVES_OF_MANY_ROWS waves.
 On an H200, 19019 x 4234 bf16 takes 4 % less time so than by 192 threads and words of 16, 9000 x
-5555 2 %; on an H100 0.5 % more and 0.3 % less. At 30000 x 3001 words of 16 and 96 threads take 0.5
-% less on the H200."""
+5555 2 %; on an H100 0.5 % more and 0.3 % less. At 30000 x 3001 words of 16 and 96 threads take
+0.5 % less on the H200."""
 
 
 def _of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
@@ -455,8 +465,7 @@ def _of_unaligned_logarithm(problem: Problem, gpu: GpuSpec) -> Config | None:
     if not unaligned or problem.cols not in lengths or has_little_bandwidth(gpu):
         return None
     idea = replace(row_of(THREADS_UNALIGNED_LOGARITHM), vector_bytes=8)
-    are_many = problem.rows >= MIN_WAVES_ONE_ACCESS * _rows_of_a_wave(idea, gpu)
-    return idea if are_many else None
+    return idea if _are_many(problem, idea, gpu) else None
 
 
 def _fills(problem: Problem, size: int) -> bool:
@@ -474,10 +483,9 @@ def of_many_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     limits = by_type[problem.dtype.itemsize]
     vectors = problem.row_bytes / ACCESS_BYTES
     idea = row_of(next(n for n in WARPS if n * _most_accesses(n, limits) >= vectors))
-    large = idea.threads > MAX_THREADS_SMALL_BLOCK
-    least = MIN_WAVES_LARGE_BLOCKS if large else MIN_WAVES_ONE_ACCESS
-    are_many = problem.rows >= least * _rows_of_a_wave(idea, gpu)
-    return replace(idea, algorithm=_algorithm_of_many_waves(problem)) if are_many else None
+    if not _are_many(problem, idea, gpu):
+        return None
+    return replace(idea, algorithm=_algorithm_of_many_waves(problem))
 
 
 def _most_accesses(threads: int, limits: tuple[tuple[int, float], ...]) -> float:
@@ -513,8 +521,7 @@ def _of_one_access(problem: Problem, gpu: GpuSpec) -> Config | None:
     idea = next(map(row_of, full), None)
     if idea is None or starts_anywhere(problem):
         return None
-    are_many = problem.rows >= MIN_WAVES_ONE_ACCESS * _rows_of_a_wave(idea, gpu)
-    return idea if are_many else None
+    return idea if _are_many(problem, idea, gpu) else None
 
 
 def _fullest_words(problem: Problem, threads: int) -> int:

@@ -37,6 +37,11 @@ def resident_blocks(gpu: GpuSpec, threads: int, registers: int = 0) -> int:
     return occupancy(resources, threads, 1, gpu).blocks_per_sm * gpu.sm_count
 
 
+def resident_threads(gpu: GpuSpec) -> int:
+    """Threads that the GPU has room for at once."""
+    return gpu.sm_count * gpu.threads_per_sm
+
+
 def likely_registers(problem: Problem, idea: Config) -> int:
     """Registers a thread of a kernel that loads its share of a row and keeps it, else loops.
 
@@ -146,8 +151,8 @@ SHORT_ROW_BYTES = 8192
 
 MAX_ELEMENTS_PER_SM_EVICT_FIRST_NARROW = {2: 9500, 4: 3000}
 """Elements of the rows of an SM up to which gradients that blocks load by narrow words have hints,
-by the bytes of an element; rows are a quarter of the SMs at least. On both GPUs, 100 x 2501 and 132
-x 3001 bf16 take 5 to 8 % less time with hints, and of 1 to 3 rows none takes less. 1000 x 1501
+by the bytes of an element; rows are a quarter of the SMs at least. On both GPUs, 100 x 2501 and
+132 x 3001 bf16 take 5 to 8 % less time with hints, and of 1 to 3 rows none takes less. 1000 x 1501
 bf16, of 12 000 elements, takes 1 to 5 % more, 1000 x 1121 f32 5 to 11 %: two loads of a warp share
 a line."""
 

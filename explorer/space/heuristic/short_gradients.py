@@ -8,7 +8,7 @@ from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.problem import Problem, power_of_two
 from explorer.space.design_rules import has_spans, widest_word
-from explorer.space.heuristic.residency import is_of_few_bytes
+from explorer.space.heuristic.residency import is_of_few_bytes, resident_threads
 from explorer.space.heuristic.row_threads import ACCESS_BYTES, row_of
 from explorer.space.heuristic.short_rows import span_of
 
@@ -144,7 +144,7 @@ def _of_few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     threads = min(words, WARP, max(2, power_of_two(math.ceil(words / WORDS_OF_A_THREAD))))
     if problem.cols <= MAX_COLS_OF_ONE_THREAD and problem.dtype is not DType.F64:
         threads = 1
-    most = MAX_SHARE_OF_THREADS_FEW_ROWS * gpu.sm_count * gpu.threads_per_sm
+    most = MAX_SHARE_OF_THREADS_FEW_ROWS * resident_threads(gpu)
     if problem.rows * threads > most or words > MAX_WORDS_OF_FEW_ROWS or problem.inner > 1:
         return None
     fewer = power_of_two(math.ceil(words / WORDS_OF_FOUR_THREADS))
@@ -170,7 +170,7 @@ def _span_of(problem: Problem, gpu: GpuSpec) -> Config | None:
         return span
     few = problem.bytes <= MIN_L2_SHARE_SPANS_OF_SHORTEST * gpu.l2_bytes
     threads = problem.rows * span.threads_per_row
-    fills = threads >= MIN_SHARE_OF_THREADS[size] * gpu.sm_count * gpu.threads_per_sm
+    fills = threads >= MIN_SHARE_OF_THREADS[size] * resident_threads(gpu)
     return span if fills and not few and _is_of_shortest(problem) else None
 
 

@@ -164,16 +164,20 @@ def of_wide_rows(problem: Problem, gpu: GpuSpec, *, splits: bool) -> Config:
     return by_8_byte_words(replace(kept, algorithm=algorithm), problem, gpu)
 
 
+def is_wide_of_8_byte_words(problem: Problem) -> bool:
+    """Whether words of 8 bytes are worth it for 16-bit rows that 16 bytes do not divide."""
+    return is_of_8_byte_words(problem) and problem.cols <= MAX_COLS_8_BYTE_WORDS
+
+
 def by_8_byte_words(kept: Config, problem: Problem, gpu: GpuSpec) -> Config:
     """The config with words of 8 bytes where these divide 16-bit rows that 16 bytes do not.
 
     Blocks of 160 threads have 128 then, as was timed. Rows of log_softmax, and packed rows that are
     as many as SMs, keep their words of 16, because none were timed by 8.
     """
-    if not is_of_8_byte_words(problem) or problem.cols > MAX_COLS_8_BYTE_WORDS:
-        return kept
     packed_rows = kept.cache_holds == "input" and problem.rows >= gpu.sm_count
-    if problem.op is Op.LOG_SOFTMAX or packed_rows:
+    untimed = problem.op is Op.LOG_SOFTMAX or packed_rows
+    if untimed or not is_wide_of_8_byte_words(problem):
         return kept
     threads = MIN_BLOCK_THREADS if kept.threads == THREADS_NOT_BY_8_BYTES else kept.threads
     return replace(kept, threads=threads, threads_per_row=threads, vector_bytes=8, min_blocks=1)
