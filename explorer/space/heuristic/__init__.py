@@ -5,23 +5,21 @@ numbers:
 
 - Rows over a middle axis are for `across_rows`: those of up to 64 elements, most of up to 127, some
   of up to 512, unless these are f64, and, where the GPU has clusters, those of 128 or more.
-- Gradients of few rows of 330 elements or more that start anywhere are for `gradients`: its
+- Gradients of few rows of 200 or 330 elements or more that start anywhere are for `gradients`: its
   `of_narrow_words` loads them by the words that divide them. Where exponentials are computed, it
   has some rows that wider words divide as well.
 - Few rows that can be resident on the GPU at the same time, of 512 bytes or more, are for
   `one_block`: its `of_one_wave` chooses the fewest accesses a thread with which they are.
 - Gradients of rows of up to 80 elements that words of 16 bytes do not divide, or of 160 of 16 bits
-  that 8 bytes do not, are for `short_gradients`, and so are few rows of up to 160 elements whose
-  exponentials are computed.
-- Many rows of 480 to 8191 elements of f32, and many of 16 bits that start at whole accesses, of
-  2400 to 8191 elements (1400 to 6499 where an SM has little bandwidth), are for `one_block` as
-  well: its `of_many_rows` has few accesses for each thread.
+  that 8 bytes do not, are for `short_gradients`, and so are few rows of up to 160 elements.
+- Many rows of 480 to 8191 elements of f32 or of 900 to 8191 of 16 bits, with exceptions that it
+  names, are for `many_rows`: each has the largest block that keeps memory busy.
 - Rows of up to 1280 elements that words of 16 bytes do not divide, or of fewer than 64, are for
   `short_rows`.
 - Rows of 8192 elements or more (`WIDE_ROW`) are for `wide_rows` where clusters may share them: it
   chooses the cluster, or two launches that read them twice.
 - All other rows are for `one_block`: a row has a block, a warp or less. Gradients have their own
-  numbers in `gradients`.
+  numbers in `gradients`, and many of them have blocks as `many_rows` chooses them.
 
 `residency` estimates how many blocks are resident at the same time, in waves, and adds cache hints
 to what any regime chose. `row_threads`, which `one_block` asks, says how many threads a row is

@@ -6,15 +6,17 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
-from explorer.parameters import WARPS
-from explorer.problem import Mask, Problem, power_of_two
+from explorer.problem import Mask, Op, Problem, power_of_two
 from explorer.space.design_rules import WIDE_ROW, widest_word
+from explorer.space.heuristic.many_rows import (
+    largest_that_keeps_memory_busy,
+    sizes_of_blocks,
+)
 from explorer.space.heuristic.residency import (
     are_few_for_hints,
     elements_of_an_sm,
     has_little_bandwidth,
-    resident_rows,
-    resident_threads,
+    resident_blocks,
 )
 from explorer.space.heuristic.row_threads import (
     ACCESS_BYTES,
@@ -45,21 +47,6 @@ MAX_COLS_HALF_A_WARP = 255
 columns and 14145 to 174756 rows take 5 to 26 % less time so than by a warp, on an H100 0 to 7 %,
 but 30000 x 255 bf16 2 % more."""
 
-POWERS_THAT_FILL_AN_SM = (32, 512, 1024)
-"""Sizes of blocks that are powers of two and yet worth it: others lose 1 % to the next size that is
-none, of which an SM holds fewer threads."""
-
-SIZES = tuple(n for n in WARPS if n & (n - 1) or n in POWERS_THAT_FILL_AN_SM)
-
-LATENCY_NS = 1140
-"""Nanoseconds for which an SM's share of the memory's bandwidth is to be busy with what its blocks
-load at once. On an H200, 6452 x 5200 bf16 takes 15 % more time by two blocks of 768 threads, with
-740 ns, than by three of 384, with 1320. On an H100, whose memory is slower, it takes 1 % more."""
-
-BLOCKS_NOT_LOADING = 0.7
-"""Blocks of an SM, in the mean, that store or wait for their threads."""
-
-
 # ------------------------------------------------------------------ rows that a cluster shares
 
 
@@ -67,9 +54,19 @@ MIN_ROW_BYTES_8_BLOCKS = 32 * 1024
 """Bytes of the shortest row that eight blocks share; four share shorter ones. On an H200, 4096 x
 8192 bf16 takes 58 % more time by eight blocks, with 2 KiB of each matrix for each."""
 
+MAX_BLOCKS_PER_SM_UNEVEN = 1.5
+"""Blocks for each SM, at most and more than one, for which rows that four would share have eight:
+some SMs would have two blocks, most of them one. On an H200, 41 x 13294 bf16 takes 15 % less time
+by eight."""
+
+MAX_ROWS_PER_SM_FOUR_BLOCKS = 2.5
+"""Rows for each SM, at most and more than one, of which four blocks share each row of f32 of up to
+MAX_COLS_FOUR_BLOCKS, where words of 16 bytes divide them, unless exponentials are computed: on an
+H200, 215 x 8548 and 300 x 8200 take 4 % less time so, 250 x 10000 and 180 x 9004 0.5 %."""
+
 MAX_COLS_FOUR_BLOCKS, THREADS_OF_FOUR_BLOCKS = 10_240, 256
-"""Elements of the longest f32 row that starts anywhere, of which four blocks of so many threads
-have a part each instead of eight, if rows are many and an SM has much bandwidth. On an H200,
+"""Elements of the longest f32 row of which four blocks have a part each instead of eight, and their
+threads if it starts anywhere, if such rows are many and an SM has much bandwidth. On an H200,
 12968 x 8963 takes 3 % less time so and 9000 x 9001 2 %, but 6000 x 12001 0.6 % more, and on an H100
 the first two 0.6 % more."""
 
@@ -118,6 +115,16 @@ MIN_THREADS_PER_SM. On an H200, 400 x 100001 bf16 takes 36 % more time without i
 
 MIN_THREADS_PER_SM = 512
 
+REGISTERS_OF_MORE_THREADS, THREADS_OF_MORE_REGISTERS = (32, 45), 192
+"""Registers of a thread's share of 16-bit rows, from and to, for which each of eight blocks has 192
+threads instead of 128. On an H200, 21 x 33907, 150 x 36360 and 195 x 36464 bf16 take 10 to 11 %
+less time so, 300 x 33000 5 %; of more registers, 260 x 50264 takes 2 % more, 200 x 60000 as
+long."""
+
+BLOCKS_PER_SM_MORE_THREADS = 4
+"""Such blocks that are to fit an SM if 128 threads would hold more than MANY_REGISTERS: 150 x 43344
+bf16 takes 12 % less time with it than without, and 212 x 43344 9 %."""
+
 THREADS_OF_TWO_BLOCKS, BLOCKS_PER_SM_TWO_BLOCKS = 256, 4
 """Threads of a block where two share each of many 16-bit rows that start anywhere, and how many
 such blocks are to fit an SM, if no thread holds more than MAX_REGISTERS_TWO_BLOCKS. On an H200,
@@ -143,6 +150,10 @@ registers, 0.7 % more on an H200."""
 MIN_ROWS_PER_SM_ONE_BLOCK = 3
 """Rows for each SM from which rows are many: of fewer rows that one block holds so, and of more
 than 1117, nothing was timed."""
+
+MIN_ROWS_PER_SM_TWO_FILLED = 1.75
+"""Rows for each SM, from this to two, for which two such blocks of an SM have about all rows at
+once: on an H200, 250 x 14002 bf16 takes 17 % less time so than by four blocks of 128 threads."""
 
 TWO_LARGE_BLOCKS_PER_SM = 2
 """Blocks of MAX_CLUSTER_THREADS that are to fit an SM where two share each of wider rows that are
@@ -257,10 +268,16 @@ def _of_many_rows(problem: Problem, gpu: GpuSpec) -> Config:
     blocks = _blocks_of_a_row(problem, gpu)
     if blocks == 8 and _are_of_four_blocks(problem, gpu):
         return _shared_by(4, THREADS_OF_FOUR_BLOCKS)
+    if _fill_pairs_of_blocks(problem, gpu):
+        return replace(_shared_by(1, THREADS_OF_TWO_BLOCKS), min_blocks=2)
     by_two = _by_two_blocks(problem, gpu) if blocks == 2 else None
     if by_two is not None:
         return by_two
     threads = _threads_of_a_part(problem, blocks, _most_registers(problem, gpu, blocks))
+    if blocks == 8 and threads == MIN_BLOCK_THREADS and _have_more_threads_of_halves(problem):
+        many = _registers(problem, 8, threads) > MANY_REGISTERS
+        more = _shared_by(8, THREADS_OF_MORE_REGISTERS)
+        return replace(more, min_blocks=BLOCKS_PER_SM_MORE_THREADS if many else 1)
     share = _registers(problem, blocks, threads)
     few = 4 * problem.rows <= gpu.sm_count and not are_fewest(problem, gpu)
     most = MAX_REGISTERS_KEPT_BY_FEW_ROWS if few else MAX_REGISTERS_KEPT
@@ -270,6 +287,22 @@ def _of_many_rows(problem: Problem, gpu: GpuSpec) -> Config:
     if problem.dtype.is_half and share > MANY_REGISTERS:
         return replace(kept, min_blocks=max(1, MIN_THREADS_PER_SM // threads))
     return kept
+
+
+def _fill_pairs_of_blocks(problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether 16-bit rows that start anywhere fill the two blocks of an SM that hold one each."""
+    odd_halves = problem.dtype.is_half and starts_anywhere(problem)
+    filled = MIN_ROWS_PER_SM_TWO_FILLED <= problem.rows / gpu.sm_count <= 2
+    least, most = MAX_REGISTERS_TWO_BLOCKS, MAX_REGISTERS_ONE_BLOCK
+    one_holds = 2 * least < _registers(problem, 1, THREADS_OF_TWO_BLOCKS) <= most
+    return odd_halves and filled and one_holds
+
+
+def _have_more_threads_of_halves(problem: Problem) -> bool:
+    """Whether 128 threads of each of eight blocks would hold more of a 16-bit row than is best."""
+    held = _registers(problem, 8, MIN_BLOCK_THREADS)
+    least, most = REGISTERS_OF_MORE_THREADS
+    return problem.dtype.is_half and least < held <= most
 
 
 def _by_two_blocks(problem: Problem, gpu: GpuSpec) -> Config | None:
@@ -305,18 +338,29 @@ def _are_of_four_blocks(problem: Problem, gpu: GpuSpec) -> bool:
 
 def _blocks_of_a_row(problem: Problem, gpu: GpuSpec) -> int:
     """Eight, if they hold the row; and fewer for shorter rows, or for 16-bit rows that start
-    anywhere where these are many.
+    anywhere where these are many. More for numbers of rows of which SMs would have uneven shares.
 
     On an H200, 668 x 50257 bf16 takes 1 to 3 % less time by 4 blocks than by 8, 406 x 8943 9 % less
     by 2 than by 4.
     """
     most = gpu.cluster_blocks
     least = min(most, 8 if problem.row_bytes >= MIN_ROW_BYTES_8_BLOCKS else 4)
+    if _are_about_a_wave_of_four_blocks(problem, gpu):
+        least = min(most, 4)
+    if least == 4 and 1 < 4 * problem.rows / gpu.sm_count <= MAX_BLOCKS_PER_SM_UNEVEN:
+        least = min(most, 8)
     if problem.dtype.is_half and starts_anywhere(problem):
         each = MIN_BLOCKS_PER_SM_UNALIGNED * gpu.sm_count / problem.rows
         least = next((blocks for blocks in (2, 4) if blocks >= each), least)
     held = MAX_REGISTERS_OF_A_BLOCK[min(4, problem.dtype.itemsize)]
     return fewest_blocks(problem.row_bytes // 2, held, least=least, most=most)
+
+
+def _are_about_a_wave_of_four_blocks(problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether rows of f32 are hardly more than SMs, and hardly longer than those of four blocks."""
+    suits = problem.op is Op.SOFTMAX_BACKWARD and problem.dtype is DType.F32
+    about = 1 < problem.rows / gpu.sm_count <= MAX_ROWS_PER_SM_FOUR_BLOCKS
+    return suits and about and not starts_anywhere(problem) and problem.cols <= MAX_COLS_FOUR_BLOCKS
 
 
 def _most_registers(problem: Problem, gpu: GpuSpec, blocks: int) -> int:
@@ -379,6 +423,11 @@ MIN_COLS_NARROW_WORDS = 330
 H200, 13 x 394 bf16 takes 5 % less time so than by a warp, and 3978 x 501 bf16 10 % less than by
 words of 8 bytes; 5100 x 338 f32 2 % less than by 96 threads and words of 16."""
 
+MIN_COLS_SINGLE_HALVES = 200
+"""The same of 16-bit elements that only single words divide, in a gradient of softmax of no more
+rows than SMs: on an H200, 8 x 321 bf16 takes 4 % less time so than by a warp, 22 x 291 2 %, 3 x 201
+and 60 x 271 1 %, but 100 x 301 1 % more."""
+
 MIN_COLS_NARROW_PAIRS_MORE_ROWS = 896
 """The same by pairs of 16-bit elements where rows are more than SMs. Shorter rows of these were not
 timed by blocks; by a warp, 5100 x 338 bf16 is as fast as Triton on an H100."""
@@ -393,13 +442,19 @@ MAX_ELEMENTS_PER_SM = {(2, 2): 16_000, (2, 4): 33_000, (4, 4): 16_000, (4, 8): 1
 of an element and of the widest word that divides rows. On an H200, 700 x 1501 bf16 takes 3 % less
 time so than by words of 8 bytes."""
 
-MAX_COLS_MANY_ELEMENTS, MAX_ELEMENTS_PER_SM_LONGER = 1536, 10_000
+MAX_COLS_MANY_ELEMENTS, MAX_ELEMENTS_PER_SM_LONGER = 1640, 10_000
 """Elements of the longest 16-bit row for which these are so many if single elements are loaded, and
-how many they may be for others: 700 x 2501 bf16 takes 6 % more time so than by 8 bytes."""
+how many they may be for others: 700 x 2501 bf16 takes 6 % more time so than by 8 bytes, 800 x 1801
+3 %, but 900 x 1601 3 and 1143 x 1571 8 % less."""
 
 MAX_COLS_NARROW_WORDS = {(2, 2): 4096, (2, 4): WIDE_ROW, (4, 4): 4096, (4, 8): 4096}
-"""Elements of the longest row, by the same: 300 x 5001 f32 takes as long by words of 16 bytes, 60 x
-7001 bf16 5 % less by them than by single elements."""
+"""Elements of the longest row, by the same: 300 x 5001 f32 takes as long by words of 16 bytes."""
+
+LONGER_ROWS_OF_NARROW_WORDS = {(2, 2): (7200, 512), (4, 8): (6500, 256)}
+"""Elements of longer rows that are no more than SMs, by the same, and the threads that they have.
+On an H200, 1 x 5001 and 3 x 4509 bf16 take 18 to 19 % less time by single elements than by words of
+16 bytes, 60 x 4301 11 %, 132 x 4501 and 3 x 7001 8 %, 40 x 5701 3 %, but 132 x 6001 as long and 24
+x 7501 more; 3 x 4510 f32 5 % less by pairs and 16 x 6002 3 %, 2 x 8002 more."""
 
 SIZES_NARROW_WORDS = (256, 384, 512, 768, MAX_BLOCK_THREADS)
 """Threads of a row by narrow words. Of shorter rows 192 to 512 are within 2 % of each other; the
@@ -410,8 +465,22 @@ MOST_WORDS_OF_A_THREAD = {(2, 2): 16, (2, 4): 6, (4, 4): 16, (4, 8): 4}
 takes 10 % more time by 768 threads, which have 4, than by 512, on an H100 3 %, and 434 x 8170 8 %
 more by 256 than by 1024."""
 
-MOST_WORDS_OF_A_THREAD_LOGARITHM_F32 = 4
-"""The same of the logarithm's rows of f32: 60 x 2201 takes 45 % more time by 256 threads."""
+MOST_WORDS_OF_A_THREAD_F32 = 4
+"""The same of the logarithm's rows of f32, and of single elements of softmax's where an SM has many
+of rows of up to MAX_COLS_MORE_THREADS_F32: 60 x 2201 of the logarithm takes 45 % more time by 256
+threads, 1143 x 1571 3 % more by 256 than by 384, 1000 x 1501 3 %, 800 x 2001 2 % more than by
+512."""
+
+MIN_ELEMENTS_MORE_THREADS_F32, MAX_COLS_MORE_THREADS_F32 = 9_000, 2500
+"""Elements of an SM that are many for that, and of the longest such row: 400 x 3501 takes 2 % more
+time by 384 threads than by 256, 530 x 3001 1.5 %."""
+
+MIN_COLS_MORE_THREADS_F32 = 600
+"""Elements of the shortest such row: 2500 x 701 takes 4 % more time by 128 threads than by 256."""
+
+MAX_WAVES_HALF_A_BLOCK = 1.25
+"""Waves of blocks of 256 threads, from one on, for which 16-bit rows of single elements have 128:
+on an H200, 1143 x 1571 bf16 takes 5 % less time so, 1200 x 1451 3 %."""
 
 MIN_ELEMENTS_PER_SM_8_BYTES, MAX_ELEMENTS_PER_SM_8_BYTES = 10_000, 60_000
 """Elements of the rows of an SM for which 16-bit rows of single elements are loaded by 8 bytes, and
@@ -483,46 +552,71 @@ def _are_few_for_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> bool
     kind = (problem.dtype.itemsize, word)
     if kind not in MAX_ELEMENTS_PER_SM:
         return False
-    more_rows = problem.rows > gpu.sm_count
-    pairs = kind == (2, 4) and more_rows
-    least = MIN_COLS_NARROW_PAIRS_MORE_ROWS if pairs else MIN_COLS_NARROW_WORDS
-    shorter = MIN_COLS_8_BYTES <= problem.cols < MIN_COLS_256_THREADS_MORE_ROWS and more_rows
-    by_8_bytes = word == 2 and (shorter or problem.cols > MAX_COLS_MANY_ELEMENTS)
+    if _are_longer_of_narrow_words(problem, gpu, word):
+        return True
+    shorter = MIN_COLS_8_BYTES <= problem.cols < MIN_COLS_256_THREADS_MORE_ROWS
+    by_8_bytes = word == 2 and (
+        (shorter and problem.rows > gpu.sm_count) or problem.cols > MAX_COLS_MANY_ELEMENTS
+    )
     allowed = MAX_ELEMENTS_PER_SM_LONGER if by_8_bytes else MAX_ELEMENTS_PER_SM[kind]
     fits = elements_of_an_sm(problem, gpu) <= allowed
+    least = _min_cols_of_narrow_words(problem, gpu, kind)
     return least <= problem.cols <= MAX_COLS_NARROW_WORDS[kind] and fits
 
 
+def _min_cols_of_narrow_words(problem: Problem, gpu: GpuSpec, kind: tuple[int, int]) -> int:
+    """Elements of the shortest row that has a block, by the bytes of an element and of a word."""
+    more_rows = problem.rows > gpu.sm_count
+    if kind == (2, 4) and more_rows:
+        return MIN_COLS_NARROW_PAIRS_MORE_ROWS
+    single = kind == (2, 2) and not problem.op.is_log
+    return MIN_COLS_SINGLE_HALVES if single and not more_rows else MIN_COLS_NARROW_WORDS
+
+
+def _are_longer_of_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> bool:
+    """Whether rows are longer than others that narrow words suit, and no more than SMs."""
+    longest, _ = LONGER_ROWS_OF_NARROW_WORDS.get((problem.dtype.itemsize, word), (0, 0))
+    longer = MAX_COLS_NARROW_WORDS.get((problem.dtype.itemsize, word), 0) < problem.cols <= longest
+    return longer and problem.rows <= gpu.sm_count
+
+
 def _threads_of_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> int:
-    most = MOST_WORDS_OF_A_THREAD[problem.dtype.itemsize, word]
-    if problem.op.is_log and problem.dtype.itemsize == 4:
-        most = MOST_WORDS_OF_A_THREAD_LOGARITHM_F32
+    """So many that each has no more words than is best; 128 of shorter rows.
+
+    Also 128 where 256 would leave hardly more rows than are resident at once.
+    """
+    if _are_longer_of_narrow_words(problem, gpu, word):
+        return LONGER_ROWS_OF_NARROW_WORDS[problem.dtype.itemsize, word][1]
+    kind = (problem.dtype.itemsize, word)
+    most = MOST_WORDS_OF_A_THREAD[kind]
+    more = kind == (4, 4) and _have_more_threads(problem, gpu)
+    if more or (problem.op.is_log and problem.dtype.itemsize == 4):
+        most = MOST_WORDS_OF_A_THREAD_F32
     few = problem.rows <= gpu.sm_count
-    if problem.cols < (MIN_COLS_256_THREADS if few else MIN_COLS_256_THREADS_MORE_ROWS):
+    least = MIN_COLS_256_THREADS if few else MIN_COLS_256_THREADS_MORE_ROWS
+    if problem.cols < (MIN_COLS_MORE_THREADS_F32 if more else least):
         return MIN_BLOCK_THREADS
     needed = problem.row_bytes / word / most
-    return next((n for n in SIZES_NARROW_WORDS if n >= needed), MAX_BLOCK_THREADS)
+    threads = next((n for n in SIZES_NARROW_WORDS if n >= needed), MAX_BLOCK_THREADS)
+    hardly_more = 1 < problem.rows / resident_blocks(gpu, threads) <= MAX_WAVES_HALF_A_BLOCK
+    return MIN_BLOCK_THREADS if kind == (2, 2) and threads == 256 and hardly_more else threads
+
+
+def _have_more_threads(problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether an SM has many elements of rows of f32 that are not long."""
+    many = elements_of_an_sm(problem, gpu) > MIN_ELEMENTS_MORE_THREADS_F32
+    return many and problem.cols <= MAX_COLS_MORE_THREADS_F32
 
 
 # ------------------------------------------------------------------ rows of one block
 
 
-SPARE_THREADS = ((250, 1.51), (378, 1.35), (512, 1.25))
-"""Words of 16 bytes of the longest row, and the threads that it has for each of them, at least, on
-GPUs whose SMs have little bandwidth. Threads without work leave an SM fewer rows
-at once, whose loads suffice for such a memory. On an H100, 19 problems of 512 to 4096 columns take
-up to 1 % less time so (32768 x 512 f32 1 %, by 224 threads instead of 160), on an H200 mostly more.
-On the H100, 5592 x 3000 f32, of 750 words, takes 0.1 % more."""
-
-MIN_WAVES_SPARE_THREADS = 4
-"""Waves of rows that have one access for each thread, from which this was timed."""
-
-
 def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
-    """A row by a warp or block, each of whose threads has as few accesses as a block can have.
+    """A row by the largest block that keeps memory busy; 16-bit rows that start anywhere by words
+    of 8 bytes; the shortest by a warp or less.
 
-    On an H200, from 300 to 4096 columns, 1 to 2 % less time with one access than with two, unless
-    blocks are so large that their loads do not keep the memory busy.
+    On an H200, 300 to 4096 columns take 1 to 2 % less time with one access of each thread than with
+    two, if its blocks keep memory busy. On an H100, some threads have none, as they suffice there.
     """
     if problem.row_bytes % ACCESS_BYTES > 0 and problem.dtype.is_half:
         words = WorkSplit(problem, Config(vector_bytes=8)).row_vectors
@@ -530,32 +624,10 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
         least = WARP // 2 if problem.cols <= MAX_COLS_HALF_A_WARP else WARP
         return replace(row_of(min(max(least, threads), MAX_BLOCK_THREADS)), vector_bytes=8)
     vectors = WorkSplit(problem, Config(vector_bytes=ACCESS_BYTES)).row_vectors
-    wanted = vectors * _threads_over_accesses(problem, vectors, gpu)
     if vectors <= WARP:
         return row_of(power_of_two(vectors))
-    if vectors > MAX_BLOCK_THREADS:
-        accesses = math.ceil(vectors / MAX_BLOCK_THREADS)
-        return row_of(next((n for n in SIZES if n * accesses >= vectors), MAX_BLOCK_THREADS))
-    by_one_access = next(place for place, n in enumerate(SIZES) if n >= wanted)
-    sizes = [n for n in SIZES[: by_one_access + 1] if n < 2 * vectors]  # half of them have work
-    ideas = [row_of(n) for n in reversed(sizes)]
-    return next((idea for idea in ideas if _keeps_memory_busy(idea, problem, gpu)), ideas[0])
-
-
-def _threads_over_accesses(problem: Problem, vectors: int, gpu: GpuSpec) -> float:
-    """Threads of a row for each of its accesses: more than one where an SM has little bandwidth."""
-    many = problem.rows * vectors >= MIN_WAVES_SPARE_THREADS * resident_threads(gpu)
-    if not many or not has_little_bandwidth(gpu):
-        return 1
-    return next((spare for longest, spare in SPARE_THREADS if vectors <= longest), 1)
-
-
-def _keeps_memory_busy(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
-    """Whether the loads of an SM's blocks last for LATENCY_NS; on an unknown GPU they do."""
-    kept = replace(idea, cache_holds="input")
-    resident = resident_rows(problem, kept, gpu) / gpu.sm_count
-    rows = resident - BLOCKS_NOT_LOADING * kept.rows_per_block
-    return rows * 2 * problem.row_bytes >= LATENCY_NS * gpu.peak_gbps / gpu.sm_count
+    ideas = [replace(row_of(n), cache_holds="input") for n in sizes_of_blocks(problem)]
+    return largest_that_keeps_memory_busy(ideas, problem, gpu)
 
 
 def kept(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:

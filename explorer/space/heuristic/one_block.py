@@ -7,16 +7,21 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
-from explorer.parameters import ROW_THREADS, WARPS
-from explorer.problem import Mask, Problem
+from explorer.parameters import ROW_THREADS
+from explorer.problem import Mask, Op, Problem
 from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic import gradients
+from explorer.space.heuristic.many_rows import (
+    algorithm_of_many_waves,
+    are_many,
+)
 from explorer.space.heuristic.residency import (
     elements_of_an_sm,
     fastest_reduction,
     has_little_bandwidth,
     resident_blocks,
     resident_threads,
+    rows_of_a_wave,
     waves,
 )
 from explorer.space.heuristic.row_threads import (
@@ -24,6 +29,7 @@ from explorer.space.heuristic.row_threads import (
     MIN_BLOCK_THREADS,
     fewest_threads,
     is_of_8_byte_words,
+    is_plain_forward,
     row_of,
     starts_anywhere,
     threads_for,
@@ -50,10 +56,6 @@ MAX_ACCESSES_FEW_WARPS = {2 * WARP: 5, WARP: 8}
 """Accesses of a thread, at most, to a 16-bit row that has one warp or two because not all rows
 would be resident with more, by the threads of a row. On an H200, 1478 x 4096 bf16 takes 3 % more
 time by 64 threads, which have eight, than by 128."""
-
-MIN_COLS_ONLINE = 2000
-"""Elements of the shortest row whose sums are rescaled as they grow, of rows that are not all
-resident at the same time."""
 
 MAX_THREADS_OF_ONE_ACCESS = 512
 """Threads of a block, at most, that have one access each to a 16-bit row, of rows that are no more
@@ -100,57 +102,9 @@ takes 1 % less time so than by half a warp."""
 MAX_ROW_BYTES_TWO_ACCESSES = 4096
 """Bytes of the longest row of which each thread has two accesses."""
 
-MIN_WAVES_OF_MANY_ROWS = 4
-"""Waves of blocks, of any registers, from which rows are many: on an H100, 2957 x 2048 bf16, of
-three, takes 1 % more time by one access of each thread than by two."""
-
 MIN_SHARE_ONE_ACCESS = 0.95
 """Share of the threads, at least, that have an access to a row where each has one at most. Of 256
 threads, 19 would have none of a row of 3792 bytes, and 35395 x 1896 f16 takes 2 % more time."""
-
-MOST_ACCESSES_OF_MANY_ROWS = {
-    4: ((320, 1.62), (512, 2.01), (640, 2.7), (768, math.inf)),
-    2: ((224, 1.75), (256, 2.26), (512, 2.34)),
-}
-"""Accesses of a thread, at most, to a row that has a block of up to so many threads, by the bytes
-of an element, where rows are many. More bytes are under way with more accesses, and these numbers
-are about what an H200's memory needs. There, 30 problems of softmax of 640 to 7999 columns of f32,
-which had up to eight accesses before, take up to 3 % less time, 0.9 % in the median (9000 x 7500
-and 20000 x 2000 3 %, but 16786 x 1999 1.2 % more), and bf16 of 3072 to 7168 columns 0.2 to 1 %
-less."""
-
-MOST_ACCESSES_LITTLE_BANDWIDTH = {
-    4: ((192, 1.24), (320, 1.4), (384, 1.46), (512, 1.64), (640, 2.0), (768, math.inf)),
-    2: ((192, 1.24), (224, 1.13), (384, 1.5), (512, 1.8)),
-}
-"""The same on GPUs whose SMs have little bandwidth. On an H100, 32 such problems of f32 take up to
-1.5 % less time, 0.5 % in the median (39354 x 3928 1.5 %, but 200000 x 1001 0.7 % more), and bf16 up
-to 0.9 % less, but 33554 x 2000 0.7 % more. Of 2048 columns of bf16, 224 threads would have 1.14
-each and take 1 % more than 256. By 512 threads, 10535 x 2234 f32 took 3 % more time than Triton's
-kernel; it has 384 since then, which were not timed."""
-
-COLS_OF_MANY_ROWS = {4: range(480, WIDE_ROW), 2: range(2400, WIDE_ROW)}
-COLS_OF_MANY_ROWS_LITTLE_BANDWIDTH = {4: range(480, WIDE_ROW), 2: range(1400, 6500)}
-"""Elements of the rows that `of_many_rows` is for, by the bytes of an element, the second on GPUs
-whose SMs have little bandwidth: on an H100, 9362 x 7168 bf16 takes as long by any of many sizes.
-log_softmax of 16 bits has the same rule, though only 8192 x 4096 was timed."""
-
-MIN_COLS_OF_MANY_ODD_ROWS = 600
-"""Elements of the shortest f32 row that starts anywhere which `of_many_rows` is for: on an H200,
-200000 x 513 takes 0.6 % more time by 96 threads than by 64, but on an H100 0.8 % less by 128. Of
-16-bit rows only those that start at whole accesses were timed."""
-
-COLS_LOGARITHM, COLS_LOGARITHM_LITTLE_BANDWIDTH = range(480, 4117), range(2000, 3359)
-"""Elements of f32 rows of log_softmax that `of_many_rows` is for, the second as above: those that
-have blocks of 512 threads at most. By 640, 3355 x 5001 takes 1.1 % more time than by 320 on an
-H200, and 19019 x 4234 took 5 % more than Triton's kernel, which is 0.7 % faster than 384 threads.
-On an H100, 37805 x 3334 takes 0.9 % less time by 512 than by 224, 11177 x 1501 1.7 % more by 320
-than by 96."""
-
-MIN_WAVES_LARGE_BLOCKS, MAX_THREADS_SMALL_BLOCK = 8, 512
-"""Waves of larger blocks, of any registers, from which rows are many: on an H100, 1502 x 5837 f32,
-of 5.7, takes 2 % more time by 768 threads than by 384; 3000 x 7116, of 11, 1 % less than by 256, on
-an H200 0.2 % less, where 640 take another 1.8 % less."""
 
 HALF_WARP_ROW_BYTES = 1024
 """Bytes of an f32 row that half a warp loads in four accesses: on an H200 and an H100, 50000 x 256
@@ -169,7 +123,7 @@ def of_one_block(problem: Problem, gpu: GpuSpec, chosen: Config | None) -> Confi
         return gradients.kept(gradients.of_many_waves(problem, gpu), problem, gpu)
     idea = chosen or replace(
         _of_many_waves(problem, gpu),
-        algorithm=_algorithm_of_many_waves(problem),
+        algorithm=algorithm_of_many_waves(problem),
     )
     if problem.inner == 1 and idea.threads_per_row >= WARP and _are_few(problem, idea, gpu):
         idea = replace(idea, reduction=fastest_reduction(gpu))
@@ -180,21 +134,7 @@ def of_one_block(problem: Problem, gpu: GpuSpec, chosen: Config | None) -> Confi
 
 def _are_few(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
     """Whether the rows are so few waves of blocks, of any registers, that one row's time counts."""
-    return problem.rows <= MAX_WAVES_FAST_REDUCTION * _rows_of_a_wave(idea, gpu)
-
-
-def _are_many(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
-    """Whether the rows are so many waves of blocks, of any registers, that the time of one row
-    counts little: more waves of large blocks.
-    """
-    large = idea.threads > MAX_THREADS_SMALL_BLOCK
-    least = MIN_WAVES_LARGE_BLOCKS if large else MIN_WAVES_OF_MANY_ROWS
-    return problem.rows >= least * _rows_of_a_wave(idea, gpu)
-
-
-def _rows_of_a_wave(idea: Config, gpu: GpuSpec) -> int:
-    """Rows that the GPU's blocks have at once, if registers are enough for all of them."""
-    return resident_blocks(gpu, idea.threads) * idea.rows_per_block
+    return problem.rows <= MAX_WAVES_FAST_REDUCTION * rows_of_a_wave(idea, gpu)
 
 
 def _under_a_mask(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
@@ -320,7 +260,7 @@ def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
         )
         if waves(problem, idea, gpu) <= most_waves:
             return idea
-    may_have_few_warps = _is_plain_forward(problem) and problem.dtype.is_half and not odd
+    may_have_few_warps = is_plain_forward(problem) and problem.dtype.is_half and not odd
     return _by_few_warps(problem, gpu) if may_have_few_warps else None
 
 
@@ -334,7 +274,7 @@ def _by_few_warps(problem: Problem, gpu: GpuSpec) -> Config | None:
     for threads, most in MAX_ACCESSES_FEW_WARPS.items():
         idea = replace(
             row_of(threads),
-            algorithm=_algorithm_of_many_waves(problem),
+            algorithm=algorithm_of_many_waves(problem),
             vector_bytes=_fullest_words(problem, threads),
             reduction=fastest_reduction(gpu),
         )
@@ -342,16 +282,6 @@ def _by_few_warps(problem: Problem, gpu: GpuSpec) -> Config | None:
         if accesses <= most and waves(problem, idea, gpu) <= 1:
             return idea
     return None
-
-
-def _is_plain_forward(problem: Problem) -> bool:
-    """Whether whole rows along memory are computed, not their gradients."""
-    return problem.inner == 1 and problem.mask is Mask.NONE and not problem.op.is_backward
-
-
-def _algorithm_of_many_waves(problem: Problem) -> str:
-    """Sums that are rescaled as they grow for the longer rows, three passes for others."""
-    return "online-block-max" if problem.cols >= MIN_COLS_ONLINE else "three-pass"
 
 
 def _longest_short_row(problem: Problem, gpu: GpuSpec) -> int:
@@ -374,7 +304,7 @@ def _of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
     elements = elements_of_an_sm(problem, gpu)
     narrow = problem.dtype.is_half and word <= 4
     if (
-        not (_is_plain_forward(problem) and narrow)
+        not (is_plain_forward(problem) and narrow)
         or elements > MAX_ELEMENTS_PER_SM_NARROW_WORDS[word]
     ):
         return None
@@ -435,77 +365,28 @@ MIN_COLS_8_BYTE_WORDS = 4096
 """Elements of the shortest row that has them where not all rows are on the GPU at once."""
 
 
-COLS_UNALIGNED_LOGARITHM, THREADS_UNALIGNED_LOGARITHM = range(4097, 6145), 128
-"""Elements of 16-bit rows of log_softmax that start anywhere for which blocks have so many threads
-and load words of 8 bytes, where an SM has much bandwidth and rows are MIN_WAVES_OF_MANY_ROWS waves.
-On an H200, 19019 x 4234 bf16 takes 4 % less time so than by 192 threads and words of 16, 9000 x
-5555 2 %; on an H100 0.5 % more and 0.3 % less. At 30000 x 3001 words of 16 and 96 threads take
-0.5 % less on the H200."""
-
-
 def _of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
-    """A row a block, or a warp, where not all rows are on the GPU at once."""
-    plain = _is_plain_forward(problem)
+    """A row a block, or a warp, where not all rows are on the GPU at once.
+
+    On an H200, the log_softmax of 7825 x 1484 bf16 takes 3 % less time by words of 8 bytes than by
+    16, and as many threads.
+    """
+    plain = is_plain_forward(problem)
     if plain and is_of_8_byte_words(problem) and MIN_COLS_8_BYTE_WORDS <= problem.cols < WIDE_ROW:
         threads = fewest_threads(problem, MAX_8_BYTE_ACCESSES, access_bytes=8)
         return replace(row_of(threads), vector_bytes=8)
-    unaligned = _of_unaligned_logarithm(problem, gpu) if plain and problem.op.is_log else None
-    if unaligned is not None:
-        return unaligned
     if plain and problem.dtype is DType.F32 and _fills(problem, HALF_WARP_ROW_BYTES):
         return row_of(WARP // 2)
     one = _of_one_access(problem, gpu) if plain else None
-    return one or row_of(_threads_of_one_block(problem))
-
-
-def _of_unaligned_logarithm(problem: Problem, gpu: GpuSpec) -> Config | None:
-    """Words of 8 bytes for many 16-bit rows that start anywhere; None for other rows."""
-    unaligned = problem.dtype.is_half and starts_anywhere(problem)
-    lengths = COLS_UNALIGNED_LOGARITHM
-    if not unaligned or problem.cols not in lengths or has_little_bandwidth(gpu):
-        return None
-    idea = replace(row_of(THREADS_UNALIGNED_LOGARITHM), vector_bytes=8)
-    return idea if _are_many(problem, idea, gpu) else None
+    idea = one or row_of(_threads_of_one_block(problem))
+    of_8_bytes = problem.op is Op.LOG_SOFTMAX and is_of_8_byte_words(problem)
+    suits = plain and of_8_bytes and problem.cols < WIDE_ROW
+    return replace(idea, vector_bytes=8) if suits else idea
 
 
 def _fills(problem: Problem, size: int) -> bool:
     """Whether a row has so many bytes, or hardly fewer."""
     return MIN_SHARE_ONE_ACCESS * size < problem.row_bytes <= size
-
-
-def of_many_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
-    """Few accesses, one to three, for each thread of many rows; None for other rows."""
-    if not _is_of_many_rows(problem, gpu):
-        return None
-    by_type = MOST_ACCESSES_OF_MANY_ROWS
-    if has_little_bandwidth(gpu):
-        by_type = MOST_ACCESSES_LITTLE_BANDWIDTH
-    limits = by_type[problem.dtype.itemsize]
-    vectors = problem.row_bytes / ACCESS_BYTES
-    idea = row_of(next(n for n in WARPS if n * _most_accesses(n, limits) >= vectors))
-    if not _are_many(problem, idea, gpu):
-        return None
-    return replace(idea, algorithm=_algorithm_of_many_waves(problem))
-
-
-def _most_accesses(threads: int, limits: tuple[tuple[int, float], ...]) -> float:
-    """The limit of the smallest size that is no smaller; none above the largest."""
-    return next((most for size, most in limits if threads <= size), math.inf)
-
-
-def _is_of_many_rows(problem: Problem, gpu: GpuSpec) -> bool:
-    """Whether rows are of a type and length for which few accesses were timed."""
-    size, suits = problem.dtype.itemsize, has_little_bandwidth(gpu)
-    lengths = COLS_OF_MANY_ROWS_LITTLE_BANDWIDTH if suits else COLS_OF_MANY_ROWS
-    if not _is_plain_forward(problem) or problem.cols not in lengths.get(size, ()):
-        return False
-    odd = widest_word(problem) < ACCESS_BYTES
-    if odd and (size == 2 or problem.cols < MIN_COLS_OF_MANY_ODD_ROWS):
-        return False
-    if size == 2:
-        return True
-    of_logarithm = COLS_LOGARITHM_LITTLE_BANDWIDTH if suits else COLS_LOGARITHM
-    return not problem.op.is_log or problem.cols in of_logarithm
 
 
 def _of_one_access(problem: Problem, gpu: GpuSpec) -> Config | None:
@@ -521,7 +402,7 @@ def _of_one_access(problem: Problem, gpu: GpuSpec) -> Config | None:
     idea = next(map(row_of, full), None)
     if idea is None or starts_anywhere(problem):
         return None
-    return idea if _are_many(problem, idea, gpu) else None
+    return idea if are_many(problem, idea, gpu) else None
 
 
 def _fullest_words(problem: Problem, threads: int) -> int:

@@ -10,9 +10,9 @@ from explorer.gpu_spec import GpuSpec
 from explorer.problem import Mask, Op, Problem
 from explorer.space.design_rules import WIDE_ROW, is_plain
 from explorer.space.heuristic import across_rows, gradients, short_gradients
+from explorer.space.heuristic.many_rows import of_many_rows
 from explorer.space.heuristic.one_block import (
     most_few_rows,
-    of_many_rows,
     of_one_block,
     of_one_wave,
     that_fits,

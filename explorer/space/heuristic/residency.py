@@ -6,7 +6,8 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.gpu_spec import WARP, GpuSpec, occupancy, registers_left
 from explorer.outcome import Resources
-from explorer.problem import Problem
+from explorer.problem import Op, Problem
+from explorer.space.design_rules import WIDE_ROW
 from explorer.work_split import WorkSplit
 
 REGISTERS_BESIDE_NUMBERS = {2: 16, 4: 20, 8: 24}
@@ -23,6 +24,18 @@ REGISTERS_FOR_A_CLUSTER = 8
 
 REGISTERS_FOR_UNALIGNED_HALVES = 8
 """Registers more where 16-bit rows start anywhere within an access; online twice as many."""
+
+KEPT_WITHOUT_MORE = 8
+"""Elements of 16 bits that a thread of log_softmax keeps for no registers more. Each of the others
+takes a quarter of one, unless an online pass keeps rows that start anywhere."""
+
+FEWER_REGISTERS_UNALIGNED = 2
+"""Registers fewer where rows of 32 bits start anywhere: of 1122 such kernels of the tables and of
+grids (H200, NVRTC 13.0), 794 take as many as that, in the multiples of eight that are allotted."""
+
+SPARE_REGISTERS_UNALIGNED = 4
+"""Registers of a thread that such rows are to leave free, with an eighth of those that hold its
+share, to be counted as resident together."""
 
 REGISTERS_FOR_A_SPAN = 8
 """Registers more where a span brings elements of 32 bits."""
@@ -45,49 +58,73 @@ def resident_threads(gpu: GpuSpec) -> int:
 def likely_registers(problem: Problem, idea: Config) -> int:
     """Registers a thread of a kernel that loads its share of a row and keeps it, else loops.
 
-    Of 14121 forward kernels of the tables of an H200 (NVRTC 13.0) that keep rows in registers, in
-    the multiples of eight that are allotted, 80 % take as many or eight fewer, 12 % eight more.
+    Of 36372 forward kernels of the table of an H200 (NVRTC 13.0) that keep rows in registers, in
+    the multiples of eight that are allotted, 78 % take as many or eight fewer, 11 % eight more.
     What is kept packed is unpacked at once if min_blocks allows.
     """
     split = WorkSplit(problem, idea)
     size = problem.dtype.itemsize
-    kept = split.slots * split.width * idea.rows_per_thread if idea.cache == "registers" else 0
-    kept *= max(1, problem.dtype.arithmetic.itemsize // 4) * split.cached_matrices
     is_gradient = problem.op.is_backward and size == 4
     beside = REGISTERS_BESIDE_GRADIENTS_F32 if is_gradient else REGISTERS_BESIDE_NUMBERS[size]
+    kept = _kept_registers(problem, idea)
     registers = kept + beside
+    online = idea.algorithm == "online-block-max"
+    if problem.op is Op.LOG_SOFTMAX and size == 2 and (split.aligned or not online):
+        registers += max(0, kept - KEPT_WITHOUT_MORE) // 4
     if idea.staging == "span":
         registers += REGISTERS_FOR_A_SPAN if size == 4 else 0
     elif idea.cluster > 1 or split.across_rows:
         registers += REGISTERS_FOR_A_CLUSTER * ((size == 2) + (not split.aligned))
     elif not split.aligned and size == 2:
-        online = idea.algorithm == "online-block-max"
         registers += REGISTERS_FOR_UNALIGNED_HALVES * (2 if online else 1)
     elif not split.aligned:
-        registers += 2 + kept // 8
+        registers -= FEWER_REGISTERS_UNALIGNED
     if idea.cluster >= 16:
         registers += REGISTERS_FOR_SIXTEEN_BLOCKS
     return registers
 
 
-def resident_rows(problem: Problem, idea: Config, gpu: GpuSpec) -> int:
-    """Rows that the blocks on the GPU at once work on."""
+def _kept_registers(problem: Problem, idea: Config) -> int:
+    """Registers of a thread that hold its share of what is kept, unpacked."""
+    if idea.cache != "registers":
+        return 0
+    split = WorkSplit(problem, idea)
+    words = max(1, problem.dtype.arithmetic.itemsize // 4) * split.cached_matrices
+    return split.slots * split.width * idea.rows_per_thread * words
+
+
+def resident_rows(problem: Problem, idea: Config, gpu: GpuSpec, spare: int = 0) -> int:
+    """Rows that the blocks on the GPU at once work on, if threads take `spare` registers more."""
     left = registers_left(idea.threads, idea.min_blocks, gpu)  # the compiler keeps to them
-    registers = min(likely_registers(problem, idea), left)
+    registers = min(likely_registers(problem, idea) + spare, left)
     blocks = resident_blocks(gpu, idea.threads, registers)
     split = WorkSplit(problem, idea)
     return blocks // (idea.cluster * split.parts) * split.block_rows
 
 
 def waves(problem: Problem, idea: Config, gpu: GpuSpec) -> float:
-    """Rows over the rows that are resident together; infinite if not one block fits."""
-    held = resident_rows(problem, idea, gpu)
+    """Rows over the rows that are resident together; infinite if not one block fits.
+
+    Of rows of 32 bits or more that start anywhere, those that would be resident if threads took a
+    few more registers: without these, 300 x 5001 f32, a gradient, has 640 threads for each row on
+    an H200, and takes 9 % more time than by 320.
+    """
+    split = WorkSplit(problem, idea)
+    along = idea.cluster == 1 and idea.staging != "span" and not split.across_rows
+    unaligned = along and not split.aligned and problem.dtype.itemsize >= 4
+    spare = SPARE_REGISTERS_UNALIGNED + _kept_registers(problem, idea) // 8 if unaligned else 0
+    held = resident_rows(problem, idea, gpu, spare)
     return problem.rows / held if held else math.inf
 
 
 def fits_one_wave(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
     """Whether the blocks of all rows are likely to be on the GPU at once."""
     return waves(problem, idea, gpu) <= 1
+
+
+def rows_of_a_wave(idea: Config, gpu: GpuSpec) -> int:
+    """Rows that the GPU's blocks have at once, if registers are enough for all of them."""
+    return resident_blocks(gpu, idea.threads) * idea.rows_per_block
 
 
 def elements_of_an_sm(problem: Problem, gpu: GpuSpec) -> int:
@@ -104,15 +141,23 @@ MAX_GBPS_OF_AN_SM_LITTLE = 30.0
 """Memory bandwidth, in GB/s for each SM, up to which it is little, so that threads have fewer
 accesses each to many rows, of the forward and of gradients, and some rows have other blocks.
 
-The more an SM can load, the more each of its threads must have under way. On an H100, whose SMs
-have 25, 50000 x 512 f32 takes 1 % less time by one access than by two; on an H200, whose SMs have
-36, rows of 1 to 4 KiB take 2 to 12 % more. No other GPU was measured.
+An H100's SMs have 25, an H200's 36. Rows of 1 KiB of bf16 take 1 % less time by one access than by
+two on the former, and 2 to 12 % more on the latter. No other GPU was measured.
 """
+
+
+UNKNOWN_GBPS_OF_AN_SM = 36.0
+"""The same of a GPU whose bandwidth is not known: an H200's."""
+
+
+def gbps_of_an_sm(gpu: GpuSpec) -> float:
+    """Return an SM's share of the memory's bandwidth in GB/s, or bytes in a nanosecond."""
+    return gpu.peak_gbps / gpu.sm_count or UNKNOWN_GBPS_OF_AN_SM
 
 
 def has_little_bandwidth(gpu: GpuSpec) -> bool:
     """Whether an SM has so little bandwidth that few accesses of each thread keep it busy."""
-    return 0 < gpu.peak_gbps / gpu.sm_count <= MAX_GBPS_OF_AN_SM_LITTLE  # 0 if unknown
+    return gbps_of_an_sm(gpu) <= MAX_GBPS_OF_AN_SM_LITTLE
 
 
 # ------------------------------------------------------------------ cache hints
@@ -161,6 +206,11 @@ MAX_L2_SHARE_EVICT_FIRST_NARROW = 0.08
 rows a warp or less loads narrow words: on an H200, 23076 x 13 bf16 takes 8 % less time with hints,
 11111 x 27 f32 2 %, but 171428 x 14 bf16 8 % more and 12646 x 39 f32 4 %."""
 
+MAX_L2_SHARE_EVICT_FIRST_WIDE = 0.13
+"""The same of wide gradients of 16 bits that start anywhere. On an H200, 132 x 9502 bf16, of 7 MB,
+takes 5 % less time with hints, but 250 x 14002, 150 x 11002, 100 x 20002 and 200 x 8402, of 9 to
+20 MB, 2 to 5 % more."""
+
 MAX_BYTES_LITTLE = 4096
 """Bytes of each matrix, at most, of a gradient that is little. In f32, where a warp or less loads a
 row by narrow words, 1 x 125 and 8 x 125 of log_softmax take 1 to 2 % less time without hints on two
@@ -171,6 +221,11 @@ log_softmax takes 3 % less time with hints on an H200 and 1 % on an H100."""
 MAX_ACCESSES_EVICT_FIRST_NARROW_F32 = 6
 """Accesses of a thread to a row of f32 or f64 that a block loads, at most: with hints 60 x 2201 f32
 takes 3 % less time by 384 threads, which have 6, and 2 to 8 % more by 192 to 256."""
+
+
+MAX_COLS_WITHOUT_HINTS = 4096
+"""Elements of the longest row of f32 whose hints may lose lines: on an H200, few longer rows of
+narrow words gain by them, 16 x 6002 9 % and 3 x 4510 1 %."""
 
 
 def hinted(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
@@ -197,6 +252,8 @@ def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     By blocks, where an SM has many elements, or a thread of 32-bit rows many accesses; and where
     rows are so few that hints gain nothing. Of f64, which was not timed, as of f32.
     """
+    if _are_wide_gradients_that_start_anywhere(problem, idea):
+        return problem.bytes > MAX_L2_SHARE_EVICT_FIRST_WIDE * gpu.l2_bytes
     narrow = idea.vector_bytes < 16 and idea.staging == "direct" and idea.cluster == 1
     if not problem.op.is_backward or not narrow or problem.inner > 1:
         return False
@@ -204,6 +261,8 @@ def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
         many_bytes = problem.bytes > MAX_L2_SHARE_EVICT_FIRST_NARROW * gpu.l2_bytes
         return many_bytes or (is_of_few_bytes(problem) and idea.threads_per_row > 1)
     size = min(4, problem.dtype.itemsize)
+    if size == 4 and problem.cols > MAX_COLS_WITHOUT_HINTS:
+        return False
     elements = elements_of_an_sm(problem, gpu)
     many = size == 4 and WorkSplit(problem, idea).slots > MAX_ACCESSES_EVICT_FIRST_NARROW_F32
     return (
@@ -221,6 +280,17 @@ def is_of_few_bytes(problem: Problem) -> bool:
 def are_few_for_hints(problem: Problem, gpu: GpuSpec) -> bool:
     """Whether rows are so few that hints gain nothing, of gradients by blocks and narrow words."""
     return problem.rows < gpu.sm_count // 4
+
+
+def _are_wide_gradients_that_start_anywhere(problem: Problem, idea: Config) -> bool:
+    """Whether registers keep wide rows of 16 bits, whose ends share lines of memory."""
+    wide = problem.cols >= WIDE_ROW and problem.inner == 1 and problem.dtype.is_half
+    return (
+        idea.cache == "registers"
+        and wide
+        and problem.op.is_backward
+        and not WorkSplit(problem, idea).aligned
+    )
 
 
 def _fits(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:

@@ -5,7 +5,7 @@ import math
 from explorer.config import Config
 from explorer.gpu_spec import WARP
 from explorer.parameters import ROW_THREADS, WARPS
-from explorer.problem import Problem, power_of_two
+from explorer.problem import Mask, Problem, power_of_two
 from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.work_split import WorkSplit
 
@@ -55,6 +55,11 @@ def is_of_8_byte_words(problem: Problem) -> bool:
     which each row starts elsewhere; on an H100, 438 x 7900 7 %, 1095 x 7900 5 %.
     """
     return problem.dtype.is_half and widest_word(problem) == 8
+
+
+def is_plain_forward(problem: Problem) -> bool:
+    """Whether whole rows along memory are computed, not their gradients."""
+    return problem.inner == 1 and problem.mask is Mask.NONE and not problem.op.is_backward
 
 
 def row_of(threads: int) -> Config:

@@ -81,7 +81,8 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     Of 16 bits, rows of whole pairs take 1 to 28 % less time by these than by a span or by elements
     on an H200, but 800000 x 34 4 % more. None for rows that are not so short.
     """
-    few = _of_few_rows(problem, gpu) if problem.op.is_log or is_of_few_bytes(problem) else None
+    timed = problem.op.is_log or problem.dtype is not DType.F64 or is_of_few_bytes(problem)
+    few = _of_few_rows(problem, gpu) if timed else None
     if few is not None or not _are_short(problem):
         return few
     span = _span_of(problem, gpu)
