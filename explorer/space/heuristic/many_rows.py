@@ -163,19 +163,21 @@ def largest_that_keeps_memory_busy(
     """The first of some, the largest block first, that does; or what has about most bytes under
     way. Ideas of many registers, or of which an SM has one block, are taken if all are.
     """
-    held = [i for i in ideas if likely_registers(problem, i) <= MAX_REGISTERS_OF_MANY_ROWS]
-    in_pairs = [i for i in held if _blocks_of_an_sm(i, problem, gpu) >= MIN_BLOCKS_OF_AN_SM]
-    suitable = in_pairs or held or ideas
-    under_way = [_bytes_under_way(idea, problem, gpu) for idea in suitable]
     enough = _latency_ns(problem) * gbps_of_an_sm(gpu)
-    most = max(under_way)
+    others = []
+    for idea in ideas:
+        blocks = resident_rows(problem, idea, gpu) / gpu.sm_count / idea.rows_per_block
+        under_way = _bytes_under_way(blocks, idea, problem)
+        few_registers = likely_registers(problem, idea) <= MAX_REGISTERS_OF_MANY_ROWS
+        in_pairs = few_registers and blocks >= MIN_BLOCKS_OF_AN_SM
+        if in_pairs and under_way >= enough:
+            return idea
+        others.append(((in_pairs, few_registers), under_way, idea))
+    best_kind = max(kind for kind, _, _ in others)
+    suitable = [(size, idea) for kind, size, idea in others if kind == best_kind]
+    most = max(size for size, _ in suitable)
     least = enough if most >= enough else MIN_SHARE_OF_MOST_BYTES * most
-    return next(i for i, size in zip(suitable, under_way, strict=True) if size >= least)
-
-
-def _blocks_of_an_sm(idea: Config, problem: Problem, gpu: GpuSpec) -> float:
-    """Blocks that an SM has at once."""
-    return resident_rows(problem, idea, gpu) / gpu.sm_count / idea.rows_per_block
+    return next(idea for size, idea in suitable if size >= least)
 
 
 def _latency_ns(problem: Problem) -> float:
@@ -186,14 +188,13 @@ def _latency_ns(problem: Problem) -> float:
     return LATENCY_NS[problem.op, problem.dtype.itemsize, aligned]
 
 
-def _bytes_under_way(idea: Config, problem: Problem, gpu: GpuSpec) -> float:
-    """Bytes that the blocks of an SM, but for those that have loaded theirs, load at once."""
-    rows = resident_rows(problem, idea, gpu) / gpu.sm_count
-    waiting = BLOCKS_NOT_LOADING * idea.rows_per_block
+def _bytes_under_way(blocks: float, idea: Config, problem: Problem) -> float:
+    """Bytes that so many blocks of an SM, but for those that have loaded theirs, load at once."""
+    waiting = BLOCKS_NOT_LOADING
     if problem.dtype.itemsize >= 4:
-        waiting = min(waiting, SHARE_NOT_LOADING * rows)
+        waiting = min(waiting, SHARE_NOT_LOADING * blocks)
     matrices = 2 if problem.op.is_backward else 1
-    return (rows - waiting) * matrices * problem.row_bytes
+    return (blocks - waiting) * idea.rows_per_block * matrices * problem.row_bytes
 
 
 def algorithm_of_many_waves(problem: Problem) -> str:
