@@ -12,8 +12,10 @@ numbers:
   `one_block`: its `of_one_wave` chooses the fewest accesses a thread with which they are.
 - Gradients of rows of up to 80 elements that words of 16 bytes do not divide, or of 160 of 16 bits
   that 8 bytes do not, are for `short_gradients`, and so are few rows of up to 160 elements.
-- Many rows of up to 8191 elements are for `many_rows`, where each has the largest block that keeps
-  memory busy: from 480 elements on in f32, from 513 to 1100 on in 16 bits.
+- Many rows of up to 8191 elements of 32 or 16 bits, without a mask, are for `many_rows`, where each
+  has the largest block that keeps memory busy: from 480 elements on in f32 (513 where words of 16
+  bytes do not divide rows), from 513, 900 or 1100 on in 16 bits. Where SMs have much bandwidth, it
+  leaves softmax of 16-bit rows that start anywhere to the rules below.
 - Rows of up to 1280 elements that words of 16 bytes do not divide, or of fewer than 64, are for
   `short_rows`.
 - Rows of 8192 elements or more (`WIDE_ROW`) are for `wide_rows` where clusters may share them: it

@@ -65,8 +65,9 @@ MAX_COLS_FOUR_BLOCKS, where words of 16 bytes divide them, unless exponentials a
 H200, 215 x 8548 and 300 x 8200 take 4 % less time so, 250 x 10000 and 180 x 9004 0.5 %."""
 
 MAX_COLS_FOUR_BLOCKS, THREADS_OF_FOUR_BLOCKS = 10_240, 256
-"""Elements of the longest f32 row of which four blocks have a part each instead of eight, and their
-threads if it starts anywhere, if such rows are many and an SM has much bandwidth. On an H200,
+"""Elements of the longest f32 row that four blocks share instead of eight, and threads of each
+block, for many rows that start anywhere, where an SM has much bandwidth. About a wave of other rows
+(`MAX_ROWS_PER_SM_FOUR_BLOCKS`) has the same limit. On an H200,
 12968 x 8963 takes 3 % less time so and 9000 x 9001 2 %, but 6000 x 12001 0.6 % more, and on an H100
 the first two 0.6 % more."""
 
@@ -445,16 +446,16 @@ time so than by words of 8 bytes."""
 MAX_COLS_MANY_ELEMENTS, MAX_ELEMENTS_PER_SM_LONGER = 1640, 10_000
 """Elements of the longest 16-bit row for which these are so many if single elements are loaded, and
 how many they may be for others: 700 x 2501 bf16 takes 6 % more time so than by 8 bytes, 800 x 1801
-3 %, but 900 x 1601 3 and 1143 x 1571 8 % less."""
+3 %, but 900 x 1601 2 and 1143 x 1571 8 % less."""
 
 MAX_COLS_NARROW_WORDS = {(2, 2): 4096, (2, 4): WIDE_ROW, (4, 4): 4096, (4, 8): 4096}
 """Elements of the longest row, by the same: 300 x 5001 f32 takes as long by words of 16 bytes."""
 
 LONGER_ROWS_OF_NARROW_WORDS = {(2, 2): (7200, 512), (4, 8): (6500, 256)}
 """Elements of longer rows that are no more than SMs, by the same, and the threads that they have.
-On an H200, 1 x 5001 and 3 x 4509 bf16 take 18 to 19 % less time by single elements than by words of
-16 bytes, 60 x 4301 11 %, 132 x 4501 and 3 x 7001 8 %, 40 x 5701 3 %, but 132 x 6001 as long and 24
-x 7501 more; 3 x 4510 f32 5 % less by pairs and 16 x 6002 3 %, 2 x 8002 more."""
+On an H200, 1 x 5001 and 3 x 4509 bf16 take 18 % less time by single elements than by words of 16
+bytes, 60 x 4301 11 %, 132 x 4501 8 %, 3 x 7001 7 %, 40 x 5701 3 %, but 132 x 6001 as long and 24 x
+7501 more; 3 x 4510 f32 5 % less by pairs and 16 x 6002 2 %, 2 x 8002 more."""
 
 SIZES_NARROW_WORDS = (256, 384, 512, 768, MAX_BLOCK_THREADS)
 """Threads of a row by narrow words. Of shorter rows 192 to 512 are within 2 % of each other; the
@@ -468,7 +469,7 @@ more by 256 than by 1024."""
 MOST_WORDS_OF_A_THREAD_F32 = 4
 """The same of the logarithm's rows of f32, and of single elements of softmax's where an SM has many
 of rows of up to MAX_COLS_MORE_THREADS_F32: 60 x 2201 of the logarithm takes 45 % more time by 256
-threads, 1143 x 1571 3 % more by 256 than by 384, 1000 x 1501 3 %, 800 x 2001 2 % more than by
+threads, 1000 x 1501 3 % more by 256 than by 384, 1143 x 1571 and 800 x 2001 2 % more than by
 512."""
 
 MIN_ELEMENTS_MORE_THREADS_F32, MAX_COLS_MORE_THREADS_F32 = 9_000, 2500
@@ -616,7 +617,8 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
     of 8 bytes; the shortest by a warp or less.
 
     On an H200, 300 to 4096 columns take 1 to 2 % less time with one access of each thread than with
-    two, if its blocks keep memory busy. On an H100, some threads have none, as they suffice there.
+    two, if its blocks keep memory busy. On an H100, fewer bytes under way are enough, and blocks
+    may have threads without an access.
     """
     if problem.row_bytes % ACCESS_BYTES > 0 and problem.dtype.is_half:
         words = WorkSplit(problem, Config(vector_bytes=8)).row_vectors

@@ -2,10 +2,11 @@
 
 A block that has loaded its row computes, stores and leaves, and meanwhile the SM's other blocks
 must load enough for the memory not to wait. What they load at once has to last for the memory's
-latency at an SM's share of the bandwidth: `LATENCY_NS`. With fewer bytes under way, kernels take up
-to 15 % more time; with more, 1 to 4 %, because threads have more accesses each. So each row has the
-largest block of which enough rows are resident. The same nanoseconds suit an H100 and an H200,
-whose SMs have 25 and 36 GB/s.
+latency at an SM's share of the bandwidth: `LATENCY_NS`. With fewer bytes under way, kernels take 5
+to 20 % more time by the next sizes of block, and up to 47 % by the largest that were timed; with
+more, 1 to 4 %, because threads have more accesses each. So each row has the largest block of which
+enough rows are resident. The same nanoseconds suit an H100 and an H200, whose SMs have 25 and 36
+GB/s.
 """
 
 from collections.abc import Sequence
@@ -45,7 +46,7 @@ LATENCY_NS = {
 once, by the op, the bytes of an element and whether words of 16 bytes divide each row.
 
 They are where the tables of an H200 and an H100 and grids of random lengths lose the least, and 50
-ns more or less change what is lost by 0.2 % or less in the mean.
+ns more or less change what is lost by 0.2 % or less in the mean of all, of one kind by 0.7 %.
 """
 
 LATENCY_NS_GRADIENT = 1130
@@ -88,7 +89,8 @@ words of 16 bytes divide them: shorter rows of 16 bits share blocks, of which ot
 
 MIN_COLS_OF_MANY_ODD_ROWS = 513
 """The same of other rows, which start anywhere from this length on (`MIN_COLS_UNALIGNED`): on an
-H200, the log_softmax of 55857 x 495 f32 takes 10 % less time by 64 threads and single elements."""
+H200, the log_softmax of 55857 x 495 f32 takes 9 % less time by 64 threads and single elements than
+by as many and words of 16 bytes, which this would choose."""
 
 MIN_WAVES_OF_MANY_ROWS = 4
 """Waves of blocks, of any registers, from which rows are many: on an H100, 2957 x 2048 bf16, of
@@ -160,8 +162,11 @@ def _leaves_most_idle(threads: int, problem: Problem) -> bool:
 def largest_that_keeps_memory_busy(
     ideas: Sequence[Config], problem: Problem, gpu: GpuSpec
 ) -> Config:
-    """The first of some, the largest block first, that does; or what has about most bytes under
-    way. Ideas of many registers, or of which an SM has one block, are taken if all are.
+    """The first of some blocks, the largest first, that keeps memory busy; if none does, the first
+    that has at least MIN_SHARE_OF_MOST_BYTES of the most bytes under way.
+
+    Blocks whose threads take many registers, or of which an SM has only one, count only if there
+    are no others.
     """
     enough = _latency_ns(problem) * gbps_of_an_sm(gpu)
     others = []

@@ -147,7 +147,7 @@ two on the former, and 2 to 12 % more on the latter. No other GPU was measured.
 
 
 UNKNOWN_GBPS_OF_AN_SM = 36.0
-"""The same of a GPU whose bandwidth is not known: an H200's."""
+"""Memory bandwidth, in GB/s for each SM, that is assumed where it is not known: an H200's."""
 
 
 def gbps_of_an_sm(gpu: GpuSpec) -> float:
@@ -207,9 +207,9 @@ rows a warp or less loads narrow words: on an H200, 23076 x 13 bf16 takes 8 % le
 11111 x 27 f32 2 %, but 171428 x 14 bf16 8 % more and 12646 x 39 f32 4 %."""
 
 MAX_L2_SHARE_EVICT_FIRST_WIDE = 0.13
-"""The same of wide gradients of 16 bits that start anywhere. On an H200, 132 x 9502 bf16, of 7 MB,
-takes 5 % less time with hints, but 250 x 14002, 150 x 11002, 100 x 20002 and 200 x 8402, of 9 to
-20 MB, 2 to 5 % more."""
+"""The same of wide gradients of 16 bits that start anywhere. On an H200, 132 x 9502 bf16, of 7.5
+MB, takes 5 % less time with hints, but 250 x 14002, 150 x 11002, 100 x 20002 and 200 x 8402, of 10
+to 21 MB, 2 to 5 % more."""
 
 MAX_BYTES_LITTLE = 4096
 """Bytes of each matrix, at most, of a gradient that is little. In f32, where a warp or less loads a
