@@ -319,7 +319,7 @@ def latest_drawn() -> str:
 
 @figure
 def drawn_beside_triton() -> str:
-    """The losses to Triton of softmax and its gradient at shapes that were drawn at random."""
+    """The losses to Triton of all ops at shapes that were drawn at random."""
     return beside_triton("drawn")
 
 

@@ -14,6 +14,7 @@ from explorer.space import Space
 from explorer.space.candidates import candidates
 from explorer.space.heuristic import config_for, promising
 from explorer.space.heuristic.residency import likely_registers, resident_rows
+from explorer.space.heuristic.row_threads import row_of
 from explorer.work_split import WorkSplit
 
 H200 = known_gpu("NVIDIA H200")
@@ -764,7 +765,7 @@ def test_a_gpu_that_nobody_knows_is_described_by_its_limits():
     """An RTX 4090: no clusters, and 1536 threads an SM instead of 2048."""
     kib = 1024
     unknown = GpuSpec(
-        name="NVIDIA GeForce RTX 5090",
+        name="NVIDIA GeForce RTX 4090",
         arch="sm_89",
         sm_count=128,
         memory_bytes=24 * kib**3,
@@ -925,11 +926,8 @@ def test_rows_that_few_warps_keep_resident_have_few(rows, cols, threads_per_row,
 
 def lasts_ns(problem, threads, gpu, word=16):
     """Nanoseconds at an SM's share of bandwidth for which what its blocks load at once lasts."""
-    config = config_for(problem, gpu)
-    same = {"threads": max(128, threads), "threads_per_row": threads, "vector_bytes": word}
-    if threads % 32 or (32 < threads < 128 and 128 % threads):
-        same["threads"] = threads
-    idea = replace(config, **same, min_blocks=1)
+    block = {"threads": row_of(threads).threads, "threads_per_row": threads, "vector_bytes": word}
+    idea = replace(config_for(problem, gpu), **block, min_blocks=1)
     rows = resident_rows(problem, idea, gpu) / gpu.sm_count
     matrices = 2 if problem.op.is_backward else 1
     return rows * matrices * problem.row_bytes * gpu.sm_count / gpu.peak_gbps

@@ -47,6 +47,7 @@ MAX_COLS_HALF_A_WARP = 255
 columns and 14145 to 174756 rows take 5 to 26 % less time so than by a warp, on an H100 0 to 7 %,
 but 30000 x 255 bf16 2 % more."""
 
+
 # ------------------------------------------------------------------ rows that a cluster shares
 
 
@@ -67,9 +68,8 @@ H200, 215 x 8548 and 300 x 8200 take 4 % less time so, 250 x 10000 and 180 x 900
 MAX_COLS_FOUR_BLOCKS, THREADS_OF_FOUR_BLOCKS = 10_240, 256
 """Elements of the longest f32 row that four blocks share instead of eight, and threads of each
 block, for many rows that start anywhere, where an SM has much bandwidth. About a wave of other rows
-(`MAX_ROWS_PER_SM_FOUR_BLOCKS`) has the same limit. On an H200,
-12968 x 8963 takes 3 % less time so and 9000 x 9001 2 %, but 6000 x 12001 0.6 % more, and on an H100
-the first two 0.6 % more."""
+(`MAX_ROWS_PER_SM_FOUR_BLOCKS`) has the same limit. On an H200, 12968 x 8963 takes 3 % less time so
+and 9000 x 9001 2 %, but 6000 x 12001 0.6 % more, and on an H100 the first two 0.6 % more."""
 
 MIN_WAVES_OF_FOUR_BLOCKS = 4
 """Waves of these blocks, of any registers, from which rows are many: no fewer were timed."""
@@ -316,9 +316,9 @@ def _by_two_blocks(problem: Problem, gpu: GpuSpec) -> Config | None:
         small = _shared_by(2, THREADS_OF_TWO_BLOCKS)
         return replace(small, min_blocks=BLOCKS_PER_SM_TWO_BLOCKS)
     are_many = problem.rows >= MIN_ROWS_PER_SM_ONE_BLOCK * gpu.sm_count
-    one_holds = _registers(problem, 1, THREADS_OF_TWO_BLOCKS) <= MAX_REGISTERS_ONE_BLOCK
+    held = _registers(problem, 1, THREADS_OF_TWO_BLOCKS)
+    one_holds = held <= MAX_REGISTERS_ONE_BLOCK
     if are_many and one_holds:
-        held = _registers(problem, 1, THREADS_OF_TWO_BLOCKS)
         word = 8 if held <= MAX_REGISTERS_ONE_BLOCK_8_BYTES else ACCESS_BYTES
         return replace(_shared_by(1, THREADS_OF_TWO_BLOCKS), vector_bytes=word, min_blocks=2)
     large = _registers(problem, 2, MAX_CLUSTER_THREADS) <= MAX_REGISTERS_TWO_BLOCKS
@@ -576,8 +576,9 @@ def _min_cols_of_narrow_words(problem: Problem, gpu: GpuSpec, kind: tuple[int, i
 
 def _are_longer_of_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> bool:
     """Whether rows are longer than others that narrow words suit, and no more than SMs."""
-    longest, _ = LONGER_ROWS_OF_NARROW_WORDS.get((problem.dtype.itemsize, word), (0, 0))
-    longer = MAX_COLS_NARROW_WORDS.get((problem.dtype.itemsize, word), 0) < problem.cols <= longest
+    kind = (problem.dtype.itemsize, word)
+    longest, _ = LONGER_ROWS_OF_NARROW_WORDS.get(kind, (0, 0))
+    longer = MAX_COLS_NARROW_WORDS[kind] < problem.cols <= longest
     return longer and problem.rows <= gpu.sm_count
 
 
@@ -586,9 +587,9 @@ def _threads_of_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> int:
 
     Also 128 where 256 would leave hardly more rows than are resident at once.
     """
-    if _are_longer_of_narrow_words(problem, gpu, word):
-        return LONGER_ROWS_OF_NARROW_WORDS[problem.dtype.itemsize, word][1]
     kind = (problem.dtype.itemsize, word)
+    if _are_longer_of_narrow_words(problem, gpu, word):
+        return LONGER_ROWS_OF_NARROW_WORDS[kind][1]
     most = MOST_WORDS_OF_A_THREAD[kind]
     more = kind == (4, 4) and _have_more_threads(problem, gpu)
     if more or (problem.op.is_log and problem.dtype.itemsize == 4):
