@@ -19,7 +19,8 @@ numbers:
 - Rows of up to 1280 elements that words of 16 bytes do not divide, or of fewer than 64, are for
   `short_rows`.
 - Rows of 8192 elements or more (`WIDE_ROW`) are for `wide_rows` where clusters may share them: it
-  chooses the cluster, or two launches that read them twice.
+  chooses the cluster, or two launches that read them twice. Gradients of them are for
+  `wide_gradients`.
 - All other rows are for `one_block`: a row has a block, a warp or less. Gradients have their own
   numbers in `gradients`, and many of them have blocks as `many_rows` chooses them.
 

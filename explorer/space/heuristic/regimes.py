@@ -9,7 +9,7 @@ from explorer.dtype import DType
 from explorer.gpu_spec import GpuSpec
 from explorer.problem import Mask, Op, Problem
 from explorer.space.design_rules import WIDE_ROW, is_plain
-from explorer.space.heuristic import across_rows, gradients, short_gradients
+from explorer.space.heuristic import across_rows, gradients, short_gradients, wide_gradients
 from explorer.space.heuristic.many_rows import of_many_rows
 from explorer.space.heuristic.one_block import (
     most_few_rows,
@@ -120,7 +120,7 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
     splits = is_plain(problem) and not _asks_exact(problem, accuracy)
     if problem.cols >= WIDE_ROW and _are_shared(problem, gpu):
         if problem.op.is_backward:
-            return gradients.of_wide_rows(problem, gpu)
+            return wide_gradients.of_wide_rows(problem, gpu)
         return of_wide_rows(problem, gpu, splits=splits)
     whole = of_one_block(problem, gpu, chosen)
     # Blocks of whole rows would leave SMs idle, and read the rows twice as well.

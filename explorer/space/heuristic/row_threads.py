@@ -11,6 +11,9 @@ from explorer.work_split import WorkSplit
 
 ACCESS_BYTES = 16
 
+MAX_BLOCK_THREADS = 1024
+"""Threads of a block, at most, of any GPU."""
+
 MIN_BLOCK_THREADS = 4 * WARP
 """Threads of a block, in which shorter rows share one."""
 
