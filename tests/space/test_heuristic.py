@@ -594,7 +594,7 @@ def test_rows_of_16_bits_have_the_threads_that_were_the_fastest_by_8_bytes():
         assert found.vector_bytes == 8
         return found.threads_per_row
 
-    assert [threads(cols) for cols in (1001, 1401, 1501, 3001)] == [64, 96, 128, 128]
+    assert [threads(cols) for cols in (1001, 1401, 1501, 3001)] == [64, 96, 128, 256]
 
 
 @pytest.mark.parametrize("gpu", [H200, known_gpu("NVIDIA H100 80GB HBM3")], ids=str)
@@ -839,7 +839,7 @@ def test_rows_of_few_waves_and_under_a_mask_have_two():
 def test_half_a_warp_loads_a_kibibyte(gpu):
     assert config_for(Problem(65536, 256), gpu).threads_per_row == 16
     assert config_for(Problem(65536, 256, mask=Mask.ADDITIVE), gpu).threads_per_row == 32
-    assert config_for(Problem(65536, 240), gpu).threads_per_row == 32
+    assert config_for(Problem(65536, 224), gpu).threads_per_row == 32
 
 
 def shape(problem, gpu=H200):
@@ -1227,3 +1227,116 @@ def test_few_elements_over_a_middle_axis_may_be_batch_invariant(cols, dtype):
         problem = Problem(64 * slices, cols, dtype, inner=64)
         kinds.add(config_for(problem, H200, batch_invariant=True))
     assert len(kinds) == 1
+
+
+@pytest.mark.parametrize("gpu", [H200, known_gpu("NVIDIA H100 80GB HBM3")], ids=lambda g: g.name)
+@pytest.mark.parametrize("op", [Op.SOFTMAX, Op.LOG_SOFTMAX])
+def test_short_rows_of_f32_go_straight_to_half_a_warp_while_they_are_few(gpu, op):
+    """Then they come by way of spans, of small blocks at first, whatever words divide them."""
+
+    def chosen(rows, cols):
+        config = config_for(Problem(rows, cols, op=op), gpu)
+        return config.staging, config.threads, config.threads_per_row
+
+    for cols in (101, 102, 124, 177, 178):  # by words of 4, 8, 16, 4 and 8 bytes
+        assert chosen(3000, cols) == ("direct", 128, 16)
+        assert chosen(12_000, cols) == ("span", 64, 16)
+        assert chosen(20_000, cols) == ("span", 128, 16)
+        assert chosen(200_000, cols) == ("span", 128, 32 if cols > 160 else 16)
+    assert chosen(6000, 399) == ("direct", 128, 32)
+    assert chosen(13_000, 399) == ("span", 64, 16) and chosen(20_000, 399) == ("span", 128, 32)
+    assert chosen(13_000, 69) == ("direct", 128, 16) and chosen(20_000, 69) == ("span", 128, 8)
+    assert chosen(13, 125) == ("direct", 128, 32)  # so few that the time of one row counts
+    for rows in (3000, 20_000, 200_000):  # whose rows start at the same bank of shared memory
+        assert chosen(rows, 96)[0] == chosen(rows, 288)[0] == "direct"
+
+
+def test_short_rows_of_f32_have_no_hints_where_the_l2_cache_holds_some_of_them():
+    def hint(rows, cols, **fields):
+        config = config_for(Problem(rows, cols, **fields), H200)
+        assert config.staging == "direct"
+        return config.load_hint
+
+    assert hint(2951, 113) == hint(2944, 101) == hint(6812, 399) == "cs"
+    assert hint(10_000, 127) == hint(13_813, 87) == hint(7865, 267) == "default"
+    assert hint(9866, 206) == "cs"  # words of 8 bytes divide rows
+    assert hint(1300, 1001) == "cs"  # 0.17 of the cache, but a block has each row
+
+
+def test_spans_of_f32_have_hints_if_their_blocks_are_about_one_wave():
+    def hint(rows, cols):
+        config = config_for(Problem(rows, cols), H200)
+        assert config.staging == "span"
+        return config.load_hint
+
+    assert hint(10_165, 381) == hint(12_803, 102) == hint(27_843, 69) == "cs"
+    assert hint(13_861, 335) == hint(35_736, 130) == "default"
+
+
+def test_16_bit_rows_that_pairs_divide_are_loaded_by_pairs_however_many_they_are():
+    def chosen(rows, cols):
+        config = config_for(Problem(rows, cols, DType.BF16, Op.SOFTMAX_BACKWARD), H200)
+        return config.vector_bytes, config.threads_per_row
+
+    assert chosen(4299, 1758) == chosen(25_872, 1554) == chosen(200_000, 1554) == (4, 256)
+    assert chosen(10_413, 3826) == (4, 384)
+    assert chosen(7280, 1014) == (4, 128)  # 256 would have less than two pairs each
+    assert chosen(2819, 6546)[0] == 8
+
+
+@pytest.mark.parametrize("op", GRADIENTS)
+@pytest.mark.parametrize("cols", [898, 1554, 3826])
+def test_a_batch_invariant_config_of_pairs_is_one_for_all_rows(cols, op):
+    one, many = (
+        config_for(Problem(rows, cols, DType.BF16, op), H200, batch_invariant=True)
+        for rows in (1, 2_000_000)
+    )
+    assert one == many and one.vector_bytes == 4
+
+
+@pytest.mark.parametrize("cols", range(991, 8192, 110))
+def test_words_of_8_bytes_are_three_to_six_for_each_thread(cols):
+    problem = Problem(60_000_000 // cols, cols | 1, DType.BF16, Op.SOFTMAX_BACKWARD)
+    config = config_for(problem, H200)
+    accesses = WorkSplit(problem, config).row_vectors / config.threads_per_row
+    assert config.vector_bytes == 8 and 2.8 <= accesses <= 6
+
+
+def test_few_gradients_have_one_access_of_each_thread_or_two():
+    def threads(rows, cols, dtype, op):
+        return config_for(Problem(rows, cols, dtype, op), H200).threads_per_row
+
+    log = Op.LOG_SOFTMAX_BACKWARD
+    assert threads(4, 4000, DType.BF16, Op.SOFTMAX_BACKWARD) == 256
+    assert threads(3, 3880, DType.BF16, log) == 512
+    assert threads(2, 4920, DType.BF16, log) == threads(21, 2072, DType.F32, log) == 640
+    assert threads(300, 2072, DType.F32, log) == threads(10, 1100, DType.F64, log) == 320
+
+
+def test_gradients_of_f32_have_no_hints_where_the_l2_cache_holds_some_of_them():
+    def hint(rows, cols, op=Op.SOFTMAX_BACKWARD, **strides):
+        return config_for(Problem(rows, cols, op=op, **strides), H200).load_hint
+
+    assert hint(128, 4696) == hint(118, 2328) == "cs"
+    assert hint(352, 5240) == hint(1555, 884) == hint(1049, 1796) == "default"
+    assert hint(1117, 2304) == "cs"  # 0.49 of it
+    assert hint(3617, 264) == hint(3500, 252) == "cs"  # a warp has each row
+    assert hint(52, 3766) == "cs"  # by words of 8 bytes
+    assert hint(4, 60, Op.LOG_SOFTMAX_BACKWARD) == "default"  # so little that hints gain nothing
+
+
+def test_short_rows_of_16_bits_have_the_threads_that_were_the_fastest_by_random_rows():
+    def chosen(rows, cols, **fields):
+        config = config_for(Problem(rows, cols, DType.BF16, **fields), H200)
+        return config.staging, config.threads_per_row, config.vector_bytes
+
+    assert chosen(20_120, 71) == ("direct", 16, 2) and chosen(200_000, 71)[:2] == ("span", 4)
+    assert chosen(200_000, 66)[1] != 2 and chosen(200_000, 65)[:2] == ("span", 2)
+    assert chosen(8236, 84) == chosen(12_137, 76) == ("direct", 8, 8)
+    assert chosen(100, 84) == ("direct", 16, 8) and chosen(2000, 96)[1] == 16
+
+
+def test_gradients_of_f32_of_a_wave_or_more_have_a_block_for_each_row():
+    for rows, cols, threads in ((4092, 571, 192), (3648, 803, 256), (5813, 554, 160)):
+        config = config_for(Problem(rows, cols, op=Op.SOFTMAX_BACKWARD), H200)
+        assert (config.threads, config.threads_per_row) == (threads, threads)

@@ -6,8 +6,8 @@ numbers:
 - Rows over a middle axis are for `across_rows`: those of up to 64 elements, most of up to 127, some
   of up to 512, unless these are f64, and, where the GPU has clusters, those of 128 or more.
 - Gradients of few rows of 200 or 330 elements or more that start anywhere are for `gradients`: its
-  `of_narrow_words` loads them by the words that divide them. Where exponentials are computed, it
-  has some rows that wider words divide as well.
+  `of_narrow_words` loads them by the words that divide them. It has many rows as well that pairs
+  of 16 bits divide, and where exponentials are computed some rows that wider words divide.
 - Few rows that can be resident on the GPU at the same time, of 512 bytes or more, are for
   `one_block`: its `of_one_wave` chooses the fewest accesses a thread with which they are.
 - Gradients of rows of up to 80 elements that words of 16 bytes do not divide, or of 160 of 16 bits
@@ -17,7 +17,7 @@ numbers:
   bytes do not divide rows), from 513, 900 or 1100 on in 16 bits. Where SMs have much bandwidth, it
   leaves softmax of 16-bit rows that start anywhere to the rules below.
 - Rows of up to 1280 elements that words of 16 bytes do not divide, or of fewer than 64, are for
-  `short_rows`.
+  `short_rows`, and so are most rows of 65 to 400 elements of f32 of softmax and log_softmax.
 - Rows of 8192 elements or more (`WIDE_ROW`) are for `wide_rows` where clusters may share them: it
   chooses the cluster, or two launches that read them twice. Gradients of them are for
   `wide_gradients`.

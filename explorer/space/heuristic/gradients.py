@@ -25,10 +25,19 @@ from explorer.space.heuristic.row_threads import (
 from explorer.space.rules import Point, registers_fit
 from explorer.work_split import WorkSplit
 
-MAX_8_BYTE_ACCESSES_PER_THREAD = 12
-"""Accesses to a 16-bit row that starts anywhere: words of 8 bytes cross fewer of the words that
-memory has. On an H200, 6710 x 5001 bf16 takes 12 to 16 % less time by 10 of them for each of 128
-threads than by four words of 16 bytes for each of 160."""
+MIN_8_BYTE_ACCESSES_PER_THREAD = 2.8
+"""Accesses that each thread has, at least, to a 16-bit row that starts anywhere, by words of 8
+bytes: these cross fewer of the words that memory has than words of 16 do. On an H200, 22355 x 1501
+bf16 takes 1 % less time by 128 threads, which have 2.9, than by 64; 6710 x 5001 takes 19 % more
+by 512, which have 2.4, than by 256, and 16384 x 2047 18 % more by 256, which have 2.0, than by
+128."""
+
+SIZES_OF_8_BYTE_WORDS = (512, 256, 128, 96, 64)
+"""Threads of such a row, the most first; a warp has each of the shortest."""
+
+MAX_8_BYTE_ACCESSES_OF_WIDE_ROWS = 12
+"""Accesses of a thread to a wider row, at most, where GPUs have no clusters that share it: 40001
+elements are so kept in the registers of 1024 threads. Such rows were not timed."""
 
 MAX_COLS_HALF_A_WARP = 255
 """Elements of the longest such row that half a warp has: on an H200, nine gradients of 171 to 255
@@ -36,7 +45,7 @@ columns and 14145 to 174756 rows take 5 to 26 % less time so than by a warp, on 
 but 30000 x 255 bf16 2 % more."""
 
 
-# ------------------------------------------------------------------ few rows that start anywhere
+# ------------------------------------------------------------------ rows that start anywhere
 
 
 MIN_COLS_NARROW_WORDS = 330
@@ -62,6 +71,16 @@ MAX_ELEMENTS_PER_SM = {(2, 2): 16_000, (2, 4): 33_000, (4, 4): 16_000, (4, 8): 1
 """Elements of the rows of an SM up to which narrow words are faster than wider ones, by the bytes
 of an element and of the widest word that divides rows. On an H200, 700 x 1501 bf16 takes 3 % less
 time so than by words of 8 bytes."""
+
+MAX_COLS_OF_MANY_PAIRS = 5120
+"""Elements of the longest 16-bit row that is loaded by pairs however many rows there are: on an
+H200, 4299 x 1758 bf16 takes 7 % less time by pairs than by words of 8 bytes, 10413 x 3826 2 % and
+25872 x 1554 1 %, but 2819 x 6546 of log_softmax, which would have 768 threads, 6 % more."""
+
+MIN_COLS_256_THREADS_MANY_PAIRS = 1280
+"""Elements of the shortest row of pairs that has more than 128 threads, if an SM has more elements
+than MAX_ELEMENTS_PER_SM: on an H200, 7280 x 1014 bf16 takes 6 % less time by 128 threads than by
+256, which have less than two pairs each."""
 
 MAX_COLS_MANY_ELEMENTS, MAX_ELEMENTS_PER_SM_LONGER = 1640, 10_000
 """Elements of the longest 16-bit row for which these are so many if single elements are loaded, and
@@ -104,17 +123,12 @@ MAX_WAVES_HALF_A_BLOCK = 1.25
 on an H200, 1143 x 1571 bf16 takes 5 % less time so, 1200 x 1451 3 %."""
 
 MIN_ELEMENTS_PER_SM_8_BYTES, MAX_ELEMENTS_PER_SM_8_BYTES = 10_000, 60_000
-"""Elements of the rows of an SM for which 16-bit rows of single elements are loaded by 8 bytes, and
-have more threads than many rows have: 2500 x 1501 and 6000 x 1121 bf16 take 2 to 15 % less time on
-an H200. Rows of 4097 to 5632 elements were not timed with fewer."""
+"""Elements of the rows of an SM for which 16-bit rows of single elements are loaded by 8 bytes, as
+more rows are: 2500 x 1501 and 6000 x 1121 bf16 take 2 to 15 % less time so on an H200."""
 
-MIN_COLS_8_BYTES = 701
-"""Elements of the shortest row that has these threads."""
-
-THREADS_8_BYTES = ((1024, 64), (1440, 96), (4096, 128), (5632, 256))
-"""Elements of the longest row that has so many threads. 2000 x 1001 bf16 takes 9 % less time by 64
-threads than by 96 on an H200, 3 % on an H100; 300 and 400 x 5001 4 to 7 % less by 256 than by words
-of 16 bytes, and 2 % less than by 128."""
+COLS_8_BYTES = range(701, 5633)
+"""Elements of the rows that are loaded so. On an H200, 300 and 400 x 5001 bf16 take 4 to 7 % less
+time by words of 8 bytes than by words of 16."""
 
 COLS_OF_256_THREADS = range(400, 513)
 """Elements of rows of f32, of which words of 16 bytes divide each, that 256 threads load by single
@@ -132,7 +146,8 @@ moves loads behind the sum, and 1 x 700 takes 20 % more time on two GPUs."""
 
 
 def of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
-    """A block for each of few rows that start anywhere, by the words that divide them.
+    """A block for each of few rows that start anywhere, by the words that divide them, and for many
+    rows by pairs of 16 bits.
 
     So also for some rows of a logarithm that wider words divide (`_of_few_rows_of_logarithm`).
     Wider words start elsewhere in each row, and their ends are a matter of other loads. On an H200,
@@ -147,11 +162,9 @@ def of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
     if problem.op.is_log and word > 2 * problem.dtype.itemsize:
         return _of_few_rows_of_logarithm(problem, gpu, word)
     few = MIN_ELEMENTS_PER_SM_8_BYTES < elements <= MAX_ELEMENTS_PER_SM_8_BYTES
-    longest = THREADS_8_BYTES[-1][0]
-    if word != 2 or not few or not MIN_COLS_8_BYTES <= problem.cols <= longest:
+    if word != 2 or not few or problem.cols not in COLS_8_BYTES:
         return None
-    threads = next(n for most, n in THREADS_8_BYTES if problem.cols <= most)
-    return replace(row_of(threads), vector_bytes=8)
+    return _by_8_byte_words_that_start_anywhere(problem)
 
 
 def _of_few_rows_of_logarithm(problem: Problem, gpu: GpuSpec, word: int) -> Config | None:
@@ -175,12 +188,13 @@ def _are_few_for_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> bool
         return False
     if _are_longer_of_narrow_words(problem, gpu, word):
         return True
-    shorter = MIN_COLS_8_BYTES <= problem.cols < MIN_COLS_256_THREADS_MORE_ROWS
+    shorter = COLS_8_BYTES.start <= problem.cols < MIN_COLS_256_THREADS_MORE_ROWS
     by_8_bytes = word == 2 and (
         (shorter and problem.rows > gpu.sm_count) or problem.cols > MAX_COLS_MANY_ELEMENTS
     )
     allowed = MAX_ELEMENTS_PER_SM_LONGER if by_8_bytes else MAX_ELEMENTS_PER_SM[kind]
-    fits = elements_of_an_sm(problem, gpu) <= allowed
+    pairs = kind == (2, 4) and problem.cols <= MAX_COLS_OF_MANY_PAIRS
+    fits = pairs or elements_of_an_sm(problem, gpu) <= allowed
     least = _min_cols_of_narrow_words(problem, gpu, kind)
     return least <= problem.cols <= MAX_COLS_NARROW_WORDS[kind] and fits
 
@@ -216,6 +230,8 @@ def _threads_of_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> int:
         most = MOST_WORDS_OF_A_THREAD_F32
     few = problem.rows <= gpu.sm_count
     least = MIN_COLS_256_THREADS if few else MIN_COLS_256_THREADS_MORE_ROWS
+    if kind == (2, 4) and elements_of_an_sm(problem, gpu) > MAX_ELEMENTS_PER_SM[kind]:
+        least = MIN_COLS_256_THREADS_MANY_PAIRS
     if problem.cols < (MIN_COLS_MORE_THREADS_F32 if more else least):
         return MIN_BLOCK_THREADS
     needed = problem.row_bytes / word / most
@@ -242,15 +258,24 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
     may have threads without an access.
     """
     if problem.row_bytes % ACCESS_BYTES > 0 and problem.dtype.is_half:
-        words = WorkSplit(problem, Config(vector_bytes=8)).row_vectors
-        threads = power_of_two(math.ceil(words / MAX_8_BYTE_ACCESSES_PER_THREAD))
-        least = WARP // 2 if problem.cols <= MAX_COLS_HALF_A_WARP else WARP
-        return replace(row_of(min(max(least, threads), MAX_BLOCK_THREADS)), vector_bytes=8)
+        return _by_8_byte_words_that_start_anywhere(problem)
     vectors = WorkSplit(problem, Config(vector_bytes=ACCESS_BYTES)).row_vectors
     if vectors <= WARP:
         return row_of(power_of_two(vectors))
     ideas = [replace(row_of(n), cache_holds="input") for n in sizes_of_blocks(problem)]
     return largest_that_keeps_memory_busy(ideas, problem, gpu)
+
+
+def _by_8_byte_words_that_start_anywhere(problem: Problem) -> Config:
+    """16-bit rows by words of 8 bytes, of which a thread of most rows has three to six."""
+    words = WorkSplit(problem, Config(vector_bytes=8)).row_vectors
+    if problem.cols >= WIDE_ROW:
+        threads = power_of_two(math.ceil(words / MAX_8_BYTE_ACCESSES_OF_WIDE_ROWS))
+        return replace(row_of(min(threads, MAX_BLOCK_THREADS)), vector_bytes=8)
+    most = words / MIN_8_BYTE_ACCESSES_PER_THREAD
+    least = WARP // 2 if problem.cols <= MAX_COLS_HALF_A_WARP else WARP
+    threads = next((n for n in SIZES_OF_8_BYTE_WORDS if n <= most), least)
+    return replace(row_of(threads), vector_bytes=8)
 
 
 def kept(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:

@@ -61,6 +61,13 @@ MAX_THREADS_OF_ONE_ACCESS = 512
 """Threads of a block, at most, that have one access each to a 16-bit row, of rows that are no more
 than SMs: on an H200, 40 x 4096 bf16 takes 2 % less time by 512 threads than by 256."""
 
+MAX_THREADS_OF_ONE_ACCESS_GRADIENT = {Op.SOFTMAX_BACKWARD: 256, Op.LOG_SOFTMAX_BACKWARD: 640}
+"""The same of gradients; of log_softmax, also of f32 rows for which 512 threads are too few. On an
+H200, 4 x 4000 and 4 x 2992 bf16 take 3 and 1 % less time by two accesses than by one. Of
+log_softmax, 2 x 4920 and 11 x 4664 bf16 take 10 and 9 % less time by one access of 640 threads than
+by two of 320, 5 x 2248 and 21 x 2072 f32 6 and 7 %: by these and with hints, the compiler moves
+loads or exponentials behind the sum."""
+
 MAX_THREADS_OF_ONE_ACCESS_ODD = 384
 """The same of rows that start anywhere: on an H100, 4 x 2501 bf16 takes 6 % less time by 320
 threads than by 160, 8 x 3333 7 % more by 512 than by 224."""
@@ -338,9 +345,8 @@ def _shapes_of_one_wave(problem: Problem, gpu: GpuSpec) -> Iterator[tuple[int, i
             threads = fewest_threads(problem, accesses, access_bytes=8)
             if threads <= MAX_THREADS_OF_ONE_ACCESS:
                 yield threads, 8
-    one_an_sm = problem.rows <= gpu.sm_count and (halves or _is_short_f32(problem))
-    most_of_one = MAX_THREADS_OF_ONE_ACCESS_ODD if odd else MAX_THREADS_OF_ONE_ACCESS
-    for accesses in range(1 if one_an_sm else 2, MAX_ACCESSES_PER_THREAD_ONE_WAVE + 1):
+    most_of_one = _most_threads_of_one_access(problem, gpu)
+    for accesses in range(1 if most_of_one else 2, MAX_ACCESSES_PER_THREAD_ONE_WAVE + 1):
         threads = fewest_threads(problem, accesses)
         if threads == 2 * WARP and not odd:
             threads = WARP if problem.cols <= 512 else MIN_BLOCK_THREADS
@@ -350,6 +356,19 @@ def _shapes_of_one_wave(problem: Problem, gpu: GpuSpec) -> Iterator[tuple[int, i
         if halves and accesses > MAX_ACCESSES_PER_THREAD_ONE_WAVE_16_BIT - fewer:
             return
         yield threads, 16 if odd else _fullest_words(problem, threads)
+
+
+def _most_threads_of_one_access(problem: Problem, gpu: GpuSpec) -> int:
+    """Threads of a block, at most, that have one access each to a row; 0 where two are better."""
+    if problem.rows > gpu.sm_count:
+        return 0
+    if problem.row_bytes % ACCESS_BYTES > 0:
+        suits = problem.dtype.is_half or _is_short_f32(problem)
+        return MAX_THREADS_OF_ONE_ACCESS_ODD if suits else 0
+    most = MAX_THREADS_OF_ONE_ACCESS_GRADIENT.get(problem.op, MAX_THREADS_OF_ONE_ACCESS)
+    accesses = problem.row_bytes // ACCESS_BYTES
+    by_640 = problem.dtype is DType.F32 and MAX_THREADS_OF_ONE_ACCESS < accesses <= most
+    return most if problem.dtype.is_half or by_640 else 0
 
 
 def _is_short_f32(problem: Problem) -> bool:

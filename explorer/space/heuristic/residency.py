@@ -4,10 +4,11 @@ import math
 from dataclasses import replace
 
 from explorer.config import Config
+from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec, occupancy, registers_left
 from explorer.outcome import Resources
 from explorer.problem import Op, Problem
-from explorer.space.design_rules import WIDE_ROW
+from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.work_split import WorkSplit
 
 REGISTERS_BESIDE_NUMBERS = {2: 16, 4: 20, 8: 24}
@@ -192,6 +193,11 @@ to 1.02 waves, 10 of 11 kernels of such rows take up to 7 % more time with hints
 of 15 of rows of 16 bits up to 4 % less, and 11 of 14 on an H200.
 """
 
+MAX_WAVES_EVICT_FIRST_SPANS_F32, MIN_THREADS_EVICT_FIRST_SPANS_F32 = 1.3, 8
+"""The same of f32 rows in spans, if so many threads have each at least: on an H200, 10165 x 381, of
+1.07 waves, takes 6 % less time with hints, 26642 x 116 by eight, of 1.26, 2 %; 13861 x 335, of
+1.46, takes 3 % more, and 200000 x 17 by one thread, of 1.18, 1 % more."""
+
 SHORT_ROW_BYTES = 8192
 
 MAX_ELEMENTS_PER_SM_EVICT_FIRST_NARROW = {2: 9500, 4: 3000}
@@ -200,6 +206,10 @@ by the bytes of an element; rows are a quarter of the SMs at least. On both GPUs
 132 x 3001 bf16 take 5 to 8 % less time with hints, and of 1 to 3 rows none takes less. 1000 x 1501
 bf16, of 12 000 elements, takes 1 to 5 % more, 1000 x 1121 f32 5 to 11 %: two loads of a warp share
 a line."""
+
+MAX_ELEMENTS_PER_SM_EVICT_FIRST_8_BYTES_F32 = 4000
+"""The same of f32 by words of 8 bytes that divide rows: on an H200, 52 x 3766 takes 5 % less time
+with hints."""
 
 MAX_L2_SHARE_EVICT_FIRST_NARROW = 0.08
 """Bytes of all three matrices over those of the L2 cache up to which gradients have hints of whose
@@ -217,6 +227,19 @@ row by narrow words, 1 x 125 and 8 x 125 of log_softmax take 1 to 2 % less time 
 GPUs, 3 x 5 and 46 x 5 1 %, but 300 x 16, of 19 KB, 1 % more on an H200; 31 x 6 and 3 x 29 of
 softmax take 1 to 2 % less there and up to 1 % on an H100. Where one thread has a row, 4 x 3 of
 log_softmax takes 3 % less time with hints on an H200 and 1 % on an H100."""
+
+L2_SHARES_WITHOUT_HINTS_F32 = (0.15, 0.28)
+"""Bytes of both matrices over those of the L2 cache between which some short rows of f32 have no
+hints: those that only single elements divide and that a warp or less loads straight from memory. On
+an H200, 13813 x 87, 10000 x 127 and 10000 x 177, of 0.15 to 0.23, take 3 to 5 % less time without
+hints, but 3087 x 113, of 0.04, 7 % more and 6812 x 399 and 10000 x 297, of 0.35 and 0.38, 2 %; on
+an H100 10000 x 177, of 0.27, takes 1 % less."""
+
+L2_SHARES_WITHOUT_HINTS_GRADIENT_F32 = (0.15, 0.4)
+"""Bytes of all three matrices over those of the L2 cache between which gradients of f32 have no
+hints whose rows a block loads by words of 16 bytes that divide them. On an H200, 1199 x 760, 1555 x
+884 and 1049 x 1796, of 0.17 to 0.36, take 1 to 4 % less time without hints, 352 x 5240, of 0.35, 3
+% by blocks of 128 threads, but 128 x 4696, of 0.11, takes 2 % more."""
 
 MAX_ACCESSES_EVICT_FIRST_NARROW_F32 = 6
 """Accesses of a thread to a row of f32 or f64 that a block loads, at most: with hints 60 x 2201 f32
@@ -247,13 +270,16 @@ def _is_read_once(idea: Config) -> bool:
 
 
 def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
-    """Whether hints evict lines between two loads of a gradient's rows by narrow words.
+    """Whether hints evict lines that are loaded once more, or that would stay in the L2 cache.
 
+    Narrow words load lines of a gradient's rows more than once, and hints evict these in between:
     By blocks, where an SM has many elements, or a thread of 32-bit rows many accesses; and where
     rows are so few that hints gain nothing. Of f64, which was not timed, as of f32.
     """
     if _are_wide_gradients_that_start_anywhere(problem, idea):
         return problem.bytes > MAX_L2_SHARE_EVICT_FIRST_WIDE * gpu.l2_bytes
+    if _are_of_some_bytes_of_f32(problem, idea, gpu):
+        return True
     narrow = idea.vector_bytes < 16 and idea.staging == "direct" and idea.cluster == 1
     if not problem.op.is_backward or not narrow or problem.inner > 1:
         return False
@@ -264,12 +290,29 @@ def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     if size == 4 and problem.cols > MAX_COLS_WITHOUT_HINTS:
         return False
     elements = elements_of_an_sm(problem, gpu)
+    most = MAX_ELEMENTS_PER_SM_EVICT_FIRST_NARROW[size]
+    if size == 4 and widest_word(problem) == 8:
+        most = MAX_ELEMENTS_PER_SM_EVICT_FIRST_8_BYTES_F32
     many = size == 4 and WorkSplit(problem, idea).slots > MAX_ACCESSES_EVICT_FIRST_NARROW_F32
-    return (
-        many
-        or are_few_for_hints(problem, gpu)
-        or elements > MAX_ELEMENTS_PER_SM_EVICT_FIRST_NARROW[size]
-    )
+    return many or are_few_for_hints(problem, gpu) or elements > most
+
+
+def _are_of_some_bytes_of_f32(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
+    """Whether rows of f32 gain more by what stays in the L2 cache than by hints.
+
+    They are short ones of a forward op that start anywhere, which share lines of memory, or rows of
+    a gradient that a block loads by words of 16 bytes.
+    """
+    if problem.dtype is not DType.F32 or problem.inner > 1 or idea.cluster > 1:
+        return False
+    straight = idea.staging == "direct" and idea.vector_bytes == widest_word(problem)
+    if problem.op.is_backward:
+        applies = idea.vector_bytes == 16 and idea.threads_per_row > WARP
+        least, most = L2_SHARES_WITHOUT_HINTS_GRADIENT_F32
+    else:
+        applies = idea.vector_bytes == 4 and 1 < idea.threads_per_row <= WARP
+        least, most = L2_SHARES_WITHOUT_HINTS_F32
+    return applies and straight and least < problem.bytes / gpu.l2_bytes <= most
 
 
 def is_of_few_bytes(problem: Problem) -> bool:
@@ -297,7 +340,10 @@ def _fits(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     """Whether the blocks, of two launches those of both, are few enough for evict-first hints."""
     launches = 2 if idea.splits_launches else 1
     is_span = idea.staging == "span"
-    if WorkSplit(problem, idea).aligned and not is_span:
+    many_threads = idea.threads_per_row >= MIN_THREADS_EVICT_FIRST_SPANS_F32
+    if is_span and problem.dtype is DType.F32 and many_threads:
+        most = MAX_WAVES_EVICT_FIRST_SPANS_F32
+    elif WorkSplit(problem, idea).aligned and not is_span:
         most = MAX_WAVES_EVICT_FIRST_CLUSTERS if idea.cluster > 1 else MAX_WAVES_EVICT_FIRST
     elif problem.row_bytes < SHORT_ROW_BYTES and not problem.dtype.is_half and not is_span:
         most = MAX_WAVES_EVICT_FIRST_SHORT_UNALIGNED

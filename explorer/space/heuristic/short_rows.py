@@ -8,7 +8,12 @@ from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
 from explorer.problem import Op, Problem, power_of_two
 from explorer.space.design_rules import has_spans, widest_word
-from explorer.space.heuristic.residency import fastest_reduction, resident_blocks, waves
+from explorer.space.heuristic.residency import (
+    fastest_reduction,
+    resident_blocks,
+    resident_threads,
+    waves,
+)
 from explorer.space.heuristic.row_threads import ACCESS_BYTES
 
 MAX_COLS_SHORT_ROW = 1280
@@ -20,11 +25,13 @@ MAX_COLS_BY_HALVES = 960
 MAX_COLS_SPAN = 400
 """Elements of the longest row that is better off in a span than by narrow words."""
 
-MIN_COLS_LONG_GRADIENT, MIN_WAVES_LONG_GRADIENT = 513, 4
+MIN_COLS_LONG_GRADIENT, MIN_WAVES_LONG_GRADIENT = 513, 1.2
 """Elements of the shortest rows of a gradient in f32 that are worked on as longer ones are, with
 one access for each thread, and the waves of blocks, by the words that divide rows, from which they
-are. On an H200, 100000 x 513 and 514, 109145 x 610 and 50000 x 802 take 1 % less time so, 50000 x
-777 and 20000 x 1001 2 %; on an H100, where those of an even length were timed, 1 to 2 %."""
+are. On an H200, 4092 x 571, 5813 x 554 and 3648 x 803, of 1.3 to 1.8 waves, take 4 to 7 % less time
+so, 7195 x 581 and 10874 x 566, of 2.3 and 3.4, 1 to 2 %, 100000 x 513 and 514, 109145 x 610 and
+50000 x 802 1 %, 50000 x 777 and 20000 x 1001 2 %; on an H100, where many rows of an even length
+were timed, 1 to 2 %."""
 
 COLS_BY_A_WARP = range(MAX_COLS_SPAN + 1, 501)
 """Elements of f32 rows of softmax that only single elements divide and that have a warp each, by
@@ -49,6 +56,10 @@ H200, 33733 x 387 takes 10 % more time by way of a span, 78336 x 297 16 % less."
 COLS_SPAN_OF_FEW_THREADS = range(111, 201)
 """Elements of 16-bit rows that have 4 threads in a span instead of 8 if there are many of them: on
 an H200, 450395 x 149 f16 takes 4 % less time so."""
+
+MAX_COLS_OF_ONE_THREAD, MAX_COLS_OF_TWO_THREADS = 56, 68
+"""Elements of the longest 16-bit rows that one thread and two have in a span: on an H200, 20120 x
+71 bf16 takes 22 % more time by two than by four."""
 
 MAX_COLS_FROM_WHOLE_BANKS = 8
 """Elements by which such rows differ from 128, at most, so that rows side by side start at nearly
@@ -82,6 +93,48 @@ MAX_ELEMENTS_PER_THREAD = 6
 MAX_VECTORS_PER_THREAD = 8
 """Elements one by one, or vectors, that a thread takes of a row, straight from memory, at most."""
 
+COLS_OF_SPANS_F32 = range(2 * WARP + 1, MAX_COLS_SPAN + 1)
+"""Elements of f32 rows of a forward op that come by way of a span where they are many, whatever
+words divide them. Where 32 divides their number, rows start at one bank of shared memory, and other
+kernels are faster.
+
+A *share*, below, is that of the threads that the GPU has room for, if each of these rows has half a
+warp.
+"""
+
+MIN_SHARE_HALF_A_WARP_F32 = 0.15
+"""Share from which half a warp is better for a row than a warp: on an H200, 2929 x 103, of 0.17,
+takes 2 % less time so, but 2000 x 100, of 0.12, 1 % more and 13 x 125 5 %."""
+
+MAX_COLS_BY_HALF_A_WARP_F32 = 20 * WARP // 2
+"""Elements of the longest of these rows for half a warp, where a row's threads load it straight
+from memory: on an H200, 7059 x 186 takes 2 % less time so than by a warp, 3381 x 175 and 4066 x 157
+3 %, but 5792 x 355 1 % more and 6812 x 399 2 %."""
+
+MAX_COLS_BY_A_QUARTER_F32 = 100
+"""Elements of the longest of these rows that have a quarter of a warp each in a span, and go
+straight to half a warp while they are more: on an H200, 27843 x 69 takes 7 % less time by a quarter
+than by half a warp, both in spans, 80074 x 76 3 %, but 35861 x 103 2 % more."""
+
+MAX_SHARE_DIRECT_SHORTER_F32, MAX_SHARE_DIRECT_F32 = 0.85, 0.62
+"""Shares up to which rows go straight to their threads, of those of a quarter of a warp and of the
+others: on an H200, 13813 x 87, of 0.82, takes 3 % less time so than by way of any span; 12803 x
+102, of 0.76, takes 2 % more, 10912 x 120, of 0.65, 1 % more and 10000 x 177, of 0.59, 2 % less."""
+
+MAX_L1_SHARE_DIRECT_F32 = 0.37
+"""Bytes of an SM's rows over those of its shared memory, from which the L1 cache has its own, up to
+which rows go straight to their threads: on an H200, 6812 x 399, of 0.35, takes 3 % less time so
+than by way of any span, 10000 x 297, of 0.39, 3 % more."""
+
+MAX_SHARE_SMALL_SPANS_F32 = 0.8
+"""Share up to which spans are of 64 threads, and larger ones of 128: on an H200, 12803 x 102, of
+0.76, takes 3 % less time by 64, 15043 x 172, of 0.89, 5 % more and 17302 x 279, of 1.02, 2 %."""
+
+MAX_SHARE_HALF_A_WARP_F32, MAX_SHARE_HALF_A_WARP_300_F32 = 1.0, 4.0
+"""Shares up to which half a warp has a row in a span, and the second if it has no more than 300
+elements; others are for `_elements`. On an H200, 17302 x 279 and 30919 x 204 take 2 % less time by
+half a warp than by a warp, but 27165 x 317 and 34752 x 333 1 and 2 % more, and 325089 x 204 1 %."""
+
 MAX_WAVES_FEW_ROWS = 0.6
 """Waves of blocks up to which short rows are few, so that the time of one row counts.
 
@@ -94,12 +147,21 @@ MAX_WAVES_DIRECT_16_BIT = 1.0
 divide them: on an H100, 24000 x 45 bf16 takes 11 % less time so than by way of a span, 32000 x 29
 9 %, and 40000 x 29, of 1.2 waves, 4 % more. For fewer threads MAX_WAVES_FEW_ROWS is the limit."""
 
+MAX_WAVES_HALF_A_WARP_16_BIT = 1.4
+"""The same for rows that have half a warp each, and not one thread in a span: on an H200, 20120 x
+71 bf16, of 1.2 waves, takes 3 % less time so than by way of the best span."""
+
 FEW_ROWS_8_BYTE_ACCESSES = 2
 FEW_ROWS_PAIRS = 4
 FEW_ROWS_ELEMENTS = 5
 """Accesses of a thread to a row then, at most, while a warp suffices: of 8 bytes, of two 16-bit
 elements, and of single ones. On an H200 and on an H100, 10000 x 33 bf16 takes 5 % less time with
 five elements than with three, f32 2 %."""
+
+FEW_ROWS_8_BYTE_ACCESSES_16_BIT = 2.7
+"""The same of 8 bytes to 16-bit rows of a forward op that are more than SMs: on an H200, 8236 x 84
+bf16 takes 4 % less time with 2.6 of them than with 1.3 and 12137 x 76 3 % less than by 4 threads,
+but 2000 x 96 9 % more with three than with 1.5."""
 
 MAX_ROOM_PER_VECTOR = 4 / 3
 """Room of a row's threads over what they take, above which narrower vectors are tried."""
@@ -109,7 +171,8 @@ MAX_ROOM_PER_NARROW_VECTOR = 1.1
 
 
 def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
-    """Rows straight to their threads where words divide them, else by way of a span.
+    """Rows straight to their threads where words divide them, else by way of a span; most of 65 to
+    400 elements of f32 by way of a span where they are many.
 
     None for longer rows, and for those whose words do not divide them and which no span can be of.
     On an H200, of copy, with 100000 rows (200000 of 5 columns): in f32 97 % at 5 columns, 97 at 17,
@@ -119,6 +182,8 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     word = widest_word(problem)
     if problem.inner > 1 or problem.cols > MAX_COLS_SHORT_ROW:
         return None
+    if _are_by_spans(problem):
+        return _of_f32(problem, word, gpu)
     few = _of_few_rows(problem, word, gpu)
     if few is not None and waves(problem, few, gpu) <= MAX_WAVES_FEW_ROWS:
         return few
@@ -151,6 +216,39 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     return _direct(problem, word) if problem.cols <= WARP else None
 
 
+def _are_by_spans(problem: Problem) -> bool:
+    """Whether rows are of f32, of a forward op, and spans are likely to suit many of them."""
+    f32 = problem.dtype is DType.F32 and not problem.op.is_backward and has_spans(problem)
+    return f32 and problem.cols in COLS_OF_SPANS_F32 and problem.cols % WARP > 0
+
+
+def _of_f32(problem: Problem, word: int, gpu: GpuSpec) -> Config | None:
+    """Rows straight to their threads while they are few, else by spans: of small blocks at first.
+
+    None for few rows that words of 16 bytes divide, and that are not of the shortest.
+    """
+    share = problem.rows * (WARP // 2) / resident_threads(gpu)
+    if share < MIN_SHARE_HALF_A_WARP_F32:
+        return _of_few_rows(problem, word, gpu)
+    quarter = problem.cols <= MAX_COLS_BY_A_QUARTER_F32
+    of_an_sm = problem.rows * problem.row_bytes / gpu.sm_count
+    fits = of_an_sm <= MAX_L1_SHARE_DIRECT_F32 * gpu.shared_per_sm_bytes
+    if fits and share <= (MAX_SHARE_DIRECT_SHORTER_F32 if quarter else MAX_SHARE_DIRECT_F32):
+        half = problem.cols <= MAX_COLS_BY_HALF_A_WARP_F32
+        return Config(
+            algorithm="online-block-max",
+            threads=128,
+            threads_per_row=WARP // 2 if half else WARP,
+            vector_bytes=word,
+            exp="ex2.approx",
+        )
+    span = replace(span_of(problem, gpu), threads=64 if share <= MAX_SHARE_SMALL_SPANS_F32 else 128)
+    most = MAX_SHARE_HALF_A_WARP_300_F32 if problem.cols <= 300 else MAX_SHARE_HALF_A_WARP_F32
+    if quarter:
+        return replace(span, threads_per_row=WARP // 4)
+    return replace(span, threads_per_row=WARP // 2) if share <= most else span
+
+
 def _of_few_rows(problem: Problem, word: int, gpu: GpuSpec) -> Config | None:
     """Few accesses a thread, and one exchange of a row's threads: what counts is one row's time.
 
@@ -162,7 +260,7 @@ def _of_few_rows(problem: Problem, word: int, gpu: GpuSpec) -> Config | None:
     if problem.cols > longest or (word == 16 and problem.row_bytes >= 16 * WARP):
         return None
     single = FEW_ROWS_ELEMENTS if narrow == problem.dtype.itemsize else FEW_ROWS_PAIRS
-    share = FEW_ROWS_8_BYTE_ACCESSES if narrow == 8 else single
+    share = _8_byte_accesses(problem, gpu) if narrow == 8 else single
     threads = min(power_of_two(math.ceil(problem.row_bytes / narrow / share)), WARP)
     return Config(
         algorithm="online-block-max" if threads > 1 else "three-pass",
@@ -172,6 +270,13 @@ def _of_few_rows(problem: Problem, word: int, gpu: GpuSpec) -> Config | None:
         reduction=fastest_reduction(gpu) if threads == WARP else "shuffle",
         exp="ex2.approx",
     )
+
+
+def _8_byte_accesses(problem: Problem, gpu: GpuSpec) -> float:
+    """Accesses of 8 bytes that a thread has to one of few rows, at most."""
+    halves = problem.dtype.is_half and not problem.op.is_backward
+    more = halves and problem.rows > gpu.sm_count
+    return FEW_ROWS_8_BYTE_ACCESSES_16_BIT if more else FEW_ROWS_8_BYTE_ACCESSES
 
 
 def _in_one_exchange(idea: Config | None, problem: Problem, gpu: GpuSpec) -> Config | None:
@@ -280,9 +385,11 @@ def _direct_while_resident(problem: Problem, word: int, gpu: GpuSpec) -> Config 
     """16-bit rows that few words divide, straight to their threads; None for too many rows."""
     direct = _direct(problem, word)
     most = MAX_WAVES_DIRECT_16_BIT if direct.threads_per_row >= 8 else MAX_WAVES_FEW_ROWS
-    if waves(problem, direct, gpu) > most:
-        return None
-    return replace(direct, algorithm="online-block-max")
+    needed = waves(problem, direct, gpu)
+    if needed <= most:
+        return replace(direct, algorithm="online-block-max")
+    half = direct.threads_per_row == WARP // 2 and problem.cols > MAX_COLS_OF_ONE_THREAD
+    return direct if half and needed <= MAX_WAVES_HALF_A_WARP_16_BIT else None
 
 
 def _by_narrow_words(problem: Problem, word: int) -> Config | None:
@@ -344,9 +451,9 @@ def _pairs(cols: int) -> tuple[int, int]:
     On an H200, 29748 x 55 bf16 takes 11 % less time by one thread than by two, on an H100 8 %, but
     200000 x 63 takes 9 % more.
     """
-    if cols <= 56:
+    if cols <= MAX_COLS_OF_ONE_THREAD:
         return (64 if cols < 24 else 32), 1
-    if cols <= 72:
+    if cols <= MAX_COLS_OF_TWO_THREADS:
         return 32, 2
     return 64, (4 if cols <= 110 else 8)
 
