@@ -1252,8 +1252,8 @@ def test_short_rows_of_f32_go_straight_to_half_a_warp_while_they_are_few(gpu, op
 
 
 def test_short_rows_of_f32_have_no_hints_where_the_l2_cache_holds_some_of_them():
-    def hint(rows, cols, **fields):
-        config = config_for(Problem(rows, cols, **fields), H200)
+    def hint(rows, cols):
+        config = config_for(Problem(rows, cols), H200)
         assert config.staging == "direct"
         return config.load_hint
 
@@ -1314,8 +1314,8 @@ def test_few_gradients_have_one_access_of_each_thread_or_two():
 
 
 def test_gradients_of_f32_have_no_hints_where_the_l2_cache_holds_some_of_them():
-    def hint(rows, cols, op=Op.SOFTMAX_BACKWARD, **strides):
-        return config_for(Problem(rows, cols, op=op, **strides), H200).load_hint
+    def hint(rows, cols, op=Op.SOFTMAX_BACKWARD):
+        return config_for(Problem(rows, cols, op=op), H200).load_hint
 
     assert hint(128, 4696) == hint(118, 2328) == "cs"
     assert hint(352, 5240) == hint(1555, 884) == hint(1049, 1796) == "default"
@@ -1326,8 +1326,8 @@ def test_gradients_of_f32_have_no_hints_where_the_l2_cache_holds_some_of_them():
 
 
 def test_short_rows_of_16_bits_have_the_threads_that_were_the_fastest_by_random_rows():
-    def chosen(rows, cols, **fields):
-        config = config_for(Problem(rows, cols, DType.BF16, **fields), H200)
+    def chosen(rows, cols):
+        config = config_for(Problem(rows, cols, DType.BF16), H200)
         return config.staging, config.threads_per_row, config.vector_bytes
 
     assert chosen(20_120, 71) == ("direct", 16, 2) and chosen(200_000, 71)[:2] == ("span", 4)

@@ -157,7 +157,7 @@ def of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
     if problem.inner > 1 or problem.mask is not Mask.NONE or problem.cols >= WIDE_ROW:
         return None
     word, elements = widest_word(problem), elements_of_an_sm(problem, gpu)
-    if _are_few_for_narrow_words(problem, gpu, word):
+    if _suit_narrow_words(problem, gpu, word):
         return replace(row_of(_threads_of_narrow_words(problem, gpu, word)), vector_bytes=word)
     if problem.op.is_log and word > 2 * problem.dtype.itemsize:
         return _of_few_rows_of_logarithm(problem, gpu, word)
@@ -181,8 +181,10 @@ def _of_few_rows_of_logarithm(problem: Problem, gpu: GpuSpec, word: int) -> Conf
     return None
 
 
-def _are_few_for_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> bool:
-    """Whether an SM has so few elements of rows that words of so many bytes divide."""
+def _suit_narrow_words(problem: Problem, gpu: GpuSpec, word: int) -> bool:
+    """Whether rows are loaded by the words of so many bytes that divide them: most only where an SM
+    has few of their elements.
+    """
     kind = (problem.dtype.itemsize, word)
     if kind not in MAX_ELEMENTS_PER_SM:
         return False

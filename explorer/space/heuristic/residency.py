@@ -272,13 +272,13 @@ def _is_read_once(idea: Config) -> bool:
 def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     """Whether hints evict lines that are loaded once more, or that would stay in the L2 cache.
 
-    Narrow words load lines of a gradient's rows more than once, and hints evict these in between:
-    By blocks, where an SM has many elements, or a thread of 32-bit rows many accesses; and where
-    rows are so few that hints gain nothing. Of f64, which was not timed, as of f32.
+    Lines are loaded more than once where narrow words load a gradient's rows. By blocks, hints lose
+    where an SM has many elements, or a thread of 32-bit rows many accesses, and gain nothing where
+    rows are fewest. Rows of f64, which were not timed, are taken for rows of f32.
     """
     if _are_wide_gradients_that_start_anywhere(problem, idea):
         return problem.bytes > MAX_L2_SHARE_EVICT_FIRST_WIDE * gpu.l2_bytes
-    if _are_of_some_bytes_of_f32(problem, idea, gpu):
+    if _gains_by_the_cache(problem, idea, gpu):
         return True
     narrow = idea.vector_bytes < 16 and idea.staging == "direct" and idea.cluster == 1
     if not problem.op.is_backward or not narrow or problem.inner > 1:
@@ -297,11 +297,11 @@ def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     return many or are_few_for_hints(problem, gpu) or elements > most
 
 
-def _are_of_some_bytes_of_f32(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
-    """Whether rows of f32 gain more by what stays in the L2 cache than by hints.
+def _gains_by_the_cache(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
+    """Whether a kernel for rows of f32 gains more by what stays in the L2 cache than by hints.
 
-    They are short ones of a forward op that start anywhere, which share lines of memory, or rows of
-    a gradient that a block loads by words of 16 bytes.
+    The rows are short ones of a forward op, of which single elements are loaded, or rows of a
+    gradient that a block loads by words of 16 bytes.
     """
     if problem.dtype is not DType.F32 or problem.inner > 1 or idea.cluster > 1:
         return False

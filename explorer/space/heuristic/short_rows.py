@@ -130,10 +130,13 @@ MAX_SHARE_SMALL_SPANS_F32 = 0.8
 """Share up to which spans are of 64 threads, and larger ones of 128: on an H200, 12803 x 102, of
 0.76, takes 3 % less time by 64, 15043 x 172, of 0.89, 5 % more and 17302 x 279, of 1.02, 2 %."""
 
-MAX_SHARE_HALF_A_WARP_F32, MAX_SHARE_HALF_A_WARP_300_F32 = 1.0, 4.0
-"""Shares up to which half a warp has a row in a span, and the second if it has no more than 300
-elements; others are for `_elements`. On an H200, 17302 x 279 and 30919 x 204 take 2 % less time by
-half a warp than by a warp, but 27165 x 317 and 34752 x 333 1 and 2 % more, and 325089 x 204 1 %."""
+MAX_SHARE_HALF_A_WARP_F32, MAX_SHARE_HALF_A_WARP_SHORTER_F32 = 1.0, 4.0
+"""Shares up to which half a warp has a row in a span: the second is for rows of up to
+MAX_COLS_SHORTER_F32 elements. With more rows, `_elements` says how many threads have each. On an
+H200, 17302 x 279 and 30919 x 204 take 2 % less time by half a warp than by a warp, but 27165 x 317
+and 34752 x 333 1 and 2 % more, and 325089 x 204 1 %."""
+
+MAX_COLS_SHORTER_F32 = 300
 
 MAX_WAVES_FEW_ROWS = 0.6
 """Waves of blocks up to which short rows are few, so that the time of one row counts.
@@ -242,11 +245,21 @@ def _of_f32(problem: Problem, word: int, gpu: GpuSpec) -> Config | None:
             vector_bytes=word,
             exp="ex2.approx",
         )
-    span = replace(span_of(problem, gpu), threads=64 if share <= MAX_SHARE_SMALL_SPANS_F32 else 128)
-    most = MAX_SHARE_HALF_A_WARP_300_F32 if problem.cols <= 300 else MAX_SHARE_HALF_A_WARP_F32
-    if quarter:
-        return replace(span, threads_per_row=WARP // 4)
-    return replace(span, threads_per_row=WARP // 2) if share <= most else span
+    return Config(
+        threads=64 if share <= MAX_SHARE_SMALL_SPANS_F32 else 128,
+        threads_per_row=_threads_of_f32(problem.cols, share),
+        exp="ex2.approx",
+        staging="span",
+    )
+
+
+def _threads_of_f32(cols: int, share: float) -> int:
+    """Threads of such a row in a span."""
+    if cols <= MAX_COLS_BY_A_QUARTER_F32:
+        return WARP // 4
+    shorter = cols <= MAX_COLS_SHORTER_F32
+    most = MAX_SHARE_HALF_A_WARP_SHORTER_F32 if shorter else MAX_SHARE_HALF_A_WARP_F32
+    return WARP // 2 if share <= most else _elements(cols)[1]
 
 
 def _of_few_rows(problem: Problem, word: int, gpu: GpuSpec) -> Config | None:
