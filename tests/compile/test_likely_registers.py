@@ -7,10 +7,11 @@ import pytest
 from explorer.codegen import emit
 from explorer.compile import CompilePool, Compiler
 from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Problem
+from explorer.gpu_spec import known_gpu, occupancy
+from explorer.problem import Op, Problem
 from explorer.space.heuristic import config_for
-from explorer.space.heuristic.residency import fits_one_wave, likely_registers, resident_rows
+from explorer.space.heuristic.registers import likely_registers
+from explorer.space.heuristic.residency import fits_one_wave, resident_rows
 from explorer.tuned_table import read_table
 from tests.heuristic_losses import FOLDER
 
@@ -50,8 +51,8 @@ def test_most_guesses_are_right_for_the_kernels_of_a_table():
             if (config.cache, config.staging, config.cluster) == ("registers", "direct", 1):
                 guess = _allotted(likely_registers(one.problem, config))
                 off[(guess - _allotted(timed.registers)) // UNIT] += 1
-    assert off[0] >= 0.66 * off.total()
-    assert off[-1] + off[0] + off[1] >= 0.95 * off.total()
+    assert off[0] >= 0.7 * off.total()
+    assert off[-1] + off[0] + off[1] >= 0.96 * off.total()
 
 
 def test_most_guesses_are_not_below(allotted):
@@ -70,6 +71,31 @@ def test_packed_rows_have_the_registers_that_min_blocks_leaves():
     assert config.min_blocks > 1
     fitting = config.min_blocks * H200.sm_count // config.cluster
     assert resident_rows(problem, config, H200) == fitting
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "dtype", "op"),
+    [
+        (550, 2131, DType.F32, Op.LOG_SOFTMAX),
+        (270, 4501, DType.F32, Op.LOG_SOFTMAX),
+        (515, 5799, DType.F32, Op.LOG_SOFTMAX),
+        (515, 5798, DType.F32, Op.LOG_SOFTMAX),
+        (550, 2131, DType.F32, Op.SOFTMAX),
+        (550, 2126, DType.F32, Op.SOFTMAX),
+        (335, 3965, DType.F32, Op.SOFTMAX),
+        (700, 3001, DType.BF16, Op.LOG_SOFTMAX),
+        (300, 5001, DType.F32, Op.SOFTMAX_BACKWARD),
+    ],
+    ids=str,
+)
+def test_rows_that_have_hints_are_resident_together_as_compiled(rows, cols, dtype, op, cache):
+    """By the registers without hints, the first would have 320 threads, of which 528 rows fit."""
+    problem = Problem(rows, cols, dtype, op)
+    config = config_for(problem, H200)
+    assert config.load_hint == "cs"
+    kernel = Compiler(H200.arch, cache).compile(emit(problem, config).source)
+    held = occupancy(kernel.resources, config.threads, rows, H200)
+    assert held.blocks_per_sm * H200.sm_count * config.rows_per_block >= rows
 
 
 @pytest.mark.parametrize("cols", [1500, 2100, 3300, 4688, 4995, 5600, 6301])

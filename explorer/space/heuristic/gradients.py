@@ -28,12 +28,14 @@ from explorer.work_split import WorkSplit
 MIN_8_BYTE_ACCESSES_PER_THREAD = 2.8
 """Accesses that each thread has, at least, to a 16-bit row that starts anywhere, by words of 8
 bytes: these cross fewer of the words that memory has than words of 16 do. On an H200, 22355 x 1501
-bf16 takes 1 % less time by 128 threads, which have 2.9, than by 64; 6710 x 5001 takes 19 % more
-by 512, which have 2.4, than by 256, and 16384 x 2047 18 % more by 256, which have 2.0, than by
-128."""
+bf16 takes 1 % less time by 128 threads, which have 2.9, than by 64, and 16384 x 2047 18 % more by
+256, which have 2.0, than by 128."""
 
-SIZES_OF_8_BYTE_WORDS = (512, 256, 128, 96, 64)
-"""Threads of such a row, the most first; a warp has each of the shortest."""
+SIZES_OF_8_BYTE_WORDS = (256, 128, 96, 64)
+"""Threads of such a row, the most first. Rows too short for 64 threads get a warp each. On an H200,
+9000 x 6546 bf16 takes 9 % more time by 512 threads than by 256, 9000 x 7001, 440 x 6821 and 896 x
+7015 5 to 6 %, 17628 x 6852 4 %, and 3572 x 7574 1 % less; on an H100 500 x 6002 2 % more and 434 x
+8170, which have other kernels, 1 % less to 7 % more."""
 
 MAX_8_BYTE_ACCESSES_OF_WIDE_ROWS = 12
 """Accesses of a thread to a wider row, at most, where GPUs have no clusters that share it: 40001
@@ -269,7 +271,7 @@ def of_many_waves(problem: Problem, gpu: GpuSpec) -> Config:
 
 
 def _by_8_byte_words_that_start_anywhere(problem: Problem) -> Config:
-    """16-bit rows by words of 8 bytes, of which a thread of most rows has three to six."""
+    """16-bit rows by words of 8 bytes, of which a thread of most rows has three to eight."""
     words = WorkSplit(problem, Config(vector_bytes=8)).row_vectors
     if problem.cols >= WIDE_ROW:
         threads = power_of_two(math.ceil(words / MAX_8_BYTE_ACCESSES_OF_WIDE_ROWS))

@@ -17,10 +17,11 @@ from explorer.gpu_spec import WARP, GpuSpec
 from explorer.parameters import WARPS
 from explorer.problem import Op, Problem
 from explorer.space.design_rules import WIDE_ROW, widest_word
+from explorer.space.heuristic.registers import likely_registers
 from explorer.space.heuristic.residency import (
+    fits_one_wave,
     gbps_of_an_sm,
     has_little_bandwidth,
-    likely_registers,
     resident_rows,
     rows_of_a_wave,
 )
@@ -30,24 +31,24 @@ from explorer.space.heuristic.row_threads import (
     is_plain_forward,
     row_of,
 )
+from explorer.space.heuristic.short_rows import MAX_COLS_SHORT_ROW
 from explorer.work_split import WorkSplit
 
-LATENCY_NS = {
-    ("softmax", 4, True): 1120,
-    ("softmax", 4, False): 1190,
-    ("softmax", 2, True): 1280,
-    ("softmax", 2, False): 1320,
-    ("log_softmax", 4, True): 1120,
-    ("log_softmax", 4, False): 1255,
-    ("log_softmax", 2, True): 1200,
-    ("log_softmax", 2, False): 1285,
-}
+LATENCY_NS = {4: 1120, 2: 1260}
 """Nanoseconds for which an SM's share of the bandwidth is to be busy with what its blocks load at
-once, by the op, the bytes of an element and whether words of 16 bytes divide each row.
+once, by the bytes of an element, where words of 16 bytes divide each row.
 
-They are where the tables of an H200 and an H100 and grids of random lengths lose the least, and 50
-ns more or less change what is lost by 0.2 % or less in the mean of all, of one kind by 0.7 %.
+They and the other two are where softmax and log_softmax lose the least, or 0.2 % more: by the
+tables of an H200 and an H100 and by grids of random lengths. 20 ns more or less change what is lost
+in the mean of a kind by 0.2 % at most.
 """
+
+LATENCY_NS_ANYWHERE = {4: 1190, 2: 1390}
+"""The same where rows are loaded by words of 16 bytes and start anywhere within these. That of 16
+bits is of 15 problems of an H100: an H200 has such rows by other rules."""
+
+LATENCY_NS_8_BYTES = 1290
+"""The same of 16-bit rows by words of 8 bytes, almost all of log_softmax."""
 
 LATENCY_NS_GRADIENT = 1130
 """The same of gradients, which load two matrices. On an H200, 6452 x 5200 bf16 takes 15 % more time
@@ -92,6 +93,20 @@ MIN_COLS_OF_MANY_ODD_ROWS = 513
 H200, the log_softmax of 55857 x 495 f32 takes 9 % less time by 64 threads and single elements than
 by as many and words of 16 bytes, which this would choose."""
 
+COLS_OF_MANY_PAIRS = range(MAX_COLS_SHORT_ROW + 1, 2101)
+"""Elements of 16-bit rows that two warps each load by pairs where words of 8 bytes do not divide
+them. On an H200, 3000 x 1598 bf16 takes 8 % less time so than by the best words of 16 bytes and its
+log_softmax 10 % less than by the best of 8, 4000 x 1402 3 and 8 %, 3000 x 2002 1 and 7 %, 9000 x
+2002 1 % more and as long. Longer rows take as long by wider words."""
+
+MIN_ROWS_PER_SM_OF_PAIRS = 15
+"""Rows of an SM then, at least: with 11.4, 1500 x 2002 takes 14 % more time so than by words of 16
+bytes, with 22.7 3000 x 2002 less."""
+
+MIN_ROWS_PER_SM_OF_PAIRS_LOGARITHM = 11
+"""The same of log_softmax: with 11.4, 1500 x 2002 takes 7 % less time so than by the 96 threads and
+words of 16 bytes that it would have, and 5 % more than by as many and words of 8."""
+
 MIN_WAVES_OF_MANY_ROWS = 4
 """Waves of blocks, of any registers, from which rows are many: on an H100, 2957 x 2048 bf16, of
 three, takes 1 % more time by one access of each thread than by two."""
@@ -111,7 +126,36 @@ def of_many_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     if not _is_of_many_rows(problem, gpu):
         return None
     idea = largest_that_keeps_memory_busy(_shapes(problem, gpu), problem, gpu)
-    return idea if are_many(problem, idea, gpu) else None
+    enough = are_many(problem, idea, gpu) or _are_odd_logarithms(problem, idea, gpu)
+    return idea if enough else None
+
+
+def _are_odd_logarithms(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
+    """Whether these rows have such a block, too, although they are fewer waves than `are_many`
+    asks: 16-bit rows of log_softmax that words of 8 bytes do not divide, and that are not all
+    resident.
+
+    On an H200, 1000 x 4002, 2500 x 4002 and 2300 x 3501 bf16 take 6 to 14 % less time by 128
+    threads and words of 8 bytes than by the 128 and words of 16 that they would have, 898 x 5517 13
+    % less than by 192, and 1092 x 4442 2 % more; 2300 x 3501 takes as long by 96 and words of 16. A
+    warp each was timed at 22355 x 1501 alone, which takes 3 % more time by it.
+    """
+    odd = problem.op.is_log and problem.dtype.is_half and widest_word(problem) < 8
+    timed = odd and problem.cols > MAX_COLS_SHORT_ROW and not has_little_bandwidth(gpu)
+    by_warps = idea.threads_per_row > WARP
+    return timed and by_warps and not fits_one_wave(problem, idea, gpu)
+
+
+def of_many_pairs(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """Two warps for each of many 16-bit rows, by the pairs that divide them; None for others."""
+    pairs = is_plain_forward(problem) and problem.dtype.is_half and widest_word(problem) == 4
+    least = MIN_ROWS_PER_SM_OF_PAIRS_LOGARITHM if problem.op.is_log else MIN_ROWS_PER_SM_OF_PAIRS
+    enough = problem.rows >= least * gpu.sm_count
+    timed = problem.cols in COLS_OF_MANY_PAIRS and not has_little_bandwidth(gpu)
+    if not (pairs and enough and timed):
+        return None
+    algorithm = algorithm_of_many_waves(problem)
+    return replace(row_of(2 * WARP), algorithm=algorithm, vector_bytes=4)
 
 
 def _is_of_many_rows(problem: Problem, gpu: GpuSpec) -> bool:
@@ -168,7 +212,7 @@ def largest_that_keeps_memory_busy(
     Blocks whose threads take many registers, or of which an SM has only one, count only if there
     are no others.
     """
-    enough = _latency_ns(problem) * gbps_of_an_sm(gpu)
+    enough = _latency_ns(problem, ideas[0]) * gbps_of_an_sm(gpu)
     others = []
     for idea in ideas:
         blocks = resident_rows(problem, idea, gpu) / gpu.sm_count / idea.rows_per_block
@@ -185,12 +229,14 @@ def largest_that_keeps_memory_busy(
     return next(idea for size, idea in suitable if size >= least)
 
 
-def _latency_ns(problem: Problem) -> float:
+def _latency_ns(problem: Problem, idea: Config) -> int:
     """Nanoseconds for which what an SM's blocks load at once is to last."""
     if problem.op.is_backward:
         return LATENCY_NS_GRADIENT
+    if idea.vector_bytes < ACCESS_BYTES:
+        return LATENCY_NS_8_BYTES
     aligned = widest_word(problem) >= ACCESS_BYTES
-    return LATENCY_NS[problem.op, problem.dtype.itemsize, aligned]
+    return (LATENCY_NS if aligned else LATENCY_NS_ANYWHERE)[problem.dtype.itemsize]
 
 
 def _bytes_under_way(blocks: float, idea: Config, problem: Problem) -> float:

@@ -49,6 +49,16 @@ MAX_ACCESSES_PER_THREAD_ONE_WAVE = 9
 With more accesses, rows gain nothing by being resident together.
 """
 
+MAX_ACCESSES_PER_THREAD_ONE_WAVE_GRADIENT = 6
+"""The same of f32 gradients that start anywhere within an access: on an H200, 300 x 7001 takes 24 %
+more time by 256 threads, which have seven accesses, than by 1024 and more waves."""
+
+MIN_THREADS_ONE_WAVE_F32 = 96
+"""Threads of an f32 row that starts anywhere within an access, at least, so that all rows are
+resident together: rows that would have fewer have more, and wait for others. 2017 x 1501 takes 1 %
+more time by 64 threads than by 96 on an H100, and more than by any of 96 to 192 on an H200, where
+1848 x 1555 of log_softmax lost 9 % to Triton by 64; by more it was not timed."""
+
 MAX_ACCESSES_PER_THREAD_ONE_WAVE_16_BIT = 5
 """The same of 16-bit rows, one less of those that share a block."""
 
@@ -56,6 +66,30 @@ MAX_ACCESSES_FEW_WARPS = {2 * WARP: 5, WARP: 8}
 """Accesses of a thread, at most, to a 16-bit row that has one warp or two because not all rows
 would be resident with more, by the threads of a row. On an H200, 1478 x 4096 bf16 takes 3 % more
 time by 64 threads, which have eight, than by 128."""
+
+COLS_OF_WHOLE_WORDS_BY_A_WARP = range(701, 1551)
+"""Elements of f32 rows that words of 16 bytes divide and that a warp each loads, if all rows are
+resident so. On an H200, 3500 x 800 takes 4 % less time so than by the best of two warps to four,
+2218 x 1128 1 % less, and 2000 x 1000, 1836 x 1296, 3337 x 1296 and 2000 x 1504 take as long, where
+the fewest accesses with which all are resident would take 2 to 4 % more; on an H100 three of these
+take 1 to 2 % less than by the best of two to four."""
+
+MIN_ROWS_PER_SM_BY_A_WARP = 12
+"""Rows of an SM then, at least: three for each quarter of it. With 12.0 and 13.4, 1585 x 1296 and
+1770 x 1344 take 1 % more time so than by the fewest accesses on an H200, and 4 and 2 % less on an
+H100; with 9.8 the log_softmax of 1300 x 1128 takes 5 % more on an H200."""
+
+MAX_ROWS_PER_SM_8_BYTES_F32 = 5
+"""Rows of an SM, at most, of f32 that are loaded by words of 8 bytes where these divide rows and 16
+bytes do not. Words of 16 take more registers with hints (`registers`), so that they need more
+accesses for all rows to be resident. On an H200, the log_softmax of 515 x 5798, 550 x 2126 and 390
+x 7502 takes 3 to 5 % less time so than by the best words of 16, that of 131 x 3002 as long and of
+700 x 3002 1 % more. On an H100 none was timed."""
+
+MAX_COLS_8_BYTES_F32 = 3100
+"""Elements of the longest of these rows, but of log_softmax: on an H200, 20 x 2126, 131 x 2126, 260
+x 2126 and 131 x 3002 take 2 to 3 % less time so than by the best words of 16, 400 x 3002 1 % more,
+and 260 x 4002 and 260 x 7502 2 and 6 % more, but 515 x 5798 1 % less."""
 
 MAX_THREADS_OF_ONE_ACCESS = 512
 """Threads of a block, at most, that have one access each to a 16-bit row, of rows that are no more
@@ -97,9 +131,9 @@ elements, 100 x 1153 6 %."""
 MAX_WAVES_ONE_WAVE = 1.05
 """Waves of blocks up to which 32-bit rows that start at whole accesses count as resident together.
 
-Their registers are estimated too high as often as too low, and what hints gain does not end at one
-wave: on an H200, 548 x 7900 f32 takes 6 % less time by 320 threads, 1.04 of the estimated wave,
-than by 224 that surely fit.
+What hints gain does not end at one wave: on an H200, 548 x 7900 f32 takes 4 % less time by 512
+threads, 1.04 waves, with hints than without. By 320, which have five accesses, it takes another 1
+to 2 % less.
 """
 
 WARP_ACCESS_BYTES = 512
@@ -132,7 +166,9 @@ def of_one_block(problem: Problem, gpu: GpuSpec, chosen: Config | None) -> Confi
         _of_many_waves(problem, gpu),
         algorithm=algorithm_of_many_waves(problem),
     )
-    if problem.inner == 1 and idea.threads_per_row >= WARP and _are_few(problem, idea, gpu):
+    # What `of_one_wave` chooses by one warp keeps shuffles, which the tables timed everywhere.
+    by_warps = idea.threads_per_row > WARP or (idea.threads_per_row == WARP and chosen is None)
+    if problem.inner == 1 and by_warps and _are_few(problem, idea, gpu):
         idea = replace(idea, reduction=fastest_reduction(gpu))
     if problem.mask is not Mask.NONE:
         idea = _under_a_mask(idea, problem, gpu)
@@ -245,14 +281,15 @@ def most_few_rows(gpu: GpuSpec) -> int:
 def of_one_wave(problem: Problem, gpu: GpuSpec) -> Config | None:
     """A block a row where all are on the GPU at once: what counts is the time of one.
 
-    Each thread has the fewest accesses with which all rows are on the GPU at once. On an H200,
+    Each thread has the fewest accesses with which all rows are on the GPU at once, but for rows of
+    narrow words and those of which a warp each is enough. On an H200,
     650 x 6301 bf16 takes 11 % less time by 160 threads that have five accesses than by 320 that
     have three, of which not all blocks are there at once. None for more rows, and for those of
     `of_short_rows` that 16 bytes do not divide: 64 x 540 bf16 takes 23 % more time by words of 16.
     """
-    narrow = _of_narrow_words(problem, gpu)
-    if narrow is not None:
-        return narrow
+    special = _of_narrow_words(problem, gpu) or _of_whole_words_by_a_warp(problem, gpu)
+    if special is not None:
+        return special
     odd = problem.row_bytes % 16 > 0
     short = odd and problem.cols <= _longest_short_row(problem, gpu)
     if problem.inner > 1 or problem.row_bytes < WARP * 16 or short:
@@ -327,6 +364,17 @@ def _of_narrow_words(problem: Problem, gpu: GpuSpec) -> Config | None:
     return replace(narrow_block, reduction="shuffle") if short else narrow_block
 
 
+def _of_whole_words_by_a_warp(problem: Problem, gpu: GpuSpec) -> Config | None:
+    """A warp for each f32 row where an SM has enough of them; None for others."""
+    whole = problem.row_bytes % ACCESS_BYTES == 0
+    suits = whole and is_plain_forward(problem) and problem.dtype is DType.F32
+    enough = problem.rows >= MIN_ROWS_PER_SM_BY_A_WARP * gpu.sm_count
+    if not (suits and enough and problem.cols in COLS_OF_WHOLE_WORDS_BY_A_WARP):
+        return None
+    idea = row_of(WARP)
+    return idea if waves(problem, idea, gpu) <= MAX_WAVES_ONE_WAVE else None
+
+
 def _threads_of_narrow_words(problem: Problem, word: int) -> int:
     if word == 2:
         return MIN_BLOCK_THREADS if problem.cols <= MAX_COLS_BY_HALVES else 256
@@ -340,22 +388,36 @@ def _shapes_of_one_wave(problem: Problem, gpu: GpuSpec) -> Iterator[tuple[int, i
     """
     halves = problem.dtype.is_half
     odd = problem.row_bytes % 16 > 0
-    if is_of_8_byte_words(problem):
+    if is_of_8_byte_words(problem) or _are_few_of_8_byte_words(problem, gpu):
         for accesses in range(2, MAX_8_BYTE_ACCESSES + 1):
             threads = fewest_threads(problem, accesses, access_bytes=8)
             if threads <= MAX_THREADS_OF_ONE_ACCESS:
                 yield threads, 8
     most_of_one = _most_threads_of_one_access(problem, gpu)
-    for accesses in range(1 if most_of_one else 2, MAX_ACCESSES_PER_THREAD_ONE_WAVE + 1):
+    gradient = problem.op.is_backward and odd and not halves
+    plain_f32 = is_plain_forward(problem) and problem.dtype is DType.F32
+    most = (
+        MAX_ACCESSES_PER_THREAD_ONE_WAVE_GRADIENT if gradient else MAX_ACCESSES_PER_THREAD_ONE_WAVE
+    )
+    for accesses in range(1 if most_of_one else 2, most + 1):
         threads = fewest_threads(problem, accesses)
         if threads == 2 * WARP and not odd:
             threads = WARP if problem.cols <= 512 else MIN_BLOCK_THREADS
         if accesses == 1 and threads > most_of_one:
             continue
+        if odd and plain_f32 and threads < MIN_THREADS_ONE_WAVE_F32:
+            return
         fewer = threads < MIN_BLOCK_THREADS
         if halves and accesses > MAX_ACCESSES_PER_THREAD_ONE_WAVE_16_BIT - fewer:
             return
         yield threads, 16 if odd else _fullest_words(problem, threads)
+
+
+def _are_few_of_8_byte_words(problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether rows are few and of f32, and words of 8 bytes divide them but words of 16 do not."""
+    few = problem.rows <= MAX_ROWS_PER_SM_8_BYTES_F32 * gpu.sm_count
+    suits = is_plain_forward(problem) and problem.dtype is DType.F32 and widest_word(problem) == 8
+    return suits and few and (problem.op.is_log or problem.cols <= MAX_COLS_8_BYTES_F32)
 
 
 def _most_threads_of_one_access(problem: Problem, gpu: GpuSpec) -> int:

@@ -10,7 +10,7 @@ from explorer.gpu_spec import GpuSpec
 from explorer.problem import Mask, Op, Problem
 from explorer.space.design_rules import WIDE_ROW, is_plain
 from explorer.space.heuristic import across_rows, gradients, short_gradients, wide_gradients
-from explorer.space.heuristic.many_rows import of_many_rows
+from explorer.space.heuristic.many_rows import of_many_pairs, of_many_rows
 from explorer.space.heuristic.one_block import (
     most_few_rows,
     of_one_block,
@@ -107,7 +107,8 @@ def _of_regime(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> Config:
     narrow = gradients.of_narrow_words(problem, gpu) if problem.op.is_backward else None
     if narrow is not None:
         return narrow
-    chosen = of_one_wave(problem, gpu) or of_many_rows(problem, gpu)
+    pairs = of_many_pairs(problem, gpu)
+    chosen = pairs or of_one_wave(problem, gpu) or of_many_rows(problem, gpu)
     short = None if chosen else _of_short_rows(problem, gpu)
     if short is not None:
         return short

@@ -7,42 +7,11 @@ from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec, occupancy, registers_left
 from explorer.outcome import Resources
-from explorer.problem import Op, Problem
+from explorer.problem import Mask, Problem
 from explorer.space.design_rules import WIDE_ROW, widest_word
+from explorer.space.heuristic.registers import likely_registers
+from explorer.space.heuristic.row_threads import is_plain_forward
 from explorer.work_split import WorkSplit
-
-REGISTERS_BESIDE_NUMBERS = {2: 16, 4: 20, 8: 24}
-"""Registers that a thread takes beside the numbers it keeps, by bytes of an element.
-
-Of 8 bytes it was not measured.
-"""
-
-REGISTERS_BESIDE_GRADIENTS_F32 = 16
-"""The same of gradients of 32-bit elements."""
-
-REGISTERS_FOR_A_CLUSTER = 8
-"""Registers more in a cluster: of 16-bit rows, and of rows that start anywhere within an access."""
-
-REGISTERS_FOR_UNALIGNED_HALVES = 8
-"""Registers more where 16-bit rows start anywhere within an access; online twice as many."""
-
-KEPT_WITHOUT_MORE = 8
-"""Elements of 16 bits that a thread of log_softmax keeps for no registers more. Each of the others
-takes a quarter of one, unless an online pass keeps rows that start anywhere."""
-
-FEWER_REGISTERS_UNALIGNED = 2
-"""Registers fewer where rows of 32 bits start anywhere: of 1122 such kernels of the tables and of
-grids (H200, NVRTC 13.0), 794 take as many as that, in the multiples of eight that are allotted."""
-
-SPARE_REGISTERS_UNALIGNED = 4
-"""Registers of a thread that such rows are to leave free, with an eighth of those that hold its
-share, to be counted as resident together."""
-
-REGISTERS_FOR_A_SPAN = 8
-"""Registers more where a span brings elements of 32 bits."""
-
-REGISTERS_FOR_SIXTEEN_BLOCKS = 8
-"""Registers more in a cluster of sixteen."""
 
 
 def resident_blocks(gpu: GpuSpec, threads: int, registers: int = 0) -> int:
@@ -56,65 +25,24 @@ def resident_threads(gpu: GpuSpec) -> int:
     return gpu.sm_count * gpu.threads_per_sm
 
 
-def likely_registers(problem: Problem, idea: Config) -> int:
-    """Registers a thread of a kernel that loads its share of a row and keeps it, else loops.
-
-    Of 36372 forward kernels of the table of an H200 (NVRTC 13.0) that keep rows in registers, in
-    the multiples of eight that are allotted, 78 % take as many or eight fewer, 11 % eight more.
-    What is kept packed is unpacked at once if min_blocks allows.
-    """
-    split = WorkSplit(problem, idea)
-    size = problem.dtype.itemsize
-    is_gradient = problem.op.is_backward and size == 4
-    beside = REGISTERS_BESIDE_GRADIENTS_F32 if is_gradient else REGISTERS_BESIDE_NUMBERS[size]
-    kept = _kept_registers(problem, idea)
-    registers = kept + beside
-    online = idea.algorithm == "online-block-max"
-    if problem.op is Op.LOG_SOFTMAX and size == 2 and (split.aligned or not online):
-        registers += max(0, kept - KEPT_WITHOUT_MORE) // 4
-    if idea.staging == "span":
-        registers += REGISTERS_FOR_A_SPAN if size == 4 else 0
-    elif idea.cluster > 1 or split.across_rows:
-        registers += REGISTERS_FOR_A_CLUSTER * ((size == 2) + (not split.aligned))
-    elif not split.aligned and size == 2:
-        registers += REGISTERS_FOR_UNALIGNED_HALVES * (2 if online else 1)
-    elif not split.aligned:
-        registers -= FEWER_REGISTERS_UNALIGNED
-    if idea.cluster >= 16:
-        registers += REGISTERS_FOR_SIXTEEN_BLOCKS
-    return registers
-
-
-def _kept_registers(problem: Problem, idea: Config) -> int:
-    """Registers of a thread that hold its share of what is kept, unpacked."""
-    if idea.cache != "registers":
-        return 0
-    split = WorkSplit(problem, idea)
-    words = max(1, problem.dtype.arithmetic.itemsize // 4) * split.cached_matrices
-    return split.slots * split.width * idea.rows_per_thread * words
-
-
-def resident_rows(problem: Problem, idea: Config, gpu: GpuSpec, spare: int = 0) -> int:
-    """Rows that the blocks on the GPU at once work on, if threads take `spare` registers more."""
+def resident_rows(problem: Problem, idea: Config, gpu: GpuSpec) -> int:
+    """Rows that the blocks on the GPU at once work on."""
     left = registers_left(idea.threads, idea.min_blocks, gpu)  # the compiler keeps to them
-    registers = min(likely_registers(problem, idea) + spare, left)
+    registers = min(likely_registers(problem, idea), left)
     blocks = resident_blocks(gpu, idea.threads, registers)
     split = WorkSplit(problem, idea)
     return blocks // (idea.cluster * split.parts) * split.block_rows
 
 
 def waves(problem: Problem, idea: Config, gpu: GpuSpec) -> float:
-    """Rows over the rows that are resident together; infinite if not one block fits.
+    """Rows over the rows that are resident together with hints; infinite if not one block fits.
 
-    Of rows of 32 bits or more that start anywhere, those that would be resident if threads took a
-    few more registers: without these, 300 x 5001 f32, a gradient, has 640 threads for each row on
-    an H200, and takes 9 % more time than by 320.
+    Hints take registers of rows that start anywhere. If these count as resident by the registers
+    without hints, a few rows wait for others: on an H200, 550 x 2131 f32 of log_softmax takes 15 %
+    more time by 320 threads, of which 528 rows are resident, than by 256.
     """
-    split = WorkSplit(problem, idea)
-    along = idea.cluster == 1 and idea.staging != "span" and not split.across_rows
-    unaligned = along and not split.aligned and problem.dtype.itemsize >= 4
-    spare = SPARE_REGISTERS_UNALIGNED + _kept_registers(problem, idea) // 8 if unaligned else 0
-    held = resident_rows(problem, idea, gpu, spare)
+    hinted_idea = replace(idea, load_hint="cs", store_hint="cs")
+    held = resident_rows(problem, hinted_idea, gpu)
     return problem.rows / held if held else math.inf
 
 
@@ -185,6 +113,13 @@ more. Spans, whose rows share lines within a block, have the same limit: of 6 wi
 waves, 4 take up to 4 % more and one 0.2 % less; of the H100's 10, 7 take up to 1 % less.
 """
 
+MAX_WAVES_EVICT_FIRST_NARROW_HALVES = 0.9
+"""The same of rows of 16 bits of a forward op that warps load by pairs, or by words of 8 bytes that
+do not divide them: on an H200, 2000 x 1030 of log_softmax and 3000 x 1030 by pairs, of 0.5 and 0.6
+waves, take 3 % less time with hints, 4000 x 1182 of log_softmax, of 0.95, 2 % more, 5000 x 866, of
+0.95, as long, 3000 x 1598, 3000 x 2002 and 4000 x 1402, of 1.1 to 1.3, 1 to 4 % more, and the
+log_softmax of 1200 x 3002 by 8 bytes, of 1.1, 5 % more."""
+
 MAX_WAVES_EVICT_FIRST_SHORT_UNALIGNED = 0.7
 """The same of rows of 32 bits below SHORT_ROW_BYTES, which share more of their lines.
 
@@ -234,6 +169,20 @@ hints: those that only single elements divide and that a warp or less loads stra
 an H200, 13813 x 87, 10000 x 127 and 10000 x 177, of 0.15 to 0.23, take 3 to 5 % less time without
 hints, but 3087 x 113, of 0.04, 7 % more and 6812 x 399 and 10000 x 297, of 0.35 and 0.38, 2 %; on
 an H100 10000 x 177, of 0.27, takes 1 % less."""
+
+MAX_COLS_OF_L2_SHARES_F32 = 700
+"""Elements of the longest of these rows: of longer ones, all above the next share have no hints. On
+an H200, 5000 x 615, of 0.39, takes 3 % more time by a warp without hints, 3500 x 905, of 0.4, 4 %
+less."""
+
+MIN_L2_SHARE_WITHOUT_HINTS_BY_A_WARP_F32 = 0.25
+"""Bytes of both matrices over those of the L2 cache above which such longer rows have no hints: on
+an H200, 2600 x 1001, of 0.33, takes 1 % less time without, 1500 x 827, of 0.16, 3 % more."""
+
+MIN_L2_SHARE_WITHOUT_HINTS_BY_WARPS_F32 = 0.2
+"""The same of rows that two warps or four load by single elements: by four, 2600 x 1001 takes 9 %
+less time without hints, 1800 x 903, of 0.21, 5 %, and 1500 x 827 1 %; by two 4500 x 701 and 5000 x
+615 2 to 3 % less, and 2200 x 701, of 0.20, 3 % more."""
 
 L2_SHARES_WITHOUT_HINTS_GRADIENT_F32 = (0.15, 0.4)
 """Bytes of all three matrices over those of the L2 cache between which gradients of f32 have no
@@ -305,14 +254,23 @@ def _gains_by_the_cache(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
     """
     if problem.dtype is not DType.F32 or problem.inner > 1 or idea.cluster > 1:
         return False
-    straight = idea.staging == "direct" and idea.vector_bytes == widest_word(problem)
+    if idea.staging != "direct" or idea.vector_bytes != widest_word(problem):
+        return False
+    share = problem.bytes / gpu.l2_bytes
     if problem.op.is_backward:
         applies = idea.vector_bytes == 16 and idea.threads_per_row > WARP
         least, most = L2_SHARES_WITHOUT_HINTS_GRADIENT_F32
-    else:
-        applies = idea.vector_bytes == 4 and 1 < idea.threads_per_row <= WARP
+        return applies and least < share <= most
+    if idea.vector_bytes != 4 or idea.threads_per_row == 1:
+        return False
+    by_a_warp = idea.threads_per_row <= WARP
+    if by_a_warp and problem.cols <= MAX_COLS_OF_L2_SHARES_F32:
         least, most = L2_SHARES_WITHOUT_HINTS_F32
-    return applies and straight and least < problem.bytes / gpu.l2_bytes <= most
+        return least < share <= most
+    if by_a_warp:
+        return share > MIN_L2_SHARE_WITHOUT_HINTS_BY_A_WARP_F32
+    plain = problem.mask is Mask.NONE
+    return plain and share > MIN_L2_SHARE_WITHOUT_HINTS_BY_WARPS_F32
 
 
 def is_of_few_bytes(problem: Problem) -> bool:
@@ -336,6 +294,16 @@ def _are_wide_gradients_that_start_anywhere(problem: Problem, idea: Config) -> b
     )
 
 
+def _is_of_narrow_halves(problem: Problem, idea: Config) -> bool:
+    """Whether whole warps load 16-bit rows of a forward op by pairs, or by words of 8 bytes that do
+    not divide them.
+    """
+    if not (is_plain_forward(problem) and problem.dtype.is_half and idea.cluster == 1):
+        return False
+    narrow = idea.vector_bytes == 4 or (idea.vector_bytes == 8 and widest_word(problem) < 8)
+    return narrow and idea.threads_per_row >= WARP
+
+
 def _fits(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     """Whether the blocks, of two launches those of both, are few enough for evict-first hints."""
     launches = 2 if idea.splits_launches else 1
@@ -343,6 +311,8 @@ def _fits(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     many_threads = idea.threads_per_row >= MIN_THREADS_EVICT_FIRST_SPANS_F32
     if is_span and problem.dtype is DType.F32 and many_threads:
         most = MAX_WAVES_EVICT_FIRST_SPANS_F32
+    elif _is_of_narrow_halves(problem, idea):
+        most = MAX_WAVES_EVICT_FIRST_NARROW_HALVES
     elif WorkSplit(problem, idea).aligned and not is_span:
         most = MAX_WAVES_EVICT_FIRST_CLUSTERS if idea.cluster > 1 else MAX_WAVES_EVICT_FIRST
     elif problem.row_bytes < SHORT_ROW_BYTES and not problem.dtype.is_half and not is_span:

@@ -95,12 +95,14 @@ def threads_for(problem: Problem, accesses: float) -> int:
 def fewest_threads(problem: Problem, accesses: int, access_bytes: int = ACCESS_BYTES) -> int:
     """The fewest, of a warp at least, that have so many accesses each, or else the most there are.
 
-    Not 512 or 1024 of an fp32 row that starts anywhere, unless its end is apart: on an H200, 47 x
-    6759 takes 15 % more time by 1024 threads than by 768, 472 x 7565 13 % by 512 than by 256.
+    Not 512 or 1024 of an fp32 row that starts anywhere within an access, unless its end is apart:
+    on an H200, 47 x 6759 takes 15 % more time by 1024 threads than by 768, 472 x 7565 13 % by 512
+    than by 256.
     """
     vectors = WorkSplit(problem, Config(vector_bytes=access_bytes)).row_vectors
     sizes: tuple[int, ...] = WARPS
-    if starts_anywhere(problem) and not problem.dtype.is_half:
+    whole_words = problem.row_bytes % access_bytes == 0
+    if starts_anywhere(problem) and not problem.dtype.is_half and not whole_words:
         sizes = tuple(
             size
             for size in sizes

@@ -6,10 +6,11 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
-from explorer.problem import Op, Problem, power_of_two
+from explorer.problem import Mask, Op, Problem, power_of_two
 from explorer.space.design_rules import has_spans, widest_word
 from explorer.space.heuristic.residency import (
     fastest_reduction,
+    has_little_bandwidth,
     resident_blocks,
     resident_threads,
     waves,
@@ -42,6 +43,38 @@ rows, as `_in_one_exchange` has them, were not timed."""
 MAX_COLS_BY_HALF_A_WARP = 440
 """Elements of the longest of these that half a warp has in a span: 9000 x 401 takes 2 % less time
 so than by a warp on an H200, 7 % on an H100, 12000 x 487 15 and 6 % more."""
+
+MIN_COLS_PAIRS_BY_A_WARP = 641
+"""Elements of the shortest 16-bit row of many that a warp loads by the pairs that divide it, and
+not two warps. Shorter rows have a warp in any case. On an H200, 12921 x 866, 30000 x 866 and 4000 x
+1182 bf16 of log_softmax take 2 to 5 % less time by a warp, of softmax 5000 x 866 5 %, and 12921 x
+866 as long. On an H100 none were timed."""
+
+MIN_ROWS_PER_SM_PAIRS_BY_A_WARP = 15
+"""Rows of an SM then, at least: with 15.2, 2000 x 1030 of log_softmax takes 2 % less time by a warp
+than by two; 13 x 1110 f16 takes 6 % more. Between these, none were timed."""
+
+COLS_BY_A_WARP_ANY_F32 = range(550, MAX_COLS_SHORT_ROW + 1)
+"""Elements of f32 rows that words of 16 bytes do not divide and that a warp each loads by the words
+that do, if all are resident. On an H200, 2600 x 1001, 3500 x 905, 1500 x 827 and 5000 x 615 take 1
+to 4 % less time so than by the best of two warps or four and as wide words, 4000 x 555 1 %; by
+words of 16 bytes, three warps take as long at two of these. On an H200 and an H100, 2727 x 902
+takes as long by a warp as by two."""
+
+MIN_ROWS_PER_SM_BY_A_WARP_F32 = 11
+"""Rows of an SM then, at least: 1500 x 827 has 11.4. With 6.8, 898 x 1039 was not timed so."""
+
+MAX_WAVES_BY_A_WARP_F32 = 0.9
+"""Waves of blocks then, at most: 5000 x 1001, of 0.95, takes 5 % more time by a warp than by
+four."""
+
+MAX_COLS_BY_TWO_WARPS_F32 = 800
+"""Elements of the longest f32 row that two warps load if no warp does, and not four."""
+
+MAX_BLOCKS_OVER_MEAN = 1.19
+"""The most blocks of an SM over the mean of all SMs, where two warps would load a row: above it, a
+warp each leaves too many SMs idle at the end. Of 2200 x 701, an SM has up to five blocks of four
+rows, and 4.2 in the mean: it takes 1 % more time by a warp than by two, of log_softmax 8 %."""
 
 BLOCKS_HELD_PER_SPAN = 4
 """Spans are worth it if rows are enough for one in this many of the blocks that a GPU holds."""
@@ -199,7 +232,8 @@ def of_short_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     if _are_long_gradients(problem, word, gpu):
         return None
     if problem.cols > MAX_COLS_SPAN:
-        return _in_one_exchange(_by_narrow_words(problem, word), problem, gpu)
+        one = _of_many_longer_rows(problem, word, gpu)
+        return one or _in_one_exchange(_by_narrow_words(problem, word), problem, gpu)
     if _divides(word, problem):
         return _direct(problem, word)
     if problem.dtype.is_half:
@@ -325,6 +359,27 @@ def _by_a_warp(problem: Problem, gpu: GpuSpec) -> Config | None:
     return replace(idea, vector_bytes=ACCESS_BYTES, staging="span")
 
 
+def _of_many_longer_rows(problem: Problem, word: int, gpu: GpuSpec) -> Config | None:
+    """A warp for each of many longer rows, by the words that divide them; None for other rows."""
+    idea = Config(threads=128, threads_per_row=WARP, vector_bytes=word, exp="ex2.approx")
+    rows_of_an_sm = problem.rows / gpu.sm_count
+    if problem.op.is_backward or problem.mask is not Mask.NONE:
+        return None
+    if problem.dtype.is_half:
+        longer = problem.cols >= MIN_COLS_PAIRS_BY_A_WARP
+        many = rows_of_an_sm >= MIN_ROWS_PER_SM_PAIRS_BY_A_WARP
+        timed = word == 4 and not has_little_bandwidth(gpu)
+        return idea if longer and many and timed else None
+    if problem.dtype is not DType.F32 or problem.cols not in COLS_BY_A_WARP_ANY_F32:
+        return None
+    blocks = rows_of_an_sm / idea.rows_per_block
+    by_four = problem.cols > MAX_COLS_BY_TWO_WARPS_F32
+    even = by_four or math.ceil(blocks) <= MAX_BLOCKS_OVER_MEAN * blocks
+    many = rows_of_an_sm >= MIN_ROWS_PER_SM_BY_A_WARP_F32
+    few_waves = waves(problem, idea, gpu) <= MAX_WAVES_BY_A_WARP_F32
+    return idea if even and many and few_waves else None
+
+
 def _fill(span: Config, problem: Problem, gpu: GpuSpec) -> bool:
     """Whether there are rows for enough of the blocks that are on the GPU at once.
 
@@ -413,7 +468,8 @@ def _by_narrow_words(problem: Problem, word: int) -> Config | None:
     have a warp: there, they take 15 to 20 % less time so than by words of 4, on an H100 7 to 13 %.
     """
     if not problem.dtype.is_half:
-        threads, vector_bytes = (64 if problem.cols <= 800 else 128), word
+        two_warps = problem.cols <= MAX_COLS_BY_TWO_WARPS_F32
+        threads, vector_bytes = (64 if two_warps else 128), word
     elif word > 2:
         threads, vector_bytes = power_of_two(math.ceil(problem.cols / 20)), word
     elif problem.cols <= MAX_COLS_BY_HALVES:
