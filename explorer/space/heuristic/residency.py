@@ -37,9 +37,10 @@ def resident_rows(problem: Problem, idea: Config, gpu: GpuSpec) -> int:
 def waves(problem: Problem, idea: Config, gpu: GpuSpec) -> float:
     """Rows over the rows that are resident together with hints; infinite if not one block fits.
 
-    Hints take registers of rows that start anywhere. If these count as resident by the registers
-    without hints, a few rows wait for others: on an H200, 550 x 2131 f32 of log_softmax takes 15 %
-    more time by 320 threads, of which 528 rows are resident, than by 256.
+    Where rows start anywhere within an access, a kernel takes more registers with hints. If rows
+    count as resident by the registers without hints, a few of them wait for others: on an H200, 550
+    x 2131 f32 of log_softmax takes 15 % more time by 320 threads, by which 528 rows are resident,
+    than by 256.
     """
     hinted_idea = replace(idea, load_hint="cs", store_hint="cs")
     held = resident_rows(problem, hinted_idea, gpu)
@@ -247,30 +248,34 @@ def _loses_lines(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
 
 
 def _gains_by_the_cache(problem: Problem, idea: Config, gpu: GpuSpec) -> bool:
-    """Whether a kernel for rows of f32 gains more by what stays in the L2 cache than by hints.
-
-    The rows are short ones of a forward op, of which single elements are loaded, or rows of a
-    gradient that a block loads by words of 16 bytes.
-    """
+    """Whether a kernel for rows of f32 gains more by what stays in the L2 cache than by hints."""
     if problem.dtype is not DType.F32 or problem.inner > 1 or idea.cluster > 1:
         return False
     if idea.staging != "direct" or idea.vector_bytes != widest_word(problem):
         return False
-    share = problem.bytes / gpu.l2_bytes
-    if problem.op.is_backward:
-        applies = idea.vector_bytes == 16 and idea.threads_per_row > WARP
-        least, most = L2_SHARES_WITHOUT_HINTS_GRADIENT_F32
-        return applies and least < share <= most
-    if idea.vector_bytes != 4 or idea.threads_per_row == 1:
-        return False
+    least, most = _l2_shares_without_hints(problem, idea)
+    return least < problem.bytes / gpu.l2_bytes <= most
+
+
+def _l2_shares_without_hints(problem: Problem, idea: Config) -> tuple[float, float]:
+    """Shares of the L2 cache between which rows of f32 have no hints; none for most kernels.
+
+    These are kernels for rows of a forward op of which single elements are loaded, or for rows of a
+    gradient that a block loads by words of 16 bytes.
+    """
+    none = math.inf, math.inf
     by_a_warp = idea.threads_per_row <= WARP
+    if problem.op.is_backward:
+        by_blocks = idea.vector_bytes == 16 and not by_a_warp
+        return L2_SHARES_WITHOUT_HINTS_GRADIENT_F32 if by_blocks else none
+    if idea.vector_bytes != 4 or idea.threads_per_row == 1:
+        return none
     if by_a_warp and problem.cols <= MAX_COLS_OF_L2_SHARES_F32:
-        least, most = L2_SHARES_WITHOUT_HINTS_F32
-        return least < share <= most
+        return L2_SHARES_WITHOUT_HINTS_F32
     if by_a_warp:
-        return share > MIN_L2_SHARE_WITHOUT_HINTS_BY_A_WARP_F32
-    plain = problem.mask is Mask.NONE
-    return plain and share > MIN_L2_SHARE_WITHOUT_HINTS_BY_WARPS_F32
+        return MIN_L2_SHARE_WITHOUT_HINTS_BY_A_WARP_F32, math.inf
+    timed = problem.mask is Mask.NONE
+    return (MIN_L2_SHARE_WITHOUT_HINTS_BY_WARPS_F32, math.inf) if timed else none
 
 
 def is_of_few_bytes(problem: Problem) -> bool:

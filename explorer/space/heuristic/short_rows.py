@@ -6,7 +6,7 @@ from dataclasses import replace
 from explorer.config import Config
 from explorer.dtype import DType
 from explorer.gpu_spec import WARP, GpuSpec
-from explorer.problem import Mask, Op, Problem, power_of_two
+from explorer.problem import Op, Problem, power_of_two
 from explorer.space.design_rules import has_spans, widest_word
 from explorer.space.heuristic.residency import (
     fastest_reduction,
@@ -15,7 +15,7 @@ from explorer.space.heuristic.residency import (
     resident_threads,
     waves,
 )
-from explorer.space.heuristic.row_threads import ACCESS_BYTES
+from explorer.space.heuristic.row_threads import ACCESS_BYTES, is_plain_forward
 
 MAX_COLS_SHORT_ROW = 1280
 """Elements of the longest row that is short, unless words of 16 bytes divide it."""
@@ -57,9 +57,9 @@ than by two; 13 x 1110 f16 takes 6 % more. Between these, none were timed."""
 COLS_BY_A_WARP_ANY_F32 = range(550, MAX_COLS_SHORT_ROW + 1)
 """Elements of f32 rows that words of 16 bytes do not divide and that a warp each loads by the words
 that do, if all are resident. On an H200, 2600 x 1001, 3500 x 905, 1500 x 827 and 5000 x 615 take 1
-to 4 % less time so than by the best of two warps or four and as wide words, 4000 x 555 1 %; by
-words of 16 bytes, three warps take as long at two of these. On an H200 and an H100, 2727 x 902
-takes as long by a warp as by two."""
+to 4 % less time so than by the best of two warps or four and as wide words, 4000 x 555 as long, and
+1800 x 903, 2000 x 1201 and 2900 x 1101 1 % more; by words of 16 bytes, three warps take as long at
+two of these. On an H200 and an H100, 2727 x 902 takes as long by a warp as by two."""
 
 MIN_ROWS_PER_SM_BY_A_WARP_F32 = 11
 """Rows of an SM then, at least: 1500 x 827 has 11.4. With 6.8, 898 x 1039 was not timed so."""
@@ -363,7 +363,7 @@ def _of_many_longer_rows(problem: Problem, word: int, gpu: GpuSpec) -> Config | 
     """A warp for each of many longer rows, by the words that divide them; None for other rows."""
     idea = Config(threads=128, threads_per_row=WARP, vector_bytes=word, exp="ex2.approx")
     rows_of_an_sm = problem.rows / gpu.sm_count
-    if problem.op.is_backward or problem.mask is not Mask.NONE:
+    if not is_plain_forward(problem):
         return None
     if problem.dtype.is_half:
         longer = problem.cols >= MIN_COLS_PAIRS_BY_A_WARP
