@@ -7,59 +7,59 @@ and return dataclasses. Names are imported when they are first asked for.
 
 from typing import TYPE_CHECKING
 
-from explorer.lazy import lazy_names
+from explorer.system.lazy import lazy_names
 
 if TYPE_CHECKING:
     from explorer.api import Emitted, ProblemKeywords, compare, emit, search, tune, verify
     from explorer.codegen import Launch, Variant
-    from explorer.config import Config
-    from explorer.dtype import DType
-    from explorer.errors import DeviceLost, ExplorerError, InvalidInput, NotFound, WrongKernel
     from explorer.evaluate.emulation import Verdict
     from explorer.evaluate.verify import FinalistCheck
-    from explorer.outcome import Circumstances, Measured, Resources
-    from explorer.problem import Mask, Op, Problem
+    from explorer.model.config import Config
+    from explorer.model.dtype import DType
+    from explorer.model.errors import DeviceLost, ExplorerError, InvalidInput, NotFound, WrongKernel
+    from explorer.model.outcome import Circumstances, Measured, Resources
+    from explorer.model.problem import Mask, Op, Problem
+    from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.ptx_emulator import Finding
     from explorer.runtime.functions import log_softmax, register_torch, softmax
     from explorer.runtime.service import set_options, warm_up
     from explorer.runtime.shapes import log_shapes
-    from explorer.tuned_table import TunedProblem, TunedTable
     from explorer.tuning.peer_comparison import PeerComparison, PeerRun, PeerTime
     from explorer.tuning.results import Finalist, Finals, Progress, SearchResult, TrialRecord
 
 __version__ = "0.2.0"
 
 _HOMES = {
-    "Circumstances": "explorer.outcome",
-    "Config": "explorer.config",
-    "DType": "explorer.dtype",
-    "DeviceLost": "explorer.errors",
+    "Circumstances": "explorer.model.outcome",
+    "Config": "explorer.model.config",
+    "DType": "explorer.model.dtype",
+    "DeviceLost": "explorer.model.errors",
     "Emitted": "explorer.api",
-    "ExplorerError": "explorer.errors",
+    "ExplorerError": "explorer.model.errors",
     "Finalist": "explorer.tuning.results",
     "FinalistCheck": "explorer.evaluate.verify",
     "Finals": "explorer.tuning.results",
     "Finding": "explorer.ptx_emulator",
-    "InvalidInput": "explorer.errors",
+    "InvalidInput": "explorer.model.errors",
     "Launch": "explorer.codegen",
-    "Mask": "explorer.problem",
-    "Measured": "explorer.outcome",
-    "NotFound": "explorer.errors",
-    "Op": "explorer.problem",
+    "Mask": "explorer.model.problem",
+    "Measured": "explorer.model.outcome",
+    "NotFound": "explorer.model.errors",
+    "Op": "explorer.model.problem",
     "PeerComparison": "explorer.tuning.peer_comparison",
     "PeerRun": "explorer.tuning.peer_comparison",
     "PeerTime": "explorer.tuning.peer_comparison",
-    "Problem": "explorer.problem",
+    "Problem": "explorer.model.problem",
     "ProblemKeywords": "explorer.api",
     "Progress": "explorer.tuning.results",
-    "Resources": "explorer.outcome",
+    "Resources": "explorer.model.outcome",
     "SearchResult": "explorer.tuning.results",
     "TrialRecord": "explorer.tuning.results",
-    "TunedProblem": "explorer.tuned_table",
-    "TunedTable": "explorer.tuned_table",
+    "TunedProblem": "explorer.model.tuned_table",
+    "TunedTable": "explorer.model.tuned_table",
     "Variant": "explorer.codegen",
     "Verdict": "explorer.evaluate.emulation",
-    "WrongKernel": "explorer.errors",
+    "WrongKernel": "explorer.model.errors",
     "compare": "explorer.api",
     "emit": "explorer.api",
     "log_shapes": "explorer.runtime.shapes",

@@ -19,30 +19,30 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from explorer.accuracy import Accuracy
-from explorer.asked import AskedProblem, as_whole, asked_by, rows_notice
-from explorer.config import Config
-from explorer.errors import (
+from explorer.model.accuracy import Accuracy
+from explorer.model.asked import AskedProblem, as_whole, asked_by, rows_notice
+from explorer.model.config import Config
+from explorer.model.errors import (
     ON_COMMAND_LINE,
     ExplorerError,
     InvalidInput,
     NotFound,
     WrongKernel,
 )
-from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, is_known_gpu, known_gpu, known_gpu_for
-from explorer.plain_data import shown
-from explorer.problem import Problem
-from explorer.processes import CORES_TO_SHARE, usable_cores
-from explorer.tuning.objective import Effort, Goal, Objectives
-from explorer.tuning.remedies import another_output, named_thread
-from explorer.tuning.results import Progress, SearchResult
-from explorer.user_files import (
+from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, is_known_gpu, known_gpu, known_gpu_for
+from explorer.model.problem import Problem
+from explorer.system.plain_data import shown
+from explorer.system.processes import CORES_TO_SHARE, usable_cores
+from explorer.system.user_files import (
     StrPath,
     check_writable,
     is_there,
     is_writable_folder,
     named_file,
 )
+from explorer.tuning.objective import Effort, Goal, Objectives
+from explorer.tuning.remedies import another_output, named_thread
+from explorer.tuning.results import Progress, SearchResult
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from explorer.evaluate.emulation import Verdict
     from explorer.evaluate.program_under_test import ProgramUnderTest
     from explorer.evaluate.verify import FinalistCheck, FinalistProcess
-    from explorer.evaluator import Evaluator
     from explorer.export import Choice, Written
-    from explorer.outcome import Resources
-    from explorer.peer import Entered, NotEntered, PeerBench
-    from explorer.tuned_table import TunedProblem, TunedTable
+    from explorer.model.evaluator import Evaluator
+    from explorer.model.outcome import Resources
+    from explorer.model.peer import Entered, NotEntered, PeerBench
+    from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.tuning import Found
     from explorer.tuning.known_times import KnownTimes
     from explorer.tuning.peer_comparison import Ours, PeerRun
@@ -1307,8 +1307,8 @@ def tune(
     level, file = Effort.parse(_text("effort", effort)), _path("output", output)
     asked = Accuracy.parse(_text("accuracy", accuracy)) if accuracy else Accuracy.DEFAULT
     from explorer.evaluate.open_evaluator import open_peer_benches
+    from explorer.model.tuned_table import write_table
     from explorer.peers import known_peers
-    from explorer.tuned_table import write_table
     from explorer.tuning.tune import tune as tune_all
 
     heard = _Heard(notice, progress=progress)
@@ -1349,7 +1349,7 @@ def _with_journal(
     kept: "TunedTable", journal: Path, resumes: Callable[["TunedProblem"], bool]
 ) -> "TunedTable":
     """Return a table with what a run has finished since."""
-    from explorer.tuned_table import read_journal
+    from explorer.model.tuned_table import read_journal
 
     return kept.with_(filter(resumes, read_journal(journal, kept.gpu)))
 
@@ -1377,7 +1377,7 @@ def _table_so_far(output: Path | None, gpu: "GpuSpec") -> "tuple[Path, TunedTabl
 
     Raises InvalidInput for a path that cannot be written and for a table of another GPU.
     """
-    from explorer.tuned_table import TunedTable, read_table, table_path
+    from explorer.model.tuned_table import TunedTable, read_table, table_path
 
     path = table_path(gpu) if output is None else output
     check_writable(path, another_output())

@@ -5,24 +5,24 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeGuard
 
-from explorer.accuracy import Accuracy
-from explorer.asked import command_of
 from explorer.codegen import Variant, can_overlap, emit
 from explorer.compile import CompileFailure, Compiler
-from explorer.config import Config
-from explorer.errors import ON_COMMAND_LINE, InvalidInput, NotFound
 from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.gpu_spec import GpuSpec, known_gpu_for
-from explorer.outcome import Circumstances, Resources
-from explorer.parameters import COHERENT_HINTS
-from explorer.plain_data import nearest, shown
+from explorer.model.accuracy import Accuracy
+from explorer.model.asked import command_of
+from explorer.model.config import Config
+from explorer.model.errors import ON_COMMAND_LINE, InvalidInput, NotFound
+from explorer.model.gpu_spec import GpuSpec, known_gpu_for
+from explorer.model.outcome import Circumstances, Resources
+from explorer.model.parameters import COHERENT_HINTS
+from explorer.model.problem import Problem
 from explorer.presets import PRESET_NAMES, Preset, find_preset
-from explorer.problem import Problem
 from explorer.space import Space, can_emit
+from explorer.system.plain_data import nearest, shown
+from explorer.system.user_files import check_writable, read_text, write_file
 from explorer.tuning.remedies import said
 from explorer.tuning.results import TrialRecord
-from explorer.user_files import check_writable, read_text, write_file
 
 # ------------------------------------------------------------------ kernels of trials
 

@@ -10,8 +10,8 @@ from statistics import median
 
 from explorer.devices.cuda import CudaDevice
 from explorer.evaluate.live import LiveEvaluator
-from explorer.outcome import Measured, spread
-from explorer.tuned_table import TunedProblem, read_table, table_path
+from explorer.model.outcome import Measured, spread
+from explorer.model.tuned_table import TunedProblem, read_table, table_path
 from tests.narrow_words import write_timed
 
 ABOVE = 1.005

@@ -139,7 +139,7 @@ def own_data_folder(monkeypatch):
 @pytest.fixture(autouse=True)
 def no_share_of_the_cores(monkeypatch):
     """Let tests say how many cores there are, whatever the container that they run in may use."""
-    monkeypatch.setattr("explorer.processes.QUOTA", Path("/no/such/file"))
+    monkeypatch.setattr("explorer.system.processes.QUOTA", Path("/no/such/file"))
 
 
 @pytest.fixture(scope="session")

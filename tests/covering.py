@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from explorer.config import Config
-from explorer.gpu_spec import known_gpu
-from explorer.parameters import parameters
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.parameters import parameters
+from explorer.model.problem import Problem
 from explorer.space import Space
 from explorer.space.space import covering_array
 

@@ -20,16 +20,17 @@ from heuristic_losses import heuristic_losses as losses_in
 from planted_bugs import counts
 from tuned_problems import chosen_small_matrices
 
-from explorer.accuracy import Accuracy
 from explorer.codegen import emit
-from explorer.config import Config
-from explorer.config_words import brief_words
-from explorer.dtype import DType
 from explorer.evaluate.gpu_suite import RECORD, compared_sentences, read_runs
 from explorer.evaluate.profile import inspect
-from explorer.gpu_spec import known_gpu
+from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
+from explorer.model.config_words import brief_words
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Mask, Op, Problem
+from explorer.model.tuned_table import read_table
 from explorer.presets import find_preset
-from explorer.problem import Mask, Op, Problem
 from explorer.report.compare import read_compared, result_counts
 from explorer.report.diff import Difference, figures_table
 from explorer.report.guides import ORDER, read_guide
@@ -37,7 +38,6 @@ from explorer.report.table import Table, as_markdown, numbers, words
 from explorer.report.text import microseconds, percent, with_spread
 from explorer.runtime.shapes import read_shapes
 from explorer.space import config_for
-from explorer.tuned_table import read_table
 from explorer.tuning.contest import CONFIDENCE
 from explorer.tuning.peer_comparison import UNSEARCHED, PeerComparison, PeerRun
 from explorer.tuning.peer_comparison import Loss as PeerLoss

@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 from statistics import median
 
-from explorer.config import Config
-from explorer.problem import Mask, Problem
+from explorer.model.config import Config
+from explorer.model.problem import Mask, Problem
+from explorer.model.tuned_table import TunedProblem, TunedTable, read_table
 from explorer.space import config_for
 from explorer.space.design_rules import WIDE_ROW
-from explorer.tuned_table import TunedProblem, TunedTable, read_table
 
 FOLDER = Path(__file__).resolve().parents[1] / "studies" / "tuned"
 

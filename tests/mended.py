@@ -2,7 +2,7 @@
 
 import random
 
-from explorer.config import Config
+from explorer.model.config import Config
 from explorer.space import Space
 
 

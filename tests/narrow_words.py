@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from explorer.config import Config
 from explorer.devices.cuda import CudaDevice
 from explorer.evaluate.live import LiveEvaluator
-from explorer.gpu_spec import WARP
-from explorer.outcome import Measured
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.gpu_spec import WARP
+from explorer.model.outcome import Measured
+from explorer.model.problem import Problem
 from explorer.space import Space, config_for
 
 FOLDER = Path(__file__).resolve().parents[1] / "studies" / "results"

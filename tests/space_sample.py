@@ -15,14 +15,14 @@ from itertools import combinations
 from pathlib import Path
 
 from explorer.codegen.units import SECTIONS, assembled, library
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu
-from explorer.parameters import WARPS
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.parameters import WARPS
+from explorer.model.problem import Mask, Op, Problem
 from explorer.space import Space
 from explorer.space.space import covering_array
-from explorer.user_files import template_dir
+from explorer.system.user_files import template_dir
 
 FILE = Path(__file__).with_suffix(".json")
 COMMAND = "python -m tests.space_sample"

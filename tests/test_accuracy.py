@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from explorer.accuracy import Accuracy
-from explorer.config import Config
 from explorer.devices.emulated.result import Status
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify import verify_many
-from explorer.problem import Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Problem
 
 SHARE = "x[slot * kWidth + i] / total"
 ACCURATE = Config(exp="expf", normalise="divide")

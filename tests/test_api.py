@@ -23,8 +23,8 @@ import explorer
 from explorer import api
 from explorer.api import ProblemKeywords
 from explorer.cli import app
-from explorer.gpu_spec import known_gpu
-from explorer.problem import OPTIONS
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import OPTIONS
 from explorer.tuning.objective import Goal
 from explorer.tuning.search import MOST_BEGUN
 
@@ -372,8 +372,8 @@ def test_results_are_shown_on_a_line(result, emitted, tmp_path):
     unchecked = dataclasses.replace(emitted, verdict=None, path=Path("k.cu"))
     assert repr(unchecked) == f"Emitted({PROBLEM}, not verified, k.cu)"
     from explorer.api import Tuned
+    from explorer.model.tuned_table import read_table
     from explorer.report.compare import read_compared
-    from explorer.tuned_table import read_table
     from explorer.tuning.tune import TuneRun
 
     run = read_compared(ROOT / "studies" / "results" / "retimed-h100.json")

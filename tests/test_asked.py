@@ -2,10 +2,10 @@
 
 import pytest
 
-from explorer.asked import AskedProblem, asked_by, asked_from
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.problem import Mask, Op, Problem
+from explorer.model.asked import AskedProblem, asked_by, asked_from
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Mask, Op, Problem
 
 PROBLEMS = [
     Problem(8192, 4096),

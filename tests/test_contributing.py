@@ -15,8 +15,8 @@ from test_floors import MODULES, PACKAGE, imports
 
 from explorer.devices.cuda.tools import Question
 from explorer.devices.emulated import device as emulated
-from explorer.dtype import DType
-from explorer.problem import Problem
+from explorer.model.dtype import DType
+from explorer.model.problem import Problem
 from explorer.ptx_emulator import arithmetic, memory, program
 from explorer.reference.layout import NUMPY_DTYPES
 
@@ -37,7 +37,14 @@ FILE = re.compile(r"[\w./-]+\.(py|j2|cu|c|md|json|csv|toml)|\.ci/run")
 NAME = re.compile(r'[A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[A-Z]+\["\w+"\]')
 """A name of the code, of a member of a class, or of an entry of a table."""
 
-PLACES = [ROOT, PACKAGE, ROOT / "templates", ROOT / "studies" / "tuned"]
+PLACES = [
+    ROOT,
+    PACKAGE,
+    PACKAGE / "model",
+    PACKAGE / "system",
+    ROOT / "templates",
+    ROOT / "studies" / "tuned",
+]
 
 
 def files_named(paragraph):
@@ -196,11 +203,11 @@ SAID = {"out_dtype": {"output_dtype"}, "input_stride": {"is_dense"}, "output_str
 """Properties of a problem by which a place names a field."""
 
 NOT_NAMED = {
-    "operands.py": {"in_place": "the output then has the input's address"},
+    "model/operands.py": {"in_place": "the output then has the input's address"},
     "codegen/variant.py": {},
     "codegen/traits.py": {},
     "devices/cuda/tools.py": {"in_place": "the addresses say it"},
-    "problem.py:_particulars": {
+    "model/problem.py:_particulars": {
         name: "a problem's name begins with it" for name in ("rows", "cols", "dtype", "op")
     }
     | {"out_dtype": "it stands beside dtype"},

@@ -3,8 +3,8 @@
 import pytest
 
 from explorer.devices import names
-from explorer.errors import InvalidInput
-from explorer.gpu_spec import known_gpu
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import known_gpu
 
 ABSENT = "no NVIDIA driver"
 

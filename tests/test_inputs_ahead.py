@@ -19,8 +19,8 @@ from explorer.devices.inputs_ahead import (
     Source,
     Work,
 )
-from explorer.dtype import DType
-from explorer.problem import Mask, Op, Problem
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Op, Problem
 from explorer.reference import Case, truth_of, verification_inputs
 
 CASES = [

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from explorer.accuracy import Accuracy
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.gpu_spec import GpuSpec, known_gpu
-from explorer.outcome import Circumstances, Measured, Rejected, Resources, Stage
-from explorer.plain_data import (
+from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import GpuSpec, known_gpu
+from explorer.model.outcome import Circumstances, Measured, Rejected, Resources, Stage
+from explorer.model.problem import Mask, Problem
+from explorer.system.plain_data import (
     LEAST_TIME_US,
     MAX_WHOLE,
     MOST_TIME_US,
@@ -19,7 +20,6 @@ from explorer.plain_data import (
     read_fields,
     shown,
 )
-from explorer.problem import Mask, Problem
 
 CIRCUMSTANCES = Circumstances(
     gpu="NVIDIA H200",

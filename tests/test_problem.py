@@ -4,10 +4,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from explorer.asked import asked_by
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.problem import Problem
+from explorer.model.asked import asked_by
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Problem
 
 
 @pytest.mark.parametrize(

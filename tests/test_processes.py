@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import explorer.processes
-from explorer.processes import FRESH, usable_cores
+import explorer.system.processes
+from explorer.system.processes import FRESH, usable_cores
 
 SCRIPT = """
 from concurrent.futures import ProcessPoolExecutor
 from operator import add
-from explorer.processes import FRESH
+from explorer.system.processes import FRESH
 
 print("the script runs")
 with ProcessPoolExecutor(2, mp_context=FRESH) as pool:
@@ -60,7 +60,7 @@ def test_a_container_may_use_its_share_of_the_cores(share, cores, monkeypatch, t
     file = tmp_path / "cpu.max"
     file.write_text(f"{share}\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(explorer.processes, "QUOTA", file)
+    monkeypatch.setattr(explorer.system.processes, "QUOTA", file)
     assert usable_cores() == cores
     file.unlink()
     assert usable_cores() == 8

@@ -8,7 +8,7 @@ import pytest
 from explorer.devices.cuda.messages import Job
 from explorer.devices.cuda.session import FEW_SAMPLES, SAMPLES, Session
 from explorer.evaluate.live import START_OF_A_GRAPH_US
-from explorer.outcome import Resources
+from explorer.model.outcome import Resources
 
 SETS = 4
 START_US = 2.0

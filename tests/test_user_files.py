@@ -6,8 +6,8 @@ from errno import ENOSPC
 
 import pytest
 
-from explorer.errors import InvalidInput
-from explorer.user_files import (
+from explorer.model.errors import InvalidInput
+from explorer.system.user_files import (
     append_line,
     check_writable,
     is_there,
@@ -168,7 +168,7 @@ def test_lines_that_are_appended_come_back_but_for_a_torn_one(tmp_path):
 def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     path = tmp_path / "lines"
     append_line(path, "one")
-    monkeypatch.setattr("explorer.user_files.os.fsync", full)
+    monkeypatch.setattr("explorer.system.user_files.os.fsync", full)
     with pytest.raises(InvalidInput, match="cannot be written: No space left on device; make room"):
         append_line(path, "two", "make room")
     monkeypatch.undo()

@@ -12,8 +12,8 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from explorer.dtype import DType
-from explorer.problem import Mask, Op, Problem
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Op, Problem
 
 FOLDER = Path(__file__).resolve().parents[1] / "studies" / "tuned"
 COLUMNS = ("rows", "cols", "dtype", "op", "mask", "mask_rows", "inner")

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Op, Problem
 
 SIMPLE = Config(threads_per_row=64, cache="none", cache_holds="input")
 RUN_TIME = replace(SIMPLE, static_cols=False)

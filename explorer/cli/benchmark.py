@@ -10,7 +10,7 @@ from explorer.cli import completions
 from explorer.cli.help import RESULTS
 from explorer.cli.options import Csv, Json, check_one_format, whole_number
 from explorer.cli.output import INTERRUPTED, say
-from explorer.errors import InvalidInput
+from explorer.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from explorer.tuning.benchmark import Score
@@ -114,7 +114,7 @@ def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = 
     from explorer.report.space import print_recordings, recordings_data
     from explorer.report.table import results
     from explorer.report.text import as_json
-    from explorer.user_files import check_writable, write_file
+    from explorer.system.user_files import check_writable, write_file
 
     check_one_format(json=json, csv=csv)
     if (name is None) != (t4 is None):

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.accuracy import Accuracy
-from explorer.asked import AskedProblem
 from explorer.cli import completions
 from explorer.cli.help import MEASUREMENT, PROBLEM, RESULTS
 from explorer.cli.options import (
@@ -30,13 +28,15 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import MOST_PROBLEMS, drawn, numbers_of
-from explorer.dtype import DType
-from explorer.errors import InvalidInput, NotFound
-from explorer.problem import MAX_COLS, MAX_ROWS, Op, Problem
-from explorer.user_files import check_writable, write_file
+from explorer.model.accuracy import Accuracy
+from explorer.model.asked import AskedProblem
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput, NotFound
+from explorer.model.problem import MAX_COLS, MAX_ROWS, Op, Problem
+from explorer.system.user_files import check_writable, write_file
 
 if TYPE_CHECKING:
-    from explorer.peer import Entered, NotEntered
+    from explorer.model.peer import Entered, NotEntered
     from explorer.tuning.peer_comparison import PeerRun
 
 DRAWN_COLS, DRAWN_ROWS = "16:200000:log", "1:400000:log"
@@ -345,7 +345,7 @@ def _problems(shapes: _Shapes, dtypes: list[str], op: Op) -> list[Problem]:
 
 def _teller(verbose: bool) -> "Callable[[Entered | NotEntered], None]":
     """Says what became of each peer; of failures also the traceback, where that is wanted."""
-    from explorer.peer import Entered
+    from explorer.model.peer import Entered
 
     traces = verbose or bool(os.environ.get("EXPLORER_DEBUG"))
 

@@ -77,14 +77,14 @@ def presets(incomplete: str) -> Offered:
 
 def parameters(incomplete: str) -> Offered:
     """Complete the name of a parameter of the space."""
-    from explorer.parameters import MEANING
+    from explorer.model.parameters import MEANING
 
     return _that_begin(incomplete, MEANING)
 
 
 def conditions(incomplete: str) -> Offered:
     """Complete NAME=VALUE: the name, then one of its values."""
-    from explorer.dtype import DType
+    from explorer.model.dtype import DType
     from explorer.space import parameters as all_parameters
 
     known = all_parameters(DType.F32)

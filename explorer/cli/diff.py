@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from explorer.asked import AskedProblem
 from explorer.cli import completions
 from explorer.cli.options import (
     AccuracyOrNone,
@@ -17,7 +16,8 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import say
 from explorer.cli.problem import needed, with_problem
-from explorer.errors import InvalidInput
+from explorer.model.asked import AskedProblem
+from explorer.model.errors import InvalidInput
 from explorer.tuning.objective import Goal, Objectives
 
 NONE = "none"
@@ -57,7 +57,7 @@ def diff(
     from explorer.api import gpu_words, known_times_of, two_variants
     from explorer.evaluate.profile import MISSING, inspect
     from explorer.export import is_of_study, parse_choice
-    from explorer.gpu_spec import known_gpu_for
+    from explorer.model.gpu_spec import known_gpu_for
     from explorer.report.diff import SASS, Difference, difference_data, print_difference
     from explorer.report.table import results
     from explorer.report.text import as_json

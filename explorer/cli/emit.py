@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.accuracy import Accuracy
-from explorer.asked import AskedProblem
 from explorer.cli import completions
 from explorer.cli.help import RESULTS, UsageError
 from explorer.cli.options import (
@@ -20,16 +18,18 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import say
 from explorer.cli.problem import with_problem
-from explorer.errors import InvalidInput, WrongKernel
-from explorer.plain_data import shown
+from explorer.model.accuracy import Accuracy
+from explorer.model.asked import AskedProblem
+from explorer.model.errors import InvalidInput, WrongKernel
+from explorer.system.plain_data import shown
+from explorer.system.user_files import check_writable
 from explorer.tuning.objective import Goal, Objectives
-from explorer.user_files import check_writable
 
 if TYPE_CHECKING:
     from explorer.api import Chosen
     from explorer.codegen import Variant
     from explorer.evaluate.emulation import Verdict
-    from explorer.outcome import Resources
+    from explorer.model.outcome import Resources
     from explorer.wrappers import Program
 
 STDOUT = "-"

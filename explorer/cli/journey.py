@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.accuracy import Accuracy
-from explorer.asked import AskedProblem, rows_notice
 from explorer.cli.help import RESULTS
 from explorer.cli.options import (
     AccuracyLevel,
@@ -26,12 +24,14 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, with_problem_unless
-from explorer.errors import InvalidInput, NotFound
-from explorer.problem import Problem
-from explorer.user_files import check_writable, studies_folder, write_file
+from explorer.model.accuracy import Accuracy
+from explorer.model.asked import AskedProblem, rows_notice
+from explorer.model.errors import InvalidInput, NotFound
+from explorer.model.problem import Problem
+from explorer.system.user_files import check_writable, studies_folder, write_file
 
 if TYPE_CHECKING:
-    from explorer.evaluator import Evaluator
+    from explorer.model.evaluator import Evaluator
     from explorer.tuning import Found
     from explorer.tuning.journey import Journey
 

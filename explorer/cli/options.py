@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from explorer.accuracy import Accuracy
 from explorer.cli import completions
 from explorer.cli.help import MEASUREMENT, RESULTS
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.parameters import Value
-from explorer.plain_data import nearest
+from explorer.model.accuracy import Accuracy
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.parameters import Value
 from explorer.space import Space, parameters
+from explorer.system.plain_data import nearest
 from explorer.tuning.objective import Objectives
 
 # ------------------------------------------------------- numbers and durations as people write them

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import typer
 
 from explorer.cli.help import Group, UsageError
-from explorer.errors import ON_COMMAND_LINE, ExplorerError
+from explorer.model.errors import ON_COMMAND_LINE, ExplorerError
 
 # ------------------------------------------------- what cannot be written ends a command in one way
 

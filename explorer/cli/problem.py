@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from explorer.asked import MOST_AXES, AskedProblem, array_extents, option_of
 from explorer.cli import completions
 from explorer.cli.help import DETAILS, PROBLEM
 from explorer.cli.options import extents, number, whole_number, words
 from explorer.cli.output import say
-from explorer.errors import InvalidInput
-from explorer.problem import MAX_ROWS, OPTIONS, USUAL
+from explorer.model.asked import MOST_AXES, AskedProblem, array_extents, option_of
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import MAX_ROWS, OPTIONS, USUAL
 from explorer.tuning.objective import Goal
 
 # ------------------------------------------------------------------ problem

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.asked import AskedProblem
 from explorer.cli import completions
 from explorer.cli.help import MEASUREMENT
 from explorer.cli.options import (
@@ -16,6 +15,7 @@ from explorer.cli.options import (
     Storage,
 )
 from explorer.cli.problem import with_problem
+from explorer.model.asked import AskedProblem
 from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def profile(
     from explorer.cli.problem import chosen_variant
     from explorer.devices.names import gpu_or_emulator
     from explorer.evaluate.profile import profile as profile_variant
-    from explorer.gpu_spec import known_gpu_for
+    from explorer.model.gpu_spec import known_gpu_for
     from explorer.report.profile import print_profile, profile_data
     from explorer.report.table import results
     from explorer.report.text import as_json

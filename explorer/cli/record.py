@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.accuracy import Accuracy
-from explorer.asked import AskedProblem, rows_notice
 from explorer.cli import completions
 from explorer.cli.help import RESULTS
 from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, whole_number
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, with_problem_unless
-from explorer.errors import InvalidInput
-from explorer.user_files import check_writable, is_there
+from explorer.model.accuracy import Accuracy
+from explorer.model.asked import AskedProblem, rows_notice
+from explorer.model.errors import InvalidInput
+from explorer.system.user_files import check_writable, is_there
 
 if TYPE_CHECKING:
     from explorer.devices.recorded import Recording
-    from explorer.evaluator import Evaluator
-    from explorer.parameters import Value
+    from explorer.model.evaluator import Evaluator
+    from explorer.model.parameters import Value
 
 Sample = Annotated[
     int | None,

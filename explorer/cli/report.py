@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from explorer.asked import AskedProblem
 from explorer.cli.help import RESULTS
 from explorer.cli.options import AccuracyOrNone, Minimised, Storage
 from explorer.cli.output import say
 from explorer.cli.problem import with_any_problem
-from explorer.errors import InvalidInput
+from explorer.model.asked import AskedProblem
+from explorer.model.errors import InvalidInput
+from explorer.system.user_files import check_writable, write_file
 from explorer.tuning.objective import Goal, Objectives
-from explorer.user_files import check_writable, write_file
 
 _REMEDY = "name another --output"
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.asked import AskedProblem
 from explorer.cli import completions
 from explorer.cli.options import (
     AccuracyOrNone,
@@ -21,6 +20,7 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import needed, with_problem
+from explorer.model.asked import AskedProblem
 from explorer.tuning.objective import Effort, Objectives
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
-from explorer.asked import AskedProblem
 from explorer.cli import completions
 from explorer.cli.options import Csv, Gpu, Json, check_one_format, sub_space
 from explorer.cli.problem import needed, with_any_problem, with_problem
-from explorer.errors import InvalidInput
+from explorer.model.asked import AskedProblem
+from explorer.model.errors import InvalidInput
 
 # ------------------------------------------------------------------ explorer space
 

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from explorer.asked import AskedProblem
 from explorer.cli.help import RESULTS
 from explorer.cli.options import (
     AccuracyOrNone,
@@ -19,7 +18,8 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import say
 from explorer.cli.problem import needed, with_problem
-from explorer.errors import InvalidInput, NotFound
+from explorer.model.asked import AskedProblem
+from explorer.model.errors import InvalidInput, NotFound
 from explorer.tuning.objective import Goal, Objectives
 
 # ------------------------------------------------------------------ explorer studies

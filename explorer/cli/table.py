@@ -7,7 +7,7 @@ import typer
 
 from explorer.cli.help import HELP_NAMES, Command, Group
 from explorer.cli.options import Csv, Json, check_one_format
-from explorer.user_files import shipped_folder
+from explorer.system.user_files import shipped_folder
 
 File = Annotated[
     Path,
@@ -43,11 +43,11 @@ def tables(context: typer.Context) -> None:
 @table.command("list", cls=Command, epilog="explorer table list")
 def list_(json: Json = False, csv: Csv = False) -> None:
     """List the tables that come with the package."""
+    from explorer.model.tuned_table import read_table, shipped_tables
     from explorer.report.csv_data import as_csv
     from explorer.report.table import print_table, results
     from explorer.report.text import as_json
     from explorer.report.tune import shipped_data, shipped_table
-    from explorer.tuned_table import read_table, shipped_tables
 
     check_one_format(json=json, csv=csv)
     tables = {name: (path, read_table(path)) for name, path in shipped_tables().items()}
@@ -62,11 +62,11 @@ def list_(json: Json = False, csv: Csv = False) -> None:
 @table.command(cls=Command, epilog="explorer table show held-out/nvidia-h200")
 def show(file: File, json: Json = False, csv: Csv = False) -> None:
     """Print the best config of each problem of a table."""
+    from explorer.model.tuned_table import read_table
     from explorer.report.csv_data import as_csv, tuned_rows
     from explorer.report.table import results
     from explorer.report.text import as_json
     from explorer.report.tune import print_tuned, tuned_data
-    from explorer.tuned_table import read_table
     from explorer.tuning.tune import TuneRun
 
     check_one_format(json=json, csv=csv)
@@ -87,10 +87,10 @@ def check(file: File, problems: Wanted = None, json: Json = False) -> None:
     with every candidate of this version, cold, at the default accuracy, on a GPU that was not
     throttled, and no candidate may be wrong.
     """
+    from explorer.model.tuned_table import read_table, table_file
     from explorer.report.text import as_json
     from explorer.report.tune import check_data, print_check
     from explorer.runtime.shapes import read_shapes
-    from explorer.tuned_table import read_table, table_file
     from explorer.tuning.table_check import table_faults
 
     path = table_file(file).resolve()

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from explorer.accuracy import Accuracy
 from explorer.cli import completions
 from explorer.cli.help import MEASUREMENT, PROBLEM
 from explorer.cli.options import AccuracyLevel, Json, Timing, whole_number
-from explorer.problem import MAX_COLS, MAX_ROWS
+from explorer.model.accuracy import Accuracy
+from explorer.model.problem import MAX_COLS, MAX_ROWS
 
 File = Annotated[
     str,

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.accuracy import Accuracy
-from explorer.asked import AskedProblem
 from explorer.cli import completions
 from explorer.cli.help import PROBLEM, RESULTS
 from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, whole_number
 from explorer.cli.options import words as separated
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import MOST_PROBLEMS, drawn, numbers_of
-from explorer.dtype import DType
-from explorer.errors import InvalidInput, NotFound
-from explorer.problem import MAX_COLS, MAX_ROWS, Op, Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.asked import AskedProblem
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput, NotFound
+from explorer.model.problem import MAX_COLS, MAX_ROWS, Op, Problem
 from explorer.tuning.objective import Effort
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.asked import AskedProblem
 from explorer.cli import completions
 from explorer.cli.help import MEASUREMENT
 from explorer.cli.options import (
@@ -19,8 +18,9 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import say
 from explorer.cli.problem import needed, with_problem_unless
-from explorer.errors import InvalidInput
-from explorer.problem import OPTIONS
+from explorer.model.asked import AskedProblem
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import OPTIONS
 from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from explorer.codegen.variant import (
     scratch_bytes,
     split_source,
 )
-from explorer.lazy import lazy_names
+from explorer.system.lazy import lazy_names
 
 if TYPE_CHECKING:
     from explorer.codegen.launch_plan import LaunchPlan

@@ -6,7 +6,7 @@ converted where it is loaded, and its result where it is stored.
 
 from dataclasses import dataclass
 
-from explorer.dtype import DType
+from explorer.model.dtype import DType
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from explorer.codegen.variant import (
     has_one_row,
     overlaps_before,
 )
-from explorer.config import Config
-from explorer.errors import InvalidInput
-from explorer.problem import Problem
-from explorer.work_split import LINE_BYTES, WorkSplit
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Problem
+from explorer.model.work_split import LINE_BYTES, WorkSplit
 
 HEADING = "// Launch:"
 

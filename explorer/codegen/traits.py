@@ -18,12 +18,12 @@ from explorer.codegen.variant import (
     needed_arch,
     operand_names,
 )
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.gpu_spec import WARP
-from explorer.problem import Mask, Problem
-from explorer.work_split import WorkSplit, borrows_ends, keeps_packed
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import WARP
+from explorer.model.problem import Mask, Problem
+from explorer.model.work_split import WorkSplit, borrows_ends, keeps_packed
 
 PLACING = ("mask", "lengths", "cols", "mask_rows", "input_stride", "output_stride")
 """Arguments by which a thread finds its row."""

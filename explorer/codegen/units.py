@@ -25,7 +25,6 @@ from typing import Any
 
 from jinja2 import BaseLoader, Environment, StrictUndefined, Template, TemplateNotFound
 
-from explorer.asked import AskedProblem
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.traits import Traits, each_of, renamed
 from explorer.codegen.variant import (
@@ -35,11 +34,12 @@ from explorer.codegen.variant import (
     launches,
     scratch_bytes,
 )
-from explorer.config import Config
-from explorer.errors import ExplorerError, InvalidInput
-from explorer.parameters import COHERENT_HINTS
-from explorer.problem import Problem
-from explorer.user_files import template_dir
+from explorer.model.asked import AskedProblem
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError, InvalidInput
+from explorer.model.parameters import COHERENT_HINTS
+from explorer.model.problem import Problem
+from explorer.system.user_files import template_dir
 
 # ------------------------------------------------------------------ digest
 

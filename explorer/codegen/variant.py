@@ -3,10 +3,10 @@
 import hashlib
 from dataclasses import dataclass, fields
 
-from explorer.config import Config
-from explorer.parameters import COHERENT_HINTS
-from explorer.problem import Mask, Problem
-from explorer.work_split import WorkSplit, borrows_ends
+from explorer.model.config import Config
+from explorer.model.parameters import COHERENT_HINTS
+from explorer.model.problem import Mask, Problem
+from explorer.model.work_split import WorkSplit, borrows_ends
 
 HOST_HEADING = f"// {'-' * 66} host"
 """The line before what a program calls: the host part begins there."""

@@ -22,10 +22,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from explorer.compile.resources import kernel_resources
-from explorer.errors import ExplorerError
-from explorer.outcome import Resources
-from explorer.processes import usable_cores
-from explorer.user_files import open_regular
+from explorer.model.errors import ExplorerError
+from explorer.model.outcome import Resources
+from explorer.system.processes import usable_cores
+from explorer.system.user_files import open_regular
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import re
 import struct
 from dataclasses import dataclass
 
-from explorer.outcome import Resources
+from explorer.model.outcome import Resources
 
 # ------------------------------------------------------------------ cubin
 

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.problem import Problem
-from explorer.processes import FRESH, leave_interrupts, talking_to, usable_cores
+from explorer.model.problem import Problem
 from explorer.reference import Case, keep_rows_up_to, truth_of, verification_inputs
+from explorer.system.processes import FRESH, leave_interrupts, talking_to, usable_cores
 
 MOST_PROCESSES, CORES_PER_PROCESS = 3, 4
 """Processes that make arrays, at most, and usable cores for each of them: others compile."""

@@ -5,7 +5,7 @@ alone. What is to be said of a name that does not serve is said here.
 """
 
 from explorer.devices.cuda import device_index, driver_problem
-from explorer.errors import InvalidInput
+from explorer.model.errors import InvalidInput
 
 EMULATED = "emulated"
 

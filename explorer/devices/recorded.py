@@ -10,15 +10,28 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from explorer.accuracy import Accuracy
-from explorer.asked import AskedProblem
-from explorer.config import Config
-from explorer.errors import ExplorerError, InvalidInput, NotFound
-from explorer.gpu_spec import DEFAULT_GPU, GpuSpec
-from explorer.outcome import Circumstances, Measured, Outcome, Rejected
-from explorer.plain_data import parse_json, read_fields, read_object, read_text, read_whole, shown
-from explorer.problem import Problem
-from explorer.user_files import is_there, open_regular, shipped_folder, studies_folder, write_file
+from explorer.model.accuracy import Accuracy
+from explorer.model.asked import AskedProblem
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError, InvalidInput, NotFound
+from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec
+from explorer.model.outcome import Circumstances, Measured, Outcome, Rejected
+from explorer.model.problem import Problem
+from explorer.system.plain_data import (
+    parse_json,
+    read_fields,
+    read_object,
+    read_text,
+    read_whole,
+    shown,
+)
+from explorer.system.user_files import (
+    is_there,
+    open_regular,
+    shipped_folder,
+    studies_folder,
+    write_file,
+)
 
 # ------------------------------------------------------------------ recording
 

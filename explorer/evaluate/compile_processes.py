@@ -14,8 +14,8 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 
 from explorer.compile import CompileFailure, Compiler, Kernel, nvrtc_version
-from explorer.errors import ExplorerError
-from explorer.processes import (
+from explorer.model.errors import ExplorerError
+from explorer.system.processes import (
     CORES_TO_SHARE,
     FRESH,
     leave_interrupts,

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from explorer.accuracy import Accuracy
 from explorer.codegen import Launch
 from explorer.compile import SOURCE_NAME, CompileFailure, Compiler, Kernel, compile_in_time
 from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate, emulated_grid
@@ -24,7 +23,6 @@ from explorer.devices.emulated.result import (
     NotEmulated,
     Status,
 )
-from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import (
     MOST_ELEMENTS,
@@ -35,9 +33,11 @@ from explorer.evaluate.runs import (
     striding_run,
     too_large,
 )
-from explorer.gpu_spec import GpuSpec, known_gpu_for
-from explorer.outcome import Resources
-from explorer.problem import Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import GpuSpec, known_gpu_for
+from explorer.model.outcome import Resources
+from explorer.model.problem import Problem
 from explorer.ptx_emulator import Finding, LaunchLimits, Schedule
 from explorer.reference import Case, Check
 

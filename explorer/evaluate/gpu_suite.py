@@ -16,8 +16,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from explorer.errors import InvalidInput
-from explorer.user_files import template_dir
+from explorer.model.errors import InvalidInput
+from explorer.system.user_files import template_dir
 
 TESTED = ("codegen", "reference", "compile", "devices/cuda", "devices/inputs_ahead.py")
 """Folders and files of the package that the digest is of, beside the templates."""

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from explorer.codegen import Launch, LaunchPlan
-from explorer.errors import InvalidInput
-from explorer.problem import Problem
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Problem
 from explorer.ptx_emulator import MAX_BLOCK, MAX_GRID, MOST_BYTES
 
 MOST_CLUSTER_BLOCKS = 16

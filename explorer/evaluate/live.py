@@ -11,7 +11,6 @@ from functools import partial
 from types import TracebackType
 
 from explorer import __version__
-from explorer.accuracy import Accuracy
 from explorer.codegen import emit
 from explorer.compile import (
     SOURCE_NAME,
@@ -22,20 +21,21 @@ from explorer.compile import (
     Mean,
     nvrtc_version,
 )
-from explorer.config import Config
 from explorer.devices.cuda import CudaDevice, Job, SmallRun
 from explorer.devices.cuda.messages import FAR_SLOWER
 from explorer.devices.emulated.result import Status
-from explorer.errors import DeviceLost
 from explorer.evaluate.emulation import Verdict, exceeded_resource
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import gpu_runs
 from explorer.evaluate.space_version import space_version, template_version
-from explorer.evaluator import Comparison
-from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Circumstances, Measured, Outcome, Rejected, Stage
-from explorer.peer import Entered, NotEntered, PeerName, PeerTimes
-from explorer.problem import Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
+from explorer.model.errors import DeviceLost
+from explorer.model.evaluator import Comparison
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.outcome import Circumstances, Measured, Outcome, Rejected, Stage
+from explorer.model.peer import Entered, NotEntered, PeerName, PeerTimes
+from explorer.model.problem import Problem
 from explorer.space import Space
 
 LEAST_AHEAD = 4

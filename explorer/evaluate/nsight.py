@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from explorer.config import Config
-from explorer.gpu_spec import GpuSpec
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.problem import Problem
 
 LIMIT_S = 120.0
 

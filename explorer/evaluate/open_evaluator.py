@@ -8,17 +8,17 @@ from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from explorer.accuracy import Accuracy
 from explorer.compile import CompilePool, nvrtc_version
-from explorer.config import Config
 from explorer.devices.names import gpu_alone, gpu_or_recording
-from explorer.errors import ON_COMMAND_LINE, ExplorerError, InvalidInput
 from explorer.evaluate.compile_processes import CompileProcesses
-from explorer.evaluator import Evaluator
-from explorer.gpu_spec import GpuSpec
-from explorer.peer import PeerBench
-from explorer.problem import Problem
-from explorer.processes import CORES_TO_SHARE, usable_cores
+from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
+from explorer.model.errors import ON_COMMAND_LINE, ExplorerError, InvalidInput
+from explorer.model.evaluator import Evaluator
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.peer import PeerBench
+from explorer.model.problem import Problem
+from explorer.system.processes import CORES_TO_SHARE, usable_cores
 
 if TYPE_CHECKING:
     from explorer.devices.cuda import CudaDevice

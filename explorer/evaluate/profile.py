@@ -20,15 +20,15 @@ from explorer.codegen import Variant, scratch_bytes
 from explorer.compile import CompileFailure, Compiler, Kernel, nvrtc_version
 from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.result import NotEmulated
-from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import FEW_ELEMENTS, MOST_ELEMENTS
-from explorer.gpu_spec import GpuSpec, Occupancy, occupancy
-from explorer.outcome import Resources
-from explorer.problem import Mask, Problem
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import GpuSpec, Occupancy, occupancy
+from explorer.model.outcome import Resources
+from explorer.model.problem import Mask, Problem
+from explorer.model.work_split import WorkSplit
 from explorer.ptx_emulator import SECTOR_BYTES, Counters
 from explorer.reference import normal_inputs
-from explorer.work_split import WorkSplit
 
 # ------------------------------------------------------------------ counts
 

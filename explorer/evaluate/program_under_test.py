@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from explorer.asked import asked_from
 from explorer.codegen import Launch, LaunchPlan, Variant, emit, split_source
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.errors import InvalidInput, brief
 from explorer.evaluate.launch_bounds import (
     check_emulated,
     check_far,
     check_launches,
     check_scratch,
 )
-from explorer.plain_data import shown
-from explorer.problem import Mask, Problem
-from explorer.user_files import read_text
-from explorer.work_split import WorkSplit
+from explorer.model.asked import asked_from
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput, brief
+from explorer.model.problem import Mask, Problem
+from explorer.model.work_split import WorkSplit
+from explorer.system.plain_data import shown
+from explorer.system.user_files import read_text
 
 # ------------------------------------------------------------------ program
 

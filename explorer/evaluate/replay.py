@@ -3,9 +3,6 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from explorer.accuracy import Accuracy
-from explorer.asked import AskedProblem
-from explorer.config import Config
 from explorer.devices.recorded import (
     RecordedComparison,
     RecordedKernel,
@@ -13,12 +10,15 @@ from explorer.devices.recorded import (
     find_recording,
     load_recording,
 )
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.evaluator import Comparison
-from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Circumstances, Measured, Outcome, Rejected, Stage
-from explorer.problem import Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.asked import AskedProblem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.evaluator import Comparison
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.outcome import Circumstances, Measured, Outcome, Rejected, Stage
+from explorer.model.problem import Problem
 from explorer.space import Space
 
 

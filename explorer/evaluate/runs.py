@@ -11,11 +11,11 @@ sums are held to `default` there, for they are as exact however long they are.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from explorer.accuracy import Accuracy
 from explorer.evaluate.launch_bounds import MOST_SHARED_BYTES
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.gpu_spec import WARP
-from explorer.problem import Mask, Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.gpu_spec import WARP
+from explorer.model.problem import Mask, Problem
 from explorer.reference import (
     LEADING_COUNT,
     TELLING_COUNT,

@@ -4,10 +4,10 @@ import hashlib
 from functools import cache
 
 from explorer.codegen import template_digest
-from explorer.dtype import DType
-from explorer.outcome import Circumstances
-from explorer.parameters import REFUTED
-from explorer.problem import Problem
+from explorer.model.dtype import DType
+from explorer.model.outcome import Circumstances
+from explorer.model.parameters import REFUTED
+from explorer.model.problem import Problem
 from explorer.space import RULES, parameters
 
 SAME_CODE = {"550279875e27": ("40eea7c8412b", "e839c20ae339", "550279875e27")}

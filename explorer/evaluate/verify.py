@@ -10,18 +10,18 @@ from functools import cache
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from explorer.accuracy import Accuracy
-from explorer.asked import command_of
-from explorer.config import Config
 from explorer.devices.emulated.result import Status
 from explorer.devices.names import gpu_alone, gpu_or_emulator
-from explorer.errors import WrongKernel
 from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import emulated_runs
-from explorer.outcome import Circumstances, Measured
-from explorer.problem import Problem
-from explorer.processes import FRESH, leave_interrupts, talking_to, usable_cores
+from explorer.model.accuracy import Accuracy
+from explorer.model.asked import command_of
+from explorer.model.config import Config
+from explorer.model.errors import WrongKernel
+from explorer.model.outcome import Circumstances, Measured
+from explorer.model.problem import Problem
+from explorer.system.processes import FRESH, leave_interrupts, talking_to, usable_cores
 
 # ------------------------------------------------------------------ on the emulator
 

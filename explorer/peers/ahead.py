@@ -28,11 +28,11 @@ from multiprocessing import parent_process
 from queue import Empty
 from typing import Any
 
-from explorer.gpu_spec import GpuSpec
-from explorer.peer import PeerName
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.peer import PeerName
+from explorer.model.problem import Problem
 from explorer.peers.registry import AHEAD
-from explorer.problem import Problem
-from explorer.processes import FRESH, usable_cores
+from explorer.system.processes import FRESH, usable_cores
 
 CompileAhead = Callable[[Problem, GpuSpec], None]
 """Compiles what a peer needs for a problem into its library's cache; it may raise anything."""

@@ -5,10 +5,10 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from explorer.dtype import DType
-from explorer.peer import Contender, PeerBuffers, PeerRefuses
+from explorer.model.dtype import DType
+from explorer.model.peer import Contender, PeerBuffers, PeerRefuses
+from explorer.model.problem import Op, Problem
 from explorer.peers.registry import FOUR, check_scope
-from explorer.problem import Op, Problem
 
 LIBRARY = "libcudnn.so.9"
 

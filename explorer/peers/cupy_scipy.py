@@ -9,10 +9,10 @@ from typing import Any
 import cupy
 from cupyx.scipy import special
 
-from explorer.dtype import DType
-from explorer.peer import Contender, PeerBuffers
+from explorer.model.dtype import DType
+from explorer.model.peer import Contender, PeerBuffers
+from explorer.model.problem import Op, Problem
 from explorer.peers.registry import check_scope
-from explorer.problem import Op, Problem
 
 _TYPES = {DType.F32: "float32", DType.F16: "float16", DType.F64: "float64"}
 

@@ -19,12 +19,12 @@ from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 from torch._subclasses import FakeTensorMode, fake_tensor
 
-from explorer.gpu_spec import GpuSpec
-from explorer.operands import inputs
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.operands import inputs
+from explorer.model.problem import Problem
 from explorer.peers.registry import EVERY, FOUR, check_scope
 from explorer.peers.torch_softmax import TORCH_TYPES, compiled
 from explorer.peers.triton_softmax import stand_in
-from explorer.problem import Problem
 
 
 def ahead(problem: Problem, gpu: GpuSpec) -> None:

@@ -2,8 +2,8 @@
 
 import jax
 
-from explorer.peer import Contender, PeerBuffers, PeerRefuses
-from explorer.problem import Problem
+from explorer.model.peer import Contender, PeerBuffers, PeerRefuses
+from explorer.model.problem import Problem
 
 
 def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:

@@ -5,12 +5,12 @@ from importlib.metadata import version
 from liger_kernel.ops.softmax import LigerSoftmaxFunction
 from torch import Tensor
 
-from explorer.gpu_spec import GpuSpec
-from explorer.peer import Contender, PeerBuffers
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.peer import Contender, PeerBuffers
+from explorer.model.problem import Op, Problem
 from explorer.peers.registry import check_scope
 from explorer.peers.torch_softmax import TorchContender
 from explorer.peers.triton_softmax import compiling_alone
-from explorer.problem import Op, Problem
 
 
 def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:

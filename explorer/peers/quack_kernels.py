@@ -6,11 +6,11 @@ from quack.cute_dsl_utils import torch2cute_dtype_map
 from quack.softmax import Softmax, SoftmaxBackward, softmax_bwd, softmax_fwd
 from torch import Tensor
 
-from explorer.gpu_spec import GpuSpec
-from explorer.peer import Contender, PeerBuffers, PeerRefuses
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.peer import Contender, PeerBuffers, PeerRefuses
+from explorer.model.problem import Op, Problem
 from explorer.peers.registry import check_scope
 from explorer.peers.torch_softmax import TORCH_TYPES, TorchContender
-from explorer.problem import Op, Problem
 
 
 def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:

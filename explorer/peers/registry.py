@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.peer import PeerName, PeerRefuses
-from explorer.problem import Op, Problem
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.peer import PeerName, PeerRefuses
+from explorer.model.problem import Op, Problem
 
 # ------------------------------------------------------------------ scope
 

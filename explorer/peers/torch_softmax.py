@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from explorer.dtype import DType
-from explorer.peer import Contender, PeerBuffers, PeerRefuses
+from explorer.model.dtype import DType
+from explorer.model.peer import Contender, PeerBuffers, PeerRefuses
+from explorer.model.problem import Op, Problem
 from explorer.peers.registry import EVERY, FOUR, check_scope
-from explorer.problem import Op, Problem
 
 # ------------------------------------------------------------------ contenders on tensors
 

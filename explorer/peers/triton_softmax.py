@@ -11,9 +11,10 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.testing import do_bench
 
-from explorer.gpu_spec import WARP, GpuSpec
-from explorer.operands import inputs, output
-from explorer.peer import Contender, PeerBuffers
+from explorer.model.gpu_spec import WARP, GpuSpec
+from explorer.model.operands import inputs, output
+from explorer.model.peer import Contender, PeerBuffers
+from explorer.model.problem import Op, Problem
 from explorer.peers.registry import EVERY, check_scope
 from explorer.peers.torch_softmax import TORCH_TYPES, TorchContender
 from explorer.peers.triton_kernels import (
@@ -23,7 +24,6 @@ from explorer.peers.triton_kernels import (
     one_row_of_any_length,
     persistent,
 )
-from explorer.problem import Op, Problem
 
 # ------------------------------------------------------------------ a program a row
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from explorer.errors import InvalidInput
+from explorer.model.errors import InvalidInput
 from explorer.presets import aitemplate, fast_softmax, llm_c, oneflow, pytorch, survey, triton
 from explorer.presets.preset import Preset, Source
 

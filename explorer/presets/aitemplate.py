@@ -1,7 +1,8 @@
 """AITemplate's kernels: which one runs depends on cols alone. Uncached: `fast-softmax-4`."""
 
-from explorer.config import Config
-from explorer.gpu_spec import WARP, GpuSpec
+from explorer.model.config import Config
+from explorer.model.gpu_spec import WARP, GpuSpec
+from explorer.model.problem import Op, Problem
 from explorer.presets.preset import (
     FIRST_WARP,
     VECTOR_BYTES,
@@ -14,7 +15,6 @@ from explorer.presets.preset import (
     packed_bytes,
     scalar,
 )
-from explorer.problem import Op, Problem
 
 FILE = "python/aitemplate/backend/cuda/softmax/softmax.cuh"
 MOST_ELEMENTS = 8

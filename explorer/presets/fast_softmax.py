@@ -6,8 +6,9 @@ that are multiples of 4; here they are right for all.
 
 import math
 
-from explorer.config import Config
-from explorer.gpu_spec import GpuSpec
+from explorer.model.config import Config
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.problem import Problem, power_of_two
 from explorer.presets.preset import (
     FIRST_WARP,
     Preset,
@@ -18,7 +19,6 @@ from explorer.presets.preset import (
     vectors,
     warps_for,
 )
-from explorer.problem import Problem, power_of_two
 
 MOST_UNROLLED = 8
 

@@ -1,7 +1,8 @@
 """llm.c's teaching kernels, softmax_forward 1 to 9. Number 5 is `thread-per-row-online-branchy`."""
 
-from explorer.config import Config
-from explorer.gpu_spec import WARP, GpuSpec
+from explorer.model.config import Config
+from explorer.model.gpu_spec import WARP, GpuSpec
+from explorer.model.problem import Problem, power_of_two
 from explorer.presets.preset import (
     EXPONENTIALS_STORED,
     FIRST_WARP,
@@ -11,7 +12,6 @@ from explorer.presets.preset import (
     scalar,
     stored,
 )
-from explorer.problem import Problem, power_of_two
 
 FILE = "dev/cuda/softmax_forward.cu"
 COMMIT = "f1e2ace"

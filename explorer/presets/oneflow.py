@@ -1,7 +1,8 @@
 """OneFlow's three paths: a warp a row, a block with the row in shared memory, a block without."""
 
-from explorer.config import Config
-from explorer.gpu_spec import WARP, GpuSpec
+from explorer.model.config import Config
+from explorer.model.gpu_spec import WARP, GpuSpec
+from explorer.model.problem import Problem
 from explorer.presets.preset import (
     FIRST_WARP,
     Preset,
@@ -14,7 +15,6 @@ from explorer.presets.preset import (
     rows_at_once,
     scalar,
 )
-from explorer.problem import Problem
 
 FILE = "oneflow/core/cuda/softmax.cuh"
 PACK = 2

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.gpu_spec import WARP, GpuSpec, occupancy
-from explorer.outcome import Resources
-from explorer.problem import Op, Problem, power_of_two
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import WARP, GpuSpec, occupancy
+from explorer.model.outcome import Resources
+from explorer.model.problem import Op, Problem, power_of_two
 from explorer.space import Space
 from explorer.space.design_rules import is_plain
 

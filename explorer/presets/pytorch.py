@@ -4,8 +4,9 @@
 thread, shared memory where the row fits in 48 KiB, and else three reads.
 """
 
-from explorer.config import Config
-from explorer.gpu_spec import WARP, GpuSpec
+from explorer.model.config import Config
+from explorer.model.gpu_spec import WARP, GpuSpec
+from explorer.model.problem import Problem, power_of_two
 from explorer.presets.preset import (
     FIRST_WARP,
     VECTOR_BYTES,
@@ -18,7 +19,6 @@ from explorer.presets.preset import (
     rows_at_once,
     scalar,
 )
-from explorer.problem import Problem, power_of_two
 
 FOLDER = "aten/src/ATen/native/cuda"
 THREADS = 1024

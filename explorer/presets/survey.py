@@ -4,8 +4,9 @@ Those of a thread a row are corrected in f32: a plain sum of thousands of terms 
 enough, so what its rounding takes is kept beside it (llm.c's fifth kernel sums in double).
 """
 
-from explorer.config import Config
-from explorer.gpu_spec import GpuSpec
+from explorer.model.config import Config
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.problem import Op, Problem
 from explorer.presets.preset import (
     EXPONENTIALS_STORED,
     FIRST_WARP,
@@ -20,7 +21,6 @@ from explorer.presets.preset import (
     vectors,
     warps_for,
 )
-from explorer.problem import Op, Problem
 
 # ------------------------------------------------------------------ a thread a row
 

@@ -1,11 +1,11 @@
 """The fused softmax of Triton's tutorial, which later publications compare themselves with."""
 
-from explorer.config import Config
-from explorer.gpu_spec import GpuSpec, occupancy
-from explorer.outcome import Resources
+from explorer.model.config import Config
+from explorer.model.gpu_spec import GpuSpec, occupancy
+from explorer.model.outcome import Resources
+from explorer.model.problem import Op, Problem, power_of_two
+from explorer.model.work_split import WorkSplit
 from explorer.presets.preset import VECTOR_BYTES, Preset, Source, holds, vectors
-from explorer.problem import Op, Problem, power_of_two
-from explorer.work_split import WorkSplit
 
 THREADS = 256
 MOST_BLOCKS = 8

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.accuracy import Accuracy, Limits
-from explorer.dtype import DType
+from explorer.model.accuracy import Accuracy, Limits
+from explorer.model.dtype import DType
 from explorer.reference.layout import NUMPY_DTYPES
 from explorer.reference.truth import Truth, Wide
 

@@ -9,9 +9,9 @@ from math import ceil
 
 import numpy as np
 
-from explorer.dtype import DType
-from explorer.gpu_spec import WARP
-from explorer.problem import Op
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import WARP
+from explorer.model.problem import Op
 from explorer.reference.layout import NUMPY_DTYPES, as_held
 from explorer.reference.rows import Pattern, Row
 

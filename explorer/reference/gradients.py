@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.dtype import DType
-from explorer.problem import Op, Problem
+from explorer.model.dtype import DType
+from explorer.model.problem import Op, Problem
 from explorer.reference.distances import PLATEAU
 from explorer.reference.influence import EXACT
 from explorer.reference.layout import saturated

@@ -11,9 +11,9 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.accuracy import Accuracy
-from explorer.dtype import DType
-from explorer.problem import Op, Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.dtype import DType
+from explorer.model.problem import Op, Problem
 from explorer.reference.layout import as_held
 from explorer.reference.rows import Pattern, Row, Shares, places_of, spread_places
 

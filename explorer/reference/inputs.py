@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.accuracy import Accuracy
-from explorer.dtype import DType
-from explorer.problem import Mask, Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Problem
 from explorer.reference.distances import EQUAL_TERMS
 from explorer.reference.gradients import vary_gradients
 from explorer.reference.influence import EXACT, OF_A_PLACE

@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.dtype import DType
-from explorer.operands import Operand
-from explorer.problem import Problem
+from explorer.model.dtype import DType
+from explorer.model.operands import Operand
+from explorer.model.problem import Problem
 
 NUMPY_DTYPES: dict[DType, Any] = {
     DType.F32: np.dtype(np.float32),

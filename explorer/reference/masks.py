@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.dtype import DType
-from explorer.problem import Mask, Problem
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Problem
 from explorer.reference.distances import ONE_BEHIND
 from explorer.reference.influence import EXACT, SUBSET, telling_count
 from explorer.reference.layout import NUMPY_DTYPES, saturated

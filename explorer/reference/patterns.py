@@ -11,9 +11,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from explorer.accuracy import Accuracy
-from explorer.dtype import DType
-from explorer.problem import Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.dtype import DType
+from explorer.model.problem import Problem
 from explorer.reference.distances import (
     ladders,
     least_outputs,

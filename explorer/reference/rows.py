@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.gpu_spec import WARP
+from explorer.model.gpu_spec import WARP
 
 Row = NDArray[np.float64]
 

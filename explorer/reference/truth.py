@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.dtype import DType
-from explorer.problem import Mask, Op, Problem
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Op, Problem
 
 # ------------------------------------------------------------------ sums that lose nothing
 

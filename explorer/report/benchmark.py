@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from explorer.devices.recorded import RecordedKernel, Recording
-from explorer.outcome import Measured, Stage
+from explorer.model.outcome import Measured, Stage
 from explorer.report.table import Table, notes, numbers, print_table, words
 from explorer.report.text import counted, percent
 from explorer.tuning.benchmark import AT, WITHIN, Score

@@ -10,9 +10,9 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from explorer.errors import InvalidInput
+from explorer.model.errors import InvalidInput
 from explorer.report.own_files import PICTURE, check_replaceable, marked_png, marked_svg
-from explorer.user_files import check_writable, write_file
+from explorer.system.user_files import check_writable, write_file
 
 Row = dict[str, Any]
 Chart = Any

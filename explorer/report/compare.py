@@ -27,6 +27,7 @@ from explorer.report.text import (
     percent,
     share_of_copy,
 )
+from explorer.system.user_files import COMPARISON, read_kept
 from explorer.tuning.peer_comparison import (
     LOSS,
     LOSS_THAT_COUNTS,
@@ -38,7 +39,6 @@ from explorer.tuning.peer_comparison import (
     PeerTime,
     losses,
 )
-from explorer.user_files import COMPARISON, read_kept
 
 # ------------------------------------------------------------------ as JSON
 

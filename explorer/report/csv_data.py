@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from explorer.devices.recorded import RecordingFile
-from explorer.outcome import Rejected
-from explorer.parameters import MEANING, REFUTED, Value
-from explorer.problem import Problem
+from explorer.model.outcome import Rejected
+from explorer.model.parameters import MEANING, REFUTED, Value
+from explorer.model.problem import Problem
 from explorer.report.compare import compare_data
 from explorer.report.finals import trial_data
 from explorer.report.journey import journey_data

@@ -6,9 +6,9 @@ from typing import Any
 
 from rich.console import Console
 
-from explorer.config_words import difference_words
-from explorer.outcome import Circumstances, Measured
-from explorer.problem import Problem
+from explorer.model.config_words import difference_words
+from explorer.model.outcome import Circumstances, Measured
+from explorer.model.problem import Problem
 from explorer.report.table import GAP, LEAST_PROSE, Column, Table, number, print_table, prose, word
 from explorer.report.text import (
     counted,

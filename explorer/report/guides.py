@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import Markdown, TableElement
 
-from explorer.errors import InvalidInput
-from explorer.plain_data import MOST_NEAREST, nearest_are
+from explorer.model.errors import InvalidInput
 from explorer.report.table import Cell, Column, Kind, Table, print_table, prose, whole_rows, words
-from explorer.user_files import read_text
+from explorer.system.plain_data import MOST_NEAREST, nearest_are
+from explorer.system.user_files import read_text
 
 FOLDER = Path(__file__).resolve().parents[1] / "guide"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from explorer.config_words import brief_words, change_words
+from explorer.model.config_words import brief_words, change_words
 from explorer.presets import REPORTED, ReportedRatio, find_preset
 from explorer.report.table import (
     Cell,
@@ -31,8 +31,8 @@ from explorer.report.text import (
     times_as_fast,
     with_spread,
 )
+from explorer.system.user_files import JOURNEY, read_kept
 from explorer.tuning.journey import BEST, Journey, Step
-from explorer.user_files import JOURNEY, read_kept
 
 # ------------------------------------------------------------------ as JSON
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from explorer.codegen import Variant
+from explorer.codegen.host_call import LIBRARY_MACRO, POINTER, HostCall
 from explorer.codegen.variant import needed_arch
 from explorer.devices.recorded import Recording
 from explorer.evaluate.emulation import Verdict
 from explorer.evaluate.verify import FinalistCheck
-from explorer.host_call import LIBRARY_MACRO, POINTER, HostCall
-from explorer.operands import inputs, output, scalars
-from explorer.outcome import Resources, Stage
-from explorer.parameters import MEANING, REFUTED
+from explorer.model.operands import inputs, output, scalars
+from explorer.model.outcome import Resources, Stage
+from explorer.model.parameters import MEANING, REFUTED
 from explorer.report.finals import finals_data, trial_data, winner_data
 from explorer.report.machine import Check
 from explorer.report.main_effects import headlines, unpaired_sentence

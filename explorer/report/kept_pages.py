@@ -8,12 +8,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from explorer.asked import AskedProblem
-from explorer.config import Config
-from explorer.config_words import brief_words
 from explorer.devices.recorded import SUFFIX, read_header
-from explorer.errors import InvalidInput
-from explorer.problem import Problem
+from explorer.model.asked import AskedProblem
+from explorer.model.config import Config
+from explorer.model.config_words import brief_words
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Problem
+from explorer.model.tuned_table import TunedProblem, TunedTable, read_table, table_file
 from explorer.report.charts import (
     Chart,
     Row,
@@ -45,10 +46,9 @@ from explorer.report.text import (
     times_as_fast,
     with_spread,
 )
-from explorer.tuned_table import TunedProblem, TunedTable, read_table, table_file
+from explorer.system.user_files import COMPARISON, JOURNEY, TUNED_TABLE, kind_of, read_json
 from explorer.tuning.journey import Journey
 from explorer.tuning.peer_comparison import PeerComparison, PeerRun
-from explorer.user_files import COMPARISON, JOURNEY, TUNED_TABLE, kind_of, read_json
 
 # ------------------------------------------------------------------ what a file is
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from explorer.problem import Problem
+from explorer.model.problem import Problem
 from explorer.tuning.peer_comparison import PeerRun
 
 NAMED_CHARACTERS = 200

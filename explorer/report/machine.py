@@ -13,22 +13,22 @@ from explorer import __version__
 from explorer.codegen import template_digest
 from explorer.compile import cache_dir, nvrtc_version
 from explorer.compile.compiler import include_dir
-from explorer.config import Config
 from explorer.devices.cuda import CudaDevice, driver_problem
 from explorer.devices.emulated.result import Status
 from explorer.devices.recorded import RecordingFile, list_recordings, read_recording
-from explorer.errors import ExplorerError
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.gpu_suite import RECORD, read_runs, record_path, sentence
 from explorer.evaluate.profile import MISSING, disassembler
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.gpu_spec import DEFAULT_GPU, known_gpu
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError
+from explorer.model.gpu_spec import DEFAULT_GPU, known_gpu
+from explorer.model.problem import Problem
 from explorer.report.studies import PROGRAM, dashboard_program
 from explorer.report.table import Styled, Table, print_table, prose, words
+from explorer.system.user_files import STUDIES, is_writable_folder, studies_folder, template_dir
 from explorer.tuning import open_storage, survey
 from explorer.tuning.storage import STORAGE_VARIABLE, default_storage
-from explorer.user_files import STUDIES, is_writable_folder, studies_folder, template_dir
 
 # ------------------------------------------------------------------ one thing
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from explorer.parameters import Value
-from explorer.problem import Problem
+from explorer.model.parameters import Value
+from explorer.model.problem import Problem
 from explorer.report.table import Table, numbers, prose, words
 from explorer.report.text import count, microseconds
 from explorer.tuning.main_effects import BLOCK_OF_A_ROW, LEAST_PAIRS, NEAR

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from explorer import __version__
-from explorer.errors import InvalidInput
-from explorer.user_files import COMPARISON, JOURNEY, kind_of, open_regular, read_json
+from explorer.model.errors import InvalidInput
+from explorer.system.user_files import COMPARISON, JOURNEY, kind_of, open_regular, read_json
 
 _PROGRAM = "softmax-explorer"
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from rich.console import Console
 
-from explorer.config_words import brief_words, difference_words
 from explorer.evaluate.verify import FinalistCheck
-from explorer.problem import Problem
+from explorer.model.config_words import brief_words, difference_words
+from explorer.model.problem import Problem
 from explorer.report.finals import finalist_data
 from explorer.report.studies import checked_sentence, tally
 from explorer.report.table import Table, notes, numbers, print_table, prose, words

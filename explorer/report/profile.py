@@ -6,11 +6,11 @@ from typing import Any
 
 from rich.console import Console
 
-from explorer.config_words import brief_words
 from explorer.evaluate.nsight import NsightFigures
 from explorer.evaluate.profile import Profile
-from explorer.gpu_spec import Occupancy
-from explorer.problem import Mask
+from explorer.model.config_words import brief_words
+from explorer.model.gpu_spec import Occupancy
+from explorer.model.problem import Mask
 from explorer.ptx_emulator import SECTOR_BYTES, Traffic
 from explorer.report.table import Table, notes, numbers, print_table, words
 from explorer.report.text import count, counted, percent, resources_line

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from explorer.outcome import Stage
-from explorer.problem import Problem
+from explorer.model.outcome import Stage
+from explorer.model.problem import Problem
 from explorer.report.text import (
     microseconds,
     percent,

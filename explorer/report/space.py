@@ -7,21 +7,21 @@ from typing import Any
 
 from rich.console import Console
 
-from explorer.config import Config
-from explorer.config_words import brief_words
 from explorer.devices.recorded import Recording, RecordingFile, RecordingHeader
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Measured
-from explorer.parameters import MEANING, REFUTED, Value
-from explorer.plain_data import nearest, shown
+from explorer.model.config import Config
+from explorer.model.config_words import brief_words
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.outcome import Measured
+from explorer.model.parameters import MEANING, REFUTED, Value
+from explorer.model.problem import Op, Problem
 from explorer.presets import PRESET_NAMES, PRESETS, Preset
-from explorer.problem import Op, Problem
 from explorer.report.table import Styled, Table, cell, numbers, print_table, prose, words
 from explorer.report.text import count, counted, microseconds, percent
 from explorer.space import RULES, Space
 from explorer.space.rules import Rule
+from explorer.system.plain_data import nearest, shown
 
 # --------------------------------------------- parameters, their values, and what the rules exclude
 

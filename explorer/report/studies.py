@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from explorer.config_words import brief_words
-from explorer.errors import NotFound
 from explorer.evaluate.space_version import space_version
 from explorer.evaluate.verify import FinalistCheck
+from explorer.model.config_words import brief_words
+from explorer.model.errors import NotFound
 from explorer.report.finals import finals_notes, print_finals
 from explorer.report.main_effects import (
     FIRST_TIMES,

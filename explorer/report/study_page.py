@@ -8,13 +8,13 @@ from math import exp, lgamma
 from typing import Any
 
 from explorer.codegen import emit
-from explorer.config import Config
-from explorer.config_words import brief_words
 from explorer.devices.recorded import Recording, list_recordings, read_recording
-from explorer.errors import ExplorerError
-from explorer.outcome import Measured, Stage
-from explorer.parameters import MEANING
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.config_words import brief_words
+from explorer.model.errors import ExplorerError
+from explorer.model.outcome import Measured, Stage
+from explorer.model.parameters import MEANING
+from explorer.model.problem import Problem
 from explorer.report.charts import (
     Chart,
     Row,

@@ -5,11 +5,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from explorer.accuracy import Accuracy
-from explorer.asked import AskedProblem
 from explorer.codegen import emit
-from explorer.outcome import Circumstances, Resources, Stage
-from explorer.problem import Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.asked import AskedProblem
+from explorer.model.outcome import Circumstances, Resources, Stage
+from explorer.model.problem import Problem
 from explorer.space import can_emit
 from explorer.tuning.objective import Goal
 from explorer.tuning.results import StudySummary, TrialRecord

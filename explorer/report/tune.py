@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-from explorer.config_words import brief_words
+from explorer.model.config_words import brief_words
+from explorer.model.tuned_table import TunedProblem, TunedTable, shipped_tables, table_file
 from explorer.report.compare import geometric_mean
 from explorer.report.progress import LiveLine
 from explorer.report.table import (
@@ -20,7 +21,6 @@ from explorer.report.table import (
     words,
 )
 from explorer.report.text import count, counted, microseconds, percent, seconds, share_of_copy
-from explorer.tuned_table import TunedProblem, TunedTable, shipped_tables, table_file
 from explorer.tuning.table_check import Fault
 from explorer.tuning.tune import TuneProgress, TuneRun
 

@@ -5,9 +5,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from explorer.errors import InvalidInput
-from explorer.plain_data import shown
-from explorer.problem import Op, Problem
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Op, Problem
 from explorer.runtime import shapes
 from explorer.runtime.launcher import gpu, plan_of
 from explorer.runtime.layout import (
@@ -24,6 +23,7 @@ from explorer.runtime.layout import (
     whole_axis,
 )
 from explorer.runtime.service import say_once, service
+from explorer.system.plain_data import shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Any
 import cupy
 import cupyx.scipy.special
 
-from explorer.problem import Op
+from explorer.model.problem import Op
 from explorer.runtime.arrays import Arrays, Call, Lying
 
 

@@ -20,8 +20,8 @@ from tempfile import NamedTemporaryFile, TemporaryDirectory
 from types import ModuleType
 
 from explorer.compile import KernelCache, cache_dir
-from explorer.errors import ExplorerError
-from explorer.user_files import read_bytes
+from explorer.model.errors import ExplorerError
+from explorer.system.user_files import read_bytes
 
 SOURCE = Path(__file__).with_name("fast_call.c")
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from explorer.errors import ExplorerError
+from explorer.model.errors import ExplorerError
 
 if TYPE_CHECKING:
     from explorer.runtime.torch_override import Registration

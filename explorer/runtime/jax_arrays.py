@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from cuda.bindings import driver
 
 from explorer.devices.cuda.program import checked
-from explorer.errors import InvalidInput
-from explorer.problem import Op
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Op
 from explorer.runtime.arrays import Arrays, Call, Lying
 from explorer.runtime.launcher import gpu
 

@@ -12,14 +12,14 @@ from tempfile import NamedTemporaryFile
 
 from explorer.codegen.variant import Launch, Variant
 from explorer.compile import Compiler, KernelCache, cache_dir
-from explorer.config import Config
-from explorer.errors import ExplorerError
-from explorer.gpu_spec import GpuSpec
-from explorer.plain_data import read_fields
-from explorer.problem import Problem
-from explorer.tuned_table import read_table
-from explorer.user_files import open_regular, template_dir
-from explorer.work_split import WorkSplit
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.problem import Problem
+from explorer.model.tuned_table import read_table
+from explorer.model.work_split import WorkSplit
+from explorer.system.plain_data import read_fields
+from explorer.system.user_files import open_regular, template_dir
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def _installed() -> str:
     """
     package = Path(__file__).resolve().parents[1]
     files = [*template_dir().rglob("*.j2"), *package.glob("*.py"), Path(__file__)]
-    for folder in ("space", "codegen", "compile"):
+    for folder in ("model", "system", "space", "codegen", "compile"):
         files += (package / folder).rglob("*.py")
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
     return hashlib.sha256(repr((stats, _compiler())).encode()).hexdigest()

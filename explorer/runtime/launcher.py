@@ -25,8 +25,8 @@ from explorer.devices.cuda.program import (
     driver_problem,
     gpu_spec,
 )
-from explorer.gpu_spec import GpuSpec
-from explorer.problem import Problem
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.problem import Problem
 from explorer.runtime.kernels import ReadyKernel
 
 # ------------------------------------------------------------------ GPUs

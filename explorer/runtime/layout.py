@@ -5,10 +5,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.plain_data import shown, whole_of
-from explorer.problem import Mask, Op, Problem
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Mask, Op, Problem
+from explorer.system.plain_data import shown, whole_of
 
 Shape = tuple[int, ...]
 

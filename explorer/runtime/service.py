@@ -14,17 +14,17 @@ from functools import partial
 from typing import Any, TypedDict
 
 from explorer.compile import CompileFailure
-from explorer.config import Config
-from explorer.errors import ExplorerError, InvalidInput
-from explorer.gpu_spec import GpuSpec
-from explorer.plain_data import shown, whole_of
-from explorer.problem import Problem
-from explorer.processes import usable_cores
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError, InvalidInput
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.problem import Problem
+from explorer.model.tuned_table import table_file
 from explorer.runtime.kernels import find, make, tuned_config, tuned_configs
 from explorer.runtime.launcher import LoadedKernel, gpu
 from explorer.runtime.shapes import read_shapes
-from explorer.tuned_table import table_file
-from explorer.user_files import StrPath, named_file
+from explorer.system.plain_data import shown, whole_of
+from explorer.system.processes import usable_cores
+from explorer.system.user_files import StrPath, named_file
 
 log = logging.getLogger("explorer")
 

@@ -13,10 +13,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from explorer.errors import InvalidInput
-from explorer.plain_data import shown
-from explorer.problem import Problem
-from explorer.user_files import StrPath, check_writable, named_file, read_text, write_file
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Problem
+from explorer.system.plain_data import shown
+from explorer.system.user_files import StrPath, check_writable, named_file, read_text, write_file
 
 COLUMNS = tuple(field.name for field in fields(Problem))
 """Those of a file: a problem's fields."""

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from explorer.errors import InvalidInput
-from explorer.problem import Op, Problem
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Op, Problem
 from explorer.runtime import launcher, shapes
 from explorer.runtime.launcher import Plan
 from explorer.runtime.layout import (

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from explorer.errors import InvalidInput
-from explorer.plain_data import shown
+from explorer.model.errors import InvalidInput
 from explorer.runtime.layout import is_causal, plain_scale, whole_axis
 from explorer.runtime.torch_calls import (
     Asked,
@@ -23,6 +22,7 @@ from explorer.runtime.torch_calls import (
     hidden_elements,
     runs_as_it_is,
 )
+from explorer.system.plain_data import shown
 
 HALF = (torch.float16, torch.bfloat16)
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from explorer.errors import ExplorerError
-from explorer.problem import Op
+from explorer.model.errors import ExplorerError
+from explorer.model.problem import Op
 from explorer.runtime import torch_fast_calls
 from explorer.runtime.layout import positive
 from explorer.runtime.service import options

@@ -9,10 +9,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from explorer.config import Config
-from explorer.gpu_spec import WARP, GpuSpec
-from explorer.parameters import ROW_THREADS, WARPS
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.gpu_spec import WARP, GpuSpec
+from explorer.model.parameters import ROW_THREADS, WARPS
+from explorer.model.problem import Problem
 from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic import config_for
 from explorer.space.heuristic.regimes import adapted

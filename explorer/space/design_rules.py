@@ -2,9 +2,9 @@
 
 import math
 
-from explorer.config import Config
-from explorer.gpu_spec import WARP
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.gpu_spec import WARP
+from explorer.model.problem import Mask, Op, Problem
 from explorer.space.rules import Point, rule
 
 STATIC_SHARED_BYTES = 48 * 1024

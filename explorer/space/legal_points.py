@@ -10,12 +10,12 @@ from multiprocessing.connection import Connection
 from operator import attrgetter
 from typing import Any
 
-from explorer.config import Config
-from explorer.gpu_spec import GpuSpec
-from explorer.parameters import MEANING, Value
-from explorer.problem import Problem
-from explorer.processes import leave_interrupts, talking_to
+from explorer.model.config import Config
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.parameters import MEANING, Value
+from explorer.model.problem import Problem
 from explorer.space.rules import RULES, Point, Rule
+from explorer.system.processes import leave_interrupts, talking_to
 
 # ------------------------------------------------------------------ what rules said, kept
 

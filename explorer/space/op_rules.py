@@ -1,8 +1,8 @@
 """What rules out kernels of an op, a mask, a layout or a middle axis."""
 
-from explorer.gpu_spec import WARP
-from explorer.parameters import COHERENT_HINTS
-from explorer.problem import Mask, Op
+from explorer.model.gpu_spec import WARP
+from explorer.model.parameters import COHERENT_HINTS
+from explorer.model.problem import Mask, Op
 from explorer.space.rules import Point, rule
 
 

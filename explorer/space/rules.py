@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import WARP, GpuSpec, registers_left
-from explorer.problem import Problem
-from explorer.work_split import WorkSplit
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import WARP, GpuSpec, registers_left
+from explorer.model.problem import Problem
+from explorer.model.work_split import WorkSplit
 
 # ------------------------------------------------------------------ rules
 

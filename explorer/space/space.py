@@ -7,11 +7,11 @@ from functools import cached_property, lru_cache
 from itertools import combinations
 from math import prod
 
-from explorer.config import Config
-from explorer.errors import InvalidInput
-from explorer.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
-from explorer.parameters import Value, parameters, searched
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
+from explorer.model.parameters import Value, parameters, searched
+from explorer.model.problem import Problem
 from explorer.space.legal_points import Change, LegalPoints, RuleCache, Setting
 from explorer.space.rules import RULES, Point, Rule
 

@@ -6,7 +6,7 @@ data such as `results` must not wait for it.
 
 from typing import TYPE_CHECKING
 
-from explorer.lazy import lazy_names
+from explorer.system.lazy import lazy_names
 
 if TYPE_CHECKING:
     from explorer.tuning.journey import Found, run_journey, stored_best

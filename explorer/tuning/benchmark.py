@@ -14,12 +14,12 @@ from functools import cached_property
 from itertools import count as count_from
 from statistics import mean, median, quantiles
 
-from explorer.config import Config
 from explorer.devices.recorded import RecordedComparison, Recording
-from explorer.errors import InvalidInput
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.outcome import Measured
-from explorer.parameters import Value
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput
+from explorer.model.outcome import Measured
+from explorer.model.parameters import Value
 from explorer.space import Space
 from explorer.tuning.candidates import Catalogue
 from explorer.tuning.objective import Goal

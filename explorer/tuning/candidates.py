@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.config import Config
-from explorer.parameters import Value
+from explorer.model.config import Config
+from explorer.model.parameters import Value
 from explorer.space import Rule, Space, spread_otherwise
 
 # ------------------------------------------------------------------ the legal configs of a space

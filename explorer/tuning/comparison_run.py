@@ -12,14 +12,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from explorer.accuracy import Accuracy
-from explorer.errors import ExplorerError, InvalidInput
 from explorer.evaluate.space_version import template_version
-from explorer.gpu_spec import GpuSpec
-from explorer.peer import Entered, NotEntered, PeerBench, PeerName
-from explorer.plain_data import parse_json, read_fields, read_object
-from explorer.problem import Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.errors import ExplorerError, InvalidInput
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName
+from explorer.model.problem import Problem
 from explorer.space import config_for
+from explorer.system.plain_data import parse_json, read_fields, read_object
+from explorer.system.user_files import append_line, whole_lines
 from explorer.tuning.peer_comparison import (
     PEER_LIMIT_S,
     ROUNDS,
@@ -32,7 +33,6 @@ from explorer.tuning.peer_comparison import (
     compare_with_peers,
 )
 from explorer.tuning.tune import Benches, Pace, TuneProgress
-from explorer.user_files import append_line, whole_lines
 
 AHEAD = 2
 """Problems that compile in the background while one is prepared and timed."""

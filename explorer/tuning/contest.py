@@ -10,9 +10,9 @@ from functools import cache
 from math import comb
 from statistics import median
 
-from explorer.config import Config
-from explorer.errors import InvalidInput
-from explorer.evaluator import Comparison
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput
+from explorer.model.evaluator import Comparison
 
 CONFIDENCE = 0.95
 

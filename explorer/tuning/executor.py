@@ -17,9 +17,9 @@ from functools import partial
 from types import TracebackType
 from typing import Protocol, runtime_checkable
 
-from explorer.config import Config
-from explorer.evaluator import Evaluator
-from explorer.outcome import Outcome
+from explorer.model.config import Config
+from explorer.model.evaluator import Evaluator
+from explorer.model.outcome import Outcome
 
 LONGEST_TURN_S = 1e-4
 """How long one thread may keep Python's interpreter from the others while evaluations run, for

@@ -4,9 +4,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from explorer.config import Config
-from explorer.evaluator import Evaluator, ReplaysComparison
-from explorer.outcome import spread
+from explorer.model.config import Config
+from explorer.model.evaluator import Evaluator, ReplaysComparison
+from explorer.model.outcome import spread
 from explorer.tuning.contest import Contest, Ratio, ratio
 from explorer.tuning.results import Finalist, Finals, TrialRecord
 

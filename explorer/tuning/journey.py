@@ -8,14 +8,14 @@ from typing import Any
 from optuna.storages import BaseStorage
 
 from explorer.codegen import emit
-from explorer.config import Config
-from explorer.errors import InvalidInput, NotFound
-from explorer.evaluator import Evaluator
-from explorer.outcome import Circumstances, Measured, Timed
-from explorer.plain_data import read_fields, shown
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput, NotFound
+from explorer.model.evaluator import Evaluator
+from explorer.model.outcome import Circumstances, Measured, Timed
+from explorer.model.problem import Problem
 from explorer.presets import PRESETS
-from explorer.problem import Problem
 from explorer.space import can_emit
+from explorer.system.plain_data import read_fields, shown
 from explorer.tuning.contest import Absent, Contest, Ratio, check_rows, ratio
 from explorer.tuning.search import evaluator_study
 from explorer.tuning.study_reader import stored_studies

@@ -13,15 +13,15 @@ from optuna.storages import BaseStorage
 
 from explorer.codegen import Variant
 from explorer.devices.recorded import Recording, list_recordings, read_recording
-from explorer.errors import ExplorerError, NotFound
 from explorer.evaluate.space_version import template_version
-from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Circumstances, Measured
-from explorer.tuned_table import TunedProblem, read_table, table_path
+from explorer.model.errors import ExplorerError, NotFound
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.outcome import Circumstances, Measured
+from explorer.model.tuned_table import TunedProblem, read_table, table_path
+from explorer.system.user_files import is_there, shipped_folder
 from explorer.tuning.objective import Goal
 from explorer.tuning.results import TrialRecord
 from explorer.tuning.study_reader import load_measured
-from explorer.user_files import is_there, shipped_folder
 
 # ------------------------------------------------------------------ what is found
 

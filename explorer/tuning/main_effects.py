@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from explorer.config import Config
-from explorer.parameters import Value
+from explorer.model.config import Config
+from explorer.model.parameters import Value
 from explorer.tuning.contest import ratio
 from explorer.tuning.results import Contrast, TrialRecord, Unpaired
 

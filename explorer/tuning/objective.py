@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from explorer.accuracy import Accuracy
-from explorer.errors import InvalidInput
-from explorer.outcome import Circumstances, Measured, Outcome
-from explorer.problem import Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.errors import InvalidInput
+from explorer.model.outcome import Circumstances, Measured, Outcome
+from explorer.model.problem import Problem
 
 # ------------------------------------------------------------------ what a study minimises
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from explorer.config import Config
+from explorer.model.config import Config
 from explorer.space import Rule
 from explorer.tuning.candidates import Offer
 from explorer.tuning.finals import dominates

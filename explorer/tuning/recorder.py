@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
-from explorer.config import Config
 from explorer.devices.recorded import (
     RecordedComparison,
     RecordedKernel,
@@ -17,11 +16,12 @@ from explorer.devices.recorded import (
     recording_name,
     write_recording,
 )
-from explorer.errors import InvalidInput, NotFound
-from explorer.evaluator import Evaluator
-from explorer.outcome import Measured, Outcome, Stage
-from explorer.parameters import Value
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput, NotFound
+from explorer.model.evaluator import Evaluator
+from explorer.model.outcome import Measured, Outcome, Stage
+from explorer.model.parameters import Value
+from explorer.model.problem import Problem
 from explorer.space import Space
 from explorer.tuning.executor import Evaluation, Evaluations
 from explorer.tuning.results import Progress

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from explorer.asked import option_of
-from explorer.errors import ON_COMMAND_LINE
+from explorer.model.asked import option_of
+from explorer.model.errors import ON_COMMAND_LINE
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

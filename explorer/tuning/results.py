@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from explorer.accuracy import Accuracy
-from explorer.config import Config
-from explorer.errors import InvalidInput
-from explorer.outcome import Circumstances, Measured, Rejected, Stage
-from explorer.parameters import Value
-from explorer.plain_data import parse_json, read_fields, read_time_us, shown
-from explorer.problem import Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput
+from explorer.model.outcome import Circumstances, Measured, Rejected, Stage
+from explorer.model.parameters import Value
+from explorer.model.problem import Problem
+from explorer.system.plain_data import parse_json, read_fields, read_time_us, shown
 from explorer.tuning.contest import check_rows
 from explorer.tuning.objective import Goal, Objectives
 

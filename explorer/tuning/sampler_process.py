@@ -10,9 +10,9 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from explorer.config import Config
-from explorer.parameters import Value
-from explorer.processes import leave_interrupts, talking_to
+from explorer.model.config import Config
+from explorer.model.parameters import Value
+from explorer.system.processes import leave_interrupts, talking_to
 
 if TYPE_CHECKING:  # Optuna takes a second to import: in the process once it ignores Ctrl-C
     from explorer.tuning.surrogate import OptunaSampler

@@ -12,10 +12,10 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from explorer.config import Config
-from explorer.errors import InvalidInput
-from explorer.plain_data import shown
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput
 from explorer.space import Space
+from explorer.system.plain_data import shown
 from explorer.tuning.candidates import OpenOffer
 from explorer.tuning.objective import Goal
 from explorer.tuning.proposer import Proposer

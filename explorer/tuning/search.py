@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from optuna.storages import BaseStorage
 
-from explorer.config import Config
-from explorer.errors import ExplorerError, InvalidInput, NotFound
 from explorer.evaluate.space_version import space_version
-from explorer.evaluator import Evaluator
-from explorer.outcome import Measured, Outcome, Rejected, Stage
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError, InvalidInput, NotFound
+from explorer.model.evaluator import Evaluator
+from explorer.model.outcome import Measured, Outcome, Rejected, Stage
 from explorer.space import Rule, Space
 from explorer.tuning.candidates import Catalogue, Offer, OpenOffer
 from explorer.tuning.executor import Evaluation, Evaluations

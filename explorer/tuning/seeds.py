@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, zip_longest
 
-from explorer.accuracy import Accuracy
 from explorer.codegen import emit
 from explorer.compile import CompilePool
-from explorer.config import Config
-from explorer.gpu_spec import GpuSpec
-from explorer.problem import Problem, power_of_two
+from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.problem import Problem, power_of_two
 from explorer.space import Space
 from explorer.space.design_rules import WIDE_ROW
 from explorer.space.heuristic import exact, promising

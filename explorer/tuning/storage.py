@@ -48,10 +48,10 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.pool import StaticPool
 
-from explorer.errors import ExplorerError, InvalidInput, NotFound
-from explorer.plain_data import shown
+from explorer.model.errors import ExplorerError, InvalidInput, NotFound
+from explorer.system.plain_data import shown
+from explorer.system.user_files import studies_folder
 from explorer.tuning.remedies import said
-from explorer.user_files import studies_folder
 
 # ------------------------------------------------------------------ statements
 # Before every row that Optuna writes, it reads the trial, and an earlier value of the parameter:

@@ -8,13 +8,13 @@ from typing import Any
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from explorer.asked import command_of
-from explorer.config import Config
-from explorer.config_words import brief_words
-from explorer.errors import InvalidInput
-from explorer.outcome import Measured, Outcome, Rejected
-from explorer.plain_data import read_text, read_whole, shown
-from explorer.problem import Problem
+from explorer.model.asked import command_of
+from explorer.model.config import Config
+from explorer.model.config_words import brief_words
+from explorer.model.errors import InvalidInput
+from explorer.model.outcome import Measured, Outcome, Rejected
+from explorer.model.problem import Problem
+from explorer.system.plain_data import read_text, read_whole, shown
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import Finals, TrialRecord, finals_to_json
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from explorer.processes import leave_interrupts, talking_to
+from explorer.system.processes import leave_interrupts, talking_to
 
 if TYPE_CHECKING:  # Optuna takes a second to import: here it is once both processes are under way
     from optuna.distributions import BaseDistribution

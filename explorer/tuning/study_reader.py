@@ -15,14 +15,14 @@ from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, create_trial
 from sqlalchemy.engine import Engine
 
-from explorer.asked import AskedProblem, command_or_call
-from explorer.config import Config
-from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.space_version import space_version
-from explorer.outcome import Circumstances, Measured, Outcome, Rejected, Stage
-from explorer.parameters import Value
-from explorer.plain_data import read_text, read_whole, shown
-from explorer.problem import Problem
+from explorer.model.asked import AskedProblem, command_or_call
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput, NotFound
+from explorer.model.outcome import Circumstances, Measured, Outcome, Rejected, Stage
+from explorer.model.parameters import Value
+from explorer.model.problem import Problem
+from explorer.system.plain_data import read_text, read_whole, shown
 from explorer.tuning.finals import front_trials
 from explorer.tuning.main_effects import contrasts, unpaired
 from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives

@@ -12,10 +12,10 @@ from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from explorer.config import Config
-from explorer.errors import ExplorerError, InvalidInput
-from explorer.outcome import Circumstances, Outcome, Rejected, Stage
-from explorer.plain_data import read_text, read_whole, shown
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError, InvalidInput
+from explorer.model.outcome import Circumstances, Outcome, Rejected, Stage
+from explorer.system.plain_data import read_text, read_whole, shown
 from explorer.tuning.claims import Claims
 from explorer.tuning.objective import Objectives
 from explorer.tuning.remedies import again, named_thread, said

@@ -13,9 +13,9 @@ from optuna.distributions import CategoricalDistribution
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import Trial, TrialState, create_trial
 
-from explorer.config import Config
-from explorer.errors import ExplorerError, InvalidInput
-from explorer.parameters import Value
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError, InvalidInput
+from explorer.model.parameters import Value
 from explorer.tuning.remedies import again, said
 
 # ------------------------------------------------------------------ samplers of Optuna

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from explorer.accuracy import Accuracy
 from explorer.codegen import emit
-from explorer.config import Config
 from explorer.evaluate.space_version import is_of_today
-from explorer.outcome import Stage
-from explorer.problem import Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
+from explorer.model.outcome import Stage
+from explorer.model.problem import Problem
+from explorer.model.tuned_table import TunedProblem, TunedTable
 from explorer.space.candidates import listed
-from explorer.tuned_table import TunedProblem, TunedTable
 
 GRAVE = (Stage.VERIFY, Stage.CRASH, Stage.TIMEOUT)
 """Failures that a legal candidate must not have: its numbers are wrong, or it does not end."""

@@ -15,15 +15,13 @@ from pathlib import Path
 from statistics import median
 from typing import Protocol
 
-from explorer.config import Config
-from explorer.errors import ExplorerError, NotFound
-from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Measured, Rejected
-from explorer.peer import Entered, PeerBench, PeerName
-from explorer.problem import Problem
-from explorer.space.candidates import candidates, variations
-from explorer.space.space import Space
-from explorer.tuned_table import (
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError, NotFound
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.outcome import Measured, Rejected
+from explorer.model.peer import Entered, PeerBench, PeerName
+from explorer.model.problem import Problem
+from explorer.model.tuned_table import (
     FailedConfig,
     Finalist,
     TimedConfig,
@@ -32,11 +30,13 @@ from explorer.tuned_table import (
     journal_line,
     read_journal,
 )
+from explorer.space.candidates import candidates, variations
+from explorer.space.space import Space
+from explorer.system.user_files import append_line
 from explorer.tuning.contest import Contest, ratio
 from explorer.tuning.objective import Effort
 from explorer.tuning.recorder import Kernels, evaluate_each
 from explorer.tuning.remedies import another_output
-from explorer.user_files import append_line
 
 NEIGHBOURS = 3
 """Problems whose best is tried on one more: the most alike of those that are tuned already."""

@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial
 
-from explorer.config import Config
-from explorer.errors import InvalidInput
-from explorer.outcome import Circumstances, Rejected, Stage
-from explorer.plain_data import parse_json, read_text, read_whole, shown
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput
+from explorer.model.outcome import Circumstances, Rejected, Stage
+from explorer.model.problem import Problem
+from explorer.system.plain_data import parse_json, read_text, read_whole, shown
+from explorer.system.user_files import MAX_TEXT_BYTES
+from explorer.system.user_files import read_text as read_file
 from explorer.tuning.objective import Objectives
 from explorer.tuning.study_attributes import finished_trial, to_outcome
-from explorer.user_files import MAX_TEXT_BYTES
-from explorer.user_files import read_text as read_file
 
 _KIND = "softmax-explorer: trials of a study"
 

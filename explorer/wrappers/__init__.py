@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from explorer.codegen import Variant
-from explorer.errors import InvalidInput
-from explorer.plain_data import shown
+from explorer.model.errors import InvalidInput
+from explorer.system.plain_data import shown
 from explorer.wrappers.cpp_program import cpp_program
 from explorer.wrappers.cupy_program import cupy_program
 from explorer.wrappers.jax_program import jax_program

@@ -2,9 +2,9 @@
 
 from explorer.codegen import Variant
 from explorer.codegen.element_types import ELEMENT_TYPES
-from explorer.dtype import DType
-from explorer.host_call import HostCall
-from explorer.problem import Mask, Problem
+from explorer.codegen.host_call import HostCall
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Problem
 from explorer.wrappers.example import TOLERANCES
 
 ROWS_CHECKED = 16

@@ -3,9 +3,9 @@
 import re
 
 from explorer.codegen import LaunchPlan, Variant
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.problem import Mask
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Mask
 from explorer.wrappers.example import Dialect, Example, program_text, refusal, source_lines
 
 _CUPY = Dialect(module="cupy", cast="astype", softmax="cupyx.scipy.special.")

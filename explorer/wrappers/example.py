@@ -6,11 +6,11 @@ Their texts differ by the name of the module that makes arrays and by a few of i
 from dataclasses import dataclass
 
 from explorer.codegen import Variant
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.host_call import HostCall
-from explorer.problem import Mask, Problem
-from explorer.work_split import WorkSplit
+from explorer.codegen.host_call import HostCall
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Problem
+from explorer.model.work_split import WorkSplit
 
 TOLERANCES = {DType.F32: 1e-4, DType.F16: 4e-3, DType.BF16: 2e-2, DType.F64: 2.5e-12}
 """Errors that kernels of every accuracy keep to, relative to an element's magnitude."""

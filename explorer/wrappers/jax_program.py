@@ -1,8 +1,8 @@
 """A program of JAX: a handler of XLA's calls the emitted file, also inside of jax.jit."""
 
 from explorer.codegen import Variant
-from explorer.dtype import DType
-from explorer.problem import Mask
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask
 from explorer.wrappers.example import Dialect, Example, program_text, refusal, source_lines
 
 _JAX = Dialect(module="jnp", cast="astype", softmax="jax.nn.")

@@ -1,7 +1,7 @@
 """A program of PyTorch: nvcc makes a library of the emitted file, which ctypes calls."""
 
 from explorer.codegen import Variant
-from explorer.problem import Mask
+from explorer.model.problem import Mask
 from explorer.wrappers.example import Dialect, Example, program_text, refusal, source_lines
 
 _TORCH = Dialect(module="torch", cast="to", softmax="torch.")

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Problem
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Problem
 
 PROBLEM = Problem(256, 512, DType.F32)
 SHAPE = ("--cols", "512", "--rows", "256")

@@ -20,7 +20,7 @@ from explorer.devices.recorded import (
 )
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.space_version import space_version, template_version
-from explorer.outcome import Circumstances, Measured, Rejected, Resources, Stage
+from explorer.model.outcome import Circumstances, Measured, Rejected, Resources, Stage
 from explorer.space import Space
 
 

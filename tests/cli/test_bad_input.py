@@ -9,7 +9,7 @@ import optuna
 import pytest
 from by_hand import SHAPE
 
-from explorer.errors import NotFound
+from explorer.model.errors import NotFound
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 

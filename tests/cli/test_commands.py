@@ -20,8 +20,8 @@ from explorer import __version__
 from explorer.cli.options import duration_s
 from explorer.codegen import split_source
 from explorer.devices.recorded import read_recording
-from explorer.errors import InvalidInput
 from explorer.evaluate.gpu_suite import RECORD, SuiteRun, write_run
+from explorer.model.errors import InvalidInput
 from explorer.report.guides import ORDER, print_guide, read_guide
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from fake_peers import FakePeerBench
 
-from explorer.errors import DeviceLost, InvalidInput
-from explorer.outcome import Rejected, Stage
-from explorer.problem import Problem
+from explorer.model.errors import DeviceLost, InvalidInput
+from explorer.model.outcome import Rejected, Stage
+from explorer.model.problem import Problem
 from explorer.report.tune import progress_text
 from explorer.tuning.tune import TuneProgress
 

@@ -8,11 +8,11 @@ import pytest
 from by_hand import KERNELS, SHAPE
 
 from explorer.devices.recorded import list_recordings
-from explorer.outcome import Measured
+from explorer.model.outcome import Measured
+from explorer.model.tuned_table import read_table
 from explorer.presets import PRESETS
 from explorer.report.csv_data import as_csv
 from explorer.space import RULES
-from explorer.tuned_table import read_table
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 TABLE = STUDIES / "tuned" / "held-out" / "nvidia-h100-80gb-hbm3.json"

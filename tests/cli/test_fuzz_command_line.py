@@ -7,7 +7,7 @@ from hostile_values import bounded, changed, json_values, quick, thorough
 from hypothesis import given
 from hypothesis import strategies as st
 
-from explorer.config import Config
+from explorer.model.config import Config
 
 numbers = (
     st.sampled_from(

@@ -82,7 +82,7 @@ def test_a_full_disk_costs_no_file(explorer, tmp_path, monkeypatch):
     def no_space(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("explorer.user_files.os.fsync", no_space)
+    monkeypatch.setattr("explorer.system.user_files.os.fsync", no_space)
     ran = explorer(*EMIT, "--output", "it.cu", "--force")
     assert ran.code == 2 and "No space left on device" in ran.err.splitlines()[-1]
     assert path.read_text() == "mine" and list(tmp_path.iterdir()) == [path]
@@ -338,7 +338,7 @@ def test_a_completion_that_no_shell_asks_for_is_no_wrong_kernel(explorer, monkey
 @pytest.mark.parametrize("value", ["/dev/null", "/dev/full/x", "x" * 5000, "/proc", "\udcff"])
 def test_a_cache_that_cannot_be(explorer, monkeypatch, tmp_path, name, value):
     from explorer.compile.compiler import Kernel, KernelCache
-    from explorer.outcome import Resources
+    from explorer.model.outcome import Resources
 
     monkeypatch.delenv("EXPLORER_CACHE_DIR", raising=False)
     monkeypatch.setenv(name, value)

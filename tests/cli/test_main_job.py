@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from by_hand import PROBLEM, SEARCH, SHAPE
 
-from explorer.asked import AskedProblem
 from explorer.codegen import emit
-from explorer.config import Config
+from explorer.model.asked import AskedProblem
+from explorer.model.config import Config
 from explorer.report.text import microseconds
 
 TRIALS = pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_another_storage_is_named_in_the_last_line(explorer, recording, tmp_path
 
 
 def test_rows_left_out_are_said(explorer):
-    from explorer.asked import rows_notice
+    from explorer.model.asked import rows_notice
 
     problem = AskedProblem(4096).problem()
     assert rows_notice(problem, None) == ["--rows not given: using 8192 (256 MiB of traffic)"]

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from explorer.errors import InvalidInput
+from explorer.model.errors import InvalidInput
 from explorer.report.own_files import (
     KEPT_COMPARISON,
     KEPT_JOURNEY,

@@ -11,7 +11,7 @@ from by_hand import RECORDING, SEARCH, SHAPE
 from command_line import keep_search
 
 from explorer.devices.recorded import read_recording, write_recording
-from explorer.outcome import Measured
+from explorer.model.outcome import Measured
 
 BOTH = ("--objectives", "time,error")
 

@@ -7,8 +7,8 @@ import pytest
 
 from explorer import __version__
 from explorer.evaluate import live
-from explorer.gpu_spec import known_gpu
-from explorer.outcome import Circumstances, Measured, Rejected, Resources, Stage
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.outcome import Circumstances, Measured, Rejected, Resources, Stage
 
 CONFIG = '{"threads_per_row":64,"static_cols":false,"cache":"none","cache_holds":"input"}'
 NO_GPU = "a time needs a GPU, and there is none: no NVIDIA driver (libcuda.so.1 is not found)"
@@ -156,7 +156,7 @@ def test_the_kernel_is_compiled_verified_and_timed_by_one_job(explorer, mine, mo
     """What the worker gets is the file's own text, with the runs that verify it."""
     from explorer.devices.cuda import SessionFacts
     from explorer.evaluate.program_under_test import read_emitted
-    from explorer.problem import Problem
+    from explorer.model.problem import Problem
 
     jobs, ahead = [], []
 

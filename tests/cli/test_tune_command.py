@@ -11,11 +11,11 @@ import pytest
 from fake_peers import FakePeerBench
 
 from explorer.cli.tune import _problems
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
 from explorer.evaluate.space_version import template_version
-from explorer.problem import Op
-from explorer.tuned_table import read_table, write_table
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Op
+from explorer.model.tuned_table import read_table, write_table
 from tests import heuristic_losses
 from tests.tuned_problems import FILES, text_of
 
@@ -332,7 +332,7 @@ def test_each_fault_of_a_table_is_said_once(explorer, tmp_path):
 
 
 def replace_failed(one):
-    from explorer.tuned_table import FailedConfig
+    from explorer.model.tuned_table import FailedConfig
 
     return FailedConfig(one.timed[0].config, "verify: relative error 0.5")
 

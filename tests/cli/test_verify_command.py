@@ -8,9 +8,9 @@ import pytest
 from by_hand import SHAPE
 
 from explorer.compile import CompileFailure
-from explorer.config import Config
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.problem import Problem
 from explorer.ptx_emulator import Finding, Kind, SourceLine
 from explorer.report.verification import finding_lines
 

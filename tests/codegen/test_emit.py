@@ -14,10 +14,10 @@ from space_sample import space_sample
 
 from explorer.codegen import emit
 from explorer.codegen.units import library
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Mask, Op, Problem
 from explorer.space import Space
 
 H200 = known_gpu("NVIDIA H200")

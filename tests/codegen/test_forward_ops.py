@@ -3,9 +3,9 @@
 import pytest
 
 from explorer.codegen import emit
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Op, Problem
 
 CONFIG = Config(cache_holds="input")
 

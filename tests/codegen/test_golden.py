@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from explorer.codegen import emit
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.problem import Problem
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -7,7 +7,7 @@ import pytest
 
 from explorer.codegen import emit
 from explorer.compile import Compiler
-from explorer.problem import Problem
+from explorer.model.problem import Problem
 
 FOLDER = Path(__file__).parents[1] / "gpu"
 

@@ -13,9 +13,9 @@ from space_sample import space_sample
 
 from explorer.codegen import emit
 from explorer.codegen.units import assembled, constants, library, words
-from explorer.config import Config
-from explorer.errors import ExplorerError
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError
+from explorer.model.problem import Problem
 
 REPOSITORY = Path(__file__).parents[2]
 PROBLEM = Problem(64, 1024)
@@ -108,7 +108,7 @@ def test_the_worked_example_of_a_new_reduction(tmp_path):
     (tmp_path / "templates/reduce/butterfly.cu.j2").write_text(unit)
     rules = tmp_path / "explorer/space/rules.py"
     rules.write_text(f"{rules.read_text()}\n\n{rule}")
-    parameters = tmp_path / "explorer/parameters.py"
+    parameters = tmp_path / "explorer/model/parameters.py"
     value = '    "reduction": (\n'
     assert value in parameters.read_text()
     parameters.write_text(parameters.read_text().replace(value, f'{value}        "butterfly",\n'))

@@ -8,7 +8,7 @@ import pytest
 
 from explorer.codegen import emit
 from explorer.codegen.units import words
-from explorer.work_split import WorkSplit
+from explorer.model.work_split import WorkSplit
 
 
 def asserted(problem, config, vectors=None):

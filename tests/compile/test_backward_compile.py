@@ -5,14 +5,14 @@ from as_planned import asserted, compile_host
 
 from explorer.codegen import emit
 from explorer.compile import CompilePool, Compiler
-from explorer.config import Config
-from explorer.dtype import DType
 from explorer.evaluate.profile import sass_of
-from explorer.gpu_spec import known_gpu_for
-from explorer.problem import Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu_for
+from explorer.model.problem import Op, Problem
+from explorer.model.work_split import WorkSplit
 from explorer.space import Space
 from explorer.space.space import covering_array
-from explorer.work_split import WorkSplit
 
 ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 

@@ -5,11 +5,11 @@ from as_planned import asserted
 from mended import mended
 
 from explorer.compile import CompilePool, Compiler
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu_for
-from explorer.problem import Op, Problem
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu_for
+from explorer.model.problem import Op, Problem
+from explorer.model.work_split import WorkSplit
 from explorer.space import Space
-from explorer.work_split import WorkSplit
 
 ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 

@@ -12,11 +12,11 @@ from explorer.codegen import emit
 from explorer.compile import CompileFailure, Compiler, KernelCache
 from explorer.compile.compiler import compile_source
 from explorer.compile.resources import kernel_resources, read_cubin
-from explorer.config import Config
 from explorer.evaluate.emulation import exceeded_resource
-from explorer.gpu_spec import known_gpu
-from explorer.outcome import Resources
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.outcome import Resources
+from explorer.model.problem import Problem
 
 SOURCE = emit(Problem(64, 4096), Config(reduction="shared-tree")).source
 

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from explorer.compile.compiler import Kernel, KernelCache
-from explorer.outcome import Resources
+from explorer.model.outcome import Resources
 
 KEY = "ab" * 16
 

@@ -6,12 +6,12 @@ from mended import mended
 
 from explorer.codegen import emit
 from explorer.compile import CompilePool, Compiler, KernelCache
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu_for
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu_for
+from explorer.model.problem import Problem
+from explorer.model.work_split import WorkSplit
 from explorer.space import Space
-from explorer.work_split import WorkSplit
 
 KINDS = {
     "f64": Problem(64, 1000, DType.F64),

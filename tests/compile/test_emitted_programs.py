@@ -11,10 +11,10 @@ from space_sample import space_sample
 
 from explorer.codegen import emit
 from explorer.codegen.variant import needed_arch
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu_for
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu_for
+from explorer.model.problem import Mask, Op, Problem
 from explorer.space import Space
 
 NVCC = shutil.which("nvcc")

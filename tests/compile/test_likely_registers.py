@@ -6,13 +6,13 @@ import pytest
 
 from explorer.codegen import emit
 from explorer.compile import CompilePool, Compiler
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu, occupancy
-from explorer.problem import Op, Problem
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu, occupancy
+from explorer.model.problem import Op, Problem
+from explorer.model.tuned_table import read_table
 from explorer.space.heuristic import config_for
 from explorer.space.heuristic.registers import likely_registers
 from explorer.space.heuristic.residency import fits_one_wave, resident_rows
-from explorer.tuned_table import read_table
 from tests.heuristic_losses import FOLDER
 
 H200 = known_gpu("NVIDIA H200")

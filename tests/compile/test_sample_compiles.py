@@ -5,9 +5,9 @@ from as_planned import asserted
 from space_sample import Sampled, space_sample
 
 from explorer.compile import Compiler
-from explorer.gpu_spec import known_gpu_for
+from explorer.model.gpu_spec import known_gpu_for
+from explorer.model.work_split import WorkSplit
 from explorer.space import Space
-from explorer.work_split import WorkSplit
 
 ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 

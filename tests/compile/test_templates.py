@@ -12,12 +12,12 @@ from paired_sizes import IN_PAIRS
 from explorer.codegen import emit
 from explorer.codegen.units import words
 from explorer.compile import CompilePool, Compiler, Kernel
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu_for
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu_for
+from explorer.model.problem import Problem
+from explorer.model.work_split import WorkSplit
 from explorer.space import Space
-from explorer.work_split import WorkSplit
 
 ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 

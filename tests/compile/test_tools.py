@@ -16,9 +16,9 @@ from explorer.devices.cuda.limits import (
     row_word_bytes,
     tools_sources,
 )
-from explorer.dtype import DType
 from explorer.evaluate.profile import sass_of
-from explorer.problem import Mask, Op, Problem
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Op, Problem
 
 KINDS = [
     *(Problem(64, 64, dtype) for dtype in DType),

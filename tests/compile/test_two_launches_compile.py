@@ -5,10 +5,10 @@ from as_planned import compile_host
 
 from explorer.codegen import emit
 from explorer.compile import Compiler
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu, known_gpu_for
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu, known_gpu_for
+from explorer.model.problem import Problem
 from explorer.space import Space
 
 TWO = {"threads": 512, "threads_per_row": 512, "cache": "none", "cache_holds": "input"}

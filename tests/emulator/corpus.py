@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from corpus_run import WRONG_NUMBERS
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.problem import Problem
 
 SHARED_RACE = "shared-race"
 GLOBAL_RACE = "global-race"

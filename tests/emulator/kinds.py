@@ -1,8 +1,8 @@
 """Problems of every kind, and kernels of each made wrong on purpose: for the emulator and a GPU."""
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Op, Problem
 
 HELD = Config(threads_per_row=64, cache_holds="input")
 """Rows in registers, several in a block, whose last is not whole."""

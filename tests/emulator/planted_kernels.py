@@ -7,9 +7,9 @@ and the orders of execution that a verification tries.
 
 from dataclasses import dataclass, field
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Op, Problem
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from virtual_arch import ARCH
 from explorer.codegen import emit
 from explorer.compile import Compiler
 from explorer.devices.emulated.device import EmulatedKernel, output_of
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Op, Problem
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Op, Problem
 from explorer.reference import verification_inputs
 from explorer.space import Space, config_for
 

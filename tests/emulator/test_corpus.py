@@ -11,7 +11,7 @@ from corpus import BASES, BUGS, EACH_BARRIER, SHARED_RACE, without_barrier  # no
 from corpus_run import run_variant, to_ptx  # noqa: E402
 
 from explorer.codegen import emit  # noqa: E402
-from explorer.gpu_spec import known_gpu  # noqa: E402
+from explorer.model.gpu_spec import known_gpu  # noqa: E402
 from explorer.space import Space  # noqa: E402
 
 STEPS = 20_000

@@ -8,12 +8,12 @@ from virtual_arch import ARCH
 
 from explorer.codegen import emit
 from explorer.compile import Compiler
-from explorer.config import Config
 from explorer.devices.emulated import device
 from explorer.devices.emulated.device import EmulatedKernel, emulate, output_of
 from explorer.devices.emulated.result import LaunchRefused, Status
-from explorer.dtype import DType
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.problem import Problem
 from explorer.ptx_emulator.findings import Kind
 from explorer.reference import NUMPY_DTYPES, check, truth_of, verification_inputs
 

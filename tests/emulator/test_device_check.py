@@ -5,7 +5,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from explorer.accuracy import Accuracy
 from explorer.compile import Compiler
 from explorer.devices.cuda.tools import (
     NOTHING_FOUND,
@@ -15,8 +14,9 @@ from explorer.devices.cuda.tools import (
     check_sources,
 )
 from explorer.devices.emulated.placement import Placement
-from explorer.dtype import DType
-from explorer.problem import Mask, Op, Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Op, Problem
 from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import Allocation
 from explorer.ptx_emulator.parser import parse

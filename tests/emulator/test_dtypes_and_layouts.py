@@ -7,13 +7,13 @@ from covering import covering
 from virtual_arch import ARCH
 
 from explorer.codegen import emit
-from explorer.config import Config
 from explorer.devices.emulated.result import Status
-from explorer.dtype import DType
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Mask, Op, Problem
 from explorer.ptx_emulator.findings import Kind
 from explorer.space import Space
 

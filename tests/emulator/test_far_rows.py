@@ -10,7 +10,6 @@ from planted import planted
 from virtual_arch import ARCH
 
 from explorer.compile import Compiler
-from explorer.config import Config
 from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.far import (
     Order,
@@ -20,10 +19,11 @@ from explorer.devices.emulated.far import (
     order_of,
 )
 from explorer.devices.emulated.result import LaunchRefused, Status
-from explorer.dtype import DType
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Op, Problem
 from explorer.ptx_emulator import Kind
 from explorer.reference import verification_inputs
 

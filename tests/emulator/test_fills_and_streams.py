@@ -16,8 +16,8 @@ from explorer.devices.cuda.limits import (
     row_shapes,
 )
 from explorer.devices.cuda.tools import check_sources
-from explorer.dtype import DType
-from explorer.problem import Mask, Op, Problem
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Op, Problem
 
 ROWS, COLS = 64, 512
 

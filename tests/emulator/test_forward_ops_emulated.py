@@ -8,14 +8,14 @@ from virtual_arch import ARCH
 
 from explorer.codegen import emit
 from explorer.compile import Compiler
-from explorer.config import Config
 from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.result import Status
-from explorer.dtype import DType
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Mask, Op, Problem
 from explorer.reference import verification_inputs
 from explorer.space import Space
 from explorer.space.space import covering_array

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from planted import planted
 
-from explorer.config import Config
 from explorer.devices.emulated.result import Status
-from explorer.dtype import DType
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.problem import Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.problem import Op, Problem
 
 ONE_WARP = Config(threads=64, threads_per_row=32)
 

@@ -8,7 +8,7 @@ from kinds import HELD, KINDS, SABOTAGE, problem_of, sabotaged
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.gpu_spec import known_gpu
+from explorer.model.gpu_spec import known_gpu
 from explorer.space import Space
 
 ROWS, COLS = 500, 520

@@ -8,14 +8,14 @@ from virtual_arch import ARCH
 
 from explorer.codegen import Launch
 from explorer.compile import Compiler
-from explorer.config import Config
 from explorer.devices.emulated import device
 from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.result import Status
-from explorer.dtype import DType
 from explorer.evaluate.emulation import EVERY_ORDER, Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.problem import Problem
 from explorer.ptx_emulator import Kind, LaunchLimits, Schedule
 from explorer.reference import verification_inputs
 

@@ -8,12 +8,12 @@ from space_sample import space_sample
 
 from explorer.codegen import can_overlap, emit
 from explorer.compile import Compiler
-from explorer.config import Config
 from explorer.devices.emulated.result import Status
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
-from explorer.problem import Mask, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Mask, Problem
 
 FAULTLESS = (Status.VERIFIED, Status.INACCURATE)
 """A row summed by one thread in fp32 may miss the tolerance by rounding alone."""

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from virtual_arch import ARCH
 
-from explorer.config import Config
 from explorer.devices.emulated.placement import Placement
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.problem import Mask, Op, Problem
 from explorer.ptx_emulator.findings import Kind
 from explorer.reference import NUMPY_DTYPES, verification_inputs
 

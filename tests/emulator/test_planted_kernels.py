@@ -11,7 +11,7 @@ from virtual_arch import ARCH
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.problem import Problem
+from explorer.model.problem import Problem
 
 EMULATOR = Emulator("sm_90")
 WITHOUT_ASSEMBLER = Emulator(ARCH)

@@ -6,11 +6,11 @@ import pytest
 from planted import planted
 from verified import verify
 
-from explorer.config import Config
 from explorer.devices.emulated.result import Status
-from explorer.dtype import DType
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.problem import Problem
 
 REDUX = Config(threads=192, threads_per_row=192, reduction="shuffle-redux")
 FIRST_WARP = replace(REDUX, reduction="shuffle-redux-first-warp")

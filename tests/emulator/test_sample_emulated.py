@@ -7,7 +7,7 @@ from test_batch_invariance import FEW, first_rows
 
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.problem import Op
+from explorer.model.problem import Op
 from explorer.reference import verification_inputs
 
 FAULTLESS = (Status.VERIFIED, Status.INACCURATE)

@@ -4,12 +4,12 @@ import pytest
 from planted import planted
 from verified import some, verify
 
-from explorer.config import Config
 from explorer.devices.emulated.result import Status
-from explorer.dtype import DType
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Problem
 from explorer.space import Space
 from explorer.space.space import covering_array
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from explorer.compile import CompileFailure, CompilePool, Compiler
-from explorer.errors import ExplorerError
 from explorer.evaluate import compile_processes
 from explorer.evaluate.compile_processes import CompileProcesses, _answer
+from explorer.model.errors import ExplorerError
 
 ARCH = "sm_90"
 

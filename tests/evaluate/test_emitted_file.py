@@ -8,16 +8,16 @@ import pytest
 
 from explorer.codegen import emit, launches, scratch_bytes
 from explorer.compile import compile_in_time
-from explorer.config import Config
 from explorer.devices.emulated.result import Status
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
 from explorer.evaluate.runs import emulated_runs
-from explorer.gpu_spec import known_gpu
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Mask, Op, Problem
 from explorer.presets import PRESETS
-from explorer.problem import Mask, Op, Problem
 
 H200 = known_gpu("NVIDIA H200")
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from test_emitted_file import CONFIGS
 
 from explorer.codegen import emit
-from explorer.errors import InvalidInput
 from explorer.evaluate.program_under_test import read_emitted
 from explorer.evaluate.runs import emulated_runs
+from explorer.model.errors import InvalidInput
 
 LIMIT_S = 5.0
 """How long reading a file may take, on a busy machine: emitted ones take a hundredth of it."""

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from explorer.accuracy import Accuracy
-from explorer.config import Config
 from explorer.devices.emulated.result import Emulation, Status
-from explorer.dtype import DType
-from explorer.errors import InvalidInput, WrongKernel
 from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import MOST_ELEMENTS, MOST_STRIDES, emulated_runs, striding_run
 from explorer.evaluate.verify import FinalistProcess, check_finalists, verify_many
-from explorer.problem import Mask, Op, Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput, WrongKernel
+from explorer.model.problem import Mask, Op, Problem
 from explorer.reference import Check, Truth, check, first_elements, patterns_for
 from explorer.reference.inputs import OTHER_SCALES
 

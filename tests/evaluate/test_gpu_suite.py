@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from explorer.errors import InvalidInput
 from explorer.evaluate import gpu_suite
 from explorer.evaluate.gpu_suite import (
     RECORD,
@@ -15,6 +14,7 @@ from explorer.evaluate.gpu_suite import (
     sentence,
     write_run,
 )
+from explorer.model.errors import InvalidInput
 
 FULL = SuiteRun(
     gpu="A GPU",

@@ -2,13 +2,13 @@
 
 import pytest
 
-from explorer.config import Config
 from explorer.devices.cuda.messages import FAR_SLOWER, SessionFacts
 from explorer.evaluate import live as live_module
 from explorer.evaluate.live import CLEARLY_SLOWER, LiveEvaluator
-from explorer.gpu_spec import known_gpu
-from explorer.outcome import Measured
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.outcome import Measured
+from explorer.model.problem import Problem
 
 FIRST, SECOND = Config(threads=128, threads_per_row=128), Config(threads=256, threads_per_row=256)
 

@@ -1,10 +1,10 @@
 """What is never written has a line too: that of the store which was to write it."""
 
 from explorer.codegen import emit
-from explorer.config import Config
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import read_emitted
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.problem import Problem
 from explorer.ptx_emulator.findings import Kind
 
 STORE = "  reinterpret_cast<Word*>(output)[k] = as_word(vector);\n"

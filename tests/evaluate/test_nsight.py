@@ -3,9 +3,9 @@
 import json
 from math import isnan
 
-from explorer.config import Config
 from explorer.evaluate.nsight import METRICS, ncu_command, nsight_figures, parse_figures
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.problem import Problem
 
 HEADER = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",'

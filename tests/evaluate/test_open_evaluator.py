@@ -11,13 +11,13 @@ from multiprocessing import active_children
 import pytest
 from test_compile_processes import no_compiling_here
 
-from explorer.accuracy import Accuracy
 from explorer.codegen import emit
 from explorer.compile import CompilePool, Compiler
-from explorer.errors import InvalidInput
 from explorer.evaluate import open_evaluator as opening
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Problem
 from explorer.space import Space, legal_points
 from explorer.tuning.objective import Goal
 from explorer.tuning.seeds import prepare, seeds_of

@@ -3,12 +3,12 @@
 import pytest
 
 from explorer.codegen import emit
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
 from explorer.evaluate.profile import counted_problem, profile
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Mask, Op, Problem
 from explorer.space import config_for
 
 H200 = known_gpu("NVIDIA H200")

@@ -1,13 +1,13 @@
 """How long a GPU may take for a kernel grows with what it is verified on."""
 
 from explorer.codegen import emit
-from explorer.config import Config
 from explorer.devices.cuda.device import making_s
 from explorer.devices.cuda.messages import Job, SmallRun
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import gpu_runs
-from explorer.outcome import Resources
-from explorer.problem import Op, Problem
+from explorer.model.config import Config
+from explorer.model.outcome import Resources
+from explorer.model.problem import Op, Problem
 
 
 def _making_s(problem, config):

@@ -5,11 +5,7 @@ import shlex
 
 import pytest
 
-from explorer.asked import asked_from
 from explorer.codegen import emit
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.errors import ON_COMMAND_LINE, InvalidInput, NotFound
 from explorer.export import (
     checked_config,
     compile_for,
@@ -19,9 +15,13 @@ from explorer.export import (
     variant_of,
     write_source,
 )
-from explorer.gpu_spec import known_gpu
-from explorer.outcome import Measured, Resources
-from explorer.problem import Mask, Op, Problem
+from explorer.model.asked import asked_from
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import ON_COMMAND_LINE, InvalidInput, NotFound
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.outcome import Measured, Resources
+from explorer.model.problem import Mask, Op, Problem
 from explorer.tuning.results import TrialRecord
 
 PROBLEM = Problem(64, 4096, DType.F32)

@@ -12,11 +12,11 @@ import pytest
 from wrapper_cases import CASES
 
 from explorer.codegen import emit
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
 from explorer.export import default_path, write_beside
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Mask, Op
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Mask, Op
 from explorer.space import Space
 from explorer.wrappers import FRAMEWORKS, program_for
 

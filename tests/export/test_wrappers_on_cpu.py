@@ -13,9 +13,9 @@ import pytest
 from wrapper_cases import CASES
 
 from explorer.codegen import emit
-from explorer.errors import InvalidInput
-from explorer.host_call import HostCall
-from explorer.operands import inputs, output, scalars
+from explorer.codegen.host_call import HostCall
+from explorer.model.errors import InvalidInput
+from explorer.model.operands import inputs, output, scalars
 from explorer.reference import NUMPY_DTYPES, as_rows, truth_of
 from explorer.wrappers import program_for
 

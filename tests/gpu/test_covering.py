@@ -5,11 +5,11 @@ from collections import Counter
 import pytest
 
 from explorer.compile import nvrtc_version
-from explorer.config import Config
-from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
-from explorer.outcome import Rejected, Stage
-from explorer.problem import Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.outcome import Rejected, Stage
+from explorer.model.problem import Op, Problem
 from explorer.space import Space
 from explorer.space.space import covering_array
 

@@ -17,17 +17,17 @@ from test_far_rows import CONFIGS
 
 from explorer.codegen import emit
 from explorer.compile import Compiler
-from explorer.config import Config
 from explorer.devices.cuda.program import checked, device_spec
 from explorer.devices.cuda.run_once import run_once
 from explorer.devices.emulated.device import EmulatedKernel, output_of
 from explorer.devices.emulated.result import Status
-from explorer.dtype import DType
 from explorer.evaluate.nsight import NsightFigures, ncu_program, nsight_figures
 from explorer.evaluate.profile import profile
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify import verify_on
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.problem import Problem
 from explorer.ptx_emulator.counters import SECTOR_BYTES
 from explorer.reference import truth_of, verification_inputs
 from explorer.space import Space

@@ -7,12 +7,12 @@ from statistics import median
 import pytest
 from kinds import HELD, KINDS, SABOTAGE, problem_of, sabotaged
 
-from explorer.config import Config
-from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.outcome import Measured, Rejected, Stage
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.outcome import Measured, Rejected, Stage
+from explorer.model.problem import Mask, Op, Problem
 from explorer.space import Space
 from explorer.space.space import sampled
 

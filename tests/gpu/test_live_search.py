@@ -10,7 +10,7 @@ import pytest
 from explorer.devices.cuda import CudaDevice
 from explorer.devices.cuda.verification import KEPT_BYTES
 from explorer.evaluate.live import LiveEvaluator
-from explorer.problem import Problem
+from explorer.model.problem import Problem
 from explorer.space import Space
 from explorer.space.space import sampled
 from explorer.tuning import list_studies, load_study, open_storage, run_search

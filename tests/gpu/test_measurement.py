@@ -8,14 +8,14 @@ from statistics import median
 import pytest
 
 from explorer.codegen import emit
-from explorer.config import Config
 from explorer.devices.cuda import CudaDevice
 from explorer.devices.cuda.session import FEW_SAMPLES, SAMPLES
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
 from explorer.evaluate.live import LiveEvaluator
-from explorer.outcome import Measured
-from explorer.problem import Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.outcome import Measured
+from explorer.model.problem import Op, Problem
 from explorer.space import Space, config_for
 from explorer.space.space import sampled
 

@@ -8,13 +8,13 @@ from statistics import median
 
 import pytest
 
-from explorer.accuracy import Accuracy
-from explorer.dtype import DType
 from explorer.evaluate.open_evaluator import PeerBenches
-from explorer.peer import NotEntered, PeerName
+from explorer.model.accuracy import Accuracy
+from explorer.model.dtype import DType
+from explorer.model.peer import NotEntered, PeerName
+from explorer.model.problem import Op, Problem
 from explorer.peers import chosen_peers
 from explorer.peers.registry import AHEAD
-from explorer.problem import Op, Problem
 from explorer.tuning.peer_comparison import compare_with_peers, unsearched
 
 ROUNDS = 8
@@ -100,9 +100,9 @@ def test_peers_that_fail_cost_no_others(own):
 AHEAD_OF_A_GPU = """
 import sys
 from importlib import import_module
-from explorer.gpu_spec import known_gpu
+from explorer.model.gpu_spec import known_gpu
 from explorer.peers.ahead import hide_gpus, sees_a_gpu
-from explorer.problem import Op, Problem
+from explorer.model.problem import Op, Problem
 gpu = known_gpu(sys.argv[1])
 hide_gpus(gpu)
 assert not sees_a_gpu()

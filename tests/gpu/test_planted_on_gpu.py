@@ -7,7 +7,7 @@ from planted_kernels import PLANTS
 
 from explorer.evaluate.live import LiveEvaluator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.outcome import Measured, Rejected, Stage
+from explorer.model.outcome import Measured, Rejected, Stage
 
 BY_NUMBERS = ("exponents", "start", "arguments", "sizes", "influence", "zeros")
 """Kinds that show in numbers. Of the others a GPU may run for years before one shows."""

@@ -3,11 +3,11 @@
 import pytest
 
 from explorer.devices.cuda import CudaDevice
-from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
-from explorer.outcome import Measured
+from explorer.model.dtype import DType
+from explorer.model.outcome import Measured
+from explorer.model.problem import Problem
 from explorer.presets import PRESETS
-from explorer.problem import Problem
 from explorer.tuning.journey import run_journey
 
 SHAPES = [

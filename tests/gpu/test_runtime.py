@@ -12,9 +12,9 @@ import pytest
 import explorer
 from explorer.codegen import emit
 from explorer.compile import Compiler
-from explorer.config import Config
 from explorer.devices.cuda.program import Program, bound
-from explorer.problem import Op, Problem
+from explorer.model.config import Config
+from explorer.model.problem import Op, Problem
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'softmax-explorer[torch]'")
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from explorer.codegen import emit
-from explorer.config import Config
 from explorer.devices.cuda import CudaDevice
-from explorer.dtype import DType
 from explorer.evaluate.live import LiveEvaluator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.outcome import Measured, Rejected, Stage
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.outcome import Measured, Rejected, Stage
+from explorer.model.problem import Problem
 
 REGISTERS = Config()
 ROWS_A_BLOCK = Config(threads=256, threads_per_row=32, reduction="shuffle")

@@ -7,10 +7,10 @@ from typer.testing import CliRunner
 
 from explorer.cli import app
 from explorer.codegen import emit
-from explorer.config import Config
 from explorer.devices.cuda import CudaDevice
 from explorer.evaluate.live import LiveEvaluator
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.problem import Problem
 
 CONFIG = Config(static_cols=False, cache="none", cache_holds="input")
 PROBLEM = Problem(8192, 4096)

@@ -12,7 +12,7 @@ from wrapper_cases import CASES
 from explorer.codegen import emit
 from explorer.devices.cuda import device_index
 from explorer.devices.cuda.program import device_spec
-from explorer.errors import InvalidInput
+from explorer.model.errors import InvalidInput
 from explorer.space import Space
 from explorer.wrappers import FRAMEWORKS, program_for
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from explorer.compile.compiler import include_dir
-from explorer.gpu_spec import known_gpu, occupancy
-from explorer.outcome import Resources
+from explorer.model.gpu_spec import known_gpu, occupancy
+from explorer.model.outcome import Resources
 
 H200, T4, L4 = (known_gpu(name) for name in ("NVIDIA H200", "Tesla T4", "NVIDIA L4"))
 

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from explorer.gpu_spec import known_gpu
-from explorer.peer import PeerName
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.peer import PeerName
+from explorer.model.problem import Problem
 from explorer.peers import ahead
 from explorer.peers.ahead import PeersAhead, hide_gpus, sees_a_gpu, serve
-from explorer.problem import Problem
 
 GPU = known_gpu("NVIDIA H200")
 PROBLEMS = [Problem(8, cols) for cols in (64, 96, 128)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from explorer.errors import InvalidInput
+from explorer.model.errors import InvalidInput
 from explorer.peers import chosen_peers, known_peers
 from explorer.peers.registry import AHEAD, BUILT_IN, GROUP
 

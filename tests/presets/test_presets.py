@@ -4,13 +4,13 @@ import pytest
 
 from explorer.codegen import emit
 from explorer.devices.emulated.result import Status
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.gpu_spec import known_gpu
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Op, Problem
 from explorer.presets import PRESETS, REPORTED, find_preset
-from explorer.problem import Op, Problem
 from explorer.space import Space
 
 H200 = known_gpu("NVIDIA H200")

@@ -11,14 +11,14 @@ import random
 import numpy as np
 import pytest
 
-from explorer.asked import AskedProblem
 from explorer.codegen import emit
 from explorer.compile import Compiler
-from explorer.config import Config
 from explorer.devices.emulated.device import EmulatedKernel, output_of
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Mask, Op, Problem
+from explorer.model.asked import AskedProblem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Mask, Op, Problem
 from explorer.space import Space
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'softmax-explorer[torch]'")

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from rich.console import Console
 from test_recording_file import recording
 
-from explorer.config import Config
 from explorer.devices.recorded import (
     RecordedComparison,
     read_header,
     read_recording,
     write_recording,
 )
-from explorer.errors import ExplorerError
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError
+from explorer.model.problem import Problem
 from explorer.report.json_data import recording_data, search_data
 from explorer.report.studies import print_search
 from explorer.report.text import as_json, replay_notice

@@ -10,8 +10,6 @@ import zlib
 import pytest
 from test_recording_file import recording
 
-from explorer.asked import AskedProblem
-from explorer.config import Config
 from explorer.devices.recorded import (
     MAX_LINE_BYTES,
     MAX_PACKED_BYTES,
@@ -23,9 +21,11 @@ from explorer.devices.recorded import (
     read_recording,
     write_recording,
 )
-from explorer.errors import ExplorerError, InvalidInput
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.problem import Problem
+from explorer.model.asked import AskedProblem
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError, InvalidInput
+from explorer.model.problem import Problem
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 PROBLEM = Problem(64, 4096)

@@ -5,8 +5,6 @@ import json
 
 import pytest
 
-from explorer.asked import AskedProblem
-from explorer.config import Config
 from explorer.devices.recorded import (
     RecordedComparison,
     RecordedKernel,
@@ -20,12 +18,14 @@ from explorer.devices.recorded import (
     read_recording,
     write_recording,
 )
-from explorer.dtype import DType
-from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.gpu_spec import known_gpu
-from explorer.outcome import Circumstances, Measured, Rejected, Resources, Stage
-from explorer.problem import Problem
+from explorer.model.asked import AskedProblem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput, NotFound
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.outcome import Circumstances, Measured, Rejected, Resources, Stage
+from explorer.model.problem import Problem
 
 FAST, SLOW, BAD = Config(), Config(unroll=1, exp="expf"), Config(exp="__expf")
 

@@ -5,11 +5,9 @@ from statistics import median
 
 import pytest
 
-from explorer.asked import AskedProblem
 from explorer.codegen import emit, template_digest
 from explorer.devices.cuda.limits import is_plain_copy
 from explorer.devices.recorded import find_recording, list_recordings, load_recording
-from explorer.dtype import DType
 from explorer.evaluate.space_version import (
     GROWN,
     SAME_CODE,
@@ -17,9 +15,11 @@ from explorer.evaluate.space_version import (
     space_version,
     template_version,
 )
-from explorer.gpu_spec import DEFAULT_GPU
-from explorer.outcome import Measured
-from explorer.problem import Op, Problem
+from explorer.model.asked import AskedProblem
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import DEFAULT_GPU
+from explorer.model.outcome import Measured
+from explorer.model.problem import Op, Problem
 from explorer.space import Space
 
 SHIPPED = sorted(

@@ -7,9 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from explorer.accuracy import Accuracy
-from explorer.dtype import DType
-from explorer.problem import Mask, Op, Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Op, Problem
 from explorer.reference import (
     NUMPY_DTYPES,
     TELLING_COUNT,

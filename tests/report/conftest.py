@@ -3,10 +3,10 @@
 import pytest
 
 from explorer.codegen import emit
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.outcome import Circumstances, Measured, Resources, Stage
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.outcome import Circumstances, Measured, Resources, Stage
+from explorer.model.problem import Problem
 from explorer.tuning.results import (
     Contrast,
     Finalist,

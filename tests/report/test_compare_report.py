@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Problem
 from explorer.report.compare import (
     compare_data,
     compared_markdown,

@@ -16,9 +16,9 @@ from contextlib import suppress
 import pytest
 from browser import Browser, program
 
-from explorer.asked import AskedProblem
 from explorer.devices.recorded import load_recording
 from explorer.evaluate.replay import ReplayEvaluator
+from explorer.model.asked import AskedProblem
 from explorer.report.studies import dashboard_program
 from explorer.tuning import load_study, open_storage, run_search
 

@@ -6,13 +6,13 @@ import os
 import pytest
 from rich.console import Console
 
-from explorer.config import Config
-from explorer.config_words import change_words
-from explorer.errors import InvalidInput
-from explorer.gpu_spec import known_gpu
-from explorer.outcome import Circumstances
+from explorer.model.config import Config
+from explorer.model.config_words import change_words
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.outcome import Circumstances
+from explorer.model.problem import Problem
 from explorer.presets import find_preset
-from explorer.problem import Problem
 from explorer.report.journey import (
     bar,
     journey_data,

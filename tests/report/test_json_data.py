@@ -3,9 +3,9 @@
 import json
 from dataclasses import replace
 
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Problem
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Problem
 from explorer.report.json_data import search_data, space_data, study_data, summary_data
 from explorer.report.space import SpaceView
 from explorer.report.text import as_json

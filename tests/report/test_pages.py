@@ -15,9 +15,10 @@ import pytest
 pytest.importorskip("altair", reason="charts need the extra softmax-explorer[report]")
 pytest.importorskip("vl_convert", reason="charts need the extra softmax-explorer[report]")
 
-from explorer.asked import AskedProblem
 from explorer.devices.recorded import load_recording
 from explorer.evaluate.replay import ReplayEvaluator
+from explorer.model.asked import AskedProblem
+from explorer.model.tuned_table import read_table
 from explorer.report import charts
 from explorer.report import page as report_page
 from explorer.report.journey import read_journey
@@ -53,7 +54,6 @@ from explorer.report.study_page import (
     study_sections,
 )
 from explorer.report.table import Table, numbers, prose, words
-from explorer.tuned_table import read_table
 from explorer.tuning import load_history, open_storage, run_search
 from explorer.tuning.results import Attempt, TrialRecord
 
@@ -639,7 +639,7 @@ def test_a_picture_is_drawn_though_nobody_reads_what_is_printed(
 
 
 def test_a_comparison_is_printed_though_it_cannot_be_drawn(explorer, monkeypatch):
-    from explorer.errors import InvalidInput
+    from explorer.model.errors import InvalidInput
 
     def full(*_):
         raise InvalidInput("it.svg cannot be written: no space")

@@ -6,9 +6,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from explorer.dtype import DType
-from explorer.outcome import Stage
-from explorer.problem import Problem
+from explorer.model.dtype import DType
+from explorer.model.outcome import Stage
+from explorer.model.problem import Problem
 from explorer.report.progress import ProgressLine, journey_text, progress_text
 from explorer.tuning.results import Progress
 

@@ -7,10 +7,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Problem
 from explorer.report.machine import Check, conclusion, print_machine
 from explorer.report.space import SpaceView, print_space
 from explorer.report.studies import print_search, print_studies, print_study

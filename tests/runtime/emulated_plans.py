@@ -13,8 +13,8 @@ import numpy as np
 
 from explorer.compile import Compiler
 from explorer.devices.emulated.device import EmulatedKernel, output_of
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Mask, Problem
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Mask, Problem
 from explorer.reference import NUMPY_DTYPES
 from explorer.runtime.kernels import alignment, variant_on
 from explorer.space import config_for

@@ -12,8 +12,8 @@ import pytest
 from emulated_plans import EmulatedPlan
 
 import explorer
-from explorer.errors import InvalidInput
-from explorer.problem import Mask, Op
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Mask, Op
 from explorer.runtime import arrays
 from explorer.runtime.arrays import Arrays, Lying
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 import explorer
-from explorer.lazy import lazy_names
+from explorer.system.lazy import lazy_names
 
 HEAVY = ("numpy", "jinja2", "cuda", "torch", "cupy", "jax", "optuna", "typer", "rich", "ml_dtypes")
 

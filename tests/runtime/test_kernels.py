@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu
-from explorer.operands import inputs, output, scalars
-from explorer.problem import Mask, Op, Problem
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.operands import inputs, output, scalars
+from explorer.model.problem import Mask, Op, Problem
+from explorer.model.tuned_table import read_table
 from explorer.runtime import kernels
 from explorer.runtime.kernels import find, make, tuned_config, variant_on
 from explorer.space import config_for
-from explorer.tuned_table import read_table
 
 H200 = known_gpu("NVIDIA H200")
 PROBLEM = Problem(64, 96, DType.F16)
@@ -272,9 +272,9 @@ def test_a_pipe_in_a_files_place_does_not_stop_the_program(folder):
 
 FINDER = """
 import sys
-from explorer.dtype import DType
-from explorer.gpu_spec import GpuSpec
-from explorer.problem import Problem
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.problem import Problem
 from explorer.runtime.kernels import find
 import hashlib, json
 gpu = GpuSpec.from_dict(json.loads(sys.argv[1]))

@@ -5,7 +5,7 @@ from language_models import MODELS, assert_same, loss_and_gradients, model_of
 from torch_cases import serve_cpu, torch
 
 import explorer
-from explorer.problem import Op
+from explorer.model.problem import Op
 from explorer.runtime import torch_override
 
 pytestmark = pytest.mark.skipif(

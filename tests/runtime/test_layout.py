@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.problem import Mask, Op
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Mask, Op
 from explorer.runtime.layout import (
     Matrix,
     dense_matrix,

@@ -13,13 +13,13 @@ import pytest
 
 import explorer
 from explorer.devices.cuda.program import has_driver
-from explorer.errors import ExplorerError, InvalidInput
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Problem
+from explorer.model.errors import ExplorerError, InvalidInput
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Problem
+from explorer.model.tuned_table import read_table
 from explorer.runtime import service as module
 from explorer.runtime.service import Service, set_options
 from explorer.runtime.shapes import log_shapes, met
-from explorer.tuned_table import read_table
 
 PROBLEM, OTHER = Problem(64, 96), Problem(3, 5, scale=1.0)
 

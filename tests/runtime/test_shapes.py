@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.problem import MAX_COLS, MAX_ROWS, MAX_STRIDE, Mask, Op, Problem
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import MAX_COLS, MAX_ROWS, MAX_STRIDE, Mask, Op, Problem
 from explorer.runtime import shapes
 from explorer.runtime.shapes import log_shapes, met, read_shapes
 

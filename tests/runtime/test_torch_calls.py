@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch_cases import serve_cpu, torch
 
 import explorer
-from explorer.asked import asked_by
-from explorer.errors import InvalidInput
-from explorer.problem import Mask, Op
+from explorer.model.asked import asked_by
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Mask, Op
 from explorer.runtime import torch_calls, torch_operators
 from explorer.runtime.layout import mask_rows_of
 

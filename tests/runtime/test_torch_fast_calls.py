@@ -34,7 +34,7 @@ from test_torch_calls import (
 from torch_cases import torch
 
 import explorer
-from explorer.errors import InvalidInput
+from explorer.model.errors import InvalidInput
 from explorer.runtime import fast_call, functions, launcher, service, torch_calls, torch_fast_calls
 
 try:

@@ -11,8 +11,8 @@ from compiled_cases import serve_compiled
 from torch_cases import serve_cpu, torch
 
 import explorer
-from explorer.errors import ExplorerError
-from explorer.problem import Op
+from explorer.model.errors import ExplorerError
+from explorer.model.problem import Op
 from explorer.runtime import functions, torch_fast_calls, torch_override
 from explorer.runtime.service import Options
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu_for
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu_for
+from explorer.model.problem import Mask, Op, Problem
+from explorer.model.work_split import WorkSplit
 from explorer.space import Space
-from explorer.work_split import WorkSplit
 
 WIDE = Problem(4, 131072)
 GRADIENT = Problem(4, 131072, op=Op.SOFTMAX_BACKWARD)

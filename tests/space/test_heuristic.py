@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from explorer.accuracy import Accuracy
-from explorer.dtype import DType
-from explorer.gpu_spec import GpuSpec, known_gpu
-from explorer.parameters import WARPS
-from explorer.problem import MAX_ROWS, Mask, Op, Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import GpuSpec, known_gpu
+from explorer.model.parameters import WARPS
+from explorer.model.problem import MAX_ROWS, Mask, Op, Problem
+from explorer.model.work_split import WorkSplit
 from explorer.space import Space
 from explorer.space.candidates import candidates
 from explorer.space.heuristic import config_for, promising
 from explorer.space.heuristic.registers import likely_registers
 from explorer.space.heuristic.residency import resident_rows
 from explorer.space.heuristic.row_threads import row_of
-from explorer.work_split import WorkSplit
 
 H200 = known_gpu("NVIDIA H200")
 COLS = (1, 5, 17, 64, 1000, 4096, 4097, 16384, 50257, 131072, 262144, 1048576)

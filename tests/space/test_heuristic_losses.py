@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from explorer.config import Config
-from explorer.tuned_table import read_table
+from explorer.model.config import Config
+from explorer.model.tuned_table import read_table
 from tests.heuristic_losses import (
     FOLDER,
     TABLES,

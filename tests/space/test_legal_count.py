@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Problem
 from explorer.space import RULES, Space, legal_points
 from explorer.space.legal_points import LegalPoints
 from explorer.space.rules import Point

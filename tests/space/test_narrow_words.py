@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Problem
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Problem
 from explorer.space import config_for
 from tests.narrow_words import FOLDER, PROBLEMS, blocks
 

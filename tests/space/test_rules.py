@@ -7,12 +7,12 @@ from itertools import product
 import pytest
 from mended import mended
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.gpu_spec import known_gpu, known_gpu_for
-from explorer.parameters import MEANING, REFUTED
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import known_gpu, known_gpu_for
+from explorer.model.parameters import MEANING, REFUTED
+from explorer.model.problem import Mask, Op, Problem
 from explorer.space import RULES, Space, config_for, parameters
 from explorer.space.legal_points import RuleCache
 from explorer.space.rules import Point

@@ -9,9 +9,9 @@ from explorer.tuning import open_storage
 SEARCH = """
 import sys
 from fake_evaluator import FakeEvaluator, as_replay
-from explorer.config import Config
-from explorer.outcome import Stage
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.outcome import Stage
+from explorer.model.problem import Problem
 from explorer.tuning import open_storage, run_search
 
 class Slow(FakeEvaluator):

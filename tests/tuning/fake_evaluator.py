@@ -9,14 +9,14 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from explorer.accuracy import Accuracy
 from explorer.codegen import emit
-from explorer.config import Config
 from explorer.evaluate.space_version import space_version
-from explorer.evaluator import Comparison
-from explorer.gpu_spec import GpuSpec, known_gpu
-from explorer.outcome import Circumstances, Measured, Outcome, Rejected, Resources, Stage
-from explorer.problem import Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
+from explorer.model.evaluator import Comparison
+from explorer.model.gpu_spec import GpuSpec, known_gpu
+from explorer.model.outcome import Circumstances, Measured, Outcome, Rejected, Resources, Stage
+from explorer.model.problem import Problem
 from explorer.space import Space
 
 FLOOR_US = 60.0

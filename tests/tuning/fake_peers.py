@@ -2,7 +2,7 @@
 
 from fake_evaluator import FLOOR_US, FakeEvaluator, model_us
 
-from explorer.peer import Entered, NotEntered, PeerName, PeerTimes
+from explorer.model.peer import Entered, NotEntered, PeerName, PeerTimes
 
 FAILURES = {
     "absent": ("missing", "not installed: No module named 'absent'"),

@@ -11,10 +11,10 @@ from fake_evaluator import FakeEvaluator
 from optuna.storages import InMemoryStorage
 from rich.console import Console
 
-from explorer.config import Config
-from explorer.errors import ExplorerError
-from explorer.outcome import Rejected, Stage
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError
+from explorer.model.outcome import Rejected, Stage
+from explorer.model.problem import Problem
 from explorer.report.json_data import study_data, summary_data
 from explorer.report.studies import markdown_table, print_studies, print_study
 from explorer.report.text import as_json

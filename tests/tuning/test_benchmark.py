@@ -10,11 +10,11 @@ from optuna.storages import InMemoryStorage
 from typer.testing import CliRunner
 
 from explorer.cli import app
-from explorer.config import Config
 from explorer.devices.recorded import load_recording
-from explorer.errors import InvalidInput
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.outcome import Measured
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput
+from explorer.model.outcome import Measured
 from explorer.report.benchmark import t4_data
 from explorer.space import Space
 from explorer.tuning import run_search

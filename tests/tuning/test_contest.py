@@ -7,9 +7,9 @@ from statistics import median
 import pytest
 from fake_evaluator import FakeEvaluator
 
-from explorer.config import Config
-from explorer.evaluator import Comparison
-from explorer.outcome import Measured, Resources
+from explorer.model.config import Config
+from explorer.model.evaluator import Comparison
+from explorer.model.outcome import Measured, Resources
 from explorer.tuning.contest import Contest, ratio, rounds_left_out
 from explorer.tuning.finals import contenders, judge, run_finals
 from explorer.tuning.results import TrialRecord, finals_from_json, finals_to_json

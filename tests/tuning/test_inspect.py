@@ -7,13 +7,13 @@ from fake_evaluator import FakeEvaluator
 from optuna.storages import InMemoryStorage
 from storages import STORAGES, storage_of
 
-from explorer.asked import AskedProblem
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.errors import ON_COMMAND_LINE, InvalidInput, NotFound
-from explorer.gpu_spec import known_gpu
-from explorer.outcome import Stage
-from explorer.problem import Problem
+from explorer.model.asked import AskedProblem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import ON_COMMAND_LINE, InvalidInput, NotFound
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.outcome import Stage
+from explorer.model.problem import Problem
 from explorer.tuning import (
     list_studies,
     list_views,

@@ -5,12 +5,12 @@ import json
 import pytest
 from fake_evaluator import FLOOR_US, FakeEvaluator, model_us
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.errors import NotFound
-from explorer.outcome import Rejected, Stage
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import NotFound
+from explorer.model.outcome import Rejected, Stage
+from explorer.model.problem import Problem
 from explorer.presets import PRESETS
-from explorer.problem import Problem
 from explorer.tuning.journey import BEST, Found, Journey, run_journey, stored_best
 from explorer.tuning.search import run_search
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from explorer.config import Config
 from explorer.devices.recorded import load_recording
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.outcome import Measured, Resources
+from explorer.model.config import Config
+from explorer.model.outcome import Measured, Resources
 from explorer.report.main_effects import contrast_sentence, unpaired_sentence
 from explorer.tuning import load_history, open_storage, run_search
 from explorer.tuning.main_effects import BLOCK_OF_A_ROW, LEAST_PAIRS, contrasts, unpaired

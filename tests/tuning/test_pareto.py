@@ -9,12 +9,12 @@ import pytest
 from fake_evaluator import FakeEvaluator, failure, model_ulp, model_us
 from optuna.storages import InMemoryStorage
 
-from explorer.accuracy import Accuracy
-from explorer.config import Config
 from explorer.devices.recorded import read_recording
-from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.outcome import Measured, Rejected, Resources, Stage
+from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput, NotFound
+from explorer.model.outcome import Measured, Rejected, Resources, Stage
 from explorer.report.json_data import search_data, study_data
 from explorer.space import Space
 from explorer.tuning import (

@@ -7,11 +7,11 @@ import pytest
 from fake_evaluator import model_us
 from fake_peers import FAILURES, FakePeerBench, peers
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.errors import WrongKernel
-from explorer.outcome import Rejected, Stage
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.errors import WrongKernel
+from explorer.model.outcome import Rejected, Stage
+from explorer.model.problem import Problem
 from explorer.report.compare import compared_markdown
 from explorer.tuning.peer_comparison import (
     Ours,

@@ -8,10 +8,10 @@ from fake_evaluator import FakeEvaluator, failure, model_us
 from optuna.storages import InMemoryStorage
 
 from explorer.devices.recorded import read_recording
-from explorer.errors import InvalidInput, NotFound
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.gpu_spec import known_gpu
-from explorer.outcome import Measured, Rejected, Stage
+from explorer.model.errors import InvalidInput, NotFound
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.outcome import Measured, Rejected, Stage
 from explorer.space import Space, parameters
 from explorer.tuning import (
     choose_configs,

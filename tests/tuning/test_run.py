@@ -26,10 +26,10 @@ from optuna.distributions import CategoricalDistribution
 from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
 
-from explorer.asked import AskedProblem
-from explorer.config import Config
-from explorer.errors import InvalidInput, NotFound
-from explorer.outcome import Rejected, Stage
+from explorer.model.asked import AskedProblem
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput, NotFound
+from explorer.model.outcome import Rejected, Stage
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
 from explorer.tuning.candidates import OpenOffer

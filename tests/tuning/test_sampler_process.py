@@ -12,8 +12,8 @@ from fake_evaluator import GPU, FakeEvaluator, instead_of_a_gpu
 
 import explorer
 from explorer import api
-from explorer.config import Config
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.problem import Problem
 from explorer.space import Space
 from explorer.tuning import open_storage, run_search, sampler_process
 from explorer.tuning.sampler_process import SamplerElsewhere, SamplerProcess

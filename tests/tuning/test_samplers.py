@@ -10,11 +10,11 @@ from fake_evaluator import GPU, failure, model_us
 from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
 
-from explorer.config import Config
 from explorer.devices.recorded import load_recording
-from explorer.errors import InvalidInput
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Problem
 from explorer.space import Space
 from explorer.tuning import open_storage, run_search
 from explorer.tuning.candidates import OpenOffer

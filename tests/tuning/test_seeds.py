@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from explorer.accuracy import Accuracy
-from explorer.dtype import DType
-from explorer.gpu_spec import known_gpu
-from explorer.problem import Op, Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.problem import Op, Problem
 from explorer.space import Space, config_for
 from explorer.tuning.objective import Goal, Objectives
 from explorer.tuning.seeds import seeds, seeds_of

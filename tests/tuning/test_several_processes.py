@@ -10,9 +10,9 @@ import pytest
 from databases import digests, started, trials_of
 from fake_evaluator import FakeEvaluator
 
-from explorer.config import Config
-from explorer.errors import NotFound
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.errors import NotFound
+from explorer.model.problem import Problem
 from explorer.tuning import load_study, open_storage, run_search
 from explorer.tuning.claims import LEASE_S, Claims
 

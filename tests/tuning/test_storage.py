@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from explorer.errors import ExplorerError, InvalidInput, NotFound
+from explorer.model.errors import ExplorerError, InvalidInput, NotFound
 from explorer.tuning.storage import default_storage, open_storage
 
 

@@ -15,9 +15,9 @@ from fake_evaluator import Disturbed, FakeEvaluator, instead_of_a_gpu
 from sqlalchemy.exc import OperationalError
 
 import explorer
-from explorer.config import Config
-from explorer.errors import ExplorerError, InvalidInput
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError, InvalidInput
+from explorer.model.problem import Problem
 from explorer.tuning import load_study, merge_trials, open_storage, read_unsaved, run_search
 from explorer.tuning.study_process import ClaimsElsewhere, StudyProcess, _chain, _linked
 

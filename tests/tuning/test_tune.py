@@ -9,20 +9,20 @@ import pytest
 from fake_peers import FakePeerBench, peers
 
 from explorer.codegen import emit
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.gpu_spec import known_gpu
-from explorer.outcome import Rejected, Stage
-from explorer.problem import Mask, Op, Problem
-from explorer.space import Space
-from explorer.space.candidates import candidates, variations
-from explorer.tuned_table import (
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import known_gpu
+from explorer.model.outcome import Rejected, Stage
+from explorer.model.problem import Mask, Op, Problem
+from explorer.model.tuned_table import (
     journal_line,
     read_journal,
     read_table,
     table_text,
     write_table,
 )
+from explorer.space import Space
+from explorer.space.candidates import candidates, variations
 from explorer.tuning.objective import Effort
 from explorer.tuning.tune import distance, tune, tune_problem
 

@@ -17,9 +17,9 @@ from optuna.exceptions import StorageInternalError
 from typer.testing import CliRunner
 
 from explorer.cli import app
-from explorer.config import Config
-from explorer.errors import ExplorerError, InvalidInput
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError, InvalidInput
+from explorer.model.problem import Problem
 from explorer.tuning import (
     load_study,
     merge_trials,

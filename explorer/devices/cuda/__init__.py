@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from explorer.devices.cuda.program import device_index, driver_problem, has_driver
-from explorer.lazy import lazy_names
+from explorer.system.lazy import lazy_names
 
 if TYPE_CHECKING:
     from explorer.devices.cuda.device import CudaDevice

@@ -12,8 +12,8 @@ from explorer.devices.cuda.limits import Enqueue, Limits
 from explorer.devices.cuda.program import checked
 from explorer.devices.cuda.timing import ClockReader, Clocks, Lap, LaunchGraph
 from explorer.devices.cuda.tools import Tools
-from explorer.gpu_spec import GpuSpec
-from explorer.problem import Problem
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.problem import Problem
 
 SAMPLE_US = 400.0
 """A sample lasts about as long at copy's speed: an event is good to half a microsecond."""

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from types import TracebackType
 
-from explorer.accuracy import Accuracy
 from explorer.compile import CompilePool, Compiler
 from explorer.devices.cuda.limits import tools_sources
 from explorer.devices.cuda.messages import (
@@ -21,12 +20,13 @@ from explorer.devices.cuda.requests import Requests
 from explorer.devices.cuda.verification import checked_problem
 from explorer.devices.cuda.worker import run
 from explorer.devices.inputs_ahead import CheckedTruth, InputsAhead
-from explorer.errors import DeviceLost, InvalidInput
-from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Outcome, Rejected, Stage
-from explorer.peer import Entered, NotEntered, PeerName
-from explorer.problem import Problem
-from explorer.processes import talking_to
+from explorer.model.accuracy import Accuracy
+from explorer.model.errors import DeviceLost, InvalidInput
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.outcome import Outcome, Rejected, Stage
+from explorer.model.peer import Entered, NotEntered, PeerName
+from explorer.model.problem import Problem
+from explorer.system.processes import talking_to
 
 START_LIMIT_S = 60.0
 OPEN_LIMIT_S = 120.0

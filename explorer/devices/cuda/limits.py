@@ -13,8 +13,8 @@ from cuda.bindings import driver
 from explorer.devices.cuda.buffers import RotatingBuffers
 from explorer.devices.cuda.program import checked
 from explorer.devices.cuda.tools import Tools, check_sources, source_part
-from explorer.gpu_spec import WARP
-from explorer.problem import Mask, Problem
+from explorer.model.gpu_spec import WARP
+from explorer.model.problem import Mask, Problem
 
 # ------------------------------------------------------------------ shapes
 

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from explorer.accuracy import Accuracy
 from explorer.codegen import Launch
-from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Resources
-from explorer.peer import PeerName
-from explorer.problem import Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.outcome import Resources
+from explorer.model.peer import PeerName
+from explorer.model.problem import Problem
 from explorer.reference import Case
 
 FAR_SLOWER = 2.0

@@ -16,9 +16,9 @@ from explorer.devices.cuda.program import CudaError, checked
 from explorer.devices.cuda.timing import LaunchGraph
 from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.devices.cuda.verification import INEXACT, sentence
-from explorer.errors import ExplorerError
-from explorer.operands import inputs
-from explorer.peer import (
+from explorer.model.errors import ExplorerError
+from explorer.model.operands import inputs
+from explorer.model.peer import (
     Contender,
     Entered,
     NotEntered,

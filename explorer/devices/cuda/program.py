@@ -10,9 +10,9 @@ from typing import Any
 from cuda.bindings import driver
 
 from explorer.codegen import Launch
-from explorer.gpu_spec import GpuSpec, peak_gbps
-from explorer.operands import Kind, scalars
-from explorer.problem import Problem
+from explorer.model.gpu_spec import GpuSpec, peak_gbps
+from explorer.model.operands import Kind, scalars
+from explorer.model.problem import Problem
 
 # ------------------------------------------------------------------ driver
 

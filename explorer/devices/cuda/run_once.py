@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from explorer.codegen import Launch
 from explorer.devices.cuda.program import Program, bound, checked, driver_problem
-from explorer.errors import InvalidInput
-from explorer.operands import Operand, inputs, output
-from explorer.problem import Problem
+from explorer.model.errors import InvalidInput
+from explorer.model.operands import Operand, inputs, output
+from explorer.model.problem import Problem
 from explorer.reference import NUMPY_DTYPES, as_rows, in_memory
 
 Array = NDArray[Any]

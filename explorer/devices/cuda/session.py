@@ -23,10 +23,10 @@ from explorer.devices.cuda.timing import ClockReader, LaunchGraph
 from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.devices.cuda.verification import LastRows, Verifier, sentence
 from explorer.devices.inputs_ahead import MadeInputs
-from explorer.errors import ExplorerError
-from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Measured, Outcome, Rejected, Stage
-from explorer.peer import Entered, NotEntered, PeerName
+from explorer.model.errors import ExplorerError
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.outcome import Measured, Outcome, Rejected, Stage
+from explorer.model.peer import Entered, NotEntered, PeerName
 
 SAMPLES = 9
 """Graph replays a kernel is timed by."""

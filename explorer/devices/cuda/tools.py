@@ -11,11 +11,11 @@ import numpy as np
 from cuda.bindings import driver
 from numpy.typing import NDArray
 
-from explorer.accuracy import Accuracy
 from explorer.devices.cuda.program import Program, checked
-from explorer.dtype import DType
-from explorer.operands import Operand
-from explorer.problem import Mask, Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.dtype import DType
+from explorer.model.operands import Operand
+from explorer.model.problem import Mask, Problem
 
 # ------------------------------------------------------------------ what a check finds
 

@@ -7,15 +7,15 @@ import numpy as np
 from cuda.bindings import driver
 from numpy.typing import NDArray
 
-from explorer.accuracy import Accuracy
 from explorer.devices.cuda.buffers import NAN_BYTE, GuardedMatrix, RotatingBuffers
 from explorer.devices.cuda.messages import Job, SmallRun
 from explorer.devices.cuda.program import Program, bound, checked
 from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.devices.inputs_ahead import CheckedTruth, MadeInputs
-from explorer.errors import ExplorerError
-from explorer.operands import inputs, output
-from explorer.problem import Mask, Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.errors import ExplorerError
+from explorer.model.operands import inputs, output
+from explorer.model.problem import Mask, Problem
 from explorer.reference import (
     Case,
     first_elements,

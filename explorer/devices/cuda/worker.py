@@ -12,9 +12,9 @@ from explorer.devices.cuda.messages import Bug, Compare, Described, Enter, Faile
 from explorer.devices.cuda.program import CudaError, checked, gpu_spec
 from explorer.devices.cuda.session import Session
 from explorer.devices.inputs_ahead import MadeInputs, Source
-from explorer.errors import ExplorerError
-from explorer.peer import NotEntered
-from explorer.processes import leave_interrupts
+from explorer.model.errors import ExplorerError
+from explorer.model.peer import NotEntered
+from explorer.system.processes import leave_interrupts
 
 MOST_UNLOOKED = 50_000
 """Objects that are made, beyond those that are freed, before Python looks for cycles of them that

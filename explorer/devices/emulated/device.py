@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.accuracy import Accuracy
 from explorer.codegen import Launch
 from explorer.devices.emulated.placement import Placement
 from explorer.devices.emulated.result import Emulation, LaunchRefused, NotEmulated, refusals
-from explorer.problem import Mask, Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.problem import Mask, Problem
 from explorer.ptx_emulator import (
     Argument,
     Counters,

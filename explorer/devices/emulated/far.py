@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.accuracy import Accuracy
 from explorer.devices.emulated.device import (
     STEP_LIMIT,
     EmulatedKernel,
@@ -29,8 +28,9 @@ from explorer.devices.emulated.device import (
 )
 from explorer.devices.emulated.placement import numbers_of
 from explorer.devices.emulated.result import Emulation, LaunchRefused, NotEmulated
-from explorer.operands import Operand, inputs, output
-from explorer.problem import MAX_INNER, MAX_ROWS, Mask, Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.operands import Operand, inputs, output
+from explorer.model.problem import MAX_INNER, MAX_ROWS, Mask, Problem
 from explorer.ptx_emulator import (
     MAX_GRID,
     MOST_BYTES,

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.operands import Kind as NumberKind
-from explorer.operands import inputs, output, scalars
-from explorer.problem import Problem
+from explorer.model.operands import Kind as NumberKind
+from explorer.model.operands import inputs, output, scalars
+from explorer.model.problem import Problem
 from explorer.ptx_emulator import (
     Allocation,
     Argument,

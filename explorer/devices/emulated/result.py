@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isinf, isnan
 
-from explorer.accuracy import Accuracy
-from explorer.errors import ExplorerError
-from explorer.problem import Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.errors import ExplorerError
+from explorer.model.problem import Problem
 from explorer.ptx_emulator import Counters, EmulatorError, Finding, Kind, Schedule, UnsupportedPtx
 from explorer.reference import Check
 

@@ -4,10 +4,10 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import GpuSpec
-from explorer.problem import Op, Problem, power_of_two
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.problem import Op, Problem, power_of_two
 from explorer.space.heuristic.residency import resident_threads, waves
 from explorer.space.heuristic.row_threads import MIN_BLOCK_THREADS, row_of, threads_for
 from explorer.space.heuristic.wide_rows import fewest_blocks

@@ -3,9 +3,10 @@
 import math
 from dataclasses import replace
 
-from explorer.config import Config
-from explorer.gpu_spec import WARP, GpuSpec
-from explorer.problem import Mask, Problem, power_of_two
+from explorer.model.config import Config
+from explorer.model.gpu_spec import WARP, GpuSpec
+from explorer.model.problem import Mask, Problem, power_of_two
+from explorer.model.work_split import WorkSplit
 from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic.many_rows import (
     largest_that_keeps_memory_busy,
@@ -23,7 +24,6 @@ from explorer.space.heuristic.row_threads import (
     row_of,
 )
 from explorer.space.rules import Point, registers_fit
-from explorer.work_split import WorkSplit
 
 MIN_8_BYTE_ACCESSES_PER_THREAD = 2.8
 """Accesses that each thread has, at least, to a 16-bit row that starts anywhere, by words of 8

@@ -12,10 +12,11 @@ GB/s.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from explorer.config import Config
-from explorer.gpu_spec import WARP, GpuSpec
-from explorer.parameters import WARPS
-from explorer.problem import Op, Problem
+from explorer.model.config import Config
+from explorer.model.gpu_spec import WARP, GpuSpec
+from explorer.model.parameters import WARPS
+from explorer.model.problem import Op, Problem
+from explorer.model.work_split import WorkSplit
 from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic.registers import likely_registers
 from explorer.space.heuristic.residency import (
@@ -32,7 +33,6 @@ from explorer.space.heuristic.row_threads import (
     row_of,
 )
 from explorer.space.heuristic.short_rows import MAX_COLS_SHORT_ROW
-from explorer.work_split import WorkSplit
 
 LATENCY_NS = {4: 1120, 2: 1260}
 """Nanoseconds for which an SM's share of the bandwidth is to be busy with what its blocks load at

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import WARP, GpuSpec
-from explorer.parameters import ROW_THREADS
-from explorer.problem import Mask, Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import WARP, GpuSpec
+from explorer.model.parameters import ROW_THREADS
+from explorer.model.problem import Mask, Op, Problem
 from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic import gradients
 from explorer.space.heuristic.many_rows import (

@@ -3,11 +3,11 @@
 import random
 from dataclasses import replace
 
-from explorer.accuracy import Accuracy
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import GpuSpec
-from explorer.problem import Mask, Op, Problem
+from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.problem import Mask, Op, Problem
 from explorer.space.design_rules import WIDE_ROW, is_plain
 from explorer.space.heuristic import across_rows, gradients, short_gradients, wide_gradients
 from explorer.space.heuristic.many_rows import of_many_pairs, of_many_rows

@@ -14,10 +14,10 @@ take 6 % less time in the mean.
 
 import math
 
-from explorer.config import Config
-from explorer.gpu_spec import WARP
-from explorer.problem import Op, Problem
-from explorer.work_split import WorkSplit
+from explorer.model.config import Config
+from explorer.model.gpu_spec import WARP
+from explorer.model.problem import Op, Problem
+from explorer.model.work_split import WorkSplit
 
 REGISTERS_BESIDE_NUMBERS = {2: 16, 4: 16, 8: 24}
 """Registers that a thread takes beside the numbers it keeps, by bytes of an element. Of 8 bytes it

@@ -3,15 +3,15 @@
 import math
 from dataclasses import replace
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import WARP, GpuSpec, occupancy, registers_left
-from explorer.outcome import Resources
-from explorer.problem import Mask, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import WARP, GpuSpec, occupancy, registers_left
+from explorer.model.outcome import Resources
+from explorer.model.problem import Mask, Problem
+from explorer.model.work_split import WorkSplit
 from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.heuristic.registers import likely_registers
 from explorer.space.heuristic.row_threads import is_plain_forward
-from explorer.work_split import WorkSplit
 
 
 def resident_blocks(gpu: GpuSpec, threads: int, registers: int = 0) -> int:

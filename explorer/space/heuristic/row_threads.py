@@ -2,12 +2,12 @@
 
 import math
 
-from explorer.config import Config
-from explorer.gpu_spec import WARP
-from explorer.parameters import ROW_THREADS, WARPS
-from explorer.problem import Mask, Problem, power_of_two
+from explorer.model.config import Config
+from explorer.model.gpu_spec import WARP
+from explorer.model.parameters import ROW_THREADS, WARPS
+from explorer.model.problem import Mask, Problem, power_of_two
+from explorer.model.work_split import WorkSplit
 from explorer.space.design_rules import WIDE_ROW, widest_word
-from explorer.work_split import WorkSplit
 
 ACCESS_BYTES = 16
 

@@ -3,10 +3,10 @@
 import math
 from dataclasses import replace
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import WARP, GpuSpec
-from explorer.problem import Problem, power_of_two
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import WARP, GpuSpec
+from explorer.model.problem import Problem, power_of_two
 from explorer.space.design_rules import has_spans, widest_word
 from explorer.space.heuristic.residency import is_of_few_bytes, resident_threads
 from explorer.space.heuristic.row_threads import ACCESS_BYTES, row_of

@@ -3,10 +3,11 @@
 import math
 from dataclasses import replace
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import GpuSpec
-from explorer.problem import Op, Problem, power_of_two
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.problem import Op, Problem, power_of_two
+from explorer.model.work_split import WorkSplit
 from explorer.space.heuristic.residency import has_little_bandwidth
 from explorer.space.heuristic.row_threads import (
     ACCESS_BYTES,
@@ -22,7 +23,6 @@ from explorer.space.heuristic.wide_rows import (
     is_wide_of_8_byte_words,
     shared_by,
 )
-from explorer.work_split import WorkSplit
 
 MIN_ROW_BYTES_8_BLOCKS = 32 * 1024
 """Bytes of the shortest row that eight blocks share; four share shorter ones. On an H200, 4096 x

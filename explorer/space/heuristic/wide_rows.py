@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from explorer.config import Config
-from explorer.dtype import DType
-from explorer.gpu_spec import GpuSpec
-from explorer.problem import Op, Problem
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.problem import Op, Problem
+from explorer.model.work_split import WorkSplit
 from explorer.space.heuristic.residency import fastest_reduction, fits_one_wave, waves
 from explorer.space.heuristic.row_threads import (
     MIN_BLOCK_THREADS,
@@ -16,7 +17,6 @@ from explorer.space.heuristic.row_threads import (
     starts_anywhere,
 )
 from explorer.space.rules import Point, registers_fit
-from explorer.work_split import WorkSplit
 
 MAX_ELEMENTS_PER_THREAD = 128
 """Elements of a row that a thread keeps in registers."""

@@ -3,7 +3,7 @@
 The modules of floor 0 read it too: `config` refuses what is not in it.
 """
 
-from explorer.dtype import DType
+from explorer.model.dtype import DType
 
 Value = str | int | bool
 

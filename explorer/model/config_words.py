@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from explorer.config import Config
+from explorer.model.config import Config
 
 _LAUNCHES = {"one": "one launch", "two-overlapped": "two overlapped launches"}
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from explorer.config import Config
-from explorer.errors import InvalidInput
-from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Circumstances
-from explorer.plain_data import (
+from explorer.model.config import Config
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.outcome import Circumstances
+from explorer.model.problem import Problem
+from explorer.system.plain_data import (
     parse_json,
     read_list,
     read_number,
@@ -25,8 +26,7 @@ from explorer.plain_data import (
     read_whole,
     shown,
 )
-from explorer.problem import Problem
-from explorer.user_files import (
+from explorer.system.user_files import (
     TUNED_TABLE,
     check_kind,
     is_there,

@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from explorer.errors import InvalidInput
-from explorer.outcome import Resources
-from explorer.plain_data import read_fields, shown
+from explorer.model.errors import InvalidInput
+from explorer.model.outcome import Resources
+from explorer.system.plain_data import read_fields, shown
 
 # ------------------------------------------------------------------ limits
 

@@ -5,9 +5,9 @@ The emitted constants say the same in C++; a test compares the two.
 
 from dataclasses import dataclass
 
-from explorer.config import Config
-from explorer.gpu_spec import WARP
-from explorer.problem import Mask, Problem
+from explorer.model.config import Config
+from explorer.model.gpu_spec import WARP
+from explorer.model.problem import Mask, Problem
 
 LINE_BYTES = 128
 """A line of memory: accesses of a warp that start at one touch the fewest."""

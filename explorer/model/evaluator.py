@@ -5,10 +5,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from explorer.config import Config
-from explorer.gpu_spec import GpuSpec
-from explorer.outcome import Circumstances, Outcome
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.outcome import Circumstances, Outcome
+from explorer.model.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from explorer.errors import InvalidInput
-from explorer.plain_data import parse_name
+from explorer.model.errors import InvalidInput
+from explorer.system.plain_data import parse_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from math import isfinite, lcm, prod
 from numbers import Real
 from typing import Any
 
-from explorer.dtype import DType
-from explorer.errors import ON_COMMAND_LINE, InvalidInput
-from explorer.plain_data import shown, whole_of
-from explorer.problem import OPTIONS, USUAL, Mask, Option, Problem, check_extent, default_rows
+from explorer.model.dtype import DType
+from explorer.model.errors import ON_COMMAND_LINE, InvalidInput
+from explorer.model.problem import OPTIONS, USUAL, Mask, Option, Problem, check_extent, default_rows
+from explorer.system.plain_data import shown, whole_of
 
 # ------------------------------------------------------------------ the problem asked for
 

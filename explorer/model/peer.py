@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from explorer.config import Config
-from explorer.errors import ExplorerError
-from explorer.evaluator import Comparison, Evaluator
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.errors import ExplorerError
+from explorer.model.evaluator import Comparison, Evaluator
+from explorer.model.problem import Problem
 
 
 class PeerRefuses(ExplorerError):

@@ -6,9 +6,9 @@ from enum import StrEnum
 from statistics import median, quantiles
 from typing import Any
 
-from explorer.accuracy import Accuracy
-from explorer.errors import InvalidInput
-from explorer.plain_data import read_fields
+from explorer.model.accuracy import Accuracy
+from explorer.model.errors import InvalidInput
+from explorer.system.plain_data import read_fields
 
 # ------------------------------------------------------------------ outcome
 

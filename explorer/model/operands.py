@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from explorer.dtype import DType
-from explorer.problem import Mask, Problem
+from explorer.model.dtype import DType
+from explorer.model.problem import Mask, Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from enum import StrEnum
 from numbers import Real
 from typing import Any
 
-from explorer.dtype import DType
-from explorer.errors import InvalidInput
-from explorer.plain_data import (
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.system.plain_data import (
     parse_name,
     read_fields,
     read_number,

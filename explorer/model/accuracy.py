@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from explorer.dtype import DType
-from explorer.plain_data import parse_name
+from explorer.model.dtype import DType
+from explorer.system.plain_data import parse_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@
 from dataclasses import dataclass
 
 from explorer.codegen.variant import namespace, operand_names
-from explorer.config import Config
-from explorer.operands import scalars
-from explorer.problem import Problem
+from explorer.model.config import Config
+from explorer.model.operands import scalars
+from explorer.model.problem import Problem
 
 POINTER = "pointer"
 """The kind of an array, which is passed by its address."""

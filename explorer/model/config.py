@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
-from explorer.errors import InvalidInput
-from explorer.parameters import CHOICES, POWERS_OF_TWO, RANGES
-from explorer.plain_data import parse_json, read_object, shown
+from explorer.model.errors import InvalidInput
+from explorer.model.parameters import CHOICES, POWERS_OF_TWO, RANGES
+from explorer.system.plain_data import parse_json, read_object, shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from explorer.errors import InvalidInput
+from explorer.model.errors import InvalidInput
 
 Kind = TypeVar("Kind")
 Name = TypeVar("Name", bound=StrEnum)

@@ -14,8 +14,8 @@ from secrets import token_hex
 from shlex import quote
 from typing import Any, BinaryIO, TypeVar
 
-from explorer.errors import InvalidInput
-from explorer.plain_data import parse_json, shown
+from explorer.model.errors import InvalidInput
+from explorer.system.plain_data import parse_json, shown
 
 StrPath = str | os.PathLike[str]
 
@@ -50,7 +50,7 @@ def shipped_folder(name: str, in_checkout: str) -> Path:
 
     `name` is the folder's in an installed package, `in_checkout` its path from the repository.
     """
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     installed = package / "_data" / name
     return installed if installed.is_dir() else package.parent / in_checkout
 
