@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from explorer.model.config import Config
     from explorer.model.dtype import DType
     from explorer.model.errors import DeviceLost, ExplorerError, InvalidInput, NotFound, WrongKernel
-    from explorer.model.outcome import Circumstances, Measured, Resources
+    from explorer.model.outcome import Environment, Measured, Resources
     from explorer.model.problem import Mask, Op, Problem
     from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.ptx_emulator import Finding
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _HOMES = {
-    "Circumstances": "explorer.model.outcome",
+    "Environment": "explorer.model.outcome",
     "Config": "explorer.model.config",
     "DType": "explorer.model.dtype",
     "DeviceLost": "explorer.model.errors",
@@ -74,11 +74,11 @@ _HOMES = {
 }
 
 __all__ = [
-    "Circumstances",
     "Config",
     "DType",
     "DeviceLost",
     "Emitted",
+    "Environment",
     "ExplorerError",
     "Finalist",
     "FinalistCheck",

@@ -312,7 +312,7 @@ def search(
 
     Returns:
         The study's name, the best's config and time, copy's time, the finalists and ties, and the
-        circumstances. Times are microseconds a launch.
+        environment. Times are microseconds a launch.
 
     Raises:
         InvalidInput: for a value that cannot be used, or a GPU that is not there.
@@ -561,7 +561,7 @@ def _replay_notices(evaluator: "Evaluator", why: str | None) -> list[str]:
 
     if not isinstance(evaluator, ReplayEvaluator):
         return []
-    return [replay_notice(evaluator.circumstances, why), *evaluator.notices]
+    return [replay_notice(evaluator.environment, why), *evaluator.notices]
 
 
 def _check_replayed(
@@ -583,12 +583,12 @@ def _check_replayed(
     two = result.objectives is Objectives.TIME_ERROR
     front = [member.finalist for member in front_of(result.finals)] if two else []
     configs = [finalist.trial.config for finalist in front or result.finals.ties]
-    circumstances = result.circumstances
+    environment = result.environment
     return check_finalists(
         result.problem,
         configs,
-        circumstances.arch,
-        accuracy=circumstances.accuracy,
+        environment.arch,
+        accuracy=environment.accuracy,
         beside=beside,
     )
 
@@ -774,14 +774,14 @@ def _of_study(
         notice(study.passed_over)
     problem = study.summary.problem
     variant = variant_of(trial, problem, replayed=study.summary.replayed)
-    age = age_of(variant, trial, study.circumstances)
+    age = age_of(variant, trial, study.environment)
     if age:
         notice(age)
-    name = gpu or study.circumstances.gpu
+    name = gpu or study.environment.gpu
     limits = known_gpu(name) if gpu or is_known_gpu(name) else None
-    if limits is not None and limits.name != study.circumstances.gpu:  # else it was launched there
+    if limits is not None and limits.name != study.environment.gpu:  # else it was launched there
         checked_config(variant.config, problem, limits)
-    arch = limits.arch if limits else study.circumstances.arch
+    arch = limits.arch if limits else study.environment.arch
     return Chosen(variant, arch, limits)
 
 
@@ -1359,15 +1359,15 @@ def _say_of(run: "TuneRun", heard: Notice) -> None:
     for left_out in run.untuned:
         heard(f"not tuned: {left_out.problem}: {left_out.reason}")
     for one in run.table.problems:
-        if one.circumstances.throttle_reasons:
-            heard(f"throttled: {one.problem}: {one.circumstances.throttle_reasons}")
+        if one.environment.throttle_reasons:
+            heard(f"throttled: {one.problem}: {one.environment.throttle_reasons}")
 
 
 def _is_as_asked(one: "TunedProblem", *, timing: str, accuracy: Accuracy, effort: Effort) -> bool:
     """Whether a problem that an earlier run tuned is what this run would come to."""
     from explorer.evaluate.space_version import is_of_today
 
-    made = one.circumstances
+    made = one.environment
     as_asked = (made.timing, made.accuracy, one.effort) == (timing, accuracy, effort)
     return is_of_today(made, one.problem) and as_asked
 

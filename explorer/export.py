@@ -14,7 +14,7 @@ from explorer.model.asked import command_of
 from explorer.model.config import Config
 from explorer.model.errors import ON_COMMAND_LINE, InvalidInput, NotFound
 from explorer.model.gpu_spec import GpuSpec, known_gpu_for
-from explorer.model.outcome import Circumstances, Resources
+from explorer.model.outcome import Environment, Resources
 from explorer.model.parameters import COHERENT_HINTS
 from explorer.model.problem import Problem
 from explorer.presets import PRESET_NAMES, Preset, find_preset
@@ -72,7 +72,7 @@ def overlapping(variant: Variant, arch: str) -> Variant:
     return emit(variant.problem, variant.config, overlapped=True)
 
 
-def age_of(variant: Variant, trial: TrialRecord, recorded: Circumstances) -> str:
+def age_of(variant: Variant, trial: TrialRecord, recorded: Environment) -> str:
     """Say that a replayed trial's time is of other code than `variant`; nothing where it is not."""
     if variant.digest == trial.outcome.digest:
         return ""

@@ -96,7 +96,7 @@ def beside_torch() -> str:
     versions = {peer.name: peer.version for peer in first.peers}
     shapes = {len(compared(dtype).comparisons) for dtype in TYPES}
     assert len(shapes) == 1
-    where = first.circumstances
+    where = first.environment
     return (
         f"On an {where.gpu}, eager PyTorch takes **{span('torch')} times** as long as these kernels"
         f"\nand torch.compile {span('torch-compile')} times. These are medians over "
@@ -201,7 +201,7 @@ def losses_h100() -> str:
     """Those of the same shapes on an H100, and how many problems were compared."""
     run = read_compared(RESULTS / "compare-h100.json")
     found = result_counts(run.comparisons)
-    where = run.comparisons[0].circumstances
+    where = run.comparisons[0].environment
     return (
         f"On an {where.gpu}, {len(run.comparisons)} of the problems in f32 and bf16 were compared "
         f"in {where.date[:7]}, without a search: {found['win']} wins, {found['tie']} ties and "
@@ -257,7 +257,7 @@ def chosen_today(one: PeerComparison) -> str:
     """Whether our kernel in a comparison is the one that the heuristic chooses now."""
     if one.origin != UNSEARCHED:
         return "a search's best"
-    today = config_for(one.problem, known_gpu(one.circumstances.gpu))
+    today = config_for(one.problem, known_gpu(one.environment.gpu))
     return "the heuristic's" if one.config == today else "the heuristic's of that day"
 
 
@@ -421,7 +421,7 @@ def heuristic_losses() -> str:
         figures = f"{means[kind]:.3f}", f"{worst.ratio:.3f}"
         table.add(kind, str(len(kinds[kind])), *figures, str(worst.problem))
     tuned = read_table(TABLES["of the H200's table"])
-    dates = sorted({one.circumstances.date[:10] for one in tuned.problems})
+    dates = sorted({one.environment.date[:10] for one in tuned.problems})
     judged = {name: losses_in(name) for name in RULES_MADE_BY}
     untimed = sum(not one.measured for some in judged.values() for one in some)
     return (
@@ -487,7 +487,7 @@ def searches() -> str:
             str(sum(one["tied"] for one in finals["finalists"]) - 1),
         )
     where = kept(f"h200-{OF_FIVE[0]}")["circumstances"]
-    circumstances = (
+    environment = (
         where["gpu"],
         f"driver {where['driver']}",
         f"NVRTC {where['nvrtc']}",
@@ -498,7 +498,7 @@ def searches() -> str:
     )
     trials = [kept(f"h200-{name}")["trials"] for name in OF_FIVE]
     return (
-        f"{as_markdown(table)}\n\n{', '.join(circumstances)}. Each row is a search of its own, of "
+        f"{as_markdown(table)}\n\n{', '.join(environment)}. Each row is a search of its own, of "
         f"{min(trials)} to {max(trials)} trials."
     )
 
@@ -525,7 +525,7 @@ def above_copy_elsewhere() -> str:
     table = Table([*words("problems"), *numbers("of", "above 101 %"), *words("the greatest share")])
     for name in ("of the H200's table", "of the H100's table"):
         gpu, problems, anew = name[7:11], read_table(TABLES[name]).problems, timed_anew(name[7:11])
-        shares = {one.problem: one.circumstances.copy_us / one.best.time_us for one in problems}
+        shares = {one.problem: one.environment.copy_us / one.best.time_us for one in problems}
         found = [(anew.get(str(each), share), each) for each, share in shares.items()]
         for kind in ("plain softmax", "softmax under a mask", "all others"):
             of_kind = [each for each in found if access_kind(each[1]) == kind]

@@ -82,9 +82,9 @@ def timed(problem: Problem, device: CudaDevice) -> dict:
             "dtype": str(problem.dtype),
             "copy_us": round(median(contest.copy_us), 4),
             "kernels": kernels,
-            "date": live.circumstances.date,
-            "driver": live.circumstances.driver,
-            "throttle_reasons": live.circumstances.throttle_reasons,
+            "date": live.environment.date,
+            "driver": live.environment.driver,
+            "throttle_reasons": live.environment.throttle_reasons,
         }
 
 

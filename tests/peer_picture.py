@@ -59,7 +59,7 @@ def peers_svg(runs: Sequence[PeerRun]) -> str:
         raise ValueError("there is no comparison to draw")
     scale = _Scale([one for run in runs for one in run.comparisons], len(runs))
     panels = (line for at, run in enumerate(runs) for line in _panel(run, at, scale))
-    first = runs[0].comparisons[0].circumstances
+    first = runs[0].comparisons[0].environment
     where = f"{first.gpu}, driver {first.driver}, {first.date[:10]}, {first.timing} L2"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '

@@ -80,7 +80,7 @@ def test_a_search_tells_the_best_and_its_circumstances(result):
     assert result.config == result.best.trial.config == result.ties[0].trial.config
     assert 0.9 * result.copy_us < result.time_us == result.best.time_us
     assert result.gbps == pytest.approx(PROBLEM.bytes / result.time_us * 1e-3)
-    assert set(result.ties) <= set(result.finalists) and result.circumstances.nvrtc
+    assert set(result.ties) <= set(result.finalists) and result.environment.nvrtc
     assert result.verification.checked and not result.verification.unverified
     assert dataclasses.is_dataclass(result)
 
@@ -99,7 +99,7 @@ def test_the_command_line_finds_the_same(result, folder):
     assert found["study"] == result.study and found["trials"] == result.trials
     assert found["best"]["config"] == result.config.as_dict()
     assert found["best"]["time_us"] == result.time_us
-    assert found["circumstances"] == json.loads(json.dumps(result.circumstances.as_dict()))
+    assert found["circumstances"] == json.loads(json.dumps(result.environment.as_dict()))
     assert len(found["finals"]["finalists"]) == len(result.finalists)
     assert found["replayed"] is True
 

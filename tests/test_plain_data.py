@@ -10,7 +10,7 @@ from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec, known_gpu
-from explorer.model.outcome import Circumstances, Measured, Rejected, Resources, Stage
+from explorer.model.outcome import Environment, Measured, Rejected, Resources, Stage
 from explorer.model.problem import Mask, Problem
 from explorer.system.plain_data import (
     LEAST_TIME_US,
@@ -21,7 +21,7 @@ from explorer.system.plain_data import (
     shown,
 )
 
-CIRCUMSTANCES = Circumstances(
+CIRCUMSTANCES = Environment(
     gpu="NVIDIA H200",
     arch="sm_90",
     driver="580.1",
@@ -166,12 +166,12 @@ def test_a_problem_is_read_as_it_was_written():
 )
 @pytest.mark.parametrize("value", [None, [], {}, float("nan"), -1, True])
 def test_circumstances_of_other_types_are_refused(name, value):
-    assert name in refused(Circumstances.from_dict, {**CIRCUMSTANCES.as_dict(), name: value})
+    assert name in refused(Environment.from_dict, {**CIRCUMSTANCES.as_dict(), name: value})
 
 
 def test_circumstances_of_another_version_are_read():
     values = {**CIRCUMSTANCES.as_dict(), "moon": "full", "accuracy": "strict"}
-    assert Circumstances.from_dict(values).accuracy is Accuracy.STRICT
+    assert Environment.from_dict(values).accuracy is Accuracy.STRICT
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def _path(evaluator: "Evaluator") -> Path:
     from explorer.devices.recorded import SUFFIX, local_path
     from explorer.report.own_files import KEPT_JOURNEY, check_replaceable
 
-    made = evaluator.circumstances
+    made = evaluator.environment
     file = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)
     name = file.name.removesuffix(SUFFIX)
     path = studies_folder() / "results" / f"journey-{name}.json"

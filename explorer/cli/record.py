@@ -95,7 +95,7 @@ def record(
     measure: Callable[..., Recording]
     if again is not None:
         recording = _to_compare(again, asked is None and sample is None and not where)
-        made_by = recording.header.circumstances
+        made_by = recording.header.environment
         problem, timing, accuracy = recording.header.problem, made_by.timing, made_by.accuracy
         output = output or str(own_file(recording.name))
         said = [f"timing the best of {recording.name} in turn, which may take a minute"]
@@ -163,7 +163,7 @@ def _path(output: str | None, evaluator: "Evaluator", *, force: bool) -> Path:
 
     if not evaluator.interleaves:
         raise InvalidInput("a recording cannot be recorded; name a GPU such as --device cuda:0")
-    made = evaluator.circumstances
+    made = evaluator.environment
     usual = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)
     path = usual if output is None else Path(output)
     if not path.name.endswith(SUFFIX):

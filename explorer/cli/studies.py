@@ -111,7 +111,7 @@ def show(
         print(as_json(study_data(view, storage)))
     elif csv:
         trials = load_trials(opened, asked, goal)
-        print(as_csv(trial_rows(trials, view.summary.problem, view.circumstances.copy_us)), end="")
+        print(as_csv(trial_rows(trials, view.summary.problem, view.environment.copy_us)), end="")
     elif objectives is Objectives.TIME_ERROR:
         print_front_study(view, results(), storage)
     else:

@@ -15,7 +15,7 @@ from explorer.model.asked import AskedProblem
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput, NotFound
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec
-from explorer.model.outcome import Circumstances, Measured, Outcome, Rejected
+from explorer.model.outcome import Environment, Measured, Outcome, Rejected
 from explorer.model.problem import Problem
 from explorer.system.plain_data import (
     parse_json,
@@ -64,7 +64,7 @@ class RecordingHeader:
 
     problem: Problem
     gpu: GpuSpec
-    circumstances: Circumstances
+    environment: Environment
     rule: str
     """How the configs were chosen, in words."""
     kernel_count: int
@@ -221,6 +221,7 @@ def _values(line: bytes) -> Values:
 
 def _header_line(header: RecordingHeader) -> dict[str, Any]:
     plain = {**asdict(header), "problem": header.problem.as_dict()}
+    plain["circumstances"] = plain.pop("environment")
     return {"format": FORMAT, "version": FORMAT_VERSION, **plain}
 
 
@@ -237,7 +238,7 @@ def _header(lines: Iterator[Values]) -> RecordingHeader:
     return RecordingHeader(
         problem=Problem.from_dict(line.get("problem")),
         gpu=GpuSpec.from_dict(line.get("gpu")),
-        circumstances=Circumstances.from_dict(line.get("circumstances")),
+        environment=Environment.from_dict(line.get("circumstances")),
         rule=read_text(line.get("rule"), "rule"),
         kernel_count=read_whole(line.get("kernel_count"), "kernel_count"),
         sub_space=_sub_space(line.get("sub_space", {})),
@@ -426,4 +427,4 @@ def _rank(file: RecordingFile) -> tuple[bool, bool, str]:
     """How soon a recording is taken of several of one problem: the greater, the sooner."""
     assert file.header is not None
     own = file.path.parent != shipped_folder("recorded", "studies/recorded")
-    return own, file.header.gpu.name == DEFAULT_GPU, file.header.circumstances.date
+    return own, file.header.gpu.name == DEFAULT_GPU, file.header.environment.date

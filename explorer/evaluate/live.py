@@ -33,7 +33,7 @@ from explorer.model.config import Config
 from explorer.model.errors import DeviceLost
 from explorer.model.evaluator import Comparison
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.outcome import Circumstances, Measured, Outcome, Rejected, Stage
+from explorer.model.outcome import Environment, Measured, Outcome, Rejected, Stage
 from explorer.model.peer import Entered, NotEntered, PeerName, PeerTimes
 from explorer.model.problem import Problem
 from explorer.space import Space
@@ -117,7 +117,7 @@ class LiveEvaluator:
         """Whether it is at work on what `evaluate` waits for."""
         self._best_us = 0.0
         self._evaluated = Mean()
-        self.circumstances = Circumstances(
+        self.environment = Environment(
             gpu=self.gpu.name,
             arch=self.gpu.arch,
             driver=self.facts.driver,
@@ -227,8 +227,8 @@ class LiveEvaluator:
         for config in set(configs):
             del self._compiling[config]
         compared = self._device.compare(contenders, rounds, self._seed)
-        self.circumstances = replace(
-            self.circumstances,
+        self.environment = replace(
+            self.environment,
             copy_name=compared.copy_name,
             sm_clock_mhz=compared.sm_clock_mhz,
             memory_clock_mhz=compared.memory_clock_mhz,

@@ -78,7 +78,7 @@ def open_evaluator(
         from explorer.evaluate.replay import ReplayEvaluator
 
         replay = ReplayEvaluator.open(problem, named or None, accuracy)
-        recorded = replay.circumstances.timing
+        recorded = replay.environment.timing
         if timing == "warm" and recorded != timing:
             raise InvalidInput(
                 f"timing is {timing}, and the recording of {problem} was timed {recorded}; leave "

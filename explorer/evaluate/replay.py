@@ -17,7 +17,7 @@ from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.evaluator import Comparison
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.outcome import Circumstances, Measured, Outcome, Rejected, Stage
+from explorer.model.outcome import Environment, Measured, Outcome, Rejected, Stage
 from explorer.model.problem import Problem
 from explorer.space import Space
 
@@ -100,9 +100,9 @@ class ReplayEvaluator:
         return self.recording.header.gpu
 
     @property
-    def circumstances(self) -> Circumstances:
+    def environment(self) -> Environment:
         """Of the recording, with the accuracy that is asked for now."""
-        return replace(self.recording.header.circumstances, accuracy=self._accuracy)
+        return replace(self.recording.header.environment, accuracy=self._accuracy)
 
     @property
     def catalogue(self) -> Sequence[Config]:
@@ -160,12 +160,12 @@ class ReplayEvaluator:
             seen.add(kernel.digest)
             rows.append(samples[shift:] + samples[:shift])
         shortest = min(rounds, *map(len, rows))
-        copy_us = (self.circumstances.copy_us,) if self.circumstances.copy_us else ()
+        copy_us = (self.environment.copy_us,) if self.environment.copy_us else ()
         return Comparison(tuple(row[:shortest] for row in rows), copy_us, interleaved=False)
 
     @property
     def _recorded_accuracy(self) -> Accuracy:
-        return self.recording.header.circumstances.accuracy
+        return self.recording.header.environment.accuracy
 
     @property
     def _is_stricter(self) -> bool:

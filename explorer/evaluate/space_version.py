@@ -5,7 +5,7 @@ from functools import cache
 
 from explorer.codegen import template_digest
 from explorer.model.dtype import DType
-from explorer.model.outcome import Circumstances
+from explorer.model.outcome import Environment
 from explorer.model.parameters import REFUTED
 from explorer.model.problem import Problem
 from explorer.space import RULES, parameters
@@ -55,7 +55,7 @@ def space_version(problem: Problem) -> str:
     return GROWN[digest][code_change(problem)] if digest in GROWN else digest
 
 
-def is_of_today(made: Circumstances, problem: Problem) -> bool:
+def is_of_today(made: Environment, problem: Problem) -> bool:
     """Whether what was measured of a problem is of the kernels and the space of this version."""
     of_today = space_version(problem), template_version(problem)
     return (made.space_version, made.template_digest) == of_today

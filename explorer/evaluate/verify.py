@@ -19,7 +19,7 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.asked import command_of
 from explorer.model.config import Config
 from explorer.model.errors import WrongKernel
-from explorer.model.outcome import Circumstances, Measured
+from explorer.model.outcome import Environment, Measured
 from explorer.model.problem import Problem
 from explorer.system.processes import FRESH, leave_interrupts, talking_to, usable_cores
 
@@ -116,7 +116,7 @@ class TimedFile:
     verdict: Verdict
     measured: Measured | None
     """Its times; None where it was not verified, and so not timed."""
-    circumstances: Circumstances
+    environment: Environment
 
 
 def time_file(
@@ -143,7 +143,7 @@ def time_file(
         emulator = Emulator(live.gpu.arch, accuracy=accuracy)
         measured = outcome if isinstance(outcome, Measured) else None
         told = _second_opinion(verdict, emulator, None)
-        return TimedFile(problem, told, measured, live.circumstances)
+        return TimedFile(problem, told, measured, live.environment)
 
 
 # ------------------------------------------------------------------ finalists of a replay

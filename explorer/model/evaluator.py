@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from explorer.model.config import Config
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.outcome import Circumstances, Outcome
+from explorer.model.outcome import Environment, Outcome
 from explorer.model.problem import Problem
 
 
@@ -36,7 +36,7 @@ class Evaluator(Protocol):
         """The GPU that times come from."""
 
     @property
-    def circumstances(self) -> Circumstances:
+    def environment(self) -> Environment:
         """Of the measurements; complete once something was measured."""
 
     @property

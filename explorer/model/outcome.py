@@ -1,4 +1,4 @@
-"""What became of a config, and under what circumstances it was measured."""
+"""What became of a config, and under what environment it was measured."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -108,11 +108,11 @@ class Rejected:
 Outcome = Measured | Rejected
 
 
-# ------------------------------------------------------------------ circumstances
+# ------------------------------------------------------------------ environment
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class Environment:
     """What a reader needs to judge, and to repeat, a measurement."""
 
     gpu: str
@@ -148,6 +148,6 @@ class Circumstances:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: Any) -> "Circumstances":
+    def from_dict(cls, values: Any) -> "Environment":
         """Read what `as_dict` wrote; fields of other versions are ignored. Raises InvalidInput."""
         return read_fields(cls, values, "circumstances", ignore_unknown=True)

@@ -1,7 +1,7 @@
 """Tuned tables: what every candidate took on each of a list of problems, on one GPU, as one file.
 
 A table is JSON with one problem a line, so that a version control system shows which problems were
-measured anew. Configs and circumstances that many problems share stand once, before the problems,
+measured anew. Configs and environment that many problems share stand once, before the problems,
 which name them by their place.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.outcome import Circumstances
+from explorer.model.outcome import Environment
 from explorer.model.problem import Problem
 from explorer.system.plain_data import (
     parse_json,
@@ -50,7 +50,7 @@ OF_ONE_PROBLEM = (
     "memory_clock_mhz",
     "throttle_reasons",
 )
-"""The circumstances that differ from one problem of a table to the next."""
+"""The environment that differ from one problem of a table to the next."""
 
 
 # ------------------------------------------------------------------ what was measured
@@ -93,7 +93,7 @@ class TunedProblem:
     """What was measured of one problem."""
 
     problem: Problem
-    circumstances: Circumstances
+    environment: Environment
     """`copy_us` is of the finals: timed in the same rounds."""
     finalists: tuple[Finalist, ...]
     """The best first: ties by fewer registers, the others by their time."""
@@ -190,7 +190,7 @@ class _Places:
 
 
 def _problem_data(one: TunedProblem, configs: _Places, machines: _Places) -> dict[str, Any]:
-    made = one.circumstances.as_dict()
+    made = one.environment.as_dict()
     own = {name: made.pop(name) for name in OF_ONE_PROBLEM}
 
     def place(config: Config) -> int:
@@ -295,7 +295,7 @@ def _problem(values: dict[str, Any], configs: list[Config], machines: list[Any])
         raise InvalidInput("finalists is empty; a problem that was tuned has one at least")
     return TunedProblem(
         problem=Problem.from_dict(values["problem"]),
-        circumstances=Circumstances.from_dict({**read_object(machine, "circumstances"), **own}),
+        environment=Environment.from_dict({**read_object(machine, "circumstances"), **own}),
         finalists=tuple(
             Finalist(
                 config(place),

@@ -95,11 +95,11 @@ _INVALIDITY = {
 def t4_data(recording: Recording) -> dict[str, Any]:
     """A recording's kernels in T4; times are in milliseconds there."""
     header = recording.header
-    date = header.circumstances.date
+    date = header.environment.date
     results = [_t4_result(kernel, date) for kernel in recording.kernels]
     about = {
         "problem": {"name": str(header.problem), **header.problem.as_dict()},
-        "circumstances": header.circumstances.as_dict(),
+        "circumstances": header.environment.as_dict(),
     }
     return {"schema_version": T4_VERSION, "results": results, "metadata": about}
 

@@ -286,7 +286,7 @@ def losses_sentence(run: PeerRun) -> str:
 
 
 def notes_of(run: PeerRun) -> list[tuple[str, str]]:
-    """What stands under the tables: results, versions, what was left out, circumstances."""
+    """What stands under the tables: results, versions, what was left out, environment."""
     counts = result_counts(run.comparisons)
     lines = [("against the best peer", ", ".join(f"{n} {w}" for w, n in _plural(counts).items()))]
     lines += [("losses", losses_sentence(run))]
@@ -303,7 +303,7 @@ def notes_of(run: PeerRun) -> list[tuple[str, str]]:
     lines += [("drawn", run.drawn)] if run.drawn else []
     lines += [("rounds", f"{run.rounds}, interleaved, seed {run.seed}")]
     if run.comparisons:
-        first = run.comparisons[0].circumstances
+        first = run.comparisons[0].environment
         lines += measurement_lines(first, replayed=False)[:1]
         lines += [("templates", first.template_digest)]
     return lines

@@ -36,7 +36,7 @@ _SPREAD_OUT = ("problem", "config")
 """Objects whose fields are columns by their own names."""
 
 _WHERE = ("gpu", "timing", "date")
-"""The circumstances that a row has."""
+"""The environment that a row has."""
 
 
 def as_csv(rows: Sequence[Row]) -> str:

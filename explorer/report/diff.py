@@ -15,9 +15,9 @@ from explorer.report.profile import TELLING as TELLING_PTX
 from explorer.report.profile import counted_sentence, counts_data, moved_bytes, occupancy_data
 from explorer.report.table import Table, cell, notes, numbers, print_table, word, words
 from explorer.report.text import (
-    circumstances_line,
     count,
     counted,
+    environment_line,
     microseconds,
     percent,
     share_of_copy,
@@ -144,7 +144,7 @@ def difference_data(difference: Difference, shown: Sequence[str]) -> Data:
         else {
             "source": times.source,
             "in_turn": times.in_turn,
-            "circumstances": times.circumstances.as_dict(),
+            "circumstances": times.environment.as_dict(),
         },
         "lines": {
             name: {"only_a": text.only[0], "only_b": text.only[1]}
@@ -181,7 +181,7 @@ def _of_copy(difference: Difference, place: int) -> float | None:
     time_us = difference.time_us(place)
     if difference.times is None or time_us is None:
         return None
-    return share_of_copy(time_us, difference.times.circumstances.copy_us)
+    return share_of_copy(time_us, difference.times.environment.copy_us)
 
 
 # ------------------------------------------------------------------ for a person
@@ -411,7 +411,7 @@ def _time_sentence(times: KnownTimes | None) -> str:
             "on this GPU"
         )
     how = "timed in turn" if times.in_turn else "timed one after the other"
-    told = f"{times.source}, {how}; {circumstances_line(times.circumstances)}"
+    told = f"{times.source}, {how}; {environment_line(times.environment)}"
     other = [side for side, is_other in zip(SIDES, times.other_code, strict=True) if is_other]
     if not other:
         return told

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from explorer.model.config_words import difference_words
-from explorer.model.outcome import Circumstances, Measured
+from explorer.model.outcome import Environment, Measured
 from explorer.model.problem import Problem
 from explorer.report.table import GAP, LEAST_PROSE, Column, Table, number, print_table, prose, word
 from explorer.report.text import (
@@ -152,7 +152,7 @@ _COLUMNS = (
 
 
 def print_finals(
-    finals: Finals, problem: Problem, circumstances: Circumstances, console: Console
+    finals: Finals, problem: Problem, environment: Environment, console: Console
 ) -> None:
     """The best and its tie set (marked =), the next few, then copy and the datasheet."""
     listed = shown(finals)
@@ -170,8 +170,8 @@ def print_finals(
     for row, finalist in zip(rows, listed, strict=False):
         table.add(*row, _last_cell(finalist, finals, left))
     table.add(*rows[-1], "copy of the same bytes" if finals.copy_us else "copy was not measured")
-    if circumstances.peak_gbps:
-        peak = f"{circumstances.peak_gbps:.0f}"
+    if environment.peak_gbps:
+        peak = f"{environment.peak_gbps:.0f}"
         told = {"rank": "peak", "GB/s": peak}
         table.add(*(told.get(name, "") for name in headings), "datasheet")
     print_table(table, console)

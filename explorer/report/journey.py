@@ -118,7 +118,7 @@ def read_journey(path: Path) -> Journey:
 
 
 def journey_markdown(journey: Journey) -> str:
-    """The table of steps, reported ratios beside ours, what was left out, and the circumstances."""
+    """The table of steps, reported ratios beside ours, what was left out, and the environment."""
     figures = numbers("µs", "GB/s", "of copy", "× first", "× step")
     rows = [_cells(journey, *pair) for pair in pairs(journey)]
     blocks = [
@@ -139,7 +139,7 @@ def journey_markdown(journey: Journey) -> str:
     if journey.left_out:
         named = "; ".join(f"{entry.name} ({entry.why})" for entry in journey.left_out)
         blocks.append(f"Left out: {named}.")
-    lines = measurement_lines(journey.circumstances, replayed=not journey.interleaved)
+    lines = measurement_lines(journey.environment, replayed=not journey.interleaved)
     blocks.append("; ".join(f"{label}: {text}" for label, text in lines))
     return "\n\n".join(blocks) + "\n"
 
@@ -289,4 +289,4 @@ def _notes(journey: Journey) -> list[tuple[str, str]]:
 
 
 def _measured(journey: Journey, *, kept: bool) -> list[tuple[str, str]]:
-    return measurement_lines(journey.circumstances, replayed=kept or not journey.interleaved)
+    return measurement_lines(journey.environment, replayed=kept or not journey.interleaved)

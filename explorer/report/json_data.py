@@ -34,7 +34,7 @@ Data = dict[str, Any]
 def search_data(
     result: SearchResult, storage: str | None = None, checked: FinalistCheck | None = None
 ) -> Data:
-    """study, problem, replayed, circumstances, the tally, finals, best, verified, emit.
+    """study, problem, replayed, environment, the tally, finals, best, verified, emit.
 
     Of a search for time and error `front` lists the members of the Pareto front; else it is null.
     """
@@ -44,7 +44,7 @@ def search_data(
         "study": result.study,
         "problem": problem_data(result.problem),
         "replayed": result.replayed,
-        "circumstances": result.circumstances.as_dict(),
+        "circumstances": result.environment.as_dict(),
         "trials": result.trials,
         "measured": result.measured,
         "duplicates": result.duplicates,
@@ -62,11 +62,11 @@ def search_data(
 
 
 def study_data(view: StudyView, storage: str | None = None) -> Data:
-    """A study's summary with circumstances, best, finals (or null), rejections and effects."""
+    """A study's summary with environment, best, finals (or null), rejections and effects."""
     problem = view.summary.problem
     return {
         **summary_data(view.summary),
-        "circumstances": view.circumstances.as_dict(),
+        "circumstances": view.environment.as_dict(),
         "best": _best(view),
         "finals": None if view.finals is None else finals_data(view.finals, problem),
         "front": _front(view, storage),
@@ -256,12 +256,12 @@ def machine_data(checks: Sequence[Check]) -> Data:
 
 
 def recording_data(recording: Recording, path: Path) -> Data:
-    """file, problem, circumstances, rule, kernels, measured, best_us."""
+    """file, problem, environment, rule, kernels, measured, best_us."""
     times = measured_us(recording)
     return {
         "file": str(path),
         "problem": problem_data(recording.header.problem),
-        "circumstances": recording.header.circumstances.as_dict(),
+        "circumstances": recording.header.environment.as_dict(),
         "rule": recording.header.rule,
         "kernels": recording.header.kernel_count,
         "measured": len(times),

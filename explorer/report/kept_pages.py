@@ -37,9 +37,9 @@ from explorer.report.journey import pairs, read_journey, source_words
 from explorer.report.page import Figure, Section, definitions
 from explorer.report.table import Table, numbers, prose, words
 from explorer.report.text import (
-    circumstances_line,
     copy_line,
     counted,
+    environment_line,
     microseconds,
     percent,
     share_of_copy,
@@ -164,7 +164,7 @@ def comparison_chart(run: PeerRun) -> Chart:
 
 
 def _where(comparisons: Sequence[PeerComparison]) -> str:
-    made = comparisons[0].circumstances
+    made = comparisons[0].environment
     return f"{made.gpu}, {made.date[:10]}"
 
 
@@ -178,9 +178,9 @@ def comparison_page(run: PeerRun) -> KeptPage:
         drawn.add(shares_figure(label, comparisons, names))
     told.add(*map(_with_all_headings, tables(run)))
     told.say(LEGEND)
-    about = Section("Circumstances of the comparison")
+    about = Section("Environment of the comparison")
     about.add(definitions(notes_of(run)))
-    first, counts = run.comparisons[0].circumstances, result_counts(run.comparisons)
+    first, counts = run.comparisons[0].environment, result_counts(run.comparisons)
     lead = (
         f"{counted(len(run.comparisons), 'problem')} on {first.gpu}, {first.date[:10]}: against "
         f"the fastest other library ours wins {counts['win']}, ties {counts['tie']} and loses "
@@ -226,7 +226,7 @@ def journey_chart(journey: Journey) -> Chart:
 
 def journey_picture(journey: Journey) -> Chart:
     """Return the picture of a journey for a file."""
-    made = journey.circumstances
+    made = journey.environment
     title = f"{journey.problem} on {made.gpu}, {made.timing} L2, {made.date[:10]}"
     return journey_chart(journey).properties(title=title)
 
@@ -236,7 +236,7 @@ def journey_page(journey: Journey) -> KeptPage:
     slowest, fastest = journey.steps[0], journey.steps[-1]
     over = times_as_fast(journey.speedup(slowest, fastest).median)
     lead = (
-        f"{counted(len(journey.steps), 'kernel')} on {journey.circumstances.gpu}, from "
+        f"{counted(len(journey.steps), 'kernel')} on {journey.environment.gpu}, from "
         f"{slowest.name} ({microseconds(slowest.time_us)} µs) to {fastest.name} "
         f"({microseconds(fastest.time_us)} µs), which is {over} × as fast."
     )
@@ -261,9 +261,9 @@ def journey_page(journey: Journey) -> KeptPage:
             source_words(journey, step),
         )
     section.add(Figure("The journey", says, journey_chart(journey)), table)
-    about = Section("Circumstances of the journey")
-    made = journey.circumstances
-    lines = [("problem", str(journey.problem)), ("measured", circumstances_line(made))]
+    about = Section("Environment of the journey")
+    made = journey.environment
+    lines = [("problem", str(journey.problem)), ("measured", environment_line(made))]
     lines += [("copy", copy_line(made))] if copy_line(made) else []
     lines += [(f"left out: {entry.name}", entry.why) for entry in journey.left_out]
     about.add(definitions(lines))
@@ -408,7 +408,7 @@ def table_page(table: TunedTable) -> KeptPage:
         raise InvalidInput("this table has no problem; name another file")
     large = [kind for kind in kinds(table) if len(kind.problems) >= LEAST_PROBLEMS]
     kernels = sum(len(one.timed) for one in table.problems)
-    dates = sorted(one.circumstances.date[:10] for one in table.problems)
+    dates = sorted(one.environment.date[:10] for one in table.problems)
     lead = (
         f"The best of {kernels} timed kernels for {counted(len(table.problems), 'problem')} on "
         f"{table.gpu.name}, {dates[0]}{f' to {dates[-1]}' if dates[-1] != dates[0] else ''}."
@@ -559,7 +559,7 @@ def _best(table: TunedTable) -> Section:
     listed = Table([*words("problem"), *figures, prose("family"), prose("best")])
     listed.title = "The best kernel of each problem, with its time"
     for one in table.problems:
-        share = share_of_copy(one.best.time_us, one.circumstances.copy_us)
+        share = share_of_copy(one.best.time_us, one.environment.copy_us)
         ties = sum(f.tied for f in one.finalists) - 1
         listed.add(
             str(one.problem),
@@ -575,7 +575,7 @@ def _best(table: TunedTable) -> Section:
 
 def _shares_words(table: TunedTable) -> str:
     """Say in a sentence how fast the best kernels are beside copy."""
-    found = [share_of_copy(one.best.time_us, one.circumstances.copy_us) for one in table.problems]
+    found = [share_of_copy(one.best.time_us, one.environment.copy_us) for one in table.problems]
     shares = sorted(share for share in found if share is not None)
     if not shares:
         return "Copy was not timed beside these kernels."
@@ -587,8 +587,8 @@ def _shares_words(table: TunedTable) -> str:
 
 
 def _made(table: TunedTable) -> Section:
-    section = Section("Circumstances of the table")
-    made = [one.circumstances for one in table.problems]
+    section = Section("Environment of the table")
+    made = [one.environment for one in table.problems]
     failed = sum(len(one.failed) for one in table.problems)
 
     def each(of: Callable[[Any], Any]) -> str:

@@ -51,13 +51,13 @@ def print_front(
 ) -> None:
     """What a search for time and error found, and the command that writes each member."""
     problem, origin = result.problem, "recorded on" if result.replayed else "on"
-    title = f"{problem} {origin} {result.circumstances.gpu}: time against error"
+    title = f"{problem} {origin} {result.environment.gpu}: time against error"
     console.print(title, style="bold")
     console.print()
     print_table(_front_table(result.finals), console)
     console.print()
     lines = [*_front_notes(result.finals), ("trials", tally(result))]
-    lines += measurement_lines(result.circumstances, replayed=result.replayed)
+    lines += measurement_lines(result.environment, replayed=result.replayed)
     lines += [] if checked is None else [("verified", checked_sentence(checked, FRONT))]
     console.print(notes(lines))
     trials = [member.finalist.trial for member in front_of(result.finals)]
@@ -73,7 +73,7 @@ def print_front_study(view: StudyView, console: Console, storage: str | None = N
     console.print(f"study {summary.name}")
     console.print()
     if finals is None:
-        print_table(_trials_table(view.front, view.circumstances.copy_us), console)
+        print_table(_trials_table(view.front, view.environment.copy_us), console)
         members = list(view.front)
         lines = [("front", "no finals yet: a search that comes to its end holds them")]
     else:
@@ -83,7 +83,7 @@ def print_front_study(view: StudyView, console: Console, storage: str | None = N
     rejected = rejections(view.rejected) or "none rejected"
     measured = counted(summary.measured, "kernel")
     lines += [("trials", f"{count(summary.trials)}: {measured} measured, {rejected}")]
-    lines += measurement_lines(view.circumstances, replayed=summary.replayed)
+    lines += measurement_lines(view.environment, replayed=summary.replayed)
     console.print()
     console.print(notes(lines))
     problem, goal = summary.problem, summary.goal

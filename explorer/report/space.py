@@ -240,7 +240,7 @@ def recording_sentence(recording: Recording, path: Path) -> str:
     return (
         f"{path}: {header.problem} on {header.gpu.name}, {len(times)} of "
         f"{kernels} measured, the best {microseconds(min(times))} µs, "
-        f"copy {microseconds(header.circumstances.copy_us)} µs"
+        f"copy {microseconds(header.environment.copy_us)} µs"
     )
 
 

@@ -52,9 +52,9 @@ def print_search(
     """The table of the finals; the last line is the command that reproduces the winner."""
     finals, problem = result.finals, result.problem
     origin = "recorded on" if result.replayed else "on"
-    console.print(f"{problem} {origin} {result.circumstances.gpu}", style="bold")
+    console.print(f"{problem} {origin} {result.environment.gpu}", style="bold")
     console.print()
-    print_finals(finals, problem, result.circumstances, console)
+    print_finals(finals, problem, result.environment, console)
     console.print()
     trial = finals.winner.trial
     lines = [
@@ -102,8 +102,8 @@ def tally(result: SearchResult) -> str:
 
 
 def _measured_where(result: SearchResult) -> list[tuple[str, str]]:
-    (label, line), *copy = measurement_lines(result.circumstances, replayed=result.replayed)
-    peak = result.circumstances.peak_gbps
+    (label, line), *copy = measurement_lines(result.environment, replayed=result.replayed)
+    peak = result.environment.peak_gbps
     if peak:
         reached = result.problem.gbps(result.finals.winner.time_us) / peak
         line += f" · best at {percent(reached)} of the datasheet's {peak:.0f} GB/s"
@@ -112,7 +112,7 @@ def _measured_where(result: SearchResult) -> list[tuple[str, str]]:
 
 def _age(result: SearchResult) -> list[tuple[str, str]]:
     """What a reader must know of an older recording: its kernels may not be those of today."""
-    if not result.replayed or result.circumstances.space_version == space_version(result.problem):
+    if not result.replayed or result.environment.space_version == space_version(result.problem):
         return []
     return [
         (
@@ -137,7 +137,7 @@ def print_study(view: StudyView, console: Console, storage: str | None = None) -
     console.print(f"study {summary.name}")
     console.print()
     if view.finals is not None:
-        print_finals(view.finals, summary.problem, view.circumstances, console)
+        print_finals(view.finals, summary.problem, view.environment, console)
         console.print()
     console.print(notes(_lines(view, storage)))
     if view.reasons:
@@ -175,7 +175,7 @@ def _lines(view: StudyView, storage: str | None) -> list[tuple[str, str]]:
     tally = f"{count(summary.trials)}: {counted(summary.measured, 'kernel')} measured, "
     lines += [("trials", f"{tally}{rejected}")]
     lines += [("ended", view.ended)] if view.ended else []
-    lines += measurement_lines(view.circumstances, replayed=summary.replayed)
+    lines += measurement_lines(view.environment, replayed=summary.replayed)
     return lines if is_reproducible(best, summary.problem) else [*lines, ("code", CHANGED)]
 
 
@@ -193,7 +193,7 @@ def _time_without_finals(view: StudyView) -> str:
     outcome, problem = view.best.outcome, view.summary.problem
     text = f"{with_spread(outcome.time_us, outcome.spread)} µs, "
     text += f"{problem.gbps(outcome.time_us):.0f} GB/s"
-    share = share_of_copy(outcome.time_us, view.circumstances.copy_us)
+    share = share_of_copy(outcome.time_us, view.environment.copy_us)
     text += f", {percent(share)} of copy" if share is not None else ""
     return f"{text}; no finals yet: a search that comes to its end holds them"
 
@@ -311,7 +311,7 @@ def _cells(view: StudyView) -> list[str]:
     problem, finals = view.summary.problem, view.finals
     if finals is None:
         time_us, spread = view.best.outcome.time_us, view.best.outcome.spread
-        copy_us, ties = view.circumstances.copy_us, "no finals"
+        copy_us, ties = view.environment.copy_us, "no finals"
     else:
         time_us, spread = finals.winner.time_us, finals.winner.spread
         copy_us, ties = finals.copy_us, str(len(finals.ties) - 1)
@@ -326,7 +326,7 @@ def _cells(view: StudyView) -> list[str]:
         brief_words(view.best.config),
         ties,
         view.summary.gpu + (f" ({remark(view.summary)})" if remark(view.summary) else ""),
-        view.circumstances.date[:10],
+        view.environment.date[:10],
     ]
 
 

@@ -38,10 +38,10 @@ from explorer.report.studies import importance_method
 from explorer.report.table import Table, numbers, prose, words
 from explorer.report.text import (
     CHANGED,
-    circumstances_line,
     copy_line,
     count,
     counted,
+    environment_line,
     is_reproducible,
     microseconds,
     percent,
@@ -72,14 +72,14 @@ def study_sections(history: StudyHistory, storage: str | None = None) -> list[Se
         _rejections(history),
         _time_spent(history),
         _source(history),
-        _circumstances(history),
+        _environment(history),
     ]
 
 
 def study_lead(history: StudyHistory) -> str:
     """Return the sentence below the page's title."""
     view = history.view
-    best_us, copy_us = _best_us(history), view.circumstances.copy_us
+    best_us, copy_us = _best_us(history), view.environment.copy_us
     share = share_of_copy(best_us, copy_us)
     of_copy = f", {percent(share)} of the speed of copy" if share is not None else ""
     origin = "recorded on" if view.summary.replayed else "on"
@@ -155,7 +155,7 @@ def _winner(history: StudyHistory, storage: str | None) -> Section:
 
 def _reference_us(history: StudyHistory) -> tuple[float, str]:
     """Return the time that others are held against: copy's, or the fastest kernel's."""
-    copy_us = history.view.circumstances.copy_us
+    copy_us = history.view.environment.copy_us
     if copy_us:
         return copy_us, "copy"
     return min(t.outcome.time_us for t in history.measured), "the fastest kernel"
@@ -262,8 +262,8 @@ class Population:
 def _population(history: StudyHistory) -> Population:
     """Return the kernels of a recording of the problem on this GPU; else those of the study."""
     recording = _recording(history)
-    copy_us = recording.header.circumstances.copy_us if recording is not None else 0.0
-    if recording is not None and copy_us and history.view.circumstances.copy_us:
+    copy_us = recording.header.environment.copy_us if recording is not None else 0.0
+    if recording is not None and copy_us and history.view.environment.copy_us:
         times = [k.outcome.time_us for k in recording.kernels if isinstance(k.outcome, Measured)]
         return Population(
             tuple(sorted(_above(us, copy_us) for us in times)),
@@ -297,13 +297,13 @@ def _recording(history: StudyHistory) -> Recording | None:
     """The recording that a replay was of; of a live study, the latest of its problem and GPU."""
     summary = history.view.summary
     found = [
-        (file.header.circumstances.date, file.path)
+        (file.header.environment.date, file.path)
         for file in list_recordings()
         if file.header
         and file.header.problem == summary.problem
-        and file.header.circumstances.gpu == summary.gpu
-        and file.header.circumstances.timing == summary.timing
-        and (not summary.replayed or file.header.circumstances.date == summary.date)
+        and file.header.environment.gpu == summary.gpu
+        and file.header.environment.timing == summary.timing
+        and (not summary.replayed or file.header.environment.date == summary.date)
     ]
     try:
         return read_recording(max(found)[1]) if found else None
@@ -663,7 +663,7 @@ def _time_spent(history: StudyHistory) -> Section:
     return section
 
 
-# ------------------------------------------------------------------ the winner, and circumstances
+# ------------------------------------------------------------------ the winner, and environment
 
 
 def _source(history: StudyHistory) -> Section:
@@ -690,14 +690,14 @@ def config_table(config: Config, problem: Problem) -> Table:
     return table
 
 
-def _circumstances(history: StudyHistory) -> Section:
-    section, view = Section("Circumstances"), history.view
-    made, summary = view.circumstances, view.summary
+def _environment(history: StudyHistory) -> Section:
+    section, view = Section("Environment"), history.view
+    made, summary = view.environment, view.summary
     resources = view.best.outcome.resources
     spilled = resources.spill_store_bytes + resources.spill_load_bytes
     lines = [
         ("problem", f"{summary.problem}, {count(summary.problem.bytes)} bytes read and written"),
-        ("replayed" if summary.replayed else "measured", circumstances_line(made)),
+        ("replayed" if summary.replayed else "measured", environment_line(made)),
         ("copy", f"{microseconds(made.copy_us)} µs: {copy_line(made)}" if made.copy_us else
          "Copy was not timed."),
         ("architecture", made.arch),

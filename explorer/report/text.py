@@ -1,4 +1,4 @@
-"""Numbers, resources and circumstances as text; the keys of a problem in every `--json`."""
+"""Numbers, resources and environment as text; the keys of a problem in every `--json`."""
 
 import json
 import shlex
@@ -8,7 +8,7 @@ from typing import Any
 from explorer.codegen import emit
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import AskedProblem
-from explorer.model.outcome import Circumstances, Resources, Stage
+from explorer.model.outcome import Environment, Resources, Stage
 from explorer.model.problem import Problem
 from explorer.space import can_emit
 from explorer.tuning.objective import Goal
@@ -89,12 +89,12 @@ def resources_line(resources: Resources) -> str:
     return f"{resources.registers} registers, {resources.shared_bytes} bytes shared, {spills}"
 
 
-# ------------------------------------------------------------------ circumstances
+# ------------------------------------------------------------------ environment
 
 
-def circumstances_line(circumstances: Circumstances) -> str:
+def environment_line(environment: Environment) -> str:
     """GPU, driver, NVRTC, clocks, throttling, timing mode, accuracy, date: what is known."""
-    c = circumstances
+    c = environment
     parts = [c.gpu, f"driver {c.driver}", f"NVRTC {c.nvrtc}", _clocks(c)]
     parts += [_throttling(c)]
     parts += [f"{c.timing} L2" if c.timing in ("cold", "warm") else c.timing]
@@ -103,9 +103,9 @@ def circumstances_line(circumstances: Circumstances) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def copy_line(circumstances: Circumstances) -> str:
+def copy_line(environment: Environment) -> str:
     """Which plain copy is the limit, and how launches are timed; empty where that is not known."""
-    c = circumstances
+    c = environment
     if not c.copy_name:
         return ""
     sample = f", {c.launches_per_sample} a sample" if c.launches_per_sample else ""
@@ -114,16 +114,16 @@ def copy_line(circumstances: Circumstances) -> str:
     return f"{c.copy_name}; launches stay on one pair of buffers{sample}"
 
 
-def measurement_lines(circumstances: Circumstances, *, replayed: bool) -> list[tuple[str, str]]:
+def measurement_lines(environment: Environment, *, replayed: bool) -> list[tuple[str, str]]:
     """Notes, with their labels: where and when it was measured; the copy beside it."""
     origin = "replayed" if replayed else "measured"
-    copy = copy_line(circumstances)
-    return [(origin, circumstances_line(circumstances)), *([("copy", copy)] if copy else [])]
+    copy = copy_line(environment)
+    return [(origin, environment_line(environment)), *([("copy", copy)] if copy else [])]
 
 
-def replay_notice(circumstances: Circumstances, why: str | None = None) -> str:
+def replay_notice(environment: Environment, why: str | None = None) -> str:
     """The first line of a replay: whose times these are, and `why` no GPU is used."""
-    origin = f"a recording made on {circumstances.gpu} on {circumstances.date[:10]}"
+    origin = f"a recording made on {environment.gpu} on {environment.date[:10]}"
     return f"{why + ': ' if why else ''}replaying {origin}; nothing is timed here"
 
 
@@ -132,13 +132,13 @@ def short_date(date: str) -> str:
     return f"{date[:10]} {date[11:16]} UTC" if len(date) >= 16 else date
 
 
-def _clocks(c: Circumstances) -> str:
+def _clocks(c: Environment) -> str:
     clocks = [f"SM {c.sm_clock_mhz} MHz"] if c.sm_clock_mhz else []
     clocks += [f"memory {c.memory_clock_mhz} MHz"] if c.memory_clock_mhz else []
     return ", ".join(clocks)
 
 
-def _throttling(c: Circumstances) -> str:
+def _throttling(c: Environment) -> str:
     if c.throttle_reasons:
         return f"held back by {c.throttle_reasons}"
     return "not throttled" if c.sm_clock_mhz else ""

@@ -63,7 +63,7 @@ def print_tuned(run: TuneRun, path: Path, console: Console) -> None:
 
 
 def _cells(one: TunedProblem, *, with_torch: bool) -> list[str]:
-    best, copy_us = one.best, one.circumstances.copy_us
+    best, copy_us = one.best, one.environment.copy_us
     share = share_of_copy(best.time_us, copy_us)
     cells = [str(one.problem), microseconds(best.time_us), microseconds(copy_us)]
     cells += [percent(share) if share is not None else "", times(one.gain)]
@@ -124,7 +124,7 @@ def _problem_data(one: TunedProblem) -> dict[str, Any]:
         "gain": one.gain,
         "torch_over_best": one.torch_over_best,
         "evaluated": len(one.timed) + len(one.failed),
-        "circumstances": one.circumstances.as_dict(),
+        "circumstances": one.environment.as_dict(),
     }
 
 
@@ -166,7 +166,7 @@ def shipped_data(tables: Mapping[str, tuple[Path, TunedTable]]) -> list[dict[str
             "gpu": table.gpu.name,
             "problems": len(table.problems),
             "kernels": sum(len(one.timed) + len(one.failed) for one in table.problems),
-            "measured": max((one.circumstances.date[:10] for one in table.problems), default=""),
+            "measured": max((one.environment.date[:10] for one in table.problems), default=""),
             "path": str(path),
         }
         for name, (path, table) in tables.items()

@@ -344,7 +344,7 @@ class VerifyProgress:
 
 
 def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
-    """The time with its spread, copy's, bandwidth and circumstances; or what is wrong."""
+    """The time with its spread, copy's, bandwidth and environment; or what is wrong."""
     program, verdict = timed.verdict.program, timed.verdict
     edited = ", edited" if program.is_edited else ""
     title = f"{path}{edited}: {timed.problem}, {brief_words(program.config)}"
@@ -359,7 +359,7 @@ def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
     else:
         console.print(cell(time_words(timed)), soft_wrap=not console.is_terminal)
         lines = [("takes", resources_line(timed.measured.resources))]
-        console.print(notes([*lines, *measurement_lines(timed.circumstances, replayed=False)]))
+        console.print(notes([*lines, *measurement_lines(timed.environment, replayed=False)]))
     for remark in _remarks(program):
         console.print(cell(remark), style="yellow", soft_wrap=not console.is_terminal)
 
@@ -367,7 +367,7 @@ def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
 def time_words(timed: TimedFile) -> str:
     """Time, spread, bandwidth, share of copy and copy's time of a file that was timed."""
     assert timed.measured is not None
-    time_us, copy_us = timed.measured.time_us, timed.circumstances.copy_us
+    time_us, copy_us = timed.measured.time_us, timed.environment.copy_us
     told = f"{with_spread(time_us, timed.measured.spread)} µs, {timed.problem.gbps(time_us):.0f}"
     share = share_of_copy(time_us, copy_us)
     beside = "" if share is None else f", {percent(share)} of copy at {microseconds(copy_us)} µs"
@@ -376,7 +376,7 @@ def time_words(timed: TimedFile) -> str:
 
 def timed_file_data(timed: TimedFile, path: Path) -> dict[str, Any]:
     """What is printed, as data; the times are null where the kernel was not verified."""
-    measured, copy_us = timed.measured, timed.circumstances.copy_us
+    measured, copy_us = timed.measured, timed.environment.copy_us
     time_us = None if measured is None else measured.time_us
     return {
         "file": str(path),
@@ -394,5 +394,5 @@ def timed_file_data(timed: TimedFile, path: Path) -> dict[str, Any]:
         "mean_ulp": None if measured is None else measured.mean_ulp,
         "samples_us": None if measured is None else list(measured.samples_us),
         "resources": None if measured is None else asdict(measured.resources),
-        "circumstances": timed.circumstances.as_dict(),
+        "circumstances": timed.environment.as_dict(),
     }

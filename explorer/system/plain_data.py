@@ -206,7 +206,8 @@ def read_fields(kind: type[Kind], values: Any, what: str, *, ignore_unknown: boo
 
     Numbers must be finite and not negative. A field whose name ends in `_us` is a measured time:
     a scalar one may be 0, which means that it is not known. Fields that are dataclasses are read
-    by their own `from_dict` where they have one. Raises InvalidInput for a value of another type,
+    by their own `from_dict` where they have one. A field's metadata may name another `key` than its
+    own name, under which files keep it. Raises InvalidInput for a value of another type,
     a name that is missing and, unless told to ignore it, a name that is not known.
     """
     given = read_object(values, what)
@@ -216,20 +217,21 @@ def read_fields(kind: type[Kind], values: Any, what: str, *, ignore_unknown: boo
         names = ", ".join(known)
         raise InvalidInput(f"{what} has {shown(unknown)}, which is not one of {names}")
     read: dict[str, Any] = {}
-    for name, (read_value, is_needed) in known.items():
-        if name in given:
-            read[name] = read_value(given[name], name)
+    for key, (name, read_value, is_needed) in known.items():
+        if key in given:
+            read[name] = read_value(given[key], key)
         elif is_needed:
-            raise InvalidInput(f"{what} has no {name}")
+            raise InvalidInput(f"{what} has no {key}")
     return kind(**read)
 
 
 @cache
-def _fields(kind: type) -> dict[str, tuple[Reader, bool]]:
-    """Return by name what reads each field of a dataclass, and whether it has no default."""
+def _fields(kind: type) -> dict[str, tuple[str, Reader, bool]]:
+    """Return by key each field of a dataclass: its name, its reader, and whether it is needed."""
     hints = get_type_hints(kind)
     return {
-        field.name: (
+        field.metadata.get("key", field.name): (
+            field.name,
             _reader(hints[field.name], is_time=field.name.endswith("_us")),
             field.default is MISSING and field.default_factory is MISSING,
         )

@@ -68,7 +68,7 @@ class Asked:
 
     def resumes(self, one: PeerComparison, gpu: GpuSpec) -> bool:
         """Return whether a comparison that was asked for in this way is what would be measured."""
-        made = one.circumstances
+        made = one.environment
         return (made.gpu, made.timing, made.accuracy, made.template_digest) == (
             gpu.name,
             self.timing,

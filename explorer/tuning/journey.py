@@ -1,7 +1,7 @@
 """A journey: known designs timed in turn, from the simplest to the best, and its results."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ from explorer.codegen import emit
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.evaluator import Evaluator
-from explorer.model.outcome import Circumstances, Measured, Timed
+from explorer.model.outcome import Environment, Measured, Timed
 from explorer.model.problem import Problem
 from explorer.presets import PRESETS
 from explorer.space import can_emit
@@ -65,7 +65,7 @@ class Journey:
     """Steps in the order of their times, the slowest first; ratios pair samples of a round."""
 
     problem: Problem
-    circumstances: Circumstances
+    environment: Environment = field(metadata={"key": "circumstances"})
     steps: tuple[Step, ...]
     left_out: tuple[Absent, ...]
     copy_us: tuple[float, ...]
@@ -106,7 +106,7 @@ class Journey:
         """Plain data, for JSON: what was measured, without what follows from it."""
         return {
             "problem": self.problem.as_dict(),
-            "circumstances": self.circumstances.as_dict(),
+            "circumstances": self.environment.as_dict(),
             "steps": [asdict(step) for step in self.steps],
             "left_out": [asdict(left_out) for left_out in self.left_out],
             "copy_us": list(self.copy_us),
@@ -230,9 +230,9 @@ def _held(evaluator: Evaluator, contenders: list[_Contender]) -> list[_Contender
     recorded = {evaluator.identity(config): config for config in evaluator.catalogue}
     lacking = sum(contender.digest not in recorded for contender in contenders)
     if lacking:
-        circumstances = evaluator.circumstances
+        environment = evaluator.environment
         raise NotFound(
-            f"the recording made on {circumstances.gpu} on {circumstances.date[:10]} lacks "
+            f"the recording made on {environment.gpu} on {environment.date[:10]} lacks "
             f"{lacking} of the {len(contenders)} presets of {evaluator.problem}: a journey needs "
             "a GPU, or one that was kept, as the repository's studies/results/journey-*.json: "
             "--from FILE"
@@ -264,7 +264,7 @@ def _compared(
     ]
     return Journey(
         problem=evaluator.problem,
-        circumstances=replace(evaluator.circumstances, copy_us=contest.copy_time_us),
+        environment=replace(evaluator.environment, copy_us=contest.copy_time_us),
         steps=tuple(sorted(steps, key=lambda step: -step.time_us)),
         left_out=tuple(left_out),
         copy_us=contest.copy_us,

@@ -16,7 +16,7 @@ from explorer.devices.recorded import Recording, list_recordings, read_recording
 from explorer.evaluate.space_version import template_version
 from explorer.model.errors import ExplorerError, NotFound
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.outcome import Circumstances, Measured
+from explorer.model.outcome import Environment, Measured
 from explorer.model.tuned_table import TunedProblem, read_table, table_path
 from explorer.system.user_files import is_there, shipped_folder
 from explorer.tuning.objective import Goal
@@ -38,7 +38,7 @@ class KnownTimes:
     """Median microseconds a launch of each variant; None for one that the source does not have."""
     other_code: tuple[bool, ...]
     """Whether a time may be of code that earlier templates emitted for the config."""
-    circumstances: Circumstances
+    environment: Environment
     """With the time of copy beside which the kernels were timed; 0 where it is not known."""
 
     @property
@@ -89,14 +89,14 @@ def _looked_up(
     variants: Sequence[Variant],
     kernels: Sequence[_Kernel],
     source: str,
-    circumstances: Circumstances,
+    environment: Environment,
     *,
     in_turn: bool,
 ) -> KnownTimes:
     """What the kernels of a source say of the variants: by digest, else by config."""
     by_digest = {kernel.digest: kernel for kernel in reversed(kernels) if kernel.digest}
     by_config = {kernel.config: kernel for kernel in reversed(kernels)}
-    same_templates = circumstances.template_digest == template_version(variants[0].problem)
+    same_templates = environment.template_digest == template_version(variants[0].problem)
     times: list[float | None] = []
     other: list[bool] = []
     for variant in variants:
@@ -104,7 +104,7 @@ def _looked_up(
         found = exact or by_config.get(variant.config.to_json())
         times.append(None if found is None else found.time_us)
         other.append(found is not None and exact is None and not same_templates)
-    return KnownTimes(source, in_turn, tuple(times), tuple(other), circumstances)
+    return KnownTimes(source, in_turn, tuple(times), tuple(other), environment)
 
 
 def _of_study(
@@ -115,7 +115,7 @@ def _of_study(
         view, trials = load_measured(storage, variants[0].problem, goal)
     except NotFound:
         return
-    if view.circumstances.gpu != gpu.name:
+    if view.environment.gpu != gpu.name:
         return
     name = f"study '{view.summary.name}'"
     if view.finals is not None:
@@ -124,11 +124,11 @@ def _of_study(
             variants,
             kernels,
             f"{name}, finals",
-            view.circumstances,
+            view.environment,
             in_turn=view.finals.interleaved,
         )
     kernels = [_of_trial(trial, trial.outcome.time_us) for trial in trials]
-    yield _looked_up(variants, kernels, name, view.circumstances, in_turn=False)
+    yield _looked_up(variants, kernels, name, view.environment, in_turn=False)
 
 
 def _of_trial(trial: TrialRecord, time_us: float) -> _Kernel:
@@ -151,7 +151,7 @@ def _of_tables(variants: Sequence[Variant], gpu: GpuSpec) -> Iterator[KnownTimes
 
 
 def _of_tuned(variants: Sequence[Variant], tuned: TunedProblem, name: str) -> Iterator[KnownTimes]:
-    told = tuned.circumstances
+    told = tuned.environment
     finals = [_Kernel(one.config.to_json(), "", one.time_us) for one in tuned.finalists]
     yield _looked_up(variants, finals, f"{name}, finals", told, in_turn=True)
     timed = [_Kernel(one.config.to_json(), "", one.time_us) for one in tuned.timed]
@@ -177,16 +177,16 @@ def _of_recordings(variants: Sequence[Variant], gpu: GpuSpec) -> Iterator[KnownT
 
 def _of_recording(variants: Sequence[Variant], recording: Recording) -> Iterator[KnownTimes]:
     """Its comparison of the best, then what it measured one after the other."""
-    name, circumstances = f"recording {recording.name}", recording.header.circumstances
+    name, environment = f"recording {recording.name}", recording.header.environment
     configs = {kernel.digest: kernel.config.to_json() for kernel in recording.kernels}
     compared = recording.comparison
     if compared is not None:
         timed = zip(compared.digests, compared.samples_us, strict=True)
         kernels = [_Kernel(configs[digest], digest, median(us)) for digest, us in timed]
-        yield _looked_up(variants, kernels, f"{name}, finals", circumstances, in_turn=True)
+        yield _looked_up(variants, kernels, f"{name}, finals", environment, in_turn=True)
     kernels = [
         _Kernel(kernel.config.to_json(), kernel.digest, kernel.outcome.time_us)
         for kernel in recording.kernels
         if isinstance(kernel.outcome, Measured)
     ]
-    yield _looked_up(variants, kernels, name, circumstances, in_turn=False)
+    yield _looked_up(variants, kernels, name, environment, in_turn=False)

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import InvalidInput
-from explorer.model.outcome import Circumstances, Measured, Outcome
+from explorer.model.outcome import Environment, Measured, Outcome
 from explorer.model.problem import Problem
 
 # ------------------------------------------------------------------ what a study minimises
@@ -146,7 +146,7 @@ REPLAY_SUFFIX = " | replay"
 
 def study_name(
     problem: Problem,
-    circumstances: Circumstances,
+    environment: Environment,
     version: str,
     objectives: Objectives = Objectives.TIME,
     *,
@@ -156,8 +156,8 @@ def study_name(
 
     Accuracy and objectives are named where they are not as usual.
     """
-    parts = [str(problem), circumstances.gpu, circumstances.timing, version]
+    parts = [str(problem), environment.gpu, environment.timing, version]
     parts += [] if objectives is Objectives.TIME else [str(objectives)]
-    goal = Goal(objectives, circumstances.accuracy)
+    goal = Goal(objectives, environment.accuracy)
     parts += [] if goal.is_usually_exact else [str(goal.accuracy)]
     return " | ".join(parts) + (REPLAY_SUFFIX if replayed else "")

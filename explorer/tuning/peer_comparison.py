@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
 
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, WrongKernel
-from explorer.model.outcome import Circumstances, Rejected, Timed
+from explorer.model.outcome import Environment, Rejected, Timed
 from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName, PeerTimes
 from explorer.model.problem import Problem
 from explorer.space import config_for
@@ -77,7 +77,7 @@ class PeerComparison:
     """One problem; ratios pair samples of a round, and all of them hold together with 95 %."""
 
     problem: Problem
-    circumstances: Circumstances
+    environment: Environment = field(metadata={"key": "circumstances"})
     config: Config
     origin: str
     """Where our config comes from: a trial of a study, or the heuristic."""
@@ -146,7 +146,7 @@ class PeerComparison:
         """Plain data, for JSON: what was measured, without what follows from it."""
         return {
             "problem": self.problem.as_dict(),
-            "circumstances": self.circumstances.as_dict(),
+            "circumstances": self.environment.as_dict(),
             "config": self.config.as_dict(),
             "origin": self.origin,
             "digest": self.digest,
@@ -198,7 +198,7 @@ class PeerRun:
     def __repr__(self) -> str:
         """Return a line for a notebook, without the samples."""
         number, left = len(self.comparisons), len(self.unmeasured)
-        gpus = dict.fromkeys(one.circumstances.gpu for one in self.comparisons)
+        gpus = dict.fromkeys(one.environment.gpu for one in self.comparisons)
         parts = [f"{number} problem{'' if number == 1 else 's'}"]
         parts += [f"on {', '.join(gpus)}"] if gpus else []
         parts += [f"beside {', '.join(self.peer_names)}"] if self.peer_names else []
@@ -344,7 +344,7 @@ def _copy_of(one: PeerComparison) -> tuple[float, ...]:
 
 def _check_same_conditions(one: PeerComparison, other: PeerComparison) -> None:
     for name in ("gpu", "timing", "accuracy"):
-        now, then = (getattr(each.circumstances, name) for each in (one, other))
+        now, then = (getattr(each.environment, name) for each in (one, other))
         if now != then:
             raise InvalidInput(
                 f"{one.problem} was compared before with {name} {then}, and is now with {name} "
@@ -377,7 +377,7 @@ UNSEARCHED = "the heuristic's config; nothing was searched"
 
 def unsearched(bench: PeerBench) -> Ours:
     """What is taken where nothing was searched: the heuristic's config."""
-    config = config_for(bench.problem, bench.gpu, accuracy=bench.circumstances.accuracy)
+    config = config_for(bench.problem, bench.gpu, accuracy=bench.environment.accuracy)
     return Ours(config, UNSEARCHED)
 
 
@@ -411,7 +411,7 @@ def compare_with_peers(
     ours_us, *rest = contest.rows
     return PeerComparison(
         problem=bench.problem,
-        circumstances=replace(bench.circumstances, copy_us=contest.copy_time_us),
+        environment=replace(bench.environment, copy_us=contest.copy_time_us),
         config=ours.config,
         origin=ours.origin,
         digest=outcome.digest,

@@ -118,7 +118,7 @@ def record(
     header = RecordingHeader(
         problem=evaluator.problem,
         gpu=evaluator.gpu,
-        circumstances=evaluator.circumstances,
+        environment=evaluator.environment,
         rule=selection.rule,
         sub_space=selection.sub_space,
         kernel_count=len(kernels),
@@ -189,7 +189,7 @@ class Kernels:
             rejected=rejected,
             best_trial=None,
             best_us=self._best_us,
-            copy_us=self._evaluator.circumstances.copy_us,
+            copy_us=self._evaluator.environment.copy_us,
             elapsed_s=monotonic() - self._start,
             remaining_s=None,
             remaining_trials=self._left,
@@ -208,7 +208,7 @@ def compare_again(
     best = _best(recording.header.problem, recording.kernels)
     _check_same(evaluator, recording, best)
     comparison = _compare(evaluator, best, rounds)
-    comparison = replace(comparison, date=evaluator.circumstances.date)
+    comparison = replace(comparison, date=evaluator.environment.date)
     made = replace(recording, name=recording_name(path), comparison=comparison)
     write_recording(made, path)
     return made
@@ -221,7 +221,7 @@ def _check_same(evaluator: Evaluator, recording: Recording, best: Sequence[Recor
             f"recording {recording.name} is of {recorded}, and this GPU is {evaluator.gpu.name}; "
             "its kernels can be compared again on that model alone"
         )
-    compiler, made_by = evaluator.circumstances.nvrtc, recording.header.circumstances.nvrtc
+    compiler, made_by = evaluator.environment.nvrtc, recording.header.environment.nvrtc
     if compiler != made_by:
         raise InvalidInput(
             f"recording {recording.name} is of kernels that NVRTC {made_by} compiled, and this is "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
-from explorer.model.outcome import Circumstances, Measured, Rejected, Stage
+from explorer.model.outcome import Environment, Measured, Rejected, Stage
 from explorer.model.parameters import Value
 from explorer.model.problem import Problem
 from explorer.system.plain_data import parse_json, read_fields, read_time_us, shown
@@ -100,7 +100,7 @@ class SearchResult:
 
     study: str
     problem: Problem
-    circumstances: Circumstances
+    environment: Environment
     finals: Finals
     trials: int
     measured: int
@@ -137,7 +137,7 @@ class SearchResult:
     @property
     def goal(self) -> Goal:
         """What was searched for."""
-        return Goal(self.objectives, self.circumstances.accuracy)
+        return Goal(self.objectives, self.environment.accuracy)
 
     @property
     def best(self) -> Finalist:
@@ -177,12 +177,12 @@ class SearchResult:
     @property
     def gpu(self) -> str:
         """The GPU that the times come from, as its driver calls it."""
-        return self.circumstances.gpu
+        return self.environment.gpu
 
     @property
     def date(self) -> str:
         """When they were measured: of a replay, when it was recorded. UTC, ISO 8601."""
-        return self.circumstances.date
+        return self.environment.date
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +281,7 @@ class StudyView:
     """What `explorer show` prints."""
 
     summary: StudySummary
-    circumstances: Circumstances
+    environment: Environment
     finals: Finals | None
     """None where no search of the study came to its end."""
     best: TrialRecord

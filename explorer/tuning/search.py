@@ -345,7 +345,7 @@ class _Search:
         """Digests of the code that other processes, or earlier runs, have evaluated."""
         self._exhausted = False
         self._offer = offer = _offer(evaluator, space)
-        goal = Goal(objectives, evaluator.circumstances.accuracy)
+        goal = Goal(objectives, evaluator.environment.accuracy)
         first = seeds_of(goal, space, random.Random(seed))
         self._proposer = Proposer(
             offer,
@@ -361,7 +361,7 @@ class _Search:
             name=evaluator_study(evaluator, objectives),
             problem=evaluator.problem,
             objectives=objectives,
-            circumstances=evaluator.circumstances,
+            environment=evaluator.environment,
             seed=seed,
             distributions=distributions(offer.values),
         )
@@ -492,12 +492,12 @@ class _Search:
             finals = run_finals(evaluator, records, rounds)
         else:
             finals = time_in_turn(evaluator, front_contenders(records), rounds)
-        circumstances = replace(evaluator.circumstances, copy_us=finals.copy_us)
-        kept = self._ledger.conclude(finals, circumstances, records, self._ended)
+        environment = replace(evaluator.environment, copy_us=finals.copy_us)
+        kept = self._ledger.conclude(finals, environment, records, self._ended)
         return SearchResult(
             study=self._ledger.name,
             problem=evaluator.problem,
-            circumstances=circumstances,
+            environment=environment,
             finals=finals,
             trials=tally.told + self._duplicates,
             measured=tally.measured_now,
@@ -653,7 +653,7 @@ class _Search:
     def _tell_progress(self, phase: str, pending: int = 0) -> None:
         if self._on_progress is None:
             return
-        copy_us = self._evaluator.circumstances.copy_us
+        copy_us = self._evaluator.environment.copy_us
         told = self._tally.progress(self._budget, self._duplicates, copy_us, phase)
         left = self._offer.left()
         if left is not None and told.remaining_trials is not None:
@@ -668,12 +668,12 @@ def is_replay(evaluator: Evaluator) -> bool:
 
 def evaluator_study(evaluator: Evaluator, objectives: Objectives = Objectives.TIME) -> str:
     """The name of the study that a search with `evaluator` belongs to."""
-    circumstances, replayed = evaluator.circumstances, is_replay(evaluator)
-    version = circumstances.space_version
+    environment, replayed = evaluator.environment, is_replay(evaluator)
+    version = environment.space_version
     if replayed and version != space_version(evaluator.problem):
         # Parameters' values may differ between the two: such trials fit no common study.
         version += f" in {space_version(evaluator.problem)}"
-    return study_name(evaluator.problem, circumstances, version, objectives, replayed=replayed)
+    return study_name(evaluator.problem, environment, version, objectives, replayed=replayed)
 
 
 def _offer(evaluator: Evaluator, space: Space) -> Offer:

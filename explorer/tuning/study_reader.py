@@ -19,7 +19,7 @@ from explorer.evaluate.space_version import space_version
 from explorer.model.asked import AskedProblem, command_or_call
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.outcome import Circumstances, Measured, Outcome, Rejected, Stage
+from explorer.model.outcome import Environment, Measured, Outcome, Rejected, Stage
 from explorer.model.parameters import Value
 from explorer.model.problem import Problem
 from explorer.system.plain_data import read_text, read_whole, shown
@@ -53,7 +53,7 @@ class StoredStudy:
 
     name: str
     problem: Problem
-    kept_circumstances: Circumstances
+    kept_environment: Environment
     objectives: Objectives
     """What it minimises."""
     searched_at: str
@@ -70,9 +70,9 @@ class StoredStudy:
     """What is wrong with the trials that cannot be read, by number; they are passed over."""
 
     @property
-    def circumstances(self) -> Circumstances:
+    def environment(self) -> Environment:
         """Of the run that held the finals, with the copy of the finals; else of the latest."""
-        kept = self.kept_circumstances
+        kept = self.kept_environment
         return kept if self.finals is None else replace(kept, copy_us=self.finals.copy_us)
 
     @property
@@ -83,7 +83,7 @@ class StoredStudy:
     @property
     def is_current(self) -> bool:
         """Whether the installed space and templates are the study's."""
-        return self.circumstances.space_version == space_version(self.problem)
+        return self.environment.space_version == space_version(self.problem)
 
     @property
     def passed_over(self) -> str:
@@ -114,22 +114,22 @@ class StoredStudy:
 
     def summary(self) -> StudySummary:
         """One line about it."""
-        circumstances, best = self.circumstances, self.best()
+        environment, best = self.environment, self.best()
         best_us = best.outcome.time_us if best else None
         return StudySummary(
             name=self.name,
             problem=self.problem,
-            gpu=circumstances.gpu,
-            timing=circumstances.timing,
-            space_version=circumstances.space_version,
+            gpu=environment.gpu,
+            timing=environment.timing,
+            space_version=environment.space_version,
             is_current=self.is_current,
             trials=len(self.trials) + len(self.faults),
             measured=len(self.measured()),
             best_us=best_us if self.finals is None else self.finals.winner.time_us,
-            copy_us=circumstances.copy_us,
-            date=circumstances.date,
+            copy_us=environment.copy_us,
+            date=environment.date,
             replayed=self.replayed,
-            accuracy=circumstances.accuracy,
+            accuracy=environment.accuracy,
             objectives=self.objectives,
         )
 
@@ -186,7 +186,7 @@ def _read(study: FrozenStudy, storage: BaseStorage) -> StoredStudy:
     return StoredStudy(
         name=read_text(study.study_name, "its name"),
         problem=Problem.from_dict(attributes["problem"]),
-        kept_circumstances=Circumstances.from_dict(attributes["circumstances"]),
+        kept_environment=Environment.from_dict(attributes["circumstances"]),
         objectives=objectives,
         searched_at=read_text(attributes.get("searched_at", ""), "searched_at"),
         finals=None if finals is None else finals_from_json(finals, objectives),
@@ -405,7 +405,7 @@ def _view(study: StoredStudy) -> StudyView:
     two = study.objectives is Objectives.TIME_ERROR
     return StudyView(
         summary=study.summary(),
-        circumstances=study.circumstances,
+        environment=study.environment,
         finals=study.finals,
         best=best,
         since=study.since_finals(),
@@ -468,7 +468,7 @@ class _Wanted:
     goal: Goal
 
     def matches(self, study: StoredStudy) -> bool:
-        goal = Goal(study.objectives, study.circumstances.accuracy)
+        goal = Goal(study.objectives, study.environment.accuracy)
         return goal == self.goal and self.problem.matches(study.problem)
 
     @property
@@ -524,7 +524,7 @@ def _is_usable(study: StoredStudy) -> bool:
 
 def _outdated(study: StoredStudy, wanted: _Wanted) -> str:
     return (
-        f"study '{study.name}' is of space version {study.circumstances.space_version}, the "
+        f"study '{study.name}' is of space version {study.environment.space_version}, the "
         f"installed one is {space_version(study.problem)}: its times are not of today's kernels; "
         f"run {wanted.command} to search again (the old study is kept)"
     )

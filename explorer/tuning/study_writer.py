@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
-from explorer.model.outcome import Circumstances, Outcome, Rejected, Stage
+from explorer.model.outcome import Environment, Outcome, Rejected, Stage
 from explorer.system.plain_data import read_text, read_whole, shown
 from explorer.tuning.claims import Claims
 from explorer.tuning.objective import Objectives
@@ -252,7 +252,7 @@ class Ledger:
         Raises what an earlier trial met; then all that are not stored are kept in a file. What a
         rule excludes is not waited for: it cost nothing to find.
         """
-        copy_us = self._study.circumstances.copy_us
+        copy_us = self._study.environment.copy_us
         attributes = to_attributes(config, outcome, digest, origin, self._problem, copy_us)
         parameters, completed = self._study.distributions, datetime.now()
         trial = finished_trial(
@@ -424,21 +424,21 @@ class Ledger:
 
     def begin(self, sampler: str = "") -> None:
         """Keep when a run began, what sampler of the user's proposed kernels, if one did, and the
-        circumstances, unless those of finals are kept.
+        environment, unless those of finals are kept.
         """
         with _writing():
             self._set(searched_at=_now(), **({"sampler": sampler} if sampler else {}))
             if finals_text(self._storage.get_study_user_attrs(self._study_id)) is None:
-                self._describe(self._study.circumstances)
+                self._describe(self._study.environment)
 
     def conclude(
         self,
         finals: Finals,
-        circumstances: Circumstances,
+        environment: Environment,
         records: Sequence[TrialRecord],
         ended: str,
     ) -> bool:
-        """Keep the finals of the measured trials, with the circumstances of the finals, and why the
+        """Keep the finals of the measured trials, with the environment of the finals, and why the
         search `ended`.
 
         Their verdict stands on the trials as well, and in the notes that a dashboard shows. The
@@ -446,7 +446,7 @@ class Ledger:
         """
         fastest = min(records, key=lambda trial: trial.outcome.time_us)
         note = in_parts(note_of(finals, self._problem, fastest))
-        copy_us = self._study.circumstances.copy_us
+        copy_us = self._study.environment.copy_us
         notes = {trial.number: trial_note(trial, self._problem, copy_us) for trial in records}
         with _writing():
             if isinstance(self._storage, BulkStorage):
@@ -454,7 +454,7 @@ class Ledger:
             if not self._keep_finals(finals):
                 return False
             self._set(best=verdict_words(finals), ended=ended, searched_at=_now())
-            self._describe(circumstances)
+            self._describe(environment)
             before = self._storage.get_study_system_attrs(self._study_id).get(NOTE_VERSION, 0)
             for number, part in enumerate(note):
                 self._storage.set_study_system_attr(self._study_id, f"{NOTE_PART}{number}", part)
@@ -469,9 +469,9 @@ class Ledger:
         self._set(**attributes)
         return True
 
-    def _describe(self, circumstances: Circumstances) -> None:
-        copy_us, seed = circumstances.copy_us, self._study.seed
-        self._set(circumstances=circumstances.as_dict(), copy_us=copy_us, seed=seed)
+    def _describe(self, environment: Environment) -> None:
+        copy_us, seed = environment.copy_us, self._study.seed
+        self._set(circumstances=environment.as_dict(), copy_us=copy_us, seed=seed)
 
     def _set(self, **attributes: Any) -> None:
         for key, value in attributes.items():

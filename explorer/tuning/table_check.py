@@ -61,24 +61,24 @@ def _of_each(table: TunedTable) -> Iterator[Fault]:
 
 def _of_all(table: TunedTable) -> Iterator[Fault]:
     """Faults of the table as a whole."""
-    drivers = Counter(one.circumstances.driver for one in table.problems)
+    drivers = Counter(one.environment.driver for one in table.problems)
     if len(drivers) > 1:
         yield Fault(f"drivers differ between problems: {', '.join(drivers)}")
-    others = {one.circumstances.gpu for one in table.problems} - {table.gpu.name}
+    others = {one.environment.gpu for one in table.problems} - {table.gpu.name}
     if others:
         yield Fault(f"it is of {table.gpu.name}, and has problems of {', '.join(sorted(others))}")
 
 
 def _is_of_another_code(one: TunedProblem) -> bool:
-    return not is_of_today(one.circumstances, one.problem)
+    return not is_of_today(one.environment, one.problem)
 
 
 def _was_throttled(one: TunedProblem) -> bool:
-    return bool(one.circumstances.throttle_reasons)
+    return bool(one.environment.throttle_reasons)
 
 
 def _was_asked_otherwise(one: TunedProblem) -> bool:
-    made = one.circumstances
+    made = one.environment
     return made.timing != "cold" or made.accuracy is not Accuracy.DEFAULT
 
 

@@ -325,7 +325,7 @@ def _judged(bench: PeerBench, seen: _Seen, untuned: Config, torch: PeerName | No
     torch_us = times.peers.get(torch.name, ()) if torch is not None and beside else ()
     return TunedProblem(
         problem=bench.problem,
-        circumstances=replace(bench.circumstances, copy_us=contest.copy_time_us),
+        environment=replace(bench.environment, copy_us=contest.copy_time_us),
         finalists=_ranked(entered, contest, {t.config: t.registers for t in timed}),
         untuned=untuned,
         timed=tuple(timed),

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial
 
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
-from explorer.model.outcome import Circumstances, Rejected, Stage
+from explorer.model.outcome import Environment, Rejected, Stage
 from explorer.model.problem import Problem
 from explorer.system.plain_data import parse_json, read_text, read_whole, shown
 from explorer.system.user_files import MAX_TEXT_BYTES
@@ -38,7 +38,7 @@ class StudyIdentity:
     name: str
     problem: Problem
     objectives: Objectives
-    circumstances: Circumstances
+    environment: Environment
     seed: int
     distributions: Mapping[str, CategoricalDistribution]
 
@@ -49,7 +49,7 @@ class StudyIdentity:
             "study": self.name,
             "problem": self.problem.as_dict(),
             "objectives": str(self.objectives),
-            "circumstances": self.circumstances.as_dict(),
+            "circumstances": self.environment.as_dict(),
             "seed": self.seed,
             "parameters": {name: list(d.choices) for name, d in self.distributions.items()},
         }
@@ -64,14 +64,14 @@ class StudyIdentity:
             raise InvalidInput("its parameters are no lists of values")
         name = read_text(values.get("study"), "study")
         problem = Problem.from_dict(values.get("problem"))
-        circumstances = Circumstances.from_dict(values.get("circumstances"))
-        if not name.startswith(f"{problem} | {circumstances.gpu} | {circumstances.timing} | "):
+        environment = Environment.from_dict(values.get("circumstances"))
+        if not name.startswith(f"{problem} | {environment.gpu} | {environment.timing} | "):
             raise InvalidInput(f"its study is {shown(name)}, which is not of {problem}")
         return cls(
             name=name,
             problem=problem,
             objectives=Objectives.parse(read_text(values.get("objectives"), "objectives")),
-            circumstances=circumstances,
+            environment=environment,
             seed=read_whole(values.get("seed"), "seed"),
             distributions={n: CategoricalDistribution(tuple(v)) for n, v in parameters.items()},
         )

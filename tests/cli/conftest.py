@@ -20,7 +20,7 @@ from explorer.devices.recorded import (
 )
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.space_version import space_version, template_version
-from explorer.model.outcome import Circumstances, Measured, Rejected, Resources, Stage
+from explorer.model.outcome import Environment, Measured, Rejected, Resources, Stage
 from explorer.space import Space
 
 
@@ -41,8 +41,8 @@ def one_verdict_a_kernel(once, request, monkeypatch):
     emulate = Emulator.verify
 
     def verify(emulator, program, rows=None):
-        circumstances = (emulator.arch, emulator._accuracy, emulator._step_limit)
-        said = pickle.dumps((program, circumstances, rows))
+        environment = (emulator.arch, emulator._accuracy, emulator._step_limit)
+        said = pickle.dumps((program, environment, rows))
 
         def fill(folder):
             verdict = emulate(emulator, program, rows)
@@ -90,7 +90,7 @@ def kernels(recorded):
 
 def header(count):
     """What a recording says of itself."""
-    circumstances = Circumstances(
+    environment = Environment(
         gpu=GPU.name,
         arch=GPU.arch,
         driver="570.86",
@@ -105,7 +105,7 @@ def header(count):
         memory_clock_mhz=3201,
         peak_gbps=GPU.peak_gbps,
     )
-    return RecordingHeader(PROBLEM, GPU, circumstances, "60 kernels made by hand", count)
+    return RecordingHeader(PROBLEM, GPU, environment, "60 kernels made by hand", count)
 
 
 @pytest.fixture

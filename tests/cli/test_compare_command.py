@@ -68,7 +68,7 @@ def gpu(monkeypatch):
     benches = Benches()
     told.clear()
     monkeypatch.setattr("explorer.peers.ahead.PeersAhead", Ahead)
-    of_today = FakePeerBench().circumstances.template_digest
+    of_today = FakePeerBench().environment.template_digest
     monkeypatch.setattr("explorer.tuning.comparison_run.template_version", lambda _: of_today)
     monkeypatch.setattr("explorer.evaluate.open_evaluator.open_peer_benches", lambda *_: benches)
     return benches

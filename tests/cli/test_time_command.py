@@ -8,7 +8,7 @@ import pytest
 from explorer import __version__
 from explorer.evaluate import live
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.outcome import Circumstances, Measured, Rejected, Resources, Stage
+from explorer.model.outcome import Environment, Measured, Rejected, Resources, Stage
 
 CONFIG = '{"threads_per_row":64,"static_cols":false,"cache":"none","cache_holds":"input"}'
 NO_GPU = "a time needs a GPU, and there is none: no NVIDIA driver (libcuda.so.1 is not found)"
@@ -35,7 +35,7 @@ class StandIn:
     def __init__(self, problem, device, timing, *, accuracy):
         self.gpu = known_gpu("NVIDIA H200")
         StandIn.asked = (problem, device, timing, accuracy)
-        self.circumstances = Circumstances(
+        self.environment = Environment(
             *(self.gpu.name, "sm_90", "570.86", "13.0", timing, "2026-03-04T05:06:07+00:00"),
             *("0" * 8, "1" * 8, __version__),
             copy_us=9.5,

@@ -124,11 +124,11 @@ class Benches:
             raise self.error
         bench = FakePeerBench(problem)
         made = replace(
-            bench.circumstances,
+            bench.environment,
             throttle_reasons=self.throttled,
             template_digest=template_version(problem),
         )
-        kind = type("Bench", (FakePeerBench,), {"circumstances": made})
+        kind = type("Bench", (FakePeerBench,), {"environment": made})
         yield kind(problem)
 
     def compile_ahead(self, problem, configs):
@@ -234,7 +234,7 @@ def test_the_tables_that_come_with_the_package_are_sound(path, explorer):
     wanted = set(listed(shapes=path.parent / "problems.csv"))
     assert table.problems and {one.problem for one in table.problems} <= wanted
     for one in table.problems:
-        assert one.timed and not one.failed and not one.circumstances.throttle_reasons
+        assert one.timed and not one.failed and not one.environment.throttle_reasons
         assert one.best.config in {t.config for t in one.timed}
     text = (TABLES / "README.md").read_text()
     name = str(path.relative_to(TABLES))
@@ -311,12 +311,12 @@ def test_a_file_of_the_name_of_a_shipped_table_is_the_file(tmp_path, monkeypatch
 def test_each_fault_of_a_table_is_said_once(explorer, tmp_path):
     table = read_table(HELD_OUT / "nvidia-h200.json")
     first, second, third, *rest = table.problems
-    throttled = replace(first.circumstances, throttle_reasons="SW_POWER_CAP", driver="1.2")
+    throttled = replace(first.environment, throttle_reasons="SW_POWER_CAP", driver="1.2")
     wrong = replace(second, failed=(replace_failed(second),), timed=second.timed[1:])
     changed = [
-        replace(first, circumstances=throttled),
+        replace(first, environment=throttled),
         wrong,
-        replace(third, circumstances=replace(third.circumstances, timing="warm")),
+        replace(third, environment=replace(third.environment, timing="warm")),
     ]
     path = tmp_path / "table.json"
     write_table(replace(table, problems=(*changed, *rest[1:])), path)

@@ -74,7 +74,7 @@ def use(path, content, *, replay):
             return
         assert header == read.header
         as_json(recording_data(read, path)).encode()
-        replay_notice(read.header.circumstances).encode()
+        replay_notice(read.header.environment).encode()
         evaluator = told(ReplayEvaluator, read)
         if evaluator is None or not replay:
             return

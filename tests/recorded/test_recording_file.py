@@ -24,7 +24,7 @@ from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.outcome import Circumstances, Measured, Rejected, Resources, Stage
+from explorer.model.outcome import Environment, Measured, Rejected, Resources, Stage
 from explorer.model.problem import Problem
 
 FAST, SLOW, BAD = Config(), Config(unroll=1, exp="expf"), Config(exp="__expf")
@@ -36,7 +36,7 @@ def measured(digest, time_us):
 
 
 def recording(name="h200-f32-4096", problem=None, date="2026-01-02T03:04:05Z"):
-    circumstances = Circumstances(
+    environment = Environment(
         gpu="NVIDIA H200",
         arch="sm_90",
         driver="580.1",
@@ -54,7 +54,7 @@ def recording(name="h200-f32-4096", problem=None, date="2026-01-02T03:04:05Z"):
         RecordedKernel(BAD, "bad", Rejected(Stage.VERIFY, "relative error 1 at row 0")),
     )
     header = RecordingHeader(
-        problem or Problem(8192, 4096), known_gpu("NVIDIA H200"), circumstances, "by hand", 3
+        problem or Problem(8192, 4096), known_gpu("NVIDIA H200"), environment, "by hand", 3
     )
     return Recording(name, header, kernels)
 

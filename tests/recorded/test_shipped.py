@@ -55,7 +55,7 @@ def test_every_config_of_the_sub_space_was_measured(name):
     """One of each code: others of the same code are not in the file."""
     recording = load_recording(name)
     header = recording.header
-    assert header.circumstances.space_version == space_version(header.problem)
+    assert header.environment.space_version == space_version(header.problem)
     space = Space.searched(header.problem, header.gpu, header.sub_space)
     recorded = {kernel.config for kernel in recording.kernels}
     absent = [config for config in space.legal() if config not in recorded]
@@ -70,7 +70,7 @@ def test_every_config_of_the_sub_space_was_measured(name):
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_templates_emit_what_those_did_that_they_pass_for(name):
     recording = load_recording(name)
-    assert recording.header.circumstances.template_digest == template_version(
+    assert recording.header.environment.template_digest == template_version(
         recording.header.problem
     )
     for kernel in random.Random(1).sample(recording.kernels, 60):
@@ -142,7 +142,7 @@ def test_a_replay_says_if_templates_emit_other_kernels_than_were_measured(name):
     kernels = random.Random(0).sample(list(recording.kernels), 60)
     same = [emit(recording.header.problem, k.config).digest == k.digest for k in kernels]
     header = recording.header
-    assert all(same) or header.circumstances.space_version != space_version(header.problem)
+    assert all(same) or header.environment.space_version != space_version(header.problem)
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -5,7 +5,7 @@ import pytest
 from explorer.codegen import emit
 from explorer.model.config import Config
 from explorer.model.dtype import DType
-from explorer.model.outcome import Circumstances, Measured, Resources, Stage
+from explorer.model.outcome import Environment, Measured, Resources, Stage
 from explorer.model.problem import Problem
 from explorer.tuning.results import (
     Contrast,
@@ -39,8 +39,8 @@ def finalist(record, ratio, tied):
 
 
 @pytest.fixture
-def circumstances():
-    return Circumstances(
+def environment():
+    return Environment(
         gpu="NVIDIA H200",
         arch="sm_90",
         driver="570.86",
@@ -74,11 +74,11 @@ def finals():
 
 
 @pytest.fixture
-def result(circumstances, finals):
+def result(environment, finals):
     return SearchResult(
         study="softmax-f32-8192x4096",
         problem=PROBLEM,
-        circumstances=circumstances,
+        environment=environment,
         finals=finals,
         trials=400,
         measured=310,
@@ -109,10 +109,10 @@ def summary():
 
 
 @pytest.fixture
-def view(summary, circumstances, finals):
+def view(summary, environment, finals):
     return StudyView(
         summary=summary,
-        circumstances=circumstances,
+        environment=environment,
         finals=finals,
         best=finals.winner.trial,
         since=None,

@@ -39,11 +39,11 @@ def peer(name, time_us, inexact=""):
 
 
 @pytest.fixture
-def run(circumstances):
+def run(environment):
     def one(problem, copy_us, ours_us, *peers, left_out=()):
         return PeerComparison(
             problem=problem,
-            circumstances=circumstances,
+            environment=environment,
             config=Config(),
             origin="trial 3 of study s",
             digest="abc",

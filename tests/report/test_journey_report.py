@@ -10,7 +10,7 @@ from explorer.model.config import Config
 from explorer.model.config_words import change_words
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.outcome import Circumstances
+from explorer.model.outcome import Environment
 from explorer.model.problem import Problem
 from explorer.presets import find_preset
 from explorer.report.journey import (
@@ -38,10 +38,10 @@ def step(name, time_us, *more, config=None):
 
 
 @pytest.fixture
-def journey(circumstances: Circumstances):
+def journey(environment: Environment):
     return Journey(
         problem=PROBLEM,
-        circumstances=circumstances,
+        environment=environment,
         steps=(
             step("thread-per-row", 6000.0, "fast-softmax-5"),
             step("llm.c-8", 121.0),

@@ -12,7 +12,7 @@ from explorer.report.text import as_json
 from explorer.space import Space
 
 SEARCH_KEYS = (
-    "study problem replayed circumstances trials measured duplicates rejected elapsed_s stopped "
+    "study problem replayed environment trials measured duplicates rejected elapsed_s stopped "
     "seed objectives best finals front verification emit"
 )
 FINALIST_KEYS = (

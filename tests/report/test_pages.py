@@ -156,7 +156,7 @@ def test_a_page_of_a_study_holds_all_its_sections(study_page):
         "What was rejected, and why",
         "Where the seconds went",
         "The winner: its config and its source",
-        "Circumstances",
+        "Environment",
     ]
 
 
@@ -169,8 +169,8 @@ def test_a_page_of_a_study_says_what_it_found(study_page, history):
         "half of all random searches",
         "What the kernels took to compile, to verify and to time on the GPU was not recorded.",
         "pairs of fast kernels",
-        history.view.circumstances.driver,
-        history.view.circumstances.template_digest,
+        history.view.environment.driver,
+        history.view.environment.template_digest,
         "__global__",
     ):
         assert wanted in text, wanted
@@ -328,7 +328,7 @@ def test_what_a_study_does_not_hold_is_said_and_not_invented(history):
         effects=(),
         rejected={},
         reasons=(),
-        circumstances=replace(history.view.circumstances, copy_us=0.0),
+        environment=replace(history.view.environment, copy_us=0.0),
     )
     text, _ = text_of_sections(replace(history, view=view, attempts=bare))
     for sentence in (

@@ -135,14 +135,14 @@ def test_a_replay_that_had_nothing_to_try_says_so(result):
 
 def test_the_copy_and_how_it_is_timed(result, view):
     copy = "4 x 16 bytes a thread, 256 threads, cs"
-    known = replace(result.circumstances, copy_name=copy, buffers=2, launches_per_sample=6)
+    known = replace(result.environment, copy_name=copy, buffers=2, launches_per_sample=6)
     line = f"copy {copy}; launches rotate over 2 pairs of buffers, 6 a sample"
     for print_it, thing in ((print_search, result), (print_study, view)):
         assert "launches rotate" not in printed(print_it, thing, 120)
-        text = printed(print_it, replace(thing, circumstances=known), 120)
+        text = printed(print_it, replace(thing, environment=known), 120)
         assert line in " ".join(text.split())
     warm = replace(known, buffers=1)
-    assert "stay on one pair" in printed(print_search, replace(result, circumstances=warm), 120)
+    assert "stay on one pair" in printed(print_search, replace(result, environment=warm), 120)
 
 
 def test_a_trial_since_the_finals_is_told(view):

@@ -15,7 +15,7 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.evaluator import Comparison
 from explorer.model.gpu_spec import GpuSpec, known_gpu
-from explorer.model.outcome import Circumstances, Measured, Outcome, Rejected, Resources, Stage
+from explorer.model.outcome import Environment, Measured, Outcome, Rejected, Resources, Stage
 from explorer.model.problem import Problem
 from explorer.space import Space
 
@@ -112,8 +112,8 @@ class FakeEvaluator:
         self._version = version or space_version(self.problem)
 
     @property
-    def circumstances(self) -> Circumstances:
-        return Circumstances(
+    def environment(self) -> Environment:
+        return Environment(
             gpu=self.gpu.name,
             arch=self.gpu.arch,
             driver="580.1",

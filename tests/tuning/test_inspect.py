@@ -182,15 +182,15 @@ def test_time_and_copy_of_a_study_are_those_of_its_finals(searched):
     (summary,) = list_studies(storage)
     finals = result.finals
     assert summary.best_us == finals.winner.time_us != finals.winner.trial.outcome.time_us
-    assert summary.copy_us == finals.copy_us == result.circumstances.copy_us
-    assert load_study(storage, result.problem).circumstances == result.circumstances
+    assert summary.copy_us == finals.copy_us == result.environment.copy_us
+    assert load_study(storage, result.problem).environment == result.environment
 
 
 def test_a_stopped_search_leaves_the_finals_and_tells_what_looks_faster(storage):
     class Interrupted(FakeEvaluator):
         @property
-        def circumstances(self):
-            return replace(super().circumstances, copy_us=99.0, driver="another")
+        def environment(self):
+            return replace(super().environment, copy_us=99.0, driver="another")
 
         def evaluate(self, config):
             if len(self.evaluated) == 60:
@@ -202,7 +202,7 @@ def test_a_stopped_search_leaves_the_finals_and_tells_what_looks_faster(storage)
         run_search(Interrupted(), storage, trials=100, seed=7)
     view = load_study(storage, first.problem)
     assert view.finals == first.finals
-    assert view.circumstances == first.circumstances
+    assert view.environment == first.environment
     assert view.summary.copy_us == first.finals.copy_us
     assert view.best == first.finals.winner.trial == load_trial(storage, first.problem, "best")[1]
     assert view.since.outcome.time_us < view.best.outcome.time_us

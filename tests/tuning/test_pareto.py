@@ -239,8 +239,8 @@ def without_ulps(recording):
         else k
         for k in recording.kernels
     )
-    usual = replace(recording.header.circumstances, accuracy=Accuracy.DEFAULT)
-    header = replace(recording.header, circumstances=usual)
+    usual = replace(recording.header.environment, accuracy=Accuracy.DEFAULT)
+    header = replace(recording.header, environment=usual)
     return replace(recording, header=header, kernels=kernels)
 
 
@@ -263,7 +263,7 @@ def test_a_recorded_error_is_judged_by_what_is_asked_now(recorded):
             assert (
                 outcome.stage is Stage.VERIFY and "the limit under strict is 20" in outcome.reason
             )
-    assert strict.circumstances.accuracy is Accuracy.STRICT
+    assert strict.environment.accuracy is Accuracy.STRICT
 
 
 def test_an_unknown_error_is_not_exact_enough_for_strict(recorded):

@@ -36,7 +36,7 @@ def test_peers_are_timed_beside_ours_and_failures_are_named():
     assert one.time_us == pytest.approx(model_us(OURS.config) * 1.01, rel=0.01)
     assert one.best.name == "triton-tuned" and one.best.version == "triton-tuned 1.0"
     assert one.over_ours(one.best).median == pytest.approx(1.02, rel=2e-3)
-    assert one.circumstances.copy_us == one.copy_time_us
+    assert one.environment.copy_us == one.copy_time_us
 
 
 def test_beside_a_searched_config_stands_what_needs_no_search():

@@ -89,8 +89,8 @@ def test_the_best_are_compared_again(recorded, tmp_path):
 def test_kernels_of_another_compiler_are_not_compared_again(recorded, tmp_path):
     class Newer(FakeEvaluator):
         @property
-        def circumstances(self):
-            return replace(super().circumstances, nvrtc="14.0")
+        def environment(self):
+            return replace(super().environment, nvrtc="14.0")
 
     with pytest.raises(
         InvalidInput, match=r"that NVRTC 13\.0 compiled, and this is 14\.0; install"
@@ -214,7 +214,7 @@ def test_finals_say_whether_they_were_interleaved_when_recorded(recorded):
     others = [trial for trial in trials if trial.config not in evaluator.compared]
     finals = run_finals(evaluator, others)
     assert not finals.interleaved
-    assert finals.copy_spread is None and finals.copy_us == evaluator.circumstances.copy_us
+    assert finals.copy_spread is None and finals.copy_us == evaluator.environment.copy_us
 
 
 def test_finalists_of_the_recorded_comparison_are_preferred_to_slower_ones(recorded):
@@ -254,8 +254,8 @@ def test_replayed_finals_use_the_recorded_comparison(recorded, replayed):
 
 
 def test_a_replay_of_an_older_space_is_still_shown(recorded, storage):
-    older = replace(recorded.header.circumstances, space_version="01d01d01")
-    recording = replace(recorded, header=replace(recorded.header, circumstances=older))
+    older = replace(recorded.header.environment, space_version="01d01d01")
+    recording = replace(recorded, header=replace(recorded.header, environment=older))
     result = run_search(ReplayEvaluator(recording), storage, trials=20)
     view = load_study(storage, result.problem)
     assert view.summary.replayed
