@@ -22,13 +22,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import AskedProblem, as_whole, asked_by, rows_notice
 from explorer.model.config import Config
-from explorer.model.errors import (
-    ON_COMMAND_LINE,
-    ExplorerError,
-    InvalidInput,
-    NotFound,
-    WrongKernel,
-)
+from explorer.model.errors import ExplorerError, InvalidInput, NotFound, WrongKernel
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, is_known_gpu, known_gpu, known_gpu_for
 from explorer.model.problem import Problem
 from explorer.system.plain_data import shown
@@ -41,7 +35,6 @@ from explorer.system.user_files import (
     named_file,
 )
 from explorer.tuning.objective import Effort, Goal, Objectives
-from explorer.tuning.remedies import another_output, named_thread
 from explorer.tuning.results import Progress, SearchResult
 
 if TYPE_CHECKING:
@@ -487,7 +480,9 @@ class _Opening:
         self._storage = storage
         self._process = process
         self._proposes_elsewhere = proposes_elsewhere
-        self._thread = named_thread("storage")
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._thread = ThreadPoolExecutor(1, "storage")
         self._starting = Lock()
         self._is_closed = False
         self._begun: Future[tuple[Any, StudyProcess | None]] | None = None
@@ -883,7 +878,7 @@ def emit(
         NotFound: where there is no such study or trial.
         WrongKernel: where the kernel is wrong; its `verdict` has the findings. Nothing is written.
     """
-    from explorer.export import another_file, overlapping, write_source
+    from explorer.export import overlapping, write_source
 
     _choice(what)
     asked = _asked_of(emit, problem, keywords)
@@ -895,7 +890,7 @@ def emit(
     arch = chosen.arch
     variant = overlapping(chosen.variant, arch) if overlapped else chosen.variant
     if file is not None:
-        check_writable(file, another_file())
+        check_writable(file)
     resources = compiled(variant, arch, heard)
     unchecked = not verify or resources is None
     verdict = None if unchecked else verified(variant, arch, goal.accuracy, heard)
@@ -1194,11 +1189,6 @@ def _names(what: str, names: Any) -> list[str]:
     return [_text(f"one of {what}", name) for name in names]
 
 
-def _named(function: str) -> str:
-    """A function of this module as the user calls it: a command, or a call."""
-    return f"explorer{' ' if ON_COMMAND_LINE.get() else '.'}{function}"
-
-
 def _several(problems: Any, keywords: Mapping[str, Any]) -> list[Problem]:
     """Raises InvalidInput for what is no problem, and where there is none."""
     if problems is None or isinstance(problems, Problem | AskedProblem):
@@ -1318,7 +1308,7 @@ def tune(
         _whole("seed", seed, 0),
         asked,
         wanted="tuning",
-        instead=f"without one, {_named('search')} replays a recording",
+        instead="without one, explorer search replays a recording",
     ) as benches:
         path, kept = _table_so_far(file, benches.gpu)
         journal = path.with_suffix(".partial.jsonl")
@@ -1380,13 +1370,13 @@ def _table_so_far(output: Path | None, gpu: "GpuSpec") -> "tuple[Path, TunedTabl
     from explorer.model.tuned_table import TunedTable, read_table, table_path
 
     path = table_path(gpu) if output is None else output
-    check_writable(path, another_output())
+    check_writable(path)
     if not is_there(path):
         return path, TunedTable(gpu, ())
     table = read_table(path)
     if table.gpu != gpu:
         raise InvalidInput(
             f"{path} is of another GPU, {table.gpu.name}, and this one is {gpu.name}; "
-            f"{another_output()}"
+            "name another file"
         )
     return path, table

@@ -12,7 +12,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import command_of
 from explorer.model.config import Config
-from explorer.model.errors import ON_COMMAND_LINE, InvalidInput, NotFound
+from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import GpuSpec, known_gpu_for
 from explorer.model.outcome import Environment, Resources
 from explorer.model.parameters import COHERENT_HINTS
@@ -21,7 +21,6 @@ from explorer.presets import PRESET_NAMES, Preset, find_preset
 from explorer.space import Space, can_emit
 from explorer.system.plain_data import nearest, shown
 from explorer.system.user_files import check_writable, read_text, write_file
-from explorer.tuning.remedies import said
 from explorer.tuning.results import TrialRecord
 
 # ------------------------------------------------------------------ kernels of trials
@@ -55,11 +54,10 @@ def overlapping(variant: Variant, arch: str) -> Variant:
     `emit` of `codegen` says what that is. Raises InvalidInput where the architecture, such as
     sm_80, or the config cannot have it.
     """
-    without = said("set overlapped=False", "leave out --overlapped")
     if not known_gpu_for(arch).overlaps_launches:
         raise InvalidInput(
-            f"launches overlap on sm_90 and later, and the kernel is for {arch}: {without}, or "
-            f"name a newer GPU with {said('gpu')}"
+            f"launches overlap on sm_90 and later, and the kernel is for {arch}: leave overlapped "
+            "out, or name a newer gpu"
         )
     config = variant.config
     if not can_overlap(config):
@@ -67,7 +65,7 @@ def overlapping(variant: Variant, arch: str) -> Variant:
             f"the kernel's config has launches {config.launches} and load_hint "
             f"{config.load_hint}, but only a kernel of one launch, whose loads have the hint "
             f"{' or '.join(COHERENT_HINTS)}, may begin before the launch before it has ended: "
-            f"{without}, or choose such a config"
+            "leave overlapped out, or choose such a config"
         )
     return emit(variant.problem, variant.config, overlapped=True)
 
@@ -153,16 +151,7 @@ FOLDER = Path("generated")
 DIGEST_DIGITS = 12
 
 
-def another_file() -> str:
-    """What to do where a file cannot be written."""
-    on_command_line = "name a file with --output, or - for stdout"
-    return on_command_line if ON_COMMAND_LINE.get() else "name another path"
-
-
-def _or_force() -> str:
-    """What to do where a file holds something else."""
-    force = said("force=True", "--force")
-    return f"choose another {said('path', '--output')}, or replace it with {force}"
+_OR_FORCE = "name another file, or replace it with --force (in a program, force=True)"
 
 
 class Written(StrEnum):
@@ -186,15 +175,13 @@ def write_source(variant: Variant, path: Path, *, force: bool = False) -> Writte
     The header comment does not count: it names the config, and several emit the same code.
     Raises InvalidInput where the file holds other code, or cannot be written.
     """
-    check_writable(path, another_file())
+    check_writable(path)
     present = _present(path)
     if present == variant.source:
         return Written.SAME
     if present is not None and _code(present) != variant.code and not force:
-        raise InvalidInput(
-            f"{path} exists and holds other code; nothing was written: {_or_force()}"
-        )
-    write_file(path, variant.source, another_file())
+        raise InvalidInput(f"{path} exists and holds other code; nothing was written: {_OR_FORCE}")
+    write_file(path, variant.source)
     return Written.NEW if present is None else Written.REPLACED
 
 
@@ -207,16 +194,16 @@ def write_beside(path: Path, text: str, *, force: bool = False) -> Written:
     present = _present(path)
     if present == text:
         return Written.SAME
-    write_file(path, text, another_file())
+    write_file(path, text)
     return Written.NEW if present is None else Written.REPLACED
 
 
 def check_beside(path: Path, text: str, *, force: bool = False) -> None:
     """See that `write_beside` will write, before the source is written; raises InvalidInput."""
-    check_writable(path, another_file())
+    check_writable(path)
     if _present(path) not in (None, text) and not force:
         raise InvalidInput(
-            f"{path} exists and holds another text; nothing was written: {_or_force()}"
+            f"{path} exists and holds another text; nothing was written: {_OR_FORCE}"
         )
 
 

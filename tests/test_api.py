@@ -229,7 +229,7 @@ def test_a_file_is_written_where_a_path_is_given(tmp_path, capfd):
     path = tmp_path / "new" / "it.cu"
     first = explorer.emit("heuristic", cols=64, gpu=GPU, verify=False, path=path)
     assert path.read_text() == first.source and first.path == path and first.written == "written"
-    other = "holds other code; .* choose another path, or replace it with force=True$"
+    other = "holds other code; .* name another file, or replace it with --force .*force=True"
     with pytest.raises(explorer.InvalidInput, match=other):
         explorer.emit("heuristic", cols=4096, gpu=GPU, verify=False, path=path)
     second = explorer.emit("heuristic", cols=4096, gpu=GPU, verify=False, path=path, force=True)
@@ -303,63 +303,49 @@ def test_a_comparison_needs_a_gpu(without_gpu):
 
 
 @pytest.mark.parametrize(
-    ("call", "says", "words", "command_says"),
+    ("call", "words", "says"),
     [
         (
             lambda: explorer.compare(cols=64),
-            "explorer.PeerRun.from_dict(json.load(open(FILE)))",
             ("compare", "--cols", "64"),
-            "--from FILE",
+            "explorer compare --from FILE, or in a program explorer.PeerRun.from_dict(",
         ),
         (
-            lambda: explorer.search(cols=63, rows=8, dtype="bf16", scale=0.5, in_place=True),
-            'explorer.emit("heuristic", cols=63, rows=8, dtype="bf16", scale=0.5, in_place=True)',
-            ("search", "--cols", "63", "--rows", "8", "--storage", "s.db"),
-            "explorer emit heuristic --cols 63 --rows 8 --dtype f32",
+            lambda: explorer.search(cols=63, rows=8, scale=0.5, in_place=True),
+            ("search", "--cols", "63", "--rows", "8", "--scale", "0.5", "--in-place"),
+            "explorer emit heuristic --cols 63 --rows 8 --dtype f32 --scale 0.5 --in-place",
         ),
         (
             lambda: explorer.emit("best", cols=63, storage="s.db"),
-            'run explorer.search(cols=63, dtype="f32")',
             ("emit", "best", "--cols", "63", "--storage", "s.db"),
             "run explorer search --cols 63 --dtype f32",
         ),
         (
             lambda: explorer.search(PROBLEM, storage="no/s.db"),
-            "create it, or name another storage, such as sqlite:",
             ("search", "--cols", "4096", "--storage", "no/s.db"),
-            "create it, or name another --storage, such as sqlite:",
-        ),
-        (
-            lambda: explorer.emit("best", PROBLEM, storage="no://s"),
-            "is not known to SQLAlchemy; name another storage",
-            ("emit", "best", "--cols", "4096", "--storage", "no://s"),
-            "is not known to SQLAlchemy; name another --storage",
+            "create it, or name another storage, such as sqlite:",
         ),
         (
             lambda: explorer.emit("heuristic", cols=64, gpu=GPU, path="/proc/x.cu"),
-            "; name another path",
             ("emit", "heuristic", "--cols", "64", "--output", "/proc/x.cu"),
-            "; name a file with --output, or - for stdout",
+            "; name another file",
         ),
         (
             lambda: explorer.tune([explorer.Problem(8, 8)]),
-            "explorer.search replays",
             ("tune", "--cols", "8"),
             "explorer search replays",
         ),
     ],
 )
-def test_remedies_are_calls_in_a_program_and_commands_on_the_command_line(
-    call, says, words, command_says, without_gpu, tmp_path, monkeypatch
+def test_a_sentence_serves_a_program_and_the_command_line(
+    call, words, says, without_gpu, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(explorer.ExplorerError) as caught:
         call()
     assert says in str(caught.value)
     ran = CliRunner().invoke(app, words, prog_name="explorer")
-    assert ran.exit_code == 2 and command_says in ran.stderr and says not in ran.stderr
-    with pytest.raises(explorer.ExplorerError, match=re.escape(says)):
-        call()  # the command line leaves nothing behind
+    assert ran.exit_code == 2 and says in ran.stderr
 
 
 def test_results_are_shown_on_a_line(result, emitted, tmp_path):

@@ -100,7 +100,7 @@ def emit(
 ) -> None:
     """Write the source of the best, a trial, the heuristic, a preset or a config."""
     from explorer.cli.problem import chosen_variant
-    from explorer.export import another_file, default_path, write_beside, write_source
+    from explorer.export import default_path, write_beside, write_source
 
     _check_output(output, json=json, for_=for_)
     goal = Goal.of(objectives, accuracy)
@@ -109,7 +109,7 @@ def emit(
     variant, arch = _as_launched(chosen, overlapped), chosen.arch
     path = default_path(variant) if output is None else Path(output)
     if output != STDOUT:
-        check_writable(path, another_file())
+        check_writable(path)
     program = None if for_ is None else _program(for_, variant, path, force=force)
     resources = _resources(variant, arch)
     unchecked = no_verify or resources is None

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import typer
 
 from explorer.cli.help import Group, UsageError
-from explorer.model.errors import ON_COMMAND_LINE, ExplorerError
+from explorer.model.errors import ExplorerError
 
 # ------------------------------------------------- what cannot be written ends a command in one way
 
@@ -184,7 +184,6 @@ class SentenceErrors(Group):
 
     def _ended(self, words: list[str], *more: Any, **kwargs: Any) -> "int | _Failure":
         """Run the command; gives its exit code, or why it has no result."""
-        said_before = ON_COMMAND_LINE.set(True)
         try:
             status = super().main(words, *more, **{**kwargs, "standalone_mode": False})
         except ExplorerError as error:
@@ -199,8 +198,6 @@ class SentenceErrors(Group):
             return _Failure(_INTERRUPTED, "stopped", INTERRUPTED)
         except SystemExit as left:  # by which Typer leaves where shells ask for completions
             return 0 if not left.code else USER_ERROR
-        finally:
-            ON_COMMAND_LINE.reset(said_before)
         if status == 1 and _COMPLETION_OPTIONS & set(words):
             return _Failure("NotFound", _NO_SHELL)
         return status if isinstance(status, int) else 0

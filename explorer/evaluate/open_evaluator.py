@@ -13,7 +13,7 @@ from explorer.devices.names import gpu_alone, gpu_or_recording
 from explorer.evaluate.compile_processes import CompileProcesses
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
-from explorer.model.errors import ON_COMMAND_LINE, ExplorerError, InvalidInput
+from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.evaluator import Evaluator
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.peer import PeerBench
@@ -247,6 +247,12 @@ class PeerBenches:
             all_of_them.push(self._processes)
 
 
+_SHOW_KEPT = (
+    "show one that was kept: explorer compare --from FILE, or in a program "
+    "explorer.PeerRun.from_dict(json.load(open(FILE)))"
+)
+
+
 def open_peer_benches(
     device: str,
     timing: str,
@@ -254,19 +260,13 @@ def open_peer_benches(
     accuracy: Accuracy = Accuracy.DEFAULT,
     *,
     wanted: str = "a comparison",
-    instead: str | None = None,
+    instead: str = _SHOW_KEPT,
 ) -> PeerBenches:
     """Of `auto` or `cuda:N`; kernels and peers must meet `accuracy`.
 
     Raises InvalidInput for what is no GPU, or where there is none: `wanted` needs it, and `instead`
-    says what to do; None: look at a comparison that was kept.
+    says what to do.
     """
     if timing not in TIMINGS:
         raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
-    if instead is None:
-        instead = (
-            "show one that was kept: --from FILE"
-            if ON_COMMAND_LINE.get()
-            else "read one that was kept: explorer.PeerRun.from_dict(json.load(open(FILE)))"
-        )
     return PeerBenches(gpu_alone(device, wanted, instead), timing, seed, accuracy)

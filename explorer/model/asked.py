@@ -1,6 +1,5 @@
 """A problem as a user names it, by options or by keywords: rows may be left out."""
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from math import isfinite, lcm, prod
@@ -8,7 +7,7 @@ from numbers import Real
 from typing import Any
 
 from explorer.model.dtype import DType
-from explorer.model.errors import ON_COMMAND_LINE, InvalidInput
+from explorer.model.errors import InvalidInput
 from explorer.model.problem import OPTIONS, USUAL, Mask, Option, Problem, check_extent, default_rows
 from explorer.system.plain_data import shown, whole_of
 
@@ -81,8 +80,8 @@ class AskedProblem:
 
     @property
     def without_search(self) -> str:
-        """What writes a kernel where nothing was searched or recorded: a command or a call."""
-        return command_or_call("emit", ["heuristic"], self.options)
+        """Return the command that writes a kernel where nothing was searched or recorded."""
+        return command("emit", "heuristic", *self.options)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AskedProblem) and self.options == other.options
@@ -140,33 +139,14 @@ def array_extents(shape: Sequence[int], axis: int) -> dict[str, int]:
 # ------------------------------------------------------------------ words of a command line
 
 
+def command(*words: str) -> str:
+    """Return a command of `explorer` as a shell reads it."""
+    return shlex.join(["explorer", *words])
+
+
 def command_of(verb: str, what: str, problem: Problem, end: str = " ") -> str:
     """The command `explorer VERB WHAT` for a problem, with `end` before the problem's options."""
-    options = shlex.join(AskedProblem.of(problem).options)
-    return f"{shlex.join(['explorer', verb, what])}{end}{options}"
-
-
-def command_or_call(verb: str, what: Sequence[str], options: Sequence[str]) -> str:
-    """`explorer VERB WHAT OPTIONS` on the command line; in a program the call that does the same.
-
-    `explorer.emit("heuristic", cols=1024)` is such a call.
-    """
-    if ON_COMMAND_LINE.get():
-        return shlex.join(["explorer", verb, *what, *options])
-    arguments = [f'"{word}"' for word in what]
-    for place, word in enumerate(options):
-        if word.startswith("--"):
-            value = options[place + 1] if place + 1 < len(options) else "--"
-            said = "True" if value.startswith("--") else value if _is_number(value) else None
-            arguments.append(f"{word[2:].replace('-', '_')}={said or json.dumps(value)}")
-    return f"explorer.{verb}({', '.join(arguments)})"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return isfinite(float(text))
-    except ValueError:
-        return False
+    return f"{command(verb, what)}{end}{shlex.join(AskedProblem.of(problem).options)}"
 
 
 def option_of(name: str) -> str:

@@ -1,10 +1,6 @@
 """The errors a user can meet. The library raises them; the command line alone prints them."""
 
-from contextvars import ContextVar
 from typing import Any
-
-ON_COMMAND_LINE: ContextVar[bool] = ContextVar("on_command_line", default=False)
-"""Whether the command line runs: remedies then name its commands, and else Python's calls."""
 
 
 class ExplorerError(Exception):

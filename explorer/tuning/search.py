@@ -27,7 +27,6 @@ from explorer.tuning.executor import Evaluation, Evaluations
 from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals, time_in_turn
 from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
 from explorer.tuning.proposer import Origin, Proposal, Proposer
-from explorer.tuning.remedies import said
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
 from explorer.tuning.sampler_process import SamplerProcess
 from explorer.tuning.seeds import seeds_of
@@ -713,6 +712,6 @@ def _nothing_usable(evaluator: Evaluator, tally: Tally) -> str:
     stages = ", ".join(f"{count} {stage}" for stage, count in tally.rejected.most_common())
     return (
         f"no kernel for {evaluator.problem} could be used: {tally.told} tried "
-        f"({stages or 'none rejected'}); give the search more {said('trials')} or "
-        f"{said('budget_s', '--budget')}"
+        f"({stages or 'none rejected'}); give the search more trials or a larger "
+        "budget"
     )

@@ -51,7 +51,6 @@ from sqlalchemy.pool import StaticPool
 from explorer.model.errors import ExplorerError, InvalidInput, NotFound
 from explorer.system.plain_data import shown
 from explorer.system.user_files import studies_folder
-from explorer.tuning.remedies import said
 
 # ------------------------------------------------------------------ statements
 # Before every row that Optuna writes, it reads the trial, and an earlier value of the parameter:
@@ -359,7 +358,7 @@ _SQLITE_MAGIC = b"SQLite format 3\0"
 
 
 def _remedy() -> str:
-    return f"name another {said('storage')}, such as sqlite:///studies/explorer.db"
+    return "name another storage, such as sqlite:///studies/explorer.db"
 
 
 def open_storage(

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, create_trial
 from sqlalchemy.engine import Engine
 
 from explorer.evaluate.space_version import space_version
-from explorer.model.asked import AskedProblem, command_or_call
+from explorer.model.asked import AskedProblem, command
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.outcome import Environment, Measured, Outcome, Rejected, Stage
@@ -26,7 +26,6 @@ from explorer.system.plain_data import read_text, read_whole, shown
 from explorer.tuning.finals import front_trials
 from explorer.tuning.main_effects import contrasts, unpaired
 from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives
-from explorer.tuning.remedies import said
 from explorer.tuning.results import (
     Attempt,
     Finals,
@@ -44,7 +43,7 @@ from explorer.tuning.study_attributes import finals_text, passed_over, to_outcom
 
 
 def _remedy() -> str:
-    return f"restore a copy of the storage, or name another {said('storage')}"
+    return "restore a copy of the storage, or name another"
 
 
 @dataclass(frozen=True)
@@ -456,8 +455,8 @@ def _trial(study: StoredStudy, number: int) -> TrialRecord:
 
 
 def searching(problem: AskedProblem, goal: Goal) -> str:
-    """The command, or in a program the call, that searches a problem with that goal."""
-    return command_or_call("search", [], [*problem.options, *goal.options])
+    """Return the command that searches a problem with that goal."""
+    return command("search", *problem.options, *goal.options)
 
 
 @dataclass(frozen=True, slots=True)

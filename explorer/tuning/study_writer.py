@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
@@ -18,7 +18,6 @@ from explorer.model.outcome import Environment, Outcome, Rejected, Stage
 from explorer.system.plain_data import read_text, read_whole, shown
 from explorer.tuning.claims import Claims
 from explorer.tuning.objective import Objectives
-from explorer.tuning.remedies import again, named_thread, said
 from explorer.tuning.results import Finals, TrialRecord
 from explorer.tuning.storage import LOCKED, BulkStorage, Stored, said_of
 from explorer.tuning.study_attributes import (
@@ -42,7 +41,7 @@ _UNWRITABLE = "the study cannot be written"
 
 
 def _remedy() -> str:
-    return f"mend the storage or name another {said('storage')}, and {again()}"
+    return "mend the storage or name another, and run the search again"
 
 
 def _kept() -> str:
@@ -148,7 +147,7 @@ class Ledger:
         self._storage = storage
         self._process = process
         self._objectives = study.objectives
-        self._writer = named_thread("ledger")
+        self._writer = ThreadPoolExecutor(1, "ledger")
         self._finished: deque[tuple[FrozenTrial, Future[int]]] = deque()
         self._unwritten: deque[Future[int]] = deque()
         self._unsaved = UnsavedTrials(study)
@@ -548,7 +547,7 @@ def _check_is_same(storage: BaseStorage, study: StudyIdentity) -> None:
         ):
             raise InvalidInput(
                 f"study '{study.name}' of the storage is of another problem or has other "
-                f"objectives; name another {said('storage')}"
+                "objectives; name another storage"
             )
 
 

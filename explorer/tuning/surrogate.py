@@ -16,7 +16,6 @@ from optuna.trial import Trial, TrialState, create_trial
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.parameters import Value
-from explorer.tuning.remedies import again, said
 
 # ------------------------------------------------------------------ samplers of Optuna
 # They learn from an in-memory mirror of the study, because to ask and to tell costs a database 25
@@ -53,8 +52,8 @@ def blamed(name: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         told = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InvalidInput(
-            f"sampler {name} raised {told}; what finished before is kept: mend it, or leave "
-            f"{said('sampler')} out, and {again()}"
+            f"sampler {name} raised {told}; what finished before is kept: mend the sampler, or "
+            "leave it out, and run the search again"
         ) from error
 
 

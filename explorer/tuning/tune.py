@@ -36,7 +36,6 @@ from explorer.system.user_files import append_line
 from explorer.tuning.contest import Contest, ratio
 from explorer.tuning.objective import Effort
 from explorer.tuning.recorder import Kernels, evaluate_each
-from explorer.tuning.remedies import another_output
 
 NEIGHBOURS = 3
 """Problems whose best is tried on one more: the most alike of those that are tuned already."""
@@ -202,7 +201,7 @@ class _Run:
 
     def add(self, one: TunedProblem) -> None:
         """Keep a problem, on disk as well."""
-        append_line(self._journal, journal_line(one, self.table.gpu), another_output())
+        append_line(self._journal, journal_line(one, self.table.gpu))
         self.table = self.table.with_([one])
 
     def counted(self, number: int) -> None:

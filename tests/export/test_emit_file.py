@@ -18,7 +18,7 @@ from explorer.export import (
 from explorer.model.asked import asked_from
 from explorer.model.config import Config
 from explorer.model.dtype import DType
-from explorer.model.errors import ON_COMMAND_LINE, InvalidInput, NotFound
+from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Measured, Resources
 from explorer.model.problem import Mask, Op, Problem
@@ -63,16 +63,10 @@ def test_an_illegal_config_is_refused_with_the_rules_sentence():
         ),
     ],
 )
-def test_a_launch_that_cannot_overlap_is_refused_in_the_users_words(arch, config, why):
+def test_a_launch_that_cannot_overlap_is_refused(arch, config, why):
     variant = emit(PROBLEM, config)
-    with pytest.raises(InvalidInput, match=f"{why}.*: set overlapped=False, or "):
+    with pytest.raises(InvalidInput, match=f"{why}.*: leave overlapped out, or "):
         overlapping(variant, arch)
-    before = ON_COMMAND_LINE.set(True)
-    try:
-        with pytest.raises(InvalidInput, match=f"{why}.*: leave out --overlapped, or "):
-            overlapping(variant, arch)
-    finally:
-        ON_COMMAND_LINE.reset(before)
 
 
 def test_name_tells_problem_and_code():
