@@ -12,15 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-
-from explorer.evaluate.gpu_suite import (
-    SuiteRun,
-    code_digest,
-    read_runs,
-    record_path,
-    sentence,
-    write_run,
-)
+from gpu_suite import RECORD, SuiteRun, code_digest, read_runs, sentence, write_run
 
 KERNELS = "EXPLORER_CACHE_DIR"
 NO_BYTECODE, BYTECODE = "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"
@@ -38,9 +30,8 @@ def pytest_addoption(parser):
 
 
 def pytest_report_header(config):
-    """A line on whether the GPU tests were run on today's code."""
-    path = record_path()
-    return [] if path is None else f"GPU tests: {sentence(read_runs(path))}"
+    """Return a line on whether the GPU tests were run on today's code."""
+    return f"GPU tests: {sentence(read_runs(RECORD))}"
 
 
 def pytest_configure(config):
@@ -242,8 +233,7 @@ class Recorder:
     def pytest_sessionfinish(self, session):
         if not self.config.getoption("--record"):
             return
-        path = record_path()
-        if path is None or not self.outcomes["passed"] or "name" not in self.facts:
+        if not self.outcomes["passed"] or "name" not in self.facts:
             raise pytest.UsageError("--record: no GPU test was run; run pytest -m gpu on a GPU")
         workers = self.config.getoption("numprocesses", None) or 1
         failed = self.outcomes["failed"]
@@ -262,7 +252,7 @@ class Recorder:
             not_run=tuple(sorted(self.chosen - ended)),
             figures=dict(sorted(self.figures.items())),
         )
-        write_run(path, run, self.chosen)
+        write_run(RECORD, run, self.chosen)
         from documents import write_generated
 
         write_generated()

@@ -15,13 +15,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from gpu_suite import RECORD, compared_sentences, read_runs
 from heuristic_losses import TABLES, Loss, mean
 from heuristic_losses import heuristic_losses as losses_in
 from planted_bugs import counts
 from tuned_problems import chosen_small_matrices
 
 from explorer.codegen import emit
-from explorer.evaluate.gpu_suite import RECORD, compared_sentences, read_runs
 from explorer.evaluate.profile import inspect
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
@@ -719,14 +719,14 @@ def side_by_side(one: str, other: str, cols: str, rows: str, *names: str) -> str
 @figure
 def emulator() -> str:
     """How the emulator compares with GPUs, from the last GPU tests."""
-    return compared_sentences(read_runs(ROOT / RECORD))
+    return compared_sentences(read_runs(RECORD))
 
 
 @figure
 def failed_gpu_tests() -> str:
     """Which tests failed in the last GPU tests, and what their modules are about."""
     told = []
-    for run in read_runs(ROOT / RECORD):
+    for run in read_runs(RECORD):
         number = run.passed + len(run.failed)
         names = [f"`{name}` ({subject(name)})" for name in run.failed]
         which = f"these failed: {'; '.join(names)}" if names else "none failed"

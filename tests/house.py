@@ -13,8 +13,8 @@ import tokenize
 from collections import defaultdict
 from pathlib import Path
 
-EMULATOR = ("ptx_emulator", "devices/emulated")
-"""The folders that execute PTX and compare what it gives with the truth, which count apart."""
+APART = "ptx_emulator"
+"""The folder that executes PTX, which knows nothing of the rest and is counted apart."""
 
 SMALL_LINES = 35
 """Lines of a file that is more likely a paragraph than a chapter."""
@@ -30,7 +30,7 @@ _NO_CODE = {
 
 
 def lines_of_code(source: str) -> int:
-    """Lines of Python with code on them: not those of comments and docstrings."""
+    """Count the lines of Python with code on them, not those of comments and docstrings."""
     docstrings = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -43,17 +43,16 @@ def lines_of_code(source: str) -> int:
 
 
 def parts(package: Path) -> dict[str, list[Path]]:
-    """The Python files of each folder of the package, and of the package itself."""
+    """Return the Python files of each folder of the package, and of the package itself."""
     found = defaultdict(list)
     for path in sorted(package.rglob("*.py")):
         inside = path.relative_to(package).as_posix()
-        apart = next((folder for folder in EMULATOR if inside.startswith(f"{folder}/")), None)
-        found[apart or (inside.split("/")[0] if "/" in inside else "explorer")].append(path)
+        found[inside.split("/")[0] if "/" in inside else "explorer"].append(path)
     return dict(found)
 
 
 def shared_names(package: Path) -> dict[str, list[str]]:
-    """Names of modules that two folders have."""
+    """Return the names of modules that two folders have, with those folders."""
     found = defaultdict(list)
     for path in sorted(package.rglob("*.py")):
         if not path.stem.startswith("__"):
@@ -62,15 +61,17 @@ def shared_names(package: Path) -> dict[str, list[str]]:
 
 
 def report(folder: Path) -> list[str]:
-    """The lines that the command prints."""
+    """Return the lines that the command prints."""
     package = folder / "explorer"
     lines, files, code, small = [], 0, 0, 0
     for part, paths in parts(package).items():
         own = sum(lines_of_code(path.read_text()) for path in paths)
         lines.append(f"{part:18}{len(paths):5} files{own:7} lines of code")
-        if part not in EMULATOR:
+        if part != APART:
             files, code = files + len(paths), code + own
             small += sum(len(path.read_text().splitlines()) <= SMALL_LINES for path in paths)
+    tests = sorted((folder / "tests").rglob("*.py"))
+    tested = sum(lines_of_code(path.read_text()) for path in tests)
     templates = sorted((folder / "templates").rglob("*.j2"))
     length = sum(len(path.read_text().splitlines()) for path in templates)
     units = sum(path.read_text().count("{# unit ") for path in templates)
@@ -79,6 +80,7 @@ def report(folder: Path) -> list[str]:
         *lines,
         f"beside the emulator: {files} files, {code} lines of code, {small} files of "
         f"{SMALL_LINES} lines or fewer",
+        f"tests: {len(tests)} files, {tested} lines of code",
         f"templates: {len(templates)} files, {length} lines, {units} units",
         f"module names of two folders: {len(shared)}: {', '.join(shared)}",
     ]

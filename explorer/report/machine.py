@@ -17,7 +17,6 @@ from explorer.devices.cuda import CudaDevice, driver_problem
 from explorer.devices.emulated.result import Status
 from explorer.devices.recorded import RecordingFile, list_recordings, read_recording
 from explorer.evaluate.emulation import Emulator
-from explorer.evaluate.gpu_suite import RECORD, read_runs, record_path, sentence
 from explorer.evaluate.profile import MISSING, disassembler
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
@@ -43,13 +42,6 @@ class Check:
     needed_for: str
     required: bool = False
     """Whether the package itself cannot work without it."""
-    failed: tuple[str, ...] = ()
-    """Tests that failed: then the thing is there, and not all of it works."""
-
-    @property
-    def state(self) -> str:
-        """`ok`, `failed` or `missing`."""
-        return "ok" if self.ok else "failed" if self.failed else "missing"
 
 
 # ------------------------------------------------------------------ what is looked for
@@ -80,7 +72,6 @@ def checks(storage: str | None = None) -> tuple[Check, ...]:
         ),
         Check("nvdisasm", *_nvdisasm(), "SASS in explorer diff (an extra)"),
         Check("nvcc", *_program(lambda: shutil.which("nvcc"), "nvcc"), "building emitted files"),
-        _gpu_suite(),
     )
 
 
@@ -183,22 +174,6 @@ def _cache() -> Answer:
     return True, str(folder)
 
 
-def _gpu_suite() -> Check:
-    """Whether the GPU tests passed, on this code, and which of them failed."""
-    name, need = "gpu tests", "knowing that kernels were tested on a GPU if you have none"
-    path = record_path()
-    if path is None:
-        missing = f"no {RECORD} here: their record is kept in a checkout, not in the package"
-        return Check(name, False, missing, need)
-    try:
-        runs = read_runs(path)
-    except ExplorerError as error:
-        return Check(name, False, str(error), need)
-    failed = tuple(f"{test} on {run.gpu}" for run in runs for test in run.failed)
-    passed = any(run.is_of_this_code and not run.failed for run in runs)
-    return Check(name, passed, sentence(runs), need, failed=failed)
-
-
 def _nvdisasm() -> Answer:
     path = disassembler()
     return (True, path) if path else (False, MISSING)
@@ -217,12 +192,14 @@ def print_machine(checks: Sequence[Check], console: Console) -> None:
     table = Table([*words("", "what"), prose("found", 3), prose("needed for", 2)], keys=2)
     for check in checks:
         style = "green" if check.ok else "red" if check.required else "yellow"
-        table.add(Styled(check.state, style), check.name, check.detail, check.needed_for)
+        table.add(
+            Styled("ok" if check.ok else "missing", style),
+            check.name,
+            check.detail,
+            check.needed_for,
+        )
     print_table(table, console)
     console.print()
-    for check in checks:
-        for test in check.failed:
-            console.print(f"failed: {test}", markup=False, soft_wrap=True)
     console.print(conclusion(checks))
 
 

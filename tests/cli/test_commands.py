@@ -20,7 +20,6 @@ from explorer import __version__
 from explorer.cli.options import duration_s
 from explorer.codegen import split_source
 from explorer.devices.recorded import read_recording
-from explorer.evaluate.gpu_suite import RECORD, SuiteRun, write_run
 from explorer.model.errors import InvalidInput
 from explorer.report.guides import ORDER, print_guide, read_guide
 
@@ -100,24 +99,6 @@ def test_doctor(explorer, recording):
     assert data["ok"] is True
     checks = {check["name"]: check["ok"] for check in data["checks"]}
     assert checks["nvrtc"] and checks["recordings"] and not checks["gpu"]
-
-
-def test_doctor_names_the_gpu_tests_that_failed(explorer, tmp_path, monkeypatch):
-    """It reads the record of the checkout in which it is run, if the package has none beside it."""
-    run = SuiteRun("GPU", "2026-01-01", "1", "2", "abc", 7, ("test_x.py::test_y[z]",), {}, 9.0, 1)
-    monkeypatch.setattr("explorer.evaluate.gpu_suite._PACKAGE", tmp_path / "installed" / "explorer")
-    monkeypatch.setattr("explorer.report.machine.list_recordings", lambda: [])  # read for 1 s
-
-    def suite():
-        checks = json.loads(explorer("doctor", "--json").out)["checks"]
-        return next(check for check in checks if check["name"] == "gpu tests")
-
-    assert "no studies/results/gpu-suite.json here" in suite()["detail"]
-    RECORD.parent.mkdir(parents=True)
-    write_run(RECORD, run, frozenset(run.failed))
-    assert suite()["failed"] == ["test_x.py::test_y[z] on GPU"] and not suite()["ok"]
-    assert "7 passed, 1 failed" in suite()["detail"]
-    assert "failed: test_x.py::test_y[z] on GPU" in explorer("doctor").out
 
 
 def test_doctor_says_where_studies_are(explorer, tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 """The record of the GPU tests: on which GPUs they last passed, and whether that was today's code.
 
-`pytest -m gpu --record` writes it. Nobody without a GPU can run those tests; the record, with a
-digest of the code that they test, says what they can rely on.
+`pytest -m gpu --record` writes it. Nobody without a GPU can run those tests. The
+record, with a digest of the code that they test, says what they can rely on.
 """
 
 import hashlib
@@ -14,17 +14,15 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-from explorer.model.errors import InvalidInput
 from explorer.system.user_files import template_dir
 
 TESTED = ("codegen", "reference", "compile", "devices/cuda", "devices/inputs_ahead.py")
 """Folders and files of the package that the digest is of, beside the templates."""
 
-RECORD = Path("studies") / "results" / "gpu-suite.json"
-
-_PACKAGE = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "explorer"
+RECORD = ROOT / "studies" / "results" / "gpu-suite.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +51,6 @@ class SuiteRun:
     figures: dict[str, float] = field(default_factory=dict)
     """What tests measured beside passing, such as kernels that gave the emulator's bits."""
 
-    @property
-    def is_of_this_code(self) -> bool:
-        """Whether the templates and the code that it tested are those that are here."""
-        return self.code == code_digest()
-
 
 @cache
 def code_digest() -> str:
@@ -66,7 +59,7 @@ def code_digest() -> str:
     Comments and docstrings do not count, so that a wrong figure in one can be mended without a GPU.
     """
     digest = hashlib.sha256()
-    roots = [template_dir(), *(_PACKAGE / folder for folder in TESTED)]
+    roots = [template_dir(), *(PACKAGE / folder for folder in TESTED)]
     for root in roots:
         files = root.rglob("*") if root.is_dir() else [root]
         for path in sorted(file for file in files if file.suffix in _CODE_OF):
@@ -103,31 +96,15 @@ _CODE_OF: dict[str, Callable[[str], str]] = {
 """By a file's suffix, what takes out of its text what does nothing."""
 
 
-def record_path() -> Path | None:
-    """Return where the record is kept: in the package's checkout, or in the current folder's.
-
-    The second serves a package that was installed from a checkout, whose record is not copied. None
-    where neither has a record and the package lies in no checkout.
-    """
-    root = _PACKAGE.parent
-    if (root / "studies" / "results").is_dir():
-        return root / RECORD
-    return RECORD if RECORD.is_file() else None
-
-
 def read_runs(path: Path) -> tuple[SuiteRun, ...]:
-    """Return the latest run of each GPU, by its name; raises InvalidInput for another file."""
-    try:
-        entries: Any = json.loads(path.read_text())
-        tests = ("failed", "not_run")
-        return tuple(
-            SuiteRun(**entry | {name: tuple(entry.get(name, ())) for name in tests})
-            for entry in entries
-        )
-    except FileNotFoundError:
+    """Return the latest run of each GPU, by its name; none if there is no record."""
+    if not path.is_file():
         return ()
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidInput(f"{path} is no record of the GPU tests: {error}") from None
+    tests = ("failed", "not_run")
+    return tuple(
+        SuiteRun(**entry | {name: tuple(entry.get(name, ())) for name in tests})
+        for entry in json.loads(path.read_text())
+    )
 
 
 def write_run(path: Path, run: SuiteRun, chosen: frozenset[str]) -> None:
@@ -172,7 +149,7 @@ def sentence(runs: tuple[SuiteRun, ...]) -> str:
             "not run": len(run.not_run),
         }
         rest = "".join(f", {number} {what}" for what, number in counts.items() if number)
-        code = "of this code" if run.is_of_this_code else "the code has changed since"
+        code = "of this code" if run.code == code_digest() else "the code has changed since"
         told.append(f"{run.gpu} {run.date[:10]}: {run.passed} passed{rest}, {code}")
     return "; ".join(told)
 
