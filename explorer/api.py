@@ -7,16 +7,13 @@ callback `notice`, or with the result. Libraries are imported when a function ne
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial
-from importlib import import_module
+from functools import cache, partial
 from math import isfinite
-from multiprocessing import current_process
 from numbers import Real
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from explorer.model.accuracy import Accuracy
@@ -26,7 +23,6 @@ from explorer.model.errors import ExplorerError, InvalidInput, NotFound, WrongKe
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, is_known_gpu, known_gpu, known_gpu_for
 from explorer.model.problem import Problem
 from explorer.system.plain_data import shown
-from explorer.system.processes import CORES_TO_SHARE, usable_cores
 from explorer.system.user_files import (
     StrPath,
     check_writable,
@@ -38,13 +34,10 @@ from explorer.tuning.objective import Effort, Goal, Objectives
 from explorer.tuning.results import Progress, SearchResult
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-    from contextlib import AbstractContextManager
-
     from explorer.codegen import Launch, Variant
     from explorer.evaluate.emulation import Verdict
     from explorer.evaluate.program_under_test import ProgramUnderTest
-    from explorer.evaluate.verify import FinalistCheck, FinalistProcess
+    from explorer.evaluate.verify import FinalistCheck
     from explorer.export import Choice, Written
     from explorer.model.evaluator import Evaluator
     from explorer.model.outcome import Resources
@@ -53,8 +46,6 @@ if TYPE_CHECKING:
     from explorer.tuning import Found
     from explorer.tuning.known_times import KnownTimes
     from explorer.tuning.peer_comparison import Ours, PeerRun
-    from explorer.tuning.sampler_process import SamplerProcess
-    from explorer.tuning.study_process import StudyProcess
     from explorer.tuning.surrogate import SamplerOf
     from explorer.tuning.tune import TuneProgress, TuneRun
 
@@ -322,23 +313,22 @@ def search(
     seed = _whole("seed", seed, 0)
     heard = _Heard(notice, progress=progress)
     device = _text("device", device)
-    with _checking(device, trials) if verify else nullcontext() as beside:
-        result = _search_on(
-            asked,
-            device,
-            timing,
-            _storage(storage),
-            goal,
-            heard,
-            trials=trials,
-            budget_s=budget_s,
-            effort=level,
-            seed=seed,
-            on_progress=progress,
-            objectives=goal.objectives,
-            sampler=_sampler(sampler),
-        )
-        check = _check_replayed(result, heard, beside) if verify and result.replayed else None
+    result = _search_on(
+        asked,
+        device,
+        timing,
+        _storage(storage),
+        goal,
+        heard,
+        trials=trials,
+        budget_s=budget_s,
+        effort=level,
+        seed=seed,
+        on_progress=progress,
+        objectives=goal.objectives,
+        sampler=_sampler(sampler),
+    )
+    check = _check_replayed(result, heard) if verify and result.replayed else None
     return replace(result, verification=check, notices=tuple(heard.sentences))
 
 
@@ -355,93 +345,59 @@ def _search_on(
 ) -> SearchResult:
     """Search on a GPU or in a recording, and tell what a user should know of both.
 
-    `how` is what `run_search` is told besides.
+    `how` is what `run_search` is given besides.
     """
     why, problem = why_no_gpu(device), asked.problem()
-    with _opening(storage, device, has_sampler=how["sampler"] is not None) as opening:
-        try:
-            with _for_search(problem, device, timing, seed, goal, opening) as evaluator:
-                opened, writer = opening.result()
-                from explorer.tuning import run_search  # no two threads may import Optuna at once
 
-                told = _replay_notices(evaluator, why)
-                for sentence in (*told, *rows_notice(problem, asked.rows)):
-                    heard(sentence)
-                result = run_search(
-                    evaluator,
-                    opened,
-                    seed=seed,
-                    process=writer,
-                    sampler_process=opening.sampler_process,
-                    **how,
-                )
-        except ExplorerError as error:
-            opening.result()  # what is wrong with the storage is said first
-            if not (why and isinstance(error, NotFound)):
-                raise
-            raise NotFound(f"{why}, and {error}") from None
+    @cache
+    def opened() -> Any:
+        from explorer.tuning import open_storage, run_search  # noqa: F401 (loads Optuna as well)
+
+        return open_storage(storage)
+
+    try:
+        with _for_search(problem, device, timing, seed, goal, opened) as evaluator:
+            from explorer.tuning import run_search
+
+            told = _replay_notices(evaluator, why)
+            for sentence in (*told, *rows_notice(problem, asked.rows)):
+                heard(sentence)
+            result = run_search(evaluator, opened(), seed=seed, **how)
+    except ExplorerError as error:
+        opened()  # what is wrong with the storage is said first
+        if not (why and isinstance(error, NotFound)):
+            raise
+        raise NotFound(f"{why}, and {error}") from None
     for sentence in filter(None, (result.passed_over, result.superseded, result.changed)):
         heard(sentence)
     return result
 
 
-LEAST_TRIALS_CHECKED_BESIDE = 100
-"""Kernels of the shortest replay whose finalists another process checks as well: it takes a second
-to start, in which 150 kernels are replayed."""
-
-
-def _checking(device: str, trials: int | None) -> "AbstractContextManager[FinalistProcess | None]":
-    """A process that checks the finalists of a replay beside this one, on a core of its own.
-
-    None where few kernels are replayed, where there is one core, or where this process can start
-    no others.
-    """
-    alone = usable_cores() == 1 or current_process().daemon
-    few = trials is not None and trials < LEAST_TRIALS_CHECKED_BESIDE
-    if alone or few or _is_gpu(device) is not False:
-        return nullcontext()
-    from explorer.evaluate.verify import FinalistProcess
-
-    try:
-        return FinalistProcess()
-    except OSError:  # there may be no memory for one
-        return nullcontext()
-
-
-def _is_gpu(device: str) -> bool | None:
-    """Whether a search is on a GPU, or in a recording; None for a device that is not known.
-
-    Whoever opens that device says what is wrong with it.
-    """
-    from explorer.devices.names import gpu_or_recording
-
-    with suppress(InvalidInput):
-        return isinstance(gpu_or_recording(device), int)
-    return None
-
-
 @contextmanager
 def _for_search(
-    problem: Problem, device: str, timing: str, seed: int, goal: Goal, opening: "_Opening"
+    problem: Problem,
+    device: str,
+    timing: str,
+    seed: int,
+    goal: Goal,
+    open_storage: Callable[[], object],
 ) -> "Iterator[Evaluator]":
-    """Open what evaluates for a search, and what else a search needs before it begins.
+    """Open what evaluates for a search.
 
-    A GPU's process waits for nothing but its own code to be compiled. So the storage, for which
-    Optuna is imported, begins to be opened only once that is under way.
+    A GPU's process takes two seconds until it is ready. Meanwhile the kernels that the search tries
+    first are compiled, and the storage is opened, for which Optuna is imported.
     """
     from explorer.evaluate.open_evaluator import open_evaluator
-    from explorer.tuning.executor import threads_of_a_search
 
     def meanwhile(gpu: GpuSpec, *compiling: Any) -> None:
-        opening.begin()
         from explorer.tuning.seeds import prepare  # templates too, which the GPU need not wait for
 
         prepare(problem, goal, seed, gpu, *compiling)
+        open_storage()
 
     told = (problem, device, timing, seed, goal.accuracy)
     fastest = goal.objectives is Objectives.TIME  # a front has slower kernels, which are more exact
-    opened = open_evaluator(*told, meanwhile=meanwhile, for_fastest=fastest)
-    with threads_of_a_search(), opened as evaluator:
+    with open_evaluator(*told, meanwhile=meanwhile, for_fastest=fastest) as evaluator:
         yield evaluator
 
 
@@ -466,89 +422,6 @@ def _sampler(name: str | None) -> "SamplerOf | None":
     return named_sampler(_text("sampler", name))
 
 
-class _Opening:
-    """Opens a storage in another thread, and for a search on a GPU in another process as well.
-
-    If such a search `proposes_elsewhere`, TPE has one more process.
-    """
-
-    def __init__(
-        self, storage: str | None, process: "StudyProcess | None", *, proposes_elsewhere: bool
-    ) -> None:
-        self.sampler_process: SamplerProcess | None = None
-        """That of TPE, once the storage is open."""
-        self._storage = storage
-        self._process = process
-        self._proposes_elsewhere = proposes_elsewhere
-        from concurrent.futures import ThreadPoolExecutor
-
-        self._thread = ThreadPoolExecutor(1, "storage")
-        self._starting = Lock()
-        self._is_closed = False
-        self._begun: Future[tuple[Any, StudyProcess | None]] | None = None
-
-    def begin(self) -> "Future[tuple[Any, StudyProcess | None]]":
-        """Start to open both, unless that has begun; return what they will be."""
-        if self._begun is None:
-            self._begun = self._thread.submit(self._opened)
-            self._thread.shutdown(wait=False)
-        return self._begun
-
-    def result(self) -> "tuple[Any, StudyProcess | None]":
-        """Return the storage, and the process; None in its place where it cannot open that.
-
-        Raises InvalidInput for a storage that cannot be opened.
-        """
-        return self.begin().result()
-
-    def _opened(self) -> "tuple[Any, StudyProcess | None]":
-        from explorer.tuning import open_storage
-
-        ours, process = open_storage(self._storage), self._process
-        if self._proposes_elsewhere:
-            self._start_sampler()
-        import_module("explorer.tuning.search")  # it is needed once the GPU is prepared
-        url = getattr(ours, "shared_url", None)
-        return ours, process if process and url and process.open(url) else None
-
-    def _start_sampler(self) -> None:
-        """Start the process of TPE, which is asked once the seeds are proposed."""
-        from explorer.tuning.sampler_process import SamplerProcess
-
-        with self._starting, suppress(OSError):  # there may be no memory for it
-            if not self._is_closed:
-                self.sampler_process = SamplerProcess()
-
-    def close(self) -> None:
-        """End the process of TPE; none is started from here on."""
-        with self._starting:
-            self._is_closed = True
-            if self.sampler_process is not None:
-                self.sampler_process.close()
-
-
-@contextmanager
-def _opening(storage: str | None, device: str, *, has_sampler: bool = False) -> Iterator[_Opening]:
-    """What opens a storage; a recording waits for nothing, and the storage is opened at once.
-
-    TPE has a process only where the user brings no sampler, and there are cores for it.
-    """
-    process = _study_process(device)
-    elsewhere = process is not None and not has_sampler and usable_cores() >= CORES_TO_SHARE
-    opening = _Opening(storage, process, proposes_elsewhere=elsewhere)
-    with closing(process) if process else nullcontext(), closing(opening):
-        if process is None:
-            opening.begin()
-        yield opening
-
-
-def _study_process(device: str) -> "StudyProcess | None":
-    """Start what stores the trials of a search on a GPU, which takes a second to import Optuna."""
-    from explorer.tuning.study_process import StudyProcess
-
-    return StudyProcess() if _is_gpu(device) else None
-
-
 def _replay_notices(evaluator: "Evaluator", why: str | None) -> list[str]:
     """Whose times a replay shows; nothing of a GPU."""
     from explorer.evaluate.replay import ReplayEvaluator
@@ -559,9 +432,7 @@ def _replay_notices(evaluator: "Evaluator", why: str | None) -> list[str]:
     return [replay_notice(evaluator.environment, why), *evaluator.notices]
 
 
-def _check_replayed(
-    result: SearchResult, notice: Notice, beside: "FinalistProcess | None"
-) -> "FinalistCheck | None":
+def _check_replayed(result: SearchResult, notice: Notice) -> "FinalistCheck | None":
     """Emulate the best of a replay and those tied with it, or the front.
 
     None where there is no NVRTC, which is noticed. Raises WrongKernel.
@@ -584,7 +455,6 @@ def _check_replayed(
         configs,
         environment.arch,
         accuracy=environment.accuracy,
-        beside=beside,
     )
 
 

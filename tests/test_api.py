@@ -4,7 +4,6 @@ One search of a shipped recording serves all tests.
 """
 
 import dataclasses
-import errno
 import inspect
 import json
 import os
@@ -13,8 +12,8 @@ import subprocess
 import sys
 import typing
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -102,37 +101,6 @@ def test_the_command_line_finds_the_same(result, folder):
     assert found["circumstances"] == json.loads(json.dumps(result.environment.as_dict()))
     assert len(found["finals"]["finalists"]) == len(result.finalists)
     assert found["replayed"] is True
-
-
-@pytest.mark.parametrize(
-    ("cores", "is_daemon", "device", "trials", "is_started"),
-    [
-        (2, False, "recorded:any", None, True),
-        (2, False, "recorded:any", 100, True),
-        (2, False, "recorded:any", 99, False),
-        (1, False, "recorded:any", 200, False),
-        (2, True, "recorded:any", 200, False),  # a worker of multiprocessing may start no process
-        (2, False, "cuda:0", 200, False),
-        (2, False, "unknown", 200, False),
-    ],
-)
-def test_a_replays_finalists_are_checked_by_another_process_as_well(
-    monkeypatch, cores, is_daemon, device, trials, is_started
-):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    monkeypatch.setattr(api, "current_process", lambda: SimpleNamespace(daemon=is_daemon))
-    with api._checking(device, trials) as beside:
-        assert (beside is not None) is is_started
-
-
-def test_finalists_are_checked_here_where_no_process_can_be_started(monkeypatch):
-    def refused():
-        raise OSError(errno.EAGAIN, "no more processes")
-
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr("explorer.evaluate.verify.FinalistProcess", refused)
-    with api._checking("recorded:any", None) as beside:
-        assert beside is None
 
 
 def test_the_same_call_goes_on(result, folder, capfd, recwarn):
@@ -617,30 +585,19 @@ def test_a_program_is_checked_by_mypy(tmp_path):
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_a_storage_is_opened_once_what_a_gpu_waits_for_is_being_compiled(monkeypatch):
-    """Optuna, which is imported for it, takes Python's interpreter for half a second."""
+def test_a_storage_is_opened_while_a_gpu_is_prepared(monkeypatch):
+    """Once what the search tries first is compiling: for a storage Optuna is imported."""
     order = []
 
     @contextmanager
     def opened(*_, meanwhile, for_fastest):
         assert for_fastest
-        order.append("compiling")
         meanwhile(known_gpu(GPU), "pool", "until compiled")
         yield "evaluator"
 
     monkeypatch.setattr("explorer.evaluate.open_evaluator.open_evaluator", opened)
     monkeypatch.setattr("explorer.tuning.seeds.prepare", lambda *given: order.append(given[-2:]))
-    monkeypatch.setattr(api._Opening, "begin", lambda self: order.append("storage"))
-    with (
-        api._opening(None, "cuda:0") as opening,
-        api._for_search(PROBLEM, "cuda:0", "cold", 0, Goal(), opening) as evaluator,
-    ):
+    storage = partial(order.append, "storage")
+    with api._for_search(PROBLEM, "cuda:0", "cold", 0, Goal(), storage) as evaluator:
         assert evaluator == "evaluator"
-    assert order == ["compiling", "storage", ("pool", "until compiled")]
-
-
-def test_a_replay_s_storage_is_opened_at_once(tmp_path):
-    with api._opening(str(tmp_path / "e.db"), f"recorded:{RECORDED}") as opening:
-        assert opening._begun is not None
-        storage, process = opening.result()
-        assert process is None and storage.get_all_studies() == []
+    assert order == [("pool", "until compiled"), "storage"]

@@ -1,14 +1,11 @@
 """Check programs on a device: the emulator, by a process a core, or a GPU, which may time one."""
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from multiprocessing.connection import Connection
-from typing import NamedTuple
 
 from explorer.devices.emulated.result import Status
 from explorer.devices.names import gpu_alone, gpu_or_emulator
@@ -21,7 +18,7 @@ from explorer.model.config import Config
 from explorer.model.errors import WrongKernel
 from explorer.model.outcome import Environment, Measured
 from explorer.model.problem import Problem
-from explorer.system.processes import FRESH, leave_interrupts, talking_to, usable_cores
+from explorer.system.processes import FRESH, leave_interrupts, usable_cores
 
 # ------------------------------------------------------------------ on the emulator
 
@@ -149,9 +146,9 @@ def time_file(
 # ------------------------------------------------------------------ finalists of a replay
 
 
-BUDGET_S, BUDGET_OF_TWO_S = 1.5, 1.0
-"""Seconds after which no further finalist is begun by one process, and by two. Either way four or
-five of a replay's seven or eight finalists were checked on a machine of two cores."""
+BUDGET_S = 1.5
+"""Seconds after which no further finalist is begun. Four or five of a replay's seven or eight
+finalists were checked in them, on a machine of two cores."""
 
 STEP_LIMIT = 200_000
 """Instructions of one batch of blocks: about two seconds."""
@@ -174,113 +171,27 @@ class FinalistCheck:
         return self.verified + self.inaccurate + self.unverified
 
 
-class _Finalist(NamedTuple):
-    """A kernel that is to be checked, and how."""
-
-    problem: Problem
-    config: Config
-    arch: str
-    accuracy: Accuracy
-
-    @property
-    def program(self) -> ProgramUnderTest:
-        return ProgramUnderTest.of_config(self.problem, self.config)
-
-    @property
-    def emulator(self) -> Emulator:
-        return _emulator(self.arch, self.accuracy, step_limit=STEP_LIMIT)
-
-    def verdict(self) -> Verdict:
-        """Check it in this process."""
-        return self.emulator.verify(self.program)
-
-
-class FinalistProcess:
-    """Another process, which checks finalists beside this one. Use as a context manager.
-
-    It takes a second to start, in which a search finds what it is to check.
-    """
-
-    def __init__(self) -> None:
-        self._ours, self._process = talking_to(_serve_finalists)
-        self._is_ready = False
-        self._begun: _Finalist | None = None
-
-    def begin(self, finalist: _Finalist) -> bool:
-        """Have a finalist checked, and return whether the process takes it.
-
-        It takes none before it has started, nor while it is at another one.
-        """
-        with suppress(EOFError, OSError):
-            self._is_ready = self._is_ready or (self._ours.poll() and self._ours.recv() is None)
-            if self._is_ready and self._begun is None:
-                self._ours.send(finalist)
-                self._begun = finalist
-        return self._begun is finalist
-
-    def ended(self, *, wait: bool) -> Verdict | None:
-        """The verdict on what was begun; None where there is none, or none yet.
-
-        What the process leaves undone because it was killed is checked here.
-        """
-        begun, verdict = self._begun, None
-        if begun is None:
-            return None
-        try:
-            if not wait and not self._ours.poll():
-                return None
-            verdict = self._ours.recv()
-        except (EOFError, OSError):
-            self._is_ready = False
-        self._begun = None
-        return verdict or begun.verdict()
-
-    def __enter__(self) -> "FinalistProcess":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.join()
-        self._ours.close()
-
-
-def _serve_finalists(connection: Connection) -> None:
-    """Check one finalist after another, and say first that this process has started."""
-    leave_interrupts()
-    connection.send(None)
-    with suppress(EOFError, OSError):  # the process that asks has ended
-        while True:
-            connection.send(connection.recv().verdict())
-
-
 def check_finalists(
     problem: Problem,
     configs: Sequence[Config],
     arch: str,
-    budget_s: float | None = None,
+    budget_s: float = BUDGET_S,
     accuracy: Accuracy = Accuracy.DEFAULT,
-    beside: FinalistProcess | None = None,
 ) -> FinalistCheck:
-    """Check configs in order until the time is up; raises WrongKernel for one that is wrong.
-
-    Where another process checks some `beside` this one, each takes the next one that is left.
-    """
-    waiting = deque(_Finalist(problem, config, arch, accuracy) for config in configs)
-    if budget_s is None:
-        budget_s = BUDGET_S if beside is None else BUDGET_OF_TWO_S
+    """Check configs in order until the time is up; raises WrongKernel for one that is wrong."""
+    programs = [ProgramUnderTest.of_config(problem, config) for config in configs]
+    emulator = _emulator(arch, accuracy, step_limit=STEP_LIMIT)
     started = time.monotonic()
     found: Counter[Status] = Counter()
-    while waiting and time.monotonic() - started <= budget_s:
-        here = waiting.popleft()
-        if beside is not None and waiting and beside.begin(waiting[0]):
-            waiting.popleft()
+    for number, program in enumerate(programs, 1):
+        if time.monotonic() - started > budget_s:
+            break
         # Only the next one compiles meanwhile: often there is time for no more than the first two.
-        with here.emulator.compiling_ahead([one.program for one in list(waiting)[:1]]):
-            _count(here.verdict(), found)
-        if beside is not None:
-            _count(beside.ended(wait=False), found)
-    if beside is not None:
-        _count(beside.ended(wait=True), found)
+        with emulator.compiling_ahead(programs[number : number + 1]):
+            verdict = emulator.verify(program)
+        if verdict.status is Status.WRONG:
+            raise _wrong(verdict)
+        found[verdict.status] += 1
     return FinalistCheck(
         finalists=len(configs),
         arch=arch,
@@ -291,15 +202,10 @@ def check_finalists(
     )
 
 
-def _count(verdict: Verdict | None, found: Counter[Status]) -> None:
-    """Count a verdict, if there is one; raises WrongKernel for one that is wrong."""
-    if verdict is None:
-        return
-    if verdict.status is Status.WRONG:
-        problem, config = verdict.program.problem, verdict.program.config
-        written = config.to_json(brief=True)
-        raise WrongKernel(
-            f"finalist {written} is wrong: {verdict.sentence}; see "
-            f"{command_of('verify', written, problem)}"
-        )
-    found[verdict.status] += 1
+def _wrong(verdict: Verdict) -> WrongKernel:
+    problem, config = verdict.program.problem, verdict.program.config
+    written = config.to_json(brief=True)
+    return WrongKernel(
+        f"finalist {written} is wrong: {verdict.sentence}; see "
+        f"{command_of('verify', written, problem)}"
+    )

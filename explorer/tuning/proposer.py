@@ -19,7 +19,6 @@ from explorer.space import Rule
 from explorer.tuning.candidates import Offer
 from explorer.tuning.finals import dominates
 from explorer.tuning.objective import Objectives
-from explorer.tuning.sampler_process import SamplerElsewhere, SamplerProcess
 from explorer.tuning.surrogate import OptunaSampler, SamplerOf, Surrogate, pick_between, tpe_of
 
 # ------------------------------------------------------------------ the best so far
@@ -184,12 +183,8 @@ class Proposer:
         on_illegal: Callable[[Config, Rule, Origin], None],
         objectives: Objectives = Objectives.TIME,
         sampler: SamplerOf | None = None,
-        process: SamplerProcess | None = None,
     ) -> None:
-        """After the seeds a `sampler` of the user's, if there is one, proposes all else.
-
-        Else TPE takes part in it, in a `process` of its own if there is one.
-        """
+        """After the seeds a `sampler` of the user's, if there is one, proposes all else."""
         self.duplicates = 0
         """Configs that were not proposed because they emit code that was."""
         self.asked = self.changed = 0
@@ -199,14 +194,9 @@ class Proposer:
         self._identity = identity
         self._on_illegal = on_illegal
         self._rng = random.Random(seed)
-        self.sampler = ""
+        self._sampler = OptunaSampler(offer.values, seed, objectives.number, sampler or tpe_of)
+        self.sampler = self._sampler.name if sampler else ""
         """The name of the user's sampler; empty without one."""
-        self._sampler: OptunaSampler | SamplerElsewhere
-        if process is None or sampler is not None:
-            ours = OptunaSampler(offer.values, seed, objectives.number, sampler or tpe_of)
-            self.sampler, self._sampler = ours.name if sampler else "", ours
-        else:
-            self._sampler = process.sampler(offer.values, seed, objectives.number)
         self._shares = SHARES if sampler is None else {Origin.SAMPLER: 1.0, Origin.RANDOM: 0.0}
         self._rejected = (math.inf,) * objectives.number
         self._waiting: deque[tuple[Config, Origin]] = deque((s, Origin.SEED) for s in seeds)

@@ -28,9 +28,7 @@ from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals,
 from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
 from explorer.tuning.proposer import Origin, Proposal, Proposer
 from explorer.tuning.results import Progress, SearchResult, TrialRecord
-from explorer.tuning.sampler_process import SamplerProcess
 from explorer.tuning.seeds import seeds_of
-from explorer.tuning.study_process import StudyProcess
 from explorer.tuning.study_writer import UNWRITTEN, UNWRITTEN_OF_REPLAYS, Claim, Heard, Ledger
 from explorer.tuning.surrogate import SamplerOf, distributions
 from explorer.tuning.unsaved import StudyIdentity
@@ -219,8 +217,6 @@ def run_search(
     space: Space | None = None,
     objectives: Objectives = Objectives.TIME,
     sampler: SamplerOf | None = None,
-    process: StudyProcess | None = None,
-    sampler_process: SamplerProcess | None = None,
 ) -> SearchResult:
     """Find the fastest variant of the evaluator's problem, going on with its study if there is one.
 
@@ -230,10 +226,8 @@ def run_search(
     proposals compile while one is evaluated; `space` narrows what is proposed, and is
     `Space.searched` where it is left out. With `objectives` time and error the finalists are the
     Pareto front. A `sampler` of Optuna's kind proposes what comes after the seeds, in place of our
-    mixture; without one, the TPE of the mixture has the `sampler_process`, if there is one. A
-    `process` that has the storage open writes to it, in place of a thread. Raises NotFound where no
-    kernel could be used, InvalidInput where a recording does not tell errors. Ctrl-C keeps all
-    finished trials.
+    mixture. Raises NotFound where no kernel could be used, InvalidInput where a recording does not
+    tell errors. Ctrl-C keeps all finished trials.
     """
     is_open = trials is None and budget_s is None
     gains_end = is_open and objectives is Objectives.TIME
@@ -254,8 +248,6 @@ def run_search(
         on_progress,
         objectives,
         sampler,
-        process,
-        sampler_process,
     )
     try:
         search.explore(ahead)
@@ -326,8 +318,6 @@ class _Search:
         on_progress: Callable[[Progress], None] | None,
         objectives: Objectives,
         sampler: SamplerOf | None,
-        process: StudyProcess | None,
-        sampler_process: SamplerProcess | None,
     ) -> None:
         self._evaluator = evaluator
         self._budget = budget
@@ -354,7 +344,6 @@ class _Search:
             self._add_illegal,
             objectives,
             sampler,
-            sampler_process,
         )
         study = StudyIdentity(
             name=evaluator_study(evaluator, objectives),
@@ -365,7 +354,7 @@ class _Search:
             distributions=distributions(offer.values),
         )
         unwritten = UNWRITTEN_OF_REPLAYS if is_replay(evaluator) else UNWRITTEN
-        self._ledger = Ledger(storage, study, offer.holds, unwritten, process)
+        self._ledger = Ledger(storage, study, offer.holds, unwritten)
         self._ledger.begin(self._proposer.sampler)
         self._learn(self._ledger.known())
 

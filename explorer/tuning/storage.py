@@ -92,15 +92,6 @@ class BulkStorage(RDBStorage):
         self._inode = _inode(self._file)
 
     @property
-    def shared_url(self) -> str | None:
-        """By which another process opens the same database; None for one in memory."""
-        url = self.engine.url
-        if _is_in_memory(url):
-            return None
-        absolute = url.set(database=str(self._file)) if self._file else url
-        return absolute.render_as_string(hide_password=False)
-
-    @property
     def gone_file(self) -> Path | None:
         """The file of the database if it was deleted, or another took its place; else None."""
         return self._file if _inode(self._file) != self._inode else None

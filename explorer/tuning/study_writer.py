@@ -34,7 +34,6 @@ from explorer.tuning.study_attributes import (
     verdict_of,
     verdict_words,
 )
-from explorer.tuning.study_process import ClaimsElsewhere, StudyProcess
 from explorer.tuning.unsaved import StudyIdentity, Unsaved, UnsavedTrials
 
 _UNWRITABLE = "the study cannot be written"
@@ -133,19 +132,14 @@ class Ledger:
         study: StudyIdentity,
         holds: Callable[[Config], bool] = lambda config: True,
         most_unwritten: int = UNWRITTEN,
-        process: StudyProcess | None = None,
     ) -> None:
-        """Open the study; `holds` says of a config whether the search could propose it.
-
-        A `process` that has the same database open stores what finishes, and claims code.
-        """
+        """Open the study; `holds` says of a config whether the search could propose it."""
         self.name = study.name
         self._study = study
         self._holds = holds
         self._most_unwritten = most_unwritten
         self._stored_at_once = max(1, most_unwritten // TRANSACTIONS_OF_UNWRITTEN)
         self._storage = storage
-        self._process = process
         self._objectives = study.objectives
         self._writer = ThreadPoolExecutor(1, "ledger")
         self._finished: deque[tuple[FrozenTrial, Future[int]]] = deque()
@@ -174,9 +168,7 @@ class Ledger:
             storage.set_study_system_attr(self._study_id, METRIC_NAMES, self._objectives.metrics)
         self._claims = self._own_claims()
 
-    def _own_claims(self) -> Claims | ClaimsElsewhere | None:
-        if self._process is not None:
-            return ClaimsElsewhere(self._process, self._study_id)
+    def _own_claims(self) -> Claims | None:
         storage = self._storage
         return Claims(storage, self._study_id) if isinstance(storage, BulkStorage) else None
 
@@ -365,9 +357,8 @@ class Ledger:
         return [number for _, number in stored]
 
     def _put(self, trials: Sequence[FrozenTrial]) -> list[Stored]:
-        bulk = self._process or self._storage
-        if isinstance(bulk, BulkStorage | StudyProcess):
-            return bulk.create_new_trials(self._study_id, trials)
+        if isinstance(self._storage, BulkStorage):
+            return self._storage.create_new_trials(self._study_id, trials)
         ids = [self._storage.create_new_trial(self._study_id, trial) for trial in trials]
         return [Stored(n, self._storage.get_trial_number_from_id(n)) for n in ids]
 
@@ -388,9 +379,7 @@ class Ledger:
         for digest, claim in wanted:
             claim.set_result(digest in granted)
 
-    def _claimed(
-        self, claims: Claims | ClaimsElsewhere, wanted: Sequence[str], attempts: int
-    ) -> frozenset[str]:
+    def _claimed(self, claims: Claims, wanted: Sequence[str], attempts: int) -> frozenset[str]:
         """Return what is ours of what is wanted, and hear of what others have stored."""
         if self._lost:
             raise InvalidInput(f"{self._lost}; {_kept()}")

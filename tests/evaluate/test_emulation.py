@@ -1,8 +1,6 @@
 """Checks without a GPU: which problems a program is run on, and what comes of it."""
 
-import os
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from explorer.devices.emulated.result import Emulation, Status
 from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.runs import MOST_ELEMENTS, MOST_STRIDES, emulated_runs, striding_run
-from explorer.evaluate.verify import FinalistProcess, check_finalists, verify_many
+from explorer.evaluate.verify import check_finalists, verify_many
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.dtype import DType
@@ -329,64 +327,6 @@ def test_finalists_are_checked_while_time_allows(monkeypatch):
     checked = check_finalists(problem, configs, "sm_90", budget_s=60)
     assert (checked.verified, checked.checked, checked.finalists) == (2, 2, 2)
     assert check_finalists(problem, configs, "sm_90", budget_s=-1).checked == 0
-
-
-FINALISTS = [Config(threads=t, threads_per_row=32) for t in (32, 64, 96, 128)]
-
-
-def started(beside):
-    """Wait until the process would take a finalist."""
-    assert beside._ours.poll(60)
-    return beside
-
-
-def test_another_process_checks_finalists_beside_this_one():
-    with FinalistProcess() as beside:
-        pid = started(beside)._process.pid
-        asked = []
-        begin = beside.begin
-        beside.begin = lambda one: begin(one) and not asked.append(one.config)
-        checked = check_finalists(Problem(64, 100), FINALISTS, "sm_90", 60, beside=beside)
-        assert (checked.verified, checked.checked) == (4, 4)
-        assert asked[0] == FINALISTS[1] and pid != os.getpid()
-        assert check_finalists(Problem(64, 100), FINALISTS, "sm_90", -1, beside=beside).checked == 0
-    assert not beside._process.is_alive()
-
-
-def test_a_process_that_has_not_started_leaves_finalists_to_this_one():
-    with FinalistProcess() as beside:
-        beside._ours.poll = lambda *_: False
-        assert (
-            check_finalists(Problem(64, 100), FINALISTS, "sm_90", 60, beside=beside).verified == 4
-        )
-
-
-def test_what_a_killed_process_leaves_undone_is_checked_here():
-    with FinalistProcess() as beside:
-        started(beside)
-        begin = beside.begin
-
-        def begun(finalist):
-            took = begin(finalist)
-            beside._process.kill()
-            return took
-
-        beside.begin = begun
-        assert (
-            check_finalists(Problem(64, 100), FINALISTS, "sm_90", 60, beside=beside).verified == 4
-        )
-
-
-def test_a_finalist_that_the_other_process_finds_wrong_is_an_error(monkeypatch):
-    monkeypatch.setattr(FinalistProcess, "begin", lambda self, finalist: True)
-    wrong = SimpleNamespace(
-        status=Status.WRONG,
-        sentence="it is wrong",
-        program=SimpleNamespace(problem=Problem(64, 100), config=FINALISTS[1]),
-    )
-    monkeypatch.setattr(FinalistProcess, "ended", lambda self, wait: wrong)
-    with FinalistProcess() as beside, pytest.raises(WrongKernel, match="it is wrong; see explorer"):
-        check_finalists(Problem(64, 100), FINALISTS, "sm_90", beside=beside)
 
 
 def test_a_wrong_finalist_is_an_error(monkeypatch):
