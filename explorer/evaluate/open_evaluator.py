@@ -1,6 +1,5 @@
 """From a device's name to what evaluates there: kernels, or comparisons with peers."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -18,7 +17,6 @@ from explorer.model.evaluator import Evaluator
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.peer import PeerBench
 from explorer.model.problem import Problem
-from explorer.system.processes import CORES_TO_SHARE, usable_cores
 
 if TYPE_CHECKING:
     from explorer.devices.cuda import CudaDevice
@@ -56,7 +54,7 @@ def open_evaluator(
     if isinstance(named, int):
         with CompileProcesses() as processes:
             with _prepared(problem, _limits_of(named), processes, meanwhile):
-                opened = _started(named, makes_ahead=_can_make_ahead())
+                opened = _started(named)
                 from explorer.evaluate.live import LiveEvaluator
 
                 compiler = processes.compiler(opened.gpu.arch)
@@ -137,14 +135,7 @@ def _prepared(
             pool.leave()
 
 
-def _can_make_ahead() -> bool:
-    """Whether there are cores for it, and memory that processes share without a file's name, which
-    a Python built for an old C library does not offer.
-    """
-    return hasattr(os, "memfd_create") and usable_cores() >= CORES_TO_SHARE
-
-
-def _started(index: int, *, makes_ahead: bool = False) -> "CudaDevice":
+def _started(index: int) -> "CudaDevice":
     """Start a GPU's process, which takes a second or two; meanwhile load what works with it.
 
     Raises InvalidInput for a GPU that cannot be used.
@@ -154,17 +145,14 @@ def _started(index: int, *, makes_ahead: bool = False) -> "CudaDevice":
     with ThreadPoolExecutor(1) as meanwhile:
         meanwhile.submit(import_module, "explorer.evaluate.live")
         meanwhile.submit(nvrtc_version)  # NVRTC takes 0.15 s to load
-        return CudaDevice(index, makes_ahead=makes_ahead)
+        return CudaDevice(index)
 
 
 # ------------------------------------------------------------------ comparisons with peers
 
 
 class PeerBenches:
-    """Opens one problem after another on a GPU. Use as a context manager.
-
-    Inputs are not made ahead: what a problem's kernels leave unused would stay for the next one.
-    """
+    """Opens one problem after another on a GPU. Use as a context manager."""
 
     def __init__(self, index: int, timing: str, seed: int, accuracy: Accuracy) -> None:
         self._index = index

@@ -297,7 +297,6 @@ class _KeptRows:
         self._matrices: OrderedDict[_RowsInTurn, Array] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
-        self.most_bytes = MOST_KEPT_BYTES
 
     def rows(self, asked: _RowsInTurn) -> Array:
         """Return the rows, made now unless they are kept."""
@@ -310,7 +309,7 @@ class _KeptRows:
             if asked not in self._matrices:  # another thread may have made it meanwhile
                 self._bytes += made.nbytes
             self._matrices[asked] = made
-            while len(self._matrices) > 1 and self._bytes > self.most_bytes:
+            while len(self._matrices) > 1 and self._bytes > MOST_KEPT_BYTES:
                 self._bytes -= self._matrices.popitem(last=False)[1].nbytes
         return made
 
@@ -324,11 +323,6 @@ class _KeptRows:
 
 
 _KEPT = _KeptRows()
-
-
-def keep_rows_up_to(most_bytes: int) -> None:
-    """Keep fewer bytes of matrices in this process than MOST_KEPT_BYTES, or more."""
-    _KEPT.most_bytes = most_bytes
 
 
 def _made(asked: _RowsInTurn) -> Array:

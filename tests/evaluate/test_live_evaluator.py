@@ -24,9 +24,6 @@ class Device:
     def open(self, *_):
         return SessionFacts("580.1", 60.0, "a copy", 8, 10)
 
-    def make_ahead(self, job):
-        pass
-
     def start(self, job):
         self.told.append(("start", job))
 

@@ -225,15 +225,3 @@ def test_a_search_finds_what_was_prepared(monkeypatch, tmp_path):
     monkeypatch.setattr("explorer.compile.compiler.compile_source", None)
     first, *_ = seeds_of(Goal(), space, random.Random(0))
     assert compiler.compile(emit(PROBLEM, first).source).cubin
-
-
-def test_inputs_are_made_ahead_where_there_are_cores_and_memory_for_it(monkeypatch):
-    """A Python that was built for an old C library has no `memfd_create`."""
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)))
-    monkeypatch.setattr("os.memfd_create", lambda name: 0, raising=False)
-    assert opening._can_make_ahead()
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(3)))
-    assert not opening._can_make_ahead()
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
-    monkeypatch.delattr("os.memfd_create")
-    assert not opening._can_make_ahead()

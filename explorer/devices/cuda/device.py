@@ -17,9 +17,7 @@ from explorer.devices.cuda.messages import (
 )
 from explorer.devices.cuda.program import driver_problem
 from explorer.devices.cuda.requests import Requests
-from explorer.devices.cuda.verification import checked_problem
 from explorer.devices.cuda.worker import run
-from explorer.devices.inputs_ahead import CheckedTruth, InputsAhead
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import DeviceLost, InvalidInput
 from explorer.model.gpu_spec import GpuSpec
@@ -74,17 +72,13 @@ class CudaDevice:
         kernel_limit_s: float = KERNEL_LIMIT_S,
         *,
         takes_turns: bool = True,
-        makes_ahead: bool = False,
     ) -> None:
-        """With `makes_ahead` other processes make the inputs of what `make_ahead` is told of."""
         problem = driver_problem()
         if problem is not None:
             raise InvalidInput(f"device cuda:{index} cannot be used: {problem}")
         self.index = index
         self.restarts = 0
         self._takes_turns = takes_turns
-        self._makes_ahead = makes_ahead
-        self._ahead: InputsAhead | None = None
         self._kernel_limit_s = kernel_limit_s
         self._limit_s = kernel_limit_s
         self._opened: Open | None = None
@@ -103,7 +97,6 @@ class CudaDevice:
         What was open before is closed, peers included.
         """
         self._entered = []
-        self._make_truth(problem)
         with CompilePool(Compiler(self.gpu.arch)) as pool:
             compiling = [pool.submit(source) for source in tools_sources(problem)]
             cubins = tuple(one.result().cubin for one in compiling)
@@ -111,17 +104,6 @@ class CudaDevice:
         facts = self._open_again()
         self._limit_s = max(self._kernel_limit_s, round(facts.copy_us * COPIES_ALLOWED * 1e-6))
         return facts
-
-    def make_ahead(self, job: Job) -> None:
-        """Have the inputs made of a kernel that will be evaluated; any thread may say so."""
-        ahead, opened = self._ahead, self._opened  # another thread may start it again
-        if ahead is not None and opened is not None:
-            ahead.ask((run.case for run in job.small_runs), opened.seed)
-
-    def _make_truth(self, problem: Problem) -> None:
-        """Have the truth made that the GPU's own reference is compared with."""
-        if self._ahead is not None:
-            self._ahead.ask([CheckedTruth(checked_problem(problem))], 0)
 
     def start(self, job: Job) -> None:
         """Have a kernel verified and timed, before `evaluate` waits for its outcome."""
@@ -187,28 +169,17 @@ class CudaDevice:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-        self._end_ahead()
 
     def _start(self) -> None:
-        self._ahead = InputsAhead() if self._makes_ahead else None
-        sources = self._ahead.sources if self._ahead else ()
-        connection, self._process = talking_to(run, self.index, sources)
+        connection, self._process = talking_to(run, self.index)
         self._requests = Requests(connection, self._process)
-        if self._ahead is not None:
-            self._ahead.start()
         reply = self._requests.receive(START_LIMIT_S)
         if not isinstance(reply, Described):
-            self._end_ahead()
             reason = reply.reason if isinstance(reply, Failed) else "its worker does not start"
             raise InvalidInput(f"device cuda:{self.index} cannot be used: {reason}")
         self.gpu: GpuSpec = reply.gpu
         if self._takes_turns:
             self._requests.turns_on = reply.uuid
-
-    def _end_ahead(self) -> None:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            ahead.close()
 
     def _open_again(self) -> SessionFacts:
         reply = self._requests.ask(self._opened, OPEN_LIMIT_S)
@@ -225,10 +196,7 @@ class CudaDevice:
         self._process.kill()
         self._process.join()
         self._requests.close()
-        self._end_ahead()
         self._start()
-        if self._opened is not None:
-            self._make_truth(self._opened.problem)
         self._open_again()
         entered, self._entered = self._entered, []
         for peer, limit_s in entered:

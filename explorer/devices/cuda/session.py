@@ -22,7 +22,6 @@ from explorer.devices.cuda.program import CudaError, Program, bound
 from explorer.devices.cuda.timing import ClockReader, LaunchGraph
 from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.devices.cuda.verification import LastRows, Verifier, sentence
-from explorer.devices.inputs_ahead import MadeInputs
 from explorer.model.errors import ExplorerError
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Measured, Outcome, Rejected, Stage
@@ -47,21 +46,18 @@ _REFUSED = {
 class Session:
     """Bench, tools and checks of one problem. Raises InvalidInput if it does not fit the GPU."""
 
-    def __init__(
-        self, request: Open, gpu: GpuSpec, device: Any, stream: Any, made: MadeInputs
-    ) -> None:
+    def __init__(self, request: Open, gpu: GpuSpec, device: Any, stream: Any) -> None:
         self._problem = request.problem
         self._stream = stream
         self._seed = request.seed
         self._clocks = ClockReader(device)
         self._tools = Tools(request.tools_cubins, stream, request.accuracy)
-        self._verifier = Verifier(request.problem, self._tools, stream, request.seed, made)
-        check = self._verifier.check_of_the_check()
+        self._verifier = Verifier(request.problem, self._tools, stream, request.seed)
+        self._verifier.check_the_reference()
         self._verifier.settle()
         self._bench = Bench(request.problem, request.timing, gpu, stream, self._tools, request.seed)
         self._last_rows = LastRows(request.problem, self._bench.sets, request.seed, stream)
         self._peers: list[PeerEntry] = []
-        check.conclude()
 
     def facts(self) -> SessionFacts:
         """What was found out while preparing."""

@@ -11,7 +11,6 @@ from explorer.devices.cuda.buffers import NAN_BYTE, GuardedMatrix, RotatingBuffe
 from explorer.devices.cuda.messages import Job, SmallRun
 from explorer.devices.cuda.program import Program, bound, checked
 from explorer.devices.cuda.tools import DeviceCheck, Tools
-from explorer.devices.inputs_ahead import CheckedTruth, MadeInputs
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import ExplorerError
 from explorer.model.operands import inputs, output
@@ -23,6 +22,7 @@ from explorer.reference import (
     laid_out,
     misalignment,
     pattern_count,
+    truth_of,
     verification_inputs,
     verification_problem,
 )
@@ -223,60 +223,38 @@ KEPT_BYTES = 2**30
 """Device memory of verification problems whose buffers are kept for the kernels that follow."""
 
 
-LONGEST_WAIT_S = 1.0
-"""How long the truth is waited for that another process makes, at most: 0.2 s for 4096 columns."""
-
-
 def _narrow(problem: Problem, rows_per_block: int) -> Problem:
     """Return a verification problem of few columns, for checks that are of no kernel."""
     cols = min(problem.cols, CHECK_COLS)
     return verification_problem(problem.resized(cols=cols), rows_per_block)
 
 
-def checked_problem(problem: Problem) -> Problem:
-    """Return the problem on which the GPU's own float64 reference is compared with NumPy's."""
-    return _narrow(problem, rows_per_block=1)
-
-
-class CheckOfTheCheck:
-    """What the GPU's own reference says of a problem, to be compared with NumPy's."""
-
-    def __init__(self, problem: Problem, got: Array, made: MadeInputs) -> None:
-        """`got` has shape (rows, cols) of float64."""
-        self._problem, self._got, self._made = problem, got, made
-
-    def conclude(self) -> None:
-        """Raise ExplorerError if the two differ."""
-        wanted, got = CheckedTruth(self._problem), self._got
-        with (
-            self._made.arrays(wanted, 0, LONGEST_WAIT_S) as truth,
-            np.errstate(invalid="ignore"),
-        ):
-            values, magnitude = truth["values"], truth["magnitude"]
-            close = np.abs(got - values) <= np.maximum(AGREEMENT * magnitude, 1e-300)
-            close &= np.isfinite(values)
-            same = (got == values) | (np.isnan(got) & np.isnan(values))
-        if not (close | same).all():
-            raise ExplorerError("the GPU's float64 reference differs from NumPy's: do not trust it")
-
-
 class Verifier:
     """The small problem that every kernel must get right before it is timed."""
 
-    def __init__(
-        self, problem: Problem, tools: Tools, stream: Any, seed: int, made: MadeInputs
-    ) -> None:
+    def __init__(self, problem: Problem, tools: Tools, stream: Any, seed: int) -> None:
         self._problem = problem
-        self._made = made
         self._tools = tools
         self._stream = stream
         self._seed = seed
         self._kept: dict[tuple[Case, int, int], VerificationBuffers] = {}
 
-    def check_of_the_check(self) -> "CheckOfTheCheck":
-        """Begin to compare the GPU's float64 truth with NumPy's, which takes longer to be made."""
-        problem = checked_problem(self._problem)
-        buffers = VerificationBuffers(problem, verification_inputs(problem))
+    def check_the_reference(self) -> None:
+        """Compare the GPU's float64 truth with NumPy's; raises ExplorerError if the two differ."""
+        problem = _narrow(self._problem, rows_per_block=1)
+        arrays = verification_inputs(problem)
+        truth = truth_of(problem, arrays)
+        got = self._truths(problem, arrays)
+        with np.errstate(invalid="ignore"):
+            close = np.abs(got - truth.values) <= np.maximum(AGREEMENT * truth.magnitude, 1e-300)
+            close &= np.isfinite(truth.values)
+            same = (got == truth.values) | (np.isnan(got) & np.isnan(truth.values))
+        if not (close | same).all():
+            raise ExplorerError("the GPU's float64 reference differs from NumPy's: do not trust it")
+
+    def _truths(self, problem: Problem, arrays: dict[str, Array]) -> Array:
+        """Return what the GPU's own float64 reference computes, of shape (rows, cols)."""
+        buffers = VerificationBuffers(problem, arrays)
         got = np.empty((problem.rows, problem.cols))
         truths = int(checked(driver.cuMemAlloc(got.nbytes)))
         self._tools.write_truths(problem, buffers.addresses, truths)
@@ -284,7 +262,7 @@ class Verifier:
         checked(driver.cuMemcpyDtoH(got, truths, got.nbytes))
         checked(driver.cuMemFree(truths))
         buffers.free()
-        return CheckOfTheCheck(problem, got, self._made)
+        return got
 
     def settle(self) -> None:
         """Check small problems, as verifications will, until that no longer changes launch times.
@@ -337,13 +315,12 @@ class Verifier:
     def _buffers(self, small: SmallRun) -> VerificationBuffers:
         key = (small.case, small.misaligned_by, small.scratch_bytes)
         if key not in self._kept:
-            with self._made.arrays(small.case, self._seed) as arrays:
-                self._kept[key] = VerificationBuffers(
-                    small.case.problem,
-                    arrays,
-                    small.scratch_bytes,
-                    misaligned_by=small.misaligned_by,
-                )
+            self._kept[key] = VerificationBuffers(
+                small.case.problem,
+                small.case.arrays(self._seed),
+                small.scratch_bytes,
+                misaligned_by=small.misaligned_by,
+            )
             while sum(buffers.size for buffers in self._kept.values()) > KEPT_BYTES:
                 if len(self._kept) == 1:
                     break

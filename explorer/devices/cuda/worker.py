@@ -11,7 +11,6 @@ from cuda.bindings import driver
 from explorer.devices.cuda.messages import Bug, Compare, Described, Enter, Failed, Job, Open
 from explorer.devices.cuda.program import CudaError, checked, gpu_spec
 from explorer.devices.cuda.session import Session
-from explorer.devices.inputs_ahead import MadeInputs, Source
 from explorer.model.errors import ExplorerError
 from explorer.model.peer import NotEntered
 from explorer.system.processes import leave_interrupts
@@ -21,17 +20,14 @@ MOST_UNLOOKED = 50_000
 nobody uses: with its own 700 to 2000, a seventh of the time in which inputs are made went there."""
 
 
-def run(connection: Connection, index: int, sources: tuple[Source, ...] = ()) -> None:
-    """Serve requests on GPU `index`; ends on end of file, or when the context is lost.
-
-    Inputs of verifications come from `sources` (`InputsAhead`), as far as these have them.
-    """
+def run(connection: Connection, index: int) -> None:
+    """Serve requests on GPU `index`; ends on end of file, or when the context is lost."""
     leave_interrupts()
     os.dup2(2, 1)  # what a peer's library prints is not the command's result
     gc.freeze()
     gc.set_threshold(MOST_UNLOOKED)
     try:
-        worker = _Worker(index, MadeInputs(sources))
+        worker = _Worker(index)
         connection.send(worker.described())
     except CudaError as error:
         connection.send(Failed(f"GPU {index} cannot be used: {error.name}", context_lost=True))
@@ -53,14 +49,13 @@ def run(connection: Connection, index: int, sources: tuple[Source, ...] = ()) ->
 class _Worker:
     """A context, a stream, and the session that is open."""
 
-    def __init__(self, index: int, made: MadeInputs) -> None:
+    def __init__(self, index: int) -> None:
         checked(driver.cuInit(0))
         self._device = checked(driver.cuDeviceGet(index))
         context = checked(driver.cuDevicePrimaryCtxRetain(self._device))
         checked(driver.cuCtxSetCurrent(context))
         self._stream = checked(driver.cuStreamCreate(0))
         self._gpu = gpu_spec(self._device)
-        self._made = made
         self._session: Session | None = None
 
     def described(self) -> Described:
@@ -76,7 +71,7 @@ class _Worker:
         try:
             if isinstance(request, Open):
                 self._close()
-                self._session = Session(request, self._gpu, self._device, self._stream, self._made)
+                self._session = Session(request, self._gpu, self._device, self._stream)
                 return self._session.facts()
             if self._session is None:
                 return Failed("no problem is open", context_lost=False)
