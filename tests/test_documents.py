@@ -129,18 +129,26 @@ def test_no_mark_breaks_the_line_that_it_is_in(path):
         assert not re.match(r"<!--.*?-->.*[^>\s]$", line), line
 
 
-@EACH
-def test_its_links_lead_somewhere(path):
-    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
-        found = "://" in target or (path.parent / target).exists()
-        assert found, f"{path.name}: {target}"
-
-
 WITH_COMMANDS = (
     *DOCUMENTS,
     *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "studies").glob("*/README.md")),
 )
+PAGES = sorted({*WITH_COMMANDS, *(ROOT / "studies").rglob("*.md")})
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_its_links_lead_somewhere(path):
+    for target, heading in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", path.read_text()):
+        page = path.parent / target if target else path
+        assert "://" in target or page.exists(), target
+        assert not heading or "://" in target or heading in headings(page), (target, heading)
+
+
+def headings(page):
+    """Return what links call the headings of a page."""
+    texts = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", text).strip().lower().replace(" ", "-") for text in texts}
 
 
 @pytest.fixture

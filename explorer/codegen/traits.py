@@ -223,7 +223,7 @@ class Traits:
         and code grows by half. On an H200 that is 5 % faster for rows of 5501 f32, but slower for
         16-bit rows that start anywhere (1.3 % at 3001 columns, 2.3 % in the gradient of 50257) or
         are shared by a cluster (0.9 % at 262144 columns), and for rows that are divided over two
-        launches (0.5 % at 1048576 columns of f32): `studies/results/units-h200.txt`.
+        launches (0.5 % at 1048576 columns of f32).
         """
         problem, config = self.problem, self.config
         halves = problem.dtype.itemsize == 2 and (config.cluster > 1 or not split.aligned)

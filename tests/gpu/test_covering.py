@@ -37,7 +37,7 @@ MISCOMPILED = Config(
     cluster=8,
     exchange="mbarrier",
 )
-"""What NVRTC 13.0, though not 13.5, translates wrongly: studies/LOG.md tells how."""
+"""What NVRTC 13.0, though not 13.5, translates wrongly: studies/DECISIONS.md says how."""
 
 BUGS = (Stage.COMPILE, Stage.CRASH, Stage.TIMEOUT, Stage.INVALID)
 

@@ -30,7 +30,7 @@ Some of these kernels load narrow words, and are judged by wider ones, which tak
 judged by spans of two threads a row. Of the held-out gradients, the sixteen of wide rows lose 1.016
 and 1.014, the fourteen of up to 8192 columns 1.004 and 1.006.
 
-Rules are made on the problems of the tables (studies/LOG.md has what became of three exceptions):
+Rules are made on the problems of the tables (studies/DECISIONS.md):
 where a new one makes the held-out problems worse, it is wrong.
 """
 

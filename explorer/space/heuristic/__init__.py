@@ -38,7 +38,7 @@ A choice may depend on the number of rows, but not above that of `_many_rows` of
 
 What the chosen kernels lose to the best that is known is in studies/tuned/README.md, and a test
 holds the rules to it. Choosing by the nearest problems of a table instead lost more on problems
-that nothing was fitted on (studies/LOG.md).
+that nothing was fitted on (studies/DECISIONS.md).
 """
 
 from explorer.space.heuristic.regimes import config_for, exact, promising
