@@ -1,4 +1,4 @@
-"""The truth, inputs that can tell right from wrong, and how far off is wrong."""
+"""The float64 truth, inputs that tell a right kernel from a wrong one, and the error allowed."""
 
 from explorer.reference.check import FLUSHED_BELOW, Check, check
 from explorer.reference.inputs import (

@@ -1,4 +1,4 @@
-"""How far an output is from the truth, and how far is wrong."""
+"""Compare an output with the truth, and decide which elements are wrong."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ FLUSHED_BELOW = 2.0**-126
 """fp32 arithmetic may flush a result of a smaller magnitude to zero; fp64 arithmetic never does."""
 
 SUBNORMAL_ERROR = {DType.F32: 2.0**-145, DType.F64: 2.0**-1070}
-"""Absolute error that is right where a result is not a normal number: 16 spacings of subnormals.
+"""Absolute error that is allowed where a result is not a normal number: 16 spacings of subnormals.
 
-Few of them are lost where factors are rounded that are subnormal themselves.
+Rounding factors that are subnormal themselves loses only a few of them.
 """
 
 
@@ -30,10 +30,11 @@ class Check:
     """How an output compares with the truth."""
 
     wrong: int
-    """Elements outside the accuracy's limits; NaN where none is due, or none where one is."""
+    """Number of elements outside the accuracy's limits, with those that are NaN where the truth is
+    not, or the other way round."""
     error: float
-    """Largest error relative to its magnitude, of those that are normal numbers of the dtype and
-    were not flushed to zero where they may be."""
+    """Largest relative error of the elements whose magnitude is a normal number of the dtype and
+    which were not flushed to zero where that is allowed."""
     first: tuple[int, int] | None
     """Row and column of the first wrong element."""
     max_ulp: float
@@ -42,17 +43,17 @@ class Check:
     mean_ulp: float
     """Mean of those distances."""
     deviation: float = 0.0
-    """Largest error of a wrong element relative to its magnitude; infinite where it is no matter of
-    rounding: a NaN or an infinity missing or out of place, something where 0 is due, or a wrong
-    element in a row whose sum is exact."""
+    """Largest relative error of a wrong element; infinite where rounding cannot explain it: a NaN
+    or an infinity is missing or out of place, a result is not the exact 0 that is due, or the row's
+    sum is exact."""
     got: float | None = None
-    """The first wrong element; None where there is none."""
+    """Value of the first wrong element; None where there is none."""
     due: float | None = None
-    """What it should be."""
+    """The true value of that element."""
 
     @classmethod
     def largest(cls, checks: Sequence["Check"]) -> "Check":
-        """The largest errors of checks that found nothing wrong; of averages the largest, too."""
+        """Return the largest errors of checks without wrong elements, the largest mean included."""
         return cls(
             wrong=0,
             error=max(one.error for one in checks),
@@ -72,7 +73,7 @@ def check(
     values = output.astype(truth.values.dtype)
     same = (values == truth.values) | (np.isnan(values) & np.isnan(truth.values))
     finite = int(np.count_nonzero(np.isfinite(truth.values) & np.isfinite(values)))
-    # Most rows are the truth itself, such as those of one peak: the others are looked at closely.
+    # Most rows equal the truth, such as those of one peak: only the others are compared closely.
     rows = np.flatnonzero(~same.all(axis=1))
     if len(rows) < len(values):
         output, values, same, truth = output[rows], values[rows], same[rows], truth.of_rows(rows)
@@ -118,14 +119,14 @@ def _is_close(output: Array, off: Wide, truth: Truth, dtype: DType, limits: Limi
 
 
 def _may_be_flushed(truth: Truth, dtype: DType) -> Flags:
-    """Return which results fp32 arithmetic may flush to zero; a rounding less is as good."""
+    """Return which results fp32 arithmetic may flush to zero, with a margin of one rounding."""
     if dtype is DType.F64:
         return np.zeros(truth.values.shape, np.bool_)
     return np.asarray((np.abs(truth.values) < FLUSHED_BELOW * (1 + 1e-6)) & (truth.magnitude > 0))
 
 
 def _ulps(values: Wide, off: Wide, truth: Truth, dtype: DType) -> tuple[float, float]:
-    """The largest error in ulps of the elements that are finite, and due to be, and their sum."""
+    """Return the largest error in ulps, and the sum of all, of elements that are rightly finite."""
     finite = np.isfinite(truth.values) & np.isfinite(values)
     inexact = finite & (off > 0)
     if not inexact.any():
@@ -135,24 +136,22 @@ def _ulps(values: Wide, off: Wide, truth: Truth, dtype: DType) -> tuple[float, f
 
 
 def _spacing(magnitude: Wide, dtype: DType) -> Wide:
-    """From one number of `dtype` to the next at these magnitudes; of subnormals below normal."""
+    """Return the spacing of `dtype`'s numbers at these magnitudes, at least that of subnormals."""
     more_bits = np.finfo(magnitude.dtype).nmant - dtype.mantissa_bits
-    with np.errstate(
-        invalid="ignore"
-    ):  # of an infinite magnitude, beside which nothing is an error
+    with np.errstate(invalid="ignore"):  # the spacing of an infinite magnitude is no number
         spacing = np.spacing(np.maximum(magnitude, dtype.smallest_normal)) * 2.0**more_bits
     return np.asarray(np.where(np.isinf(magnitude), np.inf, spacing))
 
 
 def _is_beside(output: Array, truth: Truth, steps: int, dtype: DType) -> Flags:
-    """Return which 16-bit outputs are the rounded truth, or at most `steps` numbers beside it."""
+    """Return which 16-bit outputs are within `steps` representable numbers of the rounded truth."""
     with np.errstate(over="ignore", invalid="ignore"):
         distance = _order(output) - _order(truth.values.astype(NUMPY_DTYPES[dtype]))
     return np.asarray((np.abs(distance) <= steps) & ~np.isnan(output.astype(np.float32)))
 
 
 def _is_rounded_within(output: Array, truth: Truth, allowed: Wide, dtype: DType) -> Flags:
-    """Return which 16-bit outputs some number within `allowed` of the truth rounds to."""
+    """Return which 16-bit outputs are the rounding of a number within `allowed` of the truth."""
     with np.errstate(over="ignore", invalid="ignore"):
         least = _order((truth.values - allowed).astype(NUMPY_DTYPES[dtype]))
         most = _order((truth.values + allowed).astype(NUMPY_DTYPES[dtype]))
@@ -161,7 +160,7 @@ def _is_rounded_within(output: Array, truth: Truth, allowed: Wide, dtype: DType)
 
 
 def _order(numbers: Array) -> NDArray[np.int32]:
-    """Numbers of a 16-bit format to integers that are ordered, and as dense, as they are."""
+    """Return integers that are ordered as numbers of a 16-bit format: neighbours differ by 1."""
     bits = numbers.view(np.int16).astype(np.int32)
     return np.where(bits < 0, -(bits & 0x7FFF), bits)
 

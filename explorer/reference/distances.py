@@ -1,7 +1,7 @@
-"""Rows whose elements lie at every distance below the maximum, and what such rows tell.
+"""Rows whose elements lie at every distance below the maximum.
 
-A kernel that takes e^x for 0 too soon, clamps its argument, or drops what lies far below the
-maximum though it weighs together, is wrong in them.
+A kernel is wrong in them that takes e^x for 0 too soon, clamps its argument, or drops elements far
+below the maximum whose sum still matters.
 """
 
 from functools import lru_cache
@@ -19,30 +19,31 @@ DEEPEST_GAP = {DType.F32: 110.0, DType.F64: 750.0}
 """Distance below the maximum, by the type of the arithmetic, where e^x is 0 for certain."""
 
 FARTHEST_GAP = 1e4
-"""Distance below the maximum up to which log_softmax is tried, which has no end."""
+"""Largest distance below the maximum at which log_softmax, which never reaches 0, is tried."""
 
 NORMAL_ENDS = {DType.F32: 126 * np.log(2.0), DType.F64: 1022 * np.log(2.0)}
 """Distance below the maximum at which e^x is the smallest normal number of the arithmetic."""
 
 GAPS = 256
-"""Distances that the rows of a ladder have between them at least, however narrow they are."""
+"""Fewest distances in all rows of a ladder together, however narrow they are."""
 
 EXACT_BITS = {DType.F32: 23, DType.F64: 42}
-"""Ladders are of multiples of 2^-n, so that a distance has so many bits at most: the arithmetic
-holds such numbers, and their differences, exactly. A kernel that keeps fewer bits is wrong."""
+"""Most bits of a distance in a ladder, whose elements are multiples of a power of two: the
+arithmetic holds such numbers, and their differences, exactly. A kernel that rounds them to fewer
+bits is wrong."""
 
 LADDER_ELEMENTS = 2**15
-"""Elements of all ladders together at most, but for those that `GAPS` needs."""
+"""Most elements of all ladders together, unless `GAPS` needs more."""
 
 MOST_LADDERS = 64
-"""Ladders of narrow rows at most: a block of so many rows has a ladder in each of them."""
+"""Most ladders of narrow rows: a block of so many rows has a ladder in each of them."""
 
 
 def ladders(cols: int, dtype: DType, op: Op) -> list[Pattern]:
     """Return rows whose elements lie at every distance below the maximum.
 
-    Of narrow rows as many as make `GAPS` distances. A kernel that takes e^x for 0 too soon, or
-    clamps its argument, is wrong in them.
+    There are as many narrow rows as have `GAPS` distances. A kernel that takes e^x for 0 too soon,
+    or clamps its argument, is wrong in them.
     """
     arithmetic = dtype.arithmetic
     deepest, end = DEEPEST_GAP[arithmetic], NORMAL_ENDS[arithmetic]
@@ -72,11 +73,12 @@ def ladders(cols: int, dtype: DType, op: Op) -> list[Pattern]:
 
 
 def least_outputs(cols: int, output: DType, op: Op) -> list[Pattern]:
-    """Return rows whose results are the smallest numbers of a type of fewer exponents than fp32.
+    """Return rows whose results are the smallest numbers of a type with fewer exponents than fp32.
 
-    All but the maximum are so far below it that the sum is about 1. In a ladder from the maximum on
-    it is greater, and results that a kernel flushes too soon are lost to rounding there anyway. The
-    gradient of log_softmax has such results where many large gradients meet small exponentials.
+    All elements but the maximum are so far below it that the sum is about 1. In a ladder that
+    begins at the maximum the sum is larger, and rounding hides results that a kernel flushes too
+    soon. The gradient of log_softmax has such results where many large gradients meet small
+    exponentials.
     """
     smallest, bits = output.smallest_normal, EXACT_BITS[output.arithmetic]
     forward_log = op.is_log and not op.is_backward
@@ -109,10 +111,11 @@ def _plateau(number: int, rows: int, bits: int) -> Pattern:
 
 
 def _equal_terms(rng: np.random.Generator, cols: int) -> Row:
-    """Return a row of equal elements below one maximum, of whose sum plain addition loses the most.
+    """Return a row of equal elements below one maximum, whose sum plain addition rounds the most.
 
-    Each term is rounded as the one before it while the sum does not double, so that the errors
-    add up instead of cancelling: 4096 such terms, one after another, come to 60 roundings.
+    Each term is rounded in the same direction as the one before it until the sum has doubled, so
+    that the errors add up instead of cancelling: 4096 such terms, added one after another, are off
+    by 60 roundings.
     """
     row = np.full(cols, -0.3)
     row[rng.integers(0, cols)] = 0.0
@@ -125,9 +128,10 @@ EQUAL_TERMS = Pattern("equal terms", _equal_terms)
 def rounded_apart(cols: int, dtype: DType, output: DType, op: Op) -> list[Pattern]:
     """Return rows of 16-bit softmax in which exponentials rounded to 16 bits err the most.
 
-    Nearly all are the same, which a 16-bit type rounds up, and one of another number, which it
-    rounds down; and the other way round. A kernel that rounds an exponential once before it is
-    divided is within one number of the truth, and one that adds up rounded ones is beyond it here.
+    Nearly all elements are the same number, whose exponential a 16-bit type rounds up, and one is
+    another, whose exponential it rounds down; or the other way round. A kernel that rounds an
+    exponential once before it divides is within one representable number of the truth. One that
+    adds up rounded exponentials is farther off here.
     """
     if not output.is_half or op is not Op.SOFTMAX or cols < MANY_ALIKE:
         return []
@@ -135,19 +139,19 @@ def rounded_apart(cols: int, dtype: DType, output: DType, op: Op) -> list[Patter
 
 
 FARTHEST_UP, FARTHEST_DOWN = 200, 1000
-"""Numbers that are tried of those whose exponentials are rounded the farthest up, and down: for
-most elements of a row, and for one."""
+"""How many of the numbers whose exponentials are rounded up the most are tried for most elements of
+a row, and how many of those rounded down the most for one element."""
 
 MANY_ALIKE = 8
-"""Columns from which nearly all of a sum can come from equal elements beside two others."""
+"""Fewest columns with which equal elements make up nearly all of a sum beside two others."""
 
 
 @lru_cache(maxsize=64)
 def _apart(cols: int, dtype: DType, output: DType, sign: int) -> tuple[float, float]:
-    """Return the number that most elements are, and that of one, below a maximum of 0.
+    """Return the number of most elements, and that of a single one, below a maximum of 0.
 
-    They are those for which sums and terms of rounded exponentials are the most numbers beside the
-    truth, of those that are rounded the farthest up, or down.
+    They are those of the tried numbers whose result, computed from rounded exponentials, is the
+    farthest from the truth.
     """
     kind = NUMPY_DTYPES[dtype if dtype.is_half else DType.F16]
     numbers = np.unique(np.linspace(-9, -0.1, 20_000).astype(kind)).astype(np.float64)
@@ -178,12 +182,11 @@ def _alike_but_one(most: float, one: float) -> Pattern:
 
 
 def lone_maxima(dtype: DType, op: Op, *, few: bool) -> list[Pattern]:
-    """Return rows of one maximum of each size and sign, and of others that are all far below it.
+    """Return rows with one maximum, of several sizes and signs, far above all other elements.
 
-    With `few`, only a third of the sizes have one.
-
-    A kernel that compares numbers by their bits, and errs in some of them, takes another element
-    for the maximum, and overflows. Near to each other the elements would hide that.
+    With `few`, only a third of the sizes have one. A kernel that compares numbers by their bits,
+    and errs in some of them, takes another element for the maximum and overflows. Elements near to
+    each other would hide that.
     """
     if op.is_backward:
         return []
@@ -208,9 +211,8 @@ def _ladder(
 ) -> Pattern:
     """Return ladder `number` of `rows` that divide the distances among them.
 
-    Its steps are as long on average, and each a little longer or shorter: of no round number.
-    Its maximum lies between -16 and 16; where it is not the order's first or last element, it is
-    at a random place.
+    Its steps are equally long on average, and each is a little longer or shorter, so that distances
+    are no round numbers. Its maximum lies between -16 and 16, at a random place if it is shuffled.
     """
 
     unit = 2.0 ** (ceil(np.log2(farthest + 16)) - bits)
@@ -232,15 +234,15 @@ def _ladder(
 
 
 def outweighed(cols: int, dtype: DType, op: Op, *, keeps_small: bool, few: bool) -> list[Pattern]:
-    """Return rows of one maximum and of elements far below it, which together still weigh.
+    """Return rows of one maximum and of elements far below it whose sum still matters.
 
-    A kernel that drops a partial sum because its maximum is far below the row's, or takes e^x for
-    0 too soon, is wrong by what the dropped terms weigh: in these rows from as much as the maximum
-    to little more than what an element may be wrong by. The maximum's own result still shows that
-    in the type of the arithmetic, and the logarithm of softmax in every type. Threads that have a
-    maximum each drop what is far below theirs: of some rows every 32nd element is one. With `few`,
-    only half of the weights have rows. The smallest weights are for sums that are known not to lose
-    them, with `keeps_small`, and so are rows of many maxima: their sum is large.
+    A kernel that drops a partial sum because its maximum is far below the row's, or takes e^x for 0
+    too soon, is wrong by the sum of the dropped terms: in these rows from as much as the maximum's
+    term to little more than the error allowed. The maximum's own result shows that in the type of
+    the arithmetic, and the logarithm of softmax shows it in every type. Threads with a maximum of
+    their own drop elements far below theirs, so in some rows every 32nd element is a maximum. With
+    `few`, only half of the weights have rows. The smallest weights, and rows of many maxima, whose
+    sum is large, are for sums that are known to keep small terms (`keeps_small`).
     """
     if cols == 1:
         return []
@@ -260,19 +262,20 @@ def outweighed(cols: int, dtype: DType, op: Op, *, keeps_small: bool, few: bool)
 _WEIGHTS = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 6e-6)
 
 OTHERS_WEIGH = {DType.F32: _WEIGHTS, DType.F64: (*_WEIGHTS, 1e-8, 1e-10, 1e-12)}
-"""The sum of e^x of all elements but the maximum, in multiples of the maximum's, by the type of the
+"""The sum of e^x of all elements but the maximum, divided by the maximum's term, by the type of the
 arithmetic."""
 
 OTHERS_BESIDE = (1e-2, 2.5e-3, 1e-4)
-"""The same where every 32nd element is a maximum, in multiples of all of these."""
+"""The sum of e^x of the other elements where every 32nd one is a maximum, divided by the terms of
+all maxima."""
 
 MAXIMUM_EACH = WARP
-"""Elements of which one is a maximum in such rows."""
+"""One of so many elements is a maximum in such rows."""
 
 DEEPEST_OTHERS = 12.0
-"""How far below the maximum they lie at most where that is anywhere: e^-12 is 51 spacings of fp32
-at 1. Terms of less than one are lost in the sum of the thread that has the maximum, unless it comes
-to the maximum last; and that is no defect."""
+"""Largest distance below a maximum at a random place: e^-12 is 51 spacings of fp32 at 1. Terms of
+less than one spacing are lost in the sum of the thread that reads the maximum, unless it reads that
+last, and this is no defect."""
 
 
 def _one_and_others(gap: float) -> Pattern:
@@ -287,14 +290,15 @@ def _one_and_others(gap: float) -> Pattern:
 
 
 def _about(gap: float, rng: np.random.Generator, cols: int) -> Row:
-    """Return elements that lie `gap` below 0, give or take so little that they weigh the same."""
+    """Return elements `gap` below 0, give or take so little that their terms are nearly equal."""
     return rng.uniform(-0.05, 0.05, cols) - gap
 
 
 def _maxima_and_others(gap: float) -> Pattern:
-    """Return a row of which each 32nd element or so lies near the maximum; the others lie so far
-    below. Equal maxima, as many in each share, would make a serial sum of the shares err more than
-    it need.
+    """Return a row of which about each 32nd element is near the maximum, the others `gap` below.
+
+    The maxima differ a little and their places are random, because equal ones would make a serial
+    sum round more than it need.
     """
 
     def make(rng: np.random.Generator, cols: int) -> Row:
@@ -310,7 +314,7 @@ ONE_BEHIND = "one behind others"
 
 
 def one_behind_others(gap: float) -> Pattern:
-    """Return the same with the maximum at the row's end."""
+    """Return a row whose elements lie `gap` below its last one, which is the maximum."""
 
     def make(rng: np.random.Generator, cols: int) -> Row:
         row = _about(gap, rng, cols)

@@ -1,4 +1,4 @@
-"""Gradients that tell right kernels from wrong ones, and outputs of the forward op beside them."""
+"""Gradients that tell right kernels from wrong ones, and the matching outputs of the forward op."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ GRADIENT_SIZES = {DType.F16: (1e-3, 300.0), DType.BF16: (1e-7, 1e6)}
 """Factors of some rows of gradients: a small one, as of a mean over many rows, and a large one."""
 
 OTHER_GRADIENT_SIZES = (3e-17, 3e10)
-"""The same for f32 and f64."""
+"""Such factors for f32 and f64."""
 
 PLATEAU_GRADIENT = 3e4
-"""The gradient at each of a row's many maxima: the sum of so large ones, times e^-30 or less, is no
-more than the smallest f16 results."""
+"""The gradient at each of a row's many maxima: their sum times e^-30 is among the smallest f16
+results."""
 
 TINY_SHARE = 1e-20
 """An element's share of its row's sum, below which large gradients are not tried.
@@ -39,14 +39,13 @@ def vary_gradients(
     matrix: Array,
     rng: np.random.Generator,
 ) -> None:
-    """Change gradients of noise in place, by the `names` of the rows' patterns; `matrix` has these.
+    """Change gradients of noise in place, by the `names` of the patterns in the rows of `matrix`.
 
-    Some become 0 but for one element, or throughout; in rows of subsets, exact shares.
-    Of the others half are much smaller or much greater than 1, and some have a NaN.
-
-    There y and dy are 1 in the subset and 0 elsewhere, or their logarithms: the sum is the number
-    of the subset's elements, which fp32 does not round. In the ladders of log_softmax dy is 1 at
-    the maximum and 0 elsewhere: beside a dy of 1, the share e^y * sum would be lost below e^-17.
+    Some gradients become 0 throughout, or but for one element. Half of the others are much smaller
+    or much greater than 1, and some have a NaN. In rows of subsets y and dy are 1 in the subset and
+    0 elsewhere, or their logarithms: the sum is the number of the subset's elements, which fp32
+    does not round. In the ladders of log_softmax dy is 1 at the maximum and 0 elsewhere, because
+    next to a dy of 1 the term e^y * sum would be lost below e^-17.
     """
     grad, y = arrays["grad"], arrays["input"]
     sizes = GRADIENT_SIZES.get(problem.dtype, OTHER_GRADIENT_SIZES)
@@ -75,12 +74,12 @@ def vary_gradients(
 def _make_not_finite(
     problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_], matrix: Array
 ) -> None:
-    """Of the rows of one NaN, give it to the gradient, every fourth time to the output instead.
+    """Move the NaN of rows with one NaN into the gradient, or every fourth time into the output.
 
-    The forward op makes NaN of a row with one NaN throughout, in which none can be lost: here it
-    gets the row without. Every fourth gradient has both infinities instead, of which one is at the
-    place of the NaN: their sum is no number in whatever order, and neither is any result. What the
-    result is of one infinity alone, compensated sums see otherwise than plain ones.
+    The forward op turns a row with one NaN into NaN throughout, in which none can be lost, so the
+    output is computed from the row without it. Every fourth gradient has both infinities instead,
+    one of them at the place of the NaN: their sum is NaN in any order, and so is every result. One
+    infinity alone will not do, since compensated sums treat it differently from plain ones.
     """
     rows = np.flatnonzero(names == "one NaN")
     if not len(rows):
@@ -93,7 +92,7 @@ def _make_not_finite(
     y[rows] = truth_of(forward, {"input": cleaned}).values.astype(y.dtype)
     for number, (row, place) in enumerate(zip(rows, places, strict=True)):
         grad[row] = np.where(np.isfinite(grad[row].astype(np.float32)), grad[row], 1)
-        kind = (number + number // 32) % 4  # a lane has another one in the next warp
+        kind = (number + number // 32) % 4  # the same lane gets another kind in the next warp
         if kind == 0 and problem.cols > 1:
             grad[row, (place + problem.cols // 2) % problem.cols] = -np.inf
             grad[row, place] = np.inf
@@ -111,5 +110,5 @@ def _has_tiny(y: Array, op: Op) -> bool:
 
 
 def _sized(values: Array, factor: float) -> Array:
-    """Return numbers times a factor, in their type."""
+    """Return numbers times a factor, rounded to their type."""
     return saturated(values.astype(np.float64) * factor, values.dtype)

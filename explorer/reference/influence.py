@@ -1,8 +1,7 @@
-"""Rows that tell whether each element of a row has the influence that it must have.
+"""Rows that show whether each element of a row has the influence that it must have.
 
-In rows whose sums are exact, an element that is left out, or counted twice, shows however many
-there are; in rows of one peak, whether the maximum takes it in; in rows of one NaN, whether that is
-lost.
+Rows whose sums are exact show an element that is left out or counted twice, however many there are.
+Rows of one peak show whether the maximum includes it. Rows of one NaN show whether it is lost.
 """
 
 from functools import lru_cache
@@ -18,35 +17,36 @@ from explorer.reference.layout import as_held
 from explorer.reference.rows import Pattern, Row, Shares, places_of, spread_places
 
 SUBSET_ELEMENTS = 2**20
-"""Elements of all rows of subsets together at most: half a second of emulation."""
+"""Most elements of all rows of subsets together: half a second of emulation."""
 
 PEAK_ELEMENTS = 2**23
-"""Elements of all rows of peaks together at most, but for the fewest rows."""
+"""Most elements of all rows of peaks together, unless `FEWEST_PEAKS` needs more."""
 
 THOROUGH_ELEMENTS = 2**23
-"""Elements of all rows of subsets together at most, where a check may take some seconds."""
+"""Most elements of all rows of subsets together in a check that may take some seconds."""
 
 THOROUGH_PEAKS = 2**26
-"""Elements of all rows of peaks together at most in such a check, of which a thread has few: all of
-8192 columns, or one of each vector of 16384."""
+"""Most elements of all rows of peaks together in such a check, if a thread reads at most
+`FEW_ROUNDS` vectors of a row: a peak at each of 8192 columns, or in each vector of 16384."""
 
 FEW_ROUNDS = 64
-"""Vectors of a row that a thread has, above which peaks are fewer by as much: they take longer."""
+"""Vectors of a row per thread above which a thorough check has proportionally fewer peaks, since
+each takes longer."""
 
 MOST_PEAKS = 256
-"""Rows of peaks at most, and of one NaN each: then each thread of a block of 256 has both."""
+"""Most rows of peaks, and most rows of one NaN: each thread of a block of 256 has both."""
 
 FEWEST_PEAKS = 2
-"""Rows of peaks at least, however wide they are."""
+"""Fewest rows of peaks, however wide they are."""
 
 GRADIENT_PEAKS = 16
-"""Rows of peaks of a gradient at most, which has no maximum: its sums have rows of subsets."""
+"""Most rows of peaks of a gradient, which has no maximum: rows of subsets test its sums."""
 
 NAN_ELEMENTS = 2**21
-"""Elements of all rows of one NaN together at most, but for the fewest rows."""
+"""Most elements of all rows of one NaN together, unless a single row has more."""
 
 MOST_SUBSETS = 256
-"""Rows of subsets at most."""
+"""Most rows of subsets."""
 
 # ------------------------------------------------------------------ sums of equal, exact shares
 
@@ -58,7 +58,7 @@ EXACT = (SUBSET, HALF)
 
 @lru_cache(maxsize=256)
 def telling_count(most: int, op: Op, output: DType, factor: float, change: int) -> int:
-    """Return the most terms of 1, up to `most`, whose result shows that there is `change` more.
+    """Return the most terms of 1, up to `most`, whose result shows `change` more or fewer terms.
 
     The result of n terms is 1 / n, -log(n), or of a gradient `factor` * (1 - n). An output of fp32
     shows the change by 1 / n where it is above the limit of exact rows (`Limits.exact_relative`).
@@ -70,21 +70,21 @@ def telling_count(most: int, op: Op, output: DType, factor: float, change: int) 
     due, magnitude = _of_ones(n, op, factor)
     got, _ = _of_ones(n + change, op, factor)
     allowed = Accuracy.DEFAULT.limits(output).exact_relative * magnitude
-    # What a kernel may be off by itself: integers, such as a gradient's 1 - n, come out exact.
+    # The kernel's own rounding error: integers, such as a gradient's 1 - n, come out exact.
     own = np.where(got == np.rint(got), 0.0, allowed / 4)
     with np.errstate(over="ignore", invalid="ignore"):
         below = as_held(got + own, output) < as_held(due - allowed, output)
         above = as_held(got - own, output) > as_held(due + allowed, output)
-    told = np.flatnonzero(below | above | (n + change == 0))
-    return int(told[-1]) + 1 if len(told) else len(n)
+    visible = np.flatnonzero(below | above | (n + change == 0))
+    return int(visible[-1]) + 1 if len(visible) else len(n)
 
 
 MOST_TERMS = 2**20
-"""The most terms of an exact row: a change by 1 / n is to exceed the limit of fp32."""
+"""Most terms of an exact row, so that a change by 1 / n exceeds the limit of fp32."""
 
 
 def _of_ones(n: Row, op: Op, factor: float) -> tuple[Row, Row]:
-    """Return what an op makes of rows of n terms of 1, and what its errors are relative to."""
+    """Return an op's results for rows of n terms of 1, and the magnitudes for relative errors."""
     if op.is_backward:
         return factor * (1.0 - n), abs(factor) * (1.0 + n)
     with np.errstate(divide="ignore"):
@@ -93,18 +93,18 @@ def _of_ones(n: Row, op: Op, factor: float) -> tuple[Row, Row]:
 
 
 def subsets(problem: Problem, cols: int, *, thorough: bool) -> list[Pattern]:
-    """Return rows of 0 and -inf: each element has an equal, exact share of one row's sum.
+    """Return rows of 0 and -inf, in which each 0 is an equal, exact term of the row's sum.
 
-    Every element is in some subset; where rows are so wide that these would be too many, a sample
-    is, and with it what is at the ends of a row and of its shares. There are as many elements as
-    show that one is missing (`telling_count`), whatever the rounding of other rows hides. Two
-    rows of halves show where one is counted twice, or taken for another.
+    Every element is 0 in some row. If that would take too many rows, a sample of the elements is,
+    with the ends of the row and of its shares. A row has as many zeros as still show that one is
+    missing (`telling_count`). Two rows of halves show an element that is counted twice, or read in
+    place of another.
     """
 
-    def told(most: int, change: int) -> int:
+    def terms(most: int, change: int) -> int:
         return telling_count(most, problem.op, problem.output_dtype, problem.scale or 1.0, change)
 
-    fewer, more = told(cols, -1), told(max(1, cols // 2), 1)
+    fewer, more = terms(cols, -1), terms(max(1, cols // 2), 1)
     wanted = ceil(cols / fewer)
     elements = THOROUGH_ELEMENTS if thorough else SUBSET_ELEMENTS
     rows = min(wanted, MOST_SUBSETS, max(2, elements // cols))
@@ -116,14 +116,14 @@ def subsets(problem: Problem, cols: int, *, thorough: bool) -> list[Pattern]:
 
 
 def _chosen(cols: int, places: NDArray[np.generic]) -> Row:
-    """Return a row of 0 at the places, and of -inf elsewhere."""
+    """Return a row that is 0 at the places, and -inf elsewhere."""
     row = np.full(cols, -np.inf)
     row[places] = 0.0
     return row
 
 
 def _subset(name: str, start: int, count: int) -> Pattern:
-    """Return `count` elements of a row in random order, from number `start` on, in a circle."""
+    """Return a subset: `count` elements of a random order, from number `start` on, cyclically."""
 
     def make(rng: np.random.Generator, cols: int) -> Row:
         order = _random_order(cols, name)
@@ -139,9 +139,9 @@ def _random_order(cols: int, name: str) -> NDArray[np.int64]:
 
 
 def _sample(number: int, rows: int, terms: int) -> Pattern:
-    """Return sample `number` of `rows`, of `terms` elements each; the first has the row's ends.
+    """Return sample `number` of `rows`, with `terms` elements each; the first has the row's ends.
 
-    Places that lie in all shares of a row come before those at random.
+    Places spread over all shares of the row come before random ones.
     """
 
     def make(rng: np.random.Generator, cols: int) -> Row:
@@ -162,16 +162,15 @@ def _ends(cols: int) -> NDArray[np.int64]:
     return np.unique(near[(near >= 0) & (near < cols)]).astype(np.int64)
 
 
-# ------------------------------------------------------------------ maxima, and what is no number
+# ------------------------------------------------------------------ maxima and NaN
 
 
 def peaks(cols: int, dtype: DType, op: Op, shares: Shares | None) -> list[Pattern]:
-    """Return rows in which one element alone decides the maximum, and rows with one NaN.
+    """Return rows in which a single element is the maximum by far, and rows with one NaN.
 
-    A kernel that leaves the element out of the maximum overflows; one that loses the NaN has
-    numbers in its row. A row tells it of one element only, so that of wide rows a sample is tried:
-    a place in each of as many shares as there are rows, of threads, of warps, of vectors or of
-    rounds of a loop.
+    A kernel that omits the element from the maximum overflows; one that loses the NaN returns
+    numbers. A row tests one element only, so wide rows test a sample: one place in each share of
+    threads, warps, vectors or rounds of a loop, as far as there are rows.
     """
     rows = min(cols, MOST_PEAKS, max(FEWEST_PEAKS, PEAK_ELEMENTS // cols))
     most_nans = min(rows, max(1, NAN_ELEMENTS // cols))
@@ -189,14 +188,14 @@ def peaks(cols: int, dtype: DType, op: Op, shares: Shares | None) -> list[Patter
 
 
 OF_A_PLACE = ("peak", "one NaN")
-"""Names of the patterns that tell of a place in a row, and nothing of the arithmetic; the last."""
+"""Names of the last patterns, which test a place in a row and not the arithmetic."""
 
 
 def _peak(place: int, number: int, dtype: DType, shares: Shares | None) -> Pattern:
     """Return a row with one peak, and a rising stair in the share of each thread, all below it.
 
-    Where each thread subtracts its own maximum so far, as online sums do, a row tells of each step
-    of every stair, whose e^x overflows where the maximum leaves it out.
+    If each thread subtracts its own running maximum, as online sums do, the row tests each step of
+    every stair: e^x overflows if the running maximum omits it.
     """
     steps = PEAK_STEPS[dtype.arithmetic]
 
@@ -212,18 +211,17 @@ def _peak(place: int, number: int, dtype: DType, shares: Shares | None) -> Patte
 
 
 PEAK = 1000.0
-"""Distance between a peak and the highest step, and from that to the ground: e^x of it is infinite,
-of f64 too."""
+"""Distance between a peak and the highest step, and from that to the lowest: its e^x is infinite,
+in f64 too."""
 
 PEAK_STEPS = {DType.F32: 9, DType.F64: 1}
-"""Steps of a stair, by the type of the arithmetic: so many that e^x of a step is infinite."""
+"""Steps of a stair, by the type of the arithmetic: so few that e^x of each step is infinite."""
 
 
 def _thorough_places(cols: int, rows: int, shares: Shares) -> list[int]:
-    """Return every place of a row, or else some of each vector, or else some of each share.
+    """Return every place of a row, or random places of each vector, or some of each share.
 
-    They are as many as take some seconds, and `rows` at least. Which places of a vector they are
-    is drawn at random.
+    Their number is such that a check takes some seconds, but at least `rows`.
     """
     rounds = cols / (shares.workers(cols) * shares.width)
     most = max(rows, int(THOROUGH_PEAKS / cols / max(1, rounds / FEW_ROUNDS)))

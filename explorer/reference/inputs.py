@@ -30,10 +30,10 @@ from explorer.reference.truth import EXACT_TERMS, truth_of
 Array = NDArray[Any]
 
 PATTERN_COLS = 2**20
-"""Wider rows repeat their pattern, which the host could not hold otherwise."""
+"""Wider rows repeat their pattern, since the host could not hold them otherwise."""
 
 MOST_REPEATED = 160
-"""Rows up to which patterns are repeated, with other random numbers."""
+"""Most rows for which patterns are repeated, with other random numbers."""
 
 OTHER_GAP = 2**16 + 64
 """Elements by which gaps between rows are widened to try another stride: whole vectors, and more
@@ -42,13 +42,12 @@ than 16 bits hold."""
 OTHER_SCALES = (-37123456.7, 2171828182.8, 7.8901e-7)
 """Scales that are tried beside a problem's own: a negative one, a large one and a small one.
 
-The first two are larger than a kernel might take for the largest that there is, and the third is
-smaller than one might take for 0. None is a number of a 16-bit type, so that a kernel that rounds
-its scale to one is wrong.
+They find a kernel that takes too small a number for the largest scale, or too large a one for 0.
+None is a number of a 16-bit type, so that a kernel that rounds its scale to one is wrong.
 """
 
 SCALES_OF_F16 = (-371.23456, 2171.82818, 0.0078901)
-"""The same for f16 inputs, which hold no rows that such scales leave as they are to be."""
+"""Such scales for f16 inputs, in which a row divided by one of `OTHER_SCALES` does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +57,19 @@ class Case:
     problem: Problem
     first: int = 0
     shares: Shares | None = None
-    """How the kernel cuts rows, where rows are to be made for each of its threads."""
+    """How the kernel divides a row among its threads, if rows are made for each of them."""
     leading_width: int = 0
     """Where it is not 0, the first rows are `leading_patterns` of this width: for few rows."""
     keeps_small: bool = False
     """Whether the kernel's sums are known to keep small terms (`patterns_for`)."""
     longer: Accuracy | None = None
-    """What the case is held to where its rows are longer than the kernel's own."""
+    """The accuracy that the case must meet, if its rows are longer than the kernel's own."""
     compensated: bool = False
     """Whether the first row is `EQUAL_TERMS`, of which compensated sums lose nothing."""
 
     @property
     def patterns(self) -> Iterator[Pattern]:
-        """The pattern of each row; they repeat, with other random numbers."""
+        """Yield the pattern of each row; they repeat, with other random numbers."""
         known, leading = self._known, self._leading[: self.problem.rows]
         yield from leading
         for row in range(self.problem.rows - len(leading)):
@@ -102,7 +101,7 @@ class Case:
         if problem.op.is_backward:
             vary_gradients(problem, arrays, names, matrix, rng)
         if problem.mask is not Mask.NONE:
-            arrays["input"] = arrays["input"].copy()  # the patterns are kept for other cases
+            arrays["input"] = arrays["input"].copy()  # the patterns are cached for other cases
             vary_masks(problem, arrays, names, rng, leading=self.leading_width > 0)
         return arrays
 
@@ -128,7 +127,7 @@ def pattern_count(problem: Problem, shares: Shares | None = None) -> int:
 
 
 def arithmetic_pattern_count(problem: Problem) -> int:
-    """Return how many of the patterns tell of the arithmetic: the first ones."""
+    """Return how many of a problem's patterns, the first ones, test its arithmetic."""
     return sum(pattern.name not in OF_A_PLACE for pattern in patterns_for(problem))
 
 
@@ -136,9 +135,10 @@ def arithmetic_pattern_count(problem: Problem) -> int:
 
 
 def base_rows(problem: Problem) -> int:
-    """Return the rows of a verification: every pattern, several times where they are few and short.
+    """Return the rows of a verification: every pattern, several times if they are few and short.
 
-    An odd number and some more than the patterns: blocks of several rows do not divide it.
+    The number is odd and a little more than the patterns, so that blocks of several rows do not
+    divide it.
     """
     count = pattern_count(problem)
     rows = max(count, min(4 * count, MOST_REPEATED, 2**21 // problem.cols))
@@ -146,7 +146,7 @@ def base_rows(problem: Problem) -> int:
 
 
 def verification_rows(problem: Problem, rows_per_block: int) -> int:
-    """Rows to verify a kernel with: at least one whole block, and one that is not."""
+    """Return the rows to verify a kernel with: at least one whole block and a part of one."""
     blocks = 2 if problem.cols <= 4096 else 1
     return max(base_rows(problem), blocks * rows_per_block + 1)
 
@@ -154,9 +154,10 @@ def verification_rows(problem: Problem, rows_per_block: int) -> int:
 def rows_that_repeat(
     problem: Problem, rows: int, rows_per_block: int, most: int | None = None
 ) -> int:
-    """`rows`, or some more: a mask that repeats is to do so in them, and a block to be in part.
+    """Return `rows` or the next number with which a mask can repeat and the last block is partial.
 
-    They are fewer instead where they would be more than `most`, if any number up to that will do.
+    If that is more than `most`, return the next smaller number for which both hold, if there is
+    one.
     """
     if not 0 < problem.mask_rows < problem.rows:
         return rows
@@ -182,11 +183,11 @@ def verification_problem(
     most_rows: int | None = None,
     shares: Shares | None = None,
 ) -> Problem:
-    """A problem of few rows to verify a kernel with: whole blocks, and one that is not.
+    """Return a problem of few rows to verify a kernel with: whole blocks and a part of one.
 
-    With an inner axis: some slices of it, which begin within blocks. `together` neighbouring rows
-    are read at once: they divide the axis, but nothing more than that does. There are about
-    `most_rows` where these are fewer than the patterns, which depend on the kernel's `shares`.
+    With an inner axis it has some slices, which begin within blocks. `together` neighbouring rows
+    are read by one access: they divide the inner axis, but no multiple of them does. The rows are
+    about `most_rows` if these are fewer than the patterns, which depend on the kernel's `shares`.
     """
     if problem.inner == 1:
         rows = verification_rows(problem, rows_per_block)
@@ -204,13 +205,13 @@ def verification_problem(
 
 
 def with_other_arguments(problem: Problem, together: int = 1) -> tuple[Problem, ...]:
-    """Return the problem with other values of what its kernel is told at run time.
+    """Return copies of the problem with other values of its kernel's run-time arguments.
 
-    In the first, each argument is at its edge: scale 0, rows without gaps, a mask of one row or of
-    all, one slice. In the second it is another value: a negative scale, wider gaps, a mask that
-    repeats, slices of another width. In those that follow there is another scale alone. There is
-    none for a kernel that is told its rows alone. `together` neighbouring rows are read at once
-    where there is an inner axis.
+    In the first copy each argument is at its edge: scale 0, rows without gaps, a mask of one row or
+    of all, one slice. In the second it has another value: a negative scale, wider gaps, a mask that
+    repeats, slices of another width. The following copies change the scale alone. A kernel whose
+    only argument is its rows has no copy. `together` neighbouring rows are read by one access if
+    there is an inner axis.
     """
     edge: dict[str, Any] = {}
     other: dict[str, Any] = {}
@@ -242,7 +243,7 @@ def with_other_arguments(problem: Problem, together: int = 1) -> tuple[Problem, 
 
 
 def normal_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
-    """Return the arrays of a problem, of normal deviates: what a profile is made with."""
+    """Return the arrays of a problem, filled with normal deviates, as profiles use them."""
     rng = np.random.default_rng([seed, problem.rows, problem.cols])
     shape = (problem.rows, problem.cols)
     matrix = rng.standard_normal(shape, np.float32).astype(NUMPY_DTYPES[problem.dtype])
@@ -254,33 +255,33 @@ TOGETHER = 2**16
 
 
 ROWS_TOGETHER = 16
-"""Rows are made in multiples of this, and a matrix takes as many of them as it has: kernels differ
-in the rows of a block, and each would have a matrix of its own made."""
+"""Rows are made in multiples of this, so that kernels that differ a little in their number of rows
+share one cached matrix."""
 
 WIDE_COLS = 2**13
-"""Columns of rows above which no more of them are made than are asked for."""
+"""Columns above which exactly the requested rows are made."""
 
-MOST_KEPT_BYTES = 2**29
-"""Bytes of matrices that are kept, at most: three of 75 rows of 524288 f32. The last one that was
-made is kept, however large it is. Those of f64 rows of nearly 2^20 elements are larger, so that
-each kernel has its inputs made anew."""
+MOST_CACHED_BYTES = 2**29
+"""Most bytes of cached matrices: three of 75 rows of 524288 f32. The latest matrix stays, however
+large it is. Matrices of f64 rows of nearly 2^20 elements are larger, so that each kernel's inputs
+are made anew."""
 
 
 def _rows_in_turn(
     dtype: DType, known: tuple[Pattern, ...], first: int, count: int, cols: int, seed: int
 ) -> Array:
-    """Return `count` rows of patterns in turn, from number `first` on; nobody may write to them.
+    """Return `count` rows of patterns in turn, from number `first` on; the array is read-only.
 
-    They are kept, for the kernels that follow ask for the same once more.
+    The rows are cached, because the following kernels of a search need the same ones.
     """
     together = ROWS_TOGETHER if cols <= WIDE_COLS else 1
     rounded = -(-count // together) * together
-    return _KEPT.rows(_RowsInTurn(dtype, known, first, rounded, cols, seed))[:count]
+    return _CACHE.rows(_RowsInTurn(dtype, known, first, rounded, cols, seed))[:count]
 
 
 @dataclass(frozen=True, slots=True)
 class _RowsInTurn:
-    """What rows of patterns are made of."""
+    """The key of cached rows: everything they are made from."""
 
     dtype: DType
     known: tuple[Pattern, ...]
@@ -290,46 +291,46 @@ class _RowsInTurn:
     seed: int
 
 
-class _KeptRows:
-    """Matrices by what they are made of, those first that were asked for longest ago."""
+class _RowCache:
+    """Matrices of rows, the least recently used first."""
 
     def __init__(self) -> None:
         self._matrices: OrderedDict[_RowsInTurn, Array] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
 
-    def rows(self, asked: _RowsInTurn) -> Array:
-        """Return the rows, made now unless they are kept."""
+    def rows(self, key: _RowsInTurn) -> Array:
+        """Return the rows, made now unless they are cached."""
         with self._lock:
-            if asked in self._matrices:
-                self._matrices.move_to_end(asked)
-                return self._matrices[asked]
-        made = _made(asked)
+            if key in self._matrices:
+                self._matrices.move_to_end(key)
+                return self._matrices[key]
+        made = _made(key)
         with self._lock:
-            if asked not in self._matrices:  # another thread may have made it meanwhile
+            if key not in self._matrices:  # another thread may have made it meanwhile
                 self._bytes += made.nbytes
-            self._matrices[asked] = made
-            while len(self._matrices) > 1 and self._bytes > MOST_KEPT_BYTES:
+            self._matrices[key] = made
+            while len(self._matrices) > 1 and self._bytes > MOST_CACHED_BYTES:
                 self._bytes -= self._matrices.popitem(last=False)[1].nbytes
         return made
 
     @property
     def bytes(self) -> int:
-        """Bytes of all matrices, counted as they come and go.
+        """Return the bytes of all matrices, counted as they come and go.
 
-        To add them up for each new one took a quarter of the time in which they are made.
+        Adding them up for each new matrix took a quarter of the time in which it is made.
         """
         return self._bytes
 
 
-_KEPT = _KeptRows()
+_CACHE = _RowCache()
 
 
-def _made(asked: _RowsInTurn) -> Array:
-    first, count, cols, known = asked.first, asked.count, asked.cols, asked.known
+def _made(key: _RowsInTurn) -> Array:
+    first, count, cols, known = key.first, key.count, key.cols, key.known
     patterns = tuple(known[number % len(known)] for number in range(first, first + count))
-    rng = np.random.default_rng([asked.seed, first, count, len(known), min(cols, PATTERN_COLS)])
-    matrix = np.empty((count, cols), NUMPY_DTYPES[asked.dtype])
+    rng = np.random.default_rng([key.seed, first, count, len(known), min(cols, PATTERN_COLS)])
+    matrix = np.empty((count, cols), NUMPY_DTYPES[key.dtype])
     for start, width, alike in _of_one_width(patterns, cols):
         rows = np.stack([pattern.make(rng, width) for pattern in alike])
         for row, values in enumerate(saturated(rows, matrix.dtype), start):
@@ -341,10 +342,10 @@ def _made(asked: _RowsInTurn) -> Array:
 def _of_one_width(
     patterns: tuple[Pattern, ...], cols: int
 ) -> Iterator[tuple[int, int, tuple[Pattern, ...]]]:
-    """Yield neighbouring patterns that are made of as many elements: first row, elements, patterns.
+    """Yield groups of neighbouring patterns of one width: first row, width, patterns.
 
-    They are converted to their type together, which for narrow rows takes a quarter of the time
-    of a verification less.
+    Each group is converted to its type by one call: verifications of narrow rows take a quarter
+    less time.
     """
     widths = [min(cols, EXACT_TERMS if p.name in EXACT else PATTERN_COLS) for p in patterns]
     first = 0
@@ -358,7 +359,7 @@ def _of_one_width(
 
 
 def _unscaled(problem: Problem, matrix: Array, names: NDArray[np.str_]) -> Array:
-    """Return the patterns over the scale, so that the elements as they count are the patterns."""
+    """Return the patterns divided by the scale, so that the scaled elements are the patterns."""
     if not problem.scale:
         return matrix
     values = matrix.astype(np.float64)
@@ -366,8 +367,8 @@ def _unscaled(problem: Problem, matrix: Array, names: NDArray[np.str_]) -> Array
         scaled = saturated(np.where(np.isinf(values), values, values / problem.scale), matrix.dtype)
     if abs(problem.scale) <= 1:
         return scaled
-    # The greatest finite number stays in rows full of it, and where it is alone: what the scale
-    # makes of it is an infinity.
+    # The greatest finite number stays in rows full of it, and where it is alone: scaled, it is an
+    # infinity.
     greatest = np.abs(values) == problem.dtype.greatest
     stay = greatest & (greatest.all(axis=1) | (names == ONE_GREATEST))[:, None]
     return np.where(stay, matrix, scaled)
@@ -376,7 +377,7 @@ def _unscaled(problem: Problem, matrix: Array, names: NDArray[np.str_]) -> Array
 def _with_other_arrays(
     problem: Problem, matrix: Array, rng: np.random.Generator
 ) -> dict[str, Array]:
-    """Return the arrays that go with a forward op's input, of noise."""
+    """Return the input `matrix` with the problem's other arrays, which are noise."""
     arrays = {"input": matrix}
     if problem.op.is_backward:
         forward = Problem(problem.rows, problem.cols, problem.dtype, problem.op.forward)

@@ -1,4 +1,4 @@
-"""How matrices lie in memory, and NumPy's types of their elements."""
+"""The layout of matrices in memory, and the NumPy types of their elements."""
 
 from typing import Any
 
@@ -26,19 +26,19 @@ Array = NDArray[Any]
 
 
 ALIGNED_INPUT = 3
-"""The distance of the output from the input at which the input alone is aligned. Of every access
-of 16 bytes to elements of 16 or 32 bits it is a run, and there the other two matrices are not."""
+"""The distance in elements from input to output for which only the input is aligned: it begins at a
+16-byte boundary, and the other two matrices do not, whether elements have 16 or 32 bits."""
 
 
 def first_elements(misaligned_by: int) -> dict[str, int]:
-    """Return how many elements past an aligned address each matrix begins; no entry means none.
+    """Return how many elements past an aligned address each matrix begins; no entry means 0.
 
     For 0 all matrices are aligned. Otherwise the input begins one element past an aligned address,
-    the output `misaligned_by` elements farther than the input, and the gradient farther by three
-    times one less: of the numbers 1 to 8, each puts it at another place in a vector of 8 elements.
-    For 1 the gradient lies in its vectors as the input does, and the output does not; where a
-    vector has so many elements, it is the other way round. For ALIGNED_INPUT all begin one element
-    earlier: what a kernel does for aligned matrices must not depend on the input alone.
+    the output `misaligned_by` elements after that, and the gradient 3 * (misaligned_by - 1)
+    elements after that: the numbers 1 to 8 put it at all 8 places of a vector of 8 elements. For 1
+    the gradient is misaligned as the input is, and the output is not. For ALIGNED_INPUT all
+    matrices begin one element earlier, because a kernel must not conclude from the input alone that
+    all matrices are aligned.
     """
     if not misaligned_by:
         return {}
@@ -51,10 +51,7 @@ def first_elements(misaligned_by: int) -> dict[str, int]:
 
 
 def misalignment(misaligned_by: int) -> str:
-    """Return words that follow a problem's name and say where its matrices begin.
-
-    The words are empty for matrices that are aligned.
-    """
+    """Return a suffix of a problem's name that says where its matrices begin; "" if aligned."""
     if not misaligned_by:
         return ""
     where = "an aligned input" if misaligned_by == ALIGNED_INPUT else "odd elements"
@@ -62,7 +59,7 @@ def misalignment(misaligned_by: int) -> str:
 
 
 def laid_out(problem: Problem, matrix: Array, stride: int, gap: Any = 0) -> Array:
-    """The elements of a (rows, cols) array in the order of memory; gaps hold `gap`."""
+    """Return the elements of a (rows, cols) array in the order of memory; gaps hold `gap`."""
     if problem.inner > 1:
         grouped = matrix.reshape(-1, problem.inner, problem.cols)
         return np.ascontiguousarray(grouped.transpose(0, 2, 1)).reshape(-1)
@@ -72,7 +69,7 @@ def laid_out(problem: Problem, matrix: Array, stride: int, gap: Any = 0) -> Arra
 
 
 def in_memory(problem: Problem, operand: Operand, array: Array, gap: Any = 0) -> Array:
-    """An input as it lies in memory: matrices laid out, a mask or lengths as they are."""
+    """Return an input in the order of memory: matrices as laid out, a mask or lengths dense."""
     if operand.name not in ("input", "grad"):
         return np.ascontiguousarray(array)
     if problem.is_dense and problem.inner == 1:
@@ -81,7 +78,7 @@ def in_memory(problem: Problem, operand: Operand, array: Array, gap: Any = 0) ->
 
 
 def as_rows(problem: Problem, flat: Array, stride: int) -> Array:
-    """The (rows, cols) array that lies in memory as `flat`."""
+    """Return the (rows, cols) array whose elements have the order `flat` in memory."""
     if problem.inner > 1:
         grouped = flat.reshape(-1, problem.cols, problem.inner)
         return np.ascontiguousarray(grouped.transpose(0, 2, 1)).reshape(problem.rows, problem.cols)
@@ -91,12 +88,12 @@ def as_rows(problem: Problem, flat: Array, stride: int) -> Array:
 
 
 def as_held(values: NDArray[np.float64], dtype: DType) -> NDArray[np.float64]:
-    """Return numbers as a 16-bit type holds them; those of wider types as they are."""
+    """Return float64 numbers rounded to a 16-bit type; those of wider types are unchanged."""
     return values.astype(NUMPY_DTYPES[dtype]).astype(np.float64) if dtype.is_half else values
 
 
 def saturated(values: Array, dtype: Any) -> Array:
-    """Return float64 numbers in a type, the largest for those that are finite but too large."""
+    """Return float64 numbers converted to a type; finite ones that overflow become its largest."""
     largest = float(ml_dtypes.finfo(dtype).max)
     finite = np.clip(values, -largest, largest)
     return np.asarray(np.where(np.isinf(values), values, finite).astype(dtype))

@@ -1,4 +1,4 @@
-"""What lengths and masks hide of the rows, and what they add to them."""
+"""Lengths and masks that tell right kernels from wrong ones, and inputs that fit them."""
 
 from typing import Any
 
@@ -19,21 +19,21 @@ Array = NDArray[Any]
 INT32 = np.iinfo(np.int32)
 
 EDGE_LENGTHS = (8, 16, 31, 32, 33, 64)
-"""Lengths at which vectors and warps end; more than all columns where rows are shorter."""
+"""Lengths at which vectors and warps end; rows may be shorter than some of them."""
 
 CUT_LENGTHS = (2**16, -(2**16), 2**24, INT32.min)
-"""Lengths of rows of which nothing or all is seen, and of which a part is if they are cut to fewer
-bits: half of the columns are added to each."""
+"""Lengths, half of the columns added to each, that hide nothing or all of a row, but hide a part of
+it if a kernel cuts them to fewer bits."""
 
 CANCELLED = {DType.F16: 6e4, DType.BF16: 1e6, DType.F32: 1e5, DType.F64: 1e5}
 """The largest elements of masks that cancel an input's, by its type: a product of this size is
 rounded by 0.002 to 0.03 in fp32. Numbers of f16 end there; outputs of bf16 show no less."""
 
 MOST_CANCELLED = 64
-"""Elements of a mask that cancel, at most: the rest of a row under it is as it was."""
+"""Most elements of a mask row that cancel an input's; the rest of the row stays as it was."""
 
 CANCELLING = 64
-"""Pairs that are tried for one which cancels: numbers of 16 bits are far apart at such sizes."""
+"""Pairs that are tried to get one that cancels, since 16-bit numbers of this size are far apart."""
 
 
 def vary_masks(
@@ -46,8 +46,8 @@ def vary_masks(
 ) -> None:
     """Give lengths and masks all kinds of values, in place, by the `names` of the rows' patterns.
 
-    Of rows of subsets all is seen, and of the first rows if they are `leading`. Inputs change where
-    they depend on what is hidden.
+    Nothing is hidden of rows of subsets, nor of the first rows if they are `leading`. Inputs change
+    where they depend on the hidden elements.
     """
     whole = np.flatnonzero(names == SUBSET)
     if problem.mask is Mask.LENGTHS:
@@ -64,13 +64,13 @@ def vary_masks(
     hidden = hidden_elements(problem, arrays)
     if hidden is not None:
         _show_the_last(arrays["input"], names, hidden)
-    _tell_of_visible(problem, arrays, names, hidden)
+    _thin_exact_rows(problem, arrays, names, hidden)
     if hidden is not None:
         _fill_hidden(problem, arrays["input"], hidden)
 
 
 def _show_all(problem: Problem, arrays: dict[str, Array]) -> None:
-    """Hide nothing of the leading rows, unless one row of a mask is that of all of them."""
+    """Hide nothing of the leading rows, unless all rows share one row of a mask."""
     if problem.mask is Mask.LENGTHS:
         arrays["lengths"][:LEADING_COUNT] = problem.cols
     if problem.mask is Mask.ADDITIVE and problem.mask_rows > 1:
@@ -78,7 +78,7 @@ def _show_all(problem: Problem, arrays: dict[str, Array]) -> None:
 
 
 def _vary_lengths(problem: Problem, lengths: NDArray[np.int32]) -> None:
-    """Make every fourth row whole, and half of them as long as a row just can be, or cannot."""
+    """Make every fourth length the whole row, and half of the others values at or beyond limits."""
     cols = problem.cols
     cut = [length + cols // 2 for length in CUT_LENGTHS]
     edges = [0, 1, cols - 1, -1, cols + 1, INT32.min, INT32.max, *cut, *EDGE_LENGTHS, cols // 2]
@@ -90,10 +90,10 @@ def _vary_lengths(problem: Problem, lengths: NDArray[np.int32]) -> None:
 
 
 def _vary_mask(mask: Array, rng: np.random.Generator) -> None:
-    """Give the first row some large elements; make the others other kinds of masks.
+    """Give the first row of a mask some large elements, and fill the others in different ways.
 
-    These are 0, 0 and -inf, a large negative number in parts, -inf, numbers of all sizes; and some
-    with a NaN or an infinity.
+    They hold 0; 0 and -inf; a large negative number in some places; -inf; or numbers of all sizes.
+    Some have a NaN or an infinity.
     """
     cols = mask.shape[1]
     some = rng.random(cols) < 0.05
@@ -117,18 +117,18 @@ def _vary_mask(mask: Array, rng: np.random.Generator) -> None:
 
 
 def _cancel(problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_]) -> None:
-    """Let large negative elements of a mask cancel what the scale makes of some rows' elements.
+    """Let large negative elements of a mask cancel some rows' scaled elements.
 
-    The product is rounded to a multiple of much more than the sum's last bit if it is rounded by
-    itself: here that moves e^x by up to a few thousandths. Of the rows that the last mask row goes
-    to, each eighth has such elements alone; in the others they are as good as hidden.
+    A kernel that rounds the product before it adds the mask loses many of the sum's last bits:
+    here that moves e^x by up to a few thousandths. Every eighth row under the last mask row has
+    such elements alone; in the others they are as good as hidden.
     """
     if not problem.scale:
         return
     matrix, mask = arrays["input"], arrays["mask"][-1]
     finite = np.isfinite(matrix)
     single = finite.sum(axis=1) == 1
-    needed = finite[single].any(axis=0)  # what a row is made for is to be seen
+    needed = finite[single].any(axis=0)  # the only finite element of a row must stay visible
     rng = np.random.default_rng([problem.rows, problem.cols])
     places = rng.permutation(np.flatnonzero(np.isfinite(mask) & ~needed))
     places = places[: min(MOST_CANCELLED, len(places) // 2)]
@@ -144,9 +144,9 @@ def _cancel(problem: Problem, arrays: dict[str, Array], names: NDArray[np.str_])
 def _that_cancel(
     problem: Problem, count: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return elements and what is added to them: numbers of the input's type, nearly opposite.
+    """Return `count` elements and as many mask elements that nearly cancel them when scaled.
 
-    Of some pairs for each, that which comes nearest to a number around 0.
+    Each pair is the best of `CANCELLING`: its sum is nearest to a normal deviate.
     """
     kind, largest = NUMPY_DTYPES[problem.dtype], CANCELLED[problem.dtype]
     added = -saturated(largest * 2.0 ** -rng.uniform(0, 4, (CANCELLING, count)), kind)
@@ -160,21 +160,22 @@ def _that_cancel(
 
 
 def _show_the_last(matrix: Array, names: NDArray[np.str_], hidden: NDArray[np.bool_]) -> None:
-    """Move a maximum at the end of a row to the last element that is seen."""
+    """Move a maximum at the end of a row to the last visible element."""
     rows = np.flatnonzero(names == ONE_BEHIND)
     last = np.maximum(matrix.shape[1] - 1 - hidden[rows].sum(axis=1), 0)
     matrix[rows, last] = matrix[rows, -1]
 
 
-def _tell_of_visible(
+def _thin_exact_rows(
     problem: Problem,
     arrays: dict[str, Array],
     names: NDArray[np.str_],
     hidden: NDArray[np.bool_] | None,
 ) -> None:
-    """Mask some elements of exact rows: as many are seen as show that one is missing.
+    """Mask elements of rows with exact sums until one missing term shows in the result.
 
-    A pattern has as many of all elements; a mask leaves fewer.
+    A pattern has the most terms with which one missing of all shows (`telling_count`). A mask hides
+    some of them, and fewer are left for which that holds.
     """
     rows = np.flatnonzero(np.isin(names, EXACT))
     if not len(rows):
@@ -188,17 +189,17 @@ def _tell_of_visible(
     rng = np.random.default_rng([len(names), problem.cols])
     for row, places in zip(rows, seen, strict=True):
         count = int(places.sum())
-        told = telling_count(max(1, count), problem.op, problem.output_dtype, 1.0, -1)
-        dropped = rng.choice(np.flatnonzero(places), max(0, count - told), replace=False)
+        terms = telling_count(max(1, count), problem.op, problem.output_dtype, 1.0, -1)
+        dropped = rng.choice(np.flatnonzero(places), max(0, count - terms), replace=False)
         matrix[row, dropped] = -np.inf
 
 
 def _fill_hidden(problem: Problem, matrix: Array, hidden: NDArray[np.bool_]) -> None:
-    """Put into what is hidden, in three of four rows, what must not count: the greatest, no number.
+    """Fill hidden elements, in three of four rows, with the greatest number, infinity or NaN.
 
-    A kernel reads whole vectors, and hides a part of the last one that it takes. Of rows of which
-    nothing is seen, those without it show that a kernel sees something: of infinities and NaN
-    nothing but NaN comes, which is right there.
+    A kernel reads whole vectors and must hide a part of the last one. The fourth rows keep their
+    numbers: where all of a row is hidden, the result is NaN, and so infinities and NaN would
+    conceal a kernel that does not hide them.
     """
     for number, value in enumerate((problem.dtype.greatest, np.inf, np.nan), start=1):
         rows = np.arange(problem.rows) // 3 % 4 == number

@@ -1,9 +1,9 @@
 """Rows of inputs that tell a right kernel from a wrong one.
 
-Each pattern is a row; `patterns_for` lists those of a problem in the order in which they are worth
-most, so that a check of few rows has the most telling ones. What a pattern exposes is said beside
-it. Patterns are of elements *as they count*: where a problem has a scale, its input is the pattern
-over the scale.
+Each pattern makes a row. `patterns_for` lists those of a problem, the most revealing ones first, so
+that a check of few rows has these. The docstring of each pattern names the defect that it reveals.
+Patterns are the elements after scaling: if a problem has a scale, its input is the pattern divided
+by the scale.
 """
 
 from collections.abc import Callable
@@ -30,18 +30,18 @@ from explorer.reference.rows import Pattern, Row, Shares
 def patterns_for(
     problem: Problem, shares: Shares | None = None, *, keeps_small: bool = False
 ) -> tuple[Pattern, ...]:
-    """Return the patterns that a check of a problem runs through, the most telling ones first.
+    """Return the patterns that a check of a problem runs through, the most revealing ones first.
 
-    Peaks and NaN lie in the share of each thread of a kernel that cuts rows so; without `shares`
-    they lie in all shares, however rows are cut by powers of two. A sum that `keeps_small` terms
-    has more rows of them: one in which a large share does not come before many small ones.
+    With `shares`, peaks and NaN lie in the share of each thread of the kernel. Without, they lie in
+    the shares of all kernels that divide rows by powers of two. `keeps_small` adds rows of small
+    terms for a sum that never adds many small terms to a large partial sum.
     """
     scale = problem.scale if problem.op.is_backward else None
     return _patterns(_of_one_row(problem, scale), shares, keeps_small)
 
 
 def _of_one_row(problem: Problem, scale: float | None) -> Problem:
-    """Return what patterns depend on of a problem, so that they are made once for all alike."""
+    """Return the problem reduced to what patterns depend on, so that they are cached by it."""
     return Problem(
         1, problem.cols, problem.dtype, problem.op, out_dtype=problem.output_dtype, scale=scale
     )
@@ -50,14 +50,13 @@ def _of_one_row(problem: Problem, scale: float | None) -> Problem:
 def leading_patterns(
     problem: Problem, width: int, longer: Accuracy | None = None
 ) -> tuple[Pattern, ...]:
-    """Return the patterns that tell in a single row whether all of it takes part.
+    """Return the patterns with which a single row shows whether all of its elements take part.
 
-    A sum that leaves an element out shows in the rows whose sums are exact, be they wide and the
-    limits on other rows loose. One that leaves out what is far below the maximum shows where that
-    weighs just more than what rows that are `longer` than a kernel's own are held to. A maximum
-    that does not reach the ends, or leaves out the end of every 1024 elements, or of any other
-    power of two, shows in the rows of one element. Where rows begin anywhere in a vector of `width`
-    elements, that is the vector with the element so many before the end; else `width` is 1.
+    A sum that omits an element fails in the rows whose sums are exact, even if they are wide and
+    the limits on other rows loose. One that omits elements far below the maximum fails where their
+    sum is just above the accuracy that rows `longer` than a kernel's own must meet. A maximum that
+    omits the ends of the row, or the end of every 1024 elements or another power of two, fails in
+    the rows of one element. `width` is the elements of a vector if rows are unaligned, else 1.
     """
     return _leading_patterns(_of_one_row(problem, problem.scale), width, longer)
 
@@ -70,25 +69,25 @@ def _leading_patterns(problem: Problem, width: int, longer: Accuracy | None) -> 
     before, behind = _one_at(max(0, seam - width)), _one_at(seam % problem.cols)
     behind_others: tuple[Pattern, ...] = ()
     if longer and not problem.op.is_backward:
-        weight = JUST_MORE * _least_told(problem, longer)
+        weight = JUST_MORE * _least_visible(problem, longer)
         behind_others = (one_behind_others(float(np.log(problem.cols / weight))),)
     lowest = (_filled(-LOWEST * problem.dtype.greatest),) if abs(problem.scale or 1) > 1 else ()
     return (*exact[:1], *behind_others, *lowest, last, before, *exact[1:2], behind, first)
 
 
 LOWEST = 0.9
-"""What all elements of a leading row are, in multiples of the lowest finite number: where a scale
-below 1 takes a kernel's own elements far from it, one above 1 takes others there."""
+"""All elements of one leading row, in multiples of the lowest finite number: a scale above 1 takes
+elements beyond it."""
 
 
 JUST_MORE = 1.6
-"""What others weigh in a leading row, in multiples of what a limit allows."""
+"""The sum of the small terms of a leading row, in multiples of the error that a limit allows."""
 
 
-def _least_told(problem: Problem, accuracy: Accuracy) -> float:
-    """Return by how much the result of a row's maximum, which is nearly 1, or 0, may be wrong.
+def _least_visible(problem: Problem, accuracy: Accuracy) -> float:
+    """Return the error allowed for the result of a row's maximum, which is nearly 1 (or 0).
 
-    A result of 16 bits below 1 may be so many numbers beside the rounded truth.
+    A 16-bit result below 1 may be `limits.steps` representable numbers off the rounded truth.
     """
     output, limits = problem.output_dtype, accuracy.limits(problem.output_dtype)
     if output.is_half and not problem.op.is_log:
@@ -97,7 +96,7 @@ def _least_told(problem: Problem, accuracy: Accuracy) -> float:
 
 
 LEADING_COUNT = 8
-"""The most of them that there are."""
+"""Most leading patterns of a problem."""
 
 
 @lru_cache(maxsize=128)
@@ -131,19 +130,19 @@ def _noise(rng: np.random.Generator, cols: int) -> Row:
 
 
 def _outliers(rng: np.random.Generator, cols: int) -> Row:
-    """Uniform noise makes all outputs nearly equal; outliers make maxima matter."""
+    """Return noise with outliers: with noise alone all outputs are nearly equal."""
     row = rng.standard_normal(cols)
     row[rng.integers(0, cols, max(1, cols // 64))] += rng.uniform(8, 20)
     return row
 
 
 def _offset_up(rng: np.random.Generator, cols: int) -> Row:
-    """Overflows without the maximum subtracted; loses bits where it is subtracted too late."""
+    """Return noise around 1e4, which overflows unless the maximum is subtracted first."""
     return rng.standard_normal(cols) + 1e4
 
 
 def _offset_down(rng: np.random.Generator, cols: int) -> Row:
-    """All far below 0: wrong where 0 serves as the identity of max."""
+    """Return noise around -1e4: a kernel is wrong that takes 0 for the identity of max."""
     return rng.standard_normal(cols) - 1e4
 
 
@@ -152,12 +151,12 @@ def _all_equal(rng: np.random.Generator, cols: int) -> Row:
 
 
 def _ascending(rng: np.random.Generator, cols: int) -> Row:
-    """The maximum moves at every element, and is the last: the tail's."""
+    """Return a rising row: a running maximum moves at every element, and is the last one."""
     return np.linspace(-12, 12, cols) if cols > 1 else np.zeros(1)
 
 
 def _descending(rng: np.random.Generator, cols: int) -> Row:
-    """The maximum is the first element and never moves."""
+    """Return a falling row: a running maximum is the first element and never moves."""
     return np.linspace(12, -12, cols) if cols > 1 else np.zeros(1)
 
 
@@ -168,7 +167,7 @@ def _some_masked(rng: np.random.Generator, cols: int) -> Row:
 
 
 def _one_left(rng: np.random.Generator, cols: int) -> Row:
-    """One finite element: every thread's share but one is -inf only."""
+    """Return a row with one finite element: the shares of all threads but one are -inf."""
     row = np.full(cols, -np.inf)
     row[rng.integers(0, cols)] = 3.0
     return row
@@ -198,7 +197,7 @@ def _one_at(place: int) -> Pattern:
 
 
 def _start_masked(rng: np.random.Generator, cols: int) -> Row:
-    """Online sums begin with -inf: -inf - -inf must not be computed."""
+    """Return a row that begins with -inf: online sums must not compute -inf - -inf."""
     row = rng.standard_normal(cols)
     row[: cols // 2] = -np.inf
     return row
@@ -233,7 +232,7 @@ def _last_not_a_number(rng: np.random.Generator, cols: int) -> Row:
 
 
 def _masked_by_a_number(rng: np.random.Generator, cols: int) -> Row:
-    """Masks are often a large finite number instead of -inf."""
+    """Return a row masked by large negative numbers, as many programs use instead of -inf."""
     row = rng.standard_normal(cols)
     hidden = rng.random(cols) < 0.5
     row[hidden] = -rng.choice([1e4, 6e4, 1e5, 1e9, 1e20, 3e38], int(hidden.sum()))
@@ -241,14 +240,14 @@ def _masked_by_a_number(rng: np.random.Generator, cols: int) -> Row:
 
 
 def _near_the_maximum(rng: np.random.Generator, cols: int) -> Row:
-    """A kernel that takes small distances for 0 is wrong by as much as they are."""
+    """Return elements a little below the maximum: taking these distances for 0 is an error."""
     row = -(10.0 ** rng.uniform(-7, 0, cols))
     row[rng.integers(0, cols)] = 0.0
     return row
 
 
 def _one_far_above(rng: np.random.Generator, cols: int) -> Row:
-    """Overflows where this one element is left out of the maximum."""
+    """Return a row with one high element, which overflows if the maximum omits it."""
     row = rng.standard_normal(cols) - 500
     row[rng.integers(0, cols)] = 500
     return row
@@ -264,7 +263,7 @@ _TELLING = (
     _offset_down,
     _end_masked,
 )
-"""What comes first where there are fewer rows than patterns: parts of -inf, NaN, outliers."""
+"""Patterns that come first where there are fewer rows than patterns: -inf, NaN, outliers."""
 
 _OTHERS = (
     _noise,
@@ -280,23 +279,21 @@ _OTHERS = (
 )
 
 _LAST = (_last_not_a_number, _one_far_above)
-"""What rows of one NaN and of peaks nearly say: for columns of which these are few."""
+"""Patterns that rows of one NaN and rows of peaks nearly repeat: for columns with few of those."""
 
 TELLING_COUNT = len(_TELLING)
-"""Rows that show most of what a kernel can do wrong."""
+"""Number of rows that reveal most defects of kernels."""
 
 
 # ------------------------------------------------------------------ huge values
 
 
 def _huge(dtype: DType, *, few: bool) -> list[Pattern]:
-    """Return rows full of each huge value, and of its positive twin, and rows of steps below it.
+    """Return rows full of each huge number, of either sign, and rows of steps below it.
 
-    With `few`, only a third of the sizes have rows of steps.
-
-    A maximum that starts at such a number instead of -inf is wrong in a row below it: x - max is 0
-    throughout, and must come out as 0. A kernel that clamps its input, or keeps it in fewer bits,
-    is wrong in the rows of steps, whose elements differ.
+    With `few`, only a third of the sizes have rows of steps. A maximum that starts at such a number
+    instead of -inf is wrong in a row of lower ones. A kernel that clamps its input, or holds it in
+    fewer bits, is wrong in the rows of steps, whose elements differ.
     """
     greatest = dtype.greatest
     sizes = [greatest, 1e30, 1e10, 65504.0, 1e5, 3e4]
@@ -313,13 +310,14 @@ def _huge(dtype: DType, *, few: bool) -> list[Pattern]:
 
 
 STEPPED = (1e4, 6e6, 3e3, 1e6, 1e3, 300.0, 180.0, 106.0, 25.0)
-"""Sizes between the noise and the huge values at which a row of steps lies as well."""
+"""Sizes between the noise and the huge numbers that have rows of steps, too."""
 
 NARROW_COLS = 2**17
-"""Columns beyond which a check takes seconds, and fewer sizes have rows of steps."""
+"""Columns beyond which a check takes seconds, so that fewer sizes have rows of steps."""
 
 STEPS_DEPTH = 20.0
-"""How far a row of steps reaches below its greatest element, or one step where that is more."""
+"""Distance from the greatest to the lowest element of a row of steps, if that is at least a
+step."""
 
 
 def _filled(value: float) -> Pattern:
@@ -327,7 +325,7 @@ def _filled(value: float) -> Pattern:
 
 
 def _steps(value: float, dtype: DType) -> Pattern:
-    """Return a row of numbers that the type tells from `value`, some of them equal to it."""
+    """Return a row of the type's numbers next to `value`, some of them equal to it."""
     kind = NUMPY_DTYPES[dtype]
     held = float(np.asarray(value).astype(kind))
     spacing = 2.0 ** (np.floor(np.log2(abs(held))) - dtype.mantissa_bits)
@@ -349,7 +347,7 @@ ONE_GREATEST = "one greatest"
 def _one_greatest(value: float) -> Pattern:
     """Return a row of noise with one element of the greatest magnitude.
 
-    A large scale makes an infinity of it, and a kernel whose products saturate does not.
+    A large scale turns it into an infinity; a kernel whose products saturate is wrong.
     """
 
     def make(rng: np.random.Generator, cols: int) -> Row:

@@ -1,4 +1,4 @@
-"""Rows of inputs: what makes one, and which of its places lie in the share of each thread."""
+"""Rows of inputs: the pattern that makes a row, and the elements of it that each thread reads."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -44,21 +44,21 @@ class Shares:
         return whole * min(self.threads, self.block_vectors) + min(self.threads, rest)
 
     def places(self, cols: int, count: int, turn: int = 0) -> Iterator[int]:
-        """Yield `count` places of a row: in the share of each thread, or of as many as they are.
+        """Yield `count` places of a row, one in the share of each thread, or of `count` threads.
 
-        The threads of a warp have theirs in different rounds and at different places of a vector,
-        and so have the same threads of other warps. Another `turn` moves all of them on by one.
+        The threads of a warp have their places in different rounds and at different elements of a
+        vector. So do the same threads of other warps. Another `turn` shifts all places by one.
         """
         workers = self.workers(cols)
         rng = np.random.default_rng([cols, count, turn])
-        of_a_warp = max(1, count * WARP // workers)
+        per_warp = max(1, count * WARP // workers)
         steps: Counter[int] = Counter()
         used: set[int] = set()
         for number in range(count):
             first, end = number * workers // count, (number + 1) * workers // count
             worker = int(rng.integers(first, end)) if end > first + 1 else number % workers
             warp = worker // WARP
-            place = self._free(cols, worker, (steps[warp], warp + turn, of_a_warp), used)
+            place = self._free(cols, worker, (steps[warp], warp + turn, per_warp), used)
             steps[warp] += 1
             used.add(place)
             yield place
@@ -66,10 +66,10 @@ class Shares:
     def steps_of_each(
         self, cols: int, number: int, count: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return `count` places in the share of each thread, or fewer, and for each its number.
+        """Return at most `count` places in the share of each thread, and the rank of each place.
 
-        In a thread's order they are as far apart, in different vectors. Rising numbers have all
-        places in turn. Neighbouring threads have theirs at different places.
+        The places of a thread are equally far apart, in different vectors. Successive values of
+        `number` visit all places in turn. Neighbouring threads get different places.
         """
         thread, turn = _threads_and_turns(self, cols)
         rounds = ceil(min(self.block_vectors, ceil(cols / self.width)) / self.threads)
@@ -78,19 +78,19 @@ class Shares:
         return places, turn[places] // apart
 
     def _free(self, cols: int, worker: int, order: tuple[int, int, int], used: set[int]) -> int:
-        """Return a place of a worker that is not used yet, or any: the one that is due by `order`.
+        """Return a place in the share of a worker, one that is not in `used` if there is any.
 
-        That is which of its warp's places it is, by how much the warp's are moved, and how many of
-        them there are.
+        `order` is the number of the place among those of the worker's warp, by how many places the
+        warp's are shifted, and how many places the warp has.
         """
-        step, moved, of_a_warp = order
+        step, moved, per_warp = order
         block, thread = divmod(worker, min(self.threads, self.block_vectors))
         begin = block * self.block_vectors
         vectors = min(self.block_vectors, ceil(cols / self.width) - begin)
         rounds = ceil((vectors - thread) / self.threads)
         place = 0
         for more in range(rounds * self.width):
-            at = step * max(1, rounds // of_a_warp) + step // rounds + moved + more
+            at = step * max(1, rounds // per_warp) + step // rounds + moved + more
             element = (step // rounds + moved + more // rounds) % self.width
             vector = begin + at % rounds * self.threads + thread
             place = min(vector * self.width + element, cols - 1)
@@ -103,7 +103,7 @@ class Shares:
 def _threads_and_turns(shares: Shares, cols: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the thread of each element of a row, and the element's number in its thread's order.
 
-    They are kept, for hundreds of rows of a check ask for the same.
+    The result is cached, because hundreds of rows of a check need the same one.
     """
     element = np.arange(cols)
     vector, lane = element // shares.width % shares.block_vectors, element % shares.width
@@ -132,7 +132,7 @@ _TAPS = {
     11: 0b10100000000,
     12: 0b111000001000,
 }
-"""Of maximal linear-feedback shift registers: Xilinx application note 052, table 3."""
+"""Taps of maximal linear-feedback shift registers (Xilinx application note 052, table 3)."""
 
 
 @lru_cache(maxsize=32)

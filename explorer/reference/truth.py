@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 def exact_sum(first: Array, second: Array) -> tuple[Array, Array]:
-    """The float64 sum and its rounding error (Knuth's TwoSum)."""
+    """Return the float64 sum and its rounding error (Knuth's TwoSum)."""
     total = first + second
     virtual = total - first
     error = (first - (total - virtual)) + (second - virtual)
@@ -31,7 +31,7 @@ def exact_sum(first: Array, second: Array) -> tuple[Array, Array]:
 
 
 def round_to_odd(total: Array, error: Array) -> Array:
-    """The float64 next to total + error whose last bit is 1, unless the sum is exact.
+    """Return the float64 next to total + error whose last bit is 1, or an exact sum itself.
 
     A second rounding does not disturb it: Boldo and Melquiond, "Emulation of FMA and correctly
     rounded sums: proved algorithms using rounding to odd", IEEE Trans. Computers 57(4), 2008.
@@ -51,7 +51,7 @@ Doubles = NDArray[np.float64]
 
 
 def fused_multiply_add_32(x: Doubles, factor: float, added: Doubles) -> NDArray[np.float32]:
-    """factor * x + added of numbers that float32 holds, rounded once to float32.
+    """Return factor * x + added of numbers that float32 holds, rounded once to float32.
 
     The product is exact in float64. The sum is rounded to odd there, so that its rounding to
     float32 is the only one that shows.
@@ -60,10 +60,10 @@ def fused_multiply_add_32(x: Doubles, factor: float, added: Doubles) -> NDArray[
 
 
 def fused_multiply_add(x: Doubles, factor: float, added: Doubles) -> Doubles:
-    """factor * x + added, rounded once.
+    """Return factor * x + added, rounded once to float64.
 
-    Extended precision decides, but for sums so near the middle of two numbers that its own
-    rounding could have moved them across: those few are computed as fractions.
+    Extended precision decides, except for the few sums so near the middle of two numbers that its
+    own rounding could have moved them across it. Those are computed as fractions.
     """
     product: NDArray[Any] = x.astype(np.longdouble) * np.longdouble(factor)
     total = product + added
@@ -100,7 +100,7 @@ def _nearest(exact: Fraction) -> float:
 
 
 Wide = NDArray[np.floating[Any]]
-"""Of float64, or of extended precision."""
+"""Arrays of float64, or of extended precision."""
 
 
 NEAR_GAP = 32.0
@@ -114,24 +114,26 @@ GONE_GAP = 1000.0
 """Distance from the maximum beyond which an exponential is 0 in every type."""
 
 CACHED_ELEMENTS = 2**16
-"""Elements of which rows are computed at once: more take longer, each in memory of its own."""
+"""Elements of the rows that are computed together, so that they stay in the CPU's cache."""
 
 EXACT_TERMS = 2**24
 """Most terms of 1 that fp32 adds up without rounding, in whatever order."""
 
 UNDERFLOW = {DType.F32: 2.0**-125, DType.F64: 2.0**-1070}
-"""What an exponential that is no normal number of the arithmetic may lose, or gain: of fp32 all of
-it, for it may be flushed to 0, and as much again where the result is rounded to 16 bits; of fp64,
-which flushes nothing, some spacings of subnormal numbers."""
+"""Absolute error that an exponential may have which is no normal number of the arithmetic.
+
+fp32 may flush it to 0, and a result rounded to 16 bits may be off by as much again. fp64 flushes
+nothing, so the error is some spacings of subnormal numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The values of an op, of shape (rows, cols), and what the errors of an output are relative to.
+    """The values of an op, of shape (rows, cols), and the magnitude that errors are relative to.
 
     `magnitude` has the shape of `values`. It is 0 only where the output must be exactly 0. Where
-    differences cancel, it is the magnitude of what is subtracted. That of an exponential doubles at
-    each power of two that its distance from the row's maximum passes, from `NEAR_GAP` on.
+    differences cancel, it is the magnitude of the subtracted terms. The magnitude of an exponential
+    doubles at each power of two that its distance from the row's maximum passes, from `NEAR_GAP`
+    on.
     """
 
     values: Wide
@@ -142,8 +144,8 @@ class Truth:
     fp32 adds such terms up without rounding. A check therefore sees a single lost term among many.
     """
     underflow: Wide | None = None
-    """For each row, of shape (rows,), the absolute error that comes from exponentials which are no
-    normal numbers (`UNDERFLOW`) and are then multiplied; None where none is multiplied."""
+    """For each row, of shape (rows,), the absolute error (`UNDERFLOW`) of exponentials that are no
+    normal numbers and are then multiplied; None where none is multiplied."""
 
     def exact_rows(self) -> NDArray[np.bool_]:
         """Return `exact` of shape (rows, 1)."""
@@ -175,7 +177,7 @@ def softmax(x: Array) -> NDArray[np.float64]:
 
 
 def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
-    """The truth for inputs named as in `operands.inputs`, matrices as (rows, cols)."""
+    """Return the truth for inputs named as in `operands.inputs`, matrices as (rows, cols)."""
     wide = _wide(problem)
     if problem.op.is_backward:
         factor = 1.0 if problem.scale is None else _rounded(np.float64(problem.scale), problem)
@@ -193,9 +195,9 @@ def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
 
 
 def _growth(shifted: Wide) -> Wide:
-    """Return by what each exponential's error may be larger, for its distance from the maximum.
+    """Return the factor by which each exponential's error may grow with its distance from the max.
 
-    `shifted` is the row less its maximum: infinite or NaN where either of them is.
+    `shifted` is the row minus its maximum: infinite or NaN where either of them is.
     """
     growth = np.ones_like(shifted)
     with np.errstate(invalid="ignore"):
@@ -207,14 +209,14 @@ def _growth(shifted: Wide) -> Wide:
 
 
 def _all_equal(x: Wide, one: float, other: float) -> NDArray[np.bool_]:
-    """Return the rows all of whose elements are one of two numbers, and few enough to add up."""
+    """Return which rows consist of two numbers only, and are short enough for exact sums."""
     if x.shape[1] > EXACT_TERMS:
         return np.zeros(len(x), np.bool_)
     return np.asarray(((x == one) | (x == other)).all(axis=1))
 
 
 def counted(problem: Problem, arrays: dict[str, Array]) -> Wide:
-    """The elements as they count: scaled, masked and rounded."""
+    """Return the elements that enter the op: scaled, masked and rounded to the arithmetic."""
     x: NDArray[np.float64] = arrays["input"].astype(np.float64)
     scale = 1.0 if problem.scale is None else float(_rounded(np.float64(problem.scale), problem))
     with np.errstate(invalid="ignore", over="ignore"):
@@ -231,7 +233,7 @@ def counted(problem: Problem, arrays: dict[str, Array]) -> Wide:
 
 
 def _wide(problem: Problem) -> Any:
-    """The type that the truth is computed in."""
+    """Return the NumPy type in which the truth is computed."""
     return np.longdouble if problem.dtype is DType.F64 else np.float64
 
 
@@ -248,13 +250,13 @@ def hidden_elements(problem: Problem, arrays: dict[str, Array]) -> NDArray[np.bo
 
 
 def _rounded(values: Any, problem: Problem) -> Any:
-    """Rounded to the arithmetic's precision."""
+    """Return the values rounded to the arithmetic's precision."""
     with np.errstate(over="ignore"):
         return values.astype(np.float64 if problem.dtype is DType.F64 else np.float32)
 
 
 def _softmax(x: Wide) -> tuple[Wide, Wide]:
-    """Return each row's softmax and its magnitude: of as many rows at once as a cache holds."""
+    """Return each row's softmax and its magnitude, computed for `CACHED_ELEMENTS` at a time."""
     values, magnitude = np.empty_like(x), np.empty_like(x)
     each = max(1, CACHED_ELEMENTS // max(1, x.shape[1]))
     with np.errstate(invalid="ignore", over="ignore"):
@@ -274,9 +276,9 @@ def _log_softmax(x: Wide) -> Wide:
 
 
 def _backward(op: Op, y: Wide, grad: Wide, factor: Any, lost: Any) -> Truth:
-    """y (dy - sum(y dy)), or dy - exp(y) sum(dy) of the logarithm, times the scale.
+    """Return y (dy - sum(y dy)), or for the logarithm dy - exp(y) sum(dy), times the scale.
 
-    Of exp(y) arithmetic may lose `lost`, which the sum and the scale make more of.
+    The arithmetic may lose `lost` of exp(y); the sum and the scale multiply that loss.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         if op is Op.SOFTMAX_BACKWARD:

@@ -479,8 +479,8 @@ def test_the_smallest_gradients_of_f16_are_no_gradient_of_their_own():
 
 
 def test_kept_matrices_are_bounded_by_their_bytes(monkeypatch):
-    monkeypatch.setattr(inputs, "MOST_KEPT_BYTES", 100_000)
-    monkeypatch.setattr(inputs, "_KEPT", kept := inputs._KeptRows())
+    monkeypatch.setattr(inputs, "MOST_CACHED_BYTES", 100_000)
+    monkeypatch.setattr(inputs, "_CACHE", kept := inputs._RowCache())
     first = verification_inputs(Problem(16, 512))["input"]  # 32 KiB, as the others
     assert verification_inputs(Problem(16, 512))["input"].base is first.base
     for cols in (513, 514, 515):
