@@ -564,9 +564,9 @@ def accuracy_limits() -> str:
     table = Table(words("`--accuracy`", "f32", "f16, bf16", "f64"))
     for accuracy in Accuracy:
         cells = []
-        for limits in (accuracy.limits(dtype) for dtype in types):
+        for limits in (accuracy.tolerance(dtype) for dtype in types):
             of_all = f"{limits.max_ulp:g} ulp, and {limits.mean_ulp:g} on average"
-            cells.append(limits.of_an_element if isinf(limits.max_ulp) else of_all)
+            cells.append(limits.element_limit if isinf(limits.max_ulp) else of_all)
         table.add(f"`{accuracy}`", *cells)
     return as_markdown(table)
 

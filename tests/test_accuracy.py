@@ -93,7 +93,7 @@ def test_many_are_judged_under_what_is_asked():
 
 @pytest.mark.parametrize("dtype", list(DType))
 def test_what_meets_a_level_meets_the_looser_ones(dtype):
-    strict, default, fast = (a.limits(dtype) for a in Accuracy)
+    strict, default, fast = (a.tolerance(dtype) for a in Accuracy)
     assert strict.max_ulp < default.max_ulp == fast.max_ulp
     assert strict.relative <= default.relative < fast.relative
     assert strict.steps <= default.steps <= fast.steps

@@ -23,7 +23,7 @@ class HostArgument:
 
     name: str
     kind: str
-    """POINTER, or as a `Kind` of numbers: int32, int64, float32, float64."""
+    """POINTER, or as a `ScalarType` of numbers: int32, int64, float32, float64."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,9 @@ class Kernel:
 
 @cache
 def include_dir() -> Path | None:
-    """The folder with cuda_fp16.h in the nvidia-cuda-runtime wheel, or None if it is missing.
+    """Return the folder with cuda_fp16.h in the nvidia-cuda-runtime wheel, or None without it.
 
-    A toolkit in /usr/local is not looked for: mixing its headers with another NVRTC fails late.
+    A toolkit in /usr/local is not searched, because its headers with another NVRTC fail late.
     """
     spec = importlib.util.find_spec("nvidia")
     for root in (spec.submodule_search_locations or []) if spec else []:
@@ -59,12 +59,12 @@ def include_dir() -> Path | None:
 
 
 SOURCE_NAME = "softmax.cu"
-"""What NVRTC is told that its input is called."""
+"""Name of the input that NVRTC is given, which its log repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """What one run of NVRTC gave; `cubin` and `ptx` are empty where it failed."""
+    """The result of one run of NVRTC; `cubin` and `ptx` are empty if it failed."""
 
     succeeded: bool
     log: str
@@ -74,7 +74,7 @@ class Compilation:
 
 @cache
 def nvrtc_version() -> str:
-    """NVRTC's version, such as 13.0; raises ExplorerError where it cannot be loaded."""
+    """Return NVRTC's version, such as 13.0; raises ExplorerError where it cannot be loaded."""
     nvrtc = _load()
     major, minor = _checked(nvrtc.nvrtcVersion())
     return f"{major}.{minor}"
@@ -132,7 +132,7 @@ _MAX_FILE_BYTES = 64 * 2**20
 
 
 def cache_dir() -> Path:
-    """`$EXPLORER_CACHE_DIR`, else softmax-explorer in the user's cache folder (XDG)."""
+    """Return `$EXPLORER_CACHE_DIR`, else softmax-explorer in the user's cache folder (XDG)."""
     named = os.environ.get("EXPLORER_CACHE_DIR")
     if named:
         return Path(named)
@@ -144,18 +144,18 @@ def cache_dir() -> Path:
 
 
 class KernelCache:
-    """A folder of kernels. A folder that cannot be written, or a damaged file, is no error."""
+    """A folder of compiled kernels. An unwritable folder or a damaged file is not an error."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or cache_dir() / "kernels"
 
     def key(self, source: str, options: tuple[str, ...], version: str) -> str:
-        """The digest under which a kernel is kept."""
+        """Return the digest of all that decides a kernel's code; it names the kernel's file."""
         text = json.dumps([_FORMAT, source, options, version])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def load(self, key: str) -> Kernel | None:
-        """The kernel kept under `key`, or None; one that was stored under another key is none."""
+        """Return the kernel stored under `key`, or None if its file is missing or damaged."""
         try:
             with (
                 open_regular(self._path(key), most_bytes=_MAX_FILE_BYTES) as file,
@@ -175,7 +175,7 @@ class KernelCache:
             return None
 
     def store(self, key: str, kernel: Kernel) -> None:
-        """Keep a kernel; readers see it whole or not at all."""
+        """Write a kernel's file atomically: readers see all of it or nothing."""
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -189,14 +189,14 @@ class KernelCache:
                 archive.writestr("ptxas.log", kernel.log)
             Path(file.name).replace(path)
         except OSError:
-            return  # a cache that cannot be kept costs time, not correctness
+            return  # a cache that cannot be written costs time, not correctness
 
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:
         """Keep other threads and processes from making the kernel of `key` at the same time.
 
-        The lock is the operating system's, so that it ends with the process that has it. Where the
-        folder cannot be written there is none: then each makes its own.
+        The operating system holds the lock, and releases it when its process ends. There is no lock
+        in a folder that cannot be written: then each process makes the kernel.
         """
         path = self._path(key).with_name("lock")
         try:
@@ -219,7 +219,7 @@ class KernelCache:
 
 
 def _digest(key: str, cubin: bytes) -> str:
-    """By which a kernel's file says what it was made of, and that it is whole."""
+    """Return the digest in a kernel's file that proves its key and that it is undamaged."""
     return hashlib.sha256(key.encode() + cubin).hexdigest()
 
 
@@ -238,8 +238,8 @@ class CompileFailure(Exception):  # an outcome of a variant, not an error of the
 class Compiler:
     """Compiles for `arch`, such as sm_90. Safe to use from several threads.
 
-    For a virtual one, such as compute_90, nothing is assembled: kernels are PTX alone.
-    `line_info` adds the source line of each instruction to the PTX: for checks, never for timing.
+    For a virtual architecture, such as compute_90, nothing is assembled: its kernels are PTX alone.
+    `line_info` adds the source line of each instruction to the PTX, for checks, never for timing.
     """
 
     def __init__(
@@ -258,9 +258,9 @@ class Compiler:
         )
 
     def compile(self, source: str) -> Kernel:
-        """The kernel of `source`; raises CompileFailure with the log.
+        """Return the kernel of `source`, cached or compiled; raises CompileFailure with the log.
 
-        Of many processes that ask for it at once, one compiles and the others wait for that.
+        If several processes need it at the same time, one compiles and the others wait for it.
         """
         key = self.key(source)
         kernel = self.cache.load(key)
@@ -270,7 +270,7 @@ class Compiler:
             return self.cache.load(key) or self._make(key, source)
 
     def _make(self, key: str, source: str) -> Kernel:
-        """Compile and keep a kernel; raises CompileFailure."""
+        """Compile and store a kernel; raises CompileFailure."""
         result = compile_source(source, self.options)
         if not result.succeeded:
             raise CompileFailure(result.log)
@@ -280,27 +280,27 @@ class Compiler:
         return kernel
 
     def key(self, source: str) -> str:
-        """The digest under which the cache keeps a source's kernel."""
-        # The options that decide the code: not where the headers happen to lie.
+        """Return the cache's key of a source's kernel."""
+        # Only options that decide the code: the path of the headers does not.
         options = tuple(option for option in self.options if "include-path" not in option)
         return self.cache.key(source, options, nvrtc_version())
 
 
-# ------------------------------------------------------------------ text from elsewhere
+# ------------------------------------------------------------------ edited sources
 
 
 TEXT_LIMIT_S = 30.0
-"""How long NVRTC may take for a text that a person wrote: kernels take 0.1 to 2 s."""
+"""Seconds that NVRTC may take for a source that a person edited; emitted ones take 0.1 to 2 s."""
 
 TEXT_LIMIT_BYTES = 8 * 2**30
-"""Memory that it may take for one."""
+"""Memory that NVRTC may take for such a source."""
 
 
 def compile_in_time(compiler: Compiler, source: str, limit_s: float = TEXT_LIMIT_S) -> Kernel:
-    """The kernel of a text that may keep the compiler busy for ever; raises CompileFailure.
+    """Compile a source that may keep NVRTC busy for ever, within a limit; raises CompileFailure.
 
-    NVRTC cannot be stopped, so a process of its own tries the text first, and leaves the kernel in
-    the cache.
+    NVRTC cannot be stopped, so a separate process compiles the source first, and stores the kernel
+    in the cache.
     """
     try:
         tried = subprocess.run(
@@ -319,9 +319,9 @@ def compile_in_time(compiler: Compiler, source: str, limit_s: float = TEXT_LIMIT
 
 
 def _compile_once(arch: str, lines: str) -> None:
-    """What that process does, within its memory."""
+    """Compile the source on standard input into the cache: the work of that process."""
     resource.setrlimit(resource.RLIMIT_AS, (TEXT_LIMIT_BYTES, TEXT_LIMIT_BYTES))
-    with suppress(CompileFailure):  # it is told again where the text is compiled
+    with suppress(CompileFailure):  # the caller compiles it again, and raises it
         Compiler(arch, line_info=bool(lines)).compile(sys.stdin.buffer.read().decode())
 
 
@@ -329,7 +329,7 @@ def _compile_once(arch: str, lines: str) -> None:
 
 
 class Mean:
-    """The mean duration of what is done time and again; threads may share it."""
+    """The mean duration of a repeated action; threads may share it."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -343,7 +343,7 @@ class Mean:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Count what is done meanwhile."""
+        """Measure the duration of the `with` block."""
         begin = time.monotonic()
         try:
             yield
@@ -368,7 +368,7 @@ class CompilePool:
         self.compiler = compiler
         self.threads = threads or usable_cores()
         self.spent = Mean()
-        """On one kernel, those that lay on disk included."""
+        """Time for one kernel, those found in the cache included."""
         self._executor = ThreadPoolExecutor(self.threads, thread_name_prefix="nvrtc")
 
     def submit(self, source: str) -> Future[Kernel]:
@@ -376,11 +376,11 @@ class CompilePool:
         return self.submit_then(source, lambda kernel: kernel)
 
     def submit_then(self, source: str, then: Callable[[Kernel], Made]) -> Future[Made]:
-        """Start to compile, and to make `then` something of the kernel in the same thread."""
+        """Start to compile, and to call `then` with the kernel in the same thread."""
         return self._executor.submit(self._compile, source, then)
 
     def leave(self) -> None:
-        """Compile what has begun, without waiting for it, and nothing else."""
+        """Cancel all compilations that have not begun, and do not wait for those that have."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, source: str, then: Callable[[Kernel], Made]) -> Made:

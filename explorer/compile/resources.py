@@ -1,4 +1,4 @@
-"""What a kernel uses of an SM, read from the compiler's log and from the cubin."""
+"""The registers, shared memory and spills of a kernel, read from its cubin and ptxas's log."""
 
 import re
 import struct
@@ -18,7 +18,8 @@ _RESERVED_SECTION = ".nv.shared.reserved"  # where there is one, the above is co
 
 @dataclass(frozen=True, slots=True)
 class CubinFacts:
-    """Of a cubin's one kernel: registers a thread; bytes of static shared memory, stack, code."""
+    """Registers a thread, and bytes of static shared memory, stack and code, of a cubin's
+    kernel."""
 
     registers: int
     shared_bytes: int
@@ -48,7 +49,7 @@ def read_cubin(cubin: bytes) -> CubinFacts:
 
 
 def _sections(elf: bytes) -> list[tuple[str, bytes, int]]:
-    """Name, data and size of each section of a 64-bit ELF file (System V ABI, figure 4-8)."""
+    """Return name, data and size of each section of a 64-bit ELF (System V ABI, figure 4-8)."""
     (headers,) = struct.unpack_from("<Q", elf, 0x28)
     entry_size, count, names_index = struct.unpack_from("<HHH", elf, 0x3A)
     raw = [_header(elf, headers + i * entry_size) for i in range(count)]
@@ -61,15 +62,15 @@ def _sections(elf: bytes) -> list[tuple[str, bytes, int]]:
 
 
 def _header(elf: bytes, at: int) -> tuple[int, int, int]:
-    """Place of the name, file offset and size of the section whose header is at `at`."""
+    """Return place of the name, file offset and size of the section with its header at `at`."""
     (name,) = struct.unpack_from("<I", elf, at)
     offset, size = struct.unpack_from("<QQ", elf, at + 0x18)
     return name, offset, size
 
 
 def _attributes(info: bytes) -> dict[int, int]:
-    """Attributes whose value is (symbol, number), by their code: the greatest number of each."""
-    found: dict[int, int] = {}
+    """Return the greatest number of each attribute whose value is (symbol, number), by code."""
+    numbers: dict[int, int] = {}
     at = 0
     while at + 4 <= len(info):
         form, code, size = struct.unpack_from("<BBH", info, at)
@@ -77,9 +78,9 @@ def _attributes(info: bytes) -> dict[int, int]:
         if form == _SIZED_VALUE:
             if size == 8:
                 (number,) = struct.unpack_from("<I", info, at + 4)
-                found[code] = max(found.get(code, 0), number)
+                numbers[code] = max(numbers.get(code, 0), number)
             at += size
-    return found
+    return numbers
 
 
 # ------------------------------------------------------------------ resources
@@ -89,13 +90,13 @@ _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) b
 
 
 def kernel_resources(log: str, cubin: bytes) -> Resources:
-    """Resources of the one kernel in `cubin`; raises ValueError if it is no cubin.
+    """Return the resources of the kernel in `cubin`; raises ValueError if it is no cubin.
 
-    Of none they are 0: kernels of a virtual architecture, such as compute_90, are PTX alone.
+    They are 0 for an empty cubin, since kernels of a virtual architecture, such as compute_90, are
+    PTX alone.
 
-    NVRTC 13.0 can lose the log when several threads compile, so the log is not relied on: where
-    it is silent, or speaks of another kernel, the whole stack frame counts as spilled. Our
-    kernels have no other use for one.
+    NVRTC 13.0 can lose the log when several threads compile. So if the log has no line for this
+    stack frame, the whole frame counts as spilled: our kernels have no other use for one.
     """
     if not cubin:
         return Resources(registers=0)

@@ -1,7 +1,7 @@
-"""What a device's name stands for: auto, cuda:N, recorded:NAME or emulated, and who takes which.
+"""The names of devices: auto, cuda:N, recorded:NAME and emulated, and which command takes which.
 
-A GPU measures kernels and checks them, a recording has measured them, and the emulator checks them
-alone. What is to be said of a name that does not serve is said here.
+A GPU measures and checks kernels, a recording replays measurements, and the emulator only checks.
+Each function raises the error for a name that its caller cannot use.
 """
 
 from explorer.devices.cuda import device_index, driver_problem
@@ -11,10 +11,11 @@ EMULATED = "emulated"
 
 
 def gpu_or_recording(device: str) -> int | str:
-    """Return what has times: the index of a GPU, or a recording's name, empty where none is named.
+    """Return the index of the GPU, or the name of the recording, that a search takes its times
+    from.
 
-    `auto` is cuda:0 where a driver answers, else any recording. Raises InvalidInput for another
-    device. Whether the GPU or the recording is there, is not asked.
+    `auto` is cuda:0 if a driver answers, else any recording, whose name is then empty. Raises
+    InvalidInput for another device. Whether the GPU or the recording exists is not checked.
     """
     if device == "auto":
         return 0 if driver_problem() is None else ""
@@ -35,10 +36,10 @@ def gpu_or_recording(device: str) -> int | str:
 
 
 def gpu_or_emulator(device: str) -> int | None:
-    """Return what can check a kernel: the index of a GPU, or None for the emulator.
+    """Return the index of the GPU that checks a kernel, or None for the emulator.
 
-    `auto` is cuda:0 where a driver answers, else the emulator. Raises InvalidInput for another
-    device, and for a GPU where no driver answers.
+    `auto` is cuda:0 if a driver answers, else the emulator. Raises InvalidInput for another device,
+    and for a GPU without a driver that answers.
     """
     if device == EMULATED:
         return None
@@ -58,8 +59,8 @@ def gpu_or_emulator(device: str) -> int | None:
 def gpu_alone(device: str, wanted: str, instead: str) -> int:
     """Return the index of the GPU that `auto`, which is cuda:0, or `cuda:N` names.
 
-    Raises InvalidInput for what is no GPU, and where no driver answers: `wanted` needs it, and
-    `instead` says what can be done without one.
+    Raises InvalidInput for a name of no GPU, and if no driver answers: the message says that
+    `wanted` needs a GPU, and `instead` what can be done without one.
     """
     index = 0 if device == "auto" else device_index(device)
     if index is None:

@@ -1,4 +1,4 @@
-"""A recording: kernels that were measured on a GPU, the file that keeps them, where files lie."""
+"""Recordings: kernels that were measured on a GPU, their file format, and the folders of files."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ from explorer.system.user_files import (
 
 @dataclass(frozen=True, slots=True)
 class RecordedKernel:
-    """One kernel: what emits it, and what became of it."""
+    """A kernel's config, the digest of its code, and its outcome."""
 
     config: Config
     digest: str
@@ -60,7 +60,7 @@ class RecordedComparison:
 
 @dataclass(frozen=True, slots=True)
 class RecordingHeader:
-    """What a recording is of."""
+    """The problem of a recording, its GPU and environment, and how its configs were chosen."""
 
     problem: Problem
     gpu: GpuSpec
@@ -69,8 +69,9 @@ class RecordingHeader:
     """How the configs were chosen, in words."""
     kernel_count: int
     sub_space: dict[str, tuple[str | int | bool, ...]] = field(default_factory=dict)
-    """The values of each parameter of which every legal config was measured, one for each code;
-    empty where there is no such sub-space. Parameters left out have all their values."""
+    """The values of each parameter that span the sub-space of which every legal config was
+    measured, one of each emitted code; empty if there is no such sub-space. A parameter that is
+    left out has all its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +88,25 @@ class Recording:
 
 
 MAX_UNPACKED_BYTES = 128 * 2**20
-"""Where unpacking stops. The 1700 kernels of a shipped recording take 1.5 MB: this is 150,000."""
+"""Most bytes that a file may unpack to: 150,000 kernels. A shipped recording of 1700 has 1.5 MB."""
 
 MAX_LINE_BYTES = 2**20
 """Largest line. A comparison of 400 kernels takes 150 kB, a kernel 1 kB and its compiler's log."""
 
 _CHUNK_BYTES = 2**16
 _GZIP = 16 + zlib.MAX_WBITS
-"""What tells zlib to read a gzip header, and to check the sum and the length at the end."""
+"""zlib's flag to read a gzip header, and to check the sum and the length at the end."""
 
 
-class DamagedFile(Exception):  # the reader of a recording says it with the file's name
-    """A gzip file that is none, ends early, is too large, or does not agree with its check sum."""
+class DamagedFile(Exception):  # the reader of a recording adds the file's name
+    """Raised for no gzip file, or one that ends early, is too large or has a wrong check sum."""
 
 
 def unpacked_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Give the lines of a gzip file of one member, without their ends.
+    """Yield the lines of a gzip file of one member, without their ends.
 
-    No more than MAX_LINE_BYTES are held. Whoever takes all lines knows that the file is whole: its
-    check sum is compared after the last. Raises DamagedFile.
+    At most MAX_LINE_BYTES are held in memory. The check sum is compared after the last line, so a
+    caller that takes all lines knows that the file is whole. Raises DamagedFile.
     """
     waiting, unpacked = b"", 0
     for part in _parts(file):
@@ -121,7 +122,7 @@ def unpacked_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _parts(file: BinaryIO) -> Iterator[bytes]:
-    """Give what the file unpacks to, in parts of at most _CHUNK_BYTES."""
+    """Yield the unpacked bytes of a file, in parts of at most _CHUNK_BYTES."""
     unpacker = zlib.decompressobj(_GZIP)
     packed = file.read(_CHUNK_BYTES)
     if not packed.startswith(b"\x1f\x8b"):
@@ -139,8 +140,8 @@ def _parts(file: BinaryIO) -> Iterator[bytes]:
 
 
 # ------------------------------------------------------------------ the file
-# It is gzip over JSON lines: a header, then a line a kernel, then a line of the comparison of the
-# best, where there is one.
+# The file is gzip over JSON lines: a header, a line for each kernel and, if the best kernels were
+# compared, a line for that comparison.
 
 
 FORMAT = "softmax-explorer recording"
@@ -148,7 +149,7 @@ FORMAT_VERSION = 1
 SUFFIX = ".json.gz"
 
 MAX_PACKED_BYTES = 32 * 2**20
-"""Largest file that is read. The 1700 kernels of a shipped recording take 0.14 MB."""
+"""Largest file that is read. A shipped recording of 1700 kernels has 0.14 MB."""
 
 _REMEDY = "fetch it again, make it again with explorer record, or remove it"
 
@@ -182,21 +183,21 @@ def read_recording(path: Path) -> Recording:
 
 
 def read_header(path: Path) -> RecordingHeader:
-    """Read what a recording is of, and no more; raises InvalidInput."""
+    """Read the header of a recording alone; raises InvalidInput."""
     with _lines(path) as lines:
         return _header(lines)
 
 
 def recording_name(path: Path) -> str:
-    """The file's name without its suffix."""
+    """Return the file's name without its suffix."""
     return path.name.removesuffix(SUFFIX)
 
 
 @contextmanager
 def _lines(path: Path) -> Iterator[Iterator[Values]]:
-    """Give the values of a recording's lines; errors say its path and what to do.
+    """Open a recording, and give the values of its lines; errors name its path and a remedy.
 
-    Raises NotFound where there is no such file, and InvalidInput for one that cannot be read.
+    Raises NotFound if there is no such file, and InvalidInput for one that cannot be read.
     """
     if not is_there(path):
         raise NotFound(f"recording {path} does not exist; explorer doctor lists those there are")
@@ -246,7 +247,7 @@ def _header(lines: Iterator[Values]) -> RecordingHeader:
 
 
 def _sub_space(value: Any) -> dict[str, tuple[str | int | bool, ...]]:
-    """Read values of parameters; a recording from before there were any has none."""
+    """Read the values of each parameter; older recordings have no sub-space."""
     listed, parameters = read_object(value, "sub_space"), Config().as_dict()
     for name, values in listed.items():
         plain = isinstance(values, list) and all(isinstance(v, str | int) for v in values)
@@ -273,9 +274,9 @@ def _kernel_line(kernel: RecordedKernel) -> dict[str, Any]:
 def _kernels(
     lines: Iterator[Values], count: int
 ) -> tuple[list[RecordedKernel], RecordedComparison | None]:
-    """Read what follows the header: `count` kernels, no two alike, and perhaps a comparison."""
+    """Read the lines after the header: `count` different kernels, and perhaps a comparison."""
     kernels: list[RecordedKernel] = []
-    met: set[Config | str] = set()
+    seen: set[Config | str] = set()
     for number, line in enumerate(lines, 1):
         if "comparison" in line and number > count:
             comparison = read_fields(RecordedComparison, line["comparison"], "comparison")
@@ -285,9 +286,9 @@ def _kernels(
         if number > count:
             raise InvalidInput(f"it has more than the {count} kernels that its header tells of")
         kernel = _kernel(line, number)
-        if not met.isdisjoint((kernel.config, kernel.digest)):
+        if not seen.isdisjoint((kernel.config, kernel.digest)):
             raise InvalidInput(f"kernel {number} has the config or the digest of an earlier one")
-        met |= {kernel.config, kernel.digest}
+        seen |= {kernel.config, kernel.digest}
         kernels.append(kernel)
     if len(kernels) != count:
         raise InvalidInput(f"{len(kernels)} of {count} kernels")
@@ -295,7 +296,7 @@ def _kernels(
 
 
 def _kernel(line: Values, number: int) -> RecordedKernel:
-    """Read a kernel; errors say its number, from 1."""
+    """Read a kernel; errors name its number, from 1."""
     outcome: Outcome
     try:
         config = Config.from_dict(line.get("config"))
@@ -307,7 +308,8 @@ def _kernel(line: Values, number: int) -> RecordedKernel:
 
 
 def _check_comparison(comparison: RecordedComparison, kernels: list[RecordedKernel]) -> None:
-    """Raises InvalidInput where its rows are not those of kernels that were measured."""
+    """Raise InvalidInput unless a comparison has one row of samples for each measured kernel in
+    it."""
     measured = {kernel.digest for kernel in kernels if isinstance(kernel.outcome, Measured)}
     foreign = [digest for digest in comparison.digests if digest not in measured]
     if foreign:
@@ -330,7 +332,7 @@ _RECORD = "record one on a GPU with explorer record"
 
 @dataclass(frozen=True, slots=True)
 class RecordingFile:
-    """A recording's file, with its header, or with what is wrong with it."""
+    """The file of a recording, with its header, or with a sentence on its damage."""
 
     name: str
     path: Path
@@ -339,7 +341,7 @@ class RecordingFile:
 
 
 def recording_dirs() -> list[Path]:
-    """Folders that are looked into, in that order."""
+    """Return the folders of recordings, the user's before the shipped one."""
     candidates = [shipped_folder("recorded", "studies/recorded")]
     with suppress(FileNotFoundError):  # the current folder is gone
         candidates.insert(0, (studies_folder() / "recorded").absolute())
@@ -349,10 +351,10 @@ def recording_dirs() -> list[Path]:
 def local_path(
     problem: Problem, gpu: GpuSpec, timing: str, accuracy: Accuracy = Accuracy.DEFAULT
 ) -> Path:
-    """Where a new recording goes, such as studies/recorded/h200-f32-4096.json.gz.
+    """Return the path of a new recording, such as studies/recorded/h200-f32-4096.json.gz.
 
-    What is not as usual of a problem, a timing that is not cold, and an accuracy that is not the
-    default are part of the name.
+    The name includes what differs from a problem's defaults, a timing that is not cold, and an
+    accuracy that is not the default.
     """
     short = gpu.name.removeprefix("NVIDIA ").removeprefix("Tesla ").lower().replace(" ", "-")
     usual = problem == AskedProblem(problem.cols, problem.dtype).problem()
@@ -364,12 +366,12 @@ def local_path(
 
 
 def own_file(name: str) -> Path:
-    """Where a recording of that name lies, or is to lie, among the user's studies."""
+    """Return the path of a recording of that name in the user's studies, existing or not."""
     return studies_folder() / "recorded" / f"{name}{SUFFIX}"
 
 
 def list_recordings() -> list[RecordingFile]:
-    """All recordings, by name; a name found in an earlier folder hides later ones."""
+    """Return all recordings, by name; a name in an earlier folder hides it in later ones."""
     paths: dict[str, Path] = {}
     for folder in recording_dirs():
         for path in sorted(folder.glob(f"*{SUFFIX}")):
@@ -378,7 +380,7 @@ def list_recordings() -> list[RecordingFile]:
 
 
 def load_recording(name: str) -> Recording:
-    """The recording called `name`, or at that path; raises NotFound, InvalidInput."""
+    """Return the recording called `name`, or at that path; raises NotFound, InvalidInput."""
     places = [Path(name)] if name.endswith(SUFFIX) else []
     for path in [*places, *(folder / f"{name}{SUFFIX}" for folder in recording_dirs())]:
         if is_there(path):
@@ -388,25 +390,25 @@ def load_recording(name: str) -> Recording:
 
 
 def find_recording(asked: AskedProblem, tell: Callable[[str], None] = lambda _: None) -> Recording:
-    """The latest recording of what was asked; raises NotFound, InvalidInput.
+    """Return the latest recording of a problem; raises NotFound, InvalidInput.
 
-    One in the user's folder goes before those that are shipped; of these one of DEFAULT_GPU goes
-    before those of other GPUs, so that all that is said without a GPU is of the same one.
-    `tell` gets a sentence for each damaged recording that was passed over. Where nothing else is
-    found, the damage is what is raised.
+    One in the user's folder is preferred to those that are shipped, and among these one of
+    DEFAULT_GPU to those of other GPUs, so that all that is shown without a GPU is of the same one.
+    `tell` gets a sentence for each damaged recording that was skipped. If every match is damaged,
+    the damage is raised.
     """
     files = list_recordings()
     damage = [file.damage for file in files if file.damage]
     matching = [file for file in files if file.header and asked.matches(file.header.problem)]
     for file in sorted(matching, key=_rank, reverse=True):
         try:
-            found = read_recording(file.path)
+            recording = read_recording(file.path)
         except ExplorerError as error:
             damage.insert(0, str(error))
             continue
         for sentence in damage:
             tell(f"passed over: {sentence}")
-        return found
+        return recording
     if damage:
         raise InvalidInput(f"no recording of {asked} can be read: {damage[0]}")
     there_are = ", ".join(file.name for file in files if file.header) or "none"
@@ -424,7 +426,7 @@ def _look_at(path: Path) -> RecordingFile:
 
 
 def _rank(file: RecordingFile) -> tuple[bool, bool, str]:
-    """How soon a recording is taken of several of one problem: the greater, the sooner."""
+    """Return a recording's rank among those of one problem: the greatest is taken."""
     assert file.header is not None
     own = file.path.parent != shipped_folder("recorded", "studies/recorded")
     return own, file.header.gpu.name == DEFAULT_GPU, file.header.environment.date

@@ -115,7 +115,7 @@ class ReplayEvaluator:
         return self._compared
 
     def identity(self, config: Config) -> str:
-        """The recorded digest; raises InvalidInput for a config that was not recorded."""
+        """Return the recorded digest; raises InvalidInput for a config that was not recorded."""
         return self._kernel(config).digest
 
     def submit(self, config: Config) -> None:
@@ -125,7 +125,7 @@ class ReplayEvaluator:
         """Return None: proposals are evaluated in their order, and a seed gives the same trials."""
 
     def evaluate(self, config: Config) -> Outcome:
-        """The recorded outcome; raises InvalidInput for a config that was not recorded.
+        """Return the recorded outcome; raises InvalidInput for a config that was not recorded.
 
         A kernel that was measured under a looser accuracy is rejected where its recorded errors are
         beyond the limits.
@@ -137,7 +137,7 @@ class ReplayEvaluator:
         return Rejected(Stage.VERIFY, fault) if fault else outcome
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
-        """The recorded comparison where it has all of them, else samples of the evaluations.
+        """Return the recorded comparison where it has all of them, else samples of the evaluations.
 
         The comparison says which: those samples are not interleaved.
         """
@@ -148,7 +148,7 @@ class ReplayEvaluator:
         return self._from_samples(kernels, rounds)
 
     def _from_samples(self, kernels: Sequence[RecordedKernel], rounds: int) -> Comparison:
-        """Samples were taken one kernel after the other: rounds pair what was not timed together.
+        """Return rows of samples that were taken one kernel after the other, not in the same rounds.
 
         A kernel's second entry is its samples shifted by half, so that it differs by their noise.
         """
@@ -199,17 +199,17 @@ class ReplayEvaluator:
 
 
 def _fault(outcome: Measured, dtype: DType, accuracy: Accuracy) -> str:
-    """Why a kernel that met a looser accuracy does not meet this one; empty where it does."""
+    """Return why a kernel that met a looser accuracy does not meet this one, or an empty string."""
     assert outcome.max_ulp is not None and outcome.mean_ulp is not None  # checked when opened
-    limits = accuracy.limits(dtype)
-    if outcome.error > limits.relative and outcome.max_ulp > limits.steps + 0.5:
-        found, limit = limits.error_and_limit(outcome.error, outcome.max_ulp)
-        return f"too inexact: {found}, the limit under {accuracy} is {limit}"
+    tolerance = accuracy.tolerance(dtype)
+    if outcome.error > tolerance.relative and outcome.max_ulp > tolerance.steps + 0.5:
+        error, limit = tolerance.error_and_limit(outcome.error, outcome.max_ulp)
+        return f"too inexact: {error}, the limit under {accuracy} is {limit}"
     return accuracy.excess(dtype, outcome.max_ulp, outcome.mean_ulp)
 
 
 def _from_comparison(recorded: RecordedComparison, digests: Sequence[str]) -> Comparison:
-    """Rows in the order asked for.
+    """Return rows in the order asked for.
 
     The recording's best alone was entered twice; another's second entry is its first, changed
     round by round as the best's changed.

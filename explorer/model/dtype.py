@@ -13,19 +13,19 @@ class _Format:
     """A binary floating-point format, as IEEE 754 describes one."""
 
     array_name: str
-    """What libraries of arrays call it."""
+    """Its name in NumPy, PyTorch and other array libraries."""
     itemsize: int
     """Bytes."""
     mantissa_bits: int
-    """Those that are stored: the spacing of numbers from 1 on is 2 to minus so many."""
+    """Stored bits of the mantissa: the spacing of numbers at 1 is 2 to minus so many."""
     smallest_exponent: int
-    """2 to this power is the smallest normal number."""
+    """Exponent of the smallest normal number, a power of two."""
     greatest_exponent: int
-    """The greatest number is just below 2 to one more than this."""
+    """Exponent of the greatest number, which is just below twice that power of two."""
 
 
 class DType(StrEnum):
-    """Element types; arithmetic is fp32, and fp64 for `f64`."""
+    """Element types. Kernels compute in fp32, and in fp64 for `f64`."""
 
     F32 = "f32"
     F16 = "f16"
@@ -34,7 +34,7 @@ class DType(StrEnum):
 
     @property
     def array_name(self) -> str:
-        """What libraries of arrays call it, such as float32."""
+        """Its name in array libraries, such as float32."""
         return _FORMATS[self].array_name
 
     @property
@@ -49,12 +49,12 @@ class DType(StrEnum):
 
     @property
     def mantissa_bits(self) -> int:
-        """Stored bits of the mantissa: the spacing from 1 on is 2 to minus so many."""
+        """Stored bits of the mantissa: the spacing of numbers at 1 is 2 to minus so many."""
         return _FORMATS[self].mantissa_bits
 
     @property
     def smallest_normal(self) -> float:
-        """The smallest normal number; errors are relative to nothing smaller."""
+        """The smallest normal number. Relative errors are of results at least this large."""
         return 2.0 ** _FORMATS[self].smallest_exponent
 
     @property
@@ -69,15 +69,15 @@ class DType(StrEnum):
         return DType.F64 if self is DType.F64 else DType.F32
 
     def holds(self, number: float) -> bool:
-        """Whether a number is within the type's normal numbers, 0 left aside."""
+        """Return whether the magnitude of a number is in the range of the type's normal numbers."""
         return self.smallest_normal <= abs(number) <= self.greatest
 
     @classmethod
     def parse(cls, text: str) -> "DType":
-        """Read a dtype's name; raises InvalidInput naming those there are.
+        """Read a dtype's name; raises InvalidInput, which lists the known names.
 
-        The names that people and libraries write are read too, in either case: float16, fp16,
-        half, torch.bfloat16. `float` is 32 bits, as in C and PyTorch; NumPy's has 64.
+        Other common names are read too, in upper or lower case: float16, fp16, half,
+        torch.bfloat16. `float` has 32 bits, as in C and PyTorch; NumPy's has 64.
         """
         plain = text.lower().removeprefix("torch.")
         return _OTHER_NAMES.get(plain) or parse_name(cls, "dtype", plain, text)
@@ -86,9 +86,9 @@ class DType(StrEnum):
     def meant_by(cls, value: Any) -> "DType | None":
         """Return the type that a value of a program stands for; None if there is none.
 
-        Such values are the names that `parse` reads, and the types of PyTorch, NumPy and ml_dtypes:
-        torch.float16, numpy.float16, numpy.dtype("float16"). They are known by their names, since
-        those libraries may be absent.
+        Such a value is a name that `parse` reads, or a type of PyTorch, NumPy or ml_dtypes:
+        torch.float16, numpy.float16, numpy.dtype("float16"). These are recognised by their names,
+        because the libraries may be absent.
         """
         try:
             return cls.parse(value if isinstance(value, str) else _name_of(value))
@@ -123,4 +123,4 @@ _OTHER_NAMES = {
     "fp64": DType.F64,
     "double": DType.F64,
 }
-"""What else people call the types."""
+"""Other common names of the types."""

@@ -1,4 +1,4 @@
-"""What a GPU offers a kernel: its limits, and how many blocks of a kernel it holds at once."""
+"""The limits of a GPU, and its occupancy: how many blocks of a kernel are resident on an SM."""
 
 import re
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class GpuSpec:
 
     @classmethod
     def from_dict(cls, values: Any) -> "GpuSpec":
-        """Read the limits of a GPU that a recording is of. Raises InvalidInput."""
+        """Read the limits of a GPU from a recording. Raises InvalidInput."""
         read = read_fields(cls, values, "gpu")
         if not _ARCH.fullmatch(read.arch):
             raise InvalidInput(f"arch is {shown(read.arch)}; it must be such as sm_90")
@@ -46,7 +46,7 @@ class GpuSpec:
 
     @property
     def cluster_blocks(self) -> int:
-        """Blocks of the largest cluster, which write to each other's shared memory; 1 without."""
+        """Blocks of the largest cluster; 1 for a GPU without clusters."""
         if self._major < 9:
             return 1
         return 16 if self._major in (9, 10) else 8
@@ -63,7 +63,7 @@ class GpuSpec:
 
     @property
     def copies_in_bulk(self) -> bool:
-        """Whether one thread can copy a row to shared memory, counted by an mbarrier."""
+        """Whether one thread can copy a row to shared memory (cp.async.bulk with an mbarrier)."""
         return self._major >= 9
 
     @property
@@ -73,12 +73,12 @@ class GpuSpec:
 
     @property
     def shared_unit_bytes(self) -> int:
-        """Shared memory is allotted to a block in multiples of this."""
+        """Granularity of the shared memory that is allocated to a block."""
         return 128 if self._major >= 8 else 256
 
     @property
     def shared_reserved_bytes(self) -> int:
-        """Shared memory that the system takes of each block."""
+        """Shared memory of each block that the system reserves."""
         return 1024 if self._major >= 8 else 0
 
 
@@ -114,13 +114,13 @@ _GPUS: dict[str, tuple[str, int, int, int, float]] = {
 }
 
 DEFAULT_GPU = "NVIDIA H200"
-"""The GPU whose limits are assumed where none is present and none is named."""
+"""The GPU whose limits are assumed if none is present and none is named."""
 
 
 def known_gpu(name: str) -> GpuSpec:
-    """The limits of a GPU that is not here; raises InvalidInput.
+    """Return the limits of a GPU that need not be present; raises InvalidInput.
 
-    Its name is the driver's, or a part of it that only one GPU has, or an architecture.
+    `name` is the driver's name, a part of it that only one GPU has, or an architecture.
     """
     if name.startswith("sm_"):
         return known_gpu_for(name)
@@ -143,12 +143,12 @@ def known_gpu(name: str) -> GpuSpec:
 
 
 def _full_name(part: str) -> str:
-    """The driver's name of the one GPU whose name has a part, in capitals or not."""
-    found = [name for name in _GPUS if part and part.lower() in name.lower()]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise InvalidInput(f"GPU '{part}' is one of several: {', '.join(found)}; name one of them")
+    """Return the driver's name of the one GPU whose name contains `part`, whatever its case."""
+    names = [name for name in _GPUS if part and part.lower() in name.lower()]
+    if len(names) == 1:
+        return names[0]
+    if names:
+        raise InvalidInput(f"GPU '{part}' is one of several: {', '.join(names)}; name one of them")
     raise InvalidInput(
         f"GPU '{part}' is not known; there are {', '.join(_GPUS)}; of another GPU, name the "
         "architecture, such as sm_89"
@@ -156,12 +156,12 @@ def _full_name(part: str) -> str:
 
 
 def is_known_gpu(name: str) -> bool:
-    """Whether the limits of the GPU that the driver calls `name` are on record."""
+    """Return whether the limits of the GPU with the driver's name `name` are known."""
     return name in _GPUS
 
 
 def known_gpu_for(arch: str) -> GpuSpec:
-    """A GPU of an architecture such as sm_90; raises InvalidInput naming those there are."""
+    """Return a GPU of an architecture such as sm_90; raises InvalidInput, which lists them all."""
     for name, (gpu_arch, *_) in _GPUS.items():
         if gpu_arch == arch:
             return known_gpu(name)
@@ -170,7 +170,7 @@ def known_gpu_for(arch: str) -> GpuSpec:
 
 
 def peak_gbps(name: str) -> float:
-    """Datasheet bandwidth of the GPU that the driver calls `name`, 0 where unknown."""
+    """Return the datasheet's bandwidth of the GPU with the driver's name `name`; 0 if unknown."""
     return _GPUS[name][4] if name in _GPUS else 0.0
 
 
@@ -178,44 +178,46 @@ def peak_gbps(name: str) -> float:
 
 
 WARP = 32
-"""Threads of a warp, of every architecture so far."""
+"""Threads of a warp, on every architecture so far."""
 
 REGISTER_UNIT = 256
-"""Registers are allotted to a warp in multiples of this."""
+"""Granularity of the registers that are allocated to a warp."""
 
 MAX_REGISTERS = 255
-"""Registers a thread can have, every architecture since sm_35."""
+"""Most registers of a thread, on every architecture since sm_35."""
 
 SUB_PARTITIONS = 4
-"""Quarters of an SM; each has a quarter of the registers, and a warp lives in one."""
+"""Sub-partitions of an SM; each has a quarter of the registers, and a warp stays in one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Blocks and warps that an SM holds at once, and how often the grid fills the GPU."""
+    """Blocks and warps that are resident on an SM, and how often the grid fills the GPU."""
 
     blocks_per_sm: int
-    """0 where not even one block fits."""
+    """0 if not even one block fits."""
     warps_per_sm: int
     max_warps_per_sm: int
     limited_by: tuple[str, ...]
-    """What allows no further block: some of `warps`, `blocks`, `registers`, `shared memory`."""
+    """The limits that allow no further block: of `warps`, `blocks`, `registers`, `shared
+    memory`."""
     waves: float
-    """Blocks of the grid over blocks that the GPU holds at once; infinite if it holds none."""
+    """Blocks of the grid divided by the GPU's resident blocks; infinite if none is resident."""
 
     @property
     def share(self) -> float:
-        """Warps held over warps that an SM can hold, 0 to 1."""
+        """Resident warps divided by the most that an SM can hold, 0 to 1."""
         return self.warps_per_sm / self.max_warps_per_sm
 
 
 def occupancy(
     resources: Resources, block: int, grid: int, gpu: GpuSpec, cluster: int = 1
 ) -> Occupancy:
-    """Occupancy of a kernel launched as `grid` blocks of `block` threads, `cluster` a cluster.
+    """Return the occupancy of a kernel of `grid` blocks of `block` threads, in clusters if > 1.
 
-    The GPU holds whole clusters: as many as its SMs have room for, fewer where the SMs of one of
-    its processing clusters are not a multiple of that, which its limits do not tell.
+    Clusters are resident as a whole, so the last SMs may hold fewer blocks. Fewer clusters fit if
+    the SMs of a GPU processing cluster are not a multiple of the cluster, which `GpuSpec` does not
+    know.
     """
     warps = -(-block // WARP)
     limits = {
@@ -236,13 +238,14 @@ def occupancy(
 
 
 def registers_left(threads: int, blocks: int, gpu: GpuSpec) -> int:
-    """Registers that a thread may have where an SM is to hold so many blocks of so many threads."""
+    """Return the most registers of a thread with which `blocks` of `threads` are resident on an
+    SM."""
     unit = REGISTER_UNIT // WARP
     return min(MAX_REGISTERS, gpu.registers_per_sm // (threads * blocks) // unit * unit)
 
 
 def _by_registers(registers: int, warps: int, gpu: GpuSpec) -> int:
-    """Blocks of `warps` warps whose registers an SM has."""
+    """Return the blocks of `warps` warps whose registers fit an SM."""
     if not registers:
         return gpu.blocks_per_sm
     per_warp = _rounded_up(registers * WARP, REGISTER_UNIT)
@@ -251,7 +254,7 @@ def _by_registers(registers: int, warps: int, gpu: GpuSpec) -> int:
 
 
 def _by_shared(shared_bytes: int, gpu: GpuSpec) -> int:
-    """Blocks whose shared memory, with what the system takes, an SM has."""
+    """Return the blocks whose shared memory, with what the system reserves, fits an SM."""
     if shared_bytes > gpu.shared_per_block_bytes:
         return 0
     needed = _rounded_up(shared_bytes + gpu.shared_reserved_bytes, gpu.shared_unit_bytes)

@@ -1,4 +1,4 @@
-"""What a kernel is given: the arrays and numbers that launches name, for any problem."""
+"""The arguments of a kernel: the arrays and numbers of a problem that its launches name."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,7 +26,7 @@ class Operand:
         return self.count * self.itemsize
 
 
-class Kind(StrEnum):
+class ScalarType(StrEnum):
     """Type of a number that is passed by value."""
 
     INT32 = "int32"
@@ -37,14 +37,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number that a launch can name, and how it is passed."""
+    """A number that a launch can name, and the type in which it is passed."""
 
-    kind: Kind
+    kind: ScalarType
     value: int | float
 
 
 def inputs(problem: Problem) -> tuple[Operand, ...]:
-    """The arrays that a problem's kernel reads.
+    """Return the arrays that a problem's kernel reads.
 
     `input` is the matrix, or for a backward op the forward's output; `grad` that output's
     gradient, of the same type and place; `lengths` a number of columns a row; `mask` a dense
@@ -62,21 +62,22 @@ def inputs(problem: Problem) -> tuple[Operand, ...]:
 
 
 def output(problem: Problem) -> Operand:
-    """The array that a problem's kernel writes; in place it has the input's address."""
+    """Return the array that a problem's kernel writes; in place it has the input's address."""
     return Operand("output", problem.output_dtype, problem.output_elements)
 
 
 def scalars(problem: Problem) -> dict[str, Scalar]:
-    """The numbers that a launch can name."""
+    """Return the numbers that a launch can name."""
     wide = problem.dtype is DType.F64
     return {
-        "rows": Scalar(Kind.INT64, problem.rows),
-        "cols": Scalar(Kind.INT32, problem.cols),
-        "inner": Scalar(Kind.INT64, problem.inner),
-        "mask_rows": Scalar(Kind.INT64, problem.mask_rows),
-        "input_stride": Scalar(Kind.INT64, problem.input_stride),
-        "output_stride": Scalar(Kind.INT64, problem.output_stride),
+        "rows": Scalar(ScalarType.INT64, problem.rows),
+        "cols": Scalar(ScalarType.INT32, problem.cols),
+        "inner": Scalar(ScalarType.INT64, problem.inner),
+        "mask_rows": Scalar(ScalarType.INT64, problem.mask_rows),
+        "input_stride": Scalar(ScalarType.INT64, problem.input_stride),
+        "output_stride": Scalar(ScalarType.INT64, problem.output_stride),
         "scale": Scalar(
-            Kind.FLOAT64 if wide else Kind.FLOAT32, 1.0 if problem.scale is None else problem.scale
+            ScalarType.FLOAT64 if wide else ScalarType.FLOAT32,
+            1.0 if problem.scale is None else problem.scale,
         ),
     }

@@ -1,4 +1,4 @@
-"""What became of a config, and under what environment it was measured."""
+"""The outcome of evaluating a config, and the environment in which it was measured."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ from explorer.system.plain_data import read_fields
 
 
 class Stage(StrEnum):
-    """Where a variant fell, in the order in which it is tried."""
+    """The stage of the evaluation at which a variant was rejected, in order."""
 
     INVALID = "invalid"
     COMPILE = "compile"
@@ -26,7 +26,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What ptxas allotted to a kernel, and the dynamic shared memory its launch asks for."""
+    """Resources that ptxas allocated to a kernel, and the dynamic shared memory of its launch."""
 
     registers: int
     static_shared_bytes: int = 0
@@ -43,7 +43,7 @@ class Resources:
 
 
 def spread(samples: Sequence[float]) -> float:
-    """Interquartile range over median; 0 for fewer than two samples."""
+    """Return the samples' interquartile range divided by their median; 0 for fewer than two."""
     if len(samples) < 2:
         return 0.0
     low, middle, high = quantiles(samples, n=4, method="inclusive")
@@ -51,7 +51,7 @@ def spread(samples: Sequence[float]) -> float:
 
 
 class Timed:
-    """What has `samples_us`: times of one kernel, microseconds a launch."""
+    """A base of classes with `samples_us`: times of one kernel, in microseconds a launch."""
 
     __slots__ = ()
     samples_us: tuple[float, ...]
@@ -113,7 +113,7 @@ Outcome = Measured | Rejected
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a reader needs to judge, and to repeat, a measurement."""
+    """Everything that a reader needs to judge and repeat a measurement."""
 
     gpu: str
     arch: str
@@ -130,21 +130,21 @@ class Environment:
     copy_us: float = 0.0
     """Median microseconds of the fastest plain copy of the same bytes, in the same run."""
     copy_name: str = ""
-    """Which plain copy that was."""
+    """Name of that plain copy."""
     buffers: int = 0
     """Pairs of input and output that launches rotate over."""
     launches_per_sample: int = 0
     sm_clock_mhz: int = 0
     memory_clock_mhz: int = 0
     throttle_reasons: str = ""
-    """What held the clocks back while measuring, as the driver names it; empty for nothing."""
+    """The driver's reasons for lowered clocks during the measurement; empty for none."""
     peak_gbps: float = 0.0
     """Datasheet bandwidth, 0 where unknown."""
     accuracy: Accuracy = Accuracy.DEFAULT
-    """What kernels had to meet."""
+    """The accuracy that kernels had to meet."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Return plain data, for JSON."""
         return asdict(self)
 
     @classmethod

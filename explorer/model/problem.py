@@ -1,4 +1,4 @@
-"""What to compute: op, rows, cols, dtypes, mask, and how the matrices lie in memory."""
+"""A problem: op, rows, cols, dtypes, mask, and the layout of its matrices in memory."""
 
 import math
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -22,24 +22,25 @@ from explorer.system.plain_data import (
 
 
 MAX_COLS = 2**31 - 1 - 2**16
-"""Kernels index within a row by 32-bit integers; the margin covers one block's stride."""
+"""Most columns: kernels index within a row by 32-bit integers, less one block's stride."""
 
 MAX_INNER = 2**31 - 1
-"""Elements between neighbours of a row, at most."""
+"""Most elements between neighbours of a row."""
 
 MAX_ROWS = 2**33 - 1
-"""Kernels number rows by 64-bit integers; so many rows of three 16-bit elements, and their results,
-take 96 GiB. A grid has 2^31 - 1 blocks at most, so that kernels of a row a block have fewer."""
+"""Most rows, which kernels count by 64-bit integers: so many rows of three 16-bit elements, with
+their results, take 96 GiB. A grid has at most 2^31 - 1 blocks, so kernels with a block for each row
+have fewer."""
 
 
 def check_extent(name: str, value: int, limit: int) -> None:
-    """Raises InvalidInput for what is not from 1 to the limit."""
+    """Raise InvalidInput unless `value` is a whole number from 1 to `limit`."""
     if not 1 <= value <= limit:
         raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number from 1 to {limit}")
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is a number that a float can hold, NaN and infinities included."""
+    """Return whether a value is a number that a float can hold, NaN and infinities included."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
     try:
@@ -50,7 +51,7 @@ def _is_number(value: Any) -> bool:
 
 
 def power_of_two(count: int) -> int:
-    """The smallest power of two that is not below `count`; 1 for none."""
+    """Return the smallest power of two that is at least `count`."""
     return 1 << (max(1, count) - 1).bit_length()
 
 
@@ -72,7 +73,7 @@ class Op(StrEnum):
 
     @property
     def is_log(self) -> bool:
-        """Whether it is of the logarithm of softmax."""
+        """Whether it computes the logarithm of softmax, or its gradient."""
         return self.value.startswith("log_")
 
     @property
@@ -82,12 +83,12 @@ class Op(StrEnum):
 
     @classmethod
     def parse(cls, text: str) -> "Op":
-        """Read an op's name; raises InvalidInput naming those there are."""
+        """Read an op's name; raises InvalidInput, which lists the known names."""
         return parse_name(cls, "op", text)
 
 
 class Mask(StrEnum):
-    """Which elements have no share in their row: as if they were -inf."""
+    """Which elements are masked: they count as -inf."""
 
     NONE = "none"
     CAUSAL = "causal"
@@ -96,7 +97,7 @@ class Mask(StrEnum):
 
     @classmethod
     def parse(cls, text: str) -> "Mask":
-        """Read a mask's name; raises InvalidInput naming those there are."""
+        """Read a mask's name; raises InvalidInput, which lists the known names."""
         return parse_name(cls, "mask", text)
 
 
@@ -107,7 +108,7 @@ _NAMED: dict[str, type[StrEnum]] = {"dtype": DType, "op": Op, "out_dtype": DType
 """The fields whose values have names."""
 
 DEFAULT_TRAFFIC_BYTES = 256 * 2**20
-"""Traffic of a problem whose rows were left out: several times the L2 of any GPU there is."""
+"""Traffic of a problem whose rows are not given: several times the L2 cache of any GPU."""
 
 
 MAX_STRIDE = 2**40
@@ -124,12 +125,12 @@ _WHOLE = {
 """The fields that are whole numbers, with the largest."""
 
 _WHOLE_OR_NONE = ("mask_rows", "input_stride", "output_stride")
-"""Those of which None says nothing, as 0 does."""
+"""Those for which None means the default, as 0 does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a user says a field of a problem: by an option of the field's name."""
+    """The command line's option for a field of a problem, which has the field's name."""
 
     kind: type
     """int, float, bool, or an enumeration that has a `parse`."""
@@ -139,7 +140,7 @@ class Option:
     """The largest whole number; the least is 1."""
 
     def read(self, name: str, text: str) -> Any:
-        """The value of field `name` that `text` says; raises InvalidInput."""
+        """Read the value of field `name` from `text`; raises InvalidInput."""
         if self.kind is bool:
             return True
         try:
@@ -152,7 +153,7 @@ class Option:
 
 
 def _option(*option: Any, **more: Any) -> dict[str, Option]:
-    """The metadata of a field that a user says by an option."""
+    """Return the metadata of a field that has an option."""
     return {"option": Option(*option, **more)}
 
 
@@ -160,10 +161,10 @@ def _option(*option: Any, **more: Any) -> dict[str, Option]:
 class Problem:
     """An op over each row of a (rows, cols) matrix. Raises InvalidInput.
 
-    Types are `DType` members, or whatever `DType.meant_by` knows: "half", torch.float16.
-    Rows lie one after the other, `input_stride` and `output_stride` elements apart (0: `cols`),
-    unless `inner` is more than 1: then the matrix is an array (rows / inner, cols, inner), of
-    which the op runs over the middle axis. An input x counts as scale * x + mask.
+    Types are `DType` members, or whatever `DType.meant_by` knows: "half", torch.float16. Rows lie
+    one after the other, `input_stride` and `output_stride` elements apart (0: `cols`). If `inner`
+    is more than 1, the matrix is instead an array (rows / inner, cols, inner), and the op runs over
+    its middle axis. The op is computed of scale * x + mask.
     """
 
     rows: int = field(
@@ -233,7 +234,7 @@ class Problem:
     )
 
     def __post_init__(self) -> None:
-        if not (  # the usual case, in one glance: problems are made often
+        if not (  # the usual case by one test, because programs make many problems
             type(self.rows) is type(self.cols) is type(self.inner) is int
             and type(self.mask_rows) is type(self.input_stride) is type(self.output_stride) is int
             and type(self.in_place) is bool
@@ -243,7 +244,7 @@ class Problem:
         check_extent("rows", self.rows, MAX_ROWS)
         check_extent("cols", self.cols, MAX_COLS)
         self._default("out_dtype", self.out_dtype or self.dtype)
-        for name, kind in _NAMED.items():  # they may be said as text: bf16 for DType.BF16
+        for name, kind in _NAMED.items():  # text is read: "bf16" for DType.BF16
             value = getattr(self, name)
             if not isinstance(value, kind):
                 meant = DType.meant_by(value) if kind is DType else None
@@ -259,7 +260,7 @@ class Problem:
                 raise InvalidInput(fault)
 
     def _check_types(self) -> None:
-        """Make plain numbers of NumPy's; raises InvalidInput for what is no number or flag."""
+        """Convert NumPy's numbers to Python's; raises InvalidInput for a value of a wrong type."""
         for name, most in _WHOLE.items():
             value = getattr(self, name)
             if value is None and name in _WHOLE_OR_NONE:
@@ -318,7 +319,7 @@ class Problem:
 
     @property
     def _begins_mask(self) -> bool:
-        """Whether these are the first rows of a causal mask that has more."""
+        """Whether a causal mask has more rows than the problem, whose rows are its first ones."""
         return self.mask is Mask.CAUSAL and self.rows < self.mask_rows
 
     def _kind_fault(self) -> str:
@@ -348,16 +349,16 @@ class Problem:
 
     @property
     def input_elements(self) -> int:
-        """Elements from the first of the input to the last, gaps between rows included."""
+        """Elements from the first to the last of the input, gaps between rows included."""
         return (self.rows - 1) * self.input_stride + self.cols
 
     @property
     def output_elements(self) -> int:
-        """Elements from the first of the output to the last, gaps between rows included."""
+        """Elements from the first to the last of the output, gaps between rows included."""
         return (self.rows - 1) * self.output_stride + self.cols
 
     def output_place(self, row: int, col: int) -> int:
-        """Elements from the first of the output to that of a row and column."""
+        """Return the index in the output of the element at a row and column."""
         if self.inner == 1:
             return row * self.output_stride + col
         outer, place = divmod(row, self.inner)
@@ -365,12 +366,12 @@ class Problem:
 
     @property
     def is_dense(self) -> bool:
-        """Whether no gaps lie between rows."""
+        """Whether there are no gaps between rows."""
         return self.input_stride == self.cols == self.output_stride
 
     @property
     def visible(self) -> int:
-        """Elements that no causal mask hides: those a kernel has to read."""
+        """Elements that no causal mask hides, which a kernel has to read."""
         if self.mask is not Mask.CAUSAL:
             return self.rows * self.cols
         hidden = self.cols - self.mask_rows  # row r sees r + 1 + hidden columns, where any
@@ -381,9 +382,9 @@ class Problem:
 
     @property
     def read_bytes(self) -> int:
-        """The model's reads: each element that counts once, of each matrix that the op takes.
+        """Bytes that must be read: each visible element of each input matrix once.
 
-        Lengths of rows are data: whole rows count.
+        With lengths whole rows count, since lengths are data.
         """
         matrices = 2 if self.op.is_backward else 1
         masked = self.mask_rows * self.cols if self.mask is Mask.ADDITIVE else 0
@@ -391,12 +392,12 @@ class Problem:
 
     @property
     def written_bytes(self) -> int:
-        """The model's writes: each element of the output once."""
+        """Bytes that must be written: each element of the output once."""
         return self.rows * self.cols * self.output_dtype.itemsize
 
     @property
     def bytes(self) -> int:
-        """The model's traffic, whatever a variant really moves."""
+        """Bytes that must be read and written, whatever a variant really moves."""
         return self.read_bytes + self.written_bytes
 
     @property
@@ -405,14 +406,15 @@ class Problem:
         return self.cols * self.dtype.itemsize
 
     def gbps(self, time_us: float) -> float:
-        """Achieved bandwidth at `time_us` microseconds a launch, in 1e9 bytes a second."""
+        """Return the bandwidth in 1e9 bytes a second if a launch takes `time_us` microseconds."""
         return self.bytes / time_us * 1e-3
 
     def resized(self, rows: int | None = None, cols: int | None = None) -> "Problem":
-        """The same problem of other rows or cols: gaps between rows stay, all rows' mask too.
+        """Return the problem with other rows or cols; gaps between rows and a mask of all rows
+        stay.
 
-        A mask that repeats does so with the smallest number of rows that divides the new ones
-        where its own does not. Raises InvalidInput for rows that `inner` does not divide.
+        If the rows of a repeating mask do not divide the new rows, it gets the smallest number that
+        does. Raises InvalidInput for rows that `inner` does not divide.
         """
         rows, cols = rows or self.rows, cols or self.cols
         mask_rows = rows if self.mask_rows == self.rows else self.mask_rows
@@ -430,7 +432,7 @@ class Problem:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Fields to plain values; what is as usual beyond rows, cols, dtype and op is left out."""
+        """Return the fields as plain values: rows, cols, dtype, op, and what is not the default."""
         usual = Problem(self.rows, self.cols, self.dtype)
         always = {"rows", "cols", "dtype", "op"}
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -442,7 +444,7 @@ class Problem:
 
     @classmethod
     def from_dict(cls, values: Any) -> "Problem":
-        """Read what `as_dict` wrote. Raises InvalidInput for a name or a value of no problem."""
+        """Read what `as_dict` wrote. Raises InvalidInput for an unknown name or a wrong value."""
         given = read_object(values, "problem")
         read = read_fields(cls, {**given, "scale": None}, "problem")
         if (scale := given.get("scale")) is None:
@@ -455,7 +457,7 @@ class Problem:
         return " ".join([f"{self.op} {dtypes} {self.rows}x{self.cols}", *self._particulars()])
 
     def _particulars(self) -> list[str]:
-        """What is not as usual, a few words each."""
+        """Return the fields that are not the default, in a few words each."""
         every = f"/{self.mask_rows}" if self.mask_rows else ""
         dense = self.is_dense
         return [
@@ -473,10 +475,10 @@ OPTIONS: dict[str, Option] = {f.name: f.metadata["option"] for f in fields(Probl
 USUAL: dict[str, Any] = {
     f.name: None if f.default is MISSING else f.default for f in fields(Problem)
 }
-"""The value of each field where nothing is said; None for rows and cols."""
+"""The default of each field; None for rows and cols."""
 
 
 def default_rows(cols: int, dtype: DType) -> int:
-    """As many rows as make 256 MiB of traffic, one at least."""
+    """Return as many rows as make 256 MiB of traffic, at least one."""
     check_extent("cols", cols, MAX_COLS)
     return max(1, DEFAULT_TRAFFIC_BYTES // (cols * 2 * dtype.itemsize))

@@ -1,6 +1,6 @@
 """How a config splits a row over threads: the arithmetic that rules, launches and templates share.
 
-The emitted constants say the same in C++; a test compares the two.
+The emitted constants repeat it in C++; a test compares the two.
 """
 
 from dataclasses import dataclass
@@ -10,32 +10,33 @@ from explorer.model.gpu_spec import WARP
 from explorer.model.problem import Mask, Problem
 
 LINE_BYTES = 128
-"""A line of memory: accesses of a warp that start at one touch the fewest."""
+"""Bytes of a line of memory: a warp's access that starts at one touches the fewest lines."""
 
 WIDEST_STORE = 16
 """Bytes of the widest store of one thread."""
 
 STAGED_BYTES = 4
-"""Bytes that a thread takes at a time of a row in shared memory, a bank's: two 16-bit elements."""
+"""Bytes that a thread reads at a time of a row in shared memory: a bank, or two 16-bit elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkSplit:
-    """Shares of one row: widths in elements, `shared_bytes` in bytes a block."""
+    """The shares of a row that threads, blocks and launches get, and the shared memory they
+    need."""
 
     problem: Problem
     config: Config
 
     @property
     def width(self) -> int:
-        """Elements that a thread takes of a row at a time: those of one vector access."""
+        """Elements of a row that a thread loads by one vector access."""
         if not self.across_rows and self.config.staging == "span":
             return max(1, STAGED_BYTES // self.problem.dtype.itemsize)
         return self.config.vector_bytes // self.problem.dtype.itemsize
 
     @property
     def output_word_bytes(self) -> int:
-        """Bytes of one store: what becomes of one vector, or the widest that there is."""
+        """Bytes of one store: the results of one vector, at most the widest store."""
         return min(WIDEST_STORE, self.width * self.problem.output_dtype.itemsize)
 
     @property
@@ -45,12 +46,12 @@ class WorkSplit:
 
     @property
     def rows_together(self) -> int:
-        """Neighbouring rows of which one access takes elements."""
+        """Neighbouring rows of which one access loads an element each."""
         return self.width if self.across_rows else 1
 
     @property
     def row_groups(self) -> int:
-        """Where vectors lie across rows, the groups of so many rows that a block works on."""
+        """Groups of `rows_together` rows that a block works on, if vectors lie across rows."""
         return self.config.threads // self.config.threads_per_row
 
     @property
@@ -65,10 +66,10 @@ class WorkSplit:
 
     @property
     def aligned(self) -> bool:
-        """Whether rows are whole vectors, and start where an access may, if the matrices do.
+        """Whether all rows are whole, aligned vectors, provided that the matrices are aligned.
 
-        With an inner axis, whether it is whole vectors: they run along it. The rows of a span may
-        start at any element of it.
+        With an inner axis, whether that is whole vectors: they run along it. Rows in a staged tile
+        may start at any element of it.
         """
         problem = self.problem
         if self.across_rows:
@@ -83,14 +84,14 @@ class WorkSplit:
 
     @property
     def only_whole_vectors(self) -> bool:
-        """Whether no element is moved alone, so that matrices must begin where a vector may."""
+        """Whether no element is accessed alone, so that matrices must be aligned to vectors."""
         return self.width > 1 and (self.aligned or self.across_rows)
 
     @property
     def row_vectors(self) -> int:
-        """Vectors that cover a row, or one block's part of it where a cluster shares the row.
+        """Vectors that cover a row, or one block's part of it if a cluster shares the row.
 
-        Where rows are misaligned, it is the most that any start of a row takes. With an inner axis
+        If rows are misaligned, it is the most vectors for any start of a row. With an inner axis
         each of these vectors holds one element of the row.
         """
         if self.across_rows or self.aligned:
@@ -98,7 +99,7 @@ class WorkSplit:
         return self.block_vectors((self.problem.cols + 2 * (self.width - 1)) // self.width)
 
     def block_vectors(self, row_vectors: int) -> int:
-        """Of a row's vectors those for one block of a cluster, at most: in whole lines of memory.
+        """Return the most vectors of a row for one block of a cluster, in whole lines of memory.
 
         With an inner axis each vector lies in a line of its own.
         """
@@ -110,33 +111,33 @@ class WorkSplit:
 
     @property
     def parts(self) -> int:
-        """Blocks that each have a part of a row, in one launch and the next; 1 for whole rows."""
+        """Blocks that share a row in two successive launches; 1 if a block has whole rows."""
         if not self.config.splits_launches:
             return 1
         return -(-self.row_vectors // (self.config.threads * self.config.unroll))
 
     @property
     def equal_parts(self) -> bool:
-        """Whether the blocks that share a row have as many whole vectors of it each."""
+        """Whether the blocks that share a row have equally many whole vectors of it."""
         if self.config.splits_launches:
             return self.row_vectors % (self.config.threads * self.config.unroll) == 0
         return self.row_vectors * self.config.cluster * self.row_width == self.problem.cols
 
     @property
     def slots(self) -> int:
-        """Vectors of a row that one thread works on, at most."""
+        """Most vectors of a row that one thread works on."""
         return -(-self.row_vectors // self.config.threads_per_row)
 
     @property
     def keeps_numbers(self) -> bool:
-        """Whether what is kept is of the arithmetic's type: exponentials, or masked elements."""
+        """Whether the cache holds the arithmetic's type: exponentials, or masked elements."""
         return self.config.cache_holds == "exp" or self.problem.mask is Mask.ADDITIVE
 
     @property
     def cached_registers(self) -> int:
-        """32-bit registers in which a thread keeps its share, where the cache is registers."""
+        """32-bit registers that hold a thread's share, if the cache is registers."""
         vectors = self.slots * self.config.rows_per_thread
-        # No register holds two of what was loaded apart.
+        # No register holds elements of two loads.
         vector_bytes = max(4, self.width * self.problem.dtype.itemsize)
         loaded = self.cached_matrices * -(-vectors * vector_bytes // 4)
         if not self.keeps_numbers:
@@ -146,23 +147,23 @@ class WorkSplit:
 
     @property
     def cached_matrices(self) -> int:
-        """Matrices of which a share is kept: for a gradient, the output and its gradient."""
+        """Matrices in the cache: for a gradient, the forward's output and its gradient."""
         return 2 if self.problem.op.is_backward else 1
 
     @property
     def cached_element_bytes(self) -> int:
-        """Bytes of one cached element: numbers are as computed, inputs keep their dtype."""
+        """Bytes of one cached element: of the arithmetic's type, or of the input's."""
         dtype = self.problem.dtype
         return (dtype.arithmetic if self.keeps_numbers else dtype).itemsize
 
     @property
     def rows_in_shared(self) -> int:
-        """Rows of a block that shared memory has room for: those worked on, or on their way."""
+        """Rows of a block in shared memory: those being reduced, and those being copied."""
         return self.config.rows_per_block * self.config.stages
 
     @property
     def cache_bytes(self) -> int:
-        """Dynamic shared memory of a block: its rows, where the cache is shared memory."""
+        """Dynamic shared memory of a block: its rows, if the cache is shared memory."""
         if self.config.cache != "shared":
             return 0
         row = self.row_vectors * self.width * self.cached_element_bytes
@@ -170,7 +171,7 @@ class WorkSplit:
 
     @property
     def scratch_bytes(self) -> int:
-        """Static shared memory of a block's reductions, at most."""
+        """Most static shared memory of a block's reductions."""
         if self.across_rows:
             return self._scratch_across_rows
         if self.config.arrangement == "replicated":
@@ -189,7 +190,7 @@ class WorkSplit:
     def _reduced_numbers(self) -> int:
         """Numbers that a row's threads combine: a gradient's sum, else a maximum and a sum.
 
-        An online (reference, sum) pair is as many; a compensated sum is two numbers.
+        An online (maximum, sum) pair is two, as well; a compensated sum is two numbers by itself.
         """
         if self.problem.op.is_backward:
             return 1
@@ -197,7 +198,8 @@ class WorkSplit:
 
     @property
     def _cluster_shares(self) -> int:
-        """Shares of a row that a block holds: of all warps, or of its own and of all blocks."""
+        """Partial results that a block holds: of all warps of a cluster, or its own and the
+        blocks'."""
         warps = self.config.threads // WARP
         if self.config.first_warp_folds:
             return warps + self.config.cluster
@@ -205,18 +207,18 @@ class WorkSplit:
 
     @property
     def row_shares(self) -> int:
-        """Warps that share a row across which vectors lie; threads where no warp has two of it."""
+        """Warps that share a row across which vectors lie; threads if no warp has two of them."""
         return -(-self.config.threads_per_row // max(1, WARP // max(1, self.row_groups)))
 
     @property
     def _scratch_across_rows(self) -> int:
-        """As `scratch_bytes`: of all rows, what warps or threads leave, and what that came to."""
+        """`scratch_bytes` if vectors lie across rows: partial results of all rows, and totals."""
         shuffles = self.config.reduction == "shuffle"
-        left = self.row_shares if shuffles else self.config.threads_per_row
+        partial = self.row_shares if shuffles else self.config.threads_per_row
         if self.config.cluster > 1:
-            values = left + self.config.cluster + 1
+            values = partial + self.config.cluster + 1
         else:
-            values = left + shuffles if left > 1 else 0
+            values = partial + shuffles if partial > 1 else 0
         numbers = values * self.block_rows * self._reduced_numbers
         size = numbers * self.problem.dtype.arithmetic.itemsize + self._mbarrier_bytes
         if self.config.cache != "shared":
@@ -225,12 +227,12 @@ class WorkSplit:
 
     @property
     def _mbarrier_bytes(self) -> int:
-        """What the mbarriers of a cluster's exchanges take at most, alignment included."""
+        """Most bytes of the mbarriers of a cluster's exchanges, alignment included."""
         return 32 if self.config.cluster > 1 else 0
 
     @property
     def span_bytes(self) -> int:
-        """Static shared memory of the span of a block's rows, or of both spans of a gradient."""
+        """Static shared memory of a block's staged tile of rows, or of both tiles of a gradient."""
         if self.config.staging != "span":
             return 0
         size = self.config.vector_bytes
@@ -240,9 +242,9 @@ class WorkSplit:
 
     @property
     def static_bytes(self) -> int:
-        """Static shared memory of a block; of bulk copies an mbarrier each."""
-        arrivals = 8 * self.config.stages if self.config.staging == "bulk" else 0
-        return self.scratch_bytes + self.span_bytes + arrivals
+        """Static shared memory of a block, with an mbarrier for each stage of bulk copies."""
+        mbarriers = 8 * self.config.stages if self.config.staging == "bulk" else 0
+        return self.scratch_bytes + self.span_bytes + mbarriers
 
     @property
     def shared_bytes(self) -> int:
@@ -254,18 +256,18 @@ class WorkSplit:
 
 
 def keeps_packed(problem: Problem, config: Config) -> bool:
-    """Whether registers keep elements as they came, to be converted in each pass."""
-    kept = config.cache == "registers" and config.cache_holds == "input"
+    """Return whether registers hold 16-bit elements in pairs, which each pass converts."""
+    cached = config.cache == "registers" and config.cache_holds == "input"
     plain = config.staging == "direct" and config.sum == "plain" and config.rows_per_thread == 1
     one_matrix = not problem.op.is_backward and problem.mask is not Mask.ADDITIVE
-    return _has_pairs(problem, config) and kept and plain and one_matrix
+    return _has_pairs(problem, config) and cached and plain and one_matrix
 
 
 def borrows_ends(problem: Problem, config: Config) -> bool:
-    """Whether a row's first and last vector are loaded with what they hold of its neighbours.
+    """Return whether a row's first and last vectors are loaded whole, with elements of other rows.
 
-    Elements that are loaded one by one must be packed, for which a warp would wait before its next
-    load. Only a dense matrix that is not written in place has neighbours to load.
+    Elements that are loaded one by one must be packed, and a warp would wait for them before its
+    next load. Only a dense matrix that is not written in place has such neighbours.
     """
     split = WorkSplit(problem, config)
     if not _has_pairs(problem, config) or split.across_rows or split.aligned:

@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.accuracy import Accuracy, Limits
+from explorer.model.accuracy import Accuracy, Tolerance
 from explorer.model.dtype import DType
-from explorer.reference.layout import NUMPY_DTYPES
+from explorer.reference.layout import NUMPY_DTYPES, Array
 from explorer.reference.truth import Truth, Wide
 
-Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
 FLUSHED_BELOW = 2.0**-126
@@ -77,11 +75,11 @@ def check(
     rows = np.flatnonzero(~same.all(axis=1))
     if len(rows) < len(values):
         output, values, same, truth = output[rows], values[rows], same[rows], truth.of_rows(rows)
-    limits = accuracy.limits(dtype)
+    tolerance = accuracy.tolerance(dtype)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         off = np.where(same, 0.0, truth.error_of(values))
         flushed = _may_be_flushed(truth, dtype) & (values == 0)
-        right = same | flushed | _is_close(output, off, truth, dtype, limits)
+        right = same | flushed | _is_close(output, off, truth, dtype, tolerance)
         counted = (truth.magnitude >= dtype.smallest_normal) & ~flushed
         relative = np.where(counted, off / truth.magnitude, 0.0)
     wrong = np.argwhere(~right)
@@ -100,18 +98,18 @@ def check(
     )
 
 
-def _is_close(output: Array, off: Wide, truth: Truth, dtype: DType, limits: Limits) -> Flags:
+def _is_close(output: Array, off: Wide, truth: Truth, dtype: DType, tolerance: Tolerance) -> Flags:
     """Return which finite numbers are right although they are not the truth itself."""
     exact = truth.exact_rows()
     subnormal = SUBNORMAL_ERROR[dtype.arithmetic]
-    relative = np.where(exact, limits.exact_relative, limits.relative)
+    relative = np.where(exact, tolerance.exact_relative, tolerance.relative)
     allowed = np.where(truth.magnitude > 0, relative * truth.magnitude + subnormal, 0.0)
     close = off <= allowed
     if dtype.itemsize == 2:
         beside = np.where(
             exact,
             _is_rounded_within(output, truth, allowed, dtype),
-            _is_beside(output, truth, limits.steps, dtype),
+            _is_beside(output, truth, tolerance.steps, dtype),
         )
         close |= beside & (truth.magnitude > 0)
     # Nothing is near an infinity but itself.

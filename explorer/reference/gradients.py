@@ -1,7 +1,5 @@
 """Gradients that tell right kernels from wrong ones, and the matching outputs of the forward op."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,10 +7,8 @@ from explorer.model.dtype import DType
 from explorer.model.problem import Op, Problem
 from explorer.reference.distances import PLATEAU
 from explorer.reference.influence import EXACT
-from explorer.reference.layout import saturated
+from explorer.reference.layout import Array, saturated
 from explorer.reference.truth import truth_of
-
-Array = NDArray[Any]
 
 GRADIENT_SIZES = {DType.F16: (1e-3, 300.0), DType.BF16: (1e-7, 1e6)}
 """Factors of some rows of gradients: a small one, as of a mean over many rows, and a large one."""

@@ -61,15 +61,15 @@ def telling_count(most: int, op: Op, output: DType, factor: float, change: int) 
     """Return the most terms of 1, up to `most`, whose result shows `change` more or fewer terms.
 
     The result of n terms is 1 / n, -log(n), or of a gradient `factor` * (1 - n). An output of fp32
-    shows the change by 1 / n where it is above the limit of exact rows (`Limits.exact_relative`).
-    One of 16 bits shows it where n and n + `change` lie on two sides of the middle between two
-    numbers of the type: of bf16, which has 8 bits, 1 / 3950 does so and 1 / 4096 does not. Where
-    no number of terms shows it, all do as well.
+    shows the change by 1 / n where it is above the limit of exact rows
+    (`Tolerance.exact_relative`). One of 16 bits shows it where n and n + `change` lie on two sides
+    of the middle between two numbers of the type: of bf16, which has 8 bits, 1 / 3950 does so and 1
+    / 4096 does not. Where no number of terms shows it, all do as well.
     """
     n = np.arange(1, min(most, MOST_TERMS) + 1, dtype=np.float64)
     due, magnitude = _of_ones(n, op, factor)
     got, _ = _of_ones(n + change, op, factor)
-    allowed = Accuracy.DEFAULT.limits(output).exact_relative * magnitude
+    allowed = Accuracy.DEFAULT.tolerance(output).exact_relative * magnitude
     # The kernel's own rounding error: integers, such as a gradient's 1 - n, come out exact.
     own = np.where(got == np.rint(got), 0.0, allowed / 4)
     with np.errstate(over="ignore", invalid="ignore"):

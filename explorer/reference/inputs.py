@@ -21,13 +21,11 @@ from explorer.model.problem import Mask, Problem
 from explorer.reference.distances import EQUAL_TERMS
 from explorer.reference.gradients import vary_gradients
 from explorer.reference.influence import EXACT, OF_A_PLACE
-from explorer.reference.layout import NUMPY_DTYPES, saturated
+from explorer.reference.layout import NUMPY_DTYPES, Array, saturated
 from explorer.reference.masks import vary_masks
 from explorer.reference.patterns import ONE_GREATEST, leading_patterns, patterns_for
 from explorer.reference.rows import Pattern, Shares
 from explorer.reference.truth import EXACT_TERMS, truth_of
-
-Array = NDArray[Any]
 
 PATTERN_COLS = 2**20
 """Wider rows repeat their pattern, since the host could not hold them otherwise."""

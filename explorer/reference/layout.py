@@ -10,6 +10,9 @@ from explorer.model.dtype import DType
 from explorer.model.operands import Operand
 from explorer.model.problem import Problem
 
+Array = NDArray[Any]
+"""A NumPy array of any element type."""
+
 NUMPY_DTYPES: dict[DType, Any] = {
     DType.F32: np.dtype(np.float32),
     DType.F16: np.dtype(np.float16),
@@ -20,9 +23,6 @@ NUMPY_DTYPES: dict[DType, Any] = {
 
 
 # ------------------------------------------------------------------ layout
-
-
-Array = NDArray[Any]
 
 
 ALIGNED_INPUT = 3

@@ -1,7 +1,5 @@
 """Lengths and masks that tell right kernels from wrong ones, and inputs that fit them."""
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +8,9 @@ from explorer.model.dtype import DType
 from explorer.model.problem import Mask, Problem
 from explorer.reference.distances import ONE_BEHIND
 from explorer.reference.influence import EXACT, SUBSET, telling_count
-from explorer.reference.layout import NUMPY_DTYPES, saturated
+from explorer.reference.layout import NUMPY_DTYPES, Array, saturated
 from explorer.reference.patterns import LEADING_COUNT
 from explorer.reference.truth import hidden_elements
-
-Array = NDArray[Any]
 
 INT32 = np.iinfo(np.int32)
 

@@ -87,12 +87,12 @@ JUST_MORE = 1.6
 def _least_visible(problem: Problem, accuracy: Accuracy) -> float:
     """Return the error allowed for the result of a row's maximum, which is nearly 1 (or 0).
 
-    A 16-bit result below 1 may be `limits.steps` representable numbers off the rounded truth.
+    A 16-bit result below 1 may be `tolerance.steps` representable numbers off the rounded truth.
     """
-    output, limits = problem.output_dtype, accuracy.limits(problem.output_dtype)
+    output, tolerance = problem.output_dtype, accuracy.tolerance(problem.output_dtype)
     if output.is_half and not problem.op.is_log:
-        return float((limits.steps + 0.5) * 2.0 ** -(output.mantissa_bits + 1))
-    return limits.relative
+        return float((tolerance.steps + 0.5) * 2.0 ** -(output.mantissa_bits + 1))
+    return tolerance.relative
 
 
 LEADING_COUNT = 8

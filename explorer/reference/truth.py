@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 
 from explorer.model.dtype import DType
 from explorer.model.problem import Mask, Op, Problem
+from explorer.reference.layout import Array
 
 # ------------------------------------------------------------------ sums that lose nothing
-
-
-Array = NDArray[Any]
 
 
 def exact_sum(first: Array, second: Array) -> tuple[Array, Array]:

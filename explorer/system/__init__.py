@@ -1,1 +1,1 @@
-"""Files, JSON, processes and imports: what comes from outside is read with limits here."""
+"""Files, JSON, processes and imports; input from outside the program is read within limits."""

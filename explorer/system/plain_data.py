@@ -1,8 +1,7 @@
 """Data from outside the program: JSON text, and the values in it, read within limits.
 
-A recording, a study in a database and a kept result may be damaged, or made by another program.
-Each reader raises InvalidInput that says what was wrong, the value and the limit; the caller adds
-where the data lies.
+A recording, a study in a database or a saved result may be damaged, or made by another program.
+Each reader raises InvalidInput with the fault, the value and the limit; its caller adds the path.
 """
 
 import json
@@ -21,23 +20,23 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 from explorer.model.errors import InvalidInput
 
-Kind = TypeVar("Kind")
+Record = TypeVar("Record")
 Name = TypeVar("Name", bound=StrEnum)
 
 Reader = Callable[[Any, str], Any]
-"""Returns a value as its field wants it, given the field's name. Raises InvalidInput."""
+"""Converts a value to the type of a field, given the field's name. Raises InvalidInput."""
 
 MAX_DIGITS = 40
-"""Digits of a whole number in JSON. Python refuses to read, or to print, more than 4300."""
+"""Most digits of a whole number in JSON. Python refuses to read, or to print, more than 4300."""
 
 MAX_WHOLE = 2**53
-"""Largest whole number: above it a float no longer holds each."""
+"""Largest whole number: not every larger one is a float."""
 
 LEAST_TIME_US, MOST_TIME_US = 1e-6, 1e12
-"""A measured time in microseconds: from a picosecond to eleven days."""
+"""Limits of a measured time in microseconds: from a picosecond to eleven days."""
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters, which a terminal obeys, and halves of a surrogate pair, which no encoding
+"""Control characters, which a terminal executes, and halves of a surrogate pair, which no encoding
 can write."""
 
 _SHORT = reprlib.Repr()
@@ -46,16 +45,16 @@ _SHORT.maxlist = _SHORT.maxdict = _SHORT.maxtuple = 3
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message: no longer than a line, however large or deep it is."""
+    """Return a value as text for a message, at most a line long, however large or deep it is."""
     if isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
         return f"a number of {value.bit_length()} bits"
     return _SHORT.repr(value)
 
 
 def parse_name(kind: type[Name], what: str, text: str, written: str | None = None) -> Name:
-    """The value of an enumeration that `text` names; raises InvalidInput naming those there are.
+    """Return the value of an enumeration that `text` names; raises InvalidInput, which lists them.
 
-    `written` is what the user wrote, where `text` is not.
+    `written` is the user's text, if it differs from `text`.
     """
     try:
         return kind(text)
@@ -67,28 +66,27 @@ def parse_name(kind: type[Name], what: str, text: str, written: str | None = Non
 
 
 MOST_NEAREST = 3
-"""How many names a sentence offers that resemble an unknown one."""
+"""Most names that an error suggests for an unknown one."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Say which names resemble an unknown one: `the nearest is pytorch`; empty where none does."""
-    near = get_close_matches(name.lower(), names, MOST_NEAREST, cutoff=0.6)
-    return nearest_are(near)
+    """Return which names resemble an unknown one: `the nearest is pytorch`; empty if none does."""
+    return nearest_are(get_close_matches(name.lower(), names, MOST_NEAREST, cutoff=0.6))
 
 
 def nearest_are(near: Sequence[str]) -> str:
-    """Say that these names are the nearest; empty where there is none."""
+    """Return a clause that these names are the nearest; empty if there is none."""
     return f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}" if near else ""
 
 
 def parse_json(text: str, what: str, *, of: Literal["", "file", "line"] = "") -> Any:
-    """Return what a JSON text says; `what` names the text in errors.
+    """Return the values of a JSON text; `what` names the text in errors.
 
-    Of a file, or of a line of one, an error says the place at which it is no longer JSON.
+    If the text is `of` a file, or a line of one, errors name the place at which it is not JSON.
 
-    Raises InvalidInput for what is not JSON, and for NaN, the infinities, whole numbers of more
-    than MAX_DIGITS digits, an object that gives a name twice, and what is nested deeper than
-    Python's stack allows.
+    Raises InvalidInput for text that is not JSON, for NaN, infinities, whole numbers of more than
+    MAX_DIGITS digits, an object with a name twice, and values nested deeper than Python's stack
+    allows.
     """
     try:
         return json.loads(
@@ -104,7 +102,7 @@ def parse_json(text: str, what: str, *, of: Literal["", "file", "line"] = "") ->
 
 
 def _place(error: ValueError, of: str) -> str:
-    """Where a text is not JSON, or else why it is not."""
+    """Return the place at which a text is not JSON, or else the reason."""
     if not of or not isinstance(error, json.JSONDecodeError):
         return f": {error}"
     line = f"line {error.lineno}, " if of == "file" else ""
@@ -122,7 +120,7 @@ def _constant(name: str) -> None:
 
 
 def _each_once(what: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the values by name. Raises InvalidInput for a name that comes twice."""
+    """Return the values by name. Raises InvalidInput for a name that occurs twice."""
     values = dict(pairs)
     if len(values) < len(pairs):
         ((twice, times),) = Counter(name for name, _ in pairs).most_common(1)
@@ -154,9 +152,9 @@ def read_text(value: Any, name: str) -> str:
 
 
 def whole_of(value: Any) -> int | None:
-    """Return a whole number of Python's or NumPy's as a plain one; None for anything else.
+    """Return a whole number of Python's or NumPy's as an int; None for anything else.
 
-    A flag is none: True would silently be 1.
+    A bool is refused, because True would silently be 1.
     """
     try:
         return None if isinstance(value, bool) else operator.index(value)
@@ -201,14 +199,16 @@ def read_times_us(values: Any, name: str) -> tuple[float, ...]:
     return tuple(read_time_us(time, f"{name}[{place}]") for place, time in enumerate(times))
 
 
-def read_fields(kind: type[Kind], values: Any, what: str, *, ignore_unknown: bool = False) -> Kind:
-    """Return a dataclass with the values of a JSON object, each of the type that its field has.
+def read_fields(
+    kind: type[Record], values: Any, what: str, *, ignore_unknown: bool = False
+) -> Record:
+    """Return a dataclass with the values of a JSON object, each of its field's type.
 
-    Numbers must be finite and not negative. A field whose name ends in `_us` is a measured time:
-    a scalar one may be 0, which means that it is not known. Fields that are dataclasses are read
-    by their own `from_dict` where they have one. A field's metadata may name another `key` than its
-    own name, under which files keep it. Raises InvalidInput for a value of another type,
-    a name that is missing and, unless told to ignore it, a name that is not known.
+    Numbers must be finite and not negative. A field whose name ends in `_us` is a measured time; a
+    scalar one may be 0, which means unknown. Fields that are dataclasses are read by their own
+    `from_dict`, if they have one. A field's metadata may name the `key` under which files have it.
+    Raises InvalidInput for a value of another type, a missing name and, unless `ignore_unknown`, an
+    unknown name.
     """
     given = read_object(values, what)
     known = _fields(cast(Any, kind))
@@ -227,7 +227,7 @@ def read_fields(kind: type[Kind], values: Any, what: str, *, ignore_unknown: boo
 
 @cache
 def _fields(kind: type) -> dict[str, tuple[str, Reader, bool]]:
-    """Return by key each field of a dataclass: its name, its reader, and whether it is needed."""
+    """Return the fields of a dataclass by key: name, reader, and whether it is required."""
     hints = get_type_hints(kind)
     return {
         field.metadata.get("key", field.name): (
@@ -240,7 +240,7 @@ def _fields(kind: type) -> dict[str, tuple[str, Reader, bool]]:
 
 
 def _reader(annotation: Any, *, is_time: bool) -> Reader:
-    """Return what reads a value of the annotated type."""
+    """Return the function that reads a value of the annotated type."""
     origin = get_origin(annotation)
     if origin in (Union, UnionType):
         (inner,) = (one for one in get_args(annotation) if one is not NoneType)
@@ -273,7 +273,7 @@ def _read_each(read: Reader, values: Any, name: str) -> tuple[Any, ...]:
 
 
 def _read_nested(kind: Any, value: Any, name: str) -> Any:
-    """Return a dataclass within another one; errors say the name of the field that holds it."""
+    """Return a dataclass within another one; errors name the field that holds it."""
     try:
         if hasattr(kind, "from_dict"):
             return kind.from_dict(value)
@@ -289,7 +289,7 @@ def _read_flag(value: Any, name: str) -> bool:
 
 
 def read_word(kind: type[StrEnum], value: Any, name: str) -> StrEnum:
-    """Return the value of an enumeration that a text is; raises InvalidInput."""
+    """Return the member of an enumeration whose value is a text; raises InvalidInput."""
     if not isinstance(value, str) or value not in set(kind):
         raise InvalidInput(f"{name} is {shown(value)}; it must be one of {', '.join(kind)}")
     return kind(value)

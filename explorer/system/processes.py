@@ -1,10 +1,9 @@
-"""Processes that are started afresh, and leave the program that starts them alone; and the cores
-that they may use.
+"""Processes that do not import the caller's main program, and the cores that they may use.
 
 A new process of `multiprocessing` imports the caller's main program again. A script without
-`if __name__ == "__main__":` would so begin its own work once more in each of them, and starting a
-process from there fails. The processes of this package run its own functions alone, which are found
-by the names of their modules, so they are started without the program.
+`if __name__ == "__main__":` would thus begin its work again in each process, and fail to start
+further ones. The processes of this package run only its own functions, which are found by the names
+of their modules, so they are started without the main program.
 """
 
 import math
@@ -23,19 +22,19 @@ from types import ModuleType
 from typing import Any
 
 CORES_TO_SHARE = 4
-"""This process may use so many cores, at least, where others work beside it: on fewer, they would
-take turns with those that time launches, and threads that compile keep all cores busy."""
+"""Fewest cores with which helper processes are started: on fewer they would delay the processes
+that time launches, and compiling threads keep all cores busy anyway."""
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""Where Linux says how much of all cores a container may use (cgroup v2): microseconds of each
+"""File in which Linux states a container's share of the cores (cgroup v2): microseconds of each
 period, or `max`, and the period."""
 
 
 def usable_cores() -> int:
     """Return how many cores this process may use, at least one.
 
-    Those that it may run on, as far as its container has a share of them: in `docker run --cpus=4`
-    all cores of the host are seen. A limit that a host sets otherwise is not known.
+    These are the cores that it may run on, limited by the quota of its container: in `docker run
+    --cpus=4` it sees all cores of the host. A limit that a host sets otherwise is not known.
     """
     cores = len(os.sched_getaffinity(0))
     with suppress(OSError, ValueError):  # no such file, or `max`
@@ -45,13 +44,13 @@ def usable_cores() -> int:
 
 
 _STARTING = threading.Lock()
-"""Of two threads that start processes at once, the second would take the first one's stand-in for
-the main program, and leave it there."""
+"""Only one thread may start a process at a time: a second one would take the first one's stand-in
+for the main program, and leave it in place."""
 
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """While a process starts, the main program is one without a file, which nothing imports."""
+    """Replace the main program, while a process starts, by one without a file to import."""
     with _STARTING:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
@@ -77,14 +76,15 @@ class FreshContext(SpawnContext):
 
 
 FRESH = FreshContext()
-"""What every process of this package is started by."""
+"""The context that starts every process of this package."""
 
 
 def talking_to(target: Callable[..., None], *arguments: Any) -> tuple[Connection, BaseProcess]:
-    """Start a process that runs `target` of its end of a pipe and `arguments`; give our end and it.
+    """Start a process that calls `target(connection, *arguments)`; return our end of the pipe, and
+    it.
 
-    It ends with the program, and is to call `leave_interrupts` first. Ctrl-C is held back from it
-    until then: while Python starts, it would print a traceback.
+    The process ends with the program, and must call `leave_interrupts` first. Until then Ctrl-C is
+    blocked in it, because Python would print a traceback while it starts.
     """
     ours, theirs = FRESH.Pipe()
     process = FRESH.Process(target=target, args=(theirs, *arguments), daemon=True)
@@ -99,6 +99,6 @@ def talking_to(target: Callable[..., None], *arguments: Any) -> tuple[Connection
 
 
 def leave_interrupts() -> None:
-    """Ignore Ctrl-C in this process: it reaches the whole group, and is the caller's to answer."""
+    """Ignore Ctrl-C in this process: it reaches the whole group, and the caller handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -1,7 +1,7 @@
-"""Files that a user names: read within a bound, written whole or not at all; and shipped folders.
+"""Files that a user names, read within a limit and written atomically; and shipped folders.
 
-A name may be that of a pipe, a device or a folder, of a file of gigabytes, or of one that cannot be
-read. What reads or writes raises InvalidInput, which names the path and says what to do.
+A path may name a pipe, a device or a folder, a file of gigabytes, or one that cannot be read. Each
+function then raises InvalidInput, which names the path and says what to do.
 """
 
 import os
@@ -19,10 +19,10 @@ from explorer.system.plain_data import parse_json, shown
 
 StrPath = str | os.PathLike[str]
 
-Kept = TypeVar("Kept")
+Saved = TypeVar("Saved")
 
 MAX_TEXT_BYTES = 16 * 2**20
-"""Largest text file that is read. The largest kept result has 0.3 MB, an emitted file 40 kB."""
+"""Largest text file that is read. The largest saved result has 0.3 MB, an emitted file 40 kB."""
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -34,10 +34,10 @@ _KINDS = {
 
 
 def named_file(name: str, value: Any, what: str) -> Path:
-    """Return the path that an argument of a call names; `what` says what it must be.
+    """Return the path that an argument of a call names; `what` says in errors what it must be.
 
-    Raises InvalidInput for what is neither text nor a path, and for an empty text, which would name
-    the current folder.
+    Raises InvalidInput for a value that is neither text nor a path, and for an empty text, which
+    would be the current folder.
     """
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str) or not text:
@@ -46,9 +46,9 @@ def named_file(name: str, value: Any, what: str) -> Path:
 
 
 def shipped_folder(name: str, in_checkout: str) -> Path:
-    """Return a folder that comes with the package: in it when installed, beside it in a checkout.
+    """Return a folder that is shipped with the package, or beside it in a checkout.
 
-    `name` is the folder's in an installed package, `in_checkout` its path from the repository.
+    `name` is the folder's name in an installed package, `in_checkout` its path in the repository.
     """
     package = Path(__file__).resolve().parents[1]
     installed = package / "_data" / name
@@ -56,15 +56,15 @@ def shipped_folder(name: str, in_checkout: str) -> Path:
 
 
 STUDIES = Path("studies")
-"""The folder of results in a checkout, and in any folder where a user has made one."""
+"""The folder of results in a checkout, and in any folder in which a user has made one."""
 
 
 def studies_folder() -> Path:
-    """Return where studies, recordings, tables and journeys are kept that are made here.
+    """Return the folder of the user's studies, recordings, tables and journeys.
 
-    It is `studies` in the current folder where that is there, as in a checkout. Elsewhere it is
-    softmax-explorer in the user's data folder (XDG), so that what was found in one folder is known
-    in another.
+    It is `studies` in the current folder if that exists, as in a checkout. Otherwise it is
+    softmax-explorer in the user's data folder (XDG), so that commands in different folders share
+    their results.
     """
     if os.path.lexists(STUDIES):
         return STUDIES
@@ -85,20 +85,20 @@ def template_dir() -> Path:
 def open_regular(
     path: Path, *, most_bytes: int, remedy: str = "name another file"
 ) -> Iterator[BinaryIO]:
-    """Open a regular file of at most `most_bytes` bytes for reading; it never waits for a writer.
+    """Open a regular file of at most `most_bytes` bytes for reading, without waiting for a writer.
 
     Raises InvalidInput, which ends in `remedy`, for a folder, a pipe, a device and a socket, for a
-    larger file, and for what the system does not let us read, also later.
+    larger file, and for errors of the system when the file is opened or read.
     """
     try:
         # O_NONBLOCK: opening a pipe would wait for its writer.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise InvalidInput(f"{path} cannot be read: it is {_kind(found)}; {remedy}")
-            if found.st_size > most_bytes:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise InvalidInput(f"{path} cannot be read: it is {_kind(status)}; {remedy}")
+            if status.st_size > most_bytes:
                 raise InvalidInput(
-                    f"{path} cannot be read: it has {found.st_size} bytes, and at most "
+                    f"{path} cannot be read: it has {status.st_size} bytes, and at most "
                     f"{most_bytes} are read; {remedy}"
                 )
             yield file
@@ -109,7 +109,7 @@ def open_regular(
 def read_bytes(path: Path, *, most_bytes: int, remedy: str = "name another file") -> bytes:
     """Return the bytes of a regular file. Raises InvalidInput as `open_regular` does."""
     with open_regular(path, most_bytes=most_bytes, remedy=remedy) as file:
-        content = file.read(most_bytes + 1)  # a file may grow, and /proc tells no sizes
+        content = file.read(most_bytes + 1)  # a file may grow, and files in /proc have size 0
     if len(content) > most_bytes:
         raise InvalidInput(f"{path} cannot be read: it has more than {most_bytes} bytes; {remedy}")
     return content
@@ -129,7 +129,7 @@ def read_text(
 
 
 def is_there(path: Path) -> bool:
-    """Return whether something has that name, be it a link that leads nowhere."""
+    """Return whether a path exists, a dangling link included."""
     try:
         path.lstat()
     except (OSError, ValueError):
@@ -138,7 +138,7 @@ def is_there(path: Path) -> bool:
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """Return what a file of JSON says. Raises InvalidInput, which ends in `remedy`."""
+    """Return the values of a JSON file. Raises InvalidInput, which ends in `remedy`."""
     text = read_text(path, remedy=remedy)
     if not text.strip():
         raise InvalidInput(f"{path} is empty; {remedy}")
@@ -158,7 +158,8 @@ _SHOWN_BY = {
 
 
 def kind_of(values: Any) -> str:
-    """Return whether a file's values are a comparison, a journey or a tuned table, or empty."""
+    """Return the kind of result that a file's values are: comparison, journey, tuned table, or
+    ""."""
     if not isinstance(values, dict):
         return ""
     if "comparisons" in values:
@@ -169,7 +170,8 @@ def kind_of(values: Any) -> str:
 
 
 def check_kind(path: Path, values: Any, wanted: str) -> None:
-    """Raise InvalidInput for a result of another kind than wanted, with what shows that kind."""
+    """Raise InvalidInput for a result of another kind than wanted, with the command that shows
+    it."""
     kind = kind_of(values)
     if kind and kind != wanted:
         raise InvalidInput(
@@ -177,10 +179,10 @@ def check_kind(path: Path, values: Any, wanted: str) -> None:
         )
 
 
-def read_kept(path: Path, read: Callable[[Any], Kept], what: str, command: str) -> Kept:
+def read_kept(path: Path, read: Callable[[Any], Saved], what: str, command: str) -> Saved:
     """Read a result, of the kind that `what` names, which `explorer COMMAND --save` wrote as JSON.
 
-    Raises InvalidInput for a file that keeps none.
+    Raises InvalidInput for a file without such a result.
     """
     values = read_json(path, f"name a file that explorer {command} --save wrote")
     check_kind(path, values, what)
@@ -194,11 +196,11 @@ def read_kept(path: Path, read: Callable[[Any], Kept], what: str, command: str) 
 
 
 def write_file(path: Path, content: str | bytes, remedy: str = "name another file") -> None:
-    """Write a file, and its folder, so that `path` holds all of `content` or what it held before.
+    """Write a file atomically, and create its folder: `path` has all of `content`, or its old one.
 
-    The content goes to a temporary file in the same folder, which then takes the name. A link to a
-    file is followed. Raises InvalidInput, which ends in `remedy`, for a pipe, a device or a folder,
-    for a folder that cannot be written, and for a full disk.
+    The content is written to a temporary file in the same folder, which is then renamed. A link to
+    a file is followed. Raises InvalidInput, which ends in `remedy`, for a pipe, a device or a
+    folder, for a folder that cannot be written, and for a full disk.
     """
     data = content.encode() if isinstance(content, str) else content
     try:
@@ -215,10 +217,10 @@ def write_file(path: Path, content: str | bytes, remedy: str = "name another fil
 
 
 def append_line(path: Path, line: str, remedy: str = "name another file") -> None:
-    """Append a line to a file, which is made where it is missing, and see that it is on the disk.
+    """Append a line to a file, which is created if missing, and flush it to the disk.
 
-    Raises InvalidInput, which ends in `remedy`, where it cannot be written whole, such as on a full
-    disk; the file then ends where it did.
+    Raises InvalidInput, which ends in `remedy`, if the line cannot be written whole, such as on a
+    full disk; the file is then as before.
     """
     try:
         with path.open("ab", buffering=0) as file:
@@ -237,10 +239,10 @@ def append_line(path: Path, line: str, remedy: str = "name another file") -> Non
 
 
 def whole_lines(path: Path) -> list[str]:
-    """Return the lines of a file that `append_line` wrote; none where there is no file.
+    """Return the lines of a file that `append_line` wrote; an empty list if there is no file.
 
-    What follows the last whole line is cut off from the file: the process was killed while it wrote
-    it. Raises InvalidInput for a file that cannot be read.
+    A partial last line, which a killed process leaves, is cut off from the file. Raises
+    InvalidInput for a file that cannot be read.
     """
     if not is_there(path):
         return []
@@ -253,13 +255,13 @@ def whole_lines(path: Path) -> list[str]:
 
 
 def is_writable_folder(folder: Path) -> bool:
-    """Whether files can be written in a folder, or the folder made where it is not there."""
+    """Return whether files can be written in a folder, which may have to be created."""
     existing = next((path for path in (folder, *folder.parents) if is_there(path)), folder)
     return os.access(existing, os.W_OK) and existing.is_dir()
 
 
 def check_writable(path: Path, remedy: str = "name another file") -> None:
-    """Make the folder of `path`, and see that a file can be written there: before it is measured.
+    """Create the folder of `path`, and check, before a long measurement, that it can be written.
 
     Raises InvalidInput as `write_file` does.
     """
@@ -271,16 +273,16 @@ def check_writable(path: Path, remedy: str = "name another file") -> None:
 
 
 def _target(path: Path, remedy: str) -> Path:
-    """Return the file that is written: what `path` links to, where it is a link."""
+    """Return the file to be written: `path`, or the file that it links to."""
     target = Path(os.path.realpath(path))
     try:
-        found = target.lstat()
+        status = target.lstat()
     except FileNotFoundError:
         return target
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         raise InvalidInput(f"{path} cannot be written: its links form a loop; {remedy}")
-    if not stat.S_ISREG(found.st_mode):
-        raise InvalidInput(f"{path} cannot be written: it is {_kind(found)}; {remedy}")
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidInput(f"{path} cannot be written: it is {_kind(status)}; {remedy}")
     if not os.access(target, os.W_OK):
         raise InvalidInput(f"{path} cannot be written: it is read-only; {remedy}")
     return target
@@ -288,7 +290,7 @@ def _target(path: Path, remedy: str) -> Path:
 
 @contextmanager
 def _partial(target: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """Open a new file beside `target`, and its path; it is gone in the end unless it was moved."""
+    """Open a new file beside `target`; it is deleted in the end unless it was renamed."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{token_hex(8)}.partial")
     try:
@@ -298,10 +300,10 @@ def _partial(target: Path) -> Iterator[tuple[BinaryIO, Path]]:
         partial.unlink(missing_ok=True)
 
 
-def _kind(found: os.stat_result) -> str:
-    return _KINDS.get(stat.S_IFMT(found.st_mode), "no regular file")
+def _kind(status: os.stat_result) -> str:
+    return _KINDS.get(stat.S_IFMT(status.st_mode), "no regular file")
 
 
 def _reason(error: Exception) -> str:
-    """Return why the system refuses, in its words."""
+    """Return the system's own description of an error."""
     return getattr(error, "strerror", None) or str(error)

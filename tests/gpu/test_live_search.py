@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from explorer.devices.cuda import CudaDevice
-from explorer.devices.cuda.verification import KEPT_BYTES
+from explorer.devices.cuda.verification import CACHED_BYTES
 from explorer.evaluate.live import LiveEvaluator
 from explorer.model.problem import Problem
 from explorer.space import Space
@@ -57,7 +57,7 @@ def test_memory_stays_flat(trials, tmp_path):
     print(f"\n{told(seen)}\nthe same kernels again:\n{told(again)}")
     assert result.measured + sum(result.rejected.values()) >= trials
     host, used = zip(*seen, strict=True)
-    kept = KEPT_BYTES / 2**20  # and their inputs, half of it, on the host
+    kept = CACHED_BYTES / 2**20  # and their inputs, half of it, on the host
     assert max(host) - host[0] < 250 + kept / 2
     assert max(used) - used[0] < 128 + kept
     for first, last in zip(*again, strict=True):

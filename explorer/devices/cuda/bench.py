@@ -1,4 +1,4 @@
-"""Where launches are timed, beside the limit."""
+"""The bench of a problem: buffers and a stream on which kernels and the limit are timed."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -16,13 +16,13 @@ from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
 
 SAMPLE_US = 400.0
-"""A sample lasts about as long at copy's speed: an event is good to half a microsecond."""
+"""About the length of a sample at the speed of copy: an event is exact to half a microsecond."""
 
 SLOW_SAMPLE_US = 100_000.0
-"""A kernel so slow that one launch on each pair of buffers takes longer gets fewer launches."""
+"""A slow kernel's sample gets fewer launches, so that it takes no longer than this."""
 
 CHECKED_SETS = 2
-"""Outputs of the timed launches that are checked afterwards."""
+"""Number of outputs of the timed launches that are checked afterwards."""
 
 ROUGH_SAMPLES = 3
 
@@ -49,12 +49,12 @@ class Bench:
         self.restore_inputs()
 
     def restore_inputs(self) -> None:
-        """After limits were timed: in place, they write where the inputs are kept."""
+        """Fill the inputs again after the limits were timed, which overwrite them in place."""
         if self.problem.in_place:
             self._fill()
 
     def _cache_flush(self, gpu: GpuSpec) -> Callable[[], None]:
-        """What takes out of the L2 whatever others have left there."""
+        """Return a function that evicts everything from the L2 cache."""
         size = 4 * gpu.l2_bytes
         scratch = self._scratch = checked(driver.cuMemAlloc(size))
         return lambda: checked(driver.cuMemsetD8Async(scratch, 0, size, self._stream))
@@ -66,31 +66,32 @@ class Bench:
             checked(driver.cuMemFree(self._scratch))
 
     def graph(self, enqueue: Enqueue, launches: int | None = None) -> LaunchGraph:
-        """The launches of one sample."""
+        """Return the launches of one sample."""
         return LaunchGraph.captured(self._stream, launches or self.launches, enqueue)
 
     def graph_of(self, handle: int, launches: int) -> LaunchGraph:
-        """Of `launches` that somebody else captured, who keeps the CUgraph at `handle`."""
+        """Return the graph of `launches` at address `handle`, which its library captured and
+        owns."""
         return LaunchGraph(self._stream, launches, driver.CUgraph(handle), owned=False)
 
     def samples_us(self, enqueue: Enqueue, count: int) -> list[float]:
-        """`count` samples of what `enqueue` launches, in microseconds a launch."""
+        """Return `count` samples of the launches of `enqueue`, in microseconds a launch."""
         with self.graph(enqueue) as graph:
             return self.laps_us(graph, count)
 
     def laps_us(self, graph: LaunchGraph, count: int) -> list[float]:
-        """`count` samples of a graph, in microseconds a launch."""
+        """Return `count` samples of a graph, in microseconds a launch."""
         laps = [self._lap(graph) for _ in range(count)]
         return [lap.sample_us() for lap in laps]
 
     def _lap(self, graph: LaunchGraph) -> Lap:
-        """A timed replay, before which the cache is the same whatever came before.
+        """Return a timed replay, before which the cache does not depend on earlier kernels.
 
-        A flush, which a replay of the graph itself does not make up for: where QuACK's kernels had
-        run before, those whose loads and stores are evicted first took 2 to 6 % more time on an
-        H200, replay after replay. Then one of the graph itself, which leaves the cache as its next
-        launches would find it; but where each launch of a sample has buffers of its own, it is the
-        first to touch them.
+        First the cache is flushed. A replay of the graph alone would not do: after QuACK's kernels,
+        kernels with an evict-first cache policy took 2 to 6 % more time on an H200, replay after
+        replay. Then the graph is replayed once, so that the cache is as its own launches leave it.
+        If each launch of a sample has buffers of its own, there is no such replay: the timed launch
+        is then the first to touch them.
         """
         if self._flush is not None:
             self._flush()
@@ -101,19 +102,19 @@ class Bench:
     def interleaved_us(
         self, graphs: Sequence[LaunchGraph], rounds: int, seed: int, clocks: ClockReader
     ) -> tuple[list[list[float]], Clocks]:
-        """A row of samples a graph, all timed once in each round, each round in another order.
+        """Return a row of samples for each graph: each round times all of them, in random order.
 
-        The clocks are read in each round while the GPU works: the lowest, and all that held
-        them back.
+        The clocks are read in each round while the GPU works. The lowest are returned, with all
+        reasons that lowered them.
         """
         order = list(range(len(graphs)))
         rng = random.Random(seed)
         samples: list[list[float]] = [[] for _ in graphs]
-        seen = []
+        readings = []
         for _ in range(rounds):
             rng.shuffle(order)
             laps = [(index, self._lap(graphs[index])) for index in order]
-            seen.append(clocks.read())
+            readings.append(clocks.read())
             for index, lap in laps:
                 samples[index].append(lap.sample_us())
-        return samples, Clocks.lowest(seen)
+        return samples, Clocks.lowest(readings)

@@ -1,6 +1,5 @@
-"""Device memory: sets of operands to rotate over, and one matrix between guards."""
+"""Device memory: sets of operands that launches rotate over, and a matrix between guard zones."""
 
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -16,27 +15,27 @@ from explorer.model.problem import Problem
 GUARD_BYTES = 4096
 _PITCH_BYTES = 4096
 MAX_SETS = 256
-"""Sets of buffers of small problems: a launch takes at least 1.6 us on an H200 and an H100, so that
-as many take the 400 us of a sample, and each has buffers that the cache does not hold."""
+"""Most sets of buffers. A launch takes at least 1.6 us on an H200 and an H100, so that so many take
+the 400 us of a sample, and each launch of a small problem has buffers outside the cache."""
 
 NAN_BYTE = 0xFF
-"""Bytes of ones are a NaN in every element type."""
+"""A byte whose repetition is a NaN in every element type."""
 
 _USABLE_SHARE = 0.85  # of the free memory: the rest is for code, tools and others
 
 
 def _whole_pitches(size: int) -> int:
-    """Bytes from one buffer to the next: each begins as aligned as an allocation."""
+    """Return the distance in bytes from a buffer to the next, aligned as an allocation is."""
     return -(-size // _PITCH_BYTES) * _PITCH_BYTES
 
 
 class RotatingBuffers:
-    """Operands of a problem, so many times that they exceed the cache several times.
+    """Sets of a problem's operands, together several times as large as the L2 cache.
 
-    `cold` timing takes as many sets as make 4 x L2 of traffic, at least 2 and at most MAX_SETS;
-    `exceed_cache` says whether they do. Where they do not, the cache is flushed before each sample,
-    and each launch is the first to touch its set. `warm` takes one. A set has an input and an
-    output even where the problem is in place: the output then keeps the input as it was.
+    `cold` timing has as many sets as make 4 x L2 of traffic, at least 2 and at most MAX_SETS;
+    `exceed_cache` says whether they make so much. If not, the cache is flushed before each sample,
+    and each launch is the first to touch its set. `warm` timing has one set. A set has an input and
+    an output even if the problem is in place: the output then stores the original input.
     """
 
     def __init__(self, problem: Problem, l2_bytes: int, timing: str) -> None:
@@ -61,7 +60,7 @@ class RotatingBuffers:
         }
 
     def fill(self, tools: Tools, seed: int) -> None:
-        """Fill every input of every set, and outputs of problems in place, which keep them."""
+        """Fill every input of every set, and copy it to the output if the problem is in place."""
         for number, operand in enumerate(inputs(self.problem)):
             count = self.count * self._pitch[operand.name] // operand.itemsize
             tools.fill(self.problem, operand, self._bases[operand.name], count, seed + number)
@@ -70,29 +69,29 @@ class RotatingBuffers:
             checked(driver.cuMemcpyDtoD(self._bases["output"], self._bases["input"], size))
 
     def at(self, index: int) -> dict[str, int]:
-        """Addresses of a set's operands, as launches name them; indices wrap."""
+        """Return the addresses of a set's operands, by the names in launches; indices wrap."""
         addresses = {name: self._address(name, index) for name in self._bases}
         if self.problem.in_place:
             addresses["output"] = addresses["input"]
         return addresses
 
     def input(self, index: int) -> int:
-        """Address of a set's input."""
+        """Return the address of a set's input."""
         return self._address("input", index)
 
     def output(self, index: int) -> int:
-        """Address of a set's output, or of what keeps its input where it is in place."""
+        """Return the address of a set's output, or in place that of its original input."""
         return self._address("output", index)
 
     def checked_at(self, index: int) -> dict[str, int]:
-        """Addresses for a check: in place, the input is where it was kept."""
+        """Return the addresses for a check: in place, `input` is the original input's."""
         addresses = self.at(index)
         if self.problem.in_place:
             addresses["input"] = self.output(index)
         return addresses
 
     def prepare(self, index: int, stream: Any) -> None:
-        """Before a launch that is checked: poison the output, or restore the input in place."""
+        """Poison the output before a launch that is checked, or in place restore the input."""
         size = output(self.problem).bytes
         if self.problem.in_place:
             source = self.output(index)
@@ -110,11 +109,11 @@ class RotatingBuffers:
 
 
 class Scratch:
-    """Device memory that the launches of one kernel share, for each set; a context manager."""
+    """Scratch memory that the launches of one kernel share, for each set; a context manager."""
 
     @staticmethod
     def lacking(size: int, count: int) -> str | None:
-        """Why `count` sets of `size` bytes cannot be had, or None."""
+        """Return why `count` sets of `size` bytes do not fit the free memory, or None."""
         free, _ = checked(driver.cuMemGetInfo())
         needed = _whole_pitches(size) * count
         if needed <= free * _USABLE_SHARE:
@@ -130,24 +129,19 @@ class Scratch:
         self._base = int(checked(driver.cuMemAlloc(self._pitch * count))) if size else 0
 
     def at(self, index: int) -> dict[str, int]:
-        """Its address, as launches name it, if there is any."""
+        """Return a set's address by the name `scratch`; nothing if the kernel needs no scratch."""
         return {"scratch": self._base + index % self._count * self._pitch} if self._base else {}
 
     def __enter__(self) -> "Scratch":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._base:  # after a fault the context is gone, and so is the memory
+    def __exit__(self, *_: object) -> None:
+        if self._base:  # unchecked: after a fault the context and its memory are gone
             driver.cuMemFree(self._base)
 
 
 class GuardedMatrix:
-    """One matrix between two guard zones, to notice what is written, or read, beside it."""
+    """One matrix between two guard zones, which reveal writes, or reads, outside of it."""
 
     def __init__(self, data_bytes: int, guard: int) -> None:
         self.data_bytes = data_bytes
@@ -156,22 +150,22 @@ class GuardedMatrix:
         self._base = checked(driver.cuMemAlloc(self._size))
 
     def address(self, offset: int = 0) -> int:
-        """Where the data starts, `offset` bytes into its place."""
+        """Return the address `offset` bytes after the first guard zone."""
         return int(self._base) + GUARD_BYTES + offset
 
     def poison(self, value: int, stream: Any) -> None:
-        """Set every byte, data to `value` and guards to the guard's."""
+        """Set every byte: the data to `value`, the guard zones to the guard byte."""
         checked(driver.cuMemsetD8Async(self._base, self._guard, self._size, stream))
         checked(driver.cuMemsetD8Async(self.address(), value, self.data_bytes, stream))
 
     def upload(self, data: NDArray[Any], offset: int = 0) -> None:
-        """Copy a contiguous array to the data's place."""
+        """Copy a contiguous array to the GPU, `offset` bytes after the first guard zone."""
         checked(driver.cuMemcpyHtoD(self.address(offset), data.ctypes.data, data.nbytes))
 
     def touched_beside(self, used_bytes: int, offset: int, poison: int) -> str | None:
-        """What was written beside the `used_bytes` from `offset` on, or None.
+        """Describe a write outside of the `used_bytes` from `offset` on; None if there is none.
 
-        `poison` is the value that the rest of the data's place was set to.
+        `poison` is the byte that the rest of the data was set to.
         """
         before = self._read(0, GUARD_BYTES + offset)
         expected = np.full(len(before), self._guard, np.uint8)

@@ -1,7 +1,6 @@
-"""Drives the worker process: deadlines, crashes, and starting it again."""
+"""A GPU as a device: it drives the worker process, with deadlines, crashes and restarts."""
 
 from collections.abc import Sequence
-from types import TracebackType
 
 from explorer.compile import CompilePool, Compiler
 from explorer.devices.cuda.limits import tools_sources
@@ -29,30 +28,31 @@ from explorer.system.processes import talking_to
 START_LIMIT_S = 60.0
 OPEN_LIMIT_S = 120.0
 KERNEL_LIMIT_S = 5.0
-"""How long a kernel may take to be verified and timed; what exceeds it is taken to hang."""
+"""Seconds in which a kernel must be verified and timed; one that takes longer counts as hanging."""
 
 MAKING_S = 2e-7
-"""Seconds that a kernel may take longer for each element of the matrices that it is verified on.
+"""Seconds by which that limit grows for each element of the matrices that a kernel is verified on.
 
 The first kernel of a problem waits until they are made. On two cores, an element takes 0.3e-7 s,
 and one of either matrix of a gradient 1.1e-7 s: 9 s for 78 rows of 524288 columns.
 """
 
 ROUNDS_IN_LIMIT = 5
-"""Rounds of one kernel in the time that it may take to be verified and timed.
+"""Rounds of a comparison that one such limit is enough for.
 
-The slowest are launched 14 times for that (`Session._samples`), and twice a round.
+The slowest kernels are launched 14 times to be verified and timed (`Session._samples`), and twice a
+round.
 """
 
 PEER_TIMED_LIMIT_S = 20.0
-"""How long the rounds of one peer may take, once it is prepared."""
+"""Seconds that the rounds of one prepared peer may take."""
 
 COPIES_ALLOWED = 5000
-"""On large problems, as long as so many copies of the matrix take."""
+"""On large problems the limit is the time of so many copies of the matrix."""
 
 
 def making_s(job: Job) -> int:
-    """Return the whole seconds in which all inputs of a kernel's verification can be made."""
+    """Return the whole seconds that the inputs of a kernel's verification may take to be made."""
     problems = [run.case.problem for run in job.small_runs]
     elements = sum(p.rows * p.cols * (2 if p.op.is_backward else 1) for p in problems)
     return round(MAKING_S * elements)
@@ -61,9 +61,9 @@ def making_s(job: Job) -> int:
 class CudaDevice:
     """GPU `index`, owned by a worker process. Use as a context manager.
 
-    Of several processes with a device on the same GPU one at a time makes a request, so that none
-    measures what another one does; without `takes_turns` this one asks when it likes, which suits
-    verification, and not timing.
+    If several processes have a device on the same GPU, one at a time makes a request, so that none
+    disturbs the times of another. Without `takes_turns` this device does not wait for the others,
+    which suits verification, but not timing.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class CudaDevice:
         seed: int = 0,
         accuracy: Accuracy = Accuracy.DEFAULT,
     ) -> SessionFacts:
-        """Prepare a problem: buffers, checks of the checks, copy. Raises InvalidInput.
+        """Prepare a problem: buffers, a check of the GPU's reference, copy. Raises InvalidInput.
 
-        What was open before is closed, peers included.
+        The problem that was open before is closed, its peers included.
         """
         self._entered = []
         with CompilePool(Compiler(self.gpu.arch)) as pool:
@@ -106,18 +106,18 @@ class CudaDevice:
         return facts
 
     def start(self, job: Job) -> None:
-        """Have a kernel verified and timed, before `evaluate` waits for its outcome."""
+        """Start to verify and time a kernel; `evaluate` then waits for its outcome."""
         self._requests.send(job)
 
     def follow(self, job: Job) -> None:
-        """Have a kernel verified and timed right after the one that was started, if there is time.
+        """Queue a kernel to be verified and timed right after the one that was started.
 
-        Any thread may say so. `evaluate` is to be called for it next.
+        Any thread may call this. `evaluate` must be called for this kernel next.
         """
         self._requests.follow(job)
 
     def evaluate(self, job: Job) -> Outcome:
-        """Verify and time one kernel. A crash or a hang costs this job and a new worker."""
+        """Verify and time one kernel. A crash or a hang rejects it and restarts the worker."""
         limit_s = self._limit_s + making_s(job)
         reply = self._requests.ask(job, limit_s)
         if reply is None:
@@ -130,9 +130,9 @@ class CudaDevice:
         return outcome
 
     def enter(self, peer: PeerName, limit_s: float) -> Entered | NotEntered:
-        """Have a peer prepared and verified, to be compared; a crash or a hang costs this one.
+        """Prepare and verify a peer for comparisons; a crash or a hang excludes it alone.
 
-        The peers that had entered before then enter once more, in the new worker.
+        The peers that had entered before then enter once more, in a new worker.
         """
         reply = self._requests.ask(Enter(peer), limit_s)
         if isinstance(reply, Entered):
@@ -148,9 +148,9 @@ class CudaDevice:
         return NotEntered(peer.name, "timeout", f"not ready and verified within {limit_s:g} s")
 
     def compare(self, contenders: Sequence[Job], rounds: int, seed: int) -> Compared:
-        """Time verified kernels, copy and the peers that entered in turn.
+        """Time verified kernels, copy and the peers that entered, in turn.
 
-        Raises DeviceLost if one fails now.
+        Raises DeviceLost if one of them fails.
         """
         verified_and_timed = 1 + rounds / ROUNDS_IN_LIMIT
         limit = self._limit_s * (len(contenders) * verified_and_timed + 1)
@@ -191,7 +191,7 @@ class CudaDevice:
         raise DeviceLost(f"GPU {self.index} cannot prepare the problem: {reason}")
 
     def _restart(self) -> None:
-        """A fresh worker on the problem that was open."""
+        """Start a new worker, and prepare the open problem and its peers there."""
         self.restarts += 1
         self._process.kill()
         self._process.join()
@@ -205,10 +205,5 @@ class CudaDevice:
     def __enter__(self) -> "CudaDevice":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -1,4 +1,4 @@
-"""What passes between the process that searches and the one that owns the GPU."""
+"""Messages between the process that searches and the worker that owns the GPU."""
 
 from dataclasses import dataclass, field
 
@@ -11,8 +11,8 @@ from explorer.model.problem import Problem
 from explorer.reference import Case
 
 FAR_SLOWER = 2.0
-"""A kernel that takes more than so many times as long as the best so far gets few launches, and
-fewer samples, whatever it is timed for."""
+"""A kernel that takes more than so many times as long as the best so far gets few launches and
+samples in any kind of run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """What the worker found out while it prepared."""
+    """Facts that the worker measured while it prepared a problem."""
 
     driver: str
     copy_us: float
     copy_name: str
-    """Which plain copy was the fastest."""
+    """Name of the fastest plain copy."""
     buffers: int
     """Pairs of input and output that launches rotate over."""
     launches_per_sample: int
@@ -47,9 +47,9 @@ class SmallRun:
     launches: tuple[Launch, ...]
     scratch_bytes: int = 0
     misaligned_by: int = 0
-    """Where the matrices begin: `first_elements`."""
+    """Misalignment of the matrices (`first_elements`)."""
     accuracy: Accuracy | None = None
-    """The limits that it is held to, where they are not the session's."""
+    """The accuracy that it must meet; None for the session's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class Job:
 
     cubin: bytes
     digest: str
-    """Of the source."""
+    """Digest of the source."""
     code_digest: str
-    """Of the code and its launches: of jobs that share it one is evaluated."""
+    """Digest of the code and its launches: of jobs that share it only one is evaluated."""
     resources: Resources
     small_runs: tuple[SmallRun, ...]
     launches: tuple[Launch, ...]
@@ -104,16 +104,16 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """The GPU's limits; what the worker says when it has started."""
+    """The GPU's limits; the worker's first message."""
 
     gpu: GpuSpec
     uuid: str
-    """Hexadecimal digits by which every process on this host knows the GPU."""
+    """Hexadecimal digits of the GPU's UUID, the same in every process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The worker could not do what it was asked, and says why."""
+    """A request failed in the worker, and why."""
 
     reason: str
     context_lost: bool
@@ -122,6 +122,6 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """Something unforeseen happened in the worker; it stops the search, study intact."""
+    """An unforeseen error in the worker, which stops the search; its study stays intact."""
 
     traceback: str

@@ -33,7 +33,7 @@ from explorer.reference import Case, pattern_count
 
 
 Check = Callable[[DeviceCheck], bool]
-"""Whether what was found is a fault, and no matter of rounding."""
+"""Returns whether a check's wrong elements are a fault rather than coarse rounding."""
 
 
 def wrong_rows(
@@ -44,10 +44,10 @@ def wrong_rows(
     output: Callable[[int], int],
     is_fault: Check,
 ) -> tuple[str, ...]:
-    """The patterns of verification on which a replayed graph is wrong, in words.
+    """Return the names of the verification patterns on which a replayed graph is wrong.
 
-    They take the place of the first rows of set 0 meanwhile: it is the very launch that is timed,
-    not one of another shape. All inputs are filled again afterwards.
+    The patterns temporarily replace the first rows of set 0, so that the very launches that are
+    timed are checked, and none of another shape. All inputs are filled again afterwards.
     """
     problem, first = bench.problem, bench.sets.at(0)
     case = Case(problem.resized(rows=min(problem.rows, pattern_count(problem))))
@@ -61,8 +61,8 @@ def wrong_rows(
         addresses = {name: first[name] + row * problem.row_bytes for name in read}
         written = row * problem.cols * problem.output_dtype.itemsize
         addresses["output"] = output(0) + written
-        found = tools.check_rows(one, addresses)
-        if found.wrong and is_fault(found):
+        check = tools.check_rows(one, addresses)
+        if check.wrong and is_fault(check):
             wrong.append(pattern.name)
     bench.sets.fill(tools, seed)
     return tuple(dict.fromkeys(wrong))
@@ -72,11 +72,11 @@ def wrong_rows(
 
 
 GIVEN = {"input", "grad"}
-"""The arrays that a peer is given to read (`PeerBuffers`)."""
+"""The arrays that a peer can read (`PeerBuffers`)."""
 
 WARM_UPS = 2
 LEAST_US = 0.1
-"""Of a launch: a graph in which nothing was captured takes no time at all."""
+"""Shortest time of a launch that is assumed: a graph without launches takes no time at all."""
 
 INEXACT_ULP = 8.0
 """Largest error of 16-bit outputs, in ulps, that comes from rounding."""
@@ -85,11 +85,11 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class PeerWrong(ExplorerError):
-    """What a peer computed is not the softmax."""
+    """Raised if a peer's output is not the softmax of its input."""
 
 
 class PeerEntry:
-    """A contender and the graph by which it is timed. Raises what the peer raises."""
+    """A contender, and the graph by which it is timed. Raises whatever the peer raises."""
 
     def __init__(self, name: str, contender: Contender, bench: Bench, stream: Any) -> None:
         self.name = name
@@ -113,7 +113,7 @@ class PeerEntry:
     def verified(self, tools: Tools, seed: int) -> Entered:
         """Replay the graph on poisoned outputs and check them; raises PeerWrong.
 
-        What is wrong on rows of patterns alone is told, and no reason to leave it out.
+        A peer that is wrong only on patterns of verification is timed; the patterns are reported.
         """
         problem, sets = self._bench.problem, self._bench.sets
         checked_sets = min(CHECKED_SETS, sets.count, self.launches)
@@ -121,15 +121,15 @@ class PeerEntry:
             output, size = self.contender.output(index), problem.written_bytes
             checked(driver.cuMemsetD8Async(output, NAN_BYTE, size, self._stream))
         self.graph.replay()
-        found, inexact = [], ""
+        checks, inexact = [], ""
         for index in range(checked_sets):
             addresses = {**sets.at(index), "output": self.contender.output(index)}
-            found.append(tools.check_rows(problem, addresses))
-            if found[-1].wrong:
-                inexact = sentence(found[-1], problem, addresses["output"], tools.accuracy)
-                if not _is_rounding(found[-1], problem.output_dtype.itemsize):
+            checks.append(tools.check_rows(problem, addresses))
+            if checks[-1].wrong:
+                inexact = sentence(checks[-1], problem, addresses["output"], tools.accuracy)
+                if not _is_rounding(checks[-1], problem.output_dtype.itemsize):
                     raise PeerWrong(inexact)
-        both = reduce(DeviceCheck.with_, found)
+        both = reduce(DeviceCheck.combined, checks)
         return Entered(
             name=self.name,
             version=self.contender.version,
@@ -143,8 +143,8 @@ class PeerEntry:
     def _wrong_rows(self, tools: Tools, seed: int) -> tuple[str, ...]:
         itemsize = self._bench.problem.output_dtype.itemsize
 
-        def is_fault(found: DeviceCheck) -> bool:
-            return not _is_rounding(found, itemsize)
+        def is_fault(check: DeviceCheck) -> bool:
+            return not _is_rounding(check, itemsize)
 
         replay, output = self.graph.replay, self.contender.output
         return wrong_rows(self._bench, tools, seed, replay, output, is_fault)
@@ -152,14 +152,14 @@ class PeerEntry:
     def close(self) -> None:
         """Give up graph and memory."""
         self.graph.__exit__(None, None, None)
-        with suppress(Exception):  # its times are taken: how it ends is its own affair
+        with suppress(Exception):  # its times are known, so a failure no longer matters
             self.contender.close()
 
 
 def enter(
     peer: PeerName, bench: Bench, tools: Tools, stream: Any, seed: int
 ) -> tuple[Entered | NotEntered, PeerEntry | None]:
-    """Prepare, capture and verify a peer; every failure of it comes back as NotEntered."""
+    """Prepare, capture and verify a peer; every failure is returned as NotEntered."""
     contender, entry = None, None
     try:
         if {operand.name for operand in inputs(bench.problem)} - GIVEN:
@@ -179,17 +179,17 @@ def enter(
     if entry is not None and not lost:
         entry.close()
     elif contender is not None and not lost:
-        with suppress(Exception):  # it has failed already, and that is reported
+        with suppress(Exception):  # the first failure is the one that is reported
             contender.close()
     reason += f"; the GPU's context is lost: {lost}" if lost else ""
     return NotEntered(peer.name, stage, reason, trace, context_lost=bool(lost)), None
 
 
 def _loaded(target: str) -> Prepare:
-    """The function at module:attribute."""
+    """Return the function at module:attribute."""
     module, _, attribute = target.partition(":")
-    found: Callable[..., Contender] = getattr(importlib.import_module(module), attribute)
-    return found
+    prepare: Prepare = getattr(importlib.import_module(module), attribute)
+    return prepare
 
 
 def _buffers(bench: Bench) -> PeerBuffers:
@@ -202,21 +202,21 @@ def _buffers(bench: Bench) -> PeerBuffers:
     )
 
 
-def _is_rounding(found: DeviceCheck, itemsize: int) -> bool:
-    """Whether what is wrong is no more than an element or a sum that was rounded coarsely."""
-    if found.infinite:
+def _is_rounding(check: DeviceCheck, itemsize: int) -> bool:
+    """Return whether coarse rounding of an element or a sum can explain the wrong elements."""
+    if check.infinite:
         return False
-    return found.max_ulp <= INEXACT_ULP if itemsize == 2 else found.error < INEXACT
+    return check.max_ulp <= INEXACT_ULP if itemsize == 2 else check.error < INEXACT
 
 
 def _brief(error: BaseException) -> str:
-    """Type and first line of what was raised, without a terminal's colours."""
+    """Return an exception's type and the first line of its text, without a terminal's colours."""
     lines = _COLOUR.sub("", str(error)).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:300]}".removesuffix(": ")
 
 
 def _recovered(stream: Any) -> str:
-    """End a capture that was broken off; why the context is lost, or nothing where it is not."""
+    """End an interrupted capture, and return why the context is lost, or an empty string."""
     status, capturing = driver.cuStreamIsCapturing(stream)
     if status == 0 and int(capturing) != 0:
         _, graph = driver.cuStreamEndCapture(stream)

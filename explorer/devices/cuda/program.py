@@ -1,17 +1,16 @@
-"""The CUDA driver: its errors, what it says of a GPU, and how a loaded cubin is launched."""
+"""The CUDA driver: errors, the limits of a GPU, and launches of a loaded cubin."""
 
 import ctypes
 import re
 from collections.abc import Mapping
 from functools import cache
-from types import TracebackType
 from typing import Any
 
 from cuda.bindings import driver
 
 from explorer.codegen import Launch
 from explorer.model.gpu_spec import GpuSpec, peak_gbps
-from explorer.model.operands import Kind, scalars
+from explorer.model.operands import ScalarType, scalars
 from explorer.model.problem import Problem
 
 # ------------------------------------------------------------------ driver
@@ -19,9 +18,9 @@ from explorer.model.problem import Problem
 
 @cache
 def driver_problem() -> str | None:
-    """Why there is no usable GPU, or None if there is one.
+    """Return why there is no usable GPU, or None if there is one.
 
-    Asks libcuda itself: without a driver, calls through cuda.core can hang.
+    It calls libcuda directly, because calls through cuda.core can hang without a driver.
     """
     try:
         library = ctypes.CDLL("libcuda.so.1")
@@ -37,14 +36,14 @@ def driver_problem() -> str | None:
 
 
 def has_driver() -> bool:
-    """Whether a driver answers and knows a GPU."""
+    """Return whether a driver answers and knows a GPU."""
     return driver_problem() is None
 
 
 def device_index(device: str) -> int | None:
-    """The number N of a device `cuda:N`; None for what is no such name."""
-    found = re.fullmatch("cuda:([0-9]{1,3})", device)
-    return int(found[1]) if found else None
+    """Return the number N of a device `cuda:N`; None for another name."""
+    match = re.fullmatch("cuda:([0-9]{1,3})", device)
+    return int(match[1]) if match else None
 
 
 class CudaError(Exception):
@@ -56,7 +55,7 @@ class CudaError(Exception):
 
 
 def checked(result: tuple[Any, ...]) -> Any:
-    """The values of a driver call's result; raises CudaError."""
+    """Return the values of a driver call's result; raises CudaError."""
     status, *values = result
     if status != 0:
         raise CudaError(status.name)
@@ -70,7 +69,7 @@ _ATTRIBUTE = driver.CUdevice_attribute
 
 
 def gpu_spec(device: Any) -> GpuSpec:
-    """Name, architecture and limits of a device."""
+    """Return name, architecture and limits of a device."""
 
     def read(name: str) -> int:
         attribute = getattr(_ATTRIBUTE, f"CU_DEVICE_ATTRIBUTE_{name}")
@@ -93,7 +92,7 @@ def gpu_spec(device: Any) -> GpuSpec:
 
 
 def device_spec(index: int) -> GpuSpec:
-    """The limits of GPU `index`, asked in this process; raises CudaError."""
+    """Return the limits of GPU `index`, read in this process; raises CudaError."""
     checked(driver.cuInit(0))
     return gpu_spec(checked(driver.cuDeviceGet(index)))
 
@@ -101,23 +100,24 @@ def device_spec(index: int) -> GpuSpec:
 # ------------------------------------------------------------------ program
 
 
-_C_TYPES: dict[Kind, Any] = {
-    Kind.INT32: ctypes.c_int,
-    Kind.INT64: ctypes.c_longlong,
-    Kind.FLOAT32: ctypes.c_float,
-    Kind.FLOAT64: ctypes.c_double,
+_C_TYPES: dict[ScalarType, Any] = {
+    ScalarType.INT32: ctypes.c_int,
+    ScalarType.INT64: ctypes.c_longlong,
+    ScalarType.FLOAT32: ctypes.c_float,
+    ScalarType.FLOAT64: ctypes.c_double,
 }
-"""The C type of each kind of number."""
+"""The C type of each type of number."""
 
 PORTABLE_CLUSTER = 8
-"""Blocks of the largest cluster that every GPU with clusters has; larger ones are asked for."""
+"""Blocks of the largest cluster that every GPU with clusters has; a kernel opts in to larger
+ones."""
 
 Bound = Mapping[str, tuple[Any, Any]]
 """Arguments by name: a C type, and a value of it."""
 
 
 def bound(problem: Problem, addresses: Mapping[str, int]) -> Bound:
-    """What launches for a problem can name: its numbers, and addresses of its operands."""
+    """Return the arguments that launches of a problem can name: its numbers, and the addresses."""
     numbers = {
         name: (_C_TYPES[number.kind], number.value) for name, number in scalars(problem).items()
     }
@@ -132,7 +132,7 @@ class Program:
         self._functions: dict[str, Any] = {}
 
     def launch(self, launch: Launch, values: Bound, stream: Any) -> None:
-        """Launch one entry; raises CudaError, at once for a launch that cannot start."""
+        """Launch one entry; raises CudaError if the launch cannot start."""
         types = tuple(values[name][0] for name in launch.arguments)
         arguments = tuple(values[name][1] for name in launch.arguments)
         grid = launch.grid_on(sm_count()) if launch.blocks_per_sm else launch.grid
@@ -144,12 +144,12 @@ class Program:
             self.launch_raw(launch.entry, grid, launch.block, shared, arguments, types, stream)
 
     def has(self, entry: str) -> bool:
-        """Whether there is such an entry."""
+        """Return whether the module has an entry of this name."""
         status, _ = driver.cuModuleGetFunction(self._module, entry.encode())
         return int(status) == 0
 
     def function(self, launch: Launch) -> Any:
-        """The entry of a launch, allowed the shared memory and the cluster that it takes."""
+        """Return the entry of a launch, opted in to its shared memory and cluster size."""
         if launch.cluster > PORTABLE_CLUSTER:
             self._allow_large_clusters(launch.entry)
         return self._function(launch.entry, launch.shared_bytes)
@@ -164,7 +164,7 @@ class Program:
         types: tuple[Any, ...],
         stream: Any,
     ) -> None:
-        """Launch an entry by plain numbers."""
+        """Launch an entry with a grid and arguments given as plain numbers."""
         function = self._function(entry, shared_bytes)
         checked(
             driver.cuLaunchKernel(
@@ -178,7 +178,7 @@ class Program:
                 driver.cuModuleGetFunction(self._module, entry.encode())
             )
         function = self._functions[entry]
-        if shared_bytes > 0:  # static and dynamic above 48 KiB a kernel must opt in to
+        if shared_bytes > 0:  # a kernel must opt in to more than 48 KiB, static and dynamic
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             checked(driver.cuFuncSetAttribute(function, attribute, shared_bytes))
         return function
@@ -190,25 +190,19 @@ class Program:
     def __enter__(self) -> "Program":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # After a fault the context is gone and so is the module: nothing to check.
-        driver.cuModuleUnload(self._module)
+    def __exit__(self, *_: object) -> None:
+        driver.cuModuleUnload(self._module)  # unchecked: after a fault the context is gone
 
 
 def sm_count() -> int:
-    """SMs of the context's device."""
+    """Return the number of SMs of the current context's device."""
     attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
     device = checked(driver.cuCtxGetDevice())
     return int(checked(driver.cuDeviceGetAttribute(attribute, device)))
 
 
 def overlapping(grid: int, block: int, shared_bytes: int, stream: Any) -> Any:
-    """A launch that may begin before the one before it on the stream has ended."""
+    """Return a launch that may begin before the previous one on the stream has ended."""
     overlap = driver.CUlaunchAttribute()
     ids = driver.CUlaunchAttributeID
     overlap.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION

@@ -1,22 +1,18 @@
 """Run a kernel once, in this process: for a profiler, or to compare its output."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
-from numpy.typing import NDArray
 
 from explorer.codegen import Launch
+from explorer.devices.cuda.buffers import NAN_BYTE
 from explorer.devices.cuda.program import Program, bound, checked, driver_problem
 from explorer.model.errors import InvalidInput
 from explorer.model.operands import Operand, inputs, output
 from explorer.model.problem import Problem
 from explorer.reference import NUMPY_DTYPES, as_rows, in_memory
-
-Array = NDArray[Any]
-
-_NAN = 0xFF  # bytes of ones are a NaN in fp32, fp16 and bf16
+from explorer.reference.layout import Array
 
 
 def run_once(
@@ -27,9 +23,9 @@ def run_once(
     index: int = 0,
     scratch_bytes: int = 0,
 ) -> Array:
-    """The (rows, cols) output of `launches` for inputs named as in `operands`, on GPU `index`.
+    """Return the (rows, cols) output of launches on GPU `index`, for inputs named as in `operands`.
 
-    Raises InvalidInput without a driver, CudaError where a call fails; a kernel that hangs hangs
+    Raises InvalidInput without a driver, and CudaError if a call fails; a kernel that hangs hangs
     the caller. The GPU's context is left as it was.
     """
     missing = driver_problem()
@@ -75,7 +71,7 @@ def _run(
 
 def _allocated(size: int) -> int:
     address = int(checked(driver.cuMemAlloc(size)))
-    checked(driver.cuMemsetD8(address, _NAN, size))
+    checked(driver.cuMemsetD8(address, NAN_BYTE, size))
     return address
 
 

@@ -28,7 +28,7 @@ from explorer.model.outcome import Measured, Outcome, Rejected, Stage
 from explorer.model.peer import Entered, NotEntered, PeerName
 
 SAMPLES = 9
-"""Graph replays a kernel is timed by."""
+"""Graph replays that a kernel is timed by."""
 
 FEW_SAMPLES = 3
 """Graph replays of a kernel that takes more than `Job.slower` times as long as the best so far."""
@@ -40,7 +40,7 @@ _REFUSED = {
     "CUDA_ERROR_INVALID_IMAGE",
     "CUDA_ERROR_INVALID_CLUSTER_SIZE",
 }
-"""Failures of a launch that leave the context whole."""
+"""Errors of a launch after which the context is still usable."""
 
 
 class Session:
@@ -60,7 +60,7 @@ class Session:
         self._peers: list[PeerEntry] = []
 
     def facts(self) -> SessionFacts:
-        """What was found out while preparing."""
+        """Return the facts that were measured while the problem was prepared."""
         name, _, samples = self._bench.copies[0]
         return SessionFacts(
             driver=self._clocks.driver_version(),
@@ -71,35 +71,38 @@ class Session:
         )
 
     def evaluate(self, job: Job) -> Outcome:
-        """Verify on the small problem, then on the whole one, then time. Raises CudaError."""
+        """Verify a kernel on small problems, then time and check it on the whole one.
+
+        Raises CudaError.
+        """
         try:
             program = Program(job.cubin)
         except CudaError as refusal:
             return Rejected(Stage.RESOURCES, f"the driver does not load it: {refusal.name}")
         with program:
             try:
-                reason, found = self._verifier.fault(program, job)
+                reason, check = self._verifier.fault(program, job)
             except CudaError as failure:
                 if failure.name not in _REFUSED:
                     raise
                 return Rejected(Stage.RESOURCES, f"the driver does not launch it: {failure.name}")
             if reason is not None:
                 return Rejected(Stage.VERIFY, reason)
-            assert found is not None
+            assert check is not None
             sets = self._bench.sets.count
             lacking = Scratch.lacking(job.scratch_bytes, sets)
             if lacking is not None:
                 return Rejected(Stage.RESOURCES, lacking)
             with Scratch(job.scratch_bytes, sets) as scratch:
-                return self._whole_problem(program, job, scratch, found)
+                return self._whole_problem(program, job, scratch, check)
 
     def _whole_problem(
         self, program: Program, job: Job, scratch: Scratch, small: DeviceCheck
     ) -> Outcome:
-        """Time it on the whole problem; what the timed launches wrote is checked after.
+        """Time a kernel on the whole problem, then check what the timed launches wrote.
 
-        In place, a timed launch works on what the last one left: by and by all the same numbers,
-        which take as long. What is checked is a launch of its own on the input as it was.
+        In place, a timed launch reads what the last one wrote, which soon are all the same numbers.
+        They take equally long, but a separate launch on the original input is checked instead.
         """
         enqueue = partial(self._enqueue, program, job.launches, scratch)
         self._prepare_outputs()
@@ -108,34 +111,34 @@ class Session:
             self._prepare_outputs()
             for index in range(self._checked_sets):
                 enqueue(index)
-        reason, found = self._outputs_fault()
+        reason, check = self._outputs_fault()
         if reason is None:
             reason, last = self._last_rows_fault(enqueue)
-            found = found.with_(last)
+            check = check.combined(last)
         if reason is not None:
             return Rejected(Stage.VERIFY, reason)
-        return self._judged(samples, job, small.with_(found))
+        return self._outcome(samples, job, small.combined(check))
 
-    def _judged(self, samples: tuple[float, ...], job: Job, found: DeviceCheck) -> Outcome:
-        """Right element by element; all together within what the accuracy allows, or not."""
+    def _outcome(self, samples: tuple[float, ...], job: Job, check: DeviceCheck) -> Outcome:
+        """Return the outcome of a kernel whose elements are all right, by all errors together."""
         accuracy, dtype = self._tools.accuracy, self._problem.output_dtype
-        excess = accuracy.excess(dtype, found.max_ulp, found.mean_ulp)
+        excess = accuracy.excess(dtype, check.max_ulp, check.mean_ulp)
         if excess:
             return Rejected(Stage.VERIFY, excess)
         return Measured(
             samples_us=samples,
-            error=found.error,
+            error=check.error,
             resources=job.resources,
             digest=job.digest,
-            max_ulp=found.max_ulp,
-            mean_ulp=found.mean_ulp,
+            max_ulp=check.max_ulp,
+            mean_ulp=check.mean_ulp,
         )
 
     def _samples(self, enqueue: Enqueue, job: Job) -> tuple[float, ...]:
-        """Microseconds a launch, one a replay; few where the kernel is slower than the best."""
+        """Return microseconds a launch, one for each replay; fewer for a slow kernel."""
         with self._bench.graph(enqueue, 1) as graph:
             one_us = self._bench.laps_us(graph, 1)[0]
-        enough = max(CHECKED_SETS, int(SLOW_SAMPLE_US / one_us))  # what is checked is written
+        enough = max(CHECKED_SETS, int(SLOW_SAMPLE_US / one_us))  # checked sets must be written
         launches = min(self._bench.sets.count, enough)
         with self._bench.graph(enqueue, launches) as graph:
             if launches == self._bench.launches:
@@ -148,9 +151,10 @@ class Session:
             return self._samples_of(graph, job)
 
     def _samples_of(self, graph: LaunchGraph, job: Job) -> tuple[float, ...]:
-        """Samples of a graph of as many launches as the best was timed by.
+        """Return samples of a graph that has as many launches as the best kernel's.
 
-        So what a graph takes to start, 2 % of one launch on each set, adds as much to both.
+        The time that a graph takes to start, 2 % of one launch on each set, is then the same in
+        both.
         """
         few = self._bench.laps_us(graph, FEW_SAMPLES)
         if job.best_us > 0 and min(few) > job.slower * job.best_us:
@@ -166,28 +170,28 @@ class Session:
             self._bench.sets.prepare(index, self._stream)
 
     def _outputs_fault(self) -> tuple[str | None, DeviceCheck]:
-        """What is wrong with what launches left in the buffers, and the errors of all of it."""
-        sets, found = self._bench.sets, []
+        """Return the fault of the timed launches' outputs, or None, and the errors of them all."""
+        sets, checks = self._bench.sets, []
         for index in range(self._checked_sets):
-            found.append(self._tools.check_rows(self._problem, sets.checked_at(index)))
-            if found[-1].wrong:
+            checks.append(self._tools.check_rows(self._problem, sets.checked_at(index)))
+            if checks[-1].wrong:
                 output = sets.at(index)["output"]
-                reason = sentence(found[-1], self._problem, output, self._tools.accuracy)
-                return f"on the whole problem, {reason}", found[-1]
-        return None, reduce(DeviceCheck.with_, found)
+                reason = sentence(checks[-1], self._problem, output, self._tools.accuracy)
+                return f"on the whole problem, {reason}", checks[-1]
+        return None, reduce(DeviceCheck.combined, checks)
 
     def _last_rows_fault(self, enqueue: Enqueue) -> tuple[str | None, DeviceCheck]:
-        """What is wrong with a launch whose last rows are patterns, and the errors of those."""
+        """Return the fault of a launch whose last rows are patterns, or None, and its errors."""
         self._last_rows.put()
         enqueue(0)
-        found = self._last_rows.check(self._tools)
+        check = self._last_rows.check(self._tools)
         self._last_rows.restore()
-        if not found.wrong:
-            return None, found
+        if not check.wrong:
+            return None, check
         return (
-            f"in the last rows of the whole problem, which held patterns, {found.wrong} elements "
-            f"are wrong, the first {found.row} rows on, in column {found.col}",
-            found,
+            f"in the last rows of the whole problem, which held patterns, {check.wrong} elements "
+            f"are wrong, the first {check.row} rows on, in column {check.col}",
+            check,
         )
 
     def _enqueue(
@@ -198,13 +202,13 @@ class Session:
             program.launch(launch, values, self._stream)
 
     def enter(self, peer: PeerName) -> Entered | NotEntered:
-        """Prepare and verify a peer; it is timed by every comparison that follows."""
+        """Prepare and verify a peer, which all following comparisons then time."""
         reply, entry = enter(peer, self._bench, self._tools, self._stream, self._seed)
         self._peers += [entry] if entry else []
         return reply
 
     def close(self) -> None:
-        """Give back all that is on the GPU."""
+        """Free all memory on the GPU."""
         for peer in self._peers:
             peer.close()
         self._last_rows.free()
@@ -215,8 +219,8 @@ class Session:
     def compare(self, request: Compare) -> Compared:
         """Verify contenders once more, then time them, peers and the fastest copies in turn.
 
-        Launches follow each other, so that contenders can share scratch memory. Raises
-        ExplorerError if a contender is wrong, or needs more memory than is free.
+        No two launches overlap, so contenders share scratch memory. Raises ExplorerError if a
+        contender is wrong, or needs more memory than is free.
         """
         with ExitStack() as stack:
             graphs = []
@@ -253,17 +257,20 @@ class Session:
         )
 
     def _few(self, enqueue: Enqueue) -> int:
-        """Launches of a contender's graph: fewer than usual for one that is very slow.
+        """Return the launches of a contender's graph: fewer than usual for a very slow one.
 
-        They may then leave some of the sets out, and find the others in the cache, which is not
-        what a kernel so slow waits for.
+        These may omit some of the sets, so that the others are in the cache, but memory is not what
+        so slow a kernel waits for.
         """
         with self._bench.graph(enqueue, 1) as graph:
             one_us = self._bench.laps_us(graph, 1)[0]
         return max(1, min(self._bench.launches, int(SLOW_SAMPLE_US / one_us)))
 
     def _check_contender(self, program: Program, job: Job, enqueue: Enqueue) -> None:
-        """Contenders may come from an earlier run: another compiler, another driver."""
+        """Raise ExplorerError if a contender is wrong.
+
+        It may come from an earlier run, with another compiler or driver.
+        """
         reason, _ = self._verifier.fault(program, job)
         if reason is None:
             self._prepare_outputs()

@@ -1,8 +1,7 @@
-"""Times of launches by CUDA events, and the clocks under which they were taken."""
+"""Times of launches by CUDA events, and the GPU's clocks meanwhile."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from cuda.bindings import driver
@@ -26,7 +25,8 @@ _SM_CLOCK, _MEMORY_CLOCK = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """MHz at one moment, 0 where NVML does not say, and what holds them back."""
+    """Clocks in MHz at one moment, 0 if NVML does not know them, and the reasons for lowered
+    ones."""
 
     sm_mhz: int = 0
     memory_mhz: int = 0
@@ -34,7 +34,7 @@ class Clocks:
 
     @staticmethod
     def lowest(readings: "Sequence[Clocks]") -> "Clocks":
-        """The lowest clocks of several readings, and all reasons of any."""
+        """Return the lowest clocks of several readings, and the reasons of all."""
         reasons = dict.fromkeys(r for clocks in readings for r in clocks.reasons())
         return Clocks(
             sm_mhz=min((clocks.sm_mhz for clocks in readings), default=0),
@@ -43,12 +43,12 @@ class Clocks:
         )
 
     def reasons(self) -> list[str]:
-        """The reasons one by one."""
+        """Return the reasons one by one."""
         return self.throttle_reasons.split(", ") if self.throttle_reasons else []
 
 
 class ClockReader:
-    """Reads a GPU's clocks; where NVML cannot be had, it reads nothing."""
+    """Reads a GPU's clocks by NVML; without NVML all readings are empty."""
 
     def __init__(self, device: Any) -> None:
         self._nvml: Any = None
@@ -59,11 +59,11 @@ class ClockReader:
             bus_id = checked(driver.cuDeviceGetPCIBusId(32, device)).rstrip(b"\0").decode()
             self._handle = nvml.device_get_handle_by_pci_bus_id_v2(bus_id)
             self._nvml = nvml
-        except Exception:  # NVML is a courtesy: containers often lack it, in many ways
+        except Exception:  # NVML is optional, and containers lack it in many ways
             self._nvml = None
 
     def read(self) -> Clocks:
-        """The clocks now."""
+        """Return the current clocks."""
         if self._nvml is None:
             return Clocks()
         try:
@@ -78,7 +78,7 @@ class ClockReader:
             return Clocks()
 
     def driver_version(self) -> str:
-        """The driver's version, such as 580.159.03, or empty."""
+        """Return the driver's version, such as 580.159.03, or empty."""
         try:
             return str(self._nvml.system_get_driver_version()) if self._nvml else ""
         except Exception:  # as above
@@ -100,7 +100,7 @@ class Lap:
         checked(driver.cuEventRecord(self._end, stream))
 
     def sample_us(self) -> float:
-        """Microseconds a launch, once the replay is done; waits for it."""
+        """Wait for the replay, and return its microseconds a launch."""
         checked(driver.cuEventSynchronize(self._end))
         elapsed_ms = float(checked(driver.cuEventElapsedTime(self._begin, self._end)))
         checked(driver.cuEventDestroy(self._begin))
@@ -109,9 +109,9 @@ class Lap:
 
 
 class LaunchGraph:
-    """`count` launches as one CUDA graph: replayed, no launch waits for the host.
+    """`count` launches as one CUDA graph, so that no launch waits for the host.
 
-    A graph that is not `owned` stays with whoever captured it, who keeps it alive meanwhile.
+    A graph that is not `owned` belongs to the library that captured it, and is not destroyed here.
     """
 
     def __init__(self, stream: Any, count: int, graph: Any, *, owned: bool = True) -> None:
@@ -124,7 +124,7 @@ class LaunchGraph:
 
     @classmethod
     def captured(cls, stream: Any, count: int, enqueue: Callable[[int], None]) -> "LaunchGraph":
-        """Of what `enqueue(i)` puts on the stream for launch `i`; it picks the buffers."""
+        """Return the graph of `count` launches, which `enqueue(i)` puts on the stream."""
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         checked(driver.cuStreamBeginCapture(stream, mode))
         try:
@@ -139,23 +139,17 @@ class LaunchGraph:
         checked(driver.cuGraphLaunch(self._executable, self._stream))
 
     def lap(self) -> Lap:
-        """Put a timed replay on the stream, behind work that is there already.
+        """Put a timed replay on the stream, behind other work.
 
-        The GPU is then busy while the host records the first event and launches the graph, so
-        that neither is timed.
+        That work keeps the GPU busy while the host records the first event and launches the graph,
+        so that neither is timed.
         """
         return Lap(self._stream, self)
 
     def __enter__(self) -> "LaunchGraph":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # After a fault the context is gone and so are both: nothing to check.
-        driver.cuGraphExecDestroy(self._executable)
+    def __exit__(self, *_: object) -> None:
+        driver.cuGraphExecDestroy(self._executable)  # unchecked: after a fault the context is gone
         if self._owned:
             driver.cuGraphDestroy(self._graph)

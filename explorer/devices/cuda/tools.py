@@ -17,14 +17,14 @@ from explorer.model.dtype import DType
 from explorer.model.operands import Operand
 from explorer.model.problem import Mask, Problem
 
-# ------------------------------------------------------------------ what a check finds
+# ------------------------------------------------------------------ checks
 
 
 Addresses = Mapping[str, int]
-"""Where a problem's operands lie, by their names."""
+"""The addresses of a problem's operands, by name."""
 
 CHECK_BLOCKS = 2**16
-"""Blocks of a check: enough for any GPU, each one's findings being reported once."""
+"""Most blocks of a check: enough for any GPU, and each block reports its findings once."""
 
 NOTHING_FOUND = np.array([0, 2**64 - 1, 0, 0, 0, 0, 0, 0], np.uint64)
 """A Report of check.cu before the check."""
@@ -34,13 +34,13 @@ _OPERANDS = ("input", "grad", "mask", "lengths", "output")
 
 
 def check_grid(problem: Problem) -> tuple[int, int]:
-    """Blocks of a kernel that works by rows, and threads of each: one row a block at a time."""
+    """Return the blocks and threads of a kernel whose blocks each work on a row at a time."""
     threads = 32 if problem.cols <= 512 else 256 if problem.cols <= 8192 else 1024
     return min(problem.rows, CHECK_BLOCKS), threads
 
 
 class Question(ctypes.Structure):
-    """As in truth.cu: a problem, where its operands lie, and what its output is to meet."""
+    """The structure of truth.cu: a problem, its operands' addresses, and its output's tolerance."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in _OPERANDS),
@@ -52,8 +52,11 @@ class Question(ctypes.Structure):
 
     @classmethod
     def of(cls, problem: Problem, addresses: Addresses, accuracy: Accuracy) -> "Question":
-        """Operands that `addresses` does not name are null; the scale is as kernels get it."""
-        limits = accuracy.limits(problem.output_dtype)
+        """Return the question about a problem's output.
+
+        Operands that `addresses` does not name are null; the scale is rounded as kernels take it.
+        """
+        allowed = accuracy.tolerance(problem.output_dtype)
         scale = 1.0 if problem.scale is None else problem.scale
         return cls(
             **{name: addresses.get(name) for name in _OPERANDS},
@@ -63,20 +66,20 @@ class Question(ctypes.Structure):
             output_stride=problem.output_stride,
             mask_rows=problem.mask_rows,
             scale=scale if problem.dtype is DType.F64 else float(np.float32(scale)),
-            tolerance=limits.relative,
-            exact_tolerance=limits.exact_relative,
+            tolerance=allowed.relative,
+            exact_tolerance=allowed.exact_relative,
             cols=problem.cols,
             masked=list(Mask).index(problem.mask),
             scaled=problem.scale is not None,
-            steps=limits.steps,
+            steps=allowed.steps,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCheck:
-    """What check_rows found: wrong elements, the first one's row and column, largest error.
+    """The result of check_rows: number of wrong elements, row and column of the first, errors.
 
-    `infinite` of the wrong ones are NaN or infinite, or should be; errors in ulps are those of
+    `infinite` of the wrong ones are NaN or infinite, or should be. Errors in ulps are those of
     elements that are finite and should be.
     """
 
@@ -88,13 +91,13 @@ class DeviceCheck:
     max_ulp: float
     mean_ulp: float
     counted: int
-    """Elements that the mean is of."""
+    """Number of elements in the mean."""
     certain: int = 0
-    """Finite wrong elements that no rounding explains: something where 0 is due, or in a row whose
+    """Finite wrong elements that rounding cannot explain: not 0 where 0 is due, or in a row whose
     sum is exact."""
 
-    def with_(self, other: "DeviceCheck") -> "DeviceCheck":
-        """Of both outputs together, where neither has a wrong element."""
+    def combined(self, other: "DeviceCheck") -> "DeviceCheck":
+        """Return the errors of two outputs together, neither of which has a wrong element."""
         counted = self.counted + other.counted
         ulps = self.mean_ulp * self.counted + other.mean_ulp * other.counted
         return replace(
@@ -129,9 +132,9 @@ class DeviceCheck:
 
 
 def check_sources(problem: Problem) -> tuple[str, str]:
-    """CUDA C++ that fills inputs and writes truths, and CUDA C++ that checks an output.
+    """Return CUDA C++ that fills inputs and writes truths, and CUDA C++ that checks an output.
 
-    Both are for the problem's op and types alone.
+    Both serve the problem's op and types alone.
     """
     op = "".join(word.title() for word in problem.op.split("_"))
     macros = {"IN": problem.dtype.name, "OUT": problem.output_dtype.name, "OP": f"k{op}"}
@@ -143,7 +146,7 @@ def check_sources(problem: Problem) -> tuple[str, str]:
 
 @cache
 def source_part(part: str) -> str:
-    """The text of PART.cu beside this file."""
+    """Return the text of PART.cu beside this file."""
     return Path(__file__).with_name(f"{part}.cu").read_text()
 
 
@@ -158,10 +161,10 @@ class Tools:
 
     def __init__(self, cubins: Sequence[bytes], stream: Any, accuracy: Accuracy) -> None:
         self.accuracy = accuracy
-        """What outputs are to meet."""
+        """The accuracy that outputs must meet."""
         self._programs = [Program(cubin) for cubin in cubins]
-        self._having: dict[str, Program] = {}
-        """By entry: to ask every program at each launch would take longer than the launch."""
+        self._program_of: dict[str, Program] = {}
+        """By entry, because searching the programs takes longer than a launch."""
         self.stream = stream
         self._report = checked(driver.cuMemAlloc(NOTHING_FOUND.nbytes))
 
@@ -172,9 +175,9 @@ class Tools:
             program.__exit__(None, None, None)
 
     def fill(self, problem: Problem, operand: Operand, address: int, count: int, seed: int) -> None:
-        """Fill `count` elements of an operand: about normal noise with some outliers, or lengths.
+        """Fill `count` elements of an operand: nearly normal noise with some outliers, or lengths.
 
-        A backward op's `input` gets what the forward could have put out for such noise.
+        A backward op's `input` gets possible outputs of the forward op for such noise.
         """
         if operand.dtype is None:
             entry = "fill_lengths"
@@ -191,10 +194,10 @@ class Tools:
     def launch(
         self, entry: str, blocks: int, threads: int, arguments: Any, types: tuple[Any, ...]
     ) -> None:
-        """Launch any entry by plain numbers."""
-        if entry not in self._having:
-            self._having[entry] = next(one for one in self._programs if one.has(entry))
-        program = self._having[entry]
+        """Launch an entry of any of the programs with plain numbers."""
+        if entry not in self._program_of:
+            self._program_of[entry] = next(one for one in self._programs if one.has(entry))
+        program = self._program_of[entry]
         program.launch_raw(entry, blocks, threads, 0, arguments, types, self.stream)
 
     def write_truths(self, problem: Problem, addresses: Addresses, truths: int) -> None:
@@ -204,9 +207,9 @@ class Tools:
     def check_rows(
         self, problem: Problem, addresses: Addresses, accuracy: Accuracy | None = None
     ) -> DeviceCheck:
-        """Compare an output with the float64 truth of its inputs, within the session's limits.
+        """Compare an output with the float64 truth of its inputs.
 
-        `accuracy` is that of other limits.
+        It must meet `accuracy`, by default the session's.
         """
         size = NOTHING_FOUND.nbytes
         checked(driver.cuMemcpyHtoDAsync(self._report, NOTHING_FOUND, size, self.stream))
@@ -224,7 +227,7 @@ class Tools:
         result: int,
         accuracy: Accuracy | None = None,
     ) -> None:
-        """Launch a kernel that works by rows (`check_grid`)."""
+        """Launch a kernel whose blocks work on rows (`check_grid`)."""
         blocks, threads = check_grid(problem)
         arguments = (Question.of(problem, addresses, accuracy or self.accuracy), result)
         types = (None, _POINTER)

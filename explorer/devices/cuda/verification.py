@@ -26,23 +26,21 @@ from explorer.reference import (
     verification_inputs,
     verification_problem,
 )
+from explorer.reference.layout import Array
 
-# ------------------------------------------------------------------ what is kept on the GPU
-
-
-Array = NDArray[Any]
+# ------------------------------------------------------------------ buffers
 
 _GUARD = 0xA5
 
 LAST_ELEMENTS = 2**20
-"""Elements at most of the last rows that hold patterns: they are copied twice for each kernel."""
+"""Most elements of the last rows that hold patterns, which are copied twice for each kernel."""
 
 
 class LastRows:
     """Patterns of verification in the last rows of a problem's own matrix, for one launch.
 
-    There the indices are largest that the kernel will meet. They take the place of what is timed,
-    in set 0, and are taken out again.
+    Those rows have the largest indices of the problem. The patterns temporarily replace the timed
+    inputs of set 0.
     """
 
     def __init__(self, problem: Problem, sets: RotatingBuffers, seed: int, stream: Any) -> None:
@@ -54,7 +52,8 @@ class LastRows:
         self._part = replace(problem, rows=rows, mask=Mask.NONE, mask_rows=0)
         arrays = Case(self._part).arrays(seed)
         self._copies: dict[str, tuple[int, int, int]] = {}
-        """By operand: addresses of the patterns and of what they displace, and their bytes."""
+        """By operand: the addresses of the patterns and of the rows they replace, and their
+        bytes."""
         for operand in inputs(self._part):
             data = in_memory(self._part, operand, *_with_gap(arrays, operand)).tobytes()
             patterns, displaced = (int(checked(driver.cuMemAlloc(len(data)))) for _ in range(2))
@@ -69,12 +68,12 @@ class LastRows:
         self._sets.prepare(0, self._stream)
 
     def restore(self) -> None:
-        """Put back what the patterns displaced."""
+        """Put back the rows that the patterns replaced."""
         for name, (_, displaced, size) in self._copies.items():
             checked(driver.cuMemcpyDtoDAsync(self._place(name), displaced, size, self._stream))
 
     def check(self, tools: Tools) -> DeviceCheck:
-        """Compare what a launch made of the patterns with the truth: under a mask, of all rows."""
+        """Compare a launch's output for the patterns with the truth; with a mask, for all rows."""
         at = self._sets.checked_at(0)
         if self._problem.mask is not Mask.NONE:
             return tools.check_rows(self._problem, at)
@@ -90,14 +89,15 @@ class LastRows:
             checked(driver.cuMemFree(displaced))
 
     def _place(self, name: str) -> int:
-        """Where a matrix's last rows lie in set 0; in place, where the input is kept."""
+        """Return the address of a matrix's last rows in set 0; in place, of the original
+        input's."""
         stride = self._problem.input_stride if self._problem.inner == 1 else self._problem.cols
         start = self._first * stride * self._problem.dtype.itemsize
         return self._sets.checked_at(0)[name] + start
 
 
 class VerificationBuffers:
-    """What a kernel is given: inputs beside which all is NaN, an output that nobody wrote.
+    """A kernel's operands in a verification: inputs surrounded by NaN, and a poisoned output.
 
     In place there is one matrix, whose input is restored before each launch.
     """
@@ -114,26 +114,26 @@ class VerificationBuffers:
         self._offsets: dict[str, int] = {}
         self._matrices: dict[str, GuardedMatrix] = {}
         self._input: Array = np.empty(0)
-        """Of a problem in place, as it was before any launch."""
+        """The original input of a problem in place."""
         places = first_elements(misaligned_by)
         for operand in inputs(problem):
             data = in_memory(problem, operand, *_with_gap(arrays, operand))
             self._place(operand.name, data.nbytes, places.get(operand.name, 0) * operand.itemsize)
             self._upload(operand.name, data)
             if problem.in_place and operand.name == "input":
-                self._input = data.copy()  # others may use the memory of what they were given
+                self._input = data.copy()  # the memory of `arrays` may be used again
         target = output(problem)
         if not problem.in_place:
             place = places.get("output", 0) * target.itemsize
             self._place("output", target.bytes, place, guard=_GUARD)
-        self._kept_input = self._copy_of_input() if problem.in_place else 0
+        self._original_input = self._copy_of_input() if problem.in_place else 0
         self._scratch = int(checked(driver.cuMemAlloc(scratch_bytes))) if scratch_bytes else 0
         self.size = scratch_bytes + sum(m.data_bytes for m in self._matrices.values())
         """Bytes of device memory, guards aside."""
 
     @property
     def addresses(self) -> dict[str, int]:
-        """Where operands lie, as launches name them."""
+        """Addresses of the operands, by the names in launches."""
         at = {name: m.address(self._offsets[name]) for name, m in self._matrices.items()}
         if self._problem.in_place:
             at["output"] = at["input"]
@@ -141,9 +141,9 @@ class VerificationBuffers:
 
     @property
     def checked_addresses(self) -> dict[str, int]:
-        """As `addresses`, with the input as it was before the launch."""
+        """Addresses for a check: in place, `input` is the original input's."""
         at = self.addresses
-        return {**at, "input": self._kept_input} if self._problem.in_place else at
+        return {**at, "input": self._original_input} if self._problem.in_place else at
 
     def prepare(self, stream: Any) -> None:
         """Poison the output, or restore the input in place."""
@@ -154,7 +154,7 @@ class VerificationBuffers:
             self._matrices["output"].poison(NAN_BYTE, stream)
 
     def touched_beside(self) -> str | None:
-        """What was written beside the output's rows, or None."""
+        """Describe writes outside of the output's rows; None if there are none."""
         name = "input" if self._problem.in_place else "output"
         matrix, offset = self._matrices[name], self._offsets[name]
         used = output(self._problem).bytes
@@ -170,7 +170,7 @@ class VerificationBuffers:
         """Give all memory back."""
         for matrix in self._matrices.values():
             matrix.free()
-        for address in (self._kept_input, self._scratch):
+        for address in (self._original_input, self._scratch):
             if address:
                 checked(driver.cuMemFree(address))
 
@@ -179,7 +179,7 @@ class VerificationBuffers:
         self._matrices[name] = GuardedMatrix(size + offset, guard)
 
     def _upload(self, name: str, data: Array) -> None:
-        """What lies beside an input is NaN: a kernel that uses it shows."""
+        """Copy an input to the GPU, with NaN around it, which reveals a kernel that reads there."""
         matrix = self._matrices[name]
         matrix.poison(NAN_BYTE, 0)
         checked(driver.cuCtxSynchronize())
@@ -198,7 +198,7 @@ class VerificationBuffers:
 
 
 def _with_gap(arrays: dict[str, Array], operand: Any) -> tuple[Array, Any]:
-    """An operand's array, and what its gaps between rows hold: bytes of ones, a NaN."""
+    """Return an operand's array, and a NaN, of bytes of ones, for the gaps between its rows."""
     array = arrays[operand.name]
     return array, np.frombuffer(bytes([NAN_BYTE]) * array.dtype.itemsize, array.dtype)[0]
 
@@ -207,37 +207,37 @@ def _with_gap(arrays: dict[str, Array], operand: Any) -> tuple[Array, Any]:
 
 
 INEXACT = 1e-3
-"""Errors below this come from rounding, as of long serial sums; those of wrong code are larger."""
+"""Rounding, as of long serial sums, explains errors below this; those of wrong code are larger."""
 
 CHECK_COLS = 4096
-"""Columns on which the GPU's own float64 reference is compared with NumPy's."""
+"""Most columns on which the GPU's own float64 reference is compared with NumPy's."""
 
 AGREEMENT = 1e-14
 """Largest difference of the two references, relative to an element's magnitude: some roundings."""
 
 SETTLING_ROWS = 64
 SETTLING_CHECKS = 8
-"""Checks of so many rows after which launches take the time that they will keep."""
+"""Checks of so many rows after which the time of a launch no longer changes."""
 
-KEPT_BYTES = 2**30
-"""Device memory of verification problems whose buffers are kept for the kernels that follow."""
+CACHED_BYTES = 2**30
+"""Device memory of verification problems that stay on the GPU for the following kernels."""
 
 
 def _narrow(problem: Problem, rows_per_block: int) -> Problem:
-    """Return a verification problem of few columns, for checks that are of no kernel."""
+    """Return a verification problem of few columns, for checks without a kernel."""
     cols = min(problem.cols, CHECK_COLS)
     return verification_problem(problem.resized(cols=cols), rows_per_block)
 
 
 class Verifier:
-    """The small problem that every kernel must get right before it is timed."""
+    """Runs every kernel on the small problems of its job before it is timed."""
 
     def __init__(self, problem: Problem, tools: Tools, stream: Any, seed: int) -> None:
         self._problem = problem
         self._tools = tools
         self._stream = stream
         self._seed = seed
-        self._kept: dict[tuple[Case, int, int], VerificationBuffers] = {}
+        self._cached: dict[tuple[Case, int, int], VerificationBuffers] = {}
 
     def check_the_reference(self) -> None:
         """Compare the GPU's float64 truth with NumPy's; raises ExplorerError if the two differ."""
@@ -253,7 +253,7 @@ class Verifier:
             raise ExplorerError("the GPU's float64 reference differs from NumPy's: do not trust it")
 
     def _truths(self, problem: Problem, arrays: dict[str, Array]) -> Array:
-        """Return what the GPU's own float64 reference computes, of shape (rows, cols)."""
+        """Return the truth by the GPU's own float64 reference, of shape (rows, cols)."""
         buffers = VerificationBuffers(problem, arrays)
         got = np.empty((problem.rows, problem.cols))
         truths = int(checked(driver.cuMemAlloc(got.nbytes)))
@@ -265,11 +265,11 @@ class Verifier:
         return got
 
     def settle(self) -> None:
-        """Check small problems, as verifications will, until that no longer changes launch times.
+        """Check small problems, as verifications do, until this no longer changes launch times.
 
-        In a process that has moved little to the GPU and back, an H200 takes 0.35 us less for each
-        launch; from some such check on it does not. Whatever was timed before, copies too, would
-        look faster than the same thing timed later.
+        In a process that has copied little to the GPU and back, an H200 takes 0.35 us less for each
+        launch, but after some such checks it does not. Anything timed before that, copies included,
+        would look faster than the same thing timed later.
         """
         problem = _narrow(self._problem, rows_per_block=SETTLING_ROWS)
         arrays = verification_inputs(problem)
@@ -280,23 +280,23 @@ class Verifier:
             buffers.free()
 
     def fault(self, program: Program, job: Job) -> tuple[str | None, DeviceCheck | None]:
-        """What is wrong with a kernel's output, or None, and its errors.
+        """Return the fault of a kernel's output, or None, and its errors.
 
-        Runs that are held to other limits than the session's do not count in the errors.
+        The errors do not include those of runs with an accuracy of their own.
         """
-        all_found = None
+        total = None
         for small in job.small_runs:
-            reason, found = self._run(program, small)
+            reason, check = self._run(program, small)
             if reason is not None:
-                return f"{_named(small, job)}{reason}", found
+                return f"{_prefix(small, job)}{reason}", check
             if small.accuracy is None:
-                all_found = found if all_found is None else all_found.with_(found)
-        return None, all_found
+                total = check if total is None else total.combined(check)
+        return None, total
 
     def free(self) -> None:
         """Give the buffers back."""
-        while self._kept:
-            self._kept.popitem()[1].free()
+        while self._cached:
+            self._cached.popitem()[1].free()
 
     def _run(self, program: Program, small: SmallRun) -> tuple[str | None, DeviceCheck]:
         problem = small.case.problem
@@ -305,53 +305,53 @@ class Verifier:
         values = bound(problem, buffers.addresses)
         for launch in small.launches:
             program.launch(launch, values, self._stream)
-        found = self._tools.check_rows(problem, buffers.checked_addresses, small.accuracy)
-        if found.wrong:
+        check = self._tools.check_rows(problem, buffers.checked_addresses, small.accuracy)
+        if check.wrong:
             output, accuracy = buffers.addresses["output"], small.accuracy or self._tools.accuracy
-            return sentence(found, problem, output, accuracy), found
+            return sentence(check, problem, output, accuracy), check
         beside = buffers.touched_beside()
-        return (f"wrote {beside}" if beside else None), found
+        return (f"wrote {beside}" if beside else None), check
 
     def _buffers(self, small: SmallRun) -> VerificationBuffers:
         key = (small.case, small.misaligned_by, small.scratch_bytes)
-        if key not in self._kept:
-            self._kept[key] = VerificationBuffers(
+        if key not in self._cached:
+            self._cached[key] = VerificationBuffers(
                 small.case.problem,
                 small.case.arrays(self._seed),
                 small.scratch_bytes,
                 misaligned_by=small.misaligned_by,
             )
-            while sum(buffers.size for buffers in self._kept.values()) > KEPT_BYTES:
-                if len(self._kept) == 1:
+            while sum(buffers.size for buffers in self._cached.values()) > CACHED_BYTES:
+                if len(self._cached) == 1:
                     break
-                self._kept.pop(next(iter(self._kept))).free()
-        return self._kept[key]
+                self._cached.pop(next(iter(self._cached))).free()
+        return self._cached[key]
 
 
-def _named(small: SmallRun, job: Job) -> str:
-    """Which run a fault is of, where it is not the first one."""
+def _prefix(small: SmallRun, job: Job) -> str:
+    """Return a prefix that names the run of a fault; empty for the job's first run."""
     if small is job.small_runs[0]:
         return ""
     return f"on {small.case.problem}{misalignment(small.misaligned_by)}, "
 
 
-def sentence(found: DeviceCheck, problem: Problem, output: int, accuracy: Accuracy) -> str:
-    """What a check found wrong with the matrix at address `output`."""
+def sentence(check: DeviceCheck, problem: Problem, output: int, accuracy: Accuracy) -> str:
+    """Describe the wrong elements of the matrix at address `output`."""
     total, dtype = problem.rows * problem.cols, problem.output_dtype
-    if not found.infinite and not found.certain and found.error < INEXACT:
-        error, limit = accuracy.limits(dtype).error_and_limit(found.error, found.max_ulp)
+    if not check.infinite and not check.certain and check.error < INEXACT:
+        error, limit = accuracy.tolerance(dtype).error_and_limit(check.error, check.max_ulp)
         return (
             f"too inexact: {error}, the limit under {accuracy} is {limit} "
-            f"({found.wrong} of {total} elements)"
+            f"({check.wrong} of {total} elements)"
         )
     element = np.empty(dtype.itemsize, np.uint8)
-    place = problem.output_place(found.row, found.col) * dtype.itemsize
+    place = problem.output_place(check.row, check.col) * dtype.itemsize
     checked(driver.cuMemcpyDtoH(element, output + place, len(element)))
     unwritten = " (never written)" if (element == NAN_BYTE).all() else ""
     where = (
-        f"{found.wrong} of {total} elements are wrong, the first in row {found.row}, "
-        f"column {found.col}{unwritten}"
+        f"{check.wrong} of {total} elements are wrong, the first in row {check.row}, "
+        f"column {check.col}{unwritten}"
     )
-    if found.infinite == found.wrong:
+    if check.infinite == check.wrong:
         return f"{where}; all of them are NaN or infinite, or should be"
-    return f"{where}; largest relative error {found.error:.1e}, {found.max_ulp:.3g} ulp"
+    return f"{where}; largest relative error {check.error:.1e}, {check.max_ulp:.3g} ulp"

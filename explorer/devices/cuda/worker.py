@@ -15,17 +15,17 @@ from explorer.model.errors import ExplorerError
 from explorer.model.peer import NotEntered
 from explorer.system.processes import leave_interrupts
 
-MOST_UNLOOKED = 50_000
-"""Objects that are made, beyond those that are freed, before Python looks for cycles of them that
-nobody uses: with its own 700 to 2000, a seventh of the time in which inputs are made went there."""
+COLLECT_AFTER = 50_000
+"""Threshold of Python's cyclic garbage collector: with its own of 700 to 2000 objects, it takes a
+seventh of the time in which inputs are made."""
 
 
 def run(connection: Connection, index: int) -> None:
-    """Serve requests on GPU `index`; ends on end of file, or when the context is lost."""
+    """Serve requests on GPU `index` until the pipe is closed or the context is lost."""
     leave_interrupts()
-    os.dup2(2, 1)  # what a peer's library prints is not the command's result
+    os.dup2(2, 1)  # the output of a peer's library is not part of the command's result
     gc.freeze()
-    gc.set_threshold(MOST_UNLOOKED)
+    gc.set_threshold(COLLECT_AFTER)
     try:
         worker = _Worker(index)
         connection.send(worker.described())
@@ -35,12 +35,12 @@ def run(connection: Connection, index: int) -> None:
     while True:
         try:
             request = connection.recv()
-        except (EOFError, OSError):  # the process that asks has ended, maybe while it sent this
+        except (EOFError, OSError):  # the process at the other end is gone
             return
         reply = worker.answer(request)
         try:
             connection.send(reply)
-        except OSError:  # the process that asked has ended, by Ctrl-C for instance
+        except OSError:  # it is gone now, by Ctrl-C for instance
             return
         if isinstance(reply, Failed | NotEntered) and reply.context_lost:
             return

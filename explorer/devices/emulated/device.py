@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,47 +28,47 @@ from explorer.ptx_emulator import (
     permuted_turns,
 )
 from explorer.reference import Check, Truth, check, truth_of
-
-Array = NDArray[Any]
+from explorer.reference.layout import Array
 
 STEP_LIMIT = 3_000_000
-"""Instructions of one batch of blocks, each counted once for a group of lanes: half a minute."""
+"""Most instructions of a batch of blocks, each counted once for a group of lanes: half a minute."""
 
 SCHEDULE_STEPS = 16_000
-"""Steps that another schedule than the first may take: a quarter of a second on one core."""
+"""Most steps of a schedule after the first: a quarter of a second on one core."""
 
 CHECKED_ELEMENTS = 2**22
-"""Elements that are compared with the truth at once. Of the 9e7 of a long middle axis all at once
-take twice the time, nearly all of it for fresh memory, of which they take 9 GB."""
+"""Elements that are compared with the truth together. All 9e7 of a long middle axis together take
+twice the time and 9 GB of memory."""
 
 FEWEST_SMS = 2
-"""SMs of the emulated device at least."""
+"""Fewest SMs of the emulated device."""
 
 STRIDES = 20
-"""Strides over the rows that each block of a kernel whose blocks do so makes at least, where there
-are rows enough: its loop and its ring of stages go round several times."""
+"""Fewest rounds of a persistent block over the rows, if there are enough rows: its loop and its
+ring of stages then go round several times."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmulatedKernel:
-    """PTX, and the launches that make it a program. One `module` serves many runs."""
+    """A parsed PTX module with the launches of a kernel; one `module` serves many runs."""
 
     module: Module
     launches: tuple[Launch, ...]
     scratch_bytes: int = 0
     """Global memory that the launches share, for the problem of the launches."""
     rewrites: bool = False
-    """Whether it stores to the output what it normalises there: else each element once."""
+    """Whether it stores exponentials in the output, and normalises them there: otherwise it writes
+    each element once."""
     limits: LaunchLimits | None = None
-    """What its GPU offers, and the registers it was given; None if they are not known."""
+    """The limits of its GPU, and its registers; None if they are not known."""
     sms: int = 0
-    """SMs that blocks which stride over the rows are launched for; 0: few (`emulated_grid`)."""
+    """SMs for which persistent blocks are launched; 0 for few (`emulated_grid`)."""
 
     @classmethod
     def of(
         cls, ptx: str, launches: Sequence[Launch], scratch_bytes: int = 0, *, rewrites: bool = False
     ) -> "EmulatedKernel":
-        """Read a kernel's PTX. Raises NotEmulated for a construct that is not known."""
+        """Parse a kernel's PTX. Raises NotEmulated for a construct that is not known."""
         with refusals():
             return cls(parse(ptx), tuple(launches), scratch_bytes, rewrites)
 
@@ -88,14 +87,14 @@ def emulate(
 ) -> Emulation:
     """Run a kernel on a problem's inputs, matrices as (rows, cols), and check all it does.
 
-    Matrices begin where `first_elements(misaligned_by)` says. Relative errors up to `rounding` are
+    Matrices are misaligned by `first_elements(misaligned_by)`. Relative errors up to `rounding` are
     inaccurate, not wrong. The kernel is run in every one of `schedules`; an output whose bits
     differ between them is a finding. Counters are those of the first schedule, and zeros without
     `counting`, which saves time.
 
-    A schedule that would take more than SCHEDULE_STEPS is left out, and so are all others once a
-    defect is found; the result says why. Raises LaunchRefused for launches that cannot be made.
-    Opcodes that are not known are in the result.
+    A schedule that would take more than SCHEDULE_STEPS is left out, and so are all later ones once
+    a defect is found; the result says why. Raises LaunchRefused for impossible launches. Opcodes
+    that are not known are in the result.
     """
     run = partial(_run, kernel, problem, arrays, misaligned_by, step_limit)
     left_out = ""
@@ -130,7 +129,7 @@ def emulate(
 def _left_out(
     kernel: EmulatedKernel, first: "_Run", findings: Sequence[Finding], schedule: Schedule
 ) -> str:
-    """Return why a kernel is not run in another schedule as well; empty if it is."""
+    """Return why a kernel is not run in another schedule, or an empty string if it is."""
     turns = 1
     if schedule is Schedule.PERMUTED:
         turns = max(
@@ -154,10 +153,10 @@ def _left_out(
 
 
 def emulated_grid(step: Launch, sms: int = 0) -> int:
-    """Return the blocks of a launch on the emulated device, or on one of so many SMs.
+    """Return the blocks of a launch on the emulated device, or on one with `sms` SMs.
 
-    Blocks that stride over the rows are few, so that they do so, but no fewer than that needs:
-    blocks are emulated side by side, and their strides one after the other.
+    Persistent blocks are so few that each makes about STRIDES rounds over the rows, but not fewer:
+    blocks are emulated side by side, and their rounds one after the other.
     """
     if sms:
         return step.grid_on(sms)
@@ -171,7 +170,7 @@ def judged(run: Emulation, output: Array, truth: Truth) -> Emulation:
 
 
 def _judged(run: Emulation, output: Array, truth: Callable[[slice], Truth]) -> Emulation:
-    """Return a run with the check of its output against the truth that is given for some rows."""
+    """Return a run with the check of its output; `truth` gives the truth of a slice of rows."""
     each = max(1, CHECKED_ELEMENTS // output.shape[1])
     checks, finite = [], []
     for first in range(0, len(output), each):
@@ -185,14 +184,17 @@ def _judged(run: Emulation, output: Array, truth: Callable[[slice], Truth]) -> E
 
 
 def _truth_of_rows(problem: Problem, arrays: dict[str, Array]) -> Callable[[slice], Truth]:
-    """Return what gives the truth of some rows: worked out for these alone if no mask is shared."""
+    """Return a function that gives the truth of a slice of rows.
+
+    It is computed for these rows alone if the problem is large, and rows share no mask.
+    """
     if problem.mask is not Mask.NONE or problem.rows * problem.cols <= CHECKED_ELEMENTS:
         return truth_of(problem, arrays).of_rows
     return lambda rows: truth_of(problem, {name: array[rows] for name, array in arrays.items()})
 
 
 def _joined(checks: Sequence[Check], finite: Sequence[int], rows: int) -> Check:
-    """Return the check of all rows from those of `rows` rows each, with so many finite elements."""
+    """Return the check of all rows from checks of `rows` rows with `finite` finite elements."""
     wrong = [
         replace(one, first=(number * rows + one.first[0], one.first[1]))
         for number, one in enumerate(checks)
@@ -213,7 +215,7 @@ def _joined(checks: Sequence[Check], finite: Sequence[int], rows: int) -> Check:
 
 
 def output_of(kernel: EmulatedKernel, problem: Problem, arrays: dict[str, Array]) -> Array:
-    """Return what a kernel writes for its inputs, whatever is wrong with it. Raises NotEmulated."""
+    """Return a kernel's output for its inputs, even if it has defects. Raises NotEmulated."""
     placed = Placement.of(problem, arrays, kernel.scratch_bytes)
     launched(kernel, placed.values, placed.memory, counting=False)
     return placed.output()
@@ -244,7 +246,7 @@ def _run(
 ) -> _Run:
     placed = Placement.of(problem, arrays, kernel.scratch_bytes, misaligned_by=misaligned_by)
     placed.target.written_once = not kernel.rewrites
-    ran = launched(
+    result = launched(
         kernel,
         placed.values,
         placed.memory,
@@ -252,12 +254,12 @@ def _run(
         schedule=schedule,
         counting=counting,
     )
-    findings, output, blocks = list(ran.findings), None, ()
-    if ran.complete and ran.writers is not None:
+    findings, output, blocks = list(result.findings), None, ()
+    if result.complete and result.writers is not None:
         findings += with_store(placed.findings(), kernel)
         output = placed.output()
-        blocks = tuple(ran.writers.blocks(placed.target, placed.first_elements).tolist())
-    return _Run(schedule, findings, ran.counters, ran.steps, output, blocks)
+        blocks = tuple(result.writers.blocks(placed.target, placed.first_elements).tolist())
+    return _Run(schedule, findings, result.counters, result.steps, output, blocks)
 
 
 def launched(
@@ -271,7 +273,7 @@ def launched(
     grid: int | None = None,
     blocks: Sequence[int] | NDArray[np.int64] | None = None,
 ) -> LaunchResult:
-    """Make all launches of a kernel in order, up to one that does not run to its end.
+    """Make all launches of a kernel in order, until one does not run to its end.
 
     `values` has a value for each name of an argument. `grid` replaces the number of blocks of each
     launch, of which only `blocks` are executed. Raises NotEmulated and LaunchRefused.
@@ -306,7 +308,8 @@ def launched(
 
 
 def _differences(kernel: EmulatedKernel, first: _Run, other: _Run) -> Iterator[Finding]:
-    """Yield a finding if two schedules gave outputs of different bits, the payload of NaN aside."""
+    """Yield a finding if the outputs of two schedules differ in any bit but the payload of a
+    NaN."""
     if first.output is None or other.output is None:
         return
     bits = f"u{first.output.dtype.itemsize}"
@@ -349,7 +352,7 @@ def _arguments(step: Launch, values: dict[str, Argument]) -> list[Argument]:
 
 
 def with_store(findings: Sequence[Finding], kernel: EmulatedKernel) -> list[Finding]:
-    """Give findings on the output the kernel's last global store, which is to write it."""
+    """Add the kernel's last global store, which should write the output, to findings on it."""
     stores = [
         instruction
         for instruction in _instructions(kernel)

@@ -1,9 +1,9 @@
 """Blocks far from block 0: rows beyond 2^32 elements, emulated on sparse memory.
 
-A kernel that computes an index in 32 bits, or keeps a block's number in 16, is right on every small
-problem. Here it runs on a problem of billions of elements, of which only the rows of a few blocks
-are in memory: of the first block, of those around block 2^16, of those that hold elements 2^31 and
-2^32, and of the last, which is not whole. An access anywhere else is a finding.
+A kernel that computes an index in 32 bits, or stores a block's number in 16, is right on every
+small problem. Here it runs on a problem of billions of elements, of which only the rows of a few
+blocks are in memory: the first block, those around block 2^16, those with elements 2^31 and 2^32,
+and the last one, which is partial. An access anywhere else is a finding.
 
     for far in far_problems(problem, block_rows, rows_together):
         kernel = replace(kernel, launches=launches(far), scratch_bytes=scratch_bytes(far))
@@ -13,7 +13,6 @@ are in memory: of the first block, of those around block 2^16, of those that hol
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,42 +42,42 @@ from explorer.ptx_emulator import (
     poisoned,
 )
 from explorer.reference import NUMPY_DTYPES, Check, Truth, truth_of, verification_inputs
+from explorer.reference.layout import Array
 
-Array = NDArray[Any]
 Numbers = NDArray[np.int64]
 
 FAR_ELEMENTS = 2**32
-"""Elements that the matrix has, and more: no unsigned 32-bit index reaches the last rows."""
+"""The matrix has more elements than this: no unsigned 32-bit index reaches the last rows."""
 
 FAR_BLOCKS = 2**16
-"""Blocks that the grid has, and more: no 16-bit number of a block reaches the last ones."""
+"""The grid has more blocks than this: no 16-bit number of a block reaches the last ones."""
 
 FARTHEST_BLOCKS = 2**24
-"""Blocks that it has where memory holds their rows: neither 24 bits nor an fp32 number tell the
-last ones from others."""
+"""The grid has more blocks than this if memory holds their rows: neither 24 bits nor an fp32 number
+distinguish the last ones."""
 
 FAR_ROWS = 2**32
-"""Rows that it has where memory holds them, and blocks that work on them: no unsigned 32-bit number
-of a row reaches the last ones."""
+"""The matrix has more rows than this if memory holds them and a grid has blocks for them: no
+unsigned 32-bit number of a row reaches the last ones."""
 
 MOST_FAR_ELEMENTS = 2**37
-"""Elements that so many blocks or rows have at most: in 16 bits a matrix of 256 GiB."""
+"""Most elements of so many blocks or rows: a matrix of 256 GiB in 16 bits."""
 
 FAR_GAPS = (2**24 + 64, 2**32 + 64)
-"""Elements by which far rows with gaps lie further apart: whole vectors, and more than 24 bits hold
-where rows are many, or more than 32 bits where they are few."""
+"""Elements of additional gaps between far rows, in whole vectors: more than 24 bits hold, with many
+rows, and more than 32 bits hold, with few."""
 
 MOST_ELEMENTS = 2**17
-"""Elements of all rows that are computed, which take some 0.1 s on one core."""
+"""Most elements of the rows that are computed, which take some 0.1 s on one core."""
 
 RANDOM_TILES = 4
-"""Tiles drawn uniformly, and as many drawn uniformly by the logarithms of their numbers."""
+"""Number of tiles drawn uniformly, and of tiles drawn uniformly by their logarithms."""
 
 LEAST_TILES = 2
-"""Blocks, or clusters, that run at least, however many elements they have."""
+"""Fewest blocks, or clusters, that run, however many elements they have."""
 
 NEIGHBOUR_BYTES = 32
-"""Bytes on each side of a row that a kernel may load: the widest access reaches so far."""
+"""Bytes on each side of a row that a kernel may load, by the widest access."""
 
 # ------------------------------------------------------------------ problems
 
@@ -93,13 +92,14 @@ def far_problems(
 ) -> tuple[Problem, ...]:
     """Return the problem with so many rows that its last ones lie beyond 2^32 elements.
 
-    Its grid has more than 2^24 blocks, or as many as memory holds the rows of, and at least 2^16;
-    the last block is not whole. Rows of up to 32 columns are more than 2^32 as well, if a grid has
-    blocks for them. `block_rows` is the number of rows that a block, or several `blocks` together,
-    work on; `rows_together` of them are read at once over a middle axis. For such an axis there is
-    a second problem, with slices of more than 2^32 elements. For an additive mask that repeats
-    there is one with a mask of all rows; for rows with gaps there are two with the gaps `FAR_GAPS`.
-    Where a block makes several `rounds` over the rows, each of them goes beyond 2^32 elements.
+    Its grid has more than 2^24 blocks, or fewer if memory cannot hold their rows, but at least
+    2^16; the last block is partial. Rows of up to 32 columns are more than 2^32 as well, if a grid
+    has blocks for them. `block_rows` is the number of rows that a block, or `blocks` blocks
+    together, work on; one access over a middle axis reads `rows_together` of them. For such an axis
+    there is a second problem, with slices of more than 2^32 elements. For an additive mask that
+    repeats there is one with a mask of all rows; for rows with gaps there are two with the gaps
+    `FAR_GAPS`. If a block makes several `rounds` over the rows, each of them goes beyond 2^32
+    elements.
     """
     if problem.inner == 1:
         own = _of_rows(problem, block_rows, rounds, blocks)
@@ -120,23 +120,24 @@ def far_problems(
 
 
 def is_addressable(problem: Problem) -> bool:
-    """Return whether the emulator has addresses for a problem's arrays; no GPU holds others."""
+    """Return whether the emulator has addresses for a problem's arrays, as for all that fit a
+    GPU."""
     operands = (*inputs(problem), output(problem))
     return all(operand.bytes <= MOST_BYTES for operand in operands)
 
 
 def _of_rows(problem: Problem, block_rows: int, rounds: int, blocks: int) -> Problem:
-    """The problem of far rows, one after the other; a mask repeats in them."""
+    """Return the problem with far rows, one after the other; a mask repeats in them."""
     least, most = sorted((problem.input_stride, problem.output_stride))
     unit = _mask_rows(problem)
     each = max(FAR_ELEMENTS // least, _far_tiles(block_rows * most, blocks) * block_rows)
     if FAR_ROWS * most <= MOST_FAR_ELEMENTS:
         each = max(each, FAR_ROWS)
     wanted = rounds * each + 2 * block_rows + 2 * unit
-    held = _most_rows(block_rows, blocks)
-    rows = min(wanted // block_rows * block_rows + (block_rows + 1) // 2, held)
+    most_rows = _most_rows(block_rows, blocks)
+    rows = min(wanted // block_rows * block_rows + (block_rows + 1) // 2, most_rows)
     if unit > 1:
-        rows = min(-(-rows // unit), held // unit) * unit
+        rows = min(-(-rows // unit), most_rows // unit) * unit
         if rows % block_rows == 0 and block_rows > 1:
             rows -= unit
     return replace(
@@ -145,23 +146,17 @@ def _of_rows(problem: Problem, block_rows: int, rounds: int, blocks: int) -> Pro
 
 
 def _most_rows(block_rows: int, blocks: int) -> int:
-    """Return the most rows of a problem that a grid has blocks for.
-
-    `blocks` of them work together on `block_rows` rows.
-    """
+    """Return the most rows for which a grid has blocks, if `blocks` of them share `block_rows`."""
     return min(MAX_ROWS, MAX_GRID[0] // blocks * block_rows)
 
 
 def _far_tiles(tile_elements: int, blocks: int) -> int:
-    """Return how many tiles of so many elements there are before the last ones, at least.
-
-    Each is the work of so many blocks.
-    """
+    """Return the fewest tiles before the last ones; `blocks` blocks share a tile."""
     return max(FAR_BLOCKS, min(FARTHEST_BLOCKS // blocks, MOST_FAR_ELEMENTS // tile_elements))
 
 
 def _far_apart(problem: Problem, block_rows: int, gap: int) -> Problem:
-    """The problem of so many rows that such gaps take the last one beyond 2^32 elements."""
+    """Return the problem with such gaps, and so many rows that the last is beyond 2^32 elements."""
     tiles = max(1, FAR_ELEMENTS // gap // block_rows + 1)
     few = problem.resized(max(4, tiles * block_rows + (block_rows + 1) // 2))
     return replace(
@@ -172,7 +167,7 @@ def _far_apart(problem: Problem, block_rows: int, gap: int) -> Problem:
 
 
 def _mask_rows(problem: Problem) -> int:
-    """Rows after which the mask of far rows repeats; 0 for none, or for an additive mask of all.
+    """Return the rows after which the mask of far rows repeats; 0 for no mask or an additive one.
 
     A causal mask of all rows would hide everything but the last of them.
     """
@@ -183,7 +178,7 @@ def _mask_rows(problem: Problem) -> int:
 
 
 def _of_inner(problem: Problem, inner: int, block_rows: int) -> Problem:
-    """The problem of far rows over a middle axis, in slices of `inner` rows."""
+    """Return the problem with far rows over a middle axis, in slices of `inner` rows."""
     tiles = _far_tiles(block_rows * problem.cols, 1)
     wanted = max(FAR_ELEMENTS // problem.cols, tiles * block_rows) + 2 * block_rows
     slices = max(2, min(-(-wanted // inner), _most_rows(block_rows, 1) // inner))
@@ -193,7 +188,7 @@ def _of_inner(problem: Problem, inner: int, block_rows: int) -> Problem:
 
 
 class Order(Enum):
-    """In which order the blocks of a launch work on the rows."""
+    """The order in which the blocks of a launch work on the rows."""
 
     ASCENDING = "block b works on the rows from b * block_rows on"
     DESCENDING = "the last block works on the first rows"
@@ -201,11 +196,10 @@ class Order(Enum):
 
 
 def order_of(run: Emulation, kernel: EmulatedKernel, block_rows: int) -> Order:
-    """Return how the blocks of a run were dealt the rows.
+    """Return the order in which rows were distributed to the blocks of a run.
 
-    This is how far rows are chosen. A kernel that deals out its rows in another order can be right,
-    but `emulate_far` would find accesses to rows that it does not expect. `run` is of the `kernel`
-    on a small problem.
+    `run` is of `kernel` on a small problem. Far rows are chosen by the order. A kernel with another
+    order can be right, but `emulate_far` would report accesses to rows that it does not expect.
     """
     step = kernel.launches[-1]
     tiles = -(-run.problem.rows // block_rows)
@@ -240,7 +234,8 @@ def emulate_far(
     `block_rows` is the number of rows that a block, or a cluster, works on. The kernel's launches
     and scratch are those for the far problem; blocks that stride over the rows are launched as on a
     GPU on which each has `rounds` tiles. Rows hold the verification's patterns, and the truth is
-    computed for exactly these rows. `most_elements` bounds them, down to two blocks or clusters.
+    computed for exactly these rows. They have at most `most_elements`, but at least two blocks or
+    clusters run.
 
     Raises LaunchRefused if the grid is not a whole number of blocks for each `block_rows` rows.
     """
@@ -281,14 +276,14 @@ def emulate_far(
 
 
 def _members(groups: Numbers, size: int) -> Numbers:
-    """The numbers of all members of some groups, each of which has `size` neighbours."""
+    """Return the numbers of all members of some groups, each of which has `size` neighbours."""
     return (groups[:, None] * size + np.arange(size)).reshape(-1)
 
 
 def _blocks_a_tile(kernel: EmulatedKernel, problem: Problem, block_rows: int) -> int:
-    """Return how many blocks of each launch work on the same block_rows rows.
+    """Return the number of blocks of each launch that share the same `block_rows` rows.
 
-    Raises LaunchRefused if the launches differ in that, or if it is no whole number.
+    Raises LaunchRefused if the launches differ in that number, or if it is not whole.
     """
     grid = kernel.launches[0].grid
     each, rest = divmod(grid, -(-problem.rows // block_rows))
@@ -298,14 +293,15 @@ def _blocks_a_tile(kernel: EmulatedKernel, problem: Problem, block_rows: int) ->
 
 
 def _chosen_tiles(problem: Problem, block_rows: int, each: int, most_elements: int) -> Numbers:
-    """The numbers of the tiles (block_rows rows each) to run, the most telling as far as allowed.
+    """Return the numbers of the tiles of `block_rows` rows to run: the most revealing, within
+    limits.
 
-    `each` blocks work on a tile.
+    `each` blocks share a tile.
     """
     last = -(-problem.rows // block_rows) - 1
     stride = max(problem.input_stride, problem.output_stride)
     slice_end = problem.inner // block_rows if problem.inner > 1 else last
-    telling = (
+    revealing = (
         last,
         FAR_ELEMENTS // stride // block_rows,
         FAR_BLOCKS // each,
@@ -314,18 +310,18 @@ def _chosen_tiles(problem: Problem, block_rows: int, each: int, most_elements: i
         0,
         FAR_BLOCKS // each - 1,
         slice_end,
-        *_seen_tiles(problem, block_rows),
+        *_half_visible_tiles(problem, block_rows),
         *_random_tiles(last),
     )
     allowed = max(LEAST_TILES, most_elements // (block_rows * problem.cols))
-    chosen = list(dict.fromkeys(tile for tile in telling if 0 <= tile <= last))
+    chosen = list(dict.fromkeys(tile for tile in revealing if 0 <= tile <= last))
     return np.array(sorted(chosen[:allowed]), np.int64)
 
 
-def _seen_tiles(problem: Problem, block_rows: int) -> list[int]:
-    """Under a causal mask the tiles of rows that see half of their columns, in some repeats of it.
+def _half_visible_tiles(problem: Problem, block_rows: int) -> list[int]:
+    """Return tiles whose rows see half of their columns, in three repeats of a causal mask.
 
-    Of a mask with many more rows than columns most see none.
+    Most rows of a mask with many more rows than columns see none.
     """
     if problem.mask is not Mask.CAUSAL:
         return []
@@ -334,7 +330,7 @@ def _seen_tiles(problem: Problem, block_rows: int) -> list[int]:
 
 
 def _random_tiles(last: int) -> list[int]:
-    """Tiles between the first and the last, the same each time: none is safe to be wrong in."""
+    """Return random tiles, the same each time, so that no tile is never run."""
     rng = np.random.default_rng(last)
     logarithms = rng.uniform(0, np.log(last + 1), RANDOM_TILES)
     by_logarithm = [int(tile) - 1 for tile in np.exp(logarithms)]
@@ -343,12 +339,13 @@ def _random_tiles(last: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _FarRows:
-    """The rows of a far problem that are computed: their numbers, what they hold, the truth."""
+    """The rows of a far problem that are computed: their numbers, their elements and their
+    truth."""
 
     problem: Problem
     rows: Numbers
     few: Problem
-    """The same rows as a small problem of their own, whose mask tells what each of them sees."""
+    """The same rows as a small problem of their own, with lengths in place of a causal mask."""
     arrays: dict[str, Array]
     """The arrays of the small problem."""
     mask_numbers: Numbers
@@ -369,8 +366,8 @@ class _FarRows:
         arrays = verification_inputs(few)
         masked = rows % max(1, problem.mask_rows)
         if problem.mask is Mask.CAUSAL:
-            seen = masked + 1 + problem.cols - problem.mask_rows
-            arrays["lengths"] = np.clip(seen, 0, problem.cols).astype(np.int32)
+            visible = masked + 1 + problem.cols - problem.mask_rows
+            arrays["lengths"] = np.clip(visible, 0, problem.cols).astype(np.int32)
         if problem.mask is Mask.ADDITIVE:
             _, first, again = np.unique(masked, return_index=True, return_inverse=True)
             arrays["mask"] = arrays["mask"][first[again]]
@@ -381,14 +378,14 @@ class _FarRows:
         return truth_of(self.few, self.arrays)
 
     def named(self, check: Check | None) -> Check | None:
-        """A check of the small problem's output, with the far row's number."""
+        """Return a check of the small problem's output, with the number of the far row."""
         if check is None or check.first is None:
             return check
         row, col = check.first
         return replace(check, first=(int(self.rows[row]), col))
 
     def elements(self, stride: int) -> Numbers:
-        """The number of each element of the rows in a matrix, shape (rows, cols)."""
+        """Return the number of each element of the rows in a matrix, shape (rows, cols)."""
         problem, cols = self.problem, np.arange(self.problem.cols, dtype=np.int64)
         if problem.inner == 1:
             return self.rows[:, None] * stride + cols
@@ -397,7 +394,7 @@ class _FarRows:
         return first[:, None] + cols * problem.inner
 
     def ranges(self, stride: int) -> Numbers:
-        """Ranges of elements that hold the rows and nothing else, shape (ranges, 2)."""
+        """Return the ranges of elements that the rows consist of, shape (ranges, 2)."""
         problem = self.problem
         if problem.inner == 1:
             first = self.rows * stride
@@ -415,7 +412,7 @@ class _FarRows:
 
 @dataclass(slots=True)
 class _FarMemory:
-    """Sparse memory that holds far rows, and a value for each argument of a launch."""
+    """Sparse memory with the far rows, and a value for each argument of a launch."""
 
     far: _FarRows
     memory: GlobalMemory
@@ -440,11 +437,11 @@ class _FarMemory:
         return self.far.elements(self.far.problem.output_stride)
 
     def output(self) -> Array:
-        """What was written, of shape (rows, cols)."""
+        """Return the output, of shape (rows, cols)."""
         return self.memory.get(self.target, self._due)
 
     def findings(self) -> Iterator[Finding]:
-        """Elements of the rows that nobody wrote, and writes beside the rows."""
+        """Yield findings of unwritten elements of the rows, and of writes outside of the rows."""
         yield from check_output(self.memory, self.target, self._due)
         assert self.target.windows is not None
         size = self.target.dtype.itemsize
@@ -508,10 +505,10 @@ def _output(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> Allo
 
 
 def _scratch(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> Allocation:
-    """Place the scratch of the rows: of two launches some parts a row, of three whole rows.
+    """Place the scratch of the rows: some partial results a row, or for three launches whole rows.
 
-    Three launches keep the exponentials of all rows, then a number for each row. The exponentials
-    of a row take as many elements as it has columns, or more if rows start anywhere.
+    Three launches store the exponentials of all rows, then a number for each row. The exponentials
+    of a row take as many elements as it has columns, or more if rows are unaligned.
     """
     problem, rows = far.problem, far.rows
     size = problem.dtype.arithmetic.itemsize
@@ -522,8 +519,8 @@ def _scratch(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> All
         ranges = np.concatenate(
             [
                 np.stack([first, first + width], axis=1)
-                for kept in {problem.cols, each - 1}
-                for first, width in ((rows * kept, kept), (problem.rows * kept + rows, 1))
+                for pitch in {problem.cols, each - 1}
+                for first, width in ((rows * pitch, pitch), (problem.rows * pitch + rows, 1))
             ]
         )
     ranges = _united(ranges)

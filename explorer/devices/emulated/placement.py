@@ -1,4 +1,4 @@
-"""A problem's arrays and numbers, as launches name them, placed in emulated memory."""
+"""A problem's arrays and numbers, by the names of launches' arguments, in emulated memory."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.operands import Kind as NumberKind
-from explorer.model.operands import inputs, output, scalars
+from explorer.model.operands import ScalarType, inputs, output, scalars
 from explorer.model.problem import Problem
 from explorer.ptx_emulator import (
     Allocation,
@@ -19,19 +18,18 @@ from explorer.ptx_emulator import (
     poisoned,
 )
 from explorer.reference import NUMPY_DTYPES, as_rows, first_elements, in_memory, laid_out
+from explorer.reference.layout import Array
 
-Array = NDArray[Any]
-
-_NUMPY_NUMBERS: dict[NumberKind, Any] = {
-    NumberKind.INT32: np.int32,
-    NumberKind.INT64: np.int64,
-    NumberKind.FLOAT32: np.float32,
-    NumberKind.FLOAT64: np.float64,
+_NUMPY_NUMBERS: dict[ScalarType, Any] = {
+    ScalarType.INT32: np.int32,
+    ScalarType.INT64: np.int64,
+    ScalarType.FLOAT32: np.float32,
+    ScalarType.FLOAT64: np.float64,
 }
 
 
 def numbers_of(problem: Problem) -> dict[str, np.generic]:
-    """Return the numbers that a launch can name, as they are passed."""
+    """Return the numbers that a launch can name, in the types in which they are passed."""
     return {
         name: _NUMPY_NUMBERS[number.kind](number.value) for name, number in scalars(problem).items()
     }
@@ -39,12 +37,12 @@ def numbers_of(problem: Problem) -> dict[str, np.generic]:
 
 @dataclass(slots=True)
 class Placement:
-    """Memory that holds a problem's operands, and a value for each argument of a launch."""
+    """Memory with a problem's operands, and a value for each argument of a launch."""
 
     problem: Problem
     memory: GlobalMemory
     target: Allocation
-    """Where the output goes; the input's place where the problem is in place."""
+    """The output's memory; the input's if the problem is in place."""
     values: dict[str, Argument]
 
     @classmethod
@@ -58,7 +56,7 @@ class Placement:
     ) -> "Placement":
         """Place inputs named as in `operands.inputs`, their matrices (rows, cols).
 
-        Gaps between rows hold the NaN of what nobody wrote, and to read them is a finding.
+        Gaps between rows hold the NaN of unwritten memory, and reading them is a finding.
         """
         memory = GlobalMemory()
         values: dict[str, Argument] = dict(numbers_of(problem))
@@ -93,13 +91,13 @@ class Placement:
         return lead + np.array([problem.output_place(r, 0) for r in range(problem.rows)], np.int64)
 
     def output(self) -> Array:
-        """What was written, as (rows, cols)."""
+        """Return the output, of shape (rows, cols)."""
         flat = self.memory.read(self.target).reshape(-1)
         flat = flat[self.target.lead // flat.dtype.itemsize :]
         return as_rows(self.problem, flat, self.problem.output_stride)
 
     def findings(self) -> list[Finding]:
-        """Elements that nobody wrote, and writes between rows."""
+        """Return findings of unwritten elements, and of writes between rows."""
         lead, start, problem = self.target.lead, self.target.offset, self.problem
         written, strays = self.target.written, 0
         written[:lead] = True
@@ -108,15 +106,15 @@ class Placement:
             strays = int(np.count_nonzero(written[lead:][gaps]))
             written[lead:][gaps] = True
             self.memory.arena[start + lead : start + self.target.size][gaps] = 0  # no more poison
-        found = list(check_output(self.memory, self.target))
+        findings = list(check_output(self.memory, self.target))
         if strays:
             stray = f"output: {strays} bytes written between its rows, which are not the output's"
-            found.append(Finding(Kind.OUT_OF_BOUNDS, stray, count=strays))
-        return found
+            findings.append(Finding(Kind.OUT_OF_BOUNDS, stray, count=strays))
+        return findings
 
 
 def _gaps(problem: Problem, stride: int, itemsize: int) -> NDArray[np.bool_]:
-    """Which bytes of a matrix lie between its rows."""
+    """Return which bytes of a matrix lie between its rows."""
     inside = np.ones((problem.rows, problem.cols), np.bool_)
     return np.repeat(~laid_out(problem, inside, stride, gap=False), itemsize)
 
@@ -130,7 +128,7 @@ def _empty(problem: Problem) -> Array:
 def _placed(
     memory: GlobalMemory, name: str, data: Array, lead: int, *, written: bool | None = None
 ) -> Allocation:
-    """An array, `lead` elements past an aligned address; what is written is written once."""
+    """Place an array `lead` elements past an aligned address; a written one may be written once."""
     writable = name == "output" if written is None else written
     octets = lead * data.dtype.itemsize
     if lead:

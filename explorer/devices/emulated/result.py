@@ -1,4 +1,4 @@
-"""What an emulated check of one kernel on one problem found."""
+"""The result of emulating one kernel on one problem, and its status."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ class LaunchRefused(ExplorerError):
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Raise what the emulator refuses as NotEmulated or LaunchRefused."""
+    """Raise the emulator's errors as NotEmulated or LaunchRefused."""
     try:
         yield
     except UnsupportedPtx as error:
@@ -42,11 +42,11 @@ def refusals() -> Iterator[None]:
 
 
 class Status(StrEnum):
-    """How a check ended. Nothing unknown is ever `verified`."""
+    """The result of a check. Only a kernel that was checked completely is ever `verified`."""
 
     VERIFIED = "verified"
     INACCURATE = "inaccurate"
-    """No defect but rounding: its fp32 arithmetic, in its order, misses the accuracy asked for."""
+    """No defect but rounding: fp32 arithmetic in this order misses the required accuracy."""
     UNVERIFIED = "unverified"
     WRONG = "wrong"
 
@@ -54,35 +54,35 @@ class Status(StrEnum):
 WORST_FIRST = (Status.WRONG, Status.UNVERIFIED, Status.INACCURATE, Status.VERIFIED)
 
 INCONCLUSIVE = {Kind.LIMIT}
-"""Findings that tell of the emulator's patience, not of a defect."""
+"""Findings that stem from a limit of the emulator, not from a defect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """One run of a kernel, checked: what was found, how its numbers compare, what it did."""
+    """One run of a kernel: findings, the check of its output, and counters."""
 
     problem: Problem
     misaligned_by: int = 0
-    """Where the matrices began: `first_elements`."""
+    """Misalignment of the matrices (`first_elements`)."""
     findings: tuple[Finding, ...] = ()
     check: Check | None = None
-    """Of the output against float64; None where the kernel did not run to its end."""
+    """Comparison of the output with float64; None if the kernel did not run to its end."""
     counters: Counters = field(default_factory=Counters)
-    """Zeros where nothing was run."""
+    """Zeros if nothing was run."""
     unsupported: tuple[str, ...] = ()
     """Opcodes that the emulator does not know."""
     rounding: float = 0.0
-    """Relative error that rounding alone could come to."""
+    """Largest relative error that rounding alone could explain."""
     reason: str = ""
-    """Why it is unverified, where that is not said by the findings."""
+    """Why it is unverified, if no finding says so."""
     accuracy: Accuracy = Accuracy.DEFAULT
-    """What it was asked to meet."""
+    """The accuracy that it must meet."""
     schedules: tuple[Schedule, ...] = ()
     """The orders of execution in which it was run."""
     steps: int = 0
-    """Instructions executed in the first of them, each once for a group of lanes."""
+    """Instructions executed in the first schedule, each once for a group of lanes."""
     left_out: str = ""
-    """What was not run, and why; empty if nothing was left out."""
+    """A schedule that was not run, and why; empty if none was left out."""
     row_blocks: tuple[int, ...] = ()
     """The number of the block that wrote the first element of each row; -1 for none."""
     elements: int = 0
@@ -90,7 +90,7 @@ class Emulation:
 
     @property
     def status(self) -> Status:
-        """`wrong` where any defect was seen; `verified` only where all was checked."""
+        """`wrong` if there is any defect; `verified` only if everything was checked."""
         wrong_numbers = self.check is not None and self.check.wrong > 0
         far_off = self.check is not None and self.check.deviation > self.rounding
         if far_off or any(f.kind not in INCONCLUSIVE for f in self.findings):
@@ -101,7 +101,7 @@ class Emulation:
 
     @property
     def excess(self) -> str:
-        """Which limit the numbers as a whole are beyond; empty where they are beyond none."""
+        """The limit that the errors of all elements together exceed, or an empty string."""
         if self.check is None:
             return ""
         dtype = self.problem.output_dtype
@@ -109,20 +109,20 @@ class Emulation:
 
     @property
     def sentence(self) -> str:
-        """The numbers in words, or why there are none."""
+        """A sentence on the output's errors, or on why there is no output."""
         if self.unsupported:
             return f"the emulator does not know {', '.join(self.unsupported)}"
         if self.check is None:
             return self.reason or "it did not run to its end"
         if not self.check.wrong:
             findings = "1 finding" if len(self.findings) == 1 else f"{len(self.findings)} findings"
-            found = f"{findings}; its numbers are right, " if self.findings else ""
-            return f"{found}{self.excess or self._errors}"
+            prefix = f"{findings}; its numbers are right, " if self.findings else ""
+            return f"{prefix}{self.excess or self._errors}"
         row, col = self.check.first or (0, 0)
         inexact = self.status is Status.INACCURATE
         checked = self.elements or self.problem.rows * self.problem.cols
-        limit = self.accuracy.limits(self.problem.output_dtype).of_an_element
-        # Of wrong elements, those that are no number or should be 0 have no error to speak of.
+        limit = self.accuracy.tolerance(self.problem.output_dtype).element_limit
+        # Wrong elements that are NaN, or should be 0, have no meaningful error.
         return (
             f"{self.check.wrong} of {checked} elements are "
             f"{f'inaccurate under {self.accuracy} ({limit})' if inexact else 'wrong'}, "
@@ -132,13 +132,13 @@ class Emulation:
 
     @property
     def _first_wrong(self) -> str:
-        """What the first wrong element is, and what it should be."""
+        """The value of the first wrong element, and the due one, in words."""
         assert self.check is not None
         got, due = self.check.got, self.check.due
         if got is None or due is None:
             return "is not what it should be"
         is_exact = due == 0 and isinf(self.check.deviation)
-        is_, should_be = _told_apart(got, due)
+        is_, should_be = _distinguished(got, due)
         return f"is {is_}, and should be {'exactly 0' if is_exact else should_be}"
 
     @property
@@ -150,10 +150,10 @@ class Emulation:
         )
 
 
-def _told_apart(got: float, due: float) -> tuple[str, str]:
-    """Two numbers in words, with as many digits as tell one from the other."""
+def _distinguished(got: float, due: float) -> tuple[str, str]:
+    """Return two numbers as text, with as many digits as distinguish them."""
     for digits in (3, 6, 9, 17):
-        told = tuple("NaN" if isnan(n) else f"{n:.{digits}g}" for n in (got, due))
-        if told[0] != told[1]:
+        first, second = ("NaN" if isnan(n) else f"{n:.{digits}g}" for n in (got, due))
+        if first != second:
             break
-    return told[0], told[1]
+    return first, second
