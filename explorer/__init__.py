@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from explorer.system.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from explorer.api import Emitted, ProblemKeywords, compare, emit, search, tune, verify
+    from explorer.api import Emitted, compare, emit, search, tune, verify
     from explorer.codegen import Launch, Variant
     from explorer.evaluate.emulation import Verdict
     from explorer.evaluate.verify import FinalistCheck
+    from explorer.model.asked import ProblemKeywords
     from explorer.model.config import Config
     from explorer.model.dtype import DType
     from explorer.model.errors import DeviceLost, ExplorerError, InvalidInput, NotFound, WrongKernel
@@ -50,7 +51,7 @@ _HOMES = {
     "PeerRun": "explorer.tuning.peer_comparison",
     "PeerTime": "explorer.tuning.peer_comparison",
     "Problem": "explorer.model.problem",
-    "ProblemKeywords": "explorer.api",
+    "ProblemKeywords": "explorer.model.asked",
     "Progress": "explorer.tuning.results",
     "Resources": "explorer.model.outcome",
     "SearchResult": "explorer.tuning.results",

@@ -6,18 +6,25 @@ callback `notice`, or with the result. Libraries are imported when a function ne
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache, partial
 from math import isfinite
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import AskedProblem, as_whole, asked_by, rows_notice
+from explorer.model.asked import (
+    AskedProblem,
+    ProblemKeywords,
+    asked_of,
+    needed,
+    rows_notice,
+    several_of,
+    whole,
+)
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput, NotFound, WrongKernel
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, is_known_gpu, known_gpu, known_gpu_for
@@ -53,100 +60,7 @@ Notice = Callable[[str], None]
 """Told each sentence that the command line would print on stderr."""
 
 
-# ------------------------------------------------------------------ the problem of a call
-
-
-class ProblemKeywords(TypedDict, total=False):
-    """The keywords that say a problem; those left out, and None, are as usual.
-
-    They are the options of the command line, with underscores. `shape`, such as (8, 3, 224, 224),
-    stands for rows, cols and inner, and `axis` (-1) is the axis of it that the op runs over.
-    """
-
-    cols: int
-    """Elements of a row."""
-    rows: int | None
-    """Rows of the matrix; left out: as many as make 256 MiB of traffic. Where `best` or a trial is
-    asked for, rows left out mean whichever were searched last with these columns."""
-    dtype: Any
-    """f32, f16, bf16 or f64; also float16, half and so on, torch.float16 and numpy.float16."""
-    op: str
-    """softmax, log_softmax, softmax_backward or log_softmax_backward."""
-    out_dtype: Any
-    """Element type of the output; left out: the input's."""
-    scale: float | None
-    """What kernels multiply an input with, at run time: 1 / temperature; left out: they do not."""
-    mask: str
-    """none, causal, lengths or additive."""
-    mask_rows: int | None
-    """Rows after which a causal or additive mask repeats."""
-    inner: int
-    """Elements between neighbours of a row: the array is (rows / inner, cols, inner)."""
-    input_stride: int | None
-    """Elements from the start of an input row to the next."""
-    output_stride: int | None
-    """Elements from the start of an output row to the next."""
-    in_place: bool
-    """Whether the output is written over the input."""
-    shape: Sequence[int] | None
-    """Of an array of any number of axes."""
-    axis: int | None
-    """Of that array; negative counts from the last."""
-
-
-def _check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
-    """Raise TypeError for a keyword that is nearly one of a function, or of a problem."""
-    for name in keywords.keys() - ProblemKeywords.__annotations__.keys():
-        own = function.__annotations__.keys() - {"return", "keywords"}
-        near = get_close_matches(name, [*own, *ProblemKeywords.__annotations__], 1)
-        if near:
-            raise TypeError(f"{function.__name__} has no keyword {name!r}; did you mean {near[0]}?")
-
-
-def _asked(
-    problem: Problem | AskedProblem | None, keywords: Mapping[str, Any]
-) -> AskedProblem | None:
-    """What a call is about; None where it does not say. Raises InvalidInput."""
-    if problem is None:
-        return asked_by(keywords)
-    if isinstance(problem, Problem | AskedProblem) and keywords:
-        raise InvalidInput(f"the problem is said twice: leave {next(iter(keywords))} out")
-    if isinstance(problem, Problem):
-        return AskedProblem.of(problem)
-    if isinstance(problem, AskedProblem):
-        return problem
-    raise InvalidInput(f"problem is {shown(problem)}; give an explorer.Problem, or cols=4096")
-
-
-def _needed(asked: AskedProblem | None) -> AskedProblem:
-    if asked is None:
-        raise InvalidInput(
-            "cols is missing; give an explorer.Problem, or the number of columns, for example "
-            "cols=4096"
-        )
-    return asked
-
-
-def _asked_of(
-    function: Callable[..., Any],
-    problem: Problem | AskedProblem | None,
-    keywords: Mapping[str, Any],
-) -> AskedProblem:
-    """What a call of a function is about. Raises InvalidInput, and TypeError for a keyword."""
-    _check_keywords(function, keywords)
-    return _needed(_asked(problem, keywords))
-
-
-# ------------------------------------------------------------------ other arguments
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    number = as_whole(name, value)
-    if not least <= number < 2**31:
-        raise InvalidInput(
-            f"{name} is {shown(value)}; it must be a whole number from {least} to {2**31 - 1}"
-        )
-    return number
+# ------------------------------------------------------------------ arguments
 
 
 def _text(name: str, value: Any) -> str:
@@ -305,12 +219,12 @@ def search(
         DeviceLost: where the GPU's process cannot be brought back.
         KeyboardInterrupt: by Ctrl-C, with all finished trials kept in the storage.
     """
-    asked = _asked_of(search, problem, keywords)
+    asked = needed(asked_of(search, problem, keywords))
     goal = _goal(objectives, accuracy)
-    trials = None if trials is None else _whole("trials", trials, 1)
+    trials = None if trials is None else whole("trials", trials, 1)
     budget_s = None if budget_s is None else _seconds("budget_s", budget_s)
     level = _effort(effort, trials, budget_s)
-    seed = _whole("seed", seed, 0)
+    seed = whole("seed", seed, 0)
     heard = _Heard(notice, progress=progress)
     device = _text("device", device)
     result = _search_on(
@@ -751,7 +665,7 @@ def emit(
     from explorer.export import overlapping, write_source
 
     _choice(what)
-    asked = _asked_of(emit, problem, keywords)
+    asked = needed(asked_of(emit, problem, keywords))
     goal, file = _goal(objectives, accuracy), _path("path", path)
     heard = _Heard(notice)
     chosen = chosen_variant(
@@ -885,17 +799,23 @@ def verify(
         InvalidInput: for a value that cannot be used, a file that was not emitted, or no GPU.
         NotFound: where there is no such study or trial.
     """
-    _check_keywords(verify, keywords)
+    asked = asked_of(verify, problem, keywords)
     goal, gpu = _goal(objectives, accuracy), _gpu(gpu)
     heard = _Heard(notice)
     named = os.fspath(what) if isinstance(what, os.PathLike) else what
     if isinstance(named, str) and named.endswith(SOURCE_SUFFIX):
         checks = _of_file(named, gpu, problem, keywords)
     else:
-        asked = _needed(_asked(problem, keywords))
-        rows = asked.rows if problem is None else None
+        rows = asked.rows if asked and problem is None else None
         checks = named_checks(
-            named, asked, rows, gpu, _storage(storage), goal, heard, batch_invariant=batch_invariant
+            named,
+            needed(asked),
+            rows,
+            gpu,
+            _storage(storage),
+            goal,
+            heard,
+            batch_invariant=batch_invariant,
         )
     (verdict,) = checks.verdicts(_text("device", device), goal.accuracy)
     return verdict
@@ -913,7 +833,7 @@ def _of_file(path: str, gpu: str | None, problem: object, keywords: ProblemKeywo
     rows, cols = keywords.get("rows"), keywords.get("cols")
     for name, value in (("rows", rows), ("cols", cols)):
         if value is not None:
-            _whole(name, value, 1)
+            whole(name, value, 1)
     return file_checks(path, cols, rows, gpu)
 
 
@@ -1023,10 +943,9 @@ def compare(
         InvalidInput: where there is no GPU, and for a value that cannot be used.
         KeyboardInterrupt: by Ctrl-C.
     """
-    _check_keywords(compare, keywords)
-    wanted = _several(problems, keywords)
+    wanted = several_of(compare, problems, keywords)
     limit_s = _seconds("peer_limit_s", peer_limit_s)
-    seed = _whole("seed", seed, 0)
+    seed = whole("seed", seed, 0)
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.peers import chosen_peers
     from explorer.peers.ahead import PeersAhead
@@ -1057,24 +976,6 @@ def _names(what: str, names: Any) -> list[str]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise InvalidInput(f"{what} is {shown(names)}; it must be a list of names")
     return [_text(f"one of {what}", name) for name in names]
-
-
-def _several(problems: Any, keywords: Mapping[str, Any]) -> list[Problem]:
-    """Raises InvalidInput for what is no problem, and where there is none."""
-    if problems is None or isinstance(problems, Problem | AskedProblem):
-        return [_needed(_asked(problems, keywords)).problem()]
-    is_several = isinstance(problems, Iterable) and not isinstance(problems, str)
-    wanted = list(problems) if is_several else [problems]
-    if not wanted:
-        raise InvalidInput("problems is empty; give one explorer.Problem at least")
-    return [_needed(_asked(problem, keywords)).problem() for problem in wanted]
-
-
-def _listed(problems: Any) -> list[Any]:
-    """Raises InvalidInput for what is no list, nor any other iterable of problems."""
-    if isinstance(problems, str) or not isinstance(problems, Iterable):
-        raise InvalidInput(f"problems is {shown(problems)}; give a list of explorer.Problem")
-    return list(problems)
 
 
 def _ours(bench: "PeerBench", storage: str | None, notice: Notice, *, heuristic: bool) -> "Ours":
@@ -1163,7 +1064,7 @@ def tune(
             no table or of another GPU.
         KeyboardInterrupt: by Ctrl-C, with all finished problems kept.
     """
-    wanted = _several(_listed(problems), {})
+    wanted = several_of(tune, problems, {})
     level, file = Effort.parse(_text("effort", effort)), _path("output", output)
     asked = Accuracy.parse(_text("accuracy", accuracy)) if accuracy else Accuracy.DEFAULT
     from explorer.evaluate.open_evaluator import open_peer_benches
@@ -1175,7 +1076,7 @@ def tune(
     with open_peer_benches(
         _text("device", device),
         timing,
-        _whole("seed", seed, 0),
+        whole("seed", seed, 0),
         asked,
         wanted="tuning",
         instead="without one, explorer search replays a recording",

@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 
 import explorer
 from explorer import api
-from explorer.api import ProblemKeywords
 from explorer.cli import app
+from explorer.model.asked import ProblemKeywords
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import OPTIONS
+from explorer.model.problem import USUAL
 from explorer.tuning.objective import Goal
 from explorer.tuning.search import MOST_BEGUN
 
@@ -403,7 +403,7 @@ def test_a_comparison_tells_of_each_problem(monkeypatch):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: explorer.search(), "cols is missing; give an explorer.Problem, or"),
+        (lambda: explorer.search(), "cols is missing; give the number of columns, for"),
         (lambda: explorer.search(4096), "problem is 4096; give an explorer.Problem"),
         (lambda: explorer.search(PROBLEM, cols=4), "the problem is said twice: leave cols out"),
         (lambda: explorer.search(cols="4096"), "cols is '4096'; it must be a whole number"),
@@ -440,8 +440,8 @@ def test_a_comparison_tells_of_each_problem(monkeypatch):
         (lambda: explorer.compare([PROBLEM], cols=8), "leave cols out"),
         (lambda: explorer.compare(cols=8, peers=["troch"]), "did you mean torch?"),
         (lambda: explorer.compare("no.csv"), "problem is 'no.csv'; give an explorer.Problem"),
-        (lambda: explorer.tune("no.csv"), "problems is 'no.csv'; give a list of explorer.Problem"),
-        (lambda: explorer.tune(5), "problems is 5; give a list of explorer.Problem"),
+        (lambda: explorer.tune("no.csv"), "problem is 'no.csv'; give an explorer.Problem"),
+        (lambda: explorer.tune(5), "problem is 5; give an explorer.Problem"),
         (lambda: explorer.emit("heuristic", PROBLEM, path=5), "path is 5; it must be the path of"),
         (lambda: explorer.emit("heuristic", PROBLEM, path=""), "path is ''; it must be the path"),
         (lambda: explorer.emit(None), "what is None; it must be text such as 'heuristic', a tria"),
@@ -467,7 +467,7 @@ def test_bad_input_is_told_in_a_sentence(call, says, tmp_path, monkeypatch):
 
 
 def test_a_keyword_that_is_none_is_a_type_error():
-    with pytest.raises(TypeError, match="a problem has no keyword 'xyzzy'; it has rows, cols"):
+    with pytest.raises(TypeError, match="a problem has no keyword 'xyzzy'; it has cols, rows"):
         explorer.search(xyzzy=8)
 
 
@@ -494,7 +494,7 @@ def test_words_of_a_problem_may_be_plain_text():
     said = explorer.emit("heuristic", plain, gpu=GPU, verify=False).problem
     assert said.dtype is said.output_dtype is explorer.DType.BF16
     assert said.op is explorer.Op.LOG_SOFTMAX
-    with pytest.raises(explorer.InvalidInput, match="dtype is 'f8'"):
+    with pytest.raises(explorer.InvalidInput, match="dtype 'f8' is not"):
         explorer.emit("heuristic", explorer.Problem(8, 8, "f8"))
 
 
@@ -513,7 +513,7 @@ def test_a_problem_may_be_said_by_any_field():
 
 
 def test_keywords_are_the_fields_of_a_problem():
-    assert set(ProblemKeywords.__annotations__) == {*OPTIONS, "shape", "axis"}
+    assert set(ProblemKeywords.__annotations__) == {*USUAL, "shape", "axis"}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

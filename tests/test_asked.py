@@ -63,10 +63,12 @@ def test_the_first_rows_of_a_causal_mask():
     assert [first.resized(rows).mask_rows for rows in (5, 100, 69, 201)] == [100, 100, 100, 3]
 
 
-@pytest.mark.parametrize("words", [[], ["--mask", "causal"], ["--rows", "8", "--mask", "causal"]])
-def test_no_columns_are_refused(words):
+@pytest.mark.parametrize("more", [{}, {"mask": "causal"}, {"rows": 8, "mask": "causal"}])
+def test_no_columns_are_refused(more):
     with pytest.raises(InvalidInput, match="cols is 0"):
-        asked_from(["--cols", "0", *words]).problem()
+        asked_by({"cols": 0, **more})
+    with pytest.raises(InvalidInput, match="cols is '0'"):
+        asked_from(["--cols", "0"])
 
 
 def test_a_field_that_is_none_is_refused():
@@ -82,7 +84,7 @@ def test_a_problem_may_be_said_in_text():
     )
     assert repr(said) == repr(meant)
     for name in ("dtype", "op", "out_dtype", "mask"):
-        with pytest.raises(InvalidInput, match=f"{name} is 'f8'; it must be one of"):
+        with pytest.raises(InvalidInput, match=f"{name} 'f8' is not known; choose one of"):
             Problem(64, 128, **{name: "f8"})
 
 

@@ -8,8 +8,9 @@ import typer
 
 from explorer.cli import completions
 from explorer.cli.help import RESULTS
-from explorer.cli.options import Csv, Json, check_one_format, whole_number
+from explorer.cli.options import Csv, Json, check_one_format
 from explorer.cli.output import INTERRUPTED, say
+from explorer.model.asked import whole_number
 from explorer.model.errors import InvalidInput
 
 if TYPE_CHECKING:

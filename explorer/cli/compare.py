@@ -22,14 +22,12 @@ from explorer.cli.options import (
     Timing,
     check_one_format,
     duration,
-    extents,
-    whole_number,
     words,
 )
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import MOST_PROBLEMS, drawn, numbers_of
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import AskedProblem
+from explorer.model.asked import AskedProblem, extents, whole_number
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Op, Problem

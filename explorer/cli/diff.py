@@ -15,8 +15,8 @@ from explorer.cli.options import (
     words,
 )
 from explorer.cli.output import say
-from explorer.cli.problem import needed, with_problem
-from explorer.model.asked import AskedProblem
+from explorer.cli.problem import with_problem
+from explorer.model.asked import AskedProblem, needed
 from explorer.model.errors import InvalidInput
 from explorer.tuning.objective import Goal, Objectives
 

@@ -23,9 +23,9 @@ from explorer.cli.options import (
     duration_s,
 )
 from explorer.cli.output import INTERRUPTED, say
-from explorer.cli.problem import needed, with_problem_unless
+from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import AskedProblem, rows_notice
+from explorer.model.asked import AskedProblem, needed, rows_notice
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import Problem
 from explorer.system.user_files import check_writable, studies_folder, write_file

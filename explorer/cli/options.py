@@ -1,6 +1,5 @@
 """The options that several commands share: one spelling, one help text, one way to read them."""
 
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ import typer
 from explorer.cli import completions
 from explorer.cli.help import MEASUREMENT, RESULTS
 from explorer.model.accuracy import Accuracy
+from explorer.model.asked import whole_number
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.parameters import Value
@@ -18,63 +18,14 @@ from explorer.space import Space, parameters
 from explorer.system.plain_data import nearest
 from explorer.tuning.objective import Objectives
 
-# ------------------------------------------------------- numbers and durations as people write them
+# ------------------------------------------------------------------ words and durations
 
 
-_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|m|min|h)?")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 MAX_DURATION_S = 366 * 24 * 3600.0
 """A year: nobody waits longer, and a clock can count it."""
-
-
-def whole_number(name: str, least: int, most: int = 2**31 - 1) -> Callable[[str | int], int]:
-    """A reader of whole numbers from `least` to `most` that raises InvalidInput naming `name`."""
-
-    def read(text: str | int) -> int:
-        text = str(text)
-        number = int(text) if _WHOLE.fullmatch(text.strip()) else None
-        if number is None or not least <= number <= most:
-            raise InvalidInput(
-                f"{name} is {text!r}; it must be a whole number from {least} to {most}"
-            )
-        return number
-
-    return read
-
-
-def number(name: str) -> Callable[[str | float], float]:
-    """A reader of finite numbers that raises InvalidInput naming `name`."""
-
-    def read(text: str | float) -> float:
-        value = float(text) if _NUMBER.fullmatch(str(text).strip()) else math.nan
-        if not math.isfinite(value):
-            raise InvalidInput(f"{name} is {text!r}; it must be a finite number such as 0.125")
-        return value
-
-    return read
-
-
-def extents(name: str, most: int) -> Callable[[str], list[int]]:
-    """A reader of extents such as 8,3,224,224 that raises InvalidInput naming `name`."""
-    extent = whole_number(name, 1, most)
-
-    def read(text: str) -> list[int]:
-        parts = [part.strip() for part in text.split(",")]
-        if len(parts) == 1:
-            return [extent(text)]
-        try:
-            return [extent(part) for part in parts]
-        except InvalidInput:
-            are_whole = all(_WHOLE.fullmatch(part) for part in parts)
-            limits = f"from 1 to {most} " if are_whole else ""
-            raise InvalidInput(
-                f"{name} is {text!r}; write whole numbers {limits}with commas, such as 8,3,4096"
-            ) from None
-
-    return read
 
 
 def words(name: str, text: str) -> list[str]:

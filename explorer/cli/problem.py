@@ -4,7 +4,6 @@ import inspect
 import math
 import random
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,69 +11,74 @@ import typer
 
 from explorer.cli import completions
 from explorer.cli.help import DETAILS, PROBLEM
-from explorer.cli.options import extents, number, whole_number, words
+from explorer.cli.options import words
 from explorer.cli.output import say
-from explorer.model.asked import MOST_AXES, AskedProblem, array_extents, option_of
+from explorer.model.asked import (
+    AskedProblem,
+    asked_by,
+    from_text,
+    needed,
+    option_of,
+    whole_number,
+)
+from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import MAX_ROWS, OPTIONS, USUAL
+from explorer.model.problem import NAMED_FIELDS, USUAL, Mask, Op
 from explorer.tuning.objective import Goal
 
 # ------------------------------------------------------------------ problem
 
 
-Options = dict[str, tuple[Any, Any]]
-"""Parameter names to (annotation, default)."""
-
 _FIRST = ("cols", "rows", "dtype", "op")
 """The options of a problem that come first in help; the others come last."""
 
 
-def _option(name: str, kind: Any, default: Any, help_text: str, **more: Any) -> tuple[Any, Any]:
-    """The annotation and the default of an option; a default that says nothing is not shown."""
-    more |= {} if default is not None or kind is bool else {"show_default": False}
-    more |= {"rich_help_panel": PROBLEM if name in _FIRST else DETAILS}
-    return Annotated[kind, typer.Option(option_of(name), help=help_text, **more)], default
-
-
-def _of_field(name: str, remark: str = "") -> tuple[Any, Any]:
-    """The option of a field; a stride or a number of mask rows that is 0 counts as left out."""
-    option, usual = OPTIONS[name], USUAL[name] or None
-    if option.kind is bool:
-        return _option(name, bool, False, option.help)
-    told = f"{option.help.removesuffix('.')} ({remark})." if remark else option.help
-    parser: Any = getattr(option.kind, "parse", None)
-    if option.kind is int:
-        parser = whole_number(name, 1, option.most)
-    elif option.kind is float:
-        parser = number(name)
-    kind = option.kind if usual is not None else option.kind | None
-    more: dict[str, Any] = {"metavar": option.metavar, "parser": parser}
-    if issubclass(option.kind, StrEnum):
-        more["autocompletion"] = completions.among(*option.kind)
-    return _option(name, kind, usual, told, **more)
-
-
-_SHAPE = _option(
-    "shape",
-    str | None,
-    None,
-    "Instead of --cols and --rows: the shape of an array, as 8,3,224,224.",
-    metavar="N,N,N",
-)
-_AXIS = _option(
-    "axis",
-    int,
-    -1,
-    "With --shape: the axis that the op runs over; negative counts from the last.",
-    metavar="A",
-    parser=whole_number("axis", -MOST_AXES, MOST_AXES - 1),
-)
-
-_OPTIONS: Options = {
-    **{name: _of_field(name) for name in ("cols", "rows", *OPTIONS)},
-    "shape": _SHAPE,
-    "axis": _AXIS,
+_HELP = {
+    "cols": ("C", "Columns of the matrix: elements of a row."),
+    "rows": ("R", "Rows of the matrix; default: as many as make 256 MiB of traffic."),
+    "dtype": ("DTYPE", f"Element type: {', '.join(DType)}; also float32, fp16, half."),
+    "op": ("OP", f"{', '.join(Op)}."),
+    "out_dtype": ("DTYPE", "Element type of the output; default: the input's."),
+    "scale": ("S", "Multiply x with S, 1 / temperature; kernels take it at run time."),
+    "mask": ("MASK", f"{', '.join(Mask)}."),
+    "mask_rows": (
+        "R",
+        "Rows after which a causal or additive mask repeats; default: cols (causal, where they "
+        "divide rows), 1 (additive).",
+    ),
+    "inner": ("N", "Elements between neighbours of a row: the array is (rows / N, cols, N)."),
+    "input_stride": ("N", "Elements from the start of an input row to the next; default: cols."),
+    "output_stride": ("N", "Elements from the start of an output row to the next; default: cols."),
+    "in_place": ("", "The output is written over the input."),
+    "shape": ("N,N,N", "Instead of --cols and --rows: the shape of an array, as 8,3,224,224."),
+    "axis": ("A", "With --shape: the axis that the op runs over; negative counts from the last."),
 }
+"""The options of a problem in the order of help, with what stands for the value, and their help."""
+
+_USUAL = {**USUAL, "mask_rows": None, "input_stride": None, "output_stride": None} | {
+    "shape": None,
+    "axis": -1,
+}
+"""The values where an option is left out."""
+
+
+def _option(name: str, remark: str = "") -> inspect.Parameter:
+    """Return an option as a parameter of a command; a default that says nothing is not shown."""
+    metavar, told = _HELP[name]
+    if remark:
+        told = f"{told.removesuffix('.')} ({remark})."
+    more: dict[str, Any] = {"rich_help_panel": PROBLEM if name in _FIRST else DETAILS}
+    kind: Any = bool
+    if name != "in_place":
+        kind = str if _USUAL[name] is not None else str | None
+        more |= {"metavar": metavar, "parser": partial(from_text, name)}
+        more |= {"show_default": False} if _USUAL[name] is None else {}
+    if name in NAMED_FIELDS:
+        more["autocompletion"] = completions.among(*NAMED_FIELDS[name])
+    annotation = Annotated[kind, typer.Option(option_of(name), help=told, **more)]
+    place = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, place, default=_USUAL[name], annotation=annotation)
+
 
 Command = Callable[..., None]
 
@@ -102,53 +106,21 @@ def _with_problem(command: Command, needed_when: str) -> Command:
 
     @wraps(command)
     def run(**values: Any) -> None:
-        chosen = {name: values.pop(name) for name in _OPTIONS}
+        chosen = {name: values.pop(name) for name in _HELP}
         if "rows" in own:
             values["rows"] = chosen["rows"]
-        command(asked=_asked(chosen), **values)
+        said = {name: value for name, value in chosen.items() if value != _USUAL[name]}
+        command(asked=asked_by(said), **values)
 
     parameters = []
     for parameter in own.values():
         if parameter.name == "asked":
-            options = _OPTIONS | {"cols": _of_field("cols", needed_when)}
-            parameters += [_keyword(name, *option) for name, option in options.items()]
-        elif parameter.name not in _OPTIONS:
+            parameters += [_option(name, needed_when * (name == "cols")) for name in _HELP]
+        elif parameter.name not in _HELP:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
-
-
-def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
-
-
-def _asked(chosen: dict[str, Any]) -> AskedProblem | None:
-    """What the options ask for; None where they name no columns. Raises InvalidInput."""
-    shape, axis = chosen.pop("shape"), chosen.pop("axis")
-    if shape is None and axis != -1:
-        raise InvalidInput(
-            f"axis is {axis}; it is an axis of an array: give --shape, or --inner with --cols"
-        )
-    if shape is not None:
-        if chosen["cols"] or chosen["rows"] or chosen["inner"] > 1:
-            raise InvalidInput(
-                "--shape says rows, cols and inner; leave --rows, --cols and --inner out"
-            )
-        chosen |= array_extents(extents("shape", MAX_ROWS)(shape), axis)
-    if chosen["cols"] is None:
-        return None
-    asked = AskedProblem(**chosen)
-    asked.problem()  # what does not go together is said before anything else
-    return asked
-
-
-def needed(asked: AskedProblem | None) -> AskedProblem:
-    """The problem asked for; raises InvalidInput where none is."""
-    if asked is None:
-        raise InvalidInput("--cols is missing; give the number of columns, for example --cols 4096")
-    return asked
 
 
 # ------------------------------------------------------------------ lists of problems

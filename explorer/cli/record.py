@@ -9,11 +9,11 @@ import typer
 
 from explorer.cli import completions
 from explorer.cli.help import RESULTS
-from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, whole_number
+from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing
 from explorer.cli.output import INTERRUPTED, say
-from explorer.cli.problem import needed, with_problem_unless
+from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import AskedProblem, rows_notice
+from explorer.model.asked import AskedProblem, needed, rows_notice, whole_number
 from explorer.model.errors import InvalidInput
 from explorer.system.user_files import check_writable, is_there
 

@@ -16,11 +16,10 @@ from explorer.cli.options import (
     Storage,
     Timing,
     duration_s,
-    whole_number,
 )
 from explorer.cli.output import INTERRUPTED, say
-from explorer.cli.problem import needed, with_problem
-from explorer.model.asked import AskedProblem
+from explorer.cli.problem import with_problem
+from explorer.model.asked import AskedProblem, needed, whole_number
 from explorer.tuning.objective import Effort, Objectives
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import typer
 
 from explorer.cli import completions
 from explorer.cli.options import Csv, Gpu, Json, check_one_format, sub_space
-from explorer.cli.problem import needed, with_any_problem, with_problem
-from explorer.model.asked import AskedProblem
+from explorer.cli.problem import with_any_problem, with_problem
+from explorer.model.asked import AskedProblem, needed
 from explorer.model.errors import InvalidInput
 
 # ------------------------------------------------------------------ explorer space

@@ -14,11 +14,10 @@ from explorer.cli.options import (
     Plot,
     Storage,
     check_one_format,
-    whole_number,
 )
 from explorer.cli.output import say
-from explorer.cli.problem import needed, with_problem
-from explorer.model.asked import AskedProblem
+from explorer.cli.problem import with_problem
+from explorer.model.asked import AskedProblem, needed, whole_number
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.tuning.objective import Goal, Objectives
 

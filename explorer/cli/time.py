@@ -7,8 +7,9 @@ import typer
 
 from explorer.cli import completions
 from explorer.cli.help import MEASUREMENT, PROBLEM
-from explorer.cli.options import AccuracyLevel, Json, Timing, whole_number
+from explorer.cli.options import AccuracyLevel, Json, Timing
 from explorer.model.accuracy import Accuracy
+from explorer.model.asked import whole_number
 from explorer.model.problem import MAX_COLS, MAX_ROWS
 
 File = Annotated[

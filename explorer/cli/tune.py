@@ -7,12 +7,12 @@ import typer
 
 from explorer.cli import completions
 from explorer.cli.help import PROBLEM, RESULTS
-from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, whole_number
+from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing
 from explorer.cli.options import words as separated
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import MOST_PROBLEMS, drawn, numbers_of
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import AskedProblem
+from explorer.model.asked import AskedProblem, whole_number
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Op, Problem

@@ -14,13 +14,12 @@ from explorer.cli.options import (
     Minimised,
     Seed,
     Storage,
-    whole_number,
 )
 from explorer.cli.output import say
-from explorer.cli.problem import needed, with_problem_unless
-from explorer.model.asked import AskedProblem
+from explorer.cli.problem import with_problem_unless
+from explorer.model.asked import AskedProblem, needed, whole_number
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import OPTIONS
+from explorer.model.problem import USUAL
 from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ VerifyDevice = Annotated[
 
 
 NOT_OF_A_FILE = (
-    *(name for name in OPTIONS if name not in ("rows", "cols")),
+    *(name for name in USUAL if name not in ("rows", "cols")),
     *("axis", "strength", "seed", "storage", "objectives", "batch_invariant"),
 )
 """Parameters without a say where an emitted file is verified, whose text tells the problem."""

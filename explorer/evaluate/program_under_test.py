@@ -18,7 +18,7 @@ from explorer.evaluate.launch_bounds import (
     check_launches,
     check_scratch,
 )
-from explorer.model.asked import asked_from
+from explorer.model.asked import asked_from, needed
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput, brief
@@ -281,9 +281,9 @@ def _from_header(source: str) -> tuple[Problem, Config]:
         )
     try:
         words = [word for word in shlex.split(commands[-1]) if word != _OVERLAPPED]
-        asked = asked_from(words[3:])
+        asked = needed(asked_from(words[3:]))
         return asked.of_rows(1 if asked.rows is None else asked.rows), Config.from_json(words[2])
-    except (KeyError, IndexError, ValueError):
+    except (IndexError, ValueError):
         raise InvalidInput(
             f"the 'explorer emit' line is {commands[-1][:200]!r}; it must name a config as JSON, "
             "--cols and --dtype"

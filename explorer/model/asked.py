@@ -1,14 +1,24 @@
 """A problem as a user names it, by options or by keywords: rows may be left out."""
 
+import re
 import shlex
-from collections.abc import Mapping, Sequence
-from math import isfinite, lcm, prod
-from numbers import Real
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from math import isfinite, lcm, nan, prod
+from typing import Any, TypedDict
 
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import OPTIONS, USUAL, Mask, Option, Problem, check_extent, default_rows
+from explorer.model.problem import (
+    MAX_ROWS,
+    USUAL,
+    WHOLE_FIELDS,
+    Mask,
+    Problem,
+    check_extent,
+    default_rows,
+    read_field,
+)
 from explorer.system.plain_data import shown, whole_of
 
 # ------------------------------------------------------------------ the problem asked for
@@ -28,12 +38,12 @@ class AskedProblem:
         self.dtype = dtype
         self.rows = rows
         said = {"dtype": dtype, **more}
-        unknown = sorted(said.keys() - OPTIONS.keys())
+        unknown = sorted(said.keys() - USUAL.keys())
         if unknown:
             raise TypeError(f"a problem has no field {unknown[0]}")
         self._said = {
             name: said[name]
-            for name in OPTIONS
+            for name in USUAL
             if said.get(name) is not None and said[name] != USUAL[name]
         }
 
@@ -116,26 +126,6 @@ def rows_notice(problem: Problem, rows: int | None) -> list[str]:
     return [f"--rows not given: using {problem.rows} ({shown_mib} MiB of traffic)"]
 
 
-# ------------------------------------------------------------------ an array of any shape
-
-
-MOST_AXES = 64
-"""As NumPy and PyTorch allow."""
-
-
-def array_extents(shape: Sequence[int], axis: int) -> dict[str, int]:
-    """Rows, cols and inner of an op over one axis of an array: it is (outer, axis, inner)."""
-    if len(shape) > MOST_AXES:
-        raise InvalidInput(f"shape has {len(shape)} axes; it may have {MOST_AXES} at most")
-    if not -len(shape) <= axis < len(shape):
-        raise InvalidInput(
-            f"axis is {axis}; an array of {len(shape)} axes has {-len(shape)} to {len(shape) - 1}"
-        )
-    axis %= len(shape)
-    inner = prod(shape[axis + 1 :])
-    return {"cols": shape[axis], "rows": prod(shape[:axis]) * inner, "inner": inner}
-
-
 # ------------------------------------------------------------------ words of a command line
 
 
@@ -150,50 +140,170 @@ def command_of(verb: str, what: str, problem: Problem, end: str = " ") -> str:
 
 
 def option_of(name: str) -> str:
-    """The option by which a user says the field `name`."""
+    """Return the option by which a user says the field `name`."""
     return f"--{name.replace('_', '-')}"
 
 
-def asked_from(words: list[str]) -> AskedProblem:
-    """Read what `options` writes.
+# ------------------------------------------------------------------ numbers as people write them
+
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+
+
+def whole_number(name: str, least: int, most: int = 2**31 - 1) -> Callable[[str | int], int]:
+    """Return a reader of whole numbers from `least` to `most`.
+
+    It raises InvalidInput, which calls the number `name`.
+    """
+
+    def read(text: str | int) -> int:
+        text = str(text)
+        number = int(text) if _WHOLE.fullmatch(text.strip()) else None
+        if number is None or not least <= number <= most:
+            raise InvalidInput(
+                f"{name} is {text!r}; it must be a whole number from {least} to {most}"
+            )
+        return number
+
+    return read
+
+
+def whole(name: str, value: Any, least: int = -(2**31), most: int = 2**31 - 1) -> int:
+    """Return a whole number of a program, also one of NumPy's. Raises InvalidInput."""
+    number = whole_of(value)
+    if number is None or not least <= number <= most:
+        raise InvalidInput(
+            f"{name} is {shown(value)}; it must be a whole number from {least} to {most}"
+        )
+    return number
+
+
+def extents(name: str, most: int) -> Callable[[str], list[int]]:
+    """Return a reader of extents such as 8,3,224,224, which raises InvalidInput naming `name`."""
+    extent = whole_number(name, 1, most)
+
+    def read(text: str) -> list[int]:
+        parts = [part.strip() for part in text.split(",")]
+        if len(parts) == 1:
+            return [extent(text)]
+        try:
+            return [extent(part) for part in parts]
+        except InvalidInput:
+            are_whole = all(_WHOLE.fullmatch(part) for part in parts)
+            limits = f"from 1 to {most} " if are_whole else ""
+            raise InvalidInput(
+                f"{name} is {text!r}; write whole numbers {limits}with commas, such as 8,3,4096"
+            ) from None
+
+    return read
+
+
+MOST_AXES = 64
+"""As NumPy and PyTorch allow."""
+
+
+def from_text(name: str, text: str) -> Any:
+    """Return the value that a word of a command line says. Raises InvalidInput.
+
+    `name` is a field of a problem, or `shape` or `axis`. An empty word for a flag is True.
+    """
+    if name in WHOLE_FIELDS:
+        return whole_number(name, 1, WHOLE_FIELDS[name])(text)
+    if name == "shape":
+        return extents(name, MAX_ROWS)(text)
+    if name == "axis":
+        return whole_number(name, -MOST_AXES, MOST_AXES - 1)(text)
+    if name == "scale":
+        value = float(text) if _NUMBER.fullmatch(str(text).strip()) else nan
+        if not isfinite(value):
+            raise InvalidInput(f"{name} is {text!r}; it must be a finite number such as 0.125")
+        return value
+    if name == "in_place":
+        return read_field(name, {"": True, "True": True, "False": False}.get(text, text))
+    return read_field(name, text)
+
+
+# ------------------------------------------------------------------ a problem by words or keywords
+
+
+class ProblemKeywords(TypedDict, total=False):
+    """The keywords that say a problem; those left out, and None, are as usual.
+
+    They are the options of the command line, with underscores. `shape`, such as (8, 3, 224, 224),
+    stands for rows, cols and inner, and `axis` (-1) is the axis of it that the op runs over.
+    """
+
+    cols: int
+    """Elements of a row."""
+    rows: int | None
+    """Rows of the matrix; left out: as many as make 256 MiB of traffic. Where `best` or a trial is
+    asked for, rows left out mean whichever were searched last with these columns."""
+    dtype: Any
+    """f32, f16, bf16 or f64; also float16, half and so on, torch.float16 and numpy.float16."""
+    op: str
+    """softmax, log_softmax, softmax_backward or log_softmax_backward."""
+    out_dtype: Any
+    """Element type of the output; left out: the input's."""
+    scale: float | None
+    """What kernels multiply an input with, at run time: 1 / temperature; left out: they do not."""
+    mask: str
+    """none, causal, lengths or additive."""
+    mask_rows: int | None
+    """Rows after which a causal or additive mask repeats."""
+    inner: int
+    """Elements between neighbours of a row: the array is (rows / inner, cols, inner)."""
+    input_stride: int | None
+    """Elements from the start of an input row to the next."""
+    output_stride: int | None
+    """Elements from the start of an output row to the next."""
+    in_place: bool
+    """Whether the output is written over the input."""
+    shape: Sequence[int] | None
+    """Of an array of any number of axes."""
+    axis: int | None
+    """Of that array; negative counts from the last."""
+
+
+def asked_from(words: list[str]) -> AskedProblem | None:
+    """Read what `AskedProblem.options` writes; None where it names no columns.
 
     Raises InvalidInput for a word that is none of its options, for one that stands twice, and for a
-    value; KeyError where there is no --cols.
+    value.
     """
-    known = {option_of(name): (name, option) for name, option in OPTIONS.items()}
+    known = {option_of(name): name for name in ProblemKeywords.__annotations__}
     values: dict[str, Any] = {}
     rest = iter(words)
     for word in rest:
-        if word not in known:
+        name = known.get(word)
+        if name is None:
             raise InvalidInput(f"{shown(word)} is no option of a problem: take it out")
-        name, option = known[word]
         if name in values:
             raise InvalidInput(f"{word} stands twice: take one of them out")
-        values[name] = option.read(name, "" if option.kind is bool else next(rest, ""))
-    return AskedProblem(values.pop("cols"), **values)
-
-
-# ------------------------------------------------------------------ keywords of a program
+        values[name] = from_text(name, "" if name == "in_place" else next(rest, ""))
+    return asked_by(values)
 
 
 def asked_by(keywords: Mapping[str, Any]) -> AskedProblem | None:
-    """What the keywords of a call ask for; None where they name no columns.
+    """Read a problem from the keywords of a call; None where they name no columns.
 
-    They are fields of a `Problem`, and `shape` with `axis` in place of rows, cols and inner; None
-    says nothing. Raises InvalidInput for a value, TypeError for a name.
+    They are those of `ProblemKeywords`; None says nothing. Raises InvalidInput for a value,
+    TypeError for a name.
     """
     given = {name: value for name, value in keywords.items() if value is not None}
-    unknown = sorted(given.keys() - OPTIONS.keys() - {"shape", "axis"})
+    unknown = sorted(given.keys() - ProblemKeywords.__annotations__.keys())
     if unknown:
-        names = ", ".join([*OPTIONS, "shape", "axis"])
+        names = ", ".join(ProblemKeywords.__annotations__)
         raise TypeError(f"a problem has no keyword {unknown[0]!r}; it has {names}")
     shape, axis = given.pop("shape", None), given.pop("axis", None)
-    said = {name: _value(name, value, OPTIONS[name]) for name, value in given.items()}
+    said = {name: read_field(name, value) for name, value in given.items()}
+    for name in WHOLE_FIELDS.keys() & said.keys():
+        check_extent(name, said[name], WHOLE_FIELDS[name])
     if shape is not None:
         taken = [name for name in ("cols", "rows", "inner") if name in said]
         if taken:
             raise InvalidInput(f"shape says rows, cols and inner; leave {taken[0]} out")
-        said |= array_extents(_shape(shape), -1 if axis is None else as_whole("axis", axis))
+        said |= _array_extents(shape, -1 if axis is None else whole("axis", axis))
     elif axis is not None:
         raise InvalidInput(f"axis is {shown(axis)}; it is an axis of an array: give its shape")
     if "cols" not in said:
@@ -203,40 +313,66 @@ def asked_by(keywords: Mapping[str, Any]) -> AskedProblem | None:
     return asked
 
 
-def _value(name: str, value: Any, option: Option) -> Any:
-    """A keyword's value as the field has it. Raises InvalidInput."""
-    if option.kind is bool:
-        if not isinstance(value, bool):
-            raise InvalidInput(f"{name} is {shown(value)}; it must be True or False")
-        return value
-    if option.kind is int:
-        number = as_whole(name, value)
-        check_extent(name, number, option.most)
-        return number
-    if option.kind is float:
-        if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value):
-            raise InvalidInput(f"{name} is {shown(value)}; it must be a finite number")
-        return float(value)
-    kind: Any = option.kind
-    if kind is DType and not isinstance(value, str):
-        value = DType.meant_by(value) or value
-    if not isinstance(value, str):
-        raise InvalidInput(f"{name} is {shown(value)}; it must be one of {', '.join(kind)}")
-    return kind.parse(value)
-
-
-def as_whole(name: str, value: Any) -> int:
-    """A keyword's whole number, also NumPy's. Raises InvalidInput."""
-    number = whole_of(value)
-    if number is None:
-        raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number")
-    return number
-
-
-def _shape(shape: Any) -> list[int]:
+def _array_extents(shape: Any, axis: int) -> dict[str, int]:
+    """Return rows, cols and inner of an op over one axis of an array: (outer, axis, inner)."""
     if isinstance(shape, str) or not isinstance(shape, Sequence):
         raise InvalidInput(f"shape is {shown(shape)}; it must be a sequence such as (8, 3, 224)")
-    extents = [as_whole("shape", extent) for extent in shape]
-    for extent in extents:
-        check_extent("shape", extent, OPTIONS["rows"].most)
-    return extents
+    extents = [whole("shape", extent, 1, MAX_ROWS) for extent in shape]
+    axes = len(extents)
+    if axes > MOST_AXES:
+        raise InvalidInput(f"shape has {axes} axes; it may have {MOST_AXES} at most")
+    if not -axes <= axis < axes:
+        raise InvalidInput(f"axis is {axis}; an array of {axes} axes has {-axes} to {axes - 1}")
+    axis %= axes
+    inner = prod(extents[axis + 1 :])
+    return {"cols": extents[axis], "rows": prod(extents[:axis]) * inner, "inner": inner}
+
+
+def needed(asked: AskedProblem | None) -> AskedProblem:
+    """Return the problem asked for; raises InvalidInput where none is."""
+    if asked is None:
+        raise InvalidInput(
+            "cols is missing; give the number of columns, for example --cols 4096 (in a program "
+            "cols=4096), or an explorer.Problem"
+        )
+    return asked
+
+
+# ------------------------------------------------------------------ the problem of a call
+
+
+def asked_of(
+    function: Callable[..., Any],
+    problem: Problem | AskedProblem | None,
+    keywords: Mapping[str, Any],
+) -> AskedProblem | None:
+    """Read what a call of a function is about; None where it does not say.
+
+    Raises InvalidInput, and TypeError for a keyword that is nearly one of the function's.
+    """
+    for name in keywords.keys() - ProblemKeywords.__annotations__.keys():
+        own = function.__annotations__.keys() - {"return", "keywords"}
+        near = get_close_matches(name, [*own, *ProblemKeywords.__annotations__], 1)
+        if near:
+            raise TypeError(f"{function.__name__} has no keyword {name!r}; did you mean {near[0]}?")
+    if problem is None:
+        return asked_by(keywords)
+    if not isinstance(problem, Problem | AskedProblem):
+        raise InvalidInput(f"problem is {shown(problem)}; give an explorer.Problem, or cols=4096")
+    if keywords:
+        raise InvalidInput(f"the problem is said twice: leave {next(iter(keywords))} out")
+    return AskedProblem.of(problem) if isinstance(problem, Problem) else problem
+
+
+def several_of(
+    function: Callable[..., Any], problems: Any, keywords: Mapping[str, Any]
+) -> list[Problem]:
+    """Read the problems that a call of a function is about: one, several, or that of keywords.
+
+    Raises as `asked_of`, and InvalidInput where there is none.
+    """
+    is_several = isinstance(problems, Iterable) and not isinstance(problems, str)
+    wanted = list(problems) if is_several else [problems]
+    if not wanted:
+        raise InvalidInput("problems is empty; give one explorer.Problem at least")
+    return [needed(asked_of(function, problem, keywords)).problem() for problem in wanted]

@@ -1,7 +1,7 @@
 """A problem: op, rows, cols, dtypes, mask, and the layout of its matrices in memory."""
 
 import math
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from enum import StrEnum
 from numbers import Real
 from typing import Any
@@ -13,7 +13,6 @@ from explorer.system.plain_data import (
     read_fields,
     read_number,
     read_object,
-    read_word,
     shown,
     whole_of,
 )
@@ -104,7 +103,12 @@ class Mask(StrEnum):
 # ------------------------------------------------------------------ problem
 
 
-_NAMED: dict[str, type[StrEnum]] = {"dtype": DType, "op": Op, "out_dtype": DType, "mask": Mask}
+NAMED_FIELDS: dict[str, type[StrEnum]] = {
+    "dtype": DType,
+    "op": Op,
+    "out_dtype": DType,
+    "mask": Mask,
+}
 """The fields whose values have names."""
 
 DEFAULT_TRAFFIC_BYTES = 256 * 2**20
@@ -114,7 +118,7 @@ DEFAULT_TRAFFIC_BYTES = 256 * 2**20
 MAX_STRIDE = 2**40
 """Elements from a row to the next: more than any memory holds."""
 
-_WHOLE = {
+WHOLE_FIELDS = {
     "rows": MAX_ROWS,
     "cols": MAX_COLS,
     "mask_rows": MAX_ROWS,
@@ -128,33 +132,30 @@ _WHOLE_OR_NONE = ("mask_rows", "input_stride", "output_stride")
 """Those for which None means the default, as 0 does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """The command line's option for a field of a problem, which has the field's name."""
+def read_field(name: str, value: Any) -> Any:
+    """Return a value of a field as a `Problem` keeps it. Raises InvalidInput.
 
-    kind: type
-    """int, float, bool, or an enumeration that has a `parse`."""
-    help: str
-    metavar: str = ""
-    most: int = MAX_ROWS
-    """The largest whole number; the least is 1."""
-
-    def read(self, name: str, text: str) -> Any:
-        """Read the value of field `name` from `text`; raises InvalidInput."""
-        if self.kind is bool:
-            return True
-        try:
-            value = getattr(self.kind, "parse", self.kind)(text)
-        except ValueError:
-            raise InvalidInput(f"{name} is {shown(text)}; it must be a number") from None
-        if self.kind is int:
-            check_extent(name, value, self.most)
-        return value
-
-
-def _option(*option: Any, **more: Any) -> dict[str, Option]:
-    """Return the metadata of a field that has an option."""
-    return {"option": Option(*option, **more)}
+    The value may be a name, a type of another library, or a number of NumPy's. Whether a number is
+    within its limits is not looked at.
+    """
+    if name in NAMED_FIELDS:
+        kind: Any = NAMED_FIELDS[name]
+        meant = DType.meant_by(value) if kind is DType else None
+        if meant is None and not isinstance(value, str):
+            raise InvalidInput(f"{name} is {shown(value)}; it must be one of {', '.join(kind)}")
+        return meant or parse_name(kind, name, value)
+    if name in WHOLE_FIELDS:
+        number, most = whole_of(value), WHOLE_FIELDS[name]
+        if number is None:
+            raise InvalidInput(
+                f"{name} is {shown(value)}; it must be a whole number from 1 to {most}"
+            )
+        return number
+    if name == "scale" and not _is_number(value):
+        raise InvalidInput(f"scale is {shown(value)}; it must be a finite number")
+    if name == "in_place" and not isinstance(value, bool):
+        raise InvalidInput(f"in_place is {shown(value)}; it must be True or False")
+    return float(value) if name == "scale" else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,71 +168,21 @@ class Problem:
     its middle axis. The op is computed of scale * x + mask.
     """
 
-    rows: int = field(
-        metadata=_option(
-            int, "Rows of the matrix; default: as many as make 256 MiB of traffic.", "R"
-        )
-    )
-    cols: int = field(
-        metadata=_option(int, "Columns of the matrix: elements of a row.", "C", most=MAX_COLS)
-    )
-    dtype: DType = field(
-        default=DType.F32,
-        metadata=_option(
-            DType, f"Element type: {', '.join(DType)}; also float32, fp16, half.", "DTYPE"
-        ),
-    )
-    op: Op = field(default=Op.SOFTMAX, metadata=_option(Op, f"{', '.join(Op)}.", "OP"))
-    out_dtype: DType | None = field(
-        default=None,
-        metadata=_option(DType, "Element type of the output; default: the input's.", "DTYPE"),
-    )
+    rows: int
+    cols: int
+    dtype: DType = DType.F32
+    op: Op = Op.SOFTMAX
+    out_dtype: DType | None = None
     """None becomes `dtype`."""
-    scale: float | None = field(
-        default=None,
-        metadata=_option(
-            float, "Multiply x with S, 1 / temperature; kernels take it at run time.", "S"
-        ),
-    )
+    scale: float | None = None
     """A run-time argument of kernels that take one; None for those that do not."""
-    mask: Mask = field(default=Mask.NONE, metadata=_option(Mask, f"{', '.join(Mask)}.", "MASK"))
-    mask_rows: int = field(
-        default=0,
-        metadata=_option(
-            int,
-            "Rows after which a causal or additive mask repeats; default: cols (causal, where "
-            "they divide rows), 1 (additive).",
-            "R",
-        ),
-    )
+    mask: Mask = Mask.NONE
+    mask_rows: int = 0
     """0 becomes all rows (causal) or one (additive)."""
-    inner: int = field(
-        default=1,
-        metadata=_option(
-            int, "Elements between neighbours of a row: the array is (rows / N, cols, N).", "N"
-        ),
-    )
-    input_stride: int = field(
-        default=0,
-        metadata=_option(
-            int,
-            "Elements from the start of an input row to the next; default: cols.",
-            "N",
-            most=MAX_STRIDE,
-        ),
-    )
-    output_stride: int = field(
-        default=0,
-        metadata=_option(
-            int,
-            "Elements from the start of an output row to the next; default: cols.",
-            "N",
-            most=MAX_STRIDE,
-        ),
-    )
-    in_place: bool = field(
-        default=False, metadata=_option(bool, "The output is written over the input.")
-    )
+    inner: int = 1
+    input_stride: int = 0
+    output_stride: int = 0
+    in_place: bool = False
 
     def __post_init__(self) -> None:
         if not (  # the usual case by one test, because programs make many problems
@@ -244,11 +195,10 @@ class Problem:
         check_extent("rows", self.rows, MAX_ROWS)
         check_extent("cols", self.cols, MAX_COLS)
         self._default("out_dtype", self.out_dtype or self.dtype)
-        for name, kind in _NAMED.items():  # text is read: "bf16" for DType.BF16
+        for name, kind in NAMED_FIELDS.items():  # text is read: "bf16" for DType.BF16
             value = getattr(self, name)
             if not isinstance(value, kind):
-                meant = DType.meant_by(value) if kind is DType else None
-                self._default(name, meant or read_word(kind, value, name))
+                self._default(name, read_field(name, value))
         self._default("input_stride", self.input_stride or self.cols)
         self._default("output_stride", self.output_stride or self.cols)
         if self.mask is Mask.CAUSAL:
@@ -261,20 +211,13 @@ class Problem:
 
     def _check_types(self) -> None:
         """Convert NumPy's numbers to Python's; raises InvalidInput for a value of a wrong type."""
-        for name, most in _WHOLE.items():
+        for name in WHOLE_FIELDS:
             value = getattr(self, name)
-            if value is None and name in _WHOLE_OR_NONE:
-                value = 0
-            whole = whole_of(value)
-            if whole is None:
-                raise InvalidInput(
-                    f"{name} is {shown(value)}; it must be a whole number from 1 to {most}"
-                )
-            self._default(name, whole)
-        if not isinstance(self.in_place, bool):
-            raise InvalidInput(f"in_place is {shown(self.in_place)}; it must be True or False")
-        if self.scale is not None and not _is_number(self.scale):
-            raise InvalidInput(f"scale is {shown(self.scale)}; it must be a finite number")
+            left_out = value is None and name in _WHOLE_OR_NONE
+            self._default(name, 0 if left_out else read_field(name, value))
+        read_field("in_place", self.in_place)
+        if self.scale is not None:
+            self._default("scale", read_field("scale", self.scale))
 
     def _default(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -468,9 +411,6 @@ class Problem:
             *(["in place"] if self.in_place else []),
         ]
 
-
-OPTIONS: dict[str, Option] = {f.name: f.metadata["option"] for f in fields(Problem)}
-"""The option of each field."""
 
 USUAL: dict[str, Any] = {
     f.name: None if f.default is MISSING else f.default for f in fields(Problem)

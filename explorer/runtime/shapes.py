@@ -8,17 +8,17 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from explorer.model.asked import from_text
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Problem
+from explorer.model.problem import USUAL, Problem
 from explorer.system.plain_data import shown
 from explorer.system.user_files import StrPath, check_writable, named_file, read_text, write_file
 
-COLUMNS = tuple(field.name for field in fields(Problem))
+COLUMNS = tuple(USUAL)
 """Those of a file: a problem's fields."""
 
 COUNT = "count"
@@ -207,19 +207,4 @@ def _problem(row: dict[str, Any]) -> Problem:
     missing = next((name for name in ("rows", "cols") if name not in said), None)
     if missing is not None:
         raise InvalidInput(f"{missing} is missing")
-    return Problem(
-        **{
-            field.name: _value(field, said[field.name])
-            for field in fields(Problem)
-            if field.name in said
-        }
-    )
-
-
-def _value(field: Any, text: str) -> Any:
-    """Return what a field's text says, as an option's would."""
-    if field.metadata["option"].kind is bool:
-        if text not in ("True", "False"):
-            raise InvalidInput(f"{field.name} is {shown(text)}; it must be True or False")
-        return text == "True"
-    return field.metadata["option"].read(field.name, text)
+    return Problem(**{name: from_text(name, text) for name, text in said.items()})

@@ -32,7 +32,7 @@ USAGE = {
     "cols superscript": ("space --cols ²", f"cols is '²'; {EXTENT}"),
     "cols missing": (
         "search",
-        "--cols is missing; give the number of columns, for example --cols 4096",
+        "cols is missing; give the number of columns, for example --cols 4096",
     ),
     "cols empty": ("search --cols=", "cols is ''"),
     "verify a folder": ("verify tests", "'tests' is no kernel: give best, a trial's number, heur"),
@@ -122,7 +122,7 @@ USAGE = {
     "output stride": ("search --cols 8 --output-stride 0", "output_stride is '0'"),
     "axis of no array": (
         "emit heuristic --cols 8 --axis 0",
-        "give --shape, or --inner with --cols",
+        "axis is 0; it is an axis of an array: give its shape",
     ),
     "scale beyond fp32": ("emit heuristic --cols 8 --scale 1e39", "kernels take it in fp32"),
     "scale below fp32": ("emit heuristic --cols 8 --scale 1e-50", "kernels take it in fp32"),
@@ -130,7 +130,10 @@ USAGE = {
         "verify heuristic --cols 4096 --rows 10 --input-stride 1000000000000",
         "not enough memory",
     ),
-    "shape and cols": ("search --shape 8,3 --cols 3", "--shape says rows, cols and inner"),
+    "shape and cols": (
+        "search --shape 8,3 --cols 3",
+        "leave cols out",
+    ),
     "inner": ("search --cols 8 --rows 9 --inner 2", "it must be a multiple of inner, which is 2"),
     "trials": ("search --cols 8 --trials 0", "trials is '0'; it must be a whole number from 1"),
     "budget": ("search --cols 8 --budget soon", "budget is 'soon'; write a duration above 0"),

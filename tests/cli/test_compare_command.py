@@ -251,7 +251,7 @@ def test_tracebacks_are_for_those_who_ask(explorer, gpu, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "--cols is missing; give the number"),
+        ((), "cols is missing; give the number"),
         (("--cols", "4096,many"), "cols is '4096,many'; write whole numbers with commas"),
         (("--cols", "8,9", "--rows", "1,2,3"), "rows are 3 and cols 2"),
         (("--cols", "8", "--dtype", "f32,f8"), "dtype 'f8' is not known"),

@@ -55,7 +55,7 @@ def test_it_is_kept_and_shown_again(explorer, gpu, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "--cols is missing; give the number"),
+        ((), "cols is missing; give the number"),
         ((*SHAPE, "--plot", "x.gif"), "name a FILE.svg or a FILE.png"),
         ((*SHAPE, "--plot", "/proc/none/x.svg"), "cannot be written"),
         ((*SHAPE, "--json", "--markdown"), "drop one of them"),

@@ -88,7 +88,7 @@ def test_a_file_of_problems_names_all_its_bad_lines(explorer, tmp_path):
     path.write_text("rows,cols,dtype\n8,16,f32\n8,0,f32\n8,,f32\n8,16,f31\n")
     ran = explorer("tune", "--shapes", path)
     assert ran.code == 2 and ran.out == ""
-    for said in ("line 3: cols is 0", "line 4: cols is missing", "line 5: dtype 'f31'"):
+    for said in ("line 3: cols is '0'", "line 4: cols is missing", "line 5: dtype 'f31'"):
         assert said in ran.err
     path.write_text("\ufeffrows,cols\n8,16\n")
     assert [(one.rows, one.cols) for one in listed(shapes=path)] == [(8, 16)]

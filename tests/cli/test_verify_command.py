@@ -231,7 +231,7 @@ def test_a_text_of_many_parentheses_is_told_with_its_file(edit):
             ("--sample", "2", "--cols", "64", "--strength", "1"),
             "--strength belongs to --all; leave it out",
         ),
-        ((CONFIG,), "--cols is missing; give the number"),
+        ((CONFIG,), "cols is missing; give the number"),
         (("none.cu",), "cannot be read"),
         ((CONFIG, "--cols", "512", "--device", "abacus"), "device 'abacus'"),
         (("--all", "--cols", "64", "--strength", "3"), "strength is '3'"),
