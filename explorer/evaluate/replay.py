@@ -148,7 +148,7 @@ class ReplayEvaluator:
         return self._from_samples(kernels, rounds)
 
     def _from_samples(self, kernels: Sequence[RecordedKernel], rounds: int) -> Comparison:
-        """Return rows of samples that were taken one kernel after the other, not in the same rounds.
+        """Return rows of samples that were taken of one kernel after the other, in no rounds.
 
         A kernel's second entry is its samples shifted by half, so that it differs by their noise.
         """

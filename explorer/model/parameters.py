@@ -115,10 +115,10 @@ REFUTED: dict[str, tuple[Value, ...]] = {
 """Values that a config or a preset may name and a search does not propose: they were never best.
 
 At 256 MiB on an H200 no block that strides over rows came to more than 93.1 % of copy, with bulk
-copies or without, beside 97 to 98 % for blocks of one row (studies/DECISIONS.md); three launches took
-1.47 times as long as one (studies/results/journey.md). The arrangements other than striped read far
-apart, or the whole row in each thread. A config with such a value is still emitted, verified and
-timed like any other.
+copies or without, beside 97 to 98 % for blocks of one row (studies/DECISIONS.md); three launches
+took 1.47 times as long as one (studies/results/journey.md). The arrangements other than
+striped read far apart, or the whole row in each thread. A config with such a value is still
+emitted, verified and timed like any other.
 """
 
 
