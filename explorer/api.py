@@ -273,10 +273,11 @@ def _search_on(
         with _for_search(problem, device, timing, seed, goal, opened) as evaluator:
             from explorer.tuning import run_search
 
+            kept = opened()  # what is wrong with it is said alone
             told = _replay_notices(evaluator, why)
             for sentence in (*told, *rows_notice(problem, asked.rows)):
                 heard(sentence)
-            result = run_search(evaluator, opened(), seed=seed, **how)
+            result = run_search(evaluator, kept, seed=seed, **how)
     except ExplorerError as error:
         opened()  # what is wrong with the storage is said first
         if not (why and isinstance(error, NotFound)):
