@@ -25,7 +25,7 @@ from explorer.model.asked import ProblemKeywords
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import USUAL
 from explorer.tuning.objective import Goal
-from explorer.tuning.search import MOST_BEGUN
+from explorer.tuning.search import HANDED_OVER
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -125,7 +125,7 @@ def test_ctrl_c_keeps_finished_trials(folder):
     import optuna
 
     (study,) = optuna.get_all_study_summaries(stopped)
-    assert 3 <= study.n_trials <= 3 + MOST_BEGUN  # those that were evaluated meanwhile are kept
+    assert 3 <= study.n_trials <= 3 + HANDED_OVER  # those that were evaluated meanwhile are kept
 
 
 # ------------------------------------------------------------------ emit

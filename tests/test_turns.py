@@ -99,12 +99,10 @@ def has_turn(uuid):
     return taken.wait(0.2)
 
 
-def test_what_follows_is_there_before_the_first_is_answered(process):
+def test_two_requests_are_under_way_at_most(process):
     first, second, third = numbers(1, 2, 3)
-    process.requests.follow(first)  # behind nothing
-    assert process.requests.send(first)
-    process.requests.follow(second)
-    process.requests.follow(third)  # two are under way
+    for one in (first, first, second, second, third):
+        process.requests.begin(one)
     process.may_go_on.release()
     process.wait_for(2)
     assert process.requests.ask(first, 9) == 2
@@ -117,8 +115,8 @@ def test_what_follows_is_there_before_the_first_is_answered(process):
 def test_what_followed_and_is_not_asked_for_answers_nothing_else(process):
     first, second, third = numbers(1, 2, 3)
     process.may_go_on.release(9)
-    process.requests.send(first)
-    process.requests.follow(second)
+    process.requests.begin(first)
+    process.requests.begin(second)
     assert process.requests.ask(first, 9) == 2
     assert process.requests.ask(third, 9) == 6
 
@@ -127,8 +125,8 @@ def test_a_turn_lasts_as_long_as_anything_is_under_way(process, monkeypatch, tmp
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     process.requests.turns_on = "ab"
     first, second = numbers(1, 2)
-    process.requests.send(first)
-    process.requests.follow(second)
+    process.requests.begin(first)
+    process.requests.begin(second)
     assert not has_turn("ab")
     process.may_go_on.release()
     process.requests.ask(first, 9)
@@ -141,9 +139,9 @@ def test_a_turn_lasts_as_long_as_anything_is_under_way(process, monkeypatch, tmp
 def test_nothing_follows_in_a_turn_that_has_lasted_long(process, monkeypatch):
     first, second = numbers(1, 2)
     monkeypatch.setattr(requests, "LONGEST_TURN_S", 0.01)
-    process.requests.send(first)
+    process.requests.begin(first)
     time.sleep(0.02)
-    process.requests.follow(second)
+    process.requests.begin(second)
     process.may_go_on.release(2)
     assert process.requests.ask(first, 9) == 2
     assert len(process.asked) == 1
@@ -163,18 +161,3 @@ def test_a_hang_an_end_and_a_bug_are_told_apart(process, monkeypatch, tmp_path):
     assert isinstance(ended, Failed) and "exit code 7" in ended.reason
     assert isinstance(process.requests.ask(none, 9), Failed)
     assert has_turn("ab")
-
-
-def test_a_large_request_that_follows_one_that_hangs_keeps_nobody_waiting(process):
-    """It does not fit into the pipe, so that whoever sends it waits as long as the process does."""
-    first, large = SimpleNamespace(number=1), SimpleNamespace(number=2, code=bytes(2**22))
-    process.requests.send(first)
-    process.wait_for(1)
-    sends = threading.Thread(target=process.requests.follow, args=[large], daemon=True)
-    sends.start()
-    began = time.monotonic()
-    assert process.requests.ask(first, 0.2) is None
-    assert time.monotonic() - began < 5
-    process.may_go_on.release(9)
-    sends.join(9)
-    assert not sends.is_alive()

@@ -348,9 +348,13 @@ class Mean:
         try:
             yield
         finally:
-            with self._lock:
-                self.count += 1
-                self._total_s += time.monotonic() - begin
+            self.add(time.monotonic() - begin)
+
+    def add(self, seconds: float) -> None:
+        """Count what took so long."""
+        with self._lock:
+            self.count += 1
+            self._total_s += seconds
 
 
 Made = TypeVar("Made")

@@ -2,9 +2,9 @@
 
 import hashlib
 import math
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -113,8 +113,8 @@ class LiveEvaluator:
         """By the digest of code and launches, as `_under_way`."""
         self._under_way: dict[str, Job] = {}
         """What the GPU's process has, or is to have next."""
-        self._is_started = False
-        """Whether it is at work on what `evaluate` waits for."""
+        self._busy_since: float | None = None
+        """When it began what it is at; None where it has nothing to do."""
         self._best_us = 0.0
         self._evaluated = Mean()
         self.environment = Environment(
@@ -161,31 +161,22 @@ class LiveEvaluator:
         """Return a future that is done once `config` is compiled or refused; None if illegal."""
         return self._compiling.get(config)
 
-    def start(self, config: Config) -> None:
-        """Wait until `config` is compiled, and have the GPU begin what `evaluate` will return."""
-        compiling = self._compiling.get(config)
-        job = None if compiling is None else _job_of(compiling)
-        if job is not None and job.code_digest not in self._by_cubin:
-            self._device.start(self._sent_as(job))
-            self._is_started = True
+    def begin(self, config: Config) -> None:
+        """Have the GPU go on with `config` by itself, if it is compiled; does not wait.
 
-    def follow(self, config: Config) -> None:
-        """Have the GPU go on with `config` by itself; nothing comes of it where it cannot.
-
-        `config` is evaluated after the one that was started. The GPU waited for 3.7 ms of the 20 ms
-        from one kernel to the next: this process, whose threads compile and propose meanwhile, had
-        to learn of the outcome first.
+        Where it waited until this process had learnt from an outcome and proposed more, the GPU had
+        nothing to do for 3.7 ms of the 20 ms from one kernel to the next.
         """
         compiling = self._compiling.get(config)
-        if not self._is_started or compiling is None or not compiling.done():
+        if compiling is None or not compiling.done():
             return
         job = _job_of(compiling)
-        if job is None or self._has_met(job.code_digest) or len(job.cubin) > MOST_BYTES_TO_FOLLOW:
+        if job is None or job.code_digest in self._under_way or job.code_digest in self._by_cubin:
             return
-        # A pipe raises a TypeError if it is closed meanwhile, because the GPU's process is started
-        # anew. The kernel is then sent when it is evaluated.
-        with suppress(OSError, TypeError):
-            self._device.follow(self._sent_as(job))
+        if self._under_way and len(job.cubin) > MOST_BYTES_TO_FOLLOW:
+            return
+        self._busy_since = self._busy_since or time.monotonic()
+        self._device.begin(self._sent_as(job))
 
     def evaluate(self, config: Config) -> Outcome:
         """Compile if that was not started yet, verify, time; failures are outcomes."""
@@ -245,21 +236,18 @@ class LiveEvaluator:
         if isinstance(job, Rejected):
             return job
         if job.code_digest not in self._by_cubin:
+            began = self._busy_since or time.monotonic()
             try:
-                with self._evaluated.measured():
-                    self._by_cubin[job.code_digest] = self._device.evaluate(self._sent_as(job))
+                self._by_cubin[job.code_digest] = self._device.evaluate(self._sent_as(job))
             finally:
-                self._is_started = False
                 self._under_way.pop(job.code_digest, None)
+                self._evaluated.add(time.monotonic() - began)
+                self._busy_since = time.monotonic() if self._under_way else None
         outcome = self._by_cubin[job.code_digest]
         if isinstance(outcome, Measured):
             self._best_us = min(self._best_us or outcome.time_us, outcome.time_us)
             return replace(outcome, digest=job.digest)
         return outcome
-
-    def _has_met(self, code_digest: str) -> bool:
-        """Whether such code was evaluated, or is to be."""
-        return code_digest in self._under_way or code_digest in self._by_cubin
 
     def _sent_as(self, job: Job) -> Job:
         """Return the job that the GPU's process has of the same code, or is to have."""
@@ -314,7 +302,7 @@ class LiveEvaluator:
 
 
 def _job_of(compiling: Future[Job | Rejected]) -> Job | None:
-    """Wait for a kernel's code; return None if there is none to launch, which `evaluate` tells."""
+    """Return the job of a kernel that is compiled; None if it cannot be launched."""
     try:
         job = compiling.result()
     except Exception:

@@ -124,6 +124,9 @@ class ReplayEvaluator:
     def compiling(self, config: Config) -> None:
         """Return None: proposals are evaluated in their order, and a seed gives the same trials."""
 
+    def begin(self, config: Config) -> None:
+        """Do nothing: an outcome is there at once."""
+
     def evaluate(self, config: Config) -> Outcome:
         """Return the recorded outcome; raises InvalidInput for a config that was not recorded.
 

@@ -60,11 +60,14 @@ class Evaluator(Protocol):
     def compiling(self, config: Config) -> Future[Any] | None:
         """Return a future that is done once a submitted config is compiled; None where none is."""
 
-    def evaluate(self, config: Config) -> Outcome:
-        """Verify and time a config, once it is compiled; a variant's failures are outcomes.
+    def begin(self, config: Config) -> None:
+        """Have the GPU go on with a submitted config by itself, if it can; does not wait.
 
-        One at a time, perhaps in another thread than those that ask for more configs.
+        `evaluate` is to be called for it next, or after the one that was begun before it.
         """
+
+    def evaluate(self, config: Config) -> Outcome:
+        """Verify and time a config, once it is compiled; a variant's failures are outcomes."""
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
         """Time measured configs and copy in turn, `rounds` times each."""

@@ -24,7 +24,7 @@ from explorer.space import Space
 from explorer.tuning.candidates import Catalogue
 from explorer.tuning.objective import Goal
 from explorer.tuning.proposer import Proposal, Proposer
-from explorer.tuning.search import LEAST_BEGUN
+from explorer.tuning.search import HANDED_OVER
 from explorer.tuning.seeds import seeds_of
 from explorer.tuning.surrogate import OptunaSampler
 
@@ -134,7 +134,7 @@ def _proposed(
     begun: deque[Proposal] = deque()
 
     def begin(evaluated: int) -> None:
-        while waiting and len(begun) < LEAST_BEGUN:
+        while waiting and len(begun) < HANDED_OVER:
             ready = [one for one, since in waiting.items() if since + compiling <= evaluated]
             chosen = proposer.most_promising(ready or list(waiting)[:1])
             del waiting[chosen]

@@ -3,7 +3,6 @@
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -23,7 +22,6 @@ from explorer.model.outcome import Measured, Outcome, Stage
 from explorer.model.parameters import Value
 from explorer.model.problem import Problem
 from explorer.space import Space
-from explorer.tuning.executor import Evaluation, Evaluations
 from explorer.tuning.results import Progress
 
 # ------------------------------------------------------------------ which configs
@@ -95,9 +93,6 @@ ROUNDS = 40
 LEAST_AHEAD = 16
 """Configs that compile ahead: more than in a search, since all are known before."""
 
-EVALUATIONS_WAITING = 2
-"""Evaluations that have begun or wait for the one before: the GPU is never without one."""
-
 
 def record(
     evaluator: Evaluator,
@@ -132,19 +127,17 @@ def evaluate_each(evaluator: Evaluator, configs: Sequence[Config], seen: "Kernel
     """Evaluate each config whose code `seen` has not met, while the next ones compile."""
     waiting = deque(configs)
     compiling: deque[Config] = deque()
-    running: deque[tuple[Config, Future[Evaluation]]] = deque()
-    with Evaluations(evaluator) as evaluations:
-        while waiting or compiling or running:
-            while waiting and len(compiling) <= max(LEAST_AHEAD, evaluator.ahead):
-                config = waiting.popleft()
-                if seen.is_new(config):
-                    compiling.append(config)
-                    evaluator.submit(config)
-            while compiling and len(running) < EVALUATIONS_WAITING:
-                running.append((compiling[0], evaluations.begin(compiling.popleft())))
-            if running:
-                config, evaluation = running.popleft()
-                seen.add(config, evaluation.result().outcome)
+    while waiting or compiling:
+        while waiting and len(compiling) <= max(LEAST_AHEAD, evaluator.ahead):
+            config = waiting.popleft()
+            if seen.is_new(config):
+                compiling.append(config)
+                evaluator.submit(config)
+        for config in list(compiling)[:2]:  # the GPU goes on with the second by itself
+            evaluator.begin(config)
+        if compiling:
+            config = compiling.popleft()
+            seen.add(config, evaluator.evaluate(config))
 
 
 class Kernels:

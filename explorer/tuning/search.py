@@ -9,21 +9,19 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, NamedTuple
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from optuna.storages import BaseStorage
 
 from explorer.evaluate.space_version import space_version
 from explorer.model.config import Config
-from explorer.model.errors import ExplorerError, InvalidInput, NotFound
+from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.evaluator import Evaluator
 from explorer.model.outcome import Measured, Outcome, Rejected, Stage
 from explorer.space import Rule, Space
 from explorer.tuning.candidates import Catalogue, Offer, OpenOffer
-from explorer.tuning.executor import Evaluation, Evaluations
 from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals, time_in_turn
 from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
 from explorer.tuning.proposer import Origin, Proposal, Proposer
@@ -256,52 +254,28 @@ def run_search(
         search.close()
 
 
+HANDED_OVER = 2
+"""Kernels that the GPU's process has: the one that it verifies and times, and the next one, with
+which it goes on while this process learns from an outcome and proposes more."""
+
 REOFFERED_AFTER = 16
 """Trials after which a proposal that another process had claimed is offered again: that process
 may have ended before it evaluated the kernel."""
 
 
 class _Refused(NamedTuple):
-    """A proposal that another process had claimed when this one had told so many trials."""
+    """A proposal that another process had claimed when this one had counted so many trials."""
 
     proposal: Proposal
-    told: int
+    counted: int
 
 
 class _Pending(NamedTuple):
-    """A proposal that is being compiled."""
+    """A proposal that compiles, or was handed over to be evaluated."""
 
     proposal: Proposal
     claim: Claim
     """By which this process is to evaluate it, and no other one."""
-
-
-@dataclass(slots=True)
-class _Begun:
-    """A proposal that is being evaluated, or waits for the one before it."""
-
-    proposal: Proposal
-    claim: Claim
-    evaluation: Future[Evaluation]
-    number: Future[int] | None = None
-    """Of its trial, once its outcome is on the way to the storage."""
-
-    @property
-    def has_outcome(self) -> bool:
-        """Whether it was evaluated, and without an error."""
-        done = self.evaluation.done() and not self.evaluation.cancelled()
-        return done and self.evaluation.exception() is None
-
-
-MOST_BEGUN = 4
-"""Kernels that are handed over for evaluation: the GPU goes on with the others while the outcome of
-the first is stored and learnt from, and more are proposed. With two in all, an H200 had nothing to
-do for 1.6 of the 5.8 s in which 200 kernels were evaluated. All but LEAST_BEGUN are chosen anew
-after each outcome."""
-
-LEAST_BEGUN = 2
-"""The kernel that is evaluated, and the next one, for whose choice the GPU need not wait. A replay
-hands over no more: which of others had not begun would depend on a clock."""
 
 
 class _Search:
@@ -327,7 +301,10 @@ class _Search:
         self._objectives = objectives
         self._tally = Tally()
         self._pending: deque[_Pending] = deque()
-        self._begun: deque[_Begun] = deque()
+        self._begun: deque[_Pending] = deque()
+        """Those that were handed over, in the order in which they are evaluated."""
+        self._busy_since = 0.0
+        """When the first of them was handed over, or the one before it was done."""
         self._refused: dict[str, _Refused] = {}
         """By the digest of the code."""
         self._heard: set[str] = set()
@@ -337,13 +314,7 @@ class _Search:
         goal = Goal(objectives, evaluator.environment.accuracy)
         first = seeds_of(goal, space, random.Random(seed))
         self._proposer = Proposer(
-            offer,
-            evaluator.identity,
-            first,
-            seed,
-            self._add_illegal,
-            objectives,
-            sampler,
+            offer, evaluator.identity, first, seed, self._add_illegal, objectives, sampler
         )
         study = StudyIdentity(
             name=evaluator_study(evaluator, objectives),
@@ -361,87 +332,58 @@ class _Search:
     def explore(self, ahead: int | None = None) -> None:
         """Evaluate proposals until the budget, or what there is to try, is used up.
 
-        Of those that are compiled one is chosen by all that is known when it is its turn
-        (`Proposer.most_promising`), and while it is evaluated the next ones are proposed. What
-        another process has claimed is left to it, and what it found out is learnt. Where it has
-        found out nothing a while later, the proposal is offered again: the process may have ended.
+        The next proposals compile while one is evaluated. Of those that are compiled, the one that
+        is the most promising by all that is known goes to the GPU next.
         """
         if self._offer.left() != 0:
             self._tell_progress("search")
-        try:
-            with Evaluations(self._evaluator) as evaluations:
-                has_more = self._fill(evaluations, ahead)
-                while self._begun or (self._may_begin() and (self._pending or has_more)):
-                    has_more = self._fill(evaluations, ahead)
-                    self._await_first(evaluations)
-                    if self._begun:
-                        self._finish(self._begun[0])
-                    self._learn(self._ledger.heard())
-                    self._take_back()
-                    self._tell_progress("search", self._on_their_way)
-        finally:
-            self._keep()
+        has_more = True
+        while self._begun or (self._may_begin() and (self._pending or has_more)):
+            has_more = self._propose((ahead or self._evaluator.ahead) + 1)
+            self._await_code()
+            if self._begun:
+                self._finish(self._begun.popleft())
+                self._tell_progress("search", self._on_their_way)
+            self._learn(self._ledger.heard())
         self._exhausted = not self._pending and self._budget.allows_another()
 
-    def _begin(self, evaluations: Evaluations) -> None:
-        """Hand over for evaluation what is there; what another process has claimed is put aside.
+    def _propose(self, wanted: int) -> bool:
+        """Keep proposals on their way; return whether there may be more.
 
-        A replay's outcome costs nothing, so that it is had while the claim is asked for. To wait
-        for the answer first took 2 of 4 s where the disk was busy.
+        What another process has claimed ends it, so that its outcome is read first.
         """
-        while len(self._begun) < self._most_begun and self._may_begin(len(self._begun)):
+        self._hand_over()
+        refused = len(self._refused)
+        while self._on_their_way < wanted and self._has_room() and len(self._refused) == refused:
+            proposal = self._offered_again() or self._proposer.propose()
+            if proposal is None:
+                return False
+            self._evaluator.submit(proposal.config)
+            self._pending.append(_Pending(proposal, self._ledger.claim(proposal.digest)))
+            self._hand_over()
+        return True
+
+    def _hand_over(self) -> None:
+        """Have the GPU go on with what is compiled; put aside what another process has claimed."""
+        while len(self._begun) < HANDED_OVER and self._may_begin(len(self._begun)):
             one = self._next()
             if one is None:
                 return
             if is_replay(self._evaluator):
-                one.claim.ask()
+                one.claim.ask()  # it has its outcome at once, and need not wait for the answer now
             elif not one.claim.is_granted():
                 self._put_aside(one.proposal)
                 continue
-            evaluation = evaluations.begin(one.proposal.config)
-            self._begun.append(_Begun(one.proposal, one.claim, evaluation))
-
-    def _put_aside(self, proposal: Proposal) -> None:
-        """Leave a proposal to the process that has claimed it."""
-        self._refused[proposal.digest] = _Refused(proposal, self._tally.told)
-
-    def _await_first(self, evaluations: Evaluations) -> None:
-        """Wait until what was begun first is evaluated; begin what is compiled meanwhile.
-
-        Returns at once where nothing is begun and nothing compiles.
-        """
-        begun = self._begun
-        while not (begun and begun[0].evaluation.done()):
-            awaited: list[Future[Any]] = [one.evaluation for one in begun][:1]
-            if len(begun) < self._most_begun and self._may_begin(len(begun)):
-                codes = (self._evaluator.compiling(one.proposal.config) for one in self._pending)
-                awaited += [code for code in codes if code is not None]
-            if not awaited:
-                return
-            wait(awaited, return_when=FIRST_COMPLETED)
-            self._begin(evaluations)
-
-    def _keep(self) -> None:
-        """Store, and tell of, the outcomes that came after an error or Ctrl-C ended the search.
-
-        What another process has claimed is not stored.
-        """
-        for one in self._begun:
-            with suppress(ExplorerError):  # the storage's, which has ended the search
-                if one.has_outcome and one.claim.is_granted():
-                    self._count(one)
-                    self._tell_progress("search")
-
-    def _may_begin(self, running: int = 0) -> bool:
-        """Whether one more kernel may be evaluated, beside the `running` ones."""
-        return self._budget.allows_another(running) and not self._gain.reason
+            if not self._begun:
+                self._busy_since = time.monotonic()
+            self._evaluator.begin(one.proposal.config)
+            self._begun.append(one)
 
     def _next(self) -> _Pending | None:
         """Take the most promising proposal whose code is there; None where there is no such.
 
-        Kernels take 10 to 700 ms to compile. In the order of proposals the GPU waited for one while
-        the next ones were ready, for a quarter of a search on an H200's host. To wait for a certain
-        one where none was ready took 1.0 s of the 6.3 s in which 200 kernels were evaluated.
+        Kernels take 10 to 700 ms to compile. To wait for a certain one took 1.0 s of the 6.3 s in
+        which 200 kernels were evaluated on an H200's host.
         """
         codes = ((one, self._evaluator.compiling(one.proposal.config)) for one in self._pending)
         ready = {one.proposal: one for one, code in codes if code is None or code.done()}
@@ -451,21 +393,71 @@ class _Search:
         self._pending.remove(chosen)
         return chosen
 
-    def _take_back(self) -> None:
-        """Have what waits for the GPU chosen anew, for more is known than when it was handed over.
-
-        The next one stays (`LEAST_BEGUN`).
-        """
-        while len(self._begun) > LEAST_BEGUN:
-            last = self._begun[-1]
-            if not last.evaluation.cancel():
+    def _await_code(self) -> None:
+        """Where the GPU has nothing to do, wait for the first kernel that is compiled."""
+        while not self._begun and self._pending and self._may_begin():
+            codes = [self._evaluator.compiling(one.proposal.config) for one in self._pending]
+            wait([code for code in codes if code is not None], return_when=FIRST_COMPLETED)
+            refused = len(self._refused)
+            self._hand_over()
+            if len(self._refused) > refused:
                 return
-            self._begun.pop()
-            self._pending.appendleft(_Pending(last.proposal, last.claim))
+
+    def _finish(self, one: _Pending) -> None:
+        """Evaluate what was handed over; store, count and learn its outcome.
+
+        Only now is it known of a replay whether another process has claimed the code.
+        """
+        proposal = one.proposal
+        if not one.claim.is_granted():
+            self._put_aside(proposal)
+            return
+        outcome = self._evaluator.evaluate(proposal.config)
+        seconds = time.monotonic() - self._busy_since
+        self._busy_since += seconds
+        number = self._ledger.add(
+            proposal.config,
+            outcome,
+            digest=proposal.digest,
+            origin=str(proposal.origin),
+            started=datetime.now() - timedelta(seconds=seconds),
+        )
+        self._tally.count(number, proposal.config, outcome)
+        self._budget.spend(seconds)
+        values = self._objectives.values(outcome)
+        self._proposer.learn(proposal.config, proposal.digest, values)
+        self._gain.note(self._tally.best_us)
+
+    def _put_aside(self, proposal: Proposal) -> None:
+        """Leave a proposal to the process that has claimed it."""
+        self._refused[proposal.digest] = _Refused(proposal, self._tally.told)
+
+    def _offered_again(self) -> Proposal | None:
+        """Return a proposal that another process claimed a while ago, and did not finish since."""
+        for digest, (proposal, counted) in self._refused.items():
+            if digest not in self._heard and self._tally.told - counted >= REOFFERED_AFTER:
+                del self._refused[digest]
+                return proposal
+        return None
+
+    def _may_begin(self, running: int = 0) -> bool:
+        """Whether one more kernel may be evaluated, beside the `running` ones."""
+        return self._budget.allows_another(running) and not self._gain.reason
+
+    def _has_room(self) -> bool:
+        """Whether it is worth while to propose one more kernel.
+
+        Where the most promising is chosen, there are to be as many to choose from until the end.
+        Without that the last kernels that are evaluated would be those that were never chosen.
+        """
+        if self._proposer.chooses:
+            return self._budget.room(len(self._begun))
+        return self._budget.room(self._on_their_way)
 
     @property
-    def _most_begun(self) -> int:
-        return LEAST_BEGUN if is_replay(self._evaluator) else MOST_BEGUN
+    def _on_their_way(self) -> int:
+        """Proposals that compile, wait for the GPU, or are evaluated."""
+        return len(self._pending) + len(self._begun)
 
     def conclude(self, rounds: int) -> SearchResult:
         """Re-measure the best, and sum up."""
@@ -524,112 +516,10 @@ class _Search:
             self._proposer.learn(config, digest, self._objectives.values(outcome))
             self._tally.recall(number, config, outcome)
 
-    def _fill(self, evaluations: Evaluations, ahead: int | None) -> bool:
-        """Keep `ahead` proposals compiling.
-
-        Returns whether there may be more to propose. What another process has claimed ends it, so
-        that its outcome is heard of first.
-        """
-        self._begin(evaluations)
-        wanted = (ahead or self._evaluator.ahead) + 1
-        refused, has_more = len(self._refused), True
-        while self._on_their_way < wanted and self._has_room():
-            proposal = self._offered_again() or self._proposer.propose()
-            if proposal is None:
-                has_more = False
-                break
-            self._evaluator.submit(proposal.config)
-            self._pending.append(_Pending(proposal, self._ledger.claim(proposal.digest)))
-            self._go_on(evaluations)
-            if len(self._refused) > refused:
-                break
-        self._begin(evaluations)
-        return has_more
-
-    def _has_room(self) -> bool:
-        """Whether it is worth while to propose one more kernel.
-
-        Where the most promising is chosen, there are to be as many to choose from until the end.
-        Without that the last kernels that are evaluated would be those that were never chosen.
-        """
-        if self._proposer.chooses:
-            return self._budget.room(len(self._begun))
-        return self._budget.room(self._on_their_way)
-
-    def _go_on(self, evaluations: Evaluations) -> None:
-        """Begin what is compiled and store what was evaluated, between two proposals on a GPU.
-
-        What is not stored would be lost if the search were killed. A replay compiles nothing: it
-        claims what it proposes together, and its trials have the same numbers each time.
-        """
-        if is_replay(self._evaluator):
-            return
-        self._begin(evaluations)
-        for one in self._begun:
-            self._store(one)
-
-    @property
-    def _on_their_way(self) -> int:
-        """Proposals that compile, wait for the GPU, or are evaluated.
-
-        In a replay their number depends on no clock, though it does when each of them is begun.
-        """
-        return len(self._pending) + len(self._begun)
-
-    def _offered_again(self) -> Proposal | None:
-        """A proposal that another process claimed a while ago, and has not told of since."""
-        for digest, (proposal, told) in self._refused.items():
-            if digest not in self._heard and self._tally.told - told >= REOFFERED_AFTER:
-                del self._refused[digest]
-                return proposal
-        return None
-
     @property
     def _duplicates(self) -> int:
         """Proposals that nothing is stored of: their code was known, or is another process's."""
         return self._proposer.duplicates + len(self._refused)
-
-    def _finish(self, one: _Begun) -> None:
-        """Count, store and learn what became of a proposal; raises what its evaluation raised.
-
-        Only now is it known of a replay whether another process has claimed the code: then it is
-        put aside, and not counted. Until then it is among those begun: Ctrl-C loses nothing.
-        """
-        proposal, done = one.proposal, one.evaluation.result()
-        is_granted = one.claim.is_granted()
-        self._begun.popleft()
-        if not is_granted:
-            self._put_aside(proposal)
-            return
-        self._budget.spend(done.seconds)
-        self._count(one)
-        values = self._objectives.values(done.outcome)
-        self._proposer.learn(proposal.config, proposal.digest, values)
-        self._gain.note(self._tally.best_us)
-
-    def _count(self, one: _Begun) -> None:
-        """Store an outcome, unless it is, and count it."""
-        number = self._store(one)
-        assert number is not None, "it was evaluated"
-        self._tally.count(number, one.proposal.config, one.evaluation.result().outcome)
-
-    def _store(self, one: _Begun) -> Future[int] | None:
-        """Store an outcome, unless it is; None where there is none yet."""
-        if one.number is None and one.has_outcome:
-            proposal, done = one.proposal, one.evaluation.result()
-            try:
-                one.number = self._ledger.add(
-                    proposal.config,
-                    done.outcome,
-                    digest=proposal.digest,
-                    origin=str(proposal.origin),
-                    started=done.started,
-                )
-            except InvalidInput as error:  # the ledger keeps this trial with the others
-                one.number = Future()
-                one.number.set_exception(error)
-                raise
-        return one.number
 
     def _add_illegal(self, config: Config, rule: Rule, origin: Origin) -> None:
         outcome = Rejected(Stage.INVALID, rule.reason(config))

@@ -1,5 +1,7 @@
 """What the GPU's process is told of the kernel that comes next; no GPU is needed for that."""
 
+from concurrent.futures import Future
+
 import pytest
 
 from explorer.devices.cuda.messages import FAR_SLOWER, SessionFacts
@@ -24,11 +26,8 @@ class Device:
     def open(self, *_):
         return SessionFacts("580.1", 60.0, "a copy", 8, 10)
 
-    def start(self, job):
-        self.told.append(("start", job))
-
-    def follow(self, job):
-        self.told.append(("follow", job))
+    def begin(self, job):
+        self.told.append(("begin", job))
 
     def evaluate(self, job):
         self.told.append(("evaluate", job))
@@ -55,58 +54,48 @@ def told(live):
     return [kind for kind, _ in live._device.told]
 
 
-def test_the_next_kernel_is_sent_once_the_first_is_started(live):
-    live.follow(SECOND)  # nothing is under way
-    live.start(FIRST)
-    live.follow(SECOND)
-    live.follow(SECOND)
+def test_what_was_begun_is_what_is_asked_for(live):
+    live.begin(FIRST)
+    live.begin(SECOND)
+    live.begin(SECOND)
     live.evaluate(FIRST)
-    live.start(SECOND)
+    live.begin(SECOND)
     live.evaluate(SECOND)
-    assert told(live) == ["start", "follow", "evaluate", "start", "evaluate"]
+    assert told(live) == ["begin", "begin", "evaluate", "evaluate"]
     jobs = [job for _, job in live._device.told]
-    assert jobs[0] is jobs[2] and jobs[1] is jobs[3] is jobs[4]
+    assert jobs[0] is jobs[2] and jobs[1] is jobs[3]
 
 
-def test_what_is_known_is_neither_started_nor_sent(live):
-    live.start(FIRST)
+def test_what_is_known_is_not_begun(live):
+    live.begin(FIRST)
     live.evaluate(FIRST)
     live.submit(FIRST)
     live.compiling(FIRST).result()
-    live.start(SECOND)
-    live.follow(FIRST)
-    live.evaluate(SECOND)
-    live.start(FIRST)
+    live.begin(FIRST)
     assert live.evaluate(FIRST).samples_us
-    assert told(live) == ["start", "evaluate"] * 2
+    assert told(live) == ["begin", "evaluate"]
+
+
+def test_what_is_not_compiled_is_not_begun(live):
+    live.begin(Config(threads=512, threads_per_row=512))
+    live._compiling[FIRST] = Future()
+    live.begin(FIRST)
+    assert told(live) == []
 
 
 def test_code_that_may_not_fit_into_the_pipe_waits_until_it_is_asked_for(live, monkeypatch):
     monkeypatch.setattr(live_module, "MOST_BYTES_TO_FOLLOW", 100)
-    live.start(FIRST)
-    live.follow(SECOND)
-    assert told(live) == ["start"]
-
-
-def test_a_pipe_that_is_closed_meanwhile_costs_nothing(live, monkeypatch):
-    def closed(job):
-        raise TypeError("'NoneType' object cannot be interpreted as an integer")
-
-    monkeypatch.setattr(live._device, "follow", closed)
-    live.start(FIRST)
-    live.follow(SECOND)
-    live.evaluate(FIRST)
-    assert live.evaluate(SECOND).samples_us
+    live.begin(FIRST)
+    live.begin(SECOND)
+    assert [job.cubin for _, job in live._device.told] == [live.compiling(FIRST).result().cubin]
 
 
 def test_after_an_error_nothing_is_under_way(live):
     live._device.fails = True
-    live.start(FIRST)
+    live.begin(FIRST)
     with pytest.raises(RuntimeError, match="a bug"):
         live.evaluate(FIRST)
-    live._device.fails = False
-    live.follow(SECOND)
-    assert told(live) == ["start", "evaluate"] and not live._under_way
+    assert told(live) == ["begin", "evaluate"] and not live._under_way
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,3 @@ def evaluator():
 def folder_of_its_own(tmp_path, monkeypatch):
     """What a search keeps in the current folder, when its storage fails, goes with the test."""
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def one_at_a_time(monkeypatch):
-    """What a search tries depends on no clock: nothing is handed over beside what is evaluated."""
-    monkeypatch.setattr("explorer.tuning.search.MOST_BEGUN", 1)

@@ -136,6 +136,9 @@ class FakeEvaluator:
     def compiling(self, config: Config) -> Future[Any] | None:
         return None
 
+    def begin(self, config: Config) -> None:
+        pass
+
     def evaluate(self, config: Config) -> Outcome:
         self.evaluated.append(config)
         return failure(config) or self.measured(config)

@@ -1,6 +1,5 @@
 """The search on a fake device with a known optimum."""
 
-import gc
 import itertools
 import json
 import os
@@ -13,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -33,16 +32,10 @@ from explorer.model.outcome import Rejected, Stage
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
 from explorer.tuning.candidates import OpenOffer
-from explorer.tuning.executor import (
-    LONGEST_TURN_S,
-    MOST_UNLOOKED,
-    Evaluations,
-    threads_of_a_search,
-)
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
 from explorer.tuning.proposer import Origin, Proposal, Proposer
 from explorer.tuning.samplers import named_sampler
-from explorer.tuning.search import MOST_BEGUN
+from explorer.tuning.search import HANDED_OVER
 from explorer.tuning.study_attributes import finals_text, finals_to_attributes
 from explorer.tuning.study_writer import Claim, Ledger
 from explorer.tuning.surrogate import MIRROR_LIMIT, OptunaSampler
@@ -70,7 +63,7 @@ def _climb(space, config):
 
 
 @pytest.mark.exhaustive
-def test_a_search_comes_near_the_optimum(optimum_us, one_at_a_time):
+def test_a_search_comes_near_the_optimum(optimum_us):
     evaluator = FakeEvaluator(seed=0)
     result = run_search(evaluator, InMemoryStorage(), trials=150, seed=0, ahead=8)
     assert len(evaluator.evaluated) == 150
@@ -78,7 +71,7 @@ def test_a_search_comes_near_the_optimum(optimum_us, one_at_a_time):
 
 
 @pytest.mark.exhaustive
-def test_it_finds_the_optimum_within_one_percent(optimum_us, one_at_a_time):
+def test_it_finds_the_optimum_within_one_percent(optimum_us):
     found = []
     for seed in range(6):
         evaluator = FakeEvaluator(seed=seed)
@@ -196,131 +189,23 @@ def test_what_is_compiled_first_is_evaluated_where_nothing_was():
     assert evaluator.evaluated == [evaluator.submitted[6], *evaluator.submitted[:6]]
 
 
-def test_what_is_compiled_meanwhile_is_handed_over_before_the_first_is_done(monkeypatch):
-    handed, begin = [], Evaluations.begin
-
-    def counted(self, config):
-        handed.append(config)
-        return begin(self, config)
-
-    class OneByOne(CompilesInTurn):
-        """Compiles the first, and the others while that one is evaluated."""
-
-        def submit(self, config):
-            super().submit(config)
-            if len(self.submitted) == 5:
-                self.compile(0)
-
-        def evaluate(self, config):
-            if not self.evaluated:
-                self.compile(*range(5))
-                end = time.monotonic() + 20
-                while len(handed) < 2 and time.monotonic() < end:
-                    time.sleep(0.001)
-                self.handed = len(handed)
-            return super().evaluate(config)
-
-    monkeypatch.setattr(Evaluations, "begin", counted)
-    evaluator = OneByOne()
-    run_search(evaluator, InMemoryStorage(), trials=5, ahead=4)
-    assert evaluator.handed == MOST_BEGUN
-    assert evaluator.evaluated == evaluator.submitted[:5]
-
-
-class WorksAhead(FakeEvaluator):
-    """May be told of kernels before it evaluates them."""
-
-    def start(self, config):
-        pass
-
-    def follow(self, config):
-        pass
-
-
 def test_the_gpu_has_the_next_kernel_before_the_outcome_of_the_one_before():
-    """From then on that one cannot be cancelled; those behind it can."""
-    told, may_go_on = [], threading.Semaphore(0)
+    class Told(FakeEvaluator):
+        def __init__(self):
+            super().__init__()
+            self.begun, self.next = [], []
 
-    class Tells(WorksAhead):
-        def start(self, config):
-            told.append(("start", config.unroll))
-
-        def follow(self, config):
-            if ("follow", config.unroll) not in told:
-                told.append(("follow", config.unroll))
+        def begin(self, config):
+            self.begun.append(config)
 
         def evaluate(self, config):
-            may_go_on.acquire()
-            told.append(("evaluate", config.unroll))
+            assert config == self.begun.pop(0)
+            self.next.append(len(self.begun))
             return super().evaluate(config)
 
-    with Evaluations(Tells()) as evaluations:
-        begun = [evaluations.begin(Config(unroll=unroll)) for unroll in (1, 2, 4, 8)]
-        end = time.monotonic() + 20
-        while ("follow", 2) not in told and time.monotonic() < end:
-            time.sleep(0.001)
-        assert not begun[1].cancel() and begun[2].cancel()
-        may_go_on.release(9)
-        assert all(begun[one].result(20) for one in (0, 1, 3))
-    assert [unroll for kind, unroll in told if kind == "evaluate"] == [1, 2, 8]
-    for one, following in ((1, 2), (2, 8)):
-        order = [told.index(each) for each in (("start", one), ("evaluate", one))]
-        assert order[0] < told.index(("follow", following)) < order[1]
-
-
-def test_what_is_left_when_a_search_ends_is_cancelled():
-    may_go_on = threading.Event()
-
-    class Waits(WorksAhead):
-        def evaluate(self, config):
-            may_go_on.wait(20)
-            return super().evaluate(config)
-
-    evaluations = Evaluations(Waits())
-    with evaluations:
-        begun = [evaluations.begin(Config(unroll=unroll)) for unroll in (1, 2, 4)]
-        while not begun[0].running():
-            time.sleep(0.001)
-        threading.Timer(0.05, may_go_on.set).start()
-    assert begun[0].result(0).outcome
-    for one in begun[1:]:  # the second was sent ahead, and is not asked for
-        with pytest.raises(CancelledError):
-            one.result(0)
-
-
-def test_an_error_ahead_is_that_of_the_kernel_alone():
-    class Fails(WorksAhead):
-        def start(self, config):
-            if config.unroll == 1:
-                raise ValueError("not to be started")
-
-    with Evaluations(Fails()) as evaluations:
-        first, second = (evaluations.begin(Config(unroll=unroll)) for unroll in (1, 2))
-        with pytest.raises(ValueError, match="not to be started"):
-            first.result(20)
-        assert second.result(20).outcome
-
-
-def test_what_waits_for_the_gpu_is_chosen_anew_after_each_outcome(monkeypatch):
-    """What was handed over, and not begun, may be chosen again, after others; and none is lost."""
-    most_promising, chosen = Proposer.most_promising, []
-
-    def noted(self, proposals):
-        chosen.append(most_promising(self, proposals))
-        return chosen[-1]
-
-    class Slow(FakeEvaluator):
-        def evaluate(self, config):
-            time.sleep(0.03)
-            return super().evaluate(config)
-
-    monkeypatch.setattr(Proposer, "most_promising", noted)
-    evaluator = Slow()
-    result = run_search(evaluator, InMemoryStorage(), trials=60, seed=3)
-    again = [one for one, times in Counter(chosen).items() if times > 1]
-    assert len(again) > 3
-    assert len(evaluator.evaluated) == len(set(evaluator.evaluated)) == 60
-    assert result.trials - result.rejected.get(Stage.INVALID, 0) - result.duplicates == 60
+    evaluator = Told()
+    run_search(evaluator, InMemoryStorage(), trials=30, ahead=6)
+    assert evaluator.next == [HANDED_OVER - 1] * 29 + [0]
 
 
 def test_a_sampler_is_told_of_a_twin_once_its_code_was_evaluated(monkeypatch):
@@ -363,22 +248,6 @@ def test_of_others_the_most_promising_is_evaluated_next():
     widths = [proposer.most_promising(proposals).config.vector_bytes for _ in range(20)]
     assert {one.config.vector_bytes for one in proposals} > {16}
     assert widths.count(16) >= 18
-
-
-def test_the_next_kernel_is_evaluated_while_an_outcome_is_stored_and_told():
-    evaluator, seen = FakeEvaluator(), []
-
-    def watch(progress):
-        rejected = sum(n for stage, n in progress.rejected.items() if stage is not Stage.INVALID)
-        finished = progress.measured + rejected
-        if progress.phase == "search" and 0 < finished < 10:
-            end = time.monotonic() + 20
-            while len(evaluator.evaluated) <= finished and time.monotonic() < end:
-                time.sleep(0.001)
-            seen.append(len(evaluator.evaluated) > finished)
-
-    run_search(evaluator, InMemoryStorage(), trials=20, on_progress=watch)
-    assert len(seen) > 5 and all(seen)
 
 
 def refuse_first(monkeypatch, number):
@@ -785,9 +654,9 @@ def test_a_search_ends_where_it_gains_no_more():
     patience = Effort.QUICK.patience
     gained = [n < patience or best[n] < best[n - patience] * (1 - LEAST_GAIN) for n in range(60)]
     # What was handed over is evaluated, and where it gains the search goes on.
-    ends = (n for n in range(60 - MOST_BEGUN) if not any(gained[n : n + MOST_BEGUN]))
+    ends = (n for n in range(60 - HANDED_OVER) if not any(gained[n : n + HANDED_OVER]))
     expected = next(ends, None)
-    assert evaluated == (60 if expected is None else min(60, expected + MOST_BEGUN))
+    assert evaluated == (60 if expected is None else min(60, expected + HANDED_OVER))
     assert bool(result.stopped) == (expected is not None)
     whole = run_search(FakeEvaluator(noise=0.0), InMemoryStorage(), trials=70, seed=3)
     assert whole.stopped == "" and whole.measured + whole.rejected.get(Stage.CRASH, 0) <= 70
@@ -818,7 +687,7 @@ def test_what_cannot_gain_ends_after_its_patience():
     evaluator = Level()
     result = run_search(evaluator, InMemoryStorage(), effort=Effort.DEFAULT)
     # The search asks for no more than these ahead, and for fewer where its sampler is slow.
-    assert 0 <= len(evaluator.evaluated) - Effort.DEFAULT.patience <= MOST_BEGUN
+    assert 0 <= len(evaluator.evaluated) - Effort.DEFAULT.patience <= HANDED_OVER
     assert result.stopped == (
         "the last 80 kernels improved the best by less than 0.05 %, which is below the noise"
     )
@@ -940,41 +809,3 @@ def test_a_sampler_of_the_users_keeps_all_that_it_was_told():
         for sampler in (ours, theirs):
             sampler.tell(Config(unroll=(1, 2, 4, 8)[number % 4]), (60.0,))
     assert len(made) == 1 and len(theirs._told) == MIRROR_LIMIT + 1 > len(ours._told)
-
-
-def test_of_overlapping_searches_the_last_restores_how_long_threads_take_turns():
-    before = sys.getswitchinterval()
-    first, second = Evaluations(FakeEvaluator()), Evaluations(FakeEvaluator())
-    with second:
-        with first:
-            assert sys.getswitchinterval() == pytest.approx(LONGEST_TURN_S)
-        assert sys.getswitchinterval() == pytest.approx(LONGEST_TURN_S)
-    assert sys.getswitchinterval() == before
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)  # the one that began first ends first
-    assert sys.getswitchinterval() == pytest.approx(LONGEST_TURN_S)
-    second.__exit__(None, None, None)
-    assert sys.getswitchinterval() == before
-
-
-@pytest.mark.parametrize(
-    ("before", "meanwhile"),
-    [
-        ((700, 10, 10), (MOST_UNLOOKED, 10, 10)),
-        ((2 * MOST_UNLOOKED, 20, 50), (2 * MOST_UNLOOKED, 20, 50)),
-        ((0, 10, 10), (0, 10, 10)),  # a program that wants none looked for has none
-    ],
-)
-def test_of_overlapping_searches_the_last_has_cycles_looked_for_as_before(before, meanwhile):
-    ours = gc.get_threshold()
-    gc.set_threshold(*before)
-    try:
-        first, second = threads_of_a_search(), threads_of_a_search()
-        first.__enter__()
-        with second:
-            first.__exit__(None, None, None)
-            assert gc.get_threshold() == meanwhile
-        assert gc.get_threshold() == before
-    finally:
-        gc.set_threshold(*ours)

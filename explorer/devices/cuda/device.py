@@ -105,16 +105,12 @@ class CudaDevice:
         self._limit_s = max(self._kernel_limit_s, round(facts.copy_us * COPIES_ALLOWED * 1e-6))
         return facts
 
-    def start(self, job: Job) -> None:
-        """Start to verify and time a kernel; `evaluate` then waits for its outcome."""
-        self._requests.send(job)
+    def begin(self, job: Job) -> None:
+        """Have a kernel verified and timed, if the worker can take it now; does not wait.
 
-    def follow(self, job: Job) -> None:
-        """Queue a kernel to be verified and timed right after the one that was started.
-
-        Any thread may call this. `evaluate` must be called for this kernel next.
+        `evaluate` is to be called for it next, or after the one that was begun before it.
         """
-        self._requests.follow(job)
+        self._requests.begin(job)
 
     def evaluate(self, job: Job) -> Outcome:
         """Verify and time one kernel. A crash or a hang rejects it and restarts the worker."""

@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from explorer.devices.cuda.messages import Bug, Failed
@@ -44,8 +43,8 @@ def _opened(path: Path) -> int:
 class Requests:
     """What was sent to a GPU's process, and its replies, in the same order.
 
-    One thread sends and waits; others may only let a request follow. A turn on the GPU lasts from
-    the first of the requests that are under way to the reply to the last.
+    Two requests at most are under way, so that nothing lies between them. A turn on the GPU lasts
+    from the first of them to the reply to the last.
     """
 
     def __init__(self, connection: Connection, process: BaseProcess) -> None:
@@ -55,50 +54,33 @@ class Requests:
         self._process = process
         self._sent: deque[Any] = deque()
         """Those that were not answered."""
-        self._writing, self._knowing = Lock(), Lock()
-        """Of what is sent, which may take as long as the process is at work, and of `_sent`."""
         self._turn = ExitStack()
         self._turn_began_s = 0.0
 
-    def send(self, request: Any) -> bool:
-        """Send a request, unless it was sent before; return False if the process has ended."""
-        with self._knowing:
-            if any(sent is request for sent in self._sent):
-                return True
-        with self._writing:
-            if not self._sent:
-                if self.turns_on:
-                    self._turn.enter_context(turn_on(self.turns_on))
-                self._turn_began_s = time.monotonic()
-            return self._write(request)
+    def begin(self, request: Any) -> None:
+        """Send a request that `ask` will be called for, if the process can take it now.
 
-    def follow(self, request: Any) -> None:
-        """Send a request behind the one that is under way, so that nothing lies between the two.
-
-        Nothing comes of it where none is under way, or two are, or where the turn has lasted long.
+        It does not where two are under way, or where the turn has lasted long.
         """
-        if self._writing.acquire(blocking=False):
-            try:
-                has_time = time.monotonic() - self._turn_began_s < LONGEST_TURN_S
-                if has_time and self._joins(request):
-                    with suppress(OSError):  # whoever waits for the first one learns of it
-                        self._connection.send(request)
-            finally:
-                self._writing.release()
+        has_time = time.monotonic() - self._turn_began_s < LONGEST_TURN_S
+        if not self._sent or (len(self._sent) == 1 and has_time and not self._has_sent(request)):
+            self._send(request)
 
     def ask(self, request: Any, limit_s: float) -> Any:
         """Return the reply; None if none came in time, Failed if the process ended.
 
-        The time counts from the reply to the request before. What followed another request, and is
-        not asked for now, is answered first. Raises RuntimeError for a bug in that process.
+        The time counts from the reply to the request before. What was begun, and is not asked for,
+        is answered first. Raises RuntimeError for a bug in that process.
         """
-        if not self.send(request):
+        if not self._has_sent(request) and not self._send(request):
             return Failed("the worker ended unexpectedly", context_lost=True)
         while True:
             try:
                 reply = self.receive(limit_s)
             finally:
-                answered = self._answered()
+                answered = self._sent.popleft()
+                if not self._sent:
+                    self._turn.close()
             if answered is request:
                 return reply
 
@@ -117,32 +99,24 @@ class Requests:
 
     def close(self) -> None:
         """Say no more, and end the turn."""
-        with self._knowing:
-            self._connection.close()
-            self._sent.clear()
-            self._turn.close()
+        self._connection.close()
+        self._sent.clear()
+        self._turn.close()
 
-    def _joins(self, request: Any) -> bool:
-        """Whether one request is under way, which this one then follows within its turn."""
-        with self._knowing:
-            follows = len(self._sent) == 1
-            if follows:
-                self._sent.append(request)
-            return follows
+    def _has_sent(self, request: Any) -> bool:
+        return any(sent is request for sent in self._sent)
 
-    def _write(self, request: Any) -> bool:
+    def _send(self, request: Any) -> bool:
+        """Send a request, in a turn on the GPU; return False if the process has ended."""
+        if not self._sent:
+            if self.turns_on:
+                self._turn.enter_context(turn_on(self.turns_on))
+            self._turn_began_s = time.monotonic()
         try:
             self._connection.send(request)
         except OSError:
-            self._turn.close()
+            if not self._sent:
+                self._turn.close()
             return False
         self._sent.append(request)
         return True
-
-    def _answered(self) -> Any:
-        """The request that was sent first; the turn ends with the last one."""
-        with self._knowing:
-            first = self._sent.popleft()
-            if not self._sent:
-                self._turn.close()
-            return first
