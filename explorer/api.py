@@ -510,9 +510,9 @@ def _of_config(
     batch_invariant: bool,
 ) -> Chosen:
     """A config that is written out, a preset's, or the heuristic's."""
+    from explorer.choose import config_for
     from explorer.codegen import emit
     from explorer.export import checked_config
-    from explorer.space import config_for
 
     limits = gpu_limits(gpu)
     problem = asked.problem()

@@ -21,6 +21,7 @@ from heuristic_losses import heuristic_losses as losses_in
 from planted_bugs import counts
 from tuned_problems import chosen_small_matrices
 
+from explorer.choose import config_for
 from explorer.codegen import emit
 from explorer.evaluate.profile import inspect
 from explorer.model.accuracy import Accuracy
@@ -37,7 +38,6 @@ from explorer.report.guides import ORDER, read_guide
 from explorer.report.table import Table, as_markdown, numbers, words
 from explorer.report.text import microseconds, percent, with_spread
 from explorer.runtime.shapes import read_shapes
-from explorer.space import config_for
 from explorer.tuning.contest import CONFIDENCE
 from explorer.tuning.peer_comparison import UNSEARCHED, PeerComparison, PeerRun
 from explorer.tuning.peer_comparison import Loss as PeerLoss

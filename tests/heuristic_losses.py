@@ -12,10 +12,10 @@ from functools import cache
 from pathlib import Path
 from statistics import median
 
+from explorer.choose import config_for
 from explorer.model.config import Config
 from explorer.model.problem import Mask, Problem
 from explorer.model.tuned_table import TunedProblem, TunedTable, read_table
-from explorer.space import config_for
 from explorer.space.design_rules import WIDE_ROW
 
 FOLDER = Path(__file__).resolve().parents[1] / "studies" / "tuned"

@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from explorer.choose import config_for
 from explorer.devices.cuda import CudaDevice
 from explorer.evaluate.live import LiveEvaluator
 from explorer.model.config import Config
 from explorer.model.gpu_spec import WARP
 from explorer.model.outcome import Measured
 from explorer.model.problem import Problem
-from explorer.space import Space, config_for
+from explorer.space import Space
 
 FOLDER = Path(__file__).resolve().parents[1] / "studies" / "results"
 

@@ -22,12 +22,12 @@ from statistics import median
 import torch
 
 import explorer
+from explorer.choose import config_for
 from explorer.codegen import emit
 from explorer.compile import Compiler
 from explorer.runtime import functions, torch_calls, torch_fast_calls, torch_override
 from explorer.runtime.kernels import ReadyKernel, alignment
 from explorer.runtime.launcher import Plan
-from explorer.space import config_for
 
 SMALL = (32, 512)
 BATCH, BATCHES, ROUNDS = 500, 30, 9

@@ -16,6 +16,7 @@ FLOORS = {
     "model": 0,
     "ptx_emulator": 0,
     "space": 1,
+    "choose": 2,
     "codegen": 1,
     "reference": 1,
     "presets": 2,

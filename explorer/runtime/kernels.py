@@ -48,8 +48,8 @@ def make(
     Takes 0.1 to 2 s where it must be compiled. Raises ExplorerError where there is none, and
     CompileFailure.
     """
+    from explorer.choose import config_for
     from explorer.evaluate.emulation import exceeded_resource
-    from explorer.space import config_for
 
     config = tuned or config_for(problem, gpu, batch_invariant=batch_invariant)
     variant = variant_on(gpu, problem, config)

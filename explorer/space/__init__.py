@@ -3,8 +3,7 @@
 from explorer.model.parameters import parameters
 from explorer.space import design_rules as _design_rules  # noqa: F401 - adds its rules to RULES
 from explorer.space import op_rules as _op_rules  # noqa: F401 - adds its rules to RULES
-from explorer.space.heuristic import config_for
 from explorer.space.rules import RULES, Rule
 from explorer.space.space import Space, can_emit, spread_otherwise
 
-__all__ = ["RULES", "Rule", "Space", "can_emit", "config_for", "parameters", "spread_otherwise"]
+__all__ = ["RULES", "Rule", "Space", "can_emit", "parameters", "spread_otherwise"]

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from explorer.model.config import Config
+from explorer.model.dtype import DType
 from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.parameters import ROW_THREADS, WARPS
-from explorer.model.problem import Problem
+from explorer.model.problem import Op, Problem
 from explorer.space.design_rules import WIDE_ROW, widest_word
-from explorer.space.heuristic import config_for
-from explorer.space.heuristic.regimes import adapted
-from explorer.space.heuristic.residency import elements_of_an_sm
 from explorer.space.space import Space
 
 LONGEST_STAGED_ROW = 512
@@ -39,13 +37,12 @@ FEW_ROWS = 256
 """Rows up to which two launches are tried: more rows fill every GPU by a block each."""
 
 
-def candidates(problem: Problem, gpu: GpuSpec) -> list[Config]:
-    """Return different legal configs, what is taken without a search first.
+def candidates(problem: Problem, gpu: GpuSpec, first: Config) -> list[Config]:
+    """Return different legal configs, the one that is taken without a search first.
 
-    Cache hints are those that are taken without a search; `variations` has the others.
+    The cache policy is that of the first; `variations` has the others.
     """
     space = Space(problem, gpu)
-    first = config_for(problem, gpu)
     ideas = (
         replace(
             idea,
@@ -66,6 +63,19 @@ def listed(problem: Problem, gpu: GpuSpec) -> list[Config]:
     space = Space(problem, gpu)
     ideas = dict.fromkeys(adapted(idea, problem) for idea in _ideas(problem, gpu))
     return [idea for idea in ideas if space.is_legal(idea)]
+
+
+def adapted(idea: Config, problem: Problem) -> Config:
+    """Return the idea as a gradient, a logarithm or f64 allows it: none has every choice of f32."""
+    if problem.op is Op.LOG_SOFTMAX:
+        idea = replace(idea, cache_holds="input")
+    if problem.op.is_backward:
+        idea = replace(idea, algorithm="three-pass", exp=Config().exp, cache_holds="input")
+    if problem.dtype is DType.F64:
+        idea = replace(idea, exp="exp2f")
+    if problem.op.is_backward or problem.dtype is DType.F64:
+        return replace(idea, reduction=idea.reduction.replace("-redux", ""))
+    return idea
 
 
 def variations(idea: Config, problem: Problem, gpu: GpuSpec) -> list[Config]:
@@ -161,11 +171,16 @@ def _by_blocks(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
             yield replace(idea, cache_holds="input")
         if problem.cols >= WIDE_ROW // 2:
             yield replace(idea, cache="shared", cache_holds="input", unroll=4)
-    if problem.op.is_backward and elements_of_an_sm(problem, gpu) <= MOST_ELEMENTS_OF_AN_SM:
+    if problem.op.is_backward and _elements_of_an_sm(problem, gpu) <= MOST_ELEMENTS_OF_AN_SM:
         yield from _by_narrow_words(problem)
     if problem.row_bytes > gpu.shared_per_block_bytes:
         block = replace(plain, threads=1024, threads_per_row=1024)
         yield replace(block, algorithm="online-block-max", cache="none", unroll=4)
+
+
+def _elements_of_an_sm(problem: Problem, gpu: GpuSpec) -> int:
+    """Return the elements of the rows that the busiest SM has."""
+    return problem.cols * math.ceil(problem.rows / gpu.sm_count)
 
 
 def _by_narrow_words(problem: Problem) -> Iterator[Config]:

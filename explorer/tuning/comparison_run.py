@@ -12,13 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
+from explorer.choose import config_for
 from explorer.evaluate.space_version import template_version
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName
 from explorer.model.problem import Problem
-from explorer.space import config_for
 from explorer.system.plain_data import parse_json, read_fields, read_object
 from explorer.system.user_files import append_line, whole_lines
 from explorer.tuning.peer_comparison import (

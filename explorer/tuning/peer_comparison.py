@@ -7,12 +7,12 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
+from explorer.choose import config_for
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, WrongKernel
 from explorer.model.outcome import Environment, Rejected, Timed
 from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName, PeerTimes
 from explorer.model.problem import Problem
-from explorer.space import config_for
 from explorer.system.plain_data import read_fields
 from explorer.tuning.contest import Absent, Contest, Ratio, check_rows, ratio
 

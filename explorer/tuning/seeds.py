@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, zip_longest
 
+from explorer.choose import exact, promising
 from explorer.codegen import emit
 from explorer.compile import CompilePool
 from explorer.model.accuracy import Accuracy
@@ -16,7 +17,6 @@ from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem, power_of_two
 from explorer.space import Space
 from explorer.space.design_rules import WIDE_ROW
-from explorer.space.heuristic import exact, promising
 from explorer.tuning.objective import Goal, Objectives
 
 REGISTERS_FOR_A_ROW = 32

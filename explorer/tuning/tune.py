@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Protocol
 
+from explorer.choose import config_for
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, NotFound
 from explorer.model.gpu_spec import GpuSpec
@@ -168,7 +169,8 @@ def tune(
     later = iter(run.waiting[1:])
     for place, problem in enumerate(run.waiting):
         for one in islice(later, 1 if place else AHEAD):
-            benches.compile_ahead(one, candidates(one, benches.gpu))
+            untuned = config_for(one, benches.gpu)
+            benches.compile_ahead(one, candidates(one, benches.gpu, untuned))
         run.say(problem)
         try:
             with benches.on(problem) as bench:
@@ -252,7 +254,7 @@ def tune_problem(
     """
     problem, gpu = bench.problem, bench.gpu
     space = Space(problem, gpu)
-    listed = candidates(problem, gpu)
+    listed = candidates(problem, gpu, config_for(problem, gpu))
     given = dict.fromkeys([*listed, *(one for one in more if space.is_legal(one))])
     seen = _Seen(bench)
     seen.evaluate(list(given))

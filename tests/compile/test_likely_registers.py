@@ -4,15 +4,14 @@ from collections import Counter
 
 import pytest
 
+from explorer.choose import config_for
+from explorer.choose.residency import likely_registers, waves
 from explorer.codegen import emit
 from explorer.compile import CompilePool, Compiler
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu, occupancy
 from explorer.model.problem import Op, Problem
 from explorer.model.tuned_table import read_table
-from explorer.space.heuristic import config_for
-from explorer.space.heuristic.registers import likely_registers
-from explorer.space.heuristic.residency import fits_one_wave, resident_rows
 from tests.heuristic_losses import FOLDER
 
 H200 = known_gpu("NVIDIA H200")
@@ -70,7 +69,7 @@ def test_packed_rows_have_the_registers_that_min_blocks_leaves():
     config = config_for(problem, H200)
     assert config.min_blocks > 1
     fitting = config.min_blocks * H200.sm_count // config.cluster
-    assert resident_rows(problem, config, H200) == fitting
+    assert round(problem.rows / waves(problem, config, H200)) == fitting
 
 
 @pytest.mark.parametrize(
@@ -80,7 +79,6 @@ def test_packed_rows_have_the_registers_that_min_blocks_leaves():
         (270, 4501, DType.F32, Op.LOG_SOFTMAX),
         (515, 5799, DType.F32, Op.LOG_SOFTMAX),
         (515, 5798, DType.F32, Op.LOG_SOFTMAX),
-        (550, 2131, DType.F32, Op.SOFTMAX),
         (550, 2126, DType.F32, Op.SOFTMAX),
         (335, 3965, DType.F32, Op.SOFTMAX),
         (700, 3001, DType.BF16, Op.LOG_SOFTMAX),
@@ -102,4 +100,4 @@ def test_rows_that_have_hints_are_resident_together_as_compiled(rows, cols, dtyp
 def test_few_rows_are_on_the_gpu_all_at_once(cols):
     for dtype in (DType.F32, DType.F16, DType.BF16):
         problem = Problem(650, cols, dtype)
-        assert fits_one_wave(problem, config_for(problem, H200), H200)
+        assert waves(problem, config_for(problem, H200), H200) <= 1

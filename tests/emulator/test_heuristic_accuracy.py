@@ -3,13 +3,13 @@
 import pytest
 from virtual_arch import ARCH
 
+from explorer.choose import config_for
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.accuracy import Accuracy
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
-from explorer.space import config_for
 
 H200 = known_gpu("NVIDIA H200")
 

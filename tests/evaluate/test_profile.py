@@ -2,6 +2,7 @@
 
 import pytest
 
+from explorer.choose import config_for
 from explorer.codegen import emit
 from explorer.evaluate.profile import counted_problem, profile
 from explorer.model.config import Config
@@ -9,7 +10,6 @@ from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem
-from explorer.space import config_for
 
 H200 = known_gpu("NVIDIA H200")
 

@@ -7,6 +7,7 @@ from statistics import median
 
 import pytest
 
+from explorer.choose import config_for
 from explorer.codegen import emit
 from explorer.devices.cuda import CudaDevice
 from explorer.devices.cuda.session import FEW_SAMPLES, SAMPLES
@@ -16,7 +17,6 @@ from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Measured
 from explorer.model.problem import Op, Problem
-from explorer.space import config_for
 
 
 @pytest.mark.alone

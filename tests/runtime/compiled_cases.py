@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from emulated_plans import H200, EmulatedPlan
 from torch_cases import serve_cpu
 
+from explorer.choose import config_for
 from explorer.runtime import (
     fast_call,
     functions,
@@ -18,7 +19,6 @@ from explorer.runtime import (
 )
 from explorer.runtime.kernels import ReadyKernel, alignment, variant_on
 from explorer.runtime.launcher import LoadedKernel
-from explorer.space import config_for
 
 CONTEXT = 0x700
 

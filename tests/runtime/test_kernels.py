@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from explorer.choose import config_for
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.operands import inputs, output, scalars
@@ -18,7 +19,6 @@ from explorer.model.problem import Mask, Op, Problem
 from explorer.model.tuned_table import read_table
 from explorer.runtime import kernels
 from explorer.runtime.kernels import find, make, tuned_config, variant_on
-from explorer.space import config_for
 
 H200 = known_gpu("NVIDIA H200")
 PROBLEM = Problem(64, 96, DType.F16)

@@ -212,7 +212,7 @@ def test_recordings_are_listed_and_written_as_t4(tmp_path):
 
 def test_the_sub_space_holds_what_the_heuristic_chooses_or_its_like(truths):
     """So that what is said of first proposals is not said of a space without them."""
-    from explorer.space.heuristic import promising
+    from explorer.choose import promising
 
     for truth in truths:
         space: Space = truth.space

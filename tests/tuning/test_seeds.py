@@ -4,11 +4,12 @@ import random
 
 import pytest
 
+from explorer.choose import config_for
 from explorer.model.accuracy import Accuracy
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Op, Problem
-from explorer.space import Space, config_for
+from explorer.space import Space
 from explorer.tuning.objective import Goal, Objectives
 from explorer.tuning.seeds import seeds, seeds_of
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from fake_peers import FakePeerBench, peers
 
+from explorer.choose import config_for
 from explorer.codegen import emit
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
@@ -62,7 +63,7 @@ def test_each_candidate_is_timed_and_the_best_are_compared(tuned):
     for one in run.table.problems:
         met = {t.config for t in one.timed} | {f.config for f in one.failed}
         digests = {emit(one.problem, config).digest for config in met}
-        listed = candidates(one.problem, run.table.gpu)
+        listed = candidates(one.problem, run.table.gpu, one.untuned)
         assert {emit(one.problem, config).digest for config in listed} <= digests
         assert [t.time_us for t in one.timed] == sorted(t.time_us for t in one.timed)
         assert one.untuned == listed[0]
@@ -196,7 +197,7 @@ def test_every_problem_has_legal_candidates(cols, name):
     for dtype in DType:
         for op in Op:
             problem = Problem(max(1, 2**24 // cols), cols, dtype, op)
-            listed = candidates(problem, gpu)
+            listed = candidates(problem, gpu, config_for(problem, gpu))
             varied = variations(listed[0], problem, gpu)
             space = Space(problem, gpu)
             assert listed and len(set(listed)) == len(listed) <= 120

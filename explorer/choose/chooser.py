@@ -1,0 +1,202 @@
+"""A kernel for a problem without a search: its shape by the length of a row, then the rest."""
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+from explorer.choose.across_rows import across_rows
+from explorer.choose.one_block import one_block
+from explorer.choose.residency import elements_of_an_sm, row_of, waves
+from explorer.choose.short_rows import short_row
+from explorer.choose.wide_rows import two_launches, wide_row
+from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
+from explorer.model.dtype import DType
+from explorer.model.gpu_spec import WARP, GpuSpec, occupancy
+from explorer.model.outcome import Resources
+from explorer.model.problem import Mask, Op, Problem
+from explorer.model.work_split import WorkSplit
+from explorer.space.candidates import adapted
+from explorer.space.design_rules import WIDE_ROW, is_plain
+from explorer.space.space import Space
+
+
+def config_for(
+    problem: Problem,
+    gpu: GpuSpec,
+    *,
+    batch_invariant: bool = False,
+    accuracy: Accuracy = Accuracy.DEFAULT,
+) -> Config:
+    """Return a legal config that needs no search, as exact as `accuracy` asks.
+
+    It depends on the number of rows where these are too few to fill the GPU. A `batch_invariant`
+    config does not, so that a row's bits do not depend on the number of rows. Where rules exclude
+    every idea for the problem, `Space.repair` mends the last one, always in the same way.
+    """
+    if batch_invariant:
+        problem = problem.resized(rows=_many_rows(problem, gpu))
+    idea = promising(problem, gpu, accuracy)
+    if batch_invariant:  # these change no bits, but would change with rows
+        idea = replace(idea, row_order="ascending", load_hint="default", store_hint="default")
+    space = Space(problem, gpu)
+    return idea if space.is_legal(idea) else space.repair(idea, random.Random(0))
+
+
+def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
+    """Return a number of rows from which more of them change no choice.
+
+    A thread takes 16 bytes of rows at most, and no rule compares with more than 1.3 waves of
+    blocks or eight times the L2 cache.
+    """
+    least = max(
+        problem.rows,
+        16 * gpu.sm_count * gpu.threads_per_sm,
+        math.ceil(8 * gpu.l2_bytes / problem.row_bytes),
+    )
+    return math.ceil(least / problem.inner) * problem.inner
+
+
+def promising(problem: Problem, gpu: GpuSpec, accuracy: Accuracy = Accuracy.DEFAULT) -> Config:
+    """Return the first legal idea for a problem; the last one, illegal, where none is legal."""
+    space, exactly = Space(problem, gpu), _asks_exact(problem, accuracy)
+    for idea in _ideas(problem, gpu, may_split=is_plain(problem) and not exactly):
+        idea = exact(_finished(idea, problem, gpu), problem, accuracy)
+        if space.is_legal(idea):
+            break
+    return idea
+
+
+def _ideas(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Iterator[Config]:
+    """Yield the kernel that suits the rows, then such as need fewer registers or none."""
+    idea = _shape(problem, gpu, may_split=may_split)
+    yield idea
+    if problem.mask is not Mask.NONE and idea.threads > 512:
+        yield replace(idea, threads=512, threads_per_row=512)
+    if idea.cluster == 1 and problem.inner == 1:
+        idea = row_of(512 if problem.dtype is DType.F64 else 1024, idea.vector_bytes)
+    idea = replace(idea, cache_holds="input")
+    yield idea
+    idea = replace(idea, algorithm="online-block-max", min_blocks=1)
+    yield replace(idea, cache="shared", unroll=4)
+    few_wide = problem.cols >= WIDE_ROW and problem.rows < gpu.sm_count
+    if may_split and idea.cluster == 1 and few_wide:
+        yield two_launches(problem, gpu)
+    for unroll in (4, 2, 1):
+        yield replace(idea, cache="none", unroll=unroll)
+
+
+def _shape(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Config:
+    """Return the threads, blocks and accesses that suit the length of a row."""
+    if problem.inner > 1:
+        return across_rows(problem, gpu)
+    if problem.cols >= WIDE_ROW and gpu.cluster_blocks > 1 and problem.mask is Mask.NONE:
+        return wide_row(problem, gpu, may_split=may_split)
+    return short_row(problem, gpu) or one_block(problem, gpu)
+
+
+# ------------------------------------------------------------------ what is left to choose
+
+
+def _finished(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
+    """Return the idea with the algorithm, reduction, cache policy and row order that suit it."""
+    idea = adapted(idea, problem)
+    if problem.inner == 1 and idea.cache == "registers" and idea.staging == "direct":
+        idea = _combined(idea, problem, gpu)
+    policy = "cs" if _evicts_first(idea, problem, gpu) else "default"
+    longest_last = problem.mask is Mask.CAUSAL and problem.mask_rows == problem.rows
+    return replace(
+        idea,
+        load_hint=policy,
+        store_hint=policy,
+        row_order="descending" if longest_last else "ascending",
+    )
+
+
+def _combined(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
+    """Return the idea with the algorithm and the reduction of its threads' maxima and sums.
+
+    An online pass has one exchange instead of two, which counts for few rows and for long ones.
+    """
+    blocks = occupancy(Resources(registers=0), idea.threads, 1, gpu).blocks_per_sm * gpu.sm_count
+    few = problem.rows <= 2 * blocks * idea.rows_per_block / idea.cluster
+    masked = problem.mask is not Mask.NONE and problem.dtype.is_half
+    reduction = "shuffle"
+    if not problem.op.is_backward:
+        online = idea.threads_per_row > 1 and (few or problem.cols >= 2000) and not masked
+        if idea.cluster > 1 and problem.cols <= WIDE_ROW:
+            online = False
+        idea = replace(idea, algorithm="online-block-max" if online else "three-pass")
+        by_warps = idea.threads_per_row >= WARP and problem.dtype is not DType.F64
+        if by_warps and gpu.reduces_warps and (few or masked or idea.cluster > 1):
+            reduction = "shuffle-redux"
+    if idea.cluster > 8 and idea.threads >= 384:
+        reduction = "shuffle-first-warp"
+    return replace(idea, reduction=reduction)
+
+
+# ------------------------------------------------------------------ cache policy
+
+MOST_WAVES, MOST_WAVES_SHARED_LINES = 1.3, 1.05
+"""Waves up to which lines are evicted first: more gain by what stays in the L2 cache."""
+
+MOST_ELEMENTS_OF_AN_SM_NARROW = {2: 9500, 4: 4000, 8: 4000}
+"""Elements of an SM's rows up to which lines that narrow accesses load again stay in its L1."""
+
+
+def _evicts_first(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether lines are evicted first: about all blocks are resident, and no line is read again."""
+    if idea.cache == "none" and not idea.splits_launches:
+        return False
+    along = problem.inner == 1 and idea.staging == "direct" and idea.cluster == 1
+    narrow = problem.op.is_backward and along and idea.vector_bytes < 16
+    if narrow and _reads_lines_again(idea, problem, gpu):
+        return False
+    whole = WorkSplit(problem, idea).aligned and idea.staging == "direct"
+    launches = 2 if idea.splits_launches else 1
+    most = MOST_WAVES if whole else MOST_WAVES_SHARED_LINES
+    return launches * waves(problem, idea, gpu) <= most
+
+
+def _reads_lines_again(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether a gradient's narrow accesses load lines more often than caches hold them."""
+    size = problem.dtype.itemsize
+    if idea.threads_per_row <= WARP:
+        return problem.bytes > 0.08 * gpu.l2_bytes
+    if size > 2 and (problem.cols > 4096):
+        return False
+    fewest = 4 * problem.rows < gpu.sm_count
+    many = elements_of_an_sm(problem, gpu) > MOST_ELEMENTS_OF_AN_SM_NARROW[size]
+    return fewest or many or (size > 2 and WorkSplit(problem, idea).slots > 6)
+
+
+# ------------------------------------------------------------------ strict accuracy
+
+MOST_TERMS_STRICT = 32
+"""Terms that a thread of a cluster adds one by one, where its sum is to be exact."""
+
+
+def exact(idea: Config, problem: Problem, accuracy: Accuracy) -> Config:
+    """Return the idea as exact as `strict` asks where 32 bits or more are stored.
+
+    Rescaled exponentials are 20 to 28 ulp off, those of three passes 17 to 19.
+    """
+    if not _asks_exact(problem, accuracy):
+        return idea
+    normalise = "divide" if problem.op is Op.SOFTMAX else idea.normalise
+    idea = replace(idea, algorithm="three-pass", exp="expf", normalise=normalise)
+    terms = problem.cols / (idea.cluster * idea.threads_per_row)
+    while idea.cluster > 1 and idea.threads < 1024 and terms >= MOST_TERMS_STRICT:
+        threads = min(2 * idea.threads, 1024)  # not all sizes are 1024 halved
+        terms *= idea.threads / threads
+        fewer = max(1, idea.min_blocks // 2)
+        idea = replace(idea, threads=threads, threads_per_row=threads, min_blocks=fewer)
+    return idea
+
+
+def _asks_exact(problem: Problem, accuracy: Accuracy) -> bool:
+    """Whether the usual exponentials are too inexact; a gradient of softmax has none."""
+    if problem.op is Op.SOFTMAX_BACKWARD:
+        return False
+    return accuracy is Accuracy.STRICT and problem.output_dtype.itemsize >= 4

@@ -1,0 +1,212 @@
+"""Rows that a block, a warp or less has to itself, forward and gradients.
+
+By the widest vectors that pay, a thread has the fewest accesses with which all rows are resident
+together. Where no block size makes them resident, it is the largest block that keeps memory busy.
+"""
+
+import math
+from dataclasses import replace
+
+from explorer.choose.residency import (
+    LATENCY_NS,
+    blocks_of_an_sm,
+    busy_ns,
+    elements_of_an_sm,
+    likely_registers,
+    row_of,
+    row_vectors,
+    waves,
+)
+from explorer.choose.short_rows import FEW_WAVES
+from explorer.model.config import Config
+from explorer.model.gpu_spec import WARP, GpuSpec
+from explorer.model.parameters import WARPS
+from explorer.model.problem import Mask, Problem, power_of_two
+from explorer.space.design_rules import widest_word
+
+MANY_ROWS_OF_AN_SM = 11.3
+LONGEST_ODD_16_BIT = 960
+"""Elements of the longest 16-bit row that single elements divide and warps load by 8 bytes."""
+
+
+def one_block(problem: Problem, gpu: GpuSpec) -> Config:
+    """Return a kernel by which a block has one row or several."""
+    vector, width = vector_bytes(problem, gpu), widest_word(problem)
+    number, half, grad = row_vectors(problem, vector), problem.dtype.is_half, problem.op.is_backward
+    if problem.mask is not Mask.NONE:
+        return _masked(problem, vector, number)
+    if number <= WARP and width == 16:
+        return row_of(power_of_two(number if grad else math.ceil(number / 2)), vector)
+    if vector == width < 16 and not (half and vector == 8) and (grad or vector < 8):
+        return _by_narrow_vectors(problem, gpu, vector, number)
+    unaligned = half and width < 8
+    if unaligned and vector == 8:
+        return _unaligned_by_8_bytes(problem, gpu, number)
+    resident = _all_resident(problem, gpu, vector, number)
+    if resident:
+        return resident
+    if unaligned and not (problem.op.is_log and problem.rows > 5 * gpu.sm_count):
+        return row_of(_fewest_threads(number, 5), vector)
+    return _many_rows(problem, gpu, vector)
+
+
+def _fewest_threads(number: int, accesses: float) -> int:
+    """Return the threads, in whole warps, that have at most so many of the accesses to a row."""
+    return next((size for size in WARPS if size * accesses >= number), WARPS[-1])
+
+
+def _many_rows(problem: Problem, gpu: GpuSpec, vector: int) -> Config:
+    """Return a kernel for rows of more than a wave: a large block, or few accesses of a thread."""
+    half, grad = problem.dtype.is_half, problem.op.is_backward
+    unaligned = half and widest_word(problem) < 8
+    if unaligned:
+        vector = 8
+    elif not half and not grad and problem.cols > LONGEST_NARROW_F32:
+        vector = 16
+    number = row_vectors(problem, vector)
+    busy = _keeps_memory_busy(problem, gpu, vector, number)
+    wave = gpu.sm_count * (gpu.threads_per_sm // busy.threads) * busy.rows_per_block
+    if grad or unaligned or problem.rows >= (4 if busy.threads <= 512 else 8) * wave:
+        return busy
+    return row_of(_fewest_threads(number, 4 * 16 / vector), vector)
+
+
+def _masked(problem: Problem, vector: int, number: int) -> Config:
+    """Return a kernel for masked rows, whose lengths may differ."""
+    if problem.row_bytes <= 512:
+        accesses = 2.0
+    elif problem.dtype.is_half:
+        accesses = 4
+    elif problem.mask is Mask.CAUSAL and problem.cols < 4096:
+        accesses = 8
+    else:
+        accesses = 2.4 if problem.row_bytes <= 4096 else 5.6
+    return row_of(next((t for t in (8, 16, *WARPS) if t * accesses >= number), 1024), vector)
+
+
+# ------------------------------------------------------------------ width of an access
+
+LONGEST_NARROW_F32 = 1280
+"""Elements of the longest f32 row that is loaded by the vectors that divide it."""
+
+
+def vector_bytes(problem: Problem, gpu: GpuSpec) -> int:
+    """Return the bytes of an access: the widest that divide rows, or wider unaligned ones."""
+    width, size = widest_word(problem), problem.dtype.itemsize
+    if width == 16 or (size == 2 and width == 8):
+        return width
+    if problem.mask is not Mask.NONE:
+        return max(width, size) if problem.cols <= LONGEST_ODD_16_BIT else 16
+    if problem.op.is_backward:
+        return _gradient_vector(problem, gpu, width)
+    return _f32_vector(problem, gpu, width) if size >= 4 else _16_bit_vector(problem, gpu, width)
+
+
+def _gradient_vector(problem: Problem, gpu: GpuSpec, width: int) -> int:
+    """Return the bytes of an access of a gradient: its two matrices share no alignment."""
+    size, cols, rows = problem.dtype.itemsize, problem.cols, problem.rows / gpu.sm_count
+    pairs = (size, width) == (2, 4)
+    most = 33_000 if pairs else 16_000
+    if (size, width) == (2, 2) and cols > 1640:
+        most = 10_000
+    few = size <= 4 and elements_of_an_sm(problem, gpu) <= most and (pairs or cols <= 4096)
+    if few or (pairs and cols <= 5120):
+        return width
+    if size == 2:
+        return width if width == 2 and rows <= 1 and cols <= 7200 else 8
+    return width if width == 8 and rows <= 1 and cols <= 6500 else 16
+
+
+def _f32_vector(problem: Problem, gpu: GpuSpec, width: int) -> int:
+    """Return the bytes of an access to f32 or f64 rows that 16 bytes do not divide."""
+    cols, rows = problem.cols, problem.rows / gpu.sm_count
+    if rows > gpu.threads_per_sm / 32 and cols > 512:
+        return 16
+    if width == 8 and rows <= 5 and (problem.op.is_log or cols <= 3100):
+        return 8
+    return width if cols <= (600 if rows <= 1 else LONGEST_NARROW_F32) else 16
+
+
+def _16_bit_vector(problem: Problem, gpu: GpuSpec, width: int) -> int:
+    """Return the bytes of an access to 16-bit rows that 8 bytes do not divide."""
+    cols = problem.cols
+    if cols >= 400 and elements_of_an_sm(problem, gpu) <= (4096 if width == 2 else 5600):
+        return width
+    many = problem.rows >= MANY_ROWS_OF_AN_SM * gpu.sm_count
+    if width == 4 and cols <= (2100 if many else 1280):
+        return 4
+    return 8 if cols <= LONGEST_ODD_16_BIT else 16
+
+
+def _by_narrow_vectors(problem: Problem, gpu: GpuSpec, vector: int, number: int) -> Config:
+    """Return a kernel of blocks with few accesses a thread, or of a warp or two for many rows."""
+    size, cols = problem.dtype.itemsize, problem.cols
+    grad, rows = problem.op.is_backward, problem.rows / gpu.sm_count
+    if not grad and size >= 4:
+        warp = row_of(WARP, vector)
+        by_warps = rows >= 11 and waves(problem, warp, gpu) <= 0.9
+        return warp if by_warps else row_of(64 if cols <= 800 else 128, vector)
+    if not grad and rows >= MANY_ROWS_OF_AN_SM:
+        return row_of(WARP if cols <= 1280 else 64, vector)
+    if grad:
+        single = vector == size and not (problem.op.is_log and size == 4) and size < 8
+        accesses = 16 if single else 4 if size == 8 or (size == 4 and problem.op.is_log) else 6
+    else:
+        accesses = 16 if vector == 2 else 5
+    least = 256 if grad and cols > 895 else 128
+    sizes = (size for size in (128, 256, 384, 512, 768) if size >= least)
+    return row_of(next((size for size in sizes if size * accesses >= number), 1024), vector)
+
+
+def _unaligned_by_8_bytes(problem: Problem, gpu: GpuSpec, number: int) -> Config:
+    """Return a kernel for unaligned 16-bit rows: three accesses of 8 bytes a thread, or more."""
+    narrow = row_of(WARP, widest_word(problem))
+    if not problem.op.is_backward:
+        return narrow if waves(problem, narrow, gpu) <= FEW_WAVES else row_of(WARP, 8)
+    least = WARP if problem.cols > 255 else 16
+    return row_of(next((t for t in (256, 128, 96, 64) if t * 2.8 <= number), least), 8)
+
+
+# ------------------------------------------------------------------ size of a block
+
+
+def _all_resident(problem: Problem, gpu: GpuSpec, vector: int, number: int) -> Config | None:
+    """Return the kernel of the fewest accesses with which all rows are resident; None for more."""
+    half, grad, log = problem.dtype.is_half, problem.op.is_backward, problem.op.is_log
+    whole = problem.row_bytes % 16 == 0
+    sizes = WARPS if half or whole or vector < 16 else WARPS[:-1]
+    most = 8 if vector == 8 else 5 if half else 6 if grad and not whole else 9
+    few = problem.rows <= gpu.sm_count and (half or (grad and log and number > 512))
+    large = (640 if grad and log else 256 if grad else 512) if whole else 384
+    for accesses in range(1 if few else 2, most + 1):
+        threads = next((t for t in sizes if t * accesses >= number), sizes[-1])
+        if accesses == 1 and threads > large:
+            continue
+        idea = row_of(threads, vector)
+        idea = replace(idea, algorithm="three-pass" if grad else "online-block-max")
+        if waves(problem, idea, gpu) <= 1.0:
+            return idea
+    return None
+
+
+def _keeps_memory_busy(problem: Problem, gpu: GpuSpec, vector: int, number: int) -> Config:
+    """Return the largest block of which an SM's others load enough meanwhile, or nearly the most.
+
+    Blocks of more than 128 registers a thread, and those that an SM holds alone, come last.
+    """
+    grad, kernels = problem.op.is_backward, []
+    for threads in reversed(WARPS):
+        if threads >= 2 * number or threads > (1024 if grad else 768):
+            continue
+        online = problem.cols >= 2000 and not grad
+        idea = row_of(threads, vector)
+        idea = replace(idea, algorithm="online-block-max" if online else "three-pass")
+        light = likely_registers(problem, idea) <= 128
+        several = blocks_of_an_sm(problem, idea, gpu) >= 2
+        lasts_ns = busy_ns(problem, idea, gpu)
+        if light and several and lasts_ns >= LATENCY_NS:
+            return idea
+        kernels.append((light, several, lasts_ns, idea))
+    best = max(kernels, key=lambda kernel: kernel[:3])
+    alike = (k for k in kernels if k[:2] == best[:2] and k[2] >= 0.9 * best[2])
+    return next(idea for *_, idea in alike)
