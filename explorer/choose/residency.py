@@ -12,8 +12,8 @@ from explorer.model.work_split import WorkSplit
 LEAST_BLOCK_THREADS = 128
 """Threads of a block that has several rows."""
 
-UNKNOWN_GBPS_OF_AN_SM = 36.0
-"""Memory bandwidth, in GB/s for each SM, that is assumed where a GPU's is unknown."""
+UNKNOWN_GBPS_OF_AN_SM = 4800 / 132
+"""Memory bandwidth, in GB/s for each SM, that is assumed where it is unknown: an H200's."""
 
 
 def row_of(threads: int, vector_bytes: int = 16) -> Config:
