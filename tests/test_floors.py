@@ -50,7 +50,7 @@ HOMES = {
     "pygments": ("report/",),
     "cupy": ("peers/", "runtime/cupy_"),
     "cupyx": ("peers/", "runtime/cupy_"),
-    "jax": ("peers/", "runtime/jax_"),
+    "jax": ("runtime/jax_",),
 }
 
 ENTRIES = {"__init__", "__main__"}

@@ -55,7 +55,7 @@ def benchmark(
     from explorer.report.benchmark import print_scores, scores_data
     from explorer.report.table import results
     from explorer.report.text import as_json
-    from explorer.tuning.benchmark import STRATEGIES, Truth, score
+    from explorer.tuning.benchmark import STRATEGIES, MeasuredSpace, score
 
     unknown = [name for name in strategy or () if name not in STRATEGIES]
     if unknown:
@@ -63,7 +63,7 @@ def benchmark(
             f"strategy is '{unknown[0]}'; choose {', '.join(STRATEGIES)}, or leave it out for all"
         )
     whole = (f.name for f in list_recordings() if f.header is not None and f.header.sub_space)
-    truths = [Truth.of(load_recording(name)) for name in recording or whole]
+    truths = [MeasuredSpace.of(load_recording(name)) for name in recording or whole]
     if not truths:
         raise InvalidInput(
             "no recording holds a whole sub-space: make one on a GPU by explorer record --where"

@@ -18,8 +18,7 @@ _RESERVED_SECTION = ".nv.shared.reserved"  # where there is one, the above is co
 
 @dataclass(frozen=True, slots=True)
 class CubinFacts:
-    """Registers a thread, and bytes of static shared memory, stack and code, of a cubin's
-    kernel."""
+    """Registers a thread, and bytes of static shared memory, stack and code, of a kernel."""
 
     registers: int
     shared_bytes: int

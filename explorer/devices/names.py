@@ -11,8 +11,7 @@ EMULATED = "emulated"
 
 
 def gpu_or_recording(device: str) -> int | str:
-    """Return the index of the GPU, or the name of the recording, that a search takes its times
-    from.
+    """Return the index of the GPU, or the name of the recording, that has a search's times.
 
     `auto` is cuda:0 if a driver answers, else any recording, whose name is then empty. Raises
     InvalidInput for another device. Whether the GPU or the recording exists is not checked.

@@ -308,8 +308,7 @@ def _kernel(line: Values, number: int) -> RecordedKernel:
 
 
 def _check_comparison(comparison: RecordedComparison, kernels: list[RecordedKernel]) -> None:
-    """Raise InvalidInput unless a comparison has one row of samples for each measured kernel in
-    it."""
+    """Raise InvalidInput unless a comparison has a row for each of some measured kernels."""
     measured = {kernel.digest for kernel in kernels if isinstance(kernel.outcome, Measured)}
     foreign = [digest for digest in comparison.digests if digest not in measured]
     if foreign:

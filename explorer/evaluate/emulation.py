@@ -45,25 +45,25 @@ from explorer.reference import Case, Check
 
 
 def exceeded_resource(resources: Resources, launches: Sequence[Launch], gpu: GpuSpec) -> str | None:
-    """A sentence on the first limit that a kernel exceeds, or None."""
+    """Return a sentence on the first limit that a kernel exceeds, or None."""
     if resources.shared_bytes > gpu.shared_per_block_bytes:
         return (
             f"a block needs {resources.shared_bytes} bytes of shared memory; {gpu.name} has "
             f"{gpu.shared_per_block_bytes}"
         )
     block = max(launch.block for launch in launches)
-    # Registers are allotted to warps in units of 256.
-    allotted = -(-resources.registers * 32 // 256) * 256 * (block // 32)
-    if allotted > gpu.registers_per_sm:
-        return f"a block needs {allotted} registers; an SM has {gpu.registers_per_sm}"
+    # Registers are allocated to warps in units of 256.
+    allocated = -(-resources.registers * 32 // 256) * 256 * (block // 32)
+    if allocated > gpu.registers_per_sm:
+        return f"a block needs {allocated} registers; an SM has {gpu.registers_per_sm}"
     return None
 
 
 def launch_limits(resources: Resources, arch: str) -> LaunchLimits | None:
-    """Return what bounds the launches of a kernel compiled for `arch`, such as sm_90.
+    """Return the limits on launches of a kernel compiled for `arch`, such as sm_90.
 
     A kernel of a virtual architecture, such as compute_90, has no registers yet. None for an
-    architecture that is not known.
+    unknown architecture.
     """
     number = re.search(r"\d+", arch)
     try:
@@ -78,12 +78,12 @@ def launch_limits(resources: Resources, arch: str) -> LaunchLimits | None:
     )
 
 
-# ------------------------------------------------------- what a check came to, wherever it was made
+# ------------------------------------------------------------------ verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One program: verified or not, by what, and all there is to say about it."""
+    """The result of checking one program on the emulator or a GPU."""
 
     program: ProgramUnderTest
     status: Status
@@ -91,7 +91,7 @@ class Verdict:
     by: str
     """`emulation for sm_90`, or the name of a GPU."""
     runs: tuple[Emulation, ...] = ()
-    """The emulated runs; none where a GPU judged."""
+    """The emulated runs; empty if a GPU checked the program."""
 
     def __repr__(self) -> str:
         """Return a line for a notebook, without the source and the runs."""
@@ -99,20 +99,20 @@ class Verdict:
 
     @classmethod
     def of_runs(cls, program: ProgramUnderTest, runs: tuple[Emulation, ...], by: str) -> "Verdict":
-        """As good as the worst of the runs; unverified where there is none."""
-        found = {run.status for run in runs} or {Status.UNVERIFIED}
-        status = next(status for status in WORST_FIRST if status in found)
+        """Return the verdict of the worst of the runs, or unverified if there is none."""
+        statuses = {run.status for run in runs} or {Status.UNVERIFIED}
+        status = next(status for status in WORST_FIRST if status in statuses)
         return cls(program, status, _sentence(runs, status), by, runs)
 
     @property
-    def told(self) -> Emulation | None:
-        """The run to tell of: the first of those that decided."""
+    def deciding_run(self) -> Emulation | None:
+        """The first run with the verdict's status."""
         return next((run for run in self.runs if run.status is self.status), None)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The defects that the run to tell of has met, each with its line of the source."""
-        return self.told.findings if self.told is not None else ()
+        """The defects found by the deciding run, each with its source line."""
+        return self.deciding_run.findings if self.deciding_run is not None else ()
 
 
 def _sentence(runs: tuple[Emulation, ...], status: Status) -> str:
@@ -129,7 +129,7 @@ def _sentence(runs: tuple[Emulation, ...], status: Status) -> str:
 
 
 def _largest_errors(runs: tuple[Emulation, ...]) -> str:
-    """The largest errors of all verified runs; apart from them, those of runs held to less."""
+    """Return the largest errors of all verified runs, separately for runs of a looser accuracy."""
     own = [run.check for run in runs if run.check and run.accuracy is runs[0].accuracy]
     other = [run.check for run in runs if run.check and run.accuracy is not runs[0].accuracy]
     largest = Check.largest(own)
@@ -143,19 +143,19 @@ def _largest_errors(runs: tuple[Emulation, ...]) -> str:
     return f"{sentence}; {beyond.error:.1e}, {beyond.max_ulp:.3g} ulp in runs held to {held_to}"
 
 
-# ------------------------------------------------------------------ the check on the emulator
+# ------------------------------------------------------------------ emulator
 
 
 ORDINARY = (Schedule.LOCKSTEP,)
 
 EVERY_ORDER = (Schedule.LOCKSTEP, Schedule.PERMUTED)
-"""Orders of execution between which the bits of the output must not differ."""
+"""Orders of execution that must give an output of the same bits."""
 
 STRIDE_STEPS = 64_000
-"""Steps that a run of many strides may take: some four seconds on one core."""
+"""Most steps of a run with many rounds of persistent blocks: some four seconds on one core."""
 
 LONG_STEPS = 4_000_000
-"""Steps that a run of rows which 16 bits do not count may take: some 20 seconds on one core."""
+"""Most steps of a run with rows of more than 2^16 columns: some 20 seconds on one core."""
 
 _ENDS = (Status.WRONG, Status.UNVERIFIED)
 
@@ -176,15 +176,15 @@ class Emulator:
         self._step_limit = step_limit
 
     def verify(self, program: ProgramUnderTest, rows: int | None = None) -> Verdict:
-        """Run a program on its small problems; ends with the first that is wrong or unknown.
+        """Run a program on its small problems, until one is wrong or unverified.
 
-        `rows` are those of its first problem, unless they are more than are emulated: then it has
-        as many as tell a wrong kernel, and blocks of the program's own rows are run as well.
-        Raises InvalidInput for cols that do not suit the kernel. What cannot be compiled is
-        wrong, and what the emulator does not know unverified: both are results.
+        Its first problem has `rows`, unless these are too many to be emulated: then it has as many
+        as reveal a wrong kernel, and blocks of the program's own rows are run as well. Raises
+        InvalidInput for cols that do not suit the kernel. A program that does not compile, or that
+        the emulator does not know, is unverified.
         """
         widest = program.problem.resized(cols=program.cols)
-        if program.cols > MOST_ELEMENTS:  # to say which rows would be tried takes minutes
+        if program.cols > MOST_ELEMENTS:  # choosing the rows to try would take minutes
             return self._verdict(program, [Emulation(widest, reason=too_large(widest))])
         wanted = emulated_runs(program, rows)
         if rows is not None and too_large(wanted[0].problem):
@@ -210,19 +210,19 @@ class Emulator:
                 self._run_many_strides(program, kernel, done)
                 self._run_beyond_short(program, kernel, done)
         except CompileFailure as failure:
-            told = _said_by_compiler(failure, program.file)
-            done.append(Emulation(first, reason=f"it does not compile for {self.arch}: {told}"))
-        except NotEmulated as error:
-            done.append(Emulation(first, unsupported=error.opcodes))
-        except LaunchRefused as error:
-            done.append(Emulation(first, reason=f"it cannot be launched: {error}"))
+            error = _compiler_error(failure, program.file)
+            done.append(Emulation(first, reason=f"it does not compile for {self.arch}: {error}"))
+        except NotEmulated as refusal:
+            done.append(Emulation(first, unsupported=refusal.opcodes))
+        except LaunchRefused as refusal:
+            done.append(Emulation(first, reason=f"it cannot be launched: {refusal}"))
         return self._verdict(program, done)
 
     @contextmanager
     def compiling_ahead(self, programs: Sequence[ProgramUnderTest]) -> Iterator[None]:
-        """Compile programs in another thread, in order, which saves `verify` the time.
+        """Compile programs in another thread, in order, so that `verify` finds them in the cache.
 
-        What has not begun at the end of the block is dropped; what fails is said by `verify`.
+        Programs that have not begun at the end of the block are dropped; `verify` reports failures.
         """
         compiling = ThreadPoolExecutor(1)
         try:
@@ -247,7 +247,7 @@ class Emulator:
         run: Run,
         done: list[Emulation],
     ) -> None:
-        """Run a few blocks of the first run again, in each order; what is found is a run more."""
+        """Run a few blocks of the first run again in each order; append a run with defects."""
         again = self._run(program, kernel, few_blocks(program, run), EVERY_ORDER)
         done[0] = replace(done[0], schedules=again.schedules, left_out=again.left_out)
         if again.status in _ENDS:
@@ -258,9 +258,8 @@ class Emulator:
     ) -> None:
         """Run some blocks of the file's own problem, and some whose elements lie beyond 2^32.
 
-        Nothing is run where a defect is known already. Which blocks work on which rows is what a
-        run of several blocks shows. A kernel that deals out its rows in an order that `emulate_far`
-        does not know is unverified.
+        Nothing is run if a defect is known already. A run of several blocks shows which blocks work
+        on which rows. A kernel is unverified if `emulate_far` does not know its order of rows.
         """
         near = self._run_of_several_blocks(program, kernel, done)
         if done[-1].status in _ENDS:
@@ -299,9 +298,9 @@ class Emulator:
     def _run_many_strides(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
     ) -> None:
-        """Run blocks that stride over the rows for as many strides as show what begins late.
+        """Run persistent blocks for many rounds over the rows, to find late defects.
 
-        As far as that is a matter of seconds. Nothing is run where a defect is known already.
+        The rounds are as many as take some seconds. Nothing is run if a defect is known already.
         """
         if done[-1].status in _ENDS:
             return
@@ -314,8 +313,9 @@ class Emulator:
     def _run_beyond_short(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
     ) -> None:
-        """Run rows that 16 bits do not count, if that is a matter of seconds where a thread has a
-        row to itself. Nothing is run where a defect is known already.
+        """Run rows of more than 2^16 columns, if that takes no more than some seconds.
+
+        Nothing is run if a defect is known already.
         """
         run = run_beyond_short(program)
         if done[-1].status in _ENDS or run is None:
@@ -327,9 +327,9 @@ class Emulator:
     def _run_of_several_blocks(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
     ) -> Emulation:
-        """The run with the most rows, or one more where none has more rows than a block.
+        """Return the run with the most rows, or a new one if none has more rows than a block.
 
-        From a single block it cannot be told in which order blocks are dealt the rows.
+        A single block does not show in which order blocks work on the rows.
         """
         most = max(done, key=lambda run: run.problem.rows)
         block_rows = program.split.block_rows
@@ -364,7 +364,7 @@ class Emulator:
 def _launched_for(
     program: ProgramUnderTest, kernel: EmulatedKernel, problem: Problem
 ) -> EmulatedKernel:
-    """The kernel with the launches and the scratch memory that its header has for a problem."""
+    """Return the kernel with its header's launches and scratch memory for a problem."""
     return replace(
         kernel,
         launches=program.launches(problem),
@@ -372,18 +372,18 @@ def _launched_for(
     )
 
 
-def _said_by_compiler(failure: CompileFailure, file: str) -> str:
-    """The compiler's first error, with the file, and with the line that its log has.
+def _compiler_error(failure: CompileFailure, file: str) -> str:
+    """Return the compiler's first error, with the file, and with the line if its log has one.
 
-    Of a text that exhausts it, the compiler says no place.
+    The log has no line if the source exhausts the compiler.
     """
-    told = str(failure).replace(SOURCE_NAME, file)
-    if file in told:
-        return told
+    error = str(failure).replace(SOURCE_NAME, file)
+    if file in error:
+        return error
     place = re.search(rf"{re.escape(SOURCE_NAME)}(\(\d+\))", failure.log)
-    return f"{file}{place[1] if place else ''}: {told}"
+    return f"{file}{place[1] if place else ''}: {error}"
 
 
 def _named(ptx: str, file: str) -> str:
-    """PTX that calls its source `file`, not by a path that NVRTC makes up."""
+    """Return PTX with the name `file` for its source, instead of a path made up by NVRTC."""
     return re.sub(rf'"[^"\n]*\b{re.escape(SOURCE_NAME)}"', lambda _: f'"{file}"', ptx)

@@ -1,4 +1,4 @@
-"""What a header may say of a launch: what CUDA launches at all, and what is emulated of that."""
+"""Limits on the launches that a file's header may name: CUDA's, and the emulator's."""
 
 from collections.abc import Sequence
 
@@ -8,29 +8,29 @@ from explorer.model.problem import Problem
 from explorer.ptx_emulator import MAX_BLOCK, MAX_GRID, MOST_BYTES
 
 MOST_CLUSTER_BLOCKS = 16
-"""Blocks of a cluster where the host opts in; 8 elsewhere."""
+"""Most blocks of a cluster, if the host opts in; 8 otherwise."""
 
 MOST_SHARED_BYTES = 227 * 1024
-"""Shared memory that a block can have on the GPUs which have most of it.
+"""Most shared memory of a block on any GPU.
 
-CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", for both.
+Both limits are from the CUDA C++ Programming Guide, "Technical Specifications per Compute
+Capability".
 """
 
 EMULATED_BLOCKS = 2**22
-"""Blocks that are emulated one after the other: as many as there are elements at most."""
+"""Most blocks that are emulated: one for each element of the largest problem."""
 
 EMULATED_SCRATCH_BYTES = 2**30
-"""Scratch memory that is allotted at once; kernels of 2^22 elements take a twentieth of it."""
+"""Most scratch memory that is allocated; kernels of 2^22 elements take a twentieth of it."""
 
 EMULATED_SCRATCH_BYTES_A_ROW = 2**26
-"""Scratch memory that is allotted for each of the far rows that are emulated."""
+"""Most scratch memory that is allocated for each of the far rows."""
 
 
 def check_launches(plan: LaunchPlan, launched: Sequence[Launch], problem: Problem) -> None:
-    """Raise InvalidInput for launches of a problem that no GPU makes.
+    """Raise InvalidInput for launches of a problem that are impossible on every GPU.
 
-    Where blocks stride over the rows, the grid is no more than the number of tiles, and has no
-    bound.
+    The grid of persistent blocks has no limit, because it is cut to the GPU's size.
     """
     sizes = {"rows": problem.rows, "cols": problem.cols}
     cluster = plan.value(plan.numbers["cluster"], sizes) if "cluster" in plan.numbers else 1
@@ -45,12 +45,12 @@ def check_launches(plan: LaunchPlan, launched: Sequence[Launch], problem: Proble
 
 
 def check_scratch(scratch_bytes: int, problem: Problem) -> None:
-    """Raise InvalidInput for a size that no memory has."""
+    """Raise InvalidInput for scratch memory that is larger than any GPU's memory."""
     _check("scratch", scratch_bytes, (0, MOST_BYTES), "bytes", problem, emulated=True)
 
 
 def check_emulated(launched: Sequence[Launch], scratch_bytes: int, problem: Problem) -> None:
-    """Raise InvalidInput where to execute all blocks takes more time or memory than there is."""
+    """Raise InvalidInput if emulating all blocks would take too much time or memory."""
     most = max(step.grid for step in launched)
     _check("blocks", most, (1, EMULATED_BLOCKS), "blocks", problem, emulated=True)
     scratch = (0, EMULATED_SCRATCH_BYTES)
@@ -58,7 +58,7 @@ def check_emulated(launched: Sequence[Launch], scratch_bytes: int, problem: Prob
 
 
 def check_far(scratch_bytes: int, problem: Problem) -> None:
-    """Raise InvalidInput where even a few rows take more memory than there is."""
+    """Raise InvalidInput if emulating a few far rows would take too much memory."""
     most = EMULATED_SCRATCH_BYTES_A_ROW * problem.rows
     _check("scratch", scratch_bytes, (0, most), "bytes", problem, emulated=True)
 

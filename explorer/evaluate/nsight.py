@@ -1,4 +1,4 @@
-"""Nsight Compute's figures of one launch: `ncu` runs a small program that makes it.
+"""Nsight Compute's metrics of one launch, made by a small program under `ncu`.
 
 `python -m explorer.evaluate.nsight CONFIG PROBLEM INDEX` is that program.
 """
@@ -27,32 +27,32 @@ METRICS = {
     "warp_instructions": "smsp__inst_executed.sum",
     "occupancy_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
 }
-"""Our names of the metrics that are asked for, and Nsight Compute's."""
+"""Our names of the measured metrics, and Nsight Compute's."""
 
 CHILD = "explorer.evaluate.nsight"
 
 
 @dataclass(frozen=True, slots=True)
 class NsightFigures:
-    """What Nsight Compute measured, in base units; NaN for a metric that the GPU has not."""
+    """Nsight Compute's measurements, in base units; NaN for a metric that the GPU lacks."""
 
     duration_ns: float
     dram_read_bytes: float
     dram_write_bytes: float
     load_sectors: float
-    """32-byte sectors that global loads ask of the L1, hits or not."""
+    """32-byte sectors that global loads request from the L1, hits included."""
     store_sectors: float
     warp_instructions: float
     occupancy_percent: float
 
 
 def ncu_program() -> str | None:
-    """The path of Nsight Compute's command line, or None."""
+    """Return the path of Nsight Compute's command line, or None."""
     return shutil.which("ncu")
 
 
 def nsight_figures(problem: Problem, config: Config, index: int = 0) -> NsightFigures | str:
-    """The figures of one launch on GPU `index`, caches cold; a sentence where there are none."""
+    """Return the metrics of one launch on GPU `index` with cold caches, or why there are none."""
     program = ncu_program()
     if program is None:
         return "ncu (Nsight Compute) is not on PATH: its figures are left out"
@@ -72,43 +72,43 @@ def nsight_figures(problem: Problem, config: Config, index: int = 0) -> NsightFi
     figures = parse_figures(ran.stdout)
     if figures is None:
         lines = [line.strip() for line in (ran.stdout + ran.stderr).splitlines() if line.strip()]
-        told = [line for line in lines if "ERR" in line or "rror" in line] or lines[-1:]
-        return f"ncu gave no figures: {told[0] if told else f'exit code {ran.returncode}'}"
+        errors = [line for line in lines if "ERR" in line or "rror" in line] or lines[-1:]
+        return f"ncu gave no figures: {errors[0] if errors else f'exit code {ran.returncode}'}"
     return figures
 
 
 def ncu_command(program: str, problem: Problem, config: Config, index: int) -> Sequence[str]:
-    """What is run: the profiler, and under it the program that launches the one kernel."""
-    asked = [json.dumps(problem.as_dict()), str(index)]
+    """Return the command of the profiler, which runs the program that launches the kernel."""
     return [
         *(program, "--clock-control", "none", "--csv", "--print-units", "base"),
         *("--metrics", ",".join(METRICS.values())),
         *("--kernel-name", "regex:softmax", "--launch-count", "1"),
-        *(sys.executable, "-m", CHILD, json.dumps(config.as_dict()), *asked),
+        *(sys.executable, "-m", CHILD, json.dumps(config.as_dict())),
+        *(json.dumps(problem.as_dict()), str(index)),
     ]
 
 
 def parse_figures(text: str) -> NsightFigures | None:
-    """The figures in what `ncu --csv` prints, messages around it; None where there are none."""
+    """Return the metrics in the output of `ncu --csv`, or None if it has none."""
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
         return None
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     try:
         for row in csv.DictReader(lines[start:]):
             name, value = row.get("Metric Name"), row.get("Metric Value")
-            if name and value and name not in found:
-                found[name] = _number(value)
+            if name and value and name not in values:
+                values[name] = _number(value)
     except csv.Error:
         return None
-    if not found.keys() & set(METRICS.values()):
+    if not values.keys() & set(METRICS.values()):
         return None
-    return NsightFigures(**{ours: found.get(name, math.nan) for ours, name in METRICS.items()})
+    return NsightFigures(**{ours: values.get(name, math.nan) for ours, name in METRICS.items()})
 
 
 def _number(text: str) -> float:
-    """A number with or without commas between its thousands; NaN for `n/a` and what is absurd."""
+    """Return a number with or without commas between thousands; NaN for `n/a` or a negative one."""
     try:
         value = float(text.replace(",", ""))
     except ValueError:
@@ -116,12 +116,12 @@ def _number(text: str) -> float:
     return value if 0 <= value < math.inf else math.nan
 
 
-# ------------------------------------------------------------------ the process that ncu watches
+# ------------------------------------------------------------------ the process under ncu
 
 
 def launch_one(problem: Problem, config: Config, gpu: GpuSpec, index: int) -> None:
-    """Compile what is timed, and launch it once on the input that the emulator counts with."""
-    # Whoever only reads figures does not wait for CUDA's modules.
+    """Compile the timed kernel, and launch it once on the input of the emulator's counts."""
+    # Imported here, because the parent process does not need CUDA's modules.
     from explorer.codegen import emit
     from explorer.compile import Compiler
     from explorer.devices.cuda.run_once import run_once
@@ -134,7 +134,7 @@ def launch_one(problem: Problem, config: Config, gpu: GpuSpec, index: int) -> No
 
 
 def main(words: list[str]) -> None:
-    """Read the command line of one launch."""
+    """Launch the kernel that the command line names."""
     from explorer.devices.cuda.program import device_spec
 
     config, problem_json, index = words

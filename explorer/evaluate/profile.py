@@ -1,7 +1,7 @@
-"""What is known of a kernel without timing it: exact counts, resources, occupancy, machine code.
+"""Profile a kernel without timing it: exact counts, resources, occupancy and machine code.
 
-NVIDIA's `nvdisasm` reads the machine code (SASS). It comes with the CUDA toolkit, with Triton, and
-with the extra `softmax-explorer[sass]`.
+NVIDIA's `nvdisasm` disassembles the machine code (SASS). It comes with the CUDA toolkit, with
+Triton, and with the extra `softmax-explorer[sass]`.
 """
 
 import importlib.util
@@ -38,20 +38,20 @@ LEAST_ROWS = 4
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One variant on one GPU's architecture; counts are of `emulated`, fewer rows."""
+    """Counts, resources and occupancy of a variant; counts are of the fewer rows of `emulated`."""
 
     variant: Variant
     gpu: GpuSpec
     nvrtc: str
     emulated: Problem
-    """The problem that was counted: whole blocks of the variant's problem."""
+    """The problem that was counted: some whole blocks of the variant's problem."""
     counters: Counters
     resources: Resources
     occupancy: Occupancy
 
     @property
     def scale(self) -> float:
-        """Blocks of the whole problem over blocks counted."""
+        """Blocks of the whole problem divided by the counted blocks."""
         whole, part = self.variant.problem.rows, self.emulated.rows
         each = self.variant.config.rows_per_block
         return -(-whole // each) / -(-part // each)
@@ -63,10 +63,10 @@ class Profile:
 
 
 def profile(variant: Variant, gpu: GpuSpec) -> Profile:
-    """Compile for a GPU, and count on the emulator what some whole blocks do.
+    """Compile a variant for a GPU, and count the work of some whole blocks on the emulator.
 
-    Raises InvalidInput for source that does not compile, rows too wide to emulate, and PTX that
-    the emulator does not know.
+    Raises InvalidInput if the source does not compile, rows are too wide to emulate, or the
+    emulator does not know the PTX.
     """
     program = ProgramUnderTest.of(variant)
     emulated = counted_problem(variant)
@@ -75,27 +75,28 @@ def profile(variant: Variant, gpu: GpuSpec) -> Profile:
         launches = program.launches(emulated)
         arrays = normal_inputs(emulated)
         scratch = scratch_bytes(emulated, variant.config)
-        twice = variant.config.rewrites
-        steps = EmulatedKernel.of(kernel.ptx, launches, scratch, rewrites=twice)
+        rewrites = variant.config.rewrites
+        steps = EmulatedKernel.of(kernel.ptx, launches, scratch, rewrites=rewrites)
         ran = emulate(steps, emulated, arrays)
     except NotEmulated as error:
         raise InvalidInput(f"nothing is counted: {error}") from None
     if ran.unsupported or ran.check is None:
         raise InvalidInput(f"nothing is counted: {ran.sentence}")
-    resources, held = held_by(gpu, variant, kernel)
-    return Profile(variant, gpu, nvrtc_version(), emulated, ran.counters, resources, held)
+    return Profile(
+        variant, gpu, nvrtc_version(), emulated, ran.counters, *occupied(gpu, variant, kernel)
+    )
 
 
 def compiled_for(gpu: GpuSpec, variant: Variant) -> Kernel:
-    """The variant's kernel for a GPU's architecture; raises InvalidInput if it does not compile."""
+    """Return the variant's kernel for a GPU; raises InvalidInput if it does not compile."""
     try:
         return Compiler(gpu.arch).compile(variant.source)
     except CompileFailure as failure:
         raise InvalidInput(f"the kernel does not compile for {gpu.arch}: {failure}") from None
 
 
-def held_by(gpu: GpuSpec, variant: Variant, kernel: Kernel) -> tuple[Resources, Occupancy]:
-    """What the variant's first launch takes of an SM, and how much of it an SM holds at once."""
+def occupied(gpu: GpuSpec, variant: Variant, kernel: Kernel) -> tuple[Resources, Occupancy]:
+    """Return the resources and the occupancy of a variant's first launch."""
     launch = variant.launches[0]
     resources = replace(kernel.resources, dynamic_shared_bytes=launch.shared_bytes)
     grid = launch.grid_on(gpu.sm_count)
@@ -103,9 +104,9 @@ def held_by(gpu: GpuSpec, variant: Variant, kernel: Kernel) -> tuple[Resources, 
 
 
 def counted_problem(variant: Variant) -> Problem:
-    """The variant's problem, or as many whole blocks of it as stand for all.
+    """Return the variant's problem, or some whole blocks that represent it.
 
-    Rows begin at different places of a sector; enough are taken for each place to come up.
+    Rows begin at different places of a sector, and the blocks have a row for each place.
     """
     problem, each = variant.problem, variant.config.rows_per_block
     if problem.rows * problem.cols <= FEW_ELEMENTS:
@@ -124,16 +125,16 @@ def counted_problem(variant: Variant) -> Problem:
 
 
 def _of_mean_length(few: Problem, problem: Problem) -> Problem:
-    """Under a causal mask: rows that see as much as all of the problem's do on average."""
+    """Return rows that, under a causal mask, see as many columns as the problem's do on average."""
     if problem.mask is not Mask.CAUSAL:
         return few
-    seen = problem.visible // problem.rows
-    mask_rows = few.cols + few.rows // 2 - seen
+    visible = problem.visible // problem.rows
+    mask_rows = few.cols + few.rows // 2 - visible
     return replace(few, mask_rows=mask_rows) if mask_rows > few.rows else few
 
 
 def _counted_across(problem: Problem, block_rows: int) -> Problem:
-    """Rows over a middle axis, of whole blocks: of one, or of some where inner is narrower."""
+    """Return the rows of a whole block over a middle axis, or of some if the axis is narrower."""
     inner = min(problem.inner, block_rows)
     rows = min(problem.rows, lcm(inner, block_rows))
     _check_emulated(rows, problem.cols, "profile it on a GPU")
@@ -141,7 +142,7 @@ def _counted_across(problem: Problem, block_rows: int) -> Problem:
 
 
 def _check_emulated(rows: int, cols: int, advice: str) -> None:
-    """Raises InvalidInput for what a block works on where that is too much."""
+    """Raise InvalidInput if a block's rows have too many elements to be emulated."""
     if rows * cols > MOST_ELEMENTS:
         raise InvalidInput(
             f"a block of the kernel works on {rows}x{cols} elements, more than the "
@@ -149,45 +150,45 @@ def _check_emulated(rows: int, cols: int, advice: str) -> None:
         )
 
 
-# ------------------------------------------------------------------ all of it, of one variant
+# ------------------------------------------------------------------ inspection
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """One variant, compiled for one GPU's architecture."""
+    """A variant compiled for a GPU: its resources, profile and code."""
 
     variant: Variant
     gpu: GpuSpec
     resources: Resources
     occupancy: Occupancy
     profile: Profile | None
-    """What the emulator counted; None where it cannot execute the kernel."""
+    """The emulator's counts; None if it cannot execute the kernel."""
     not_counted: str
-    """Why there is no profile; empty where there is one."""
+    """Why there is no profile; empty if there is one."""
     ptx: tuple[str, ...]
-    """Lines that the compiler wrote."""
+    """The compiler's lines of PTX."""
     sass: tuple[str, ...] | None
-    """Lines that the disassembler wrote, without offsets; None where there is no disassembler."""
+    """The disassembler's lines, without offsets; None without a disassembler."""
     no_sass: str
-    """Why there is no SASS; empty where there is."""
+    """Why there is no SASS; empty if there is."""
 
 
 def inspect(variant: Variant, gpu: GpuSpec) -> Inspection:
-    """Compile a variant for a GPU, count what some of its blocks do, and disassemble it.
+    """Compile a variant for a GPU, count the work of some of its blocks, and disassemble it.
 
     Raises InvalidInput for source that does not compile.
     """
     kernel = compiled_for(gpu, variant)
-    resources, held = held_by(gpu, variant, kernel)
+    resources, resident = occupied(gpu, variant, kernel)
     counted, not_counted = None, ""
     try:
         counted = profile(variant, gpu)
     except InvalidInput as error:
         not_counted = str(error)
-    found = sass_of(kernel.cubin)
-    sass, no_sass = (None, found) if isinstance(found, str) else (found, "")
+    lines = sass_of(kernel.cubin)
+    sass, no_sass = (None, lines) if isinstance(lines, str) else (lines, "")
     ptx = tuple(kernel.ptx.splitlines())
-    return Inspection(variant, gpu, resources, held, counted, not_counted, ptx, sass, no_sass)
+    return Inspection(variant, gpu, resources, resident, counted, not_counted, ptx, sass, no_sass)
 
 
 # ------------------------------------------------------------------ machine code
@@ -198,19 +199,19 @@ DISASSEMBLER = "nvdisasm"
 MISSING = "nvdisasm is not found: install softmax-explorer[sass], or put the CUDA toolkit's on PATH"
 
 LIMIT_S = 60.0
-"""The longest kernel of the space takes half a second."""
+"""Longest time of the disassembler, which takes half a second for the longest kernel."""
 
 
 def disassembler() -> str | None:
-    """The path of nvdisasm, or None.
+    """Return the path of nvdisasm, or None.
 
-    It is looked for where the extra installs it, on PATH, in the CUDA toolkit, and in Triton.
+    It is searched in the extra's package, on PATH, in the CUDA toolkit, and in Triton.
     """
     return next((str(path) for path in _places() if os.access(path, os.X_OK)), None)
 
 
 def _places() -> Iterator[Path]:
-    """Where nvdisasm may be, the best place first."""
+    """Yield the possible paths of nvdisasm, the best one first."""
     for root in _package_folders("nvidia"):
         yield from sorted(root.glob(f"cu1[3-9]/bin/{DISASSEMBLER}"), reverse=True)
     on_path = shutil.which(DISASSEMBLER)
@@ -223,13 +224,13 @@ def _places() -> Iterator[Path]:
 
 
 def _package_folders(name: str) -> list[Path]:
-    """The folders of an installed package, which is not imported."""
+    """Return the folders of an installed package, without importing it."""
     spec = importlib.util.find_spec(name)
     return [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
 
 
 def sass_of(cubin: bytes) -> tuple[str, ...] | str:
-    """The instructions and labels of a cubin, without offsets; a sentence where there are none."""
+    """Return a cubin's instructions and labels, without offsets, or why there are none."""
     program = disassembler()
     if program is None:
         return MISSING
@@ -251,8 +252,8 @@ def sass_of(cubin: bytes) -> tuple[str, ...] | str:
             return f"{program} cannot be run: {error.strerror}"
     lines = tuple(_code_lines(ran.stdout))
     if ran.returncode or not lines:
-        told = (ran.stderr or ran.stdout).strip().splitlines()
-        return f"nvdisasm failed: {told[0] if told else f'exit code {ran.returncode}'}"
+        errors = (ran.stderr or ran.stdout).strip().splitlines()
+        return f"nvdisasm failed: {errors[0] if errors else f'exit code {ran.returncode}'}"
     return lines
 
 
@@ -262,7 +263,7 @@ _INSTRUCTION = re.compile(r"^(?:@!?U?P[0-9T]+ )?([A-Z][A-Z0-9_]*)((?:\.[A-Z0-9_]
 
 
 def _code_lines(text: str) -> Iterator[str]:
-    """The lines of nvdisasm's output that are instructions or labels."""
+    """Yield the lines of nvdisasm's output that are instructions or labels."""
     for line in text.splitlines():
         if _OFFSET.match(line):
             yield "    " + " ".join(_OFFSET.sub("", line).split())
@@ -271,19 +272,19 @@ def _code_lines(text: str) -> Iterator[str]:
 
 
 _MEMORY = ("LDG", "STG", "LDS", "STS", "LDL", "STL")
-"""Instructions of which the width is told as well."""
+"""Instructions that are counted by their width."""
 
 _WIDTHS = ("8", "16", "64", "128")
-"""Bits of an access that its modifiers name, with or without a letter before; else it has 32."""
+"""Bits of an access that its modifiers name, perhaps after a letter; without any it has 32."""
 
 
 def instruction_counts(sass: tuple[str, ...]) -> Counter[str]:
-    """How often each instruction stands in the code, whether or not it is executed.
+    """Return how often each instruction occurs in the code, executed or not.
 
-    Accesses to memory are told apart by their bits, as LDG.128. What only fills the last cache
-    line of the code is left out.
+    Accesses to memory are counted by their bits, such as LDG.128. NOPs, which fill the last cache
+    line of the code, are left out.
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for line in sass:
         instruction = _INSTRUCTION.match(line.strip())
         if instruction is None or instruction[1] == "NOP" or line.endswith(":"):
@@ -292,5 +293,5 @@ def instruction_counts(sass: tuple[str, ...]) -> Counter[str]:
         if name in _MEMORY:
             modifiers = [part.lstrip("SU") for part in instruction[2].split(".")]
             name += f".{next((part for part in modifiers if part in _WIDTHS), '32')}"
-        found[name] += 1
-    return found
+        counts[name] += 1
+    return counts

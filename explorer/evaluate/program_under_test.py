@@ -1,6 +1,6 @@
-"""A program to check: source text, how to launch it, what it assumes.
+"""A program to check: its source, its launches and its assumptions.
 
-It is a variant as it was emitted, or a file that a person may have edited since.
+It is an emitted variant, or a file that a person may have edited since.
 """
 
 import re
@@ -34,10 +34,10 @@ HALF_ULP = 2.0**-24
 """Relative error of one fp32 operation."""
 
 ROUNDINGS_A_TERM = 3
-"""Operations on a running sum for each term: an online sum is rescaled as well."""
+"""Roundings of a running sum for each term: an online sum is rescaled as well."""
 
 SPARE_TERMS = 32
-"""Terms' worth of rounding in all that is not the sum."""
+"""Rounding of everything but the sum, in terms of the sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,35 +46,35 @@ class ProgramUnderTest:
 
     source: str
     problem: Problem
-    """What it was emitted for; its rows do not bind it, its cols do where they are static."""
+    """The problem that it was emitted for. It takes other rows, and other cols unless static."""
     config: Config
     plan: LaunchPlan
     file: str = "softmax.cu"
-    """What its source is called in findings and in errors of the compiler."""
+    """Name of its source in findings and in errors of the compiler."""
     run_time_cols: int = 0
-    """Cols to check it at, where they are others than those that it was emitted for."""
+    """Cols to check it at; 0 for those that it was emitted for."""
     host_checked: bool = True
     """Whether its host part is known to launch the kernels as the plan does."""
 
     is_edited: bool = False
-    """Whether its text is another than what this version emits."""
+    """Whether its source differs from the one that this version emits."""
     header_cols: int = 0
-    """Cols that its header names, where its text is for others, which count."""
+    """Cols that its header names, if its source is for others, which count; else 0."""
 
     @classmethod
     def of(cls, variant: Variant) -> "ProgramUnderTest":
-        """A variant as it was emitted."""
+        """Return the program of an emitted variant."""
         plan = LaunchPlan.read(variant.source)
         assert plan is not None, "the templates write a plan into every header"
         return cls(variant.source, variant.problem, variant.config, plan)
 
     @classmethod
     def of_config(cls, problem: Problem, config: Config) -> "ProgramUnderTest":
-        """What a config emits for a problem."""
+        """Return the program that a config emits for a problem."""
         return cls.of(emit(problem, config))
 
     def at_cols(self, cols: int | None) -> "ProgramUnderTest":
-        """The same text for other cols; raises InvalidInput where the kernel is not for them."""
+        """Return the program for other cols; raises InvalidInput if they do not suit the kernel."""
         if cols is None or cols == self.problem.cols:
             return self
         self._check_cols(cols)
@@ -87,21 +87,21 @@ class ProgramUnderTest:
 
     @property
     def split(self) -> WorkSplit:
-        """How it divides the rows of the problem that it was emitted for."""
+        """How it divides the rows of its problem among threads."""
         return WorkSplit(self.problem, self.config)
 
     @property
     def any_alignment(self) -> bool:
-        """Whether its matrices may begin at any element."""
+        """Whether its matrices may be unaligned."""
         return self.split.width == 1 or not self.split.aligned
 
     @property
     def cols_unit(self) -> int:
-        """Its run-time cols are multiples of this."""
+        """Number of which its run-time cols are multiples."""
         return self.split.row_width if self.split.aligned else 1
 
     def rounding(self, problem: Problem) -> float:
-        """Relative error that fp32 sums in this kernel's order can come to: no defect by itself."""
+        """Return the largest relative error of fp32 sums in this order, without a defect."""
         if problem.output_dtype is not DType.F32:
             return 0.0
         config = self.config
@@ -113,35 +113,35 @@ class ProgramUnderTest:
         return ROUNDINGS_A_TERM * terms * HALF_ULP
 
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
-        """Its launches for other rows, and other cols where they are chosen at run time.
+        """Return its launches for other rows, and other cols if they are a run-time argument.
 
-        Raises InvalidInput for cols that the kernel is not for, and for what CUDA cannot launch.
+        Raises InvalidInput for cols that do not suit the kernel, and for impossible launches.
         """
         self._check_cols(problem.cols)
-        with _said_of_header(self.file):
+        with _blaming_header(self.file):
             launched = self.plan.launches(problem.rows, problem.cols)
             check_launches(self.plan, launched, problem)
         return launched
 
     def scratch_bytes(self, problem: Problem) -> int:
-        """Bytes of scratch memory that its launches share; raises InvalidInput."""
-        with _said_of_header(self.file):
+        """Return the bytes of scratch memory that its launches share; raises InvalidInput."""
+        with _blaming_header(self.file):
             size = self.plan.scratch_bytes(problem.rows, problem.cols)
             check_scratch(size, problem)
         return size
 
     def planned_shared_bytes(self, cols: int) -> int:
-        """What its first launch asks for at so many columns, even too much; raises InvalidInput."""
-        with _said_of_header(self.file):
+        """Return its first launch's shared memory at `cols`, unchecked; raises InvalidInput."""
+        with _blaming_header(self.file):
             return self.plan.launches(1, cols)[0].shared_bytes
 
     def check_emulated(self, problem: Problem, *, whole: bool) -> None:
-        """Raise InvalidInput where to emulate a problem takes more time or memory than there is.
+        """Raise InvalidInput if emulating a problem would take too much time or memory.
 
-        Of a problem that is not emulated as a `whole`, a few far rows are.
+        If it is not emulated as a `whole`, a few far rows are.
         """
         launched, size = self.launches(problem), self.scratch_bytes(problem)
-        with _said_of_header(self.file):
+        with _blaming_header(self.file):
             if whole:
                 check_emulated(launched, size, problem)
             else:
@@ -162,8 +162,8 @@ class ProgramUnderTest:
 
 
 @contextmanager
-def _said_of_header(file: str) -> Iterator[None]:
-    """Say of an InvalidInput which file's header it is about."""
+def _blaming_header(file: str) -> Iterator[None]:
+    """Add to an InvalidInput that it is about the header of `file`."""
     try:
         yield
     except InvalidInput as error:
@@ -174,10 +174,10 @@ def _said_of_header(file: str) -> Iterator[None]:
 
 
 LARGEST_FILE_BYTES = 2**20
-"""Bytes of a file that is read; emitted ones have some 30,000."""
+"""Bytes of the largest file that is read; emitted ones have some 30,000."""
 
 _OVERLAPPED = "--overlapped"
-"""What the line has of the launch, which the head's `Launch` lines say too."""
+"""Option of the `explorer emit` line that the head's `Launch` lines imply."""
 
 _COMMAND = re.compile(r"^//\s+(explorer emit .*)$", re.MULTILINE)
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)")
@@ -190,19 +190,19 @@ _OPENING = re.compile(
     r"#ifdef __CUDACC_RTC__\n#define SOFTMAX_API extern \"C\"[ ]*\n"
     r"#else\n#define SOFTMAX_API static[ ]*\n#endif"
 )
-"""How an emitted file begins: it counts once in a unit, and each unit has kernels of its own."""
+"""The include guard of an emitted file, and the linkage of its kernels."""
 
 _CONDITION = re.compile(
     r"^[ \t]*(?:#|%:|\?\?=)[ \t]*(?:el)?if(?!(?:[ \t]+[01][ \t]*$))[^\n]*"
     r"|__has_include|__CUDACC_RTC__|__NVCC__|__GNUC__|__clang__|_MSC_VER|__CUDACC_VER_",
     re.MULTILINE,
 )
-"""By which the text that NVRTC compiles can be another one than nvcc's: any condition of the
+"""Conditions by which NVRTC and nvcc can compile different kernels: any condition of the
 preprocessor but a plain 0 or 1, and macros that name a compiler."""
 
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b[ \t]*([^\n]*?)[ \t]*$", re.MULTILINE)
 _HEADER = re.compile(r"<\w[\w.+-]*(?:/\w[\w.+-]*)*>")
-"""A header of the compiler's or of CUDA's, by its name."""
+"""The name of a header of the compiler or of CUDA."""
 
 _EDITABLE = {
     "kThreads": "threads",
@@ -213,7 +213,7 @@ _EDITABLE = {
     "kCluster": "cluster",
     "kStages": "stages",
 }
-"""Constants of the parameters block that a config has a parameter for."""
+"""Constants of the parameters block, with the config's parameter for each."""
 
 
 _MASK_OF_ARGUMENT = {
@@ -221,16 +221,16 @@ _MASK_OF_ARGUMENT = {
     "mask": Mask.ADDITIVE,
     "mask_rows": Mask.CAUSAL,
 }
-"""What only the launches of one mask pass, but for the rows of an additive mask too."""
+"""Arguments that only launches with one kind of mask pass, but for the rows of an additive one."""
 
 
 def read_emitted(path: Path) -> ProgramUnderTest:
-    """Return the program in a file that `explorer emit` wrote, with whatever was edited in it.
+    """Return the program in a file that `explorer emit` wrote, with all edits.
 
-    The problem and the config are those of the head's `explorer emit` line, with the constants of
-    the parameters block in their place; the launches are those of the head's `Launch` lines, or,
-    in a file that has none, those of the config. Raises InvalidInput where the file does not say
-    how it is launched, or where nvcc would compile other text than what is checked here.
+    The problem and the config are those of the head's `explorer emit` line, changed by the
+    constants of the parameters block. The launches are those of the head's `Launch` lines or,
+    without any, those of the config. Raises InvalidInput if the file does not define its launches,
+    or if nvcc would compile another kernel than is checked here.
     """
     source = _read_source(path)
     try:
@@ -247,7 +247,7 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {brief(error)}") from None
     program = ProgramUnderTest(source, problem, config, plan, path.name)
-    program.launches(problem)  # its numbers can be worked out
+    program.launches(problem)  # raises if its formulas cannot be evaluated
     program.scratch_bytes(problem)
     emitted = _emitted(problem, config, overlapped=plan.steps[0].overlaps)
     is_edited = emitted is None or emitted.source != source
@@ -256,7 +256,7 @@ def read_emitted(path: Path) -> ProgramUnderTest:
 
 
 def _read_source(path: Path) -> str:
-    """The text of a file as emit wrote it: an editor's byte order mark and CRLF say nothing."""
+    """Return the text of a file without an editor's byte order mark and CRLF."""
     text = read_text(
         path, most_bytes=LARGEST_FILE_BYTES, remedy="name a file that explorer emit wrote"
     )
@@ -264,7 +264,7 @@ def _read_source(path: Path) -> str:
 
 
 def _emitted(problem: Problem, config: Config, overlapped: bool = False) -> Variant | None:
-    """What this version emits; None for a config that none of its templates knows."""
+    """Return the variant that this version emits; None for a config that it does not know."""
     try:
         return emit(problem, config, overlapped=overlapped)
     except InvalidInput:
@@ -272,7 +272,7 @@ def _emitted(problem: Problem, config: Config, overlapped: bool = False) -> Vari
 
 
 def _from_header(source: str) -> tuple[Problem, Config]:
-    """What the head's last `explorer emit` line names."""
+    """Return the problem and the config of the head's last `explorer emit` line."""
     commands = _COMMAND.findall(source)
     if not commands:
         raise InvalidInput(
@@ -291,17 +291,17 @@ def _from_header(source: str) -> tuple[Problem, Config]:
 
 
 def _check_mask(source: str, problem: Problem, plan: LaunchPlan) -> None:
-    """Raise InvalidInput where the launches are for another mask than the head names."""
+    """Raise InvalidInput if the launches are for another mask than the `explorer emit` line."""
     passed = {name for step in plan.steps for name in step.arguments}
     if problem.mask is Mask.CAUSAL and not passed & set(_MASK_OF_ARGUMENT):
-        return  # its rows may be a constant of the text
-    told = next((name for name in _MASK_OF_ARGUMENT if name in passed), None)
-    launched = _MASK_OF_ARGUMENT[told] if told else Mask.NONE
+        return  # its rows may be a constant of the source
+    argument = next((name for name in _MASK_OF_ARGUMENT if name in passed), None)
+    launched = _MASK_OF_ARGUMENT[argument] if argument else Mask.NONE
     if launched is problem.mask:
         return
     last = list(_COMMAND.finditer(source))[-1]
     line = source.count("\n", 0, last.start(1)) + 1
-    passes = f"passes {told}" if told else f"passes none of {', '.join(_MASK_OF_ARGUMENT)}"
+    passes = f"passes {argument or 'none of ' + ', '.join(_MASK_OF_ARGUMENT)}"
     raise InvalidInput(
         f"its 'explorer emit' line, line {line}, is for --mask {problem.mask}, but its Launch line "
         f"{passes}, as for --mask {launched}: write --mask {launched} in line {line}, or mend the "
@@ -310,10 +310,10 @@ def _check_mask(source: str, problem: Problem, plan: LaunchPlan) -> None:
 
 
 def _as_edited(problem: Problem, config: Config, plan: LaunchPlan) -> Config:
-    """The config that the constants of a file's parameters block make of its own.
+    """Return the config changed by the constants of a file's parameters block.
 
-    A constant that the config's kernel does without, as a kernel of single elements has no `Word`,
-    need not be there. Raises InvalidInput where another one is missing.
+    A constant that the config's kernel does not need may be missing: a kernel of single elements
+    has no `Word`. Raises InvalidInput if a needed one is missing.
     """
     changes: dict[str, Any] = {
         parameter: plan.value(constant)
@@ -339,16 +339,16 @@ def _as_edited(problem: Problem, config: Config, plan: LaunchPlan) -> Config:
 
 
 def _needed(problem: Problem, config: Config) -> set[str]:
-    """The constants that say what a config's kernel does, as far as its text has them."""
-    named = {"kThreads", "kThreadsPerRow", "sizeof(Word)"}
+    """Return the constants that a config's source must define."""
+    candidates = {"kThreads", "kThreadsPerRow", "sizeof(Word)"}
     emitted = _emitted(problem, config)
     if emitted is None:  # a config of an earlier version, whose kernels had all of them
-        return named
-    return named & set(LaunchPlan.of(problem, config).bound(emitted.source).constants)
+        return candidates
+    return candidates & set(LaunchPlan.of(problem, config).bound(emitted.source).constants)
 
 
 def _with_entries_of(source: str, plan: LaunchPlan) -> LaunchPlan:
-    """The plan, with the name that a file's only kernel has; raises InvalidInput.
+    """Return the plan with the name of a file's only kernel; raises InvalidInput.
 
     Each kernel that the head launches must be in the file, and take as many arguments.
     """
@@ -376,21 +376,20 @@ def _with_entries_of(source: str, plan: LaunchPlan) -> LaunchPlan:
 
 
 def _parameters(text: str) -> list[str]:
-    """The names of a function's parameters."""
+    """Return the names of a function's parameters."""
     words = [part.split() for part in text.split(",")]
     return [part[-1].lstrip("*&") for part in words if part]
 
 
 def _code(source: str) -> str:
-    """A source without its comments, as long as before."""
+    """Return a source with blanks in place of its comments."""
     return _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
 
 
 def _check_compiled_text(source: str) -> None:
-    """Raise InvalidInput where nvcc would compile another kernel than NVRTC does.
+    """Raise InvalidInput if nvcc could compile another kernel than NVRTC, which compiles it here.
 
-    NVRTC is what compiles a kernel here. What nvcc alone sees may be includes at the head and the
-    host part behind the last kernel.
+    Only the includes at the head, and the host part after the last kernel, may be for nvcc alone.
     """
     code = _code(source)
     device = _OPENING.sub("", code, count=1) if _OPENING.match(code) else code
@@ -402,16 +401,16 @@ def _check_compiled_text(source: str) -> None:
                 f"it includes {shown(name)}, which is no header of CUDA's: put its text into the "
                 "file, so that what is checked is all in one place"
             )
-    found = _CONDITION.search(device)
-    if found:
+    condition = _CONDITION.search(device)
+    if condition:
         raise InvalidInput(
-            f"{shown(found[0].strip())} stands before the end of its last kernel, so that nvcc may "
-            "compile another kernel than the one that is checked: take it out"
+            f"{shown(condition[0].strip())} stands before the end of its last kernel, so that nvcc "
+            "may compile another kernel than the one that is checked: take it out"
         )
 
 
 def _end_of_kernels(code: str) -> int:
-    """Where the body of the last `__global__` function ends."""
+    """Return the place at which the body of the last `__global__` function ends."""
     last = list(_KERNEL.finditer(code))
     depth = 0
     start = code.find("{", last[-1].end()) if last else -1
@@ -423,7 +422,7 @@ def _end_of_kernels(code: str) -> int:
 
 
 def _has_host_of(program: ProgramUnderTest, emitted: Variant) -> bool:
-    """Whether the host part is that of `emitted`, and launches what the head's lines say."""
+    """Return whether the host part is that of `emitted`, and launches as the head's lines do."""
     own = emitted.source
     if len(emitted.launches) == 1 == len(program.plan.steps):
         own = own.replace(emitted.launches[0].entry, program.plan.steps[0].entry)
@@ -434,5 +433,5 @@ def _has_host_of(program: ProgramUnderTest, emitted: Variant) -> bool:
 
 
 def _host_code(source: str) -> str:
-    """The host part without comments, which say nothing to a compiler."""
+    """Return the host part without comments, which a compiler ignores."""
     return _code(split_source(source)[1])

@@ -1,4 +1,4 @@
-"""Evaluate by looking up a recording: no GPU, no times but those it holds."""
+"""Evaluate configs by their outcomes in a recording, without a GPU."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -23,19 +23,19 @@ from explorer.space import Space
 
 
 class ReplayEvaluator:
-    """An Evaluator whose catalogue is what was recorded; errors are judged as recorded.
+    """An Evaluator whose catalogue is the recorded configs.
 
-    What a recording made under a stricter accuracy rejected stays rejected. Kernels whose config
-    the installed space does not allow are passed over. Raises InvalidInput where none is left, and
-    for a stricter accuracy than the recording's where it does not tell errors in ulps.
+    A kernel that was rejected under a recording's stricter accuracy stays rejected. Kernels whose
+    config the installed space does not allow are skipped. Raises InvalidInput if all are, and if
+    `accuracy` is stricter than the recording's, which has no errors in ulps.
     """
 
     interleaves = False
 
     ahead = 8
-    """As a live search has on an H200's host, of which a replay is to be an example: there a kernel
-    takes 165 ms to compile and 20 ms to evaluate. It is one number on every machine, so that one
-    seed gives the same trials."""
+    """Kernels that compile while one is evaluated, as in a live search on an H200's host, where a
+    kernel takes 165 ms to compile and 20 ms to evaluate. The number is the same on every machine,
+    so that one seed gives the same trials."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class ReplayEvaluator:
         """Replay recording `name`, or the latest of `problem`; raises NotFound, InvalidInput."""
         if name is None:
             passed_over: list[str] = []
-            found = find_recording(AskedProblem.of(problem), passed_over.append)
-            return cls(found, accuracy, passed_over)
+            recording = find_recording(AskedProblem.of(problem), passed_over.append)
+            return cls(recording, accuracy, passed_over)
         recording = load_recording(name)
         recorded = recording.header.problem
         if recorded != problem:
@@ -74,20 +74,20 @@ class ReplayEvaluator:
 
     @property
     def notices(self) -> list[str]:
-        """What a search must know of the recording, and of those passed over; mostly empty."""
-        said = list(self._passed_over)
+        """Sentences on limitations of the recording, and on damaged ones; mostly empty."""
+        notices = list(self._passed_over)
         left_out = len(self.recording.kernels) - len(self._kernels)
         if left_out:
-            said.append(
+            notices.append(
                 f"{left_out} of {len(self.recording.kernels)} recorded kernels are passed over: "
                 "the installed space does not allow their configs"
             )
         if self._recorded_accuracy.is_stricter_than(self._accuracy):
-            said.append(
+            notices.append(
                 f"the recording was made under --accuracy {self._recorded_accuracy}: what that "
                 f"rejected stays rejected, though {self._accuracy} might let it pass"
             )
-        return said
+        return notices
 
     @property
     def problem(self) -> Problem:
@@ -96,12 +96,12 @@ class ReplayEvaluator:
 
     @property
     def gpu(self) -> GpuSpec:
-        """The GPU that was recorded."""
+        """The recording's GPU."""
         return self.recording.header.gpu
 
     @property
     def environment(self) -> Environment:
-        """Of the recording, with the accuracy that is asked for now."""
+        """The recording's environment, with the accuracy of this replay."""
         return replace(self.recording.header.environment, accuracy=self._accuracy)
 
     @property
@@ -111,7 +111,7 @@ class ReplayEvaluator:
 
     @property
     def compared(self) -> Collection[Config]:
-        """The configs that the recording timed in turn."""
+        """The configs that were timed in turn."""
         return self._compared
 
     def identity(self, config: Config) -> str:
@@ -119,19 +119,19 @@ class ReplayEvaluator:
         return self._kernel(config).digest
 
     def submit(self, config: Config) -> None:
-        """Nothing is compiled."""
+        """Do nothing, because a replay does not compile."""
 
     def compiling(self, config: Config) -> None:
-        """Return None: proposals are evaluated in their order, and a seed gives the same trials."""
+        """Return None: proposals are evaluated in order, so that a seed fixes the trials."""
 
     def begin(self, config: Config) -> None:
-        """Do nothing: an outcome is there at once."""
+        """Do nothing, because every outcome is known."""
 
     def evaluate(self, config: Config) -> Outcome:
         """Return the recorded outcome; raises InvalidInput for a config that was not recorded.
 
-        A kernel that was measured under a looser accuracy is rejected where its recorded errors are
-        beyond the limits.
+        A kernel that was measured under a looser accuracy is rejected if its recorded errors exceed
+        the limits.
         """
         outcome = self._kernel(config).outcome
         if not isinstance(outcome, Measured) or not self._is_stricter:
@@ -140,9 +140,9 @@ class ReplayEvaluator:
         return Rejected(Stage.VERIFY, fault) if fault else outcome
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
-        """Return the recorded comparison where it has all of them, else samples of the evaluations.
+        """Return the recorded comparison if it has all configs, else samples of their evaluations.
 
-        The comparison says which: those samples are not interleaved.
+        These are not interleaved, and the result says so.
         """
         kernels = [self._kernel(config) for config in configs]
         recorded = self.recording.comparison
@@ -151,7 +151,7 @@ class ReplayEvaluator:
         return self._from_samples(kernels, rounds)
 
     def _from_samples(self, kernels: Sequence[RecordedKernel], rounds: int) -> Comparison:
-        """Return rows of samples that were taken of one kernel after the other, in no rounds.
+        """Return rows of samples that were timed one kernel after the other, not in turn.
 
         A kernel's second entry is its samples shifted by half, so that it differs by their noise.
         """
@@ -212,10 +212,10 @@ def _fault(outcome: Measured, dtype: DType, accuracy: Accuracy) -> str:
 
 
 def _from_comparison(recorded: RecordedComparison, digests: Sequence[str]) -> Comparison:
-    """Return rows in the order asked for.
+    """Return the recorded rows of samples in the order of `digests`.
 
-    The recording's best alone was entered twice; another's second entry is its first, changed
-    round by round as the best's changed.
+    Only the recording's best was entered twice. The second row of another kernel is its first one,
+    changed in each round as the best's was.
     """
     changes = [b / a for a, b in zip(recorded.samples_us[0], recorded.again_us, strict=True)]
     rows: list[tuple[float, ...]] = []

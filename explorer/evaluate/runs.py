@@ -1,11 +1,11 @@
-"""The runs by which a kernel is verified: at which rows, columns, run-time arguments, alignment.
+"""The runs that verify a kernel: their rows, columns, run-time arguments and alignment.
 
-The first runs are at the kernel's own columns, on rows of every pattern. Others are at what else it
-can be told when it is launched: a value of each run-time argument at its edge and one elsewhere,
-and, where columns are such an argument, every remainder of the width of an access, and columns well
-below and above its own. Beyond its own columns a kernel is held to `fast`: we ask whether it is
-right there, not how exact sums are that are longer than those that it was chosen for. Compensated
-sums are held to `default` there, for they are as exact however long they are.
+The first runs are at the kernel's own columns, on rows of every pattern. Others vary the run-time
+arguments: each gets a value at its edge and one elsewhere. If columns are such an argument, there
+are runs for every remainder of the width of an access, and for columns well below and above its
+own. At more columns than its own a kernel must meet `fast`: it must be right there, but its longer
+sums need not be as exact as those that it was chosen for. Compensated sums must meet `default`,
+because they are equally exact at any length.
 """
 
 from collections.abc import Iterator
@@ -32,101 +32,102 @@ FEW_ELEMENTS = 2**17
 """Elements of a problem that is checked in a small part of a second."""
 
 MOST_ELEMENTS = 2**22
-"""Elements that are emulated at once: some seconds, and a gigabyte of memory."""
+"""Most elements of a run: some seconds of emulation, and a gigabyte of memory."""
 
 ALL_ELEMENTS = 10 * 2**23
-"""Elements of all patterns together, beyond which wide rows have the most telling ones only."""
+"""Most elements of all patterns together; wider rows have only the most revealing patterns."""
 
 FEW_ROWS = LEADING_COUNT + TELLING_COUNT + 4
 """Rows of a run at other columns or arguments than the kernel's own."""
 
 FEWEST_ROWS = 4
-"""Rows of such a run at least, however wide they are: the first of the leading ones."""
+"""Fewest rows of such a run, however wide they are: the first of the leading patterns."""
 
 FEW_ROWS_A_BLOCK = 8
-"""Rows of a block up to which a second block has every number of rows that is less."""
+"""Most rows of a block for which a second block is tried with every smaller number of rows."""
 
 MOST_TERMS = 2**10
-"""Terms of a thread's sum up to which it is known to keep small ones. Added one after another in
-fp32, the rows that are made of such terms err by 7e-7 at so many, 2e-6 at twice and 3e-5 at four
-times as many; the limit is 4e-6."""
+"""Most terms of a thread's sum that is known to keep small ones. Added one after another in fp32,
+rows of such terms are off by 7e-7 at so many, 2e-6 at twice and 3e-5 at four times as many terms;
+the limit is 4e-6."""
 
 RAGGED_COLS = 37
 
 ROUNDS = 8
-"""Rounds of a kernel's loops at the cols that are tried beside its own."""
+"""Rounds of a kernel's loops at the columns next to its own."""
 
 LONG_COLS = 2**13
 """Columns above which every remainder is tried: rows this long are common in every type."""
 
 LONG_ROUNDS = 32
-"""Rounds of a kernel's loops at so many columns; of fewer threads a row fewer columns are tried."""
+"""Most rounds of a kernel's loops there: with few threads a row, fewer columns are tried."""
 
 FAR_COLS = 2**17 + 5001
 """Columns beyond 17 bits, at which a kernel of run-time columns is tried."""
 
 FAR_VECTORS = 2**16
-"""Vectors of a row that there are more of at so many columns, where a block has a single row."""
+"""A row has more vectors than this there, if a block has a single row."""
 
 FAR_ELEMENTS = 2**20
-"""Elements of a block and a part of one at so many columns, where a block has several rows."""
+"""Most elements of a block and a part of one there, if a block has several rows."""
 
 FAR_ROUNDS = 544
-"""Rounds of a kernel's loops at so many columns; of fewer threads a row fewer columns are tried."""
+"""Most rounds of a kernel's loops there: with few threads a row, fewer columns are tried."""
 
 FAR_COLS_OF_AN_EDIT = 2**20 + 2**12 + 5
-"""Columns of which 20 bits do not tell all. Text of run-time columns that a person has edited is
-tried at so many, which takes some seconds."""
+"""Columns beyond 20 bits, at which an edited kernel of run-time columns is tried, for some
+seconds."""
 
 BEYOND_SHORT = 2**16 + 77
-"""Columns beyond 16 bits, at which such text is tried in fewer rows than a block if need be."""
+"""Columns beyond 16 bits, at which such a kernel is tried, if need be in fewer rows than a
+block."""
 
 FAR_ROUNDS_OF_AN_EDIT = 16 * FAR_ROUNDS
-"""Rounds of its loops at so many columns."""
+"""Most rounds of an edited kernel's loops."""
 
 FEWEST_FAR_COLS = 2**11 + 77
-"""Columns that are tried of a thread that has a row, or a large part of it, to itself, at least."""
+"""Fewest such columns, for a thread that has a row, or a large part of it, to itself."""
 
 FEWEST_FAR_COLS_OF_A_WARP = 2**15 + 77
-"""The same where a round of a kernel's loops takes as many elements as a warp has threads."""
+"""Fewest such columns if a round of a kernel's loops takes at least a warp's worth of elements."""
 
 LONG_MASK_ROWS = 2**32 + 1
 """Rows after which a causal mask repeats: cut to 32 bits, it is a mask that hides nothing."""
 
 MOST_STRIDES = 136
-"""Strides of a block over the rows: what it counts in 7 bits has begun anew."""
+"""Rounds of a persistent block over the rows, which overflow a counter of 7 bits."""
 
 MANY_ROWS = 2**20
-"""Rows of which there are more than blocks on an SM."""
+"""More rows than an SM has blocks."""
 
 FEW_STRIDES = 32
-"""Strides that blocks make in other runs, or nearly."""
+"""Rounds that persistent blocks make in other runs, or nearly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One launch of a program to check."""
+    """One run of a program, to be checked."""
 
     case: Case
     misaligned_by: int = 0
-    """Where the matrices begin: `first_elements`."""
+    """Misalignment of the matrices (`first_elements`)."""
 
     @property
     def problem(self) -> Problem:
-        """What is computed."""
+        """The problem of the run."""
         return self.case.problem
 
     @property
     def accuracy(self) -> Accuracy | None:
-        """The limits that it is held to, where they are not those that the user asks for."""
+        """The accuracy that it must meet; None for the one that the user chose."""
         return self.case.longer
 
 
 def emulated_runs(program: ProgramUnderTest, rows: int | None = None) -> tuple[Run, ...]:
-    """Return the runs to emulate, each with blocks of which the last one is in part.
+    """Return the runs to emulate, in each of which the last block is partial.
 
-    `rows` replaces our choice of rows in all of them. Raises InvalidInput for cols that the kernel
-    is not for.
+    `rows` replaces our choice of rows in all of them. Raises InvalidInput for cols that do not suit
+    the kernel.
     """
     own = _own_cases(program, rows)
     whole = own[0].problem
@@ -134,7 +135,7 @@ def emulated_runs(program: ProgramUnderTest, rows: int | None = None) -> tuple[R
 
 
 def gpu_runs(program: ProgramUnderTest) -> tuple[Run, ...]:
-    """Return the runs on a GPU: as those that are emulated, with more rows at the kernel's cols."""
+    """Return the runs on a GPU: the emulated ones, with more rows at the kernel's own columns."""
     split = program.split
     problem = program.problem.resized(cols=program.cols)
     own = verification_problem(problem, split.block_rows, split.rows_together)
@@ -145,10 +146,10 @@ def gpu_runs(program: ProgramUnderTest) -> tuple[Run, ...]:
 
 
 def striding_run(program: ProgramUnderTest, most_strides: int) -> Run | None:
-    """Return the run in which each block strides MOST_STRIDES times over the rows, on one SM.
+    """Return a run in which persistent blocks on one SM make MOST_STRIDES rounds over the rows.
 
-    Or as often as `most_strides` says and the memory allows; None where that is no more often than
-    in other runs, and for blocks that do not stride.
+    They make fewer if `most_strides` or the memory limits them. None if that is no more than in
+    other runs, or if blocks are not persistent.
     """
     if program.split.across_rows:
         return None
@@ -167,10 +168,10 @@ def striding_run(program: ProgramUnderTest, most_strides: int) -> Run | None:
 
 
 def run_beyond_short(program: ProgramUnderTest) -> Run | None:
-    """Return a run of a few rows of more columns than 16 bits hold, where no whole block has them.
+    """Return a run of a few rows of more than 2^16 columns, fewer than a block's if need be.
 
-    It is for text that a person has edited; None for other text, and where such rows are run or do
-    not fit: the rows of a block of many are shorter.
+    It is for sources that a person has edited. None for others, and if other runs have such rows or
+    shared memory cannot hold them.
     """
     cols = BEYOND_SHORT // program.cols_unit * program.cols_unit
     if not program.is_edited or program.config.static_cols or program.split.across_rows:
@@ -183,7 +184,7 @@ def run_beyond_short(program: ProgramUnderTest) -> Run | None:
 
 
 def few_blocks(program: ProgramUnderTest, run: Run) -> Run:
-    """Return a run cut to two blocks and a part of one; over a middle axis it has few already."""
+    """Return a run cut to two blocks and a part of one; a run over a middle axis is unchanged."""
     problem, block = run.problem, program.config.rows_per_block
     rows = 2 * block + (block + 1) // 2
     if program.split.across_rows or rows >= problem.rows:
@@ -192,7 +193,7 @@ def few_blocks(program: ProgramUnderTest, run: Run) -> Run:
 
 
 def too_large(problem: Problem) -> str:
-    """Why a problem is not emulated, or nothing."""
+    """Return why a problem is too large to be emulated, or an empty string."""
     elements = problem.rows * problem.cols
     if problem.cols > MOST_ELEMENTS:
         return (
@@ -211,13 +212,13 @@ def too_large(problem: Problem) -> str:
 
 
 def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
-    """Rows of every pattern; of wide rows in several parts, each of which fits the memory."""
+    """Return rows of every pattern; wide rows are split into parts that each fit the memory."""
     problem, split = program.problem.resized(cols=program.cols), program.split
     cols, per_block, shares = program.cols, program.config.rows_per_block, _shares(program)
     each = max(1, MOST_ELEMENTS // cols)
     if rows is not None:
-        asked = rows_that_repeat(problem, rows, per_block, each)
-        return [_suited(program, Case(problem.resized(asked), shares=shares))]
+        rows = rows_that_repeat(problem, rows, per_block, each)
+        return [_suited(program, Case(problem.resized(rows), shares=shares))]
     count = max(1, min(pattern_count(problem, shares), ALL_ELEMENTS // cols))
     if split.across_rows:
         block, together = split.block_rows, split.rows_together
@@ -234,15 +235,15 @@ def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
 
 
 def _suited(program: ProgramUnderTest, case: Case) -> Case:
-    """Return a case with the rows that the kernel's way to add up must stand."""
+    """Return a case with the rows that the kernel's kind of sum must compute exactly."""
     compensated = _is_compensated(program) and case.first == 0
     return replace(case, compensated=compensated, keeps_small=_keeps_small(program))
 
 
 def _that_fit(program: ProgramUnderTest, problem: Problem, wanted: int, most: int) -> Problem:
-    """A problem of about so many rows: more than a block, if these are few enough.
+    """Return a problem of about `wanted` rows: more than a block, if those are at most `most`.
 
-    Kernels of run-time columns have whole blocks of them at fewer columns.
+    If a block has too many rows, kernels of run-time columns have whole blocks at fewer columns.
     """
     per_block = program.config.rows_per_block
     if program.config.static_cols or per_block < most:
@@ -251,7 +252,7 @@ def _that_fit(program: ProgramUnderTest, problem: Problem, wanted: int, most: in
 
 
 def _shares(program: ProgramUnderTest) -> Shares:
-    """How a kernel cuts the rows that it is given."""
+    """Return how a kernel divides a row among its threads."""
     split, config = program.split, program.config
     vectors = split.row_vectors
     if config.splits_launches:
@@ -265,16 +266,16 @@ def _shares(program: ProgramUnderTest) -> Shares:
 
 
 def _keeps_small(program: ProgramUnderTest) -> bool:
-    """Return whether no thread adds up so much that small terms are lost beside it.
+    """Return whether small terms are never lost in a thread's sum.
 
-    That is more than a thousand terms, or what all other threads have.
+    They are if a thread adds up more than a thousand terms, or the sums of all other threads.
     """
     terms = program.cols / _shares(program).workers(program.cols)
     return terms <= MOST_TERMS and program.config.reduction != "shared-serial"
 
 
 def _with_rows(problem: Problem, wanted: int, per_block: int, most: int) -> Problem:
-    """A problem of about so many rows: more than a block, the last one in part."""
+    """Return a problem of about `wanted` rows: more than a block, and the last block partial."""
     and_half = min(per_block + (per_block + 1) // 2, max(most, per_block + 1))
     rows = max(min(wanted, most), and_half)
     if per_block > 1 and rows % per_block == 0:
@@ -283,33 +284,33 @@ def _with_rows(problem: Problem, wanted: int, per_block: int, most: int) -> Prob
     return problem.resized(rows_that_repeat(problem, max(least, rows), per_block, most))
 
 
-# ------------------------------------------------------------------ at what it is told at run time
+# ------------------------------------------------------------------ at other run-time arguments
 
 
 def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> list[Run]:
-    """Return the runs beside those at the kernel's own columns and arguments.
+    """Return the runs at other columns and arguments than the kernel's own.
 
-    Of a kernel whose matrices may begin at any element, every second run misaligns its output by
-    another number of elements, up to the width of an access. Numbers that are left over have runs
-    of no more than two blocks. A gradient is misaligned by the width itself as well, where the
-    output lies in its vectors as the input does, and the gradient does not.
+    If the matrices may be unaligned, every second run misaligns its output by another number of
+    elements, up to the width of an access. The remaining numbers have runs of at most two blocks. A
+    gradient is also misaligned by the width itself, for which the output is aligned as the input
+    is, and the gradient is not.
     """
     runs = list(_aligned_runs(program, few, rows))
     if program.any_alignment:
         backward = program.problem.op.is_backward
-        left = list(range(1, max(2, _access_width(program) + backward)))
+        remaining = list(range(1, max(2, _access_width(program) + backward)))
         for number in range(0, len(runs), 2):
-            misaligned_by = left.pop(0) if left else 1
+            misaligned_by = remaining.pop(0) if remaining else 1
             runs[number] = replace(runs[number], misaligned_by=misaligned_by)
         smallest = few
         if not program.split.across_rows:
             smallest = _with_rows(few, 2, program.config.rows_per_block, few.rows)
-        runs += [Run(Case(smallest, number), misaligned_by=number) for number in left]
+        runs += [Run(Case(smallest, number), misaligned_by=number) for number in remaining]
     return runs
 
 
 def _aligned_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> Iterator[Run]:
-    """The runs at few rows, other arguments and other columns."""
+    """Yield aligned runs of few rows, at other arguments and other columns."""
     if program.any_alignment:
         yield _few(program, few)
     for problem in _triangles(few):
@@ -327,20 +328,20 @@ def _aligned_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> 
 
 
 def _narrow(program: ProgramUnderTest, few: Problem) -> Problem:
-    """Return the problem with few columns, if a block has many elements and columns may be few."""
+    """Return the problem with few columns, if blocks are large and columns a run-time argument."""
     if program.config.static_cols or program.config.rows_per_block * few.cols <= FEW_ELEMENTS:
         return few
     return few.resized(cols=_ragged_cols(program))
 
 
 def _ragged_cols(program: ProgramUnderTest) -> int:
-    """Return a ragged few columns, in whole vectors where they must be."""
+    """Return a few columns, in whole vectors if the kernel needs these."""
     unit = program.cols_unit
     return max(1, RAGGED_COLS // unit) * unit
 
 
 def _few(program: ProgramUnderTest, problem: Problem, first: int = 0) -> Run:
-    """Return a run of few rows, which begin with those that show whether all takes part."""
+    """Return a run of few rows, which begin with the leading patterns."""
     width = program.split.row_width if program.any_alignment else 1
     compensated = _is_compensated(program)
     longer = None
@@ -351,14 +352,14 @@ def _few(program: ProgramUnderTest, problem: Problem, first: int = 0) -> Run:
 
 
 def _is_compensated(program: ProgramUnderTest) -> bool:
-    """Return whether a kernel promises sums that lose nothing, however long they are."""
+    """Return whether a kernel's sums are compensated, and so exact at any length."""
     return program.config.sum == "compensated"
 
 
 def _of_more_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> Problem:
-    """Return a problem of another scale with rows that exhaust the arithmetic, if they are quick.
+    """Return a problem of another scale with rows of all arithmetic patterns, if they are few.
 
-    The scale is part of the arithmetic of each element, wherever that lies.
+    The scale enters the arithmetic of each element.
     """
     across = program.split.across_rows
     if rows is not None or across or problem.scale == program.problem.scale:
@@ -371,17 +372,17 @@ def _of_more_rows(program: ProgramUnderTest, problem: Problem, rows: int | None)
 
 
 def _access_width(program: ProgramUnderTest) -> int:
-    """Return the elements that an access to global memory moves.
+    """Return the elements of an access to global memory.
 
-    `WorkSplit.width` is another number for spans: it is of accesses to shared memory.
+    For staged tiles `WorkSplit.width` differs: there it is the width of accesses to shared memory.
     """
     return program.config.vector_bytes // program.problem.dtype.itemsize
 
 
 def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> Problem:
-    """The same problem of few rows, unless `rows` says how many.
+    """Return the problem with few rows, unless `rows` were given.
 
-    Over a middle axis it has few already, unless it was given more columns than its kernel's own.
+    Over a middle axis it has few already, unless it has more columns than its kernel's own.
     """
     if rows is not None:
         return problem
@@ -397,23 +398,24 @@ def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> P
 
 
 def _fewest_rows(program: ProgramUnderTest) -> list[int]:
-    """Return one row and two; and where a block has several, rows of one block and of two, and
-    rows of which some are left for a second block: every number of a few, of many these: 2, 3, 5,
-    half and all but one.
+    """Return numbers of rows: 1, 2, one and two whole blocks, and one block with a part of another.
+
+    The part has every number of rows if a block has few of them, else 2, 3, 5, half of them, or all
+    but one.
     """
     if program.split.across_rows:
         return []
     block = program.config.rows_per_block
     parts = range(1, block) if block <= FEW_ROWS_A_BLOCK else (2, 3, 5, block // 2, block - 1)
     whole = {block, 2 * block}
-    return [1, 2, *sorted(whole.union(block + left for left in parts) - {1, 2})]
+    return [1, 2, *sorted(whole.union(block + part for part in parts) - {1, 2})]
 
 
 def _triangles(problem: Problem) -> list[Problem]:
-    """Rows elsewhere under a causal mask: where about half is seen, little or none, and none of a
-    mask of more rows than 32 bits hold, which they would see whole if its number were cut to them.
+    """Return problems with other causal masks, in which the rows see half, few or no columns.
 
-    The last rows of the mask, which see nearly all, are what few rows of their own mask are.
+    In one the mask has more than 2^32 rows, and the rows see nothing; if the kernel cuts that
+    number to 32 bits, they see everything. Rows that see nearly all columns are in all other runs.
     """
     rows, cols = problem.rows, problem.cols
     if problem.mask is not Mask.CAUSAL:
@@ -423,11 +425,11 @@ def _triangles(problem: Problem) -> list[Problem]:
 
 
 def _other_cols(program: ProgramUnderTest) -> list[int]:
-    """Columns for a kernel that is told them at run time, in whole vectors where it must be.
+    """Return other columns for a kernel that takes them at run time, in whole vectors if needed.
 
-    Beside some rounds of its loops, whole rounds, a ragged few, every remainder of the width of an
-    access below, at and above its own, one and two, and twice its own and more than 17 bits hold,
-    as far as shared memory does.
+    They are next to some rounds of its loops, whole rounds, a few columns, every remainder of the
+    width of an access at three sizes, one and two, twice its own, and more than 17 bits hold, as
+    far as shared memory allows.
     """
     own, unit, config = program.cols, program.cols_unit, program.config
     width = program.split.row_width
@@ -446,10 +448,10 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
 
 
 def _remainders(own: int, a_round: int, width: int) -> list[int]:
-    """Return columns with every remainder of the width of an access, at sizes of three kinds.
+    """Return columns with every remainder of the width of an access, at three sizes.
 
     These are less than half a round of a kernel's loops, a round and some vectors, and many more
-    columns than its own may be. Of a kind, columns of another remainder have another number of
+    columns than its own. At each size, columns with another remainder have another number of
     vectors, too.
     """
     above = max(own + own // 4, min(LONG_COLS, LONG_ROUNDS * a_round))
@@ -463,7 +465,7 @@ def _remainders(own: int, a_round: int, width: int) -> list[int]:
 
 
 def _far_cols(program: ProgramUnderTest) -> int:
-    """Return columns of which 17 bits do not tell all, nor 16 bits all vectors."""
+    """Return columns beyond 17 bits, whose vectors are beyond 16 bits."""
     rows = program.config.rows_per_block
     if rows > 1:
         return min(FAR_COLS, FAR_ELEMENTS // (rows + 1))
@@ -472,7 +474,7 @@ def _far_cols(program: ProgramUnderTest) -> int:
 
 
 def _most_cols(program: ProgramUnderTest) -> int:
-    """The most columns, of those that are tried, whose rows fit shared memory and the emulator."""
+    """Return the most columns that are tried: those whose rows fit shared memory."""
     unit = program.cols_unit
     most = max(unit, _far_cols(program) // unit * unit)
     while most > unit and program.planned_shared_bytes(most) > MOST_SHARED_BYTES:

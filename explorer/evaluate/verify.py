@@ -1,4 +1,4 @@
-"""Check programs on a device: the emulator, by a process a core, or a GPU, which may time one."""
+"""Check programs on a device: on the emulator, by a process for each core, or on a GPU."""
 
 import time
 from collections import Counter
@@ -24,12 +24,12 @@ from explorer.system.processes import FRESH, leave_interrupts, usable_cores
 
 
 FEW = 6
-"""Programs up to which starting processes costs more than it saves."""
+"""Most programs that are verified without processes, whose start would cost more than they save."""
 
 
 @cache
 def _emulator(arch: str, accuracy: Accuracy, **limits: int) -> Emulator:
-    """The emulator of this process, which is kept with its compiler for the next program."""
+    """Return the emulator of this process, which is cached with its compiler."""
     return Emulator(arch, accuracy=accuracy, **limits)
 
 
@@ -39,9 +39,9 @@ def verify_many(
     rows: int | None = None,
     accuracy: Accuracy = Accuracy.DEFAULT,
 ) -> Iterator[Verdict]:
-    """The verdict of each program, in order, as it is known.
+    """Yield the verdict of each program, in order, as soon as it is known.
 
-    Abandoning the iterator, also by Ctrl-C, leaves no process behind.
+    Closing the iterator, also by Ctrl-C, ends all processes.
     """
     processes = min(usable_cores(), len(programs))
     if processes < 2 or len(programs) <= FEW:
@@ -58,7 +58,7 @@ def verify_many(
 
 
 def _verify(program: ProgramUnderTest, arch: str, rows: int | None, accuracy: Accuracy) -> Verdict:
-    """In any process."""
+    """Verify a program with the emulator of the process that runs this."""
     return _emulator(arch, accuracy).verify(program, rows)
 
 
@@ -72,10 +72,10 @@ def verify_on(
     rows: int | None = None,
     accuracy: Accuracy = Accuracy.DEFAULT,
 ) -> Iterator[Verdict]:
-    """Each program's verdict, in order. `device` is emulated, cuda:N, or auto.
+    """Yield each program's verdict, in order. `device` is emulated, cuda:N, or auto.
 
     Programs are of one problem; the emulator compiles them for `arch`. Raises InvalidInput for
-    another device, and for a GPU that is not there.
+    another device, and for a GPU that does not exist.
     """
     index = gpu_or_emulator(device)
     if index is None:
@@ -92,7 +92,10 @@ def verify_on(
 
 
 def _second_opinion(verdict: Verdict, emulator: Emulator, rows: int | None) -> Verdict:
-    """A GPU's check does not tell wrong numbers from rounding; the emulator does."""
+    """Return the verdict of a GPU, corrected if the emulator finds rounding and no defect.
+
+    A GPU's check does not distinguish wrong numbers from rounding.
+    """
     if verdict.status is not Status.WRONG or "ulp" not in verdict.sentence:
         return verdict
     emulated = emulator.verify(verdict.program, rows)
@@ -101,18 +104,18 @@ def _second_opinion(verdict: Verdict, emulator: Emulator, rows: int | None) -> V
     return replace(verdict, status=Status.INACCURATE)
 
 
-# ------------------------------------------------------------------ a file, which is timed as well
+# ------------------------------------------------------------------ timing a file
 
 
 @dataclass(frozen=True, slots=True)
 class TimedFile:
-    """What became of a file's kernel on a GPU."""
+    """The verdict and the times of a file's kernel on a GPU."""
 
     problem: Problem
-    """What it was verified and timed on."""
+    """The problem on which it was verified and timed."""
     verdict: Verdict
     measured: Measured | None
-    """Its times; None where it was not verified, and so not timed."""
+    """Its times; None if it was not verified, and so not timed."""
     environment: Environment
 
 
@@ -125,8 +128,8 @@ def time_file(
 ) -> TimedFile:
     """Verify and time a program on `auto`, which is cuda:0, or `cuda:N`.
 
-    Rows that are left out are those that it was emitted for. Raises InvalidInput for what is no
-    GPU, where there is none, and for rows that its problem cannot have.
+    `rows` defaults to the rows that it was emitted for. Raises InvalidInput for another device,
+    without a GPU, and for rows that its problem cannot have.
     """
     problem = program.problem.resized(rows, program.cols)
     instead = f"check the kernel without one: explorer verify {program.file}"
@@ -139,24 +142,24 @@ def time_file(
         verdict = verdict_on(program, outcome, live.gpu.name)
         emulator = Emulator(live.gpu.arch, accuracy=accuracy)
         measured = outcome if isinstance(outcome, Measured) else None
-        told = _second_opinion(verdict, emulator, None)
-        return TimedFile(problem, told, measured, live.environment)
+        verdict = _second_opinion(verdict, emulator, None)
+        return TimedFile(problem, verdict, measured, live.environment)
 
 
 # ------------------------------------------------------------------ finalists of a replay
 
 
 BUDGET_S = 1.5
-"""Seconds after which no further finalist is begun. Four or five of a replay's seven or eight
-finalists were checked in them, on a machine of two cores."""
+"""Seconds after which no further finalist is begun: enough for four or five of a replay's seven or
+eight finalists on a machine of two cores."""
 
 STEP_LIMIT = 200_000
-"""Instructions of one batch of blocks: about two seconds."""
+"""Most instructions of a batch of blocks: about two seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinalistCheck:
-    """How many of the finalists were checked, the best first, and how that ended."""
+    """How many of the finalists were checked, the best first, and with which results."""
 
     finalists: int
     arch: str
@@ -178,26 +181,26 @@ def check_finalists(
     budget_s: float = BUDGET_S,
     accuracy: Accuracy = Accuracy.DEFAULT,
 ) -> FinalistCheck:
-    """Check configs in order until the time is up; raises WrongKernel for one that is wrong."""
+    """Check configs in order within `budget_s` seconds; raises WrongKernel for a wrong one."""
     programs = [ProgramUnderTest.of_config(problem, config) for config in configs]
     emulator = _emulator(arch, accuracy, step_limit=STEP_LIMIT)
     started = time.monotonic()
-    found: Counter[Status] = Counter()
+    counts: Counter[Status] = Counter()
     for number, program in enumerate(programs, 1):
         if time.monotonic() - started > budget_s:
             break
-        # Only the next one compiles meanwhile: often there is time for no more than the first two.
+        # Only the next one compiles ahead: often there is time for no more than the first two.
         with emulator.compiling_ahead(programs[number : number + 1]):
             verdict = emulator.verify(program)
         if verdict.status is Status.WRONG:
             raise _wrong(verdict)
-        found[verdict.status] += 1
+        counts[verdict.status] += 1
     return FinalistCheck(
         finalists=len(configs),
         arch=arch,
-        verified=found[Status.VERIFIED],
-        inaccurate=found[Status.INACCURATE],
-        unverified=found[Status.UNVERIFIED],
+        verified=counts[Status.VERIFIED],
+        inaccurate=counts[Status.INACCURATE],
+        unverified=counts[Status.UNVERIFIED],
         elapsed_s=time.monotonic() - started,
     )
 

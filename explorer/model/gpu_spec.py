@@ -238,8 +238,7 @@ def occupancy(
 
 
 def registers_left(threads: int, blocks: int, gpu: GpuSpec) -> int:
-    """Return the most registers of a thread with which `blocks` of `threads` are resident on an
-    SM."""
+    """Return the most registers a thread with which so many blocks are resident on an SM."""
     unit = REGISTER_UNIT // WARP
     return min(MAX_REGISTERS, gpu.registers_per_sm // (threads * blocks) // unit * unit)
 

@@ -353,8 +353,7 @@ class Problem:
         return self.bytes / time_us * 1e-3
 
     def resized(self, rows: int | None = None, cols: int | None = None) -> "Problem":
-        """Return the problem with other rows or cols; gaps between rows and a mask of all rows
-        stay.
+        """Return the problem with other rows or cols, but the same gaps between rows.
 
         If the rows of a repeating mask do not divide the new rows, it gets the smallest number that
         does. Raises InvalidInput for rows that `inner` does not divide.

@@ -21,8 +21,7 @@ STAGED_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class WorkSplit:
-    """The shares of a row that threads, blocks and launches get, and the shared memory they
-    need."""
+    """The shares of a row that threads and blocks get, and the shared memory they need."""
 
     problem: Problem
     config: Config
@@ -198,8 +197,7 @@ class WorkSplit:
 
     @property
     def _cluster_shares(self) -> int:
-        """Partial results that a block holds: of all warps of a cluster, or its own and the
-        blocks'."""
+        """Partial results in a block: of a cluster's warps, or of its own and the blocks."""
         warps = self.config.threads // WARP
         if self.config.first_warp_folds:
             return warps + self.config.cluster

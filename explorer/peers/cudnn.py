@@ -19,7 +19,7 @@ _ALGORITHMS = {Op.SOFTMAX: 1, Op.LOG_SOFTMAX: 2}  # with the maximum subtracted;
 
 
 def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
-    """A descriptor of rows images of cols channels; it writes our outputs."""
+    """Prepare cudnnSoftmaxForward for `rows` images of `cols` channels; it writes our outputs."""
     check_scope("cudnn", problem, dtypes=FOUR)
     return _CudnnContender(problem, buffers, stream)
 
@@ -56,14 +56,14 @@ class _CudnnContender:
         )
 
     def output(self, index: int) -> int:
-        """Address of a set's output."""
+        """Return the address of a set's output."""
         return self._buffers.outputs[index % len(self._buffers.outputs)]
 
     def capture(self, count: int) -> None:
-        """The bench captures: a call allocates nothing."""
+        """Return None: the bench can capture calls, which allocate nothing."""
 
     def close(self) -> None:
-        """Give up the descriptor and the handle."""
+        """Destroy the descriptor and the handle."""
         self._call("cudnnDestroyTensorDescriptor", self._matrix)
         self._call("cudnnDestroy", self._handle)
 
@@ -76,11 +76,11 @@ class _CudnnContender:
 
 
 def _loaded() -> Any:
-    """The library that a package brings, or the system's; raises ImportError without either."""
-    found = importlib.util.find_spec("nvidia")
-    places = found.submodule_search_locations if found else None
-    brought = [Path(place) / "cudnn" / "lib" / LIBRARY for place in places or ()]
-    path = next((str(path) for path in brought if path.exists()), LIBRARY)
+    """Return the library of NVIDIA's package, or the system's; raises ImportError."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = spec.submodule_search_locations if spec else None
+    packaged = [Path(folder) / "cudnn" / "lib" / LIBRARY for folder in folders or ()]
+    path = next((str(path) for path in packaged if path.exists()), LIBRARY)
     try:
         library = ctypes.CDLL(path)
     except OSError as error:

@@ -1,7 +1,7 @@
 """CuPy's softmax, from its counterpart of SciPy: a few kernels a call.
 
-Its log_softmax looks at its maxima on the host, which no graph can hold: the same expression
-without that look stands for it.
+Its log_softmax reads its maxima on the host, which a graph cannot capture. The same expression
+without that read replaces it.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ _TYPES = {DType.F32: "float32", DType.F16: "float16", DType.F64: "float64"}
 
 
 def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
-    """It returns arrays of its own, from a memory pool that is filled before the capture."""
+    """Prepare CuPy's function, whose results lie in a pool filled before the capture."""
     check_scope("cupy", problem, dtypes=tuple(_TYPES))
     return _CupyContender(problem, buffers, stream)
 
@@ -40,11 +40,11 @@ class _CupyContender:
             self._results[place] = self._op(self._inputs[place], axis=-1)
 
     def output(self, index: int) -> int:
-        """Address of the result, which is dense and of the input's type."""
+        """Return the address of the result, which is dense and of the input's type."""
         return int(self._results[index % len(self._inputs)].data.ptr)
 
     def capture(self, count: int) -> None:
-        """The bench captures; nothing can be allocated then, so all that is needed is now.
+        """Fill the memory pool, because nothing can be allocated while the bench captures.
 
         In the second round each set has a result already, as in the capture.
         """
@@ -53,7 +53,7 @@ class _CupyContender:
         self._stream.synchronize()
 
     def close(self) -> None:
-        """Give up the memory."""
+        """Free the memory."""
         self._results.clear()
         self._pool.free_all_blocks()
 

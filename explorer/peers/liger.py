@@ -14,7 +14,7 @@ from explorer.peers.triton_softmax import compiling_alone
 
 
 def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
-    """Its function, which returns tensors of its own; it refuses more than 65536 columns."""
+    """Prepare its function, which returns its own tensors, for at most 65536 columns."""
     check_scope("liger", problem, ops=(Op.SOFTMAX,))
 
     def call(x: Tensor, _: Tensor) -> Tensor:
@@ -27,7 +27,7 @@ def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
 
 
 def ahead(problem: Problem, gpu: GpuSpec) -> None:
-    """Compile the kernel that it will launch."""
+    """Compile the kernel that `prepare` will launch."""
     check_scope("liger", problem, ops=(Op.SOFTMAX,))
     with compiling_alone(gpu, problem) as (x, _):
         LigerSoftmaxFunction.apply(x)

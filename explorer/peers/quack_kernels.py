@@ -14,7 +14,7 @@ from explorer.peers.torch_softmax import TORCH_TYPES, TorchContender
 
 
 def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
-    """Its forward or backward function, which return tensors of their own."""
+    """Prepare its forward or backward function, which returns tensors of its own."""
     _check_scope(problem)
 
     def call(x: Tensor, _: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
 
 
 def ahead(problem: Problem, gpu: GpuSpec) -> None:
-    """Compile the kernel that its function will look for in its cache on disk."""
+    """Compile the kernel that its function will find in its cache on disk."""
     _check_scope(problem)
     element = torch2cute_dtype_map[TORCH_TYPES[problem.dtype]]
     if problem.op.is_backward:
@@ -42,7 +42,7 @@ def ahead(problem: Problem, gpu: GpuSpec) -> None:
 
 
 def _check_scope(problem: Problem) -> None:
-    """Raises PeerRefuses."""
+    """Raise PeerRefuses for a problem that QuACK cannot compute."""
     check_scope("quack", problem, ops=(Op.SOFTMAX, Op.SOFTMAX_BACKWARD))
     vector = 16 // problem.dtype.itemsize
     if problem.cols % vector:

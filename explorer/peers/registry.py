@@ -1,12 +1,12 @@
-"""Which peers there are: those of this package, and those that entry points add or replace."""
+"""The registry of peers: those of this package, and those that entry points add or replace."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
-from explorer.model.peer import PeerName, PeerRefuses
+from explorer.model.peer import Contender, PeerBuffers, PeerName, PeerRefuses
 from explorer.model.problem import Op, Problem
 
 # ------------------------------------------------------------------ scope
@@ -24,7 +24,7 @@ def check_scope(
     ops: Sequence[Op] = FORWARD,
     dtypes: Sequence[DType] = THREE,
 ) -> None:
-    """Raises PeerRefuses for another op or dtype, and for what is more than a plain op."""
+    """Raise PeerRefuses for another op or dtype, and for strides, a mask, a scale or two dtypes."""
     plain = Problem(problem.rows, problem.cols, problem.dtype, problem.op)
     if problem.op not in ops:
         *first, last = ops
@@ -34,6 +34,14 @@ def check_scope(
         raise PeerRefuses(f"{peer} computes in {', '.join(dtypes)}, not in {problem.dtype}")
     if problem != plain:
         raise PeerRefuses(f"{peer} is adapted for dense rows and one dtype, not for {problem}")
+
+
+def refuse_jax(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+    """Raise PeerRefuses: XLA takes neither our stream nor buffers, nor can be captured."""
+    raise PeerRefuses(
+        f"jax {version('jax')} launches on streams of XLA's own, which can be neither captured in "
+        "a CUDA graph nor given our buffers: a time of it would not be one of the same protocol"
+    )
 
 
 # ------------------------------------------------------------------ registry
@@ -51,12 +59,13 @@ BUILT_IN = {
     "triton-tuned.runtime": "explorer.peers.triton_softmax:prepare_runtime",
     "triton-tutorial": "explorer.peers.triton_softmax:prepare_tutorial",
     "torch-compile": "explorer.peers.torch_softmax:prepare_compiled",
-    "jax": "explorer.peers.jax_nn:prepare",
+    "jax": "explorer.peers.registry:refuse_jax",
 }
-"""Known also where the package runs from a checkout, without the metadata of an installation.
+"""The adapters of this package, which are known in a checkout without an installation's metadata,
+too.
 
-Those that compile for long come last: where one exceeds its time, those before it are prepared
-once more. What a dot follows has several forms, of which the fastest is reported.
+Those that compile for long come last: if one exceeds its time, those before it are prepared once
+more. A name before a dot has several forms, of which the fastest is reported.
 """
 
 
@@ -68,25 +77,27 @@ AHEAD = {
     BUILT_IN["triton-tutorial"]: "explorer.peers.triton_softmax:ahead_tutorial",
     BUILT_IN["torch-compile"]: "explorer.peers.inductor_ahead:ahead",
 }
-"""By the targets of adapters whose library keeps what it compiles on disk: what compiles the same
-without a GPU. `explorer.peers.ahead` says when it is called."""
+"""For each adapter whose library caches compiled kernels on disk, the function that compiles them
+without a GPU. `explorer.peers.ahead` calls it."""
 
 
 def known_peers() -> dict[str, PeerName]:
-    """Every peer by its name, installed or not.
+    """Return every peer by its name, installed or not.
 
-    Those of this package are BUILT_IN: the metadata of an installation may be older than its code.
+    BUILT_IN has those of this package, because an installation's metadata may be older than its
+    code.
     """
     own = "explorer.peers."
     points = (one for one in entry_points(group=GROUP) if not one.value.startswith(own))
-    found = {point.name: point.value for point in points}
-    return {name: PeerName(name, target) for name, target in {**BUILT_IN, **found}.items()}
+    targets = {**BUILT_IN, **{point.name: point.value for point in points}}
+    return {name: PeerName(name, target) for name, target in targets.items()}
 
 
 def chosen_peers(words: list[str]) -> list[PeerName]:
-    """The peers that a user names: a name, the part before a dash or a dot, or module:attribute.
+    """Return the peers that a user names, or all known peers without `words`.
 
-    Without words all that are known. Raises InvalidInput for one that is not known.
+    A word is a name, its part before a dash or a dot, or module:attribute. Raises InvalidInput for
+    an unknown one.
     """
     known = known_peers()
     if not words:

@@ -1,4 +1,4 @@
-"""PyTorch's softmax, eager and compiled; and what any contender on PyTorch's tensors needs."""
+"""PyTorch's softmax, eager and compiled, and the base of all contenders on PyTorch's tensors."""
 
 import os
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from explorer.peers.registry import EVERY, FOUR, check_scope
 
 
 def _settle_triton() -> None:
-    """Say where Triton keeps what it compiles, and with which assembler, before it compiles.
+    """Set the cache folder and the assembler of Triton before it compiles anything.
 
     torch.compile sets both for the rest of its process when it first compiles: a folder of its own,
-    and PyTorch's assembler (CUDA 13.0's in PyTorch 2.11, where Triton 3.6 brings 12.8's). A kernel
-    would then depend on what was compiled before it, and what was compiled ahead in another process
-    would not be found.
+    and PyTorch's assembler (CUDA 13.0's in PyTorch 2.11, while Triton 3.6 has 12.8's). A kernel
+    would then depend on what was compiled before it, and kernels that another process compiled
+    ahead would not be found.
     """
     home = Path(os.environ.get("TRITON_HOME", Path.home()))
     os.environ.setdefault("TRITON_CACHE_DIR", str(home / ".triton" / "cache"))
@@ -35,22 +35,23 @@ def _settle_triton() -> None:
 _settle_triton()
 
 Call = Callable[..., Tensor]
-"""(input, output that may be written) to the tensor that holds the result: that, or one's own.
+"""Takes the input and an output that it may write, and returns the tensor with the result.
 
-For a backward op (the forward's output, its gradient, output that may be written).
+For a backward op it takes the forward's output, its gradient, and an output that it may write.
 """
 
 TORCH_TYPES = {dtype: getattr(torch, dtype.array_name) for dtype in DType}
 
 _SAME_WIDTH = {2: "<i2", 4: "<i4", 8: "<i8"}
-"""The interface that wraps memory knows no bf16: matrices come as integers and are viewed."""
+"""Integer types of the same width: the CUDA array interface has no bf16, so matrices are wrapped as
+integers and then viewed."""
 
 
 class TorchContender:
-    """`call` on the matrices of each set, on the given stream.
+    """A contender that calls `call` on the matrices of each set, on the given stream.
 
-    Results of a peer that returns tensors of its own are kept, one a set: the sets of a graph
-    rotate over as much memory as those of a peer that writes ours.
+    The results of a peer that returns tensors of its own are kept alive, one for each set, so that
+    its launches rotate over as much memory as those of a peer that writes our outputs.
     """
 
     def __init__(self, problem: Problem, buffers: PeerBuffers, stream: int, call: Call) -> None:
@@ -62,7 +63,7 @@ class TorchContender:
         grads = [_wrapped(problem, address) for address in buffers.grads]
         read = [self.inputs, grads] if grads else [self.inputs]
         self.matrices = list(zip(*read, self.outputs, strict=True))
-        """What `call` is given for each set."""
+        """The arguments of `call` for each set."""
         self._results: dict[int, Tensor] = {}
         self._call = call
         self._graph: Any = None
@@ -77,17 +78,17 @@ class TorchContender:
         self._results[place] = self._call(*self.matrices[place])
 
     def output(self, index: int) -> int:
-        """Address of the result; raises PeerRefuses where it is not dense or of another type."""
+        """Return the result's address; raises PeerRefuses if it is not dense or of another type."""
         result = self._results[index % len(self.inputs)]
-        wanted = self.outputs[0]
-        if result.dtype != wanted.dtype or result.shape != wanted.shape:
+        due = self.outputs[0]
+        if result.dtype != due.dtype or result.shape != due.shape:
             raise PeerRefuses(f"it returns {result.dtype} of shape {tuple(result.shape)}")
         if not result.is_contiguous():
             raise PeerRefuses("it returns a matrix that is not dense")
         return int(result.data_ptr())
 
     def capture(self, count: int) -> int:
-        """A graph with a memory pool of its own, which later launches leave alone."""
+        """Return a graph with a memory pool of its own, which later launches do not use."""
         if not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph"):
             raise PeerRefuses(f"its graphs cannot be had of torch {torch.__version__}: needs 2.8")
         graph = torch.cuda.CUDAGraph(keep_graph=True)
@@ -98,7 +99,7 @@ class TorchContender:
         return int(graph.raw_cuda_graph())
 
     def close(self) -> None:
-        """Give up graph, results and what the allocator keeps."""
+        """Free the graph, the results and the allocator's cache."""
         self._results.clear()
         self._graph = None
         torch.cuda.synchronize()
@@ -129,7 +130,7 @@ def _wrapped(problem: Problem, address: int) -> Tensor:
 
 
 def prepare_eager(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
-    """The op written to a given tensor: no allocation takes part."""
+    """Prepare the eager op with a given output, so that it allocates nothing."""
     check_scope("torch", problem, ops=EVERY, dtypes=FOUR)
     op = torch.log_softmax if problem.op is Op.LOG_SOFTMAX else torch.softmax
 
@@ -141,7 +142,7 @@ def prepare_eager(problem: Problem, buffers: PeerBuffers, stream: int) -> Conten
 
 
 def _gradient_into(problem: Problem, y: Tensor, dy: Tensor, out: Tensor) -> Tensor:
-    """What autograd calls, with a tensor for the result: `y` is the forward's output."""
+    """Compute autograd's gradient into `out`: `y` is the forward's output."""
     ops: Any = torch.ops.aten
     if problem.op.is_log:
         result = ops._log_softmax_backward_data.out(dy, y, -1, y.dtype, out=out)
@@ -154,11 +155,11 @@ def _gradient_into(problem: Problem, y: Tensor, dy: Tensor, out: Tensor) -> Tens
 
 
 MODE = "max-autotune-no-cudagraphs"
-"""Its tuning, without its graphs: all launches here are in ours."""
+"""The mode of torch.compile that tunes, but makes no CUDA graphs, since the bench makes its own."""
 
 
 def prepare_compiled(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
-    """Compiled with static shapes; it returns tensors of its own."""
+    """Prepare the op compiled with static shapes, which returns tensors of its own."""
     check_scope("torch.compile", problem, ops=EVERY, dtypes=FOUR)
     call = compiled(problem)
     contender = TorchContender(problem, buffers, stream, lambda *matrices: call(*matrices[:-1]))
@@ -167,9 +168,9 @@ def prepare_compiled(problem: Problem, buffers: PeerBuffers, stream: int) -> Con
 
 
 def compiled(problem: Problem) -> Callable[..., Tensor]:
-    """Return the op behind torch.compile, which compiles at its first call.
+    """Return the op wrapped by torch.compile, which compiles at the first call.
 
-    It takes what the op reads: a matrix, or the forward's output and its gradient.
+    It takes the op's inputs: a matrix, or the forward's output and its gradient.
     """
     torch._dynamo.reset()  # shapes of other problems count against its limit of recompilations
     op = torch.log_softmax if problem.op is Op.LOG_SOFTMAX else torch.softmax
@@ -182,7 +183,6 @@ def compiled(problem: Problem) -> Callable[..., Tensor]:
     def gradient(y: Tensor, dy: Tensor) -> Tensor:
         return backward(dy, y, -1, y.dtype)  # type: ignore[no-any-return, unused-ignore]
 
-    found: Callable[..., Tensor] = torch.compile(
-        gradient if problem.op.is_backward else forward, mode=MODE, dynamic=False, fullgraph=True
-    )
-    return found
+    function = gradient if problem.op.is_backward else forward
+    call: Callable[..., Tensor] = torch.compile(function, mode=MODE, dynamic=False, fullgraph=True)
+    return call

@@ -9,7 +9,7 @@ import triton.language as tl
 
 @triton.jit
 def _row(x, log: tl.constexpr):
-    """Softmax or its logarithm of one row, in fp32."""
+    """Return softmax or its logarithm of one row, in fp32."""
     x = x.to(tl.float32)
     shifted = x - tl.max(x, axis=0)
     powers = tl.exp(shifted)
@@ -27,7 +27,7 @@ def persistent(
     block: tl.constexpr,
     stages: tl.constexpr,
 ):
-    """Programs stride over the rows; the loads of `stages` rows are in flight."""
+    """Stride over the rows with the loads of `stages` rows in flight."""
     columns = tl.arange(0, block)
     inside = columns < cols
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=stages):
@@ -39,7 +39,7 @@ def persistent(
 
 @triton.jit
 def one_row(output, input, cols: tl.constexpr, log: tl.constexpr, block: tl.constexpr):
-    """A program takes one row, of a length it is compiled for: a seventh faster at 4097 columns."""
+    """Compute one row of a length that is a constant: a seventh faster at 4097 columns."""
     columns = tl.arange(0, block)
     inside = columns < cols
     start = tl.program_id(0).to(tl.int64) * cols
@@ -50,9 +50,9 @@ def one_row(output, input, cols: tl.constexpr, log: tl.constexpr, block: tl.cons
 
 @triton.jit
 def one_row_of_any_length(output, input, cols, log: tl.constexpr, block: tl.constexpr):
-    """As `one_row`, but the length is an argument of the launch.
+    """Compute one row of a length that is an argument of the launch.
 
-    At 16-bit rows of 262144 columns and more the other takes up to twice as long on an H200.
+    For 16-bit rows of 262144 columns and more, `one_row` takes up to twice as long on an H200.
     """
     columns = tl.arange(0, block)
     inside = columns < cols
@@ -64,7 +64,7 @@ def one_row_of_any_length(output, input, cols, log: tl.constexpr, block: tl.cons
 
 @triton.jit
 def _gradient_of_row(y, dy, log: tl.constexpr):
-    """Gradient of the input of one row, in fp32, by the forward's output and its gradient."""
+    """Return the gradient of a row's input, in fp32, from the forward's output and its gradient."""
     y = y.to(tl.float32)
     dy = dy.to(tl.float32)
     return dy - tl.exp(y) * tl.sum(dy, axis=0) if log else y * (dy - tl.sum(y * dy, axis=0))
@@ -72,7 +72,7 @@ def _gradient_of_row(y, dy, log: tl.constexpr):
 
 @triton.jit
 def one_gradient(output, input, grad, cols: tl.constexpr, log: tl.constexpr, block: tl.constexpr):
-    """As `one_row`, of a gradient."""
+    """Compute one row's gradient, as `one_row` does."""
     columns = tl.arange(0, block)
     inside = columns < cols
     start = tl.program_id(0).to(tl.int64) * cols
@@ -84,7 +84,7 @@ def one_gradient(output, input, grad, cols: tl.constexpr, log: tl.constexpr, blo
 
 @triton.jit
 def one_gradient_of_any_length(output, input, grad, cols, log: tl.constexpr, block: tl.constexpr):
-    """As `one_row_of_any_length`, of a gradient."""
+    """Compute one row's gradient, as `one_row_of_any_length` does."""
     columns = tl.arange(0, block)
     inside = columns < cols
     start = tl.program_id(0).to(tl.int64) * cols

@@ -29,19 +29,19 @@ from explorer.peers.triton_kernels import (
 
 
 MOST_ELEMENTS = 64
-"""Of a row a thread: more leave the registers, and take minutes to compile."""
+"""Most elements of a row per thread: more spill registers, and take minutes to compile."""
 
 
 def prepare_constexpr(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
-    """The kernel that is compiled for the length of a row, with the fastest number of warps."""
+    """Prepare the kernel compiled for the length of a row, with the best number of warps."""
     return _tuned(problem, buffers, stream, _of_known_length(problem))
 
 
 def prepare_runtime(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
-    """The kernel that is given the length of a row, with the fastest number of warps.
+    """Prepare the kernel that takes the length of a row at run time, with the best number of warps.
 
-    No form is the faster one everywhere: `explorer compare` verifies and times both, and reports
-    the faster one of each problem as triton-tuned.
+    Neither form is faster everywhere: `explorer compare` verifies and times both, and reports the
+    faster one of each problem as triton-tuned.
     """
     return _tuned(problem, buffers, stream, _of_any_length(problem))
 
@@ -80,7 +80,7 @@ def _launch(kernel: Any, problem: Problem, warps: int, *matrices: Tensor) -> Ten
 
 
 def _tuned(problem: Problem, buffers: PeerBuffers, stream: int, kernel: Any) -> Contender:
-    """Every sensible number of warps, timed; the fastest is kept."""
+    """Return a contender with the fastest number of warps, by timing each sensible one."""
     check_scope("triton-tuned", problem, ops=EVERY)
     run = partial(_launch, kernel, problem)
 
@@ -100,7 +100,7 @@ def _tuned(problem: Problem, buffers: PeerBuffers, stream: int, kernel: Any) -> 
 
 
 def _warps(block: int) -> list[int]:
-    """From about one vector a thread to MOST_ELEMENTS; for wider rows all 32 warps."""
+    """Return numbers of warps for one vector to MOST_ELEMENTS a thread; 32 for wider rows."""
     powers = [1, 2, 4, 8, 16, 32]
     sensible = [w for w in powers if block <= 32 * w * MOST_ELEMENTS and (w == 1 or 32 * w < block)]
     return sensible or [32]
@@ -115,7 +115,7 @@ LARGE_SHARED_BYTES = 200_000
 
 
 def prepare_tutorial(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
-    """Its launch: programs by registers and shared memory of the compiled kernel."""
+    """Prepare the tutorial's kernel, with as many programs as fit the GPU at a time."""
     check_scope("triton-tutorial", problem)
     utils = triton.runtime.driver.active.utils
     limits = utils.get_device_properties(triton.runtime.driver.active.get_current_device())
@@ -147,7 +147,7 @@ def ahead_tutorial(problem: Problem, gpu: GpuSpec) -> None:
 
 
 def _tutorial(problem: Problem, shared_bytes: int) -> tuple[tuple[int, int, bool], dict[str, int]]:
-    """Return what the kernel is given beside its matrices: sizes and the op, and its options."""
+    """Return the kernel's arguments beside its matrices, and its options."""
     stages = 4 if shared_bytes > LARGE_SHARED_BYTES else 2
     options = {
         "block": triton.next_power_of_2(problem.cols),
@@ -161,7 +161,7 @@ def _tutorial(problem: Problem, shared_bytes: int) -> tuple[tuple[int, int, bool
 
 
 class _StandIn:
-    """Answers for Triton's driver what its compiler asks, of a GPU that this process cannot see."""
+    """Replaces Triton's driver for its compiler, for a GPU that this process cannot see."""
 
     def __init__(self, gpu: GpuSpec) -> None:
         capability = int(gpu.arch.removeprefix("sm_").rstrip("af"))
@@ -178,16 +178,17 @@ class _StandIn:
 
 
 def stand_in(gpu: GpuSpec) -> None:
-    """Have Triton compile for a GPU that this process cannot see."""
+    """Make Triton compile for a GPU that this process cannot see."""
     triton.runtime.driver.set_active(_StandIn(gpu))
 
 
 @contextmanager
 def compiling_alone(gpu: GpuSpec, problem: Problem) -> Iterator[list[Tensor]]:
-    """Have launches of Triton's kernels compile them, and do nothing else.
+    """Make launches of Triton's kernels compile them, and do nothing else.
 
-    Gives what the op reads and an output, of a few rows in the host's memory, to be launched on:
-    what is compiled depends on the alignment and the type of a matrix, not on its rows.
+    It gives the op's inputs and an output, with a few rows in the host's memory, as arguments of
+    the launches: the compiled kernel depends on the alignment and the type of a matrix, not on its
+    rows.
     """
     stand_in(gpu)
     launch = triton.JITFunction.run

@@ -136,7 +136,7 @@ def bind_copy(binder: Binder, instruction: Instruction) -> Step:
     size = int(size_operand.value)
     if cached:
         rest = rest[:-1]
-    kept: Source | None = binder.source(rest[0], "u32") if rest else None
+    read_size: Source | None = binder.source(rest[0], "u32") if rest else None
     destination, origin = bind_address(binder, to), bind_address(binder, of)
     machine, copies = binder.machine, binder.machine.part(_CopiesInFlight)
     read = Access(instruction, size, "read")
@@ -145,7 +145,7 @@ def bind_copy(binder: Binder, instruction: Instruction) -> Step:
     def step(lanes: Lanes) -> None:
         now = machine.tick(instruction)
         values = np.zeros((lanes.count, size), np.uint8)
-        amount = kept.each(lanes) if kept else np.full(lanes.count, size)
+        amount = read_size.each(lanes) if read_size else np.full(lanes.count, size)
         reading = lanes if all_of(amount > 0) else lanes.where(amount > 0)
         if reading.count:
             addresses = origin(lanes)[amount > 0]

@@ -108,7 +108,7 @@ class _BlockBarriers:
         return form.instruction.pc + 1 if form.arrive_only else None
 
     def _all_meet(self, form: _Form, lanes: Lanes) -> bool:
-        """Whether every thread of the batch stands here, as is usual; they have then met."""
+        """Return whether every thread of the batch stands here, as is usual; they have then met."""
         if (
             not lanes.full
             or form.count is not None
@@ -168,7 +168,7 @@ class _BlockBarriers:
             self._machine.report(Kind.BARRIER, message, form.instruction, int(others[0]))
 
     def _exited(self, lanes: Lanes) -> None:
-        """A barrier of the whole block waits only for threads that have not exited."""
+        """Stop waiting for exited threads at barriers of the whole block."""
         if all_of(self._waiting == _NOT_WAITING):
             return
         blocks = distinct(self._machine.blocks_of(lanes))
@@ -221,7 +221,7 @@ class _BlockBarriers:
         return True
 
     def _members(self, blocks: NDArray[np.intp], number: int) -> NDArray[np.intp]:
-        """The lanes of blocks that wait at a barrier, ascending."""
+        """Return the lanes of blocks that wait at a barrier, ascending."""
         rows, columns = np.nonzero(self._by_block(self._waiting)[blocks] == number)
         return np.asarray(blocks[rows] * self._machine.ordering.per_block + columns)
 

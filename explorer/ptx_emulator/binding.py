@@ -112,7 +112,7 @@ class Binder:
 
 
 def _literal(operand: Immediate, ptx_type: str) -> Any:
-    """A literal as a NumPy scalar of `ptx_type`."""
+    """Return a literal as a NumPy scalar of `ptx_type`."""
     dtype = DTYPES[ptx_type]
     if ptx_type == "pred":
         return np.bool_(operand.value)
@@ -182,7 +182,7 @@ def bind_control(binder: Binder, instruction: Instruction) -> Control:
 
 @cache  # Thousands of instructions have few opcodes.
 def _look_up(opcode: str) -> _StepBinding | None:
-    """The binding of a step; None for a control. Raises UnsupportedPtx."""
+    """Return the binding of a step; None for a control. Raises UnsupportedPtx."""
     for name in _beginnings(opcode):
         if name in _CONTROLS:
             return None

@@ -19,7 +19,7 @@ class Traffic:
     requests: int = 0
     """Instructions, each once for every warp that executes it."""
     bytes: int = 0
-    """Bytes that the threads asked for."""
+    """Bytes that the threads requested."""
     sectors: int = 0
     """Distinct 32-byte sectors of each request, summed; global and local memory only."""
     wavefronts: int = 0

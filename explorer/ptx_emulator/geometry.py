@@ -315,7 +315,7 @@ def _used(entry: Entry) -> set[str]:
 
 
 def _symbols(operand: Operand) -> Iterator[str]:
-    """Names of the variables and labels that an operand mentions."""
+    """Yield names of the variables and labels that an operand mentions."""
     if isinstance(operand, Symbol):
         yield operand.name
     elif isinstance(operand, Address) and isinstance(operand.base, Symbol):

@@ -162,8 +162,7 @@ class HappensBefore:
         return len(self._rows) - 1
 
     def _collect(self) -> None:
-        """Forget the rows that no lane has any more, but for the first, which is zeros, and the
-        last, which is new.
+        """Forget rows that no lane has any more, except the first (zeros) and the last (new).
 
         Row numbers change.
         """

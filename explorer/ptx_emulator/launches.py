@@ -97,7 +97,7 @@ class LaunchResult:
 
     @property
     def clean(self) -> bool:
-        """Whether no defect was found."""
+        """Whether there is no defect."""
         return not self.findings
 
 
@@ -257,7 +257,7 @@ def _run_batches(
 
 
 def _batch_blocks(state: LaunchState, resident_blocks: int | None, batch_lanes: int) -> int:
-    """How many blocks run together: whole clusters."""
+    """Return how many blocks run together: whole clusters."""
     geometry = state.geometry
     lanes_each = geometry.warps * 32
     together = batch_lanes
@@ -325,7 +325,7 @@ def _bind(bound: BoundSteps, entry: Entry) -> tuple[list[Step], dict[int, Contro
 
 
 def _nothing(lanes: Lanes) -> None:
-    """What stands at the place of a control, and is never called."""
+    """Raise: it stands in place of a control, and is never called."""
 
 
 def _count_instructions(machine: Machine, scheduler: Scheduler) -> None:

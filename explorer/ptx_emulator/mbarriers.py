@@ -89,10 +89,10 @@ class Mbarriers:
 
     def stores_due(self, place: int, size: int) -> int:
         """Return how many stores of `size` bytes complete the phase there; 0 if none do."""
-        found = self._objects.get(place)
-        if found is None or found.pending or found.bytes_due <= 0 or found.bytes_due % size:
+        barrier = self._objects.get(place)
+        if barrier is None or barrier.pending or barrier.bytes_due <= 0 or barrier.bytes_due % size:
             return 0
-        return found.bytes_due // size
+        return barrier.bytes_due // size
 
     def get(self, place: int, instruction: Instruction, lanes: LaneIds) -> Mbarrier | None:
         """Return the object at a place. What is not initialised is reported, and None."""
@@ -210,16 +210,16 @@ class BoundMbarrier:
             addresses = addresses - window
         now = machine.tick(self._instruction)
         creates = action == "write"
-        found: list[tuple[_Rows, LaneIds, _Rows]] = []
+        parts: list[tuple[_Rows, LaneIds, _Rows]] = []
         for place in machine.shared_space.locate(addresses, lanes, access):
             shadow = machine.shared_space.shadow
             shadow.atomic(place.index, place.lanes, access, now, reads=not creates)
             rows = np.arange(lanes.count) if place.chosen is None else np.flatnonzero(place.chosen)
-            found.append((rows, place.lanes.flat, place.index))
-        if len(found) == 1:
-            return found[0]
+            parts.append((rows, place.lanes.flat, place.index))
+        if len(parts) == 1:
+            return parts[0]
         none = np.zeros(0, np.int64)
-        columns = zip((none, none, none), *found, strict=True)
+        columns = zip((none, none, none), *parts, strict=True)
         all_rows, of, places = (np.concatenate(column) for column in columns)
         return all_rows, of, places
 

@@ -238,7 +238,7 @@ class GlobalMemory:
         return self.allocations[slot] if 0 <= slot < len(self.allocations) else None
 
     def _view(self, allocation: Allocation) -> Array:
-        """The backing memory in elements."""
+        """Return the backing memory in elements."""
         octets = self.arena[allocation.offset : allocation.offset + allocation.backed]
         return octets.view(allocation.dtype)
 
@@ -296,26 +296,26 @@ def check_output(
             numbers, places = allocation.windows.elements(size)
             flags = flags[places]
     written = flags == np.array([1] * size, np.uint8).view(flags.dtype)[0]
-    found = []
+    groups = []
     missing = np.flatnonzero(~written)
     if missing.size:
-        found.append((Kind.NEVER_WRITTEN, "never written", missing))
+        groups.append((Kind.NEVER_WRITTEN, "never written", missing))
     pattern = POISON.get(allocation.dtype)
     if pattern is not None:
         bad = np.flatnonzero(written & (values.view(pattern.dtype) == pattern))
         if bad.size:
-            found.append((Kind.POISON, "NaN poison", bad))
+            groups.append((Kind.POISON, "NaN poison", bad))
     return tuple(
         _element_finding(kind, what, allocation, places if numbers is None else numbers[places],
                          len(values))
-        for kind, what, places in found
+        for kind, what, places in groups
     )  # fmt: skip
 
 
 def _element_finding(
     kind: Kind, what: str, allocation: Allocation, elements: NDArray[Any], total: int
 ) -> Finding:
-    """A finding on some elements of an output, by their numbers."""
+    """Return a finding on some elements of an output, by their numbers."""
     first = np.unravel_index(int(elements[0]), allocation.shape)
     index = ", ".join(str(int(i)) for i in first)
     message = f"{allocation.name}[{index}] {what}; {elements.size} of {total} elements"

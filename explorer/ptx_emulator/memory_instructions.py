@@ -212,7 +212,7 @@ class Flags:
             self._publish(key, lane, now)
 
     def _publishing_work(self) -> int:
-        """The work of publishing what one lane knows, of all others too."""
+        """Return the work of publishing what one lane knows, of all others too."""
         return TURN_WORK + self._machine.ordering.lanes // 8
 
     def _publishes(self) -> bool:
@@ -236,7 +236,7 @@ class Flags:
 
     @staticmethod
     def _keys(place: Place) -> LaneIds:
-        """The locations, told apart from equal indices of other memories."""
+        """Return the locations, distinct from equal indices of other memories."""
         start: int = place.data.__array_interface__["data"][0]
         return place.index + start
 
@@ -261,7 +261,7 @@ class _Form:
         self.size = DTYPES[self.ptx_type].itemsize * self.count
 
     def strong(self) -> bool:
-        """Whether it is strong. Volatile shared accesses order nothing between lanes here."""
+        """Return whether it is strong. Volatile shared accesses order no lanes here."""
         if self.order == "volatile":
             return not self.space.startswith("shared")
         return self.order not in ("weak", "volatile")

@@ -257,7 +257,7 @@ def _initial_bytes(text: str, ptx_type: str, size: int) -> bytes:
 
 
 def _extents(directives: str, name: str) -> Extents | None:
-    """The one to three numbers of a directive; those left out are 1. None if it is not there."""
+    """Return the one to three numbers of a directive, with 1 for missing ones; None without it."""
     match = re.search(rf"\.{name}\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", directives)
     if not match:
         return None
@@ -266,7 +266,7 @@ def _extents(directives: str, name: str) -> Extents | None:
 
 
 def _directives(text: str) -> Directives:
-    """What stands between a kernel's parameters and its body."""
+    """Return the directives between a kernel's parameters and its body."""
     return Directives(
         maxntid=_extents(text, "maxntid"),
         reqntid=_extents(text, "reqntid"),

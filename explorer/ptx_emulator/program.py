@@ -237,7 +237,7 @@ class Entry:
     """Cluster extents that the kernel itself requires (.reqnctapercluster), in blocks."""
     directives: Directives = Directives()
     facts: dict[Callable[["Entry"], Any], Any] = field(default_factory=dict)
-    """What functions have found in it: those that `once_an_entry` wraps."""
+    """Cached results of the functions that `once_an_entry` wraps."""
     bound: dict[frozenset[str], Any] = field(default_factory=dict)
     """Steps that serve for any batch, by the names of constant registers: `binding.BoundSteps`."""
 

@@ -147,7 +147,7 @@ class Target:
 
 
 class NoTarget(Target):
-    """The destination `_`, or a register that is known to be constant. Nothing is kept."""
+    """The destination `_`, or a register that is known to be constant. Nothing is stored."""
 
     __slots__ = ()
 
@@ -407,7 +407,7 @@ def _only_definitions(entry: Entry) -> list[tuple[str, Instruction]]:
     for instruction in entry.instructions:
         if instruction.operands:
             definitions.update(registers_of(instruction.operands[0]))
-    found = []
+    moves = []
     for instruction in entry.instructions:
         to = instruction.operands[0] if instruction.operands else None
         if (
@@ -417,8 +417,8 @@ def _only_definitions(entry: Entry) -> list[tuple[str, Instruction]]:
             and len(instruction.operands) == 2
             and instruction.root in ("mov", "ld", "cvta")
         ):
-            found.append((to.name, instruction))
-    return found
+            moves.append((to.name, instruction))
+    return moves
 
 
 def _value(

@@ -74,7 +74,7 @@ class Scheduler:
         self._next_control = places[::-1]
 
     def release(self) -> None:
-        """Let go of the program and of all that is to be told of exits: these refer to this."""
+        """Drop the program and all listeners to exits, which refer to this object."""
         self._steps, self._controls = (), {}
         self.stalled.clear()
         self.on_exit.clear()
@@ -342,7 +342,7 @@ def bind_branch(binder: Binder, instruction: Instruction) -> Control:
 
 
 def _label(entry: Entry, instruction: Instruction) -> int:
-    """The instruction before which the label stands. Raises UnsupportedPtx."""
+    """Return the instruction before which the label stands. Raises UnsupportedPtx."""
     operand, labels = instruction.operands[0], entry.labels
     if not isinstance(operand, Symbol) or operand.name not in labels:
         raise UnsupportedPtx((f"branch to {operand}",))

@@ -19,10 +19,10 @@ Stamps = NDArray[np.int64]
 Indices = NDArray[np.int64]
 
 THREAD = np.int64(0xFFFFFFFF)
-"""The part of a stamp that tells the thread."""
+"""The part of a stamp that is the thread."""
 
 _PLACE = np.int64(0xFFFFFFFF)
-"""The part of a sort key that tells an entry's place in the log; above it is the word's number."""
+"""The part of a sort key that is an entry's place in the log; above it is the word's number."""
 
 Relevant = Callable[[Stamps], NDArray[np.bool_]]
 """Says which accesses some thread may not know of."""
@@ -104,7 +104,7 @@ class Shadow:
         return (self._batch.ordering.settled + 1) << 32
 
     def _relevant(self, stamps: Stamps) -> NDArray[np.bool_]:
-        """Which accesses some thread may not know of."""
+        """Return which accesses some thread may not know of."""
         relevant = stamps >= self._threshold()
         ordering = self._batch.ordering
         if ordering.engine_used:
@@ -468,9 +468,9 @@ class _Readers:
         counts = np.searchsorted(words, wanted, side="right") - first
         before = np.cumsum(counts) - counts
         entries = np.repeat(first - before, counts) + np.arange(int(counts.sum()))
-        found, places = stamps[entries], np.repeat(places, counts)
-        alive = relevant(found) & self._since_write(words[entries], found)
-        return found[alive], places[alive]
+        readers, places = stamps[entries], np.repeat(places, counts)
+        alive = relevant(readers) & self._since_write(words[entries], readers)
+        return readers[alive], places[alive]
 
     def note(self, rows: Indices, width: int, stamps: Stamps, relevant: Relevant) -> None:
         """Note that threads read rows of words; `stamps` has the shape (rows, 1)."""
@@ -510,7 +510,7 @@ class _Readers:
             self._drop(relevant)
 
     def _since_write(self, words: Indices, stamps: Stamps) -> NDArray[np.bool_]:
-        """Which readers came after the last write of their word. That write checked all others."""
+        """Return which readers came after the last write of their word; it checked the others."""
         return np.asarray(stamps >> 32 > self._write[words] >> 32)
 
     def _sort(self) -> tuple[Indices, Stamps]:

@@ -93,7 +93,7 @@ class Space:
     def _aligned(
         self, addresses: Addresses, lanes: Lanes, access: Access
     ) -> NDArray[np.bool_] | None:
-        """Which accesses are aligned; None for all."""
+        """Return which accesses are aligned; None for all."""
         low_bits = access.size - 1
         if not int(np.bitwise_or.reduce(addresses)) & low_bits:
             return None
@@ -333,10 +333,10 @@ def _touched(marked: NDArray[np.bool_], index: Addresses, access: Access) -> NDA
 
 def _unmangled(name: str) -> str:
     """Return the name that a function's static variable has in its source (Itanium C++ ABI)."""
-    found = re.fullmatch(r"_ZZ\w+?E(\d+)([A-Za-z_]\w*)", name)
-    if found is None or len(found[2]) < int(found[1]):
+    match = re.fullmatch(r"_ZZ\w+?E(\d+)([A-Za-z_]\w*)", name)
+    if match is None or len(match[2]) < int(match[1]):
         return name
-    return found[2][: int(found[1])]
+    return match[2][: int(match[1])]
 
 
 class SharedSpace(Space):
@@ -418,7 +418,7 @@ class SharedSpace(Space):
 
 
 def _inside(ranges: Ranges, offsets: Addresses, size: int) -> NDArray[np.bool_]:
-    """Which accesses of `size` bytes lie within one of the ranges."""
+    """Return which accesses of `size` bytes lie within one of the ranges."""
     inside = np.zeros(len(offsets), np.bool_)
     for start, end, _ in ranges:
         inside |= (offsets >= start) & (offsets + size <= end)

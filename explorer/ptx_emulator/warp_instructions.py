@@ -144,7 +144,7 @@ def _collective(
 
 
 def _is_full(mask: Source) -> bool:
-    """Whether a mask always names all lanes of a warp."""
+    """Return whether a mask always names all lanes of a warp."""
     return mask.scalar is not None and int(mask.scalar) == _FULL
 
 

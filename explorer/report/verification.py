@@ -282,7 +282,7 @@ def _shape_words(run: Emulation, program: ProgramUnderTest) -> str:
 def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) -> None:
     line = cell(str(verdict.status))
     line.stylize(COLOURS[verdict.status])
-    told = verdict.told
+    told = verdict.deciding_run
     line.append(" " + verdict.program.config.to_json(brief=True) if named else "")
     if told is not None and named:
         line.append(f" on {_shape_words(told, verdict.program)}")

@@ -113,7 +113,7 @@ class Arrays(ABC):
         dtype: Any,
         out: Any,
     ) -> Any:
-        """Softmax or log_softmax of an array, as `explorer.softmax` documents it."""
+        """Return softmax or log_softmax of an array, as `explorer.softmax` documents it."""
         if dim.__class__ is not int or (scale is not None and scale.__class__ is not float):
             dim, scale = whole_axis(dim), None if scale is None else plain_scale(scale)
         causal = is_causal(mask)

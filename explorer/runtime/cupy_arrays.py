@@ -67,6 +67,6 @@ class CupyArrays(Arrays):
 
 
 def softmax_of(log: bool, x: Any, *told: Any) -> Any:
-    """Softmax or log_softmax, as `explorer.softmax` documents it, of an array."""
+    """Return softmax or log_softmax, as `explorer.softmax` documents it, of an array."""
     with cupy.cuda.Device(x.device.id):  # where all that is made for the call is to lie
         return CupyArrays().compute(Op.LOG_SOFTMAX if log else Op.SOFTMAX, x, *told)

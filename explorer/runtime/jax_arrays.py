@@ -71,7 +71,7 @@ class JaxArrays(Arrays):
 
 
 def softmax_of(log: bool, x: Any, *told: Any) -> Any:
-    """Softmax or log_softmax, as `explorer.softmax` documents it, of an array."""
+    """Return softmax or log_softmax, as `explorer.softmax` documents it, of an array."""
     if isinstance(x, jax.core.Tracer):
         raise TypeError(
             "explorer.softmax cannot be traced by jax.jit, grad or vmap; call it on arrays outside "

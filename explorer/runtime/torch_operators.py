@@ -64,7 +64,7 @@ class _Softmax(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of x and of an additive mask; what a mask hid has none."""
+        """Return the gradients of x and of an additive mask; what a mask hid has none."""
         output, lengths = ctx.saved_tensors
         of_mask = ctx.mask_like is not None and ctx.needs_input_grad[3]
         # A mask's is summed before it is rounded to the mask's type, which may be wider than x's.
@@ -110,7 +110,7 @@ class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of the output's gradient and of the output."""
+        """Return the gradients of the output's gradient and of the output."""
         first, output = ctx.saved_tensors
         dim = ctx.dim
         grad = grad.to(output.dtype) * (1.0 if ctx.scale is None else ctx.scale)
@@ -326,7 +326,7 @@ def softmax_of(
     dtype: torch.dtype | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Softmax or log_softmax, as `explorer.softmax` documents it, of a tensor."""
+    """Return softmax or log_softmax, as `explorer.softmax` documents it, of a tensor."""
     causal = mask is not None and is_causal(mask)
     added = None if causal else mask
     if added is not None and not isinstance(added, Tensor):

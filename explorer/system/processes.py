@@ -80,8 +80,7 @@ FRESH = FreshContext()
 
 
 def talking_to(target: Callable[..., None], *arguments: Any) -> tuple[Connection, BaseProcess]:
-    """Start a process that calls `target(connection, *arguments)`; return our end of the pipe, and
-    it.
+    """Start a process of `target(connection, *arguments)`; return our end of the pipe, and it.
 
     The process ends with the program, and must call `leave_interrupts` first. Until then Ctrl-C is
     blocked in it, because Python would print a traceback while it starts.

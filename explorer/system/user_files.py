@@ -158,8 +158,7 @@ _SHOWN_BY = {
 
 
 def kind_of(values: Any) -> str:
-    """Return the kind of result that a file's values are: comparison, journey, tuned table, or
-    ""."""
+    """Return what kind of result a file's values are: comparison, journey, tuned table or ""."""
     if not isinstance(values, dict):
         return ""
     if "comparisons" in values:
@@ -170,8 +169,7 @@ def kind_of(values: Any) -> str:
 
 
 def check_kind(path: Path, values: Any, wanted: str) -> None:
-    """Raise InvalidInput for a result of another kind than wanted, with the command that shows
-    it."""
+    """Raise InvalidInput for a result of another kind, with the command that shows that kind."""
     kind = kind_of(values)
     if kind and kind != wanted:
         raise InvalidInput(

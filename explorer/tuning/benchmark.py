@@ -1,8 +1,8 @@
-"""How good a strategy is: searches of recorded spaces, in which the best kernel is known.
+"""Benchmark search strategies on recorded spaces, in which the best kernel is known.
 
-A recording holds every config of a sub-space, so that the best of it is known and nothing depends
-on what a search would have tried. Each strategy searches it with many seeds. What counts is regret:
-how much slower the best kernel found so far is than the best there is.
+A recording has every config of a sub-space, so its best is known, whatever a search would have
+tried. Each strategy searches it with many seeds, and is judged by its regret: how much slower the
+best kernel so far is than the best of the sub-space.
 """
 
 import math
@@ -28,27 +28,27 @@ from explorer.tuning.search import HANDED_OVER
 from explorer.tuning.seeds import seeds_of
 from explorer.tuning.surrogate import OptunaSampler
 
-# ------------------------------------------------------------------ the truth
+# ------------------------------------------------------------------ measured spaces
 
 
 @dataclass(frozen=True)
-class Truth:
-    """What every config of a brute-forced sub-space came to."""
+class MeasuredSpace:
+    """A sub-space of which every config was measured."""
 
     name: str
     space: Space
     """The sub-space."""
     times_us: dict[Config, float]
-    """Medians, which a search is told; infinite for what was rejected."""
+    """Median times that a search gets; infinite for a rejected config."""
     true_us: dict[Config, float]
-    """What it is judged by: of those that were timed in turn with the best, the medians of these
-    samples, which its choices have not seen; of the others the same as above, times what the times
-    of the former changed by."""
+    """Times by which a search is judged, and which it does not get. For configs that were timed in
+    turn they are the medians of these samples; for the others they are `times_us`, multiplied by
+    the median change of the former."""
     digests: dict[Config, str]
 
     @classmethod
-    def of(cls, recording: Recording) -> "Truth":
-        """Raises InvalidInput for a recording without a whole sub-space."""
+    def of(cls, recording: Recording) -> "MeasuredSpace":
+        """Return a recording's sub-space; raises InvalidInput for a recording without one."""
         header = recording.header
         if not header.sub_space:
             raise InvalidInput(
@@ -65,11 +65,11 @@ class Truth:
 
     @cached_property
     def best_us(self) -> float:
-        """The least time there is."""
+        """The time of the fastest config."""
         return min(self.true_us.values())
 
     def regret(self, config: Config) -> float:
-        """How much slower a config is than the best, as a share: 0.01 is 1 %."""
+        """Return how much slower a config is than the best, as a share: 0.01 is 1 %."""
         return self.true_us[config] / self.best_us - 1.0
 
 
@@ -90,46 +90,48 @@ def _true_us(
 
 
 Tries = Iterator[Config]
-"""Configs in the order in which a strategy evaluates them; it ends where nothing is left."""
+"""Configs in the order in which a strategy evaluates them, until none is left."""
 
-Strategy = Callable[[Truth, int], Tries]
-"""A strategy searches a truth with a seed."""
+Strategy = Callable[[MeasuredSpace, int], Tries]
+"""Searches a measured space with a seed."""
 
 AHEAD = ReplayEvaluator.ahead
 """Proposals that wait while one is evaluated."""
 
 COMPILING = 8
-"""Evaluations, of 20 ms each, that pass on an H200's host while a kernel compiles for 165 ms."""
+"""Evaluations, of 20 ms each, during the 165 ms in which a kernel compiles on an H200's host."""
 
 AHEAD_OF_COMPILING = COMPILING + 6
 """Proposals that compile or wait there while one is evaluated (`LiveEvaluator.ahead`)."""
 
 
-def ours(truth: Truth, seed: int) -> Tries:
-    """The search as `explorer search` replays a recording."""
-    return _proposed(truth, seed, with_seeds=True)
+def ours(measured: MeasuredSpace, seed: int) -> Tries:
+    """Search as `explorer search` does when it replays a recording."""
+    return _proposed(measured, seed, with_seeds=True)
 
 
-def ours_without_seeds(truth: Truth, seed: int) -> Tries:
-    """The same, but it begins with random configs."""
-    return _proposed(truth, seed, with_seeds=False)
+def ours_without_seeds(measured: MeasuredSpace, seed: int) -> Tries:
+    """Search as `ours` does, but begin with random configs."""
+    return _proposed(measured, seed, with_seeds=False)
 
 
-def ours_while_compiling(truth: Truth, seed: int) -> Tries:
-    """The same as on a GPU, where kernels compile while others are evaluated, without seeds."""
-    return _proposed(truth, seed, with_seeds=False, ahead=AHEAD_OF_COMPILING, compiling=COMPILING)
+def ours_while_compiling(measured: MeasuredSpace, seed: int) -> Tries:
+    """Search without seeds as on a GPU, where kernels compile while others are evaluated."""
+    return _proposed(
+        measured, seed, with_seeds=False, ahead=AHEAD_OF_COMPILING, compiling=COMPILING
+    )
 
 
 def _proposed(
-    truth: Truth, seed: int, *, with_seeds: bool, ahead: int = AHEAD, compiling: int = 0
+    measured: MeasuredSpace, seed: int, *, with_seeds: bool, ahead: int = AHEAD, compiling: int = 0
 ) -> Tries:
-    """The configs of a search, in which others are proposed and chosen while one is evaluated.
+    """Yield the configs of a search that proposes and chooses others while one is evaluated.
 
-    A kernel can be chosen `compiling` evaluations after it was proposed, or where none other can.
+    A kernel can be chosen `compiling` evaluations after it was proposed, or if no other can be.
     """
-    offer = _offer(truth)
-    first = seeds_of(Goal(), truth.space, random.Random(seed)) if with_seeds else []
-    proposer = Proposer(offer, truth.digests.__getitem__, first, seed, lambda *_: None)
+    offer = _offer(measured)
+    first = seeds_of(Goal(), measured.space, random.Random(seed)) if with_seeds else []
+    proposer = Proposer(offer, measured.digests.__getitem__, first, seed, lambda *_: None)
     waiting: dict[Proposal, int] = {}
     begun: deque[Proposal] = deque()
 
@@ -152,20 +154,20 @@ def _proposed(
             return
         done = begun.popleft()
         yield done.config
-        proposer.learn(done.config, done.digest, (truth.times_us[done.config],))
+        proposer.learn(done.config, done.digest, (measured.times_us[done.config],))
         fill(evaluated)
 
 
-def random_order(truth: Truth, seed: int) -> Tries:
-    """Every config as likely as any other, none twice."""
-    configs = list(truth.times_us)
+def random_order(measured: MeasuredSpace, seed: int) -> Tries:
+    """Return all configs in random order."""
+    configs = list(measured.times_us)
     random.Random(seed).shuffle(configs)
     return iter(configs)
 
 
-def hill_climb(truth: Truth, seed: int) -> Tries:
-    """From a random config to the first faster neighbour, and from a top to another random one."""
-    rng, offer = random.Random(seed), _offer(truth)
+def hill_climb(measured: MeasuredSpace, seed: int) -> Tries:
+    """Move from a random config to the first faster neighbour; without one, begin at random."""
+    rng, offer = random.Random(seed), _offer(measured)
     while (base := offer.draw(rng)) is not None:
         offer.take(base)
         yield base
@@ -176,15 +178,15 @@ def hill_climb(truth: Truth, seed: int) -> Tries:
                 continue
             offer.take(step)
             yield step
-            if truth.times_us[step] < truth.times_us[base]:
+            if measured.times_us[step] < measured.times_us[base]:
                 base, steps = step, offer.steps(step, rng)
 
 
-def plain_tpe(truth: Truth, seed: int) -> Tries:
-    """Optuna's TPE as it is by default; what it proposes is the nearest untried config."""
-    rng, offer = random.Random(seed), _offer(truth)
+def plain_tpe(measured: MeasuredSpace, seed: int) -> Tries:
+    """Search by Optuna's TPE with its defaults; a proposal becomes the nearest untried config."""
+    rng, offer = random.Random(seed), _offer(measured)
     tpe = OptunaSampler(offer.values, seed)
-    for _ in range(len(truth.times_us)):
+    for _ in range(len(measured.times_us)):
         wanted = tpe.ask()
         config = offer.adopt(wanted, rng)
         if config is None:
@@ -193,7 +195,7 @@ def plain_tpe(truth: Truth, seed: int) -> Tries:
             tpe.forget(wanted)
         offer.take(config)
         yield config
-        tpe.tell(config, (truth.times_us[config],))
+        tpe.tell(config, (measured.times_us[config],))
 
 
 STRATEGIES: dict[str, Strategy] = {
@@ -204,79 +206,79 @@ STRATEGIES: dict[str, Strategy] = {
     "tpe": plain_tpe,
     "random": random_order,
 }
-"""What `explorer benchmark` compares, by name."""
+"""The strategies of `explorer benchmark`, by name."""
 
 
-def _offer(truth: Truth) -> Catalogue:
-    values: dict[str, tuple[Value, ...]] = truth.space.parameters
-    return Catalogue(list(truth.times_us), values)
+def _offer(measured: MeasuredSpace) -> Catalogue:
+    values: dict[str, tuple[Value, ...]] = measured.space.parameters
+    return Catalogue(list(measured.times_us), values)
 
 
-# ------------------------------------------------------------------ the result
+# ------------------------------------------------------------------ scores
 
 
 WITHIN = 0.01
-"""Regret that is no more than what a user would call the best."""
+"""Largest regret of a kernel that a user would call the best."""
 
 AT = (8, 15, 30, 60, 150)
-"""Evaluations at which regret is told."""
+"""Numbers of evaluations at which regret is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How a strategy did on one truth."""
+    """The score of a strategy on one measured space."""
 
     strategy: str
     recording: str
     evaluations: tuple[int, ...]
-    """For each seed, the evaluations until the best was within WITHIN; the limit and 1 if never."""
+    """For each seed, the evaluations until regret was at most WITHIN; the limit plus 1 if never."""
     regrets: tuple[tuple[float, ...], ...]
     """For each seed, the regret after each of AT."""
     selection_errors: tuple[float, ...]
-    """For each seed, the regret of the config which was fastest by what the search was told."""
+    """For each seed, the regret of the config that was the fastest by the search's times."""
 
     @property
     def median_evaluations(self) -> float:
-        """Half of the searches needed no more."""
+        """Evaluations that were enough for half of the searches."""
         return median(self.evaluations)
 
     @property
     def evaluations_of_most(self) -> float:
-        """Nine of ten searches needed no more."""
+        """Evaluations that were enough for nine of ten searches."""
         if len(self.evaluations) < 2:
             return self.evaluations[0]
         return quantiles(self.evaluations, n=10, method="inclusive")[-1]
 
     def mean_regret(self, number: int) -> float:
-        """Over all seeds, after AT[number] evaluations."""
+        """Return the mean regret of all seeds after AT[number] evaluations."""
         return mean(regret[number] for regret in self.regrets)
 
     @property
     def mean_selection_error(self) -> float:
-        """Over all seeds."""
+        """Mean selection error of all seeds."""
         return mean(self.selection_errors)
 
 
-def score(truth: Truth, name: str, seeds: Sequence[int]) -> Score:
-    """Search a truth by a strategy, once for each seed."""
-    runs = [_run(truth, STRATEGIES[name](truth, seed)) for seed in seeds]
+def score(measured: MeasuredSpace, name: str, seeds: Sequence[int]) -> Score:
+    """Search a measured space by a strategy, once for each seed."""
+    runs = [_run(measured, STRATEGIES[name](measured, seed)) for seed in seeds]
     return Score(
         name,
-        truth.name,
+        measured.name,
         tuple(reached for reached, _, _ in runs),
         tuple(regrets for _, regrets, _ in runs),
-        tuple(truth.regret(chosen) for _, _, chosen in runs),
+        tuple(measured.regret(chosen) for _, _, chosen in runs),
     )
 
 
-def _run(truth: Truth, tries: Tries) -> tuple[int, tuple[float, ...], Config]:
-    """Evaluations to WITHIN, regrets at AT, and the fastest config of a search."""
+def _run(measured: MeasuredSpace, tries: Tries) -> tuple[int, tuple[float, ...], Config]:
+    """Return the evaluations to WITHIN, the regrets at AT, and the fastest config of a search."""
     best_us, regret, reached, regrets = math.inf, math.inf, AT[-1] + 1, []
-    chosen = next(iter(truth.times_us))
+    chosen = next(iter(measured.times_us))
     for number, config in enumerate(tries, 1):
-        if truth.times_us[config] < best_us:
-            best_us, chosen = truth.times_us[config], config
-        regret = min(regret, truth.regret(config))
+        if measured.times_us[config] < best_us:
+            best_us, chosen = measured.times_us[config], config
+        regret = min(regret, measured.regret(config))
         if regret <= WITHIN:
             reached = min(reached, number)
         if number in AT:

@@ -1,4 +1,4 @@
-"""Measure configs of a space and keep them as a recording: a whole sub-space, and a sample."""
+"""Measure configs of a space, a whole sub-space and a sample, and write them to a recording."""
 
 import random
 from collections import Counter, deque
@@ -24,14 +24,14 @@ from explorer.model.problem import Problem
 from explorer.space import Space
 from explorer.tuning.results import Progress
 
-# ------------------------------------------------------------------ which configs
+# ------------------------------------------------------------------ selection of configs
 
 
 DRAWS_PER_CONFIG = 20
-"""Draws after which a sample is as large as it gets: a small space has fewer configs than asked."""
+"""Most draws for each config of a sample, since a small space may have fewer configs."""
 
 SubSpace = dict[str, tuple[Value, ...]]
-"""Values of some parameters; the others have all of theirs."""
+"""Values of some parameters; the others have all their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +40,20 @@ class Selection:
 
     configs: tuple[Config, ...]
     rule: str
-    """In words."""
+    """The way they were chosen, in words."""
     sub_space: SubSpace
-    """Of which every legal config is among them; empty where they are a sample alone."""
+    """The sub-space of which they are all legal configs; empty if they are a sample alone."""
 
 
 def choose_configs(
     space: Space, *, sample: int | None = None, seed: int = 0, fixed: SubSpace | None = None
 ) -> Selection:
-    """Every legal config of `space` narrowed by `fixed`, then `sample` uniform draws from `space`.
+    """Return every legal config of `space` narrowed by `fixed`, then `sample` uniform draws.
 
-    The first part tells the truth about a sub-space, since nothing of it is left out. The second
-    tells how the sub-space compares with the whole. Without `fixed` there is the sample alone,
-    without `sample` the sub-space alone. Nothing is drawn around what a search would try, so that a
-    search can be judged by the result.
+    The first part is a complete sub-space, whose best kernel is therefore known. The second shows
+    how the sub-space compares with the whole space. Without `fixed` there is the sample alone,
+    without `sample` the sub-space alone. The choice does not depend on a search, so that a search
+    can be judged by the result.
     """
     chosen: dict[Config, None] = {}
     parts = []
@@ -73,25 +73,25 @@ def choose_configs(
     return Selection(tuple(chosen), "; ".join(parts), fixed or {})
 
 
-# ------------------------------------------------------------------ the recording
+# ------------------------------------------------------------------ recording
 
 
 CLOSE = 0.03
-"""Those within 3 % of the fastest are timed in turn, MOST_COMPARED of them at most. Which of
-thousands is the best is not known by nine samples of each: the least of the medians is lucky."""
+"""Kernels within 3 % of the fastest are timed in turn, at most MOST_COMPARED of them. Nine samples
+each do not show which of thousands is the best: the smallest of the medians is lucky."""
 
 LEAST_COMPARED = 48
-"""Four times as many as finals take, so that those of a replay, which finds some of the best only,
-are among them."""
+"""Fewest kernels that are timed in turn: four times as many as in finals, so that they include
+those of a replay, which finds only some of the best."""
 
 MOST_COMPARED = 400
-"""They take half a minute. Of three recordings with up to 872 within 3 %, those left out are 1.7 %
-slower than the best at least."""
+"""Most kernels that are timed in turn, which take half a minute. In three recordings with up to 872
+kernels within 3 %, those left out are at least 1.7 % slower than the best."""
 
 ROUNDS = 40
 
 LEAST_AHEAD = 16
-"""Configs that compile ahead: more than in a search, since all are known before."""
+"""Fewest configs that compile ahead: more than in a search, since all are known beforehand."""
 
 
 def record(
@@ -102,13 +102,13 @@ def record(
     *,
     rounds: int = ROUNDS,
 ) -> Recording:
-    """Evaluate every config, compare the best, write `path` (NAME.json.gz) at the end.
+    """Evaluate every config, compare the best, and write `path` (NAME.json.gz) at the end.
 
-    Raises NotFound where no kernel could be measured; nothing is written then, or on Ctrl-C.
+    Raises NotFound if no kernel could be measured. Nothing is written then, or on Ctrl-C.
     """
-    seen = Kernels(evaluator, on_progress, len(selection.configs))
-    evaluate_each(evaluator, selection.configs, seen)
-    kernels = seen.kernels
+    recorded = Kernels(evaluator, on_progress, len(selection.configs))
+    evaluate_each(evaluator, selection.configs, recorded)
+    kernels = recorded.kernels
     comparison = _compare(evaluator, _best(evaluator.problem, kernels), rounds)
     header = RecordingHeader(
         problem=evaluator.problem,
@@ -124,7 +124,7 @@ def record(
 
 
 def evaluate_each(evaluator: Evaluator, configs: Sequence[Config], seen: "Kernels") -> None:
-    """Evaluate each config whose code `seen` has not met, while the next ones compile."""
+    """Evaluate each config whose code `seen` does not have, while the next ones compile."""
     waiting = deque(configs)
     compiling: deque[Config] = deque()
     while waiting or compiling:
@@ -141,7 +141,7 @@ def evaluate_each(evaluator: Evaluator, configs: Sequence[Config], seen: "Kernel
 
 
 class Kernels:
-    """The kernels so far, and what is told of them meanwhile."""
+    """The kernels so far, and their progress reports."""
 
     def __init__(
         self, evaluator: Evaluator, tell: Callable[[Progress], None] | None, total: int
@@ -156,7 +156,7 @@ class Kernels:
         self._start = monotonic()
 
     def is_new(self, config: Config) -> bool:
-        """Whether the code of a config was not met before; it is from now on."""
+        """Return whether the code of a config is new, and add it to the known ones."""
         digest = self._evaluator.identity(config)
         known = digest in self._digests
         self._digests.add(digest)
@@ -164,7 +164,7 @@ class Kernels:
         return not known
 
     def add(self, config: Config, outcome: Outcome) -> None:
-        """Keep a kernel."""
+        """Add a kernel, and report the progress."""
         self.kernels.append(RecordedKernel(config, self._evaluator.identity(config), outcome))
         self._left -= 1
         if isinstance(outcome, Measured):
@@ -195,8 +195,8 @@ def compare_again(
 ) -> Recording:
     """Time the best of a recording in turn once more, and write it to `path` with these times.
 
-    Raises InvalidInput where the GPU or NVRTC is another than the recording's, or the templates
-    emit other code for one of the best.
+    Raises InvalidInput if the GPU or NVRTC differs from the recording's, or the templates emit
+    other code for one of the best.
     """
     best = _best(recording.header.problem, recording.kernels)
     _check_same(evaluator, recording, best)
@@ -244,12 +244,12 @@ def _compare(
 
 
 def _rounded(samples_us: Sequence[float]) -> tuple[float, ...]:
-    """To a tenth of a nanosecond, as a kernel's own samples are written."""
+    """Return samples rounded to a tenth of a nanosecond, as a kernel's own samples are written."""
     return tuple(round(sample, 4) for sample in samples_us)
 
 
 def _best(problem: Problem, kernels: Sequence[RecordedKernel]) -> list[RecordedKernel]:
-    """Those close to the fastest, the fastest first; NotFound where none could be measured."""
+    """Return the kernels close to the fastest, the fastest first; raises NotFound without any."""
     timed = [(k.outcome.time_us, k) for k in kernels if isinstance(k.outcome, Measured)]
     if not timed:
         raise NotFound(f"none of {len(kernels)} kernels of {problem} could be measured")

@@ -24,7 +24,7 @@ from explorer.tuning.benchmark import (
     AT,
     COMPILING,
     STRATEGIES,
-    Truth,
+    MeasuredSpace,
     score,
 )
 from explorer.tuning.proposer import Proposer
@@ -39,7 +39,7 @@ NAMES = ("h200-f32-1501", "h200-f32-32768")
 
 @pytest.fixture(scope="module")
 def truths():
-    return [Truth.of(load_recording(name)) for name in NAMES]
+    return [MeasuredSpace.of(load_recording(name)) for name in NAMES]
 
 
 def test_a_truth_is_the_whole_sub_space(truths):
@@ -63,7 +63,7 @@ def test_a_search_is_judged_by_times_that_it_was_not_told(truths):
             elif not math.isinf(true_us):
                 changes.append(true_us / truth.times_us[config])
         assert max(changes) - min(changes) < 1e-9 and 0.99 < changes[0] < 1.01
-    alone = Truth.of(replace(load_recording(NAMES[0]), comparison=None))
+    alone = MeasuredSpace.of(replace(load_recording(NAMES[0]), comparison=None))
     assert alone.true_us == alone.times_us
 
 
@@ -71,7 +71,7 @@ def test_a_recording_without_a_sub_space_tells_no_truth(truths):
     recording = load_recording(NAMES[0])
     object.__setattr__(recording.header, "sub_space", {})
     with pytest.raises(InvalidInput, match="no sub-space of which every config was measured"):
-        Truth.of(recording)
+        MeasuredSpace.of(recording)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -70,8 +70,7 @@ class Bench:
         return LaunchGraph.captured(self._stream, launches or self.launches, enqueue)
 
     def graph_of(self, handle: int, launches: int) -> LaunchGraph:
-        """Return the graph of `launches` at address `handle`, which its library captured and
-        owns."""
+        """Return the graph of `launches` at address `handle`, which a peer's library owns."""
         return LaunchGraph(self._stream, launches, driver.CUgraph(handle), owned=False)
 
     def samples_us(self, enqueue: Enqueue, count: int) -> list[float]:

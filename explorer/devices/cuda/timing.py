@@ -25,8 +25,7 @@ _SM_CLOCK, _MEMORY_CLOCK = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Clocks in MHz at one moment, 0 if NVML does not know them, and the reasons for lowered
-    ones."""
+    """Clocks in MHz at one moment, 0 if unknown, and the reasons for lowered ones."""
 
     sm_mhz: int = 0
     memory_mhz: int = 0

@@ -89,8 +89,7 @@ class LastRows:
             checked(driver.cuMemFree(displaced))
 
     def _place(self, name: str) -> int:
-        """Return the address of a matrix's last rows in set 0; in place, of the original
-        input's."""
+        """Return the address of the last rows of a matrix, in place of its original input."""
         stride = self._problem.input_stride if self._problem.inner == 1 else self._problem.cols
         start = self._first * stride * self._problem.dtype.itemsize
         return self._sets.checked_at(0)[name] + start

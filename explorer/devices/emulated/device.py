@@ -308,8 +308,7 @@ def launched(
 
 
 def _differences(kernel: EmulatedKernel, first: _Run, other: _Run) -> Iterator[Finding]:
-    """Yield a finding if the outputs of two schedules differ in any bit but the payload of a
-    NaN."""
+    """Yield a finding if two schedules' outputs differ in any bit but a NaN's payload."""
     if first.output is None or other.output is None:
         return
     bits = f"u{first.output.dtype.itemsize}"

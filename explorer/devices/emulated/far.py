@@ -120,8 +120,7 @@ def far_problems(
 
 
 def is_addressable(problem: Problem) -> bool:
-    """Return whether the emulator has addresses for a problem's arrays, as for all that fit a
-    GPU."""
+    """Return whether the emulator has addresses for a problem's arrays."""
     operands = (*inputs(problem), output(problem))
     return all(operand.bytes <= MOST_BYTES for operand in operands)
 
@@ -293,8 +292,7 @@ def _blocks_a_tile(kernel: EmulatedKernel, problem: Problem, block_rows: int) ->
 
 
 def _chosen_tiles(problem: Problem, block_rows: int, each: int, most_elements: int) -> Numbers:
-    """Return the numbers of the tiles of `block_rows` rows to run: the most revealing, within
-    limits.
+    """Return the numbers of the most revealing tiles of `block_rows` rows, within limits.
 
     `each` blocks share a tile.
     """
@@ -339,8 +337,7 @@ def _random_tiles(last: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _FarRows:
-    """The rows of a far problem that are computed: their numbers, their elements and their
-    truth."""
+    """The rows of a far problem that are computed, with their elements and their truth."""
 
     problem: Problem
     rows: Numbers
