@@ -606,7 +606,7 @@ class Emitted:
 
     @property
     def source(self) -> str:
-        """CUDA C++, one file that nvcc builds by itself."""
+        """CUDA C++, one file to include or, with `main=True`, to build and run by itself."""
         return self.variant.source
 
     @property
@@ -630,6 +630,7 @@ def emit(
     storage: StrPath | None = None,
     batch_invariant: bool = False,
     overlapped: bool = False,
+    main: bool = False,
     verify: bool = True,
     path: StrPath | None = None,
     force: bool = False,
@@ -652,6 +653,7 @@ def emit(
         overlapped: Whether the launch begins before the one before it on its stream has ended, and
             waits for that in its code, which narrows the gap between small kernels. On sm_90 and
             later.
+        main: Whether the source has a `main()`, which checks the kernel on an example and times it.
         verify: Whether the kernel is checked; a wrong one raises WrongKernel.
         path: A file to write; None: none is written.
         force: Replace a file that holds other code.
@@ -663,7 +665,7 @@ def emit(
         NotFound: where there is no such study or trial.
         WrongKernel: where the kernel is wrong; its `verdict` has the findings. Nothing is written.
     """
-    from explorer.export import overlapping, write_source
+    from explorer.export import overlapping, with_main, write_source
 
     _choice(what)
     asked = needed(asked_of(emit, problem, keywords))
@@ -674,6 +676,7 @@ def emit(
     )
     arch = chosen.arch
     variant = overlapping(chosen.variant, arch) if overlapped else chosen.variant
+    variant = with_main(variant) if main else variant
     if file is not None:
         check_writable(file)
     resources = compiled(variant, arch, heard)

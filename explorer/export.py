@@ -48,6 +48,12 @@ def variant_of(trial: TrialRecord, problem: Problem, *, replayed: bool = False) 
     )
 
 
+def with_main(variant: Variant, main: bool = True) -> Variant:
+    """Return the same kernel in a file with a `main()` that checks and times it, or without."""
+    overlapped = variant.launches[0].overlaps
+    return emit(variant.problem, variant.config, overlapped=overlapped, main=main)
+
+
 def overlapping(variant: Variant, arch: str) -> Variant:
     """Return the same kernel for a launch that begins before the one before it has ended.
 
@@ -172,14 +178,16 @@ def default_path(variant: Variant) -> Path:
 def write_source(variant: Variant, path: Path, *, force: bool = False) -> Written:
     """Write the variant's source. A file with other code is replaced by `force` alone.
 
-    The header comment does not count: it names the config, and several emit the same code.
+    The header comment does not count, which names one of the configs that emit the same code, nor
+    does a `main()` that was emitted.
     Raises InvalidInput where the file holds other code, or cannot be written.
     """
     check_writable(path)
     present = _present(path)
     if present == variant.source:
         return Written.SAME
-    if present is not None and _code(present) != variant.code and not force:
+    same = {_below_header(with_main(variant, main).source) for main in (False, True)}
+    if present is not None and _below_header(present) not in same and not force:
         raise InvalidInput(f"{path} exists and holds other code; nothing was written: {_OR_FORCE}")
     write_file(path, variant.source)
     return Written.NEW if present is None else Written.REPLACED
@@ -217,7 +225,7 @@ def _present(path: Path) -> str | None:
         return ""
 
 
-def _code(source: str) -> str:
+def _below_header(source: str) -> str:
     lines = source.splitlines(keepends=True)
     start = next((i for i, line in enumerate(lines) if not line.startswith("//")), len(lines))
     return "".join(lines[start:])

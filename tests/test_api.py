@@ -154,6 +154,15 @@ def test_it_tells_launches_resources_and_the_verdict(emitted):
     assert any(sentence.startswith("compiles for sm_90") for sentence in emitted.notices)
 
 
+def test_a_main_program_is_added_where_it_is_asked_for():
+    told = {"cols": 512, "gpu": GPU, "verify": False}
+    bare, whole = (explorer.emit("shared-tree", main=main, **told) for main in (False, True))
+    assert "int main(" in whole.source and "--main\n" in whole.source
+    assert "main" not in bare.source and bare.variant.code == whole.variant.code
+    words = ("emit", "shared-tree", "--cols", "512", "--gpu", GPU, "--main", "--no-verify")
+    assert command(*words, "--output", "-") == whole.source
+
+
 def test_a_launch_may_overlap_the_one_before_it(emitted, tmp_path):
     config, path = {"threads_per_row": 64}, tmp_path / "kernel.cu"
     told = {"cols": 512, "gpu": GPU, "overlapped": True}

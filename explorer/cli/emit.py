@@ -69,6 +69,13 @@ Overlapped = Annotated[
         "that in its code: narrows the gap between small kernels, on sm_90 and later.",
     ),
 ]
+Main = Annotated[
+    bool,
+    typer.Option(
+        "--main",
+        help="Add a main() to the source, which checks the kernel on an example and times it.",
+    ),
+]
 For = Annotated[
     str | None,
     typer.Option(
@@ -92,6 +99,7 @@ def emit(
     no_verify: NoVerify = False,
     batch_invariant: BatchInvariant = False,
     overlapped: Overlapped = False,
+    main: Main = False,
     gpu: Gpu = None,
     accuracy: AccuracyOrNone = None,
     objectives: Minimised = Objectives.TIME,
@@ -106,7 +114,7 @@ def emit(
     goal = Goal.of(objectives, accuracy)
     chosen = chosen_variant(what, asked, gpu, storage, goal, batch_invariant=batch_invariant)
     _say_assumed_gpu(what, gpu, chosen)
-    variant, arch = _as_launched(chosen, overlapped), chosen.arch
+    variant, arch = _as_asked(chosen, overlapped, main), chosen.arch
     path = default_path(variant) if output is None else Path(output)
     if output != STDOUT:
         check_writable(path)
@@ -140,11 +148,12 @@ def _say_assumed_gpu(what: str, gpu: str | None, chosen: "Chosen") -> None:
         say(f"no GPU here: the kernel is chosen for {chosen.gpu.name}; --gpu names another")
 
 
-def _as_launched(chosen: "Chosen", overlapped: bool) -> "Variant":
+def _as_asked(chosen: "Chosen", overlapped: bool, main: bool) -> "Variant":
     """Return the variant; raises InvalidInput where its launch is to overlap and cannot."""
-    from explorer.export import overlapping
+    from explorer.export import overlapping, with_main
 
-    return overlapping(chosen.variant, chosen.arch) if overlapped else chosen.variant
+    variant = overlapping(chosen.variant, chosen.arch) if overlapped else chosen.variant
+    return with_main(variant) if main else variant
 
 
 def _check_output(output: str | None, *, json: bool, for_: str | None) -> None:

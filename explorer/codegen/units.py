@@ -358,8 +358,8 @@ MACROS = ("counted", "counted_slot", "await_phase")
 """Macros that units share."""
 
 
-HOST_PARTS = ("launch", "library", "main")
-"""Templates of what the host runs: functions for C++, one for a library, the main program."""
+HOST_PARTS = ("launch", "library")
+"""Templates of what the host runs: functions for C++, and one for a library."""
 
 
 KEPT = 512
@@ -367,13 +367,16 @@ KEPT = 512
 
 
 @lru_cache(maxsize=KEPT)
-def emit(problem: Problem, config: Config, *, overlapped: bool = False) -> Variant:
+def emit(
+    problem: Problem, config: Config, *, overlapped: bool = False, main: bool = False
+) -> Variant:
     """Return the variant of a config; one that a rule excludes may not compile.
 
     If it is `overlapped`, its launch may begin before the one before it on its stream has ended,
     whatever that is, and waits in its code for the end of that (programmatic dependent launch, in
-    the CUDA Programming Guide). Raises InvalidInput for a value that no template knows, and for an
-    overlapped config that `can_overlap` refuses.
+    the CUDA Programming Guide). With `main`, the file has a program that checks and times the
+    kernel. Raises InvalidInput for a value that no template knows, and for an overlapped config
+    that `can_overlap` refuses.
     """
     if overlapped and not can_overlap(config):
         raise InvalidInput(
@@ -383,17 +386,21 @@ def emit(problem: Problem, config: Config, *, overlapped: bool = False) -> Varia
     return Variant(
         problem,
         config,
-        assembled(problem, config, overlapped).program(),
+        assembled(problem, config, overlapped, main).program(),
         launches(problem, config, overlapped),
         scratch_bytes(problem, config),
     )
 
 
-def assembled(problem: Problem, config: Config, overlapped: bool = False) -> "Assembled":
+def assembled(
+    problem: Problem, config: Config, overlapped: bool = False, main: bool = False
+) -> "Assembled":
     """Return a config's program in its parts. Raises InvalidInput as `emit` does."""
     config.check_known()
+    options = [*AskedProblem.of(problem).options, *(["--main"] if main else [])]
     context = Traits(problem, config, overlapped).context() | {
-        "options": shlex.join(AskedProblem.of(problem).options),
+        "has_main": main,
+        "options": shlex.join(options),
         "launch_lines": LaunchPlan.of(problem, config, overlapped).lines,
     }
     macros = library().environment.get_template("fragments.cu.j2").make_module(context)
@@ -402,6 +409,7 @@ def assembled(problem: Problem, config: Config, overlapped: bool = False) -> "As
     device = Assembly(context)
     strides = config.persistent or config.staging == "span"
     device.require(["launched_kernel" if strides else "kernel", *words("".join(host.values()))])
+    host["main"] = _rendered("host/main.cu.j2", context) if main else ""
     return Assembled(context, _rendered("header/header.cu.j2", context), device, host)
 
 
@@ -413,7 +421,7 @@ class Assembled:
     header: str
     device: Assembly
     host: dict[str, str]
-    """The functions that a program calls, those of a library, and the file's own main program."""
+    """The functions that a program calls, those of a library, and the main program, if any."""
 
     def program(self) -> str:
         """Return the file: its header, what the GPU runs, and the host's part."""

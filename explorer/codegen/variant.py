@@ -11,6 +11,9 @@ from explorer.model.work_split import WorkSplit, borrows_ends
 HOST_HEADING = f"// {'-' * 66} host"
 """The line before what a program calls: the host part begins there."""
 
+MAIN_MACRO = "SOFTMAX_NO_MAIN"
+"""The macro that leaves out a file's `main()`; no file without one names it."""
+
 _HOST_BEGINS = (HOST_HEADING, "#ifndef __CUDACC_RTC__", "#if !defined(__CUDACC_RTC__)")
 
 
@@ -59,6 +62,11 @@ class Variant:
     launches: tuple[Launch, ...]
     scratch_bytes: int = 0
     """Device memory that launches share by the argument `scratch`; it begins undefined."""
+
+    @property
+    def has_main(self) -> bool:
+        """Whether the file has a program that checks and times the kernel."""
+        return MAIN_MACRO in self.source
 
     @property
     def code(self) -> str:

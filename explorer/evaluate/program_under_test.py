@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer.codegen import Launch, LaunchPlan, Variant, emit, split_source
+from explorer.codegen.variant import MAIN_MACRO
 from explorer.evaluate.launch_bounds import (
     check_emulated,
     check_far,
@@ -176,8 +177,8 @@ def _blaming_header(file: str) -> Iterator[None]:
 LARGEST_FILE_BYTES = 2**20
 """Bytes of the largest file that is read; emitted ones have some 30,000."""
 
-_OVERLAPPED = "--overlapped"
-"""Option of the `explorer emit` line that the head's `Launch` lines imply."""
+_OF_EMIT_ALONE = {"--overlapped", "--main"}
+"""Options of the `explorer emit` line that the file's own text implies."""
 
 _COMMAND = re.compile(r"^//\s+(explorer emit .*)$", re.MULTILINE)
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)")
@@ -249,7 +250,8 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     program = ProgramUnderTest(source, problem, config, plan, path.name)
     program.launches(problem)  # raises if its formulas cannot be evaluated
     program.scratch_bytes(problem)
-    emitted = _emitted(problem, config, overlapped=plan.steps[0].overlaps)
+    overlapped, main = plan.steps[0].overlaps, MAIN_MACRO in source
+    emitted = _emitted(problem, config, overlapped=overlapped, main=main)
     is_edited = emitted is None or emitted.source != source
     has_host = emitted is not None and _has_host_of(program, emitted)
     return replace(program, host_checked=has_host, is_edited=is_edited, header_cols=header_cols)
@@ -263,10 +265,10 @@ def _read_source(path: Path) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
-def _emitted(problem: Problem, config: Config, overlapped: bool = False) -> Variant | None:
+def _emitted(problem: Problem, config: Config, **options: bool) -> Variant | None:
     """Return the variant that this version emits; None for a config that it does not know."""
     try:
-        return emit(problem, config, overlapped=overlapped)
+        return emit(problem, config, **options)
     except InvalidInput:
         return None
 
@@ -280,7 +282,7 @@ def _from_header(source: str) -> tuple[Problem, Config]:
             "computes: verify a file that explorer emit wrote, or put the line back"
         )
     try:
-        words = [word for word in shlex.split(commands[-1]) if word != _OVERLAPPED]
+        words = [word for word in shlex.split(commands[-1]) if word not in _OF_EMIT_ALONE]
         asked = needed(asked_from(words[3:]))
         return asked.of_rows(1 if asked.rows is None else asked.rows), Config.from_json(words[2])
     except (IndexError, ValueError):

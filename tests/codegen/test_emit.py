@@ -50,11 +50,12 @@ def test_header_names_the_command_that_emits_it_again():
 
 def test_digest_ignores_header_and_host_but_not_what_the_gpu_runs():
     problem = Problem(8192, 4096)
-    base = emit(problem, Config())
+    base = emit(problem, Config(), main=True)
     for text in ("explorer emit", "#include <vector>", "cudaError_t", "int main"):
         assert text in base.source
         assert text not in base.code
     assert "__global__" in base.code
+    assert base.digest == emit(problem, Config()).digest
     assert base.digest != emit(problem, Config(exp="expf")).digest
     assert base.digest != emit(problem, Config(threads=512)).digest
 
@@ -154,7 +155,7 @@ def check_formats(variants, folder):
         pytest.skip("clang-format is not installed (extra: dev)")
     shutil.copy(REPOSITORY / ".clang-format", folder)
     files = [folder / f"{number}.cu" for number in range(len(variants))]
-    sources = [emit(*variant).source for variant in variants]
+    sources = [emit(*one, main=number % 4 > 0).source for number, one in enumerate(variants)]
     for file, source in zip(files, sources, strict=True):
         file.write_text(source)
     subprocess.run([formatter, "-i", *files], cwd=folder, check=True)
@@ -163,8 +164,17 @@ def check_formats(variants, folder):
 
 
 @pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
+def test_a_main_program_changes_nothing_but_the_host_part(kernel):
+    bare = emit(kernel.problem, kernel.config)
+    whole = emit(kernel.problem, kernel.config, main=True)
+    assert bare.code == whole.code and bare.launches == whole.launches
+    assert "int main" in whole.source and "int main" not in bare.source
+    assert whole.has_main and not bare.has_main and "#include <vector>" not in bare.source
+
+
+@pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
 def test_the_sample_has_no_template_leftovers(kernel):
-    check_leftovers(emit(kernel.problem, kernel.config).source)
+    check_leftovers(emit(kernel.problem, kernel.config, main=True).source)
 
 
 @pytest.mark.exhaustive

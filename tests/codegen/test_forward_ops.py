@@ -30,15 +30,15 @@ def test_a_kernel_takes_what_its_problem_needs(kind):
 
 
 def test_the_value_of_a_scale_is_not_in_the_code():
-    one, other = (emit(Problem(64, 4096, scale=scale), CONFIG) for scale in (0.125, 3.0))
+    problems = [Problem(64, 4096, scale=scale) for scale in (0.125, 3.0)]
+    one, other = (emit(problem, CONFIG, main=True) for problem in problems)
     assert one.digest == other.digest
     assert "const float scale = 0.125f;" in one.source
 
 
 def test_rows_of_a_mask_are_not_in_the_code():
-    one, other = (
-        emit(Problem(64, 4096, mask=Mask.CAUSAL, mask_rows=rows), CONFIG) for rows in (64, 16)
-    )
+    problems = [Problem(64, 4096, mask=Mask.CAUSAL, mask_rows=rows) for rows in (64, 16)]
+    one, other = (emit(problem, CONFIG, main=True) for problem in problems)
     assert one.code == other.code
     assert "mask_rows = rows;" in one.source
     assert "mask_rows = 16;" in other.source

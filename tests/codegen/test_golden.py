@@ -55,7 +55,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_golden(name):
     problem, config = CASES[name]
-    source = emit(problem, config).source
+    source = emit(problem, config, main=True).source
     path = GOLDEN / f"{name}.cu"
     if os.environ.get("EXPLORER_UPDATE_GOLDEN"):
         path.write_text(source)

@@ -126,7 +126,7 @@ def test_a_program_includes_files_as_often_as_it_likes(rdc, tmp_path):
     """One file twice in a unit and in another unit, and one of another config of the problem."""
     problem, names = Problem(64, 1000), []
     for file, config in (("a.cu", RUN_TIME), ("b.cu", replace(RUN_TIME, threads=512))):
-        source = emit(problem, config).source
+        source = emit(problem, config, main=True).source
         names.append(re.search(r"^namespace (\w+) \{$", source, re.MULTILINE)[1])
         (tmp_path / file).write_text(source)
     assert names[0] != names[1]
@@ -172,7 +172,7 @@ def test_a_portable_kernel_compiles_for_older_architectures(tmp_path):
 @pytest.mark.exhaustive
 def test_a_program_without_a_gpu_says_so(tmp_path):
     """It does not speak of memory alone, of which there would be enough."""
-    built = nvcc(emit(Problem(64, 1000), Config()).source, tmp_path)
+    built = nvcc(emit(Problem(64, 1000), Config(), main=True).source, tmp_path)
     assert built.returncode == 0, built.stderr
     environment = {"CUDA_VISIBLE_DEVICES": ""}
     ran = subprocess.run(

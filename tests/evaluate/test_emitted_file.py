@@ -55,10 +55,12 @@ def write(tmp_path):
     return written
 
 
+@pytest.mark.parametrize("main", [False, True], ids=["bare", "with main"])
 @pytest.mark.parametrize(("problem", "config"), CONFIGS)
-def test_a_file_is_launched_as_its_config_is(problem, config, write):
-    variant = emit(problem, config)
+def test_a_file_is_launched_as_its_config_is(problem, config, main, write):
+    variant = emit(problem, config, main=main)
     read = read_emitted(write(variant.source))
+    assert not read.is_edited
     own = ProgramUnderTest.of(variant)
     assert read.launches(problem) == own.launches(problem) == variant.launches
     assert read.scratch_bytes(problem) == variant.scratch_bytes and read.host_checked
@@ -86,7 +88,7 @@ def test_what_was_edited_counts(write):
 )
 def test_a_host_part_that_was_edited_is_not_checked_and_said_not_to_be(old, new, write):
     """The kernel is launched as the header says, and judged."""
-    source = emit(*CONFIGS[0]).source
+    source = emit(*CONFIGS[0], main=True).source
     assert source.count(old) == 1
     read = read_emitted(write(source.replace(old, new)))
     assert not read.host_checked

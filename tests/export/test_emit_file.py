@@ -13,6 +13,7 @@ from explorer.export import (
     overlapping,
     parse_choice,
     variant_of,
+    with_main,
     write_source,
 )
 from explorer.model.asked import asked_from
@@ -94,8 +95,19 @@ def test_other_code_is_not_replaced_unless_forced(tmp_path):
 
 def test_a_comment_that_differs_is_renewed(tmp_path):
     variant, path = emit(PROBLEM, Config()), tmp_path / "softmax.cu"
-    path.write_text("// an older comment\n" + variant.code)
+    path.write_text("// an older comment\n\n" + variant.source.partition("\n\n")[2])
     assert write_source(variant, path) == "written over"
+
+
+def test_a_main_program_comes_and_goes_but_not_what_was_edited(tmp_path):
+    path, bare = tmp_path / "softmax.cu", emit(PROBLEM, Config())
+    whole = with_main(bare)
+    assert write_source(bare, path) == "written"
+    assert write_source(whole, path) == "written over" and path.read_text() == whole.source
+    assert write_source(bare, path) == "written over"
+    path.write_text(bare.source.replace("return cudaSuccess", "return cudaErrorUnknown"))
+    with pytest.raises(InvalidInput, match="holds other code"):
+        write_source(bare, path)
 
 
 def test_a_folder_is_no_file(tmp_path):

@@ -14,7 +14,7 @@
 //   blocks = rows
 //   softmax_bf16_4097_kernel<<<blocks, kThreads>>>(input, output, rows)
 // Emit again:
-//   explorer emit '{"algorithm":"online-block-max","exp":"ex2.approx","store_hint":"cs"}' --cols 4097 --rows 8192 --dtype bf16
+//   explorer emit '{"algorithm":"online-block-max","exp":"ex2.approx","store_hint":"cs"}' --cols 4097 --rows 8192 --dtype bf16 --main
 
 #ifndef SOFTMAX_BF16_4097_05985490
 #define SOFTMAX_BF16_4097_05985490

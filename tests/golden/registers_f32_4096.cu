@@ -14,7 +14,7 @@
 //   blocks = rows
 //   softmax_f32_4096_kernel<<<blocks, kThreads>>>(input, output)
 // Emit again:
-//   explorer emit '{}' --cols 4096 --rows 8192 --dtype f32
+//   explorer emit '{}' --cols 4096 --rows 8192 --dtype f32 --main
 
 #ifndef SOFTMAX_F32_4096_4F074B36
 #define SOFTMAX_F32_4096_4F074B36

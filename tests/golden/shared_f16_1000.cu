@@ -16,7 +16,7 @@
 //   shared = kRowsPerBlock * vectors * kWidth * 4
 //   softmax_f16_kernel<<<blocks, kThreads, shared>>>(input, output, rows, cols)
 // Emit again:
-//   explorer emit '{"threads_per_row":64,"reduction":"shared-tree","cache":"shared","unroll":2,"static_cols":false}' --cols 1000 --rows 65536 --dtype f16
+//   explorer emit '{"threads_per_row":64,"reduction":"shared-tree","cache":"shared","unroll":2,"static_cols":false}' --cols 1000 --rows 65536 --dtype f16 --main
 
 #ifndef SOFTMAX_F16_7EA81EA1
 #define SOFTMAX_F16_7EA81EA1

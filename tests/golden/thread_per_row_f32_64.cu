@@ -13,7 +13,7 @@
 //   blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock
 //   softmax_f32_64_kernel<<<blocks, kThreads>>>(input, output, rows)
 // Emit again:
-//   explorer emit '{"algorithm":"online-branchy","threads":128,"threads_per_row":1,"vector_bytes":4,"cache":"none","cache_holds":"input","exp":"expf","normalise":"divide"}' --cols 64 --rows 131072 --dtype f32
+//   explorer emit '{"algorithm":"online-branchy","threads":128,"threads_per_row":1,"vector_bytes":4,"cache":"none","cache_holds":"input","exp":"expf","normalise":"divide"}' --cols 64 --rows 131072 --dtype f32 --main
 
 #ifndef SOFTMAX_F32_64_DCA93475
 #define SOFTMAX_F32_64_DCA93475
